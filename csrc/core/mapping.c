@@ -1,0 +1,106 @@
+/* Multi-step driver work with its unwinding. */
+#include "core/mapping.h"
+
+gml_status
+gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count, gml_handle *handles,
+                  size_t *created)
+{
+    *created = 0;
+    for (size_t i = 0; i < count; i++) {
+        gml_status status = gml_driver_create(driver, chunk_bytes, &handles[i]);
+        if (status != GML_OK) {
+            return status;
+        }
+        *created = i + 1;
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count)
+{
+    gml_status first = GML_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (!handles[i]) {
+            continue;
+        }
+        gml_status status = gml_driver_release(driver, handles[i]);
+        if (status == GML_OK) {
+            handles[i] = 0;
+        } else if (first == GML_OK) {
+            first = status;
+        }
+    }
+    return first;
+}
+
+static gml_status
+open_access(gml_driver *driver, gml_address address, uint64_t chunk_bytes, size_t count,
+            gml_access access)
+{
+    if (access == GML_ACCESS_RANGE) {
+        return gml_driver_set_access(driver, address, chunk_bytes * count);
+    }
+    gml_status status = GML_OK;
+    for (size_t i = 0; i < count && status == GML_OK; i++) {
+        status = gml_driver_set_access(driver, address + i * chunk_bytes, chunk_bytes);
+    }
+    return status;
+}
+
+gml_status
+gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
+                const gml_handle *handles, size_t count, gml_access access, uint64_t *stuck_bytes)
+{
+    gml_status status = GML_OK;
+    size_t mapped = 0;
+    while (mapped < count && status == GML_OK) {
+        status = gml_driver_map(driver, address + mapped * chunk_bytes, chunk_bytes,
+                                handles[mapped]);
+        mapped += status == GML_OK;
+    }
+    if (status == GML_OK) {
+        status = open_access(driver, address, chunk_bytes, count, access);
+    }
+    uint64_t stuck = 0;
+    if (status != GML_OK && mapped &&
+        gml_driver_unmap(driver, address, mapped * chunk_bytes) != GML_OK) {
+        stuck = mapped * chunk_bytes;
+    }
+    if (stuck_bytes) {
+        *stuck_bytes = stuck;
+    }
+    return status;
+}
+
+gml_status
+gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
+                   size_t count, gml_access access, gml_address *out)
+{
+    gml_address address;
+    gml_status status = gml_driver_reserve(driver, chunk_bytes * count, 0, &address);
+    if (status != GML_OK) {
+        return status;
+    }
+    uint64_t stuck_bytes;
+    status = gml_mapping_add(driver, address, chunk_bytes, handles, count, access, &stuck_bytes);
+    if (status == GML_OK) {
+        *out = address;
+    } else if (!stuck_bytes) {
+        (void)gml_driver_unreserve(driver, address, chunk_bytes * count);
+    }
+    return status;
+}
+
+gml_status
+gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes, bool *is_mapped)
+{
+    if (*is_mapped) {
+        gml_status status = gml_driver_unmap(driver, address, size_bytes);
+        if (status != GML_OK) {
+            return status;
+        }
+        *is_mapped = false;
+    }
+    return gml_driver_unreserve(driver, address, size_bytes);
+}

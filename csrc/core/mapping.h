@@ -1,0 +1,39 @@
+/* Physical chunks, and address ranges mapped onto them: multi-step driver work that is done whole
+ * or not at all. */
+#ifndef GML_CORE_MAPPING_H
+#define GML_CORE_MAPPING_H
+
+#include "driver/driver.h"
+
+/* Creates up to `count` chunks of `chunk_bytes` into handles[0..]. *created (never NULL) counts
+ * those that exist afterwards, also on failure: the caller keeps or releases them. */
+gml_status gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count,
+                             gml_handle *handles, size_t *created);
+
+/* Releases every handle that is not 0 and sets it to 0; goes on after a failure, where the handle
+ * stays, and returns the first. */
+gml_status gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count);
+
+/* How access is opened: once for the whole range, or once per chunk as GMLake's published code
+ * does. */
+typedef enum gml_access { GML_ACCESS_RANGE, GML_ACCESS_EACH_CHUNK } gml_access;
+
+/* Maps `count` chunks side by side at `address`, inside a reservation, and opens access. On failure
+ * nothing is mapped there, unless the driver refused to unmap as well; *stuck_bytes (may be NULL)
+ * then tells how many bytes from `address` on are still mapped. */
+gml_status gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
+                           const gml_handle *handles, size_t count, gml_access access,
+                           uint64_t *stuck_bytes);
+
+/* Reserves a range and maps the chunks into it: 1 reserve, `count` maps, set_access by `access`.
+ * On failure nothing stays behind, but for a range the driver refused to unmap or to take back,
+ * which is lost until the process ends. */
+gml_status gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
+                              size_t count, gml_access access, gml_address *out);
+
+/* Undoes gml_mapping_create: 1 unmap, 1 unreserve. *is_mapped is true before the first call; after a
+ * failure a later call goes on where this one stopped. */
+gml_status gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                               bool *is_mapped);
+
+#endif

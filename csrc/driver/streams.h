@@ -1,0 +1,49 @@
+/* Streams and events as ordered queues, for the backends without a device.
+ *
+ * A stream is a queue of operations: work (a callback), an event record, a wait for an event.
+ * In automatic mode, the default, an operation that can run does so as soon as it is queued. In
+ * manual mode nothing runs until a test advances a stream or something synchronises with it, so
+ * that an event really is pending until the test decides otherwise.
+ *
+ * Lock: `lock` guards every field; callbacks run with it held and may not call back.
+ */
+#ifndef GML_DRIVER_STREAMS_H
+#define GML_DRIVER_STREAMS_H
+
+#include "driver.h"
+
+typedef struct gml_streams gml_streams;
+
+typedef void (*gml_stream_work)(void *context);
+
+gml_status gml_streams_open(gml_streams **out);
+void gml_streams_close(gml_streams *streams);
+
+gml_status gml_streams_set_manual(gml_streams *streams, bool is_manual);
+
+/* Queues `work` on `stream`; streams come into being on first use. */
+gml_status gml_streams_enqueue(gml_streams *streams, gml_stream stream, gml_stream_work work,
+                               void *context);
+
+/* Runs up to `count` operations of `stream`, stopping early at a wait whose event is pending;
+ * `ran` (may be NULL) receives how many. */
+gml_status gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t count,
+                               uint64_t *ran);
+
+gml_status gml_streams_event_create(gml_streams *streams, gml_event *out);
+gml_status gml_streams_event_destroy(gml_streams *streams, gml_event event);
+gml_status gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream);
+gml_status gml_streams_event_query(gml_streams *streams, gml_event event);
+gml_status gml_streams_event_synchronize(gml_streams *streams, gml_event event);
+gml_status gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event);
+gml_status gml_streams_synchronize(gml_streams *streams, gml_stream stream);
+gml_status gml_streams_synchronize_all(gml_streams *streams);
+
+/* A stream that captures refuses synchronisation and event queries, as CUDA does. */
+gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing);
+gml_status gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out);
+
+/* The streams of a `host` or `sim` driver, also through a fault wrapper; NULL for `cuda`. */
+gml_streams *gml_driver_streams(gml_driver *driver);
+
+#endif

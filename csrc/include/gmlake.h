@@ -1,0 +1,357 @@
+/* gmlake: a GPU memory allocator that does not fragment. The public C interface.
+ *
+ * The words used throughout:
+ *   chunk    a fixed-size piece of physical device memory; one driver handle
+ *   extent   a range of addresses with one state, free or used
+ *   view     an address range mapped onto whole chunks that lie elsewhere ("stitched")
+ *   lake     everything gmlake holds on one device: a driver, a policy, one lock
+ *   policy   the rule that decides which addresses serve a request
+ *   stream   a device queue; work in one stream runs in order
+ *
+ * Sizes are unsigned and in bytes. Every function that can fail returns a gml_status and writes its
+ * results only on GML_OK. Functions on one lake may be called from any thread.
+ */
+#ifndef GMLAKE_H
+#define GMLAKE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GML_API __attribute__((visibility("default")))
+#else
+#define GML_API
+#endif
+
+typedef uint64_t gml_address; /* device virtual address; 0 is "no memory" */
+typedef uint64_t gml_stream;  /* stream handle as an integer; 0 is the default stream */
+
+typedef enum gml_status {
+    GML_OK = 0,
+    GML_OUT_OF_MEMORY,    /* the device, or the configured capacity, has no memory left */
+    GML_NO_HOST_MEMORY,   /* malloc failed on the host */
+    GML_INVALID_ARGUMENT, /* a value outside its documented range */
+    GML_UNKNOWN_ADDRESS,  /* not the address of a live block of this lake: foreign, or freed twice */
+    GML_UNSUPPORTED,      /* this driver, device or policy cannot do that */
+    GML_DRIVER_FAILED,    /* a driver call failed for a reason other than lack of memory */
+    GML_DRIVER_ABSENT,    /* no usable driver library or device */
+    GML_MISUSE,           /* a rule of the driver was broken (only `sim` and `host` can tell) */
+    GML_NOT_READY,        /* the event has not completed */
+    GML_CORRUPT,          /* an input file or an internal structure contradicts itself */
+    GML_STATUS_COUNT
+} gml_status;
+
+/* A short English phrase for a status; never NULL. */
+GML_API const char *gml_status_text(gml_status status);
+
+/* "major.minor.patch" of the library. */
+GML_API const char *gml_version(void);
+
+/* ---- how one allocation was served: GMLake's states S1 to S5 -------------------------------- */
+
+typedef enum gml_state {
+    GML_STATE_EXACT = 0, /* a free extent or a cached view of just that size */
+    GML_STATE_SPLIT,     /* cut from a larger free extent */
+    GML_STATE_STITCH,    /* a new view over free chunks */
+    GML_STATE_GROW,      /* new physical memory, alone or stitched with free chunks */
+    GML_STATE_OOM,       /* refused */
+    GML_STATE_COUNT
+} gml_state;
+
+GML_API const char *gml_state_name(gml_state state);
+
+/* ---- the driver calls, as counted ------------------------------------------------------------ */
+
+#define GML_DRIVER_CALLS(X)                                                                        \
+    X(CREATE, create)                     /* physical memory: cuMemCreate */                       \
+    X(RELEASE, release)                   /* cuMemRelease */                                       \
+    X(RESERVE, reserve)                   /* address range: cuMemAddressReserve */                 \
+    X(UNRESERVE, unreserve)               /* cuMemAddressFree */                                   \
+    X(MAP, map)                           /* cuMemMap */                                           \
+    X(UNMAP, unmap)                       /* cuMemUnmap */                                         \
+    X(SET_ACCESS, set_access)             /* cuMemSetAccess */                                     \
+    X(MALLOC, malloc)                     /* cuMemAlloc */                                         \
+    X(FREE, free)                         /* cuMemFree */                                          \
+    X(MEMORY_INFO, memory_info)           /* cuMemGetInfo */                                       \
+    X(EVENT_CREATE, event_create)         /* cuEventCreate, without timing */                      \
+    X(EVENT_DESTROY, event_destroy)       /* cuEventDestroy */                                     \
+    X(EVENT_RECORD, event_record)         /* cuEventRecord */                                      \
+    X(EVENT_QUERY, event_query)           /* cuEventQuery */                                       \
+    X(EVENT_SYNCHRONIZE, event_synchronize)   /* cuEventSynchronize */                             \
+    X(STREAM_WAIT, stream_wait)           /* cuStreamWaitEvent */                                  \
+    X(STREAM_SYNCHRONIZE, stream_synchronize) /* cuStreamSynchronize */                            \
+    X(STREAM_CAPTURING, stream_capturing) /* cuStreamIsCapturing */                                \
+    X(DEVICE_SYNCHRONIZE, device_synchronize) /* cuCtxSynchronize */
+
+typedef enum gml_driver_call {
+#define GML_DRIVER_CALL_ENUM(upper, lower) GML_CALL_##upper,
+    GML_DRIVER_CALLS(GML_DRIVER_CALL_ENUM)
+#undef GML_DRIVER_CALL_ENUM
+        GML_CALL_COUNT
+} gml_driver_call;
+
+/* The lower-case name used in reports: "create", "set_access", ... */
+GML_API const char *gml_driver_call_name(gml_driver_call call);
+
+/* ---- configuration --------------------------------------------------------------------------- */
+
+typedef struct gml_lake gml_lake;
+
+/* One named setting, as written after --set: {"frag_limit", 1048576}. The names, ranges and
+ * defaults are in gml_knob_describe(). */
+typedef struct gml_setting {
+    const char *name;
+    uint64_t value;
+} gml_setting;
+
+typedef struct gml_knob_info {
+    const char *name;
+    const char *help;      /* one sentence, with the unit */
+    const char *policies;  /* comma-separated names of the policies that read it */
+    uint64_t default_value;
+    uint64_t minimum;
+    uint64_t maximum;
+} gml_knob_info;
+
+/* The knob at `index`, counting from 0; GML_INVALID_ARGUMENT past the last. */
+GML_API gml_status gml_knob_describe(size_t index, gml_knob_info *out);
+
+/* The name of the policy at `index`, counting from 0; NULL past the last. */
+GML_API const char *gml_policy_name(size_t index);
+
+typedef struct gml_lake_config {
+    const char *driver;          /* "sim", "host" or "cuda" */
+    const char *policy;          /* a name from gml_policy_name() */
+    int device;                  /* ordinal, from 0 */
+    uint64_t capacity_bytes;     /* most memory to hold; 0: all the device has */
+    const gml_setting *settings; /* may be NULL when setting_count is 0 */
+    size_t setting_count;
+    uint64_t fail_call;          /* test aid: fail the n-th driver call from 1; 0: none */
+    uint64_t fail_per_million;   /* test aid: fail each call with this probability; 0: none */
+    uint64_t fail_seed;          /* seed for fail_per_million */
+} gml_lake_config;
+
+/* ---- a lake ---------------------------------------------------------------------------------- */
+
+/* Opens a lake. On failure *out is untouched and `reason`, if not NULL, holds one line (at most
+ * reason_bytes, always terminated) that says what, where and what to do. */
+GML_API gml_status gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason,
+                                 size_t reason_bytes);
+
+/* Gives everything back to the driver and frees the lake. NULL is allowed. Live blocks become
+ * invalid. No other thread may be inside a call on this lake. Returns the first driver failure, if
+ * any; the lake is gone in any case. */
+GML_API gml_status gml_lake_close(gml_lake *lake);
+
+/* Serves `size_bytes` for use on `stream`. Size 0 succeeds with address 0 and holds nothing. The
+ * address is a multiple of 512. Errors: GML_OUT_OF_MEMORY after everything in the policy's ladder
+ * was tried; GML_DRIVER_FAILED; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for a size above 2^48.
+ * A failed call changes no live block. */
+GML_API gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                                     gml_address *out);
+
+/* Ends the life of the block at `address`, which may be called on any thread. Work already queued
+ * on the block's own stream may still use it. Address 0 is allowed. GML_UNKNOWN_ADDRESS if no live
+ * block begins there; nothing changes then. */
+GML_API gml_status gml_lake_free(gml_lake *lake, gml_address address);
+
+/* Gives memory that serves nobody back to the driver (torch.cuda.empty_cache). Waits for the
+ * device where the policy needs it. `released_bytes` may be NULL. */
+GML_API gml_status gml_lake_trim(gml_lake *lake, uint64_t *released_bytes);
+
+typedef struct gml_block_info {
+    gml_address address;
+    uint64_t requested_bytes; /* as asked for */
+    uint64_t block_bytes;     /* as held for it: rounded, plus slack that could not be split off */
+    gml_stream stream;
+    gml_state state;          /* how it was served */
+} gml_block_info;
+
+/* Describes the live block that begins at `address`; GML_UNKNOWN_ADDRESS otherwise. */
+GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out);
+
+/* A host pointer to the bytes of the live block at `address`, valid until the block is freed.
+ * GML_UNSUPPORTED unless the driver is `host`. */
+GML_API gml_status gml_lake_bytes(gml_lake *lake, gml_address address, void **out);
+
+/* A counter with its history, as in torch.cuda.memory_stats(). */
+typedef struct gml_stat {
+    uint64_t current, peak, allocated, freed;
+} gml_stat;
+
+enum { GML_POOL_ALL = 0, GML_POOL_SMALL, GML_POOL_LARGE, GML_POOL_COUNT };
+
+/* torch.cuda.memory_stats(), by the same names. [all, small_pool, large_pool] each. */
+typedef struct gml_torch_stats {
+    gml_stat allocation[GML_POOL_COUNT];
+    gml_stat segment[GML_POOL_COUNT];
+    gml_stat active[GML_POOL_COUNT];
+    gml_stat inactive_split[GML_POOL_COUNT];
+    gml_stat allocated_bytes[GML_POOL_COUNT];
+    gml_stat reserved_bytes[GML_POOL_COUNT];
+    gml_stat active_bytes[GML_POOL_COUNT];
+    gml_stat inactive_split_bytes[GML_POOL_COUNT];
+    gml_stat requested_bytes[GML_POOL_COUNT];
+    gml_stat oversize_allocations, oversize_segments;
+    uint64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free;
+    int64_t max_split_size; /* -1: unlimited */
+} gml_torch_stats;
+
+typedef struct gml_stats {
+    uint64_t live_blocks, peak_live_blocks;
+    uint64_t requested_bytes, peak_requested_bytes; /* live, as asked for */
+    uint64_t live_bytes, peak_live_bytes;           /* live, each rounded up to 512 */
+    uint64_t reserved_bytes, peak_reserved_bytes;   /* held from the driver */
+    uint64_t allocations, frees;                    /* calls that succeeded, size 0 not counted */
+    uint64_t states[GML_STATE_COUNT];               /* by gml_state */
+    uint64_t views, view_bytes;                     /* stitched views that are mapped now */
+    uint64_t largest_free_bytes;                    /* largest request served without new memory */
+    uint64_t driver_calls[GML_CALL_COUNT];          /* by gml_driver_call */
+    uint64_t driver_time_ns;                        /* modelled by `sim`, measured by the others */
+} gml_stats;
+
+GML_API gml_status gml_lake_stats(gml_lake *lake, gml_stats *out);
+
+/* GML_UNSUPPORTED for a policy that keeps no such statistics. */
+GML_API gml_status gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out);
+
+/* Peaks start again from the current values; counters go on. */
+GML_API gml_status gml_lake_reset_peaks(gml_lake *lake);
+
+/* Copies the reason of the last failure on this lake, "" if there was none. Always terminated. */
+GML_API void gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes);
+
+/* Checks every invariant of the lake's structures, in time linear in them: GML_OK or GML_CORRUPT,
+ * with the reason in gml_lake_reason(). For tests and bug reports. */
+GML_API gml_status gml_lake_check(gml_lake *lake);
+
+/* One contiguous piece of address space that a policy holds. */
+typedef struct gml_region_info {
+    gml_address address;
+    uint64_t size_bytes;
+    uint64_t used_bytes;
+    gml_stream stream;
+    bool is_small; /* serves requests up to 1 MiB */
+    bool is_view;  /* its physical memory is also counted in another region */
+} gml_region_info;
+
+/* One range inside a region. Blocks tile their region in address order. */
+typedef struct gml_range_info {
+    gml_address address;
+    uint64_t size_bytes;
+    uint64_t requested_bytes; /* 0 unless used */
+    bool is_used;
+} gml_range_info;
+
+typedef struct gml_visitor {
+    void *context;
+    void (*region)(void *context, const gml_region_info *region);
+    void (*range)(void *context, const gml_range_info *range); /* of the region named last */
+} gml_visitor;
+
+/* Walks everything held, under the lake's lock: a visitor may not call back into the lake. */
+GML_API gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor);
+
+/* ---- what a device can do --------------------------------------------------------------------- */
+
+typedef struct gml_device_info {
+    uint64_t granularity_bytes; /* smallest physical chunk */
+    uint64_t total_bytes;
+    uint64_t free_bytes;
+    bool has_virtual_memory; /* can map physical memory at chosen addresses */
+    char name[128];
+} gml_device_info;
+
+/* Describes a device without opening a lake on it. */
+GML_API gml_status gml_device_describe(const char *driver, int device, gml_device_info *out,
+                                       char *reason, size_t reason_bytes);
+
+/* ---- replay ----------------------------------------------------------------------------------- */
+
+typedef enum gml_request_kind {
+    GML_REQUEST_ALLOC = 1,
+    GML_REQUEST_FREE = 2,           /* the memory may be reused from here on */
+    GML_REQUEST_FREE_REQUESTED = 3, /* the program let go; no effect on the policy */
+    GML_REQUEST_SEGMENT_ALLOC = 4,  /* recorded by PyTorch; kept for validation, not replayed */
+    GML_REQUEST_SEGMENT_FREE = 5,
+    GML_REQUEST_TRIM = 6,           /* torch.cuda.empty_cache() */
+    GML_REQUEST_OOM = 7,            /* PyTorch refused `size_bytes` here; kept, not replayed */
+    GML_REQUEST_MARK = 8,           /* a step boundary */
+    GML_REQUEST_KIND_COUNT
+} gml_request_kind;
+
+/* One event of a trace, 48 bytes, little endian in files. */
+typedef struct gml_request {
+    uint64_t id;         /* dense number of the allocation, the same in its alloc and its free */
+    uint64_t size_bytes; /* as requested; of the segment for SEGMENT_* */
+    uint64_t address;    /* as recorded; 0 if unknown */
+    uint64_t time_ns;    /* as recorded; 0 if unknown */
+    uint64_t stream;
+    uint32_t kind;       /* gml_request_kind */
+    uint32_t reserved;   /* 0 */
+} gml_request;
+
+typedef struct gml_replay_result {
+    uint64_t events;              /* replayed so far */
+    uint64_t allocations;         /* attempted, size 0 included */
+    uint64_t refused;             /* answered GML_OUT_OF_MEMORY */
+    uint64_t peak_live_bytes;     /* each live block rounded up to 512 */
+    uint64_t peak_reserved_bytes;
+    uint64_t seconds_ns;          /* wall time inside the loop */
+} gml_replay_result;
+
+typedef struct gml_replay gml_replay;
+
+/* A replay holds the addresses of the trace's allocations between calls. Ids must be below
+ * `id_count`. */
+GML_API gml_status gml_replay_open(gml_lake *lake, uint64_t id_count, gml_replay **out);
+
+/* Replays `count` requests, which may be a part of a trace. An allocation that is refused is
+ * counted and its free ignored. `addresses`, if not NULL, receives the address served for each
+ * request (0 where none). Errors: GML_CORRUPT for an id out of range, an id allocated while live,
+ * a free of an id that is not live, or an unknown kind, with `result->events` as the index of the
+ * request within this call; any status of the lake but GML_OUT_OF_MEMORY. */
+GML_API gml_status gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
+                                  gml_address *addresses, gml_replay_result *result);
+
+/* A segment and a live block of a recorded starting state. */
+typedef struct gml_recorded_segment {
+    gml_address address;
+    uint64_t size_bytes;
+    gml_stream stream;
+    bool is_small;
+} gml_recorded_segment;
+
+typedef struct gml_recorded_block {
+    uint64_t id; /* as in the requests that follow */
+    gml_address address;
+    uint64_t block_bytes;
+    uint64_t requested_bytes;
+} gml_recorded_block;
+
+/* Puts an untouched lake into a recorded state: segments and blocks in ascending address order,
+ * every block inside one segment. GML_UNSUPPORTED unless the policy is `caching` and the driver
+ * `sim`; GML_CORRUPT if blocks overlap or lie outside. */
+GML_API gml_status gml_replay_restore(gml_replay *replay, const gml_recorded_segment *segments,
+                                      size_t segment_count, const gml_recorded_block *blocks,
+                                      size_t block_count);
+
+/* From now on each SEGMENT_ALLOC request tells the `sim` driver where the next malloc of that size
+ * will lie, so that addresses can be compared with the recorded ones. GML_UNSUPPORTED elsewhere. */
+GML_API gml_status gml_replay_follow_segments(gml_replay *replay);
+
+/* Frees what is still live, in ascending order of id. */
+GML_API gml_status gml_replay_free_all(gml_replay *replay);
+
+GML_API void gml_replay_close(gml_replay *replay);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

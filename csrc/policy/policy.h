@@ -1,0 +1,100 @@
+/* The policy interface: which addresses serve a request.
+ *
+ * A policy owns the memory it takes from the driver. The lake above it owns the lock, the table of
+ * live blocks, the counters of live bytes and the handling of bad input, so a policy sees only
+ * sizes above 0 and at most 2^48, frees each block exactly once, and is never entered twice at the
+ * same time.
+ *
+ * A policy embeds gml_policy as the first member of its own struct and gml_block as the first
+ * member of its own block struct.
+ */
+#ifndef GML_POLICY_POLICY_H
+#define GML_POLICY_POLICY_H
+
+#include "driver/driver.h"
+#include "policy/knobs.h"
+
+/* One live allocation. The lake keeps a pointer to it until free(). */
+typedef struct gml_block {
+    gml_address address;
+    uint64_t requested_bytes;
+    uint64_t block_bytes;
+    gml_stream stream;
+    gml_state state;
+    bool is_small;     /* served from the policy's pool for requests up to 1 MiB */
+    uint64_t replay_id; /* unused by policies */
+} gml_block;
+
+typedef struct gml_policy gml_policy;
+
+/* What a policy holds right now; peaks are kept by the lake. */
+typedef struct gml_usage {
+    uint64_t reserved_bytes;     /* asked from the driver and not given back */
+    uint64_t views, view_bytes;  /* stitched views mapped now, live or cached */
+    uint64_t largest_free_bytes; /* filled by usage() only when asked for */
+} gml_usage;
+
+typedef struct gml_policy_ops {
+    const char *name;
+
+    /* `driver` outlives the policy. `capacity_bytes` bounds reserved_bytes; 0: no bound but the
+     * device's. On failure driver->reason says why. */
+    gml_status (*create)(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+                         gml_policy **out);
+
+    /* Gives everything back to the driver, live blocks included. Goes on after a failure and
+     * returns the first. */
+    gml_status (*destroy)(gml_policy *self);
+
+    /* `size_bytes` is as requested. A failed call leaves every live block and every promise intact;
+     * it may have given idle memory back to the driver. */
+    gml_status (*allocate)(gml_policy *self, uint64_t size_bytes, gml_stream stream,
+                           gml_block **out);
+
+    /* Never fails: what must be done with the driver is done later. */
+    void (*free)(gml_policy *self, gml_block *block);
+
+    /* Gives idle memory back to the driver. */
+    gml_status (*trim)(gml_policy *self, uint64_t *released_bytes);
+
+    /* Cheap enough for every event of a replay: self->reserved_bytes must always be current; this
+     * fills the rest. `largest_free_bytes` is for `stream` 0. */
+    void (*usage)(gml_policy *self, gml_usage *out);
+
+    /* Checks every invariant: GML_OK, or GML_CORRUPT with a reason in driver->reason. */
+    gml_status (*check)(gml_policy *self);
+
+    void (*visit)(gml_policy *self, const gml_visitor *visitor);
+
+    /* Optional, NULL where the policy has no such thing. */
+
+    /* Fills all but allocation, allocated_bytes, requested_bytes, oversize_allocations and
+     * num_ooms, which the lake counts. */
+    void (*torch_stats)(gml_policy *self, gml_torch_stats *out);
+    void (*reset_peaks)(gml_policy *self);
+    /* See gml_replay_restore; blocks_out receives one block per entry of `blocks`. */
+    gml_status (*restore)(gml_policy *self, const gml_recorded_segment *segments,
+                          size_t segment_count, const gml_recorded_block *blocks,
+                          size_t block_count, gml_block **blocks_out);
+} gml_policy_ops;
+
+struct gml_policy {
+    const gml_policy_ops *ops;
+    gml_driver *driver;
+    uint64_t reserved_bytes; /* always current */
+};
+
+/* The policy of that name, or NULL. */
+const gml_policy_ops *gml_policy_find(const char *name);
+
+extern const gml_policy_ops gml_caching_policy;
+extern const gml_policy_ops gml_expandable_policy;
+extern const gml_policy_ops gml_paper_policy;
+extern const gml_policy_ops gml_stitch_policy;
+
+enum {
+    GML_ALIGNMENT = 512,           /* every block address and size is a multiple */
+    GML_SMALL_LIMIT = 1 << 20,     /* largest request of the small pools */
+};
+
+#endif

@@ -1,0 +1,49 @@
+/* Checks that print both values and go on; the program's exit status tells whether any failed.
+ *
+ *     TEST(tree_keeps_order) { CHECK_EQ(count, 3); }
+ *     int main(int argc, char **argv) { RUN(tree_keeps_order); return report(); }
+ */
+#ifndef GML_TEST_CHECK_H
+#define GML_TEST_CHECK_H
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "gmlake.h"
+
+#define TEST(name) static void test_##name(void)
+#define RUN(name) check_run(#name, test_##name)
+
+#define CHECK(condition) check_true((condition), #condition, __FILE__, __LINE__)
+#define CHECK_EQ(actual, expected)                                                                 \
+    check_equal((uint64_t)(actual), (uint64_t)(expected), #actual, __FILE__, __LINE__)
+#define CHECK_STATUS(actual, expected)                                                             \
+    check_status((actual), (expected), #actual, __FILE__, __LINE__)
+#define CHECK_OK(actual) CHECK_STATUS(actual, GML_OK)
+
+/* Runs one test and prints its name if a check in it failed. */
+void check_run(const char *name, void (*test)(void));
+
+/* Each returns whether the check held. */
+bool check_true(bool holds, const char *what, const char *file, int line);
+bool check_equal(uint64_t actual, uint64_t expected, const char *what, const char *file, int line);
+bool check_status(gml_status actual, gml_status expected, const char *what, const char *file,
+                  int line);
+
+/* Prints "N passed, M failed" over the tests run; the exit status of main. */
+int report(void);
+
+/* Says why and returns the exit status that ctest counts as skipped. */
+int skip(const char *reason);
+
+/* A seeded generator (splitmix64), so that a failure can be repeated. */
+typedef struct check_random {
+    uint64_t state;
+} check_random;
+
+uint64_t check_next(check_random *random);
+uint64_t check_below(check_random *random, uint64_t bound); /* bound > 0 */
+
+#endif
