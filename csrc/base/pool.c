@@ -20,31 +20,43 @@ stride_of(const gml_pool *pool)
     return (pool->object_bytes + alignment - 1) / alignment * alignment;
 }
 
-static void *
+static bool
 add_slab(gml_pool *pool)
 {
     size_t stride = stride_of(pool);
     char *slab = malloc(SLAB_HEADER_BYTES + stride * OBJECTS_PER_SLAB);
     if (!slab) {
-        return NULL;
+        return false;
     }
     *link_of(slab) = pool->slabs;
     pool->slabs = slab;
     for (size_t i = OBJECTS_PER_SLAB; i-- > 0;) {
         gml_pool_give(pool, slab + SLAB_HEADER_BYTES + i * stride);
     }
-    return pool->free_objects;
+    return true;
+}
+
+bool
+gml_pool_reserve(gml_pool *pool, size_t count)
+{
+    while (pool->free_count < count) {
+        if (!add_slab(pool)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void *
 gml_pool_take(gml_pool *pool)
 {
-    void *object = pool->free_objects ? pool->free_objects : add_slab(pool);
-    if (object) {
-        pool->free_objects = *link_of(object);
-        memset(object, 0, pool->object_bytes);
+    if (!gml_pool_reserve(pool, 1)) {
+        return NULL;
     }
-    return object;
+    void *object = pool->free_objects;
+    pool->free_objects = *link_of(object);
+    pool->free_count--;
+    return memset(object, 0, pool->object_bytes);
 }
 
 void
@@ -53,6 +65,7 @@ gml_pool_give(gml_pool *pool, void *object)
     if (object) {
         *link_of(object) = pool->free_objects;
         pool->free_objects = object;
+        pool->free_count++;
     }
 }
 
@@ -65,4 +78,5 @@ gml_pool_clear(gml_pool *pool)
         free(slab);
     }
     pool->free_objects = NULL;
+    pool->free_count = 0;
 }

@@ -34,6 +34,28 @@ gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count)
     return first;
 }
 
+/* An unwinding step has no later moment to be repeated in, so it is repeated here. */
+enum { UNWIND_ATTEMPTS = 3 };
+
+static gml_status
+unmap_insistently(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    gml_status status = GML_DRIVER_FAILED;
+    for (int i = 0; i < UNWIND_ATTEMPTS && status != GML_OK; i++) {
+        status = gml_driver_unmap(driver, address, size_bytes);
+    }
+    return status;
+}
+
+static void
+unreserve_insistently(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    gml_status status = GML_DRIVER_FAILED;
+    for (int i = 0; i < UNWIND_ATTEMPTS && status != GML_OK; i++) {
+        status = gml_driver_unreserve(driver, address, size_bytes);
+    }
+}
+
 static gml_status
 open_access(gml_driver *driver, gml_address address, uint64_t chunk_bytes, size_t count,
             gml_access access)
@@ -64,7 +86,7 @@ gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
     }
     uint64_t stuck = 0;
     if (status != GML_OK && mapped &&
-        gml_driver_unmap(driver, address, mapped * chunk_bytes) != GML_OK) {
+        unmap_insistently(driver, address, mapped * chunk_bytes) != GML_OK) {
         stuck = mapped * chunk_bytes;
     }
     if (stuck_bytes) {
@@ -87,7 +109,7 @@ gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *h
     if (status == GML_OK) {
         *out = address;
     } else if (!stuck_bytes) {
-        (void)gml_driver_unreserve(driver, address, chunk_bytes * count);
+        unreserve_insistently(driver, address, chunk_bytes * count);
     }
     return status;
 }

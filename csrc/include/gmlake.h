@@ -150,7 +150,8 @@ GML_API gml_status gml_lake_close(gml_lake *lake);
 
 /* Serves `size_bytes` for use on `stream`. Size 0 succeeds with address 0 and holds nothing. The
  * address is a multiple of 512. Errors: GML_OUT_OF_MEMORY after everything in the policy's ladder
- * was tried; GML_DRIVER_FAILED; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for a size above 2^48.
+ * was tried; GML_DRIVER_FAILED; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for a size above 2^48 or
+ * the stream 2^64 - 1.
  * A failed call changes no live block. */
 GML_API gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                                      gml_address *out);

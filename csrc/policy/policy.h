@@ -22,7 +22,6 @@ typedef struct gml_block {
     gml_stream stream;
     gml_state state;
     bool is_small;     /* served from the policy's pool for requests up to 1 MiB */
-    uint64_t replay_id; /* unused by policies */
 } gml_block;
 
 typedef struct gml_policy gml_policy;

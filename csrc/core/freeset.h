@@ -1,0 +1,37 @@
+/* The free extents that one stream may use, found by what they are good for.
+ *
+ *        |----chunk i----|----chunk i+1--|----chunk i+2--|
+ *              [=head=|======whole=======|=tail=]
+ *
+ * A free extent that touches a chunk boundary has a head (the bytes before its first boundary: the
+ * end of a chunk), whole chunks, and a tail (the bytes behind its last boundary: the start of a
+ * chunk); each may be empty. A view is built from at most one head, any whole chunks, and at most
+ * one tail or a part of a whole chunk, in this order, because only these pieces can lie side by
+ * side under whole mappings.
+ */
+#ifndef GML_CORE_FREESET_H
+#define GML_CORE_FREESET_H
+
+#include "core/home.h"
+
+typedef struct gml_freeset {
+    gml_tree fit;         /* every extent, by size */
+    gml_tree heads;       /* by size of the head, then offset */
+    gml_tree tails;       /* by size of the tail, then offset of the tail */
+    gml_tree wholes;      /* by bytes of whole chunks, then offset of the first */
+    uint64_t whole_bytes; /* sum over `wholes` */
+    uint64_t free_bytes;  /* sum over `fit` */
+} gml_freeset;
+
+/* Called by the home space; nobody else changes a freeset. */
+void gml_freeset_add(gml_freeset *set, gml_extent *extent, uint64_t chunk_bytes);
+void gml_freeset_remove(gml_freeset *set, gml_extent *extent);
+
+/* The extent a tree node belongs to. */
+gml_extent *gml_extent_of_fit(gml_tree_node *node);
+gml_extent *gml_extent_of_whole(gml_tree_node *node);
+
+/* Every tree holds just what the extents say, and the sums agree. Linear; for checks. */
+bool gml_freeset_is_valid(const gml_freeset *set, uint64_t chunk_bytes);
+
+#endif

@@ -1,0 +1,94 @@
+/* The home space: one range of addresses per device in which every physical chunk has its
+ * permanent place, and the extents that tile it.
+ *
+ * Chunk i lies at base + i * chunk_bytes while it is present. Splitting and merging extents is
+ * arithmetic; only growing and shrinking call the driver. Offsets are bytes from `base`.
+ *
+ * Extents tile [0, slots * chunk_bytes) without holes. An extent is
+ *   absent  whole chunks without a mapping (there may be a handle left over from a failure),
+ *   free    mapped and in one freeset,
+ *   used    mapped and held by an owner.
+ * Two neighbours that are both absent, or both free in the same freeset, do not exist: they merge.
+ */
+#ifndef GML_CORE_HOME_H
+#define GML_CORE_HOME_H
+
+#include "base/pool.h"
+#include "base/tree.h"
+#include "driver/driver.h"
+
+struct gml_freeset;
+
+typedef enum gml_extent_kind {
+    GML_EXTENT_ABSENT,
+    GML_EXTENT_FREE,
+    GML_EXTENT_USED
+} gml_extent_kind;
+
+typedef struct gml_extent {
+    gml_tree_node fit;   /* by whole size; in the freeset, or by offset among the absent */
+    gml_tree_node head;  /* by the bytes before the first chunk boundary; see freeset.h */
+    gml_tree_node tail;  /* by the bytes behind the last chunk boundary */
+    gml_tree_node whole; /* by the bytes of whole chunks */
+    struct gml_extent *previous, *next; /* in address order */
+    uint64_t offset;
+    uint64_t size_bytes;
+    struct gml_freeset *set; /* free: where it is found */
+    void *owner;             /* used: whom it serves */
+    gml_extent_kind kind;
+} gml_extent;
+
+typedef struct gml_home {
+    gml_driver *driver;
+    gml_address base;
+    uint64_t chunk_bytes;
+    uint64_t slots;        /* chunks that fit into the reservation */
+    uint64_t handle_count; /* chunks held: what reserved bytes are counted from */
+    gml_handle *handles;   /* by chunk; 0: none */
+    gml_extent **starts;   /* by chunk: the first extent that begins in it, or NULL */
+    uint64_t *start_bits;  /* bit i: starts[i] is not NULL */
+    uint64_t *start_words; /* bit w: start_bits[w] is not 0 */
+    gml_tree absent;       /* absent extents by offset */
+    uint64_t stuck_offset; /* absent, but still mapped since the driver refused to unmap: */
+    uint64_t stuck_bytes;  /* the next growth begins with it; 0: none */
+    gml_pool extents;
+} gml_home;
+
+/* Reserves addresses for `slots` chunks; no physical memory yet. On failure nothing stays. */
+gml_status gml_home_open(gml_home *home, gml_driver *driver, uint64_t chunk_bytes, uint64_t slots);
+
+/* Unmaps and releases everything, goes on after a failure and returns the first. */
+gml_status gml_home_close(gml_home *home);
+
+/* The extent that covers `offset`. pre: offset < slots * chunk_bytes. */
+gml_extent *gml_home_find(const gml_home *home, uint64_t offset);
+
+/* Makes `count` more chunks present, lowest places first, free in `set`. Each call to the driver is
+ * one create per chunk, one map per chunk and one set_access per contiguous run of places. After a
+ * failure the runs that were complete stay, free; what else was created goes back, but for handles
+ * that the driver refuses, which the next growth uses up. GML_OUT_OF_MEMORY also when fewer than
+ * `count` places are left. */
+gml_status gml_home_grow(gml_home *home, uint64_t count, struct gml_freeset *set);
+
+/* Takes the whole chunks of a free extent out and gives them back to the driver. The caller has
+ * made sure that no work uses them and that no view maps them. *released_bytes is increased by what
+ * the driver took. After a failure everything is consistent. */
+gml_status gml_home_shrink(gml_home *home, gml_extent *extent, uint64_t *released_bytes);
+
+/* Room for `count` extents, so that the next claims cannot fail: each needs at most two. */
+gml_status gml_home_prepare(gml_home *home, size_t count);
+
+/* Cuts [offset, offset + size) out of a free extent and marks it used by `owner`.
+ * pre: one free extent covers the range; two extents are prepared. */
+gml_extent *gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes, void *owner);
+
+/* Makes a used extent free in `set` and merges it with its free neighbours there. */
+void gml_home_unclaim(gml_home *home, gml_extent *extent, struct gml_freeset *set);
+
+/* Moves a free extent to another freeset; it merges there. Returns the extent it is now part of. */
+gml_extent *gml_home_transfer(gml_home *home, gml_extent *extent, struct gml_freeset *set);
+
+/* Tiling, index and handles agree; the reason goes to driver->reason. Linear. */
+gml_status gml_home_check(const gml_home *home);
+
+#endif

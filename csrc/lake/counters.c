@@ -1,0 +1,162 @@
+/* The counters of a lake, and the text of a refusal. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "lake/lake.h"
+
+static uint64_t
+rounded(uint64_t size_bytes)
+{
+    return (size_bytes + GML_ALIGNMENT - 1) / GML_ALIGNMENT * GML_ALIGNMENT;
+}
+
+static void
+raise_peak(uint64_t *peak, uint64_t current)
+{
+    if (*peak < current) {
+        *peak = current;
+    }
+}
+
+static void
+increase(gml_stat *stat, uint64_t amount)
+{
+    stat->current += amount;
+    stat->allocated += amount;
+    raise_peak(&stat->peak, stat->current);
+}
+
+static void
+decrease(gml_stat *stat, uint64_t amount)
+{
+    stat->current -= amount;
+    stat->freed += amount;
+}
+
+static void
+count_torch(gml_lake *lake, const gml_block *block, void (*change)(gml_stat *, uint64_t))
+{
+    gml_torch_stats *torch = &lake->torch;
+    const int pools[2] = {GML_POOL_ALL, block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE};
+    for (int i = 0; i < 2; i++) {
+        change(&torch->allocation[pools[i]], 1);
+        change(&torch->allocated_bytes[pools[i]], block->block_bytes);
+        change(&torch->requested_bytes[pools[i]], block->requested_bytes);
+    }
+    if (block->block_bytes >= lake->max_split_size) {
+        change(&torch->oversize_allocations, 1);
+    }
+}
+
+void
+gml_lake_count_allocation(gml_lake *lake, const gml_block *block)
+{
+    gml_stats *stats = &lake->stats;
+    stats->allocations++;
+    stats->states[block->state]++;
+    stats->live_blocks++;
+    stats->requested_bytes += block->requested_bytes;
+    stats->live_bytes += rounded(block->requested_bytes);
+    raise_peak(&stats->peak_live_blocks, stats->live_blocks);
+    raise_peak(&stats->peak_requested_bytes, stats->requested_bytes);
+    raise_peak(&stats->peak_live_bytes, stats->live_bytes);
+    count_torch(lake, block, increase);
+}
+
+void
+gml_lake_count_free(gml_lake *lake, const gml_block *block)
+{
+    gml_stats *stats = &lake->stats;
+    stats->frees++;
+    stats->live_blocks--;
+    stats->requested_bytes -= block->requested_bytes;
+    stats->live_bytes -= rounded(block->requested_bytes);
+    count_torch(lake, block, decrease);
+}
+
+void
+gml_lake_note_reserved(gml_lake *lake)
+{
+    raise_peak(&lake->stats.peak_reserved_bytes, lake->policy->reserved_bytes);
+}
+
+/* Fills what the policy and the driver hold themselves. */
+static gml_stats
+complete_stats(gml_lake *lake)
+{
+    gml_usage usage = {0};
+    lake->policy->ops->usage(lake->policy, &usage);
+    gml_stats stats = lake->stats;
+    stats.reserved_bytes = lake->policy->reserved_bytes;
+    stats.views = usage.views;
+    stats.view_bytes = usage.view_bytes;
+    stats.largest_free_bytes = usage.largest_free_bytes;
+    memcpy(stats.driver_calls, lake->driver->calls, sizeof stats.driver_calls);
+    stats.driver_time_ns = lake->driver->time_ns;
+    return stats;
+}
+
+gml_status
+gml_lake_stats(gml_lake *lake, gml_stats *out)
+{
+    pthread_mutex_lock(&lake->lock);
+    *out = complete_stats(lake);
+    pthread_mutex_unlock(&lake->lock);
+    return GML_OK;
+}
+
+gml_status
+gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out)
+{
+    gml_status status = GML_OK;
+    pthread_mutex_lock(&lake->lock);
+    if (lake->policy->ops->torch_stats) {
+        *out = lake->torch;
+        lake->policy->ops->torch_stats(lake->policy, out);
+    } else {
+        status = gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                                 "the policy %s keeps no statistics in PyTorch's form",
+                                 lake->policy->ops->name);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_reset_peaks(gml_lake *lake)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_stats *stats = &lake->stats;
+    stats->peak_live_blocks = stats->live_blocks;
+    stats->peak_requested_bytes = stats->requested_bytes;
+    stats->peak_live_bytes = stats->live_bytes;
+    stats->peak_reserved_bytes = lake->policy->reserved_bytes;
+    for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
+        lake->torch.allocation[pool].peak = lake->torch.allocation[pool].current;
+        lake->torch.allocated_bytes[pool].peak = lake->torch.allocated_bytes[pool].current;
+        lake->torch.requested_bytes[pool].peak = lake->torch.requested_bytes[pool].current;
+    }
+    lake->torch.oversize_allocations.peak = lake->torch.oversize_allocations.current;
+    if (lake->policy->ops->reset_peaks) {
+        lake->policy->ops->reset_peaks(lake->policy);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return GML_OK;
+}
+
+void
+gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
+{
+    const double mib = 1024.0 * 1024.0;
+    gml_stats stats = complete_stats(lake);
+    uint64_t limit = lake->capacity_bytes ? lake->capacity_bytes : lake->driver->info.total_bytes;
+    lake->stats.states[GML_STATE_OOM]++;
+    lake->torch.num_ooms++;
+    (void)gml_driver_fail(lake->driver, GML_OUT_OF_MEMORY,
+                          "out of memory: %.1f MiB asked for; device %d has %.1f MiB, of which "
+                          "%.1f MiB are live, %.1f MiB reserved, and %.1f MiB the largest request "
+                          "that could be served",
+                          (double)size_bytes / mib, lake->device, (double)limit / mib,
+                          (double)stats.live_bytes / mib, (double)stats.reserved_bytes / mib,
+                          (double)stats.largest_free_bytes / mib);
+}

@@ -1,0 +1,164 @@
+/* The table of settings. */
+#include "policy/knobs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define GIB (MIB * KIB)
+
+typedef struct knob_entry {
+    gml_knob_info info;
+    size_t offset; /* of the field in gml_knobs */
+    size_t count;  /* of consecutive fields that the name sets */
+} knob_entry;
+
+#define FIELD(name) offsetof(gml_knobs, name), 1
+
+static const char ours[] = "stitch, gmlake-paper";
+static const char torchs[] = "caching, expandable";
+
+static const knob_entry knobs_table[] = {
+    {{"frag_limit", "smallest request that may be stitched, in bytes; 0: the policy's own default",
+      ours, 0, 0, UINT64_C(1) << 48},
+     FIELD(frag_limit)},
+    {{"chunk_size", "physical chunk in bytes, a multiple of the device granularity; 0: one granule",
+      ours, 0, 0, 64 * GIB},
+     FIELD(chunk_size)},
+    {{"growth", "least number of bytes taken from the driver at a time; 0: what is missing",
+      "stitch", 0, 0, UINT64_C(1) << 48},
+     FIELD(growth)},
+    {{"max_views", "stitched views kept mapped at most", ours, 16384, 1, UINT32_MAX},
+     FIELD(max_views)},
+    {{"max_view_bytes", "address space of stitched views at most, in bytes", ours, 16384 * GIB, 0,
+      UINT64_C(1) << 46},
+     FIELD(max_view_bytes)},
+    {{"max_split_size", "blocks of this many bytes or more are not split; the maximum: no limit",
+      torchs, UINT64_MAX, 20 * MIB, UINT64_MAX},
+     FIELD(max_split_size)},
+    {{"max_non_split_rounding", "slack in bytes that an unsplittable block may have", torchs,
+      20 * MIB, 0, UINT64_MAX},
+     FIELD(max_non_split_rounding)},
+    {{"large_segment_size", "segment in bytes for requests between 1 and 10 MiB", torchs, 20 * MIB,
+      2 * MIB, 64 * GIB},
+     FIELD(large_segment_size)},
+    {{"garbage_collection_percent",
+      "share of the capacity in use from which old cached blocks are freed; 0: off", torchs, 0, 0,
+      100},
+     FIELD(garbage_collection_percent)},
+    {{"roundup_power2_divisions",
+      "divisions of a power of two that sizes are rounded up to; 0: off; "
+      "roundup_power2_divisions.256 sets it for sizes from 256 MiB to below 512 MiB only",
+      torchs, 0, 0, 1024},
+     offsetof(gml_knobs, roundup_power2_divisions),
+     GML_ROUNDUP_INTERVALS},
+};
+
+enum { KNOB_COUNT = sizeof knobs_table / sizeof *knobs_table };
+
+gml_status
+gml_knob_describe(size_t index, gml_knob_info *out)
+{
+    if (index >= KNOB_COUNT) {
+        return GML_INVALID_ARGUMENT;
+    }
+    *out = knobs_table[index].info;
+    return GML_OK;
+}
+
+static uint64_t *
+field_of(gml_knobs *knobs, const knob_entry *knob)
+{
+    return (uint64_t *)(void *)((char *)knobs + knob->offset);
+}
+
+static void
+set_all(gml_knobs *knobs, const knob_entry *knob, uint64_t value)
+{
+    for (size_t i = 0; i < knob->count; i++) {
+        field_of(knobs, knob)[i] = value;
+    }
+}
+
+void
+gml_knobs_init(gml_knobs *knobs)
+{
+    for (size_t i = 0; i < KNOB_COUNT; i++) {
+        set_all(knobs, &knobs_table[i], knobs_table[i].info.default_value);
+    }
+}
+
+/* The knob a setting names, "base" or "base.power"; *interval is that power's place, or SIZE_MAX
+ * for all. NULL: no such knob. */
+static const knob_entry *
+find_knob(const char *name, size_t *interval)
+{
+    const char *dot = strchr(name, '.');
+    size_t length = dot ? (size_t)(dot - name) : strlen(name);
+    *interval = SIZE_MAX;
+    for (size_t i = 0; i < KNOB_COUNT; i++) {
+        const knob_entry *knob = &knobs_table[i];
+        if (strlen(knob->info.name) != length || strncmp(knob->info.name, name, length) != 0) {
+            continue;
+        }
+        if (!dot) {
+            return knob;
+        }
+        for (size_t power = 0; power < knob->count && knob->count > 1; power++) {
+            char text[24];
+            snprintf(text, sizeof text, "%" PRIu64, UINT64_C(1) << power);
+            if (strcmp(text, dot + 1) == 0) {
+                *interval = power;
+                return knob;
+            }
+        }
+    }
+    return NULL;
+}
+
+static gml_status
+refuse_name(const char *name, char *reason, size_t reason_bytes)
+{
+    int used = snprintf(reason, reason_bytes, "no setting is called \"%.60s\"; there are:", name);
+    for (size_t i = 0; i < KNOB_COUNT && used > 0 && (size_t)used < reason_bytes; i++) {
+        used += snprintf(reason + used, reason_bytes - (size_t)used, " %s",
+                         knobs_table[i].info.name);
+    }
+    return GML_INVALID_ARGUMENT;
+}
+
+static gml_status
+apply(gml_knobs *knobs, const gml_setting *setting, char *reason, size_t reason_bytes)
+{
+    size_t interval;
+    const knob_entry *knob = find_knob(setting->name, &interval);
+    if (!knob) {
+        return refuse_name(setting->name, reason, reason_bytes);
+    }
+    if (setting->value < knob->info.minimum || setting->value > knob->info.maximum) {
+        snprintf(reason, reason_bytes,
+                 "%s is %" PRIu64 ", but must be between %" PRIu64 " and %" PRIu64, setting->name,
+                 setting->value, knob->info.minimum, knob->info.maximum);
+        return GML_INVALID_ARGUMENT;
+    }
+    if (interval == SIZE_MAX) {
+        set_all(knobs, knob, setting->value);
+    } else {
+        field_of(knobs, knob)[interval] = setting->value;
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_knobs_apply(gml_knobs *knobs, const gml_setting *settings, size_t count, char *reason,
+                size_t reason_bytes)
+{
+    gml_status status = GML_OK;
+    for (size_t i = 0; i < count && status == GML_OK; i++) {
+        status = apply(knobs, &settings[i], reason, reason_bytes);
+    }
+    return status;
+}

@@ -1,0 +1,30 @@
+/* The list of policies. */
+#include <string.h>
+
+#include "policy/policy.h"
+
+static const gml_policy_ops *const policies[] = {
+    &gml_caching_policy,
+    &gml_expandable_policy,
+    &gml_paper_policy,
+    &gml_stitch_policy,
+};
+
+enum { POLICY_COUNT = sizeof policies / sizeof *policies };
+
+const char *
+gml_policy_name(size_t index)
+{
+    return index < POLICY_COUNT ? policies[index]->name : NULL;
+}
+
+const gml_policy_ops *
+gml_policy_find(const char *name)
+{
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        if (strcmp(policies[i]->name, name) == 0) {
+            return policies[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,258 @@
+/* Looking at the whole structure: usage, invariants, regions. */
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "policy/stitch/stitch.h"
+
+static gml_stitch *
+of_policy(gml_policy *policy)
+{
+    return (gml_stitch *)(void *)policy;
+}
+
+static gml_pond *
+of_ponds(gml_link *link)
+{
+    return (gml_pond *)(void *)((char *)link - offsetof(gml_pond, ponds));
+}
+
+/* ---- usage ------------------------------------------------------------------------------------ */
+
+static uint64_t
+largest(const gml_tree *tree)
+{
+    const gml_tree_node *node = gml_tree_last(tree);
+    return node ? node->size_bytes : 0;
+}
+
+void
+gml_stitch_usage(gml_policy *self, gml_usage *out)
+{
+    gml_stitch *stitch = of_policy(self);
+    *out = (gml_usage){
+        .reserved_bytes = self->reserved_bytes,
+        .views = stitch->views,
+        .view_bytes = stitch->view_bytes,
+    };
+    gml_pond *pond = gml_map_find(&stitch->pond_by_stream, 1);
+    if (pond) {
+        gml_pond_unpark(stitch, pond);
+        uint64_t stitched =
+            pond->set.whole_bytes + largest(&pond->set.heads) + largest(&pond->set.tails);
+        uint64_t fitting = largest(&pond->set.fit);
+        out->largest_free_bytes = stitched > fitting ? stitched : fitting;
+    }
+}
+
+/* ---- check ------------------------------------------------------------------------------------ */
+
+static gml_status
+corrupt(gml_stitch *stitch, const gml_placement *placement, const char *what)
+{
+    return gml_driver_fail(stitch->policy.driver, GML_CORRUPT, "placement %" PRIu64 " %s",
+                           placement->number, what);
+}
+
+/* A live or parked placement holds just its runs. */
+static gml_status
+check_holder(gml_stitch *stitch, const gml_placement *placement)
+{
+    uint64_t held = 0;
+    for (size_t i = 0; i < placement->run_count; i++) {
+        const gml_run *run = &placement->runs[i];
+        const gml_extent *extent = run->extent;
+        if (!extent || extent->kind != GML_EXTENT_USED || extent->owner != placement ||
+            extent->offset != run->offset || extent->size_bytes != run->size_bytes) {
+            return corrupt(stitch, placement, "does not hold what it should");
+        }
+        held += run->size_bytes;
+    }
+    if (held != placement->class->size_bytes) {
+        return corrupt(stitch, placement, "does not have the size of its class");
+    }
+    if (placement->slab && !gml_slab_is_valid(placement->slab)) {
+        return corrupt(stitch, placement, "has a slab that contradicts itself");
+    }
+    bool is_live = placement->state == GML_PLACEMENT_LIVE;
+    if (placement->state == GML_PLACEMENT_SCATTERED || placement->is_waiting ||
+        placement->is_ready == is_live || (!is_live && !gml_list_is_empty(&placement->watchers))) {
+        return corrupt(stitch, placement, "is in a list where it does not belong");
+    }
+    return GML_OK;
+}
+
+static gml_status
+check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes)
+{
+    gml_status status = GML_OK;
+    for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent && status == GML_OK;
+         extent = extent->next) {
+        if (extent->kind == GML_EXTENT_USED) {
+            *used_bytes += extent->size_bytes;
+            status = check_holder(stitch, extent->owner);
+        } else if (extent->kind == GML_EXTENT_FREE) {
+            *free_bytes += extent->size_bytes;
+        }
+    }
+    return status;
+}
+
+/* Every idle placement is ready or waits: none is lost to its class. */
+static gml_status
+check_idle(gml_stitch *stitch, gml_link *list, uint64_t *count)
+{
+    for (gml_link *link = list->next; link != list; link = link->next) {
+        const gml_placement *placement = gml_placement_of_idle(link);
+        if (placement->state == GML_PLACEMENT_LIVE ||
+            placement->is_ready == placement->is_waiting) {
+            return corrupt(stitch, placement, "is idle and neither ready nor waiting");
+        }
+        (*count)++;
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_stitch_check(gml_policy *self)
+{
+    gml_stitch *stitch = of_policy(self);
+    uint64_t used_bytes = 0, free_bytes = 0, in_ponds = 0, idle_views = 0, idle_homes = 0;
+    gml_status status = gml_home_check(&stitch->home);
+    if (status == GML_OK) {
+        status = check_extents(stitch, &used_bytes, &free_bytes);
+    }
+    if (status == GML_OK) {
+        status = check_idle(stitch, &stitch->idle_views, &idle_views);
+    }
+    if (status == GML_OK) {
+        status = check_idle(stitch, &stitch->idle_homes, &idle_homes);
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        const gml_pond *pond = of_ponds(link);
+        if (!gml_freeset_is_valid(&pond->set, stitch->home.chunk_bytes) ||
+            !gml_tree_is_valid(&pond->small_free)) {
+            return gml_driver_fail(self->driver, GML_CORRUPT,
+                                   "the free extents of stream %" PRIu64 " contradict themselves",
+                                   pond->stream);
+        }
+        in_ponds += pond->set.free_bytes;
+    }
+    if (in_ponds != free_bytes || idle_homes != stitch->idle_home_count ||
+        used_bytes + free_bytes > self->reserved_bytes ||
+        self->reserved_bytes != stitch->home.handle_count * stitch->home.chunk_bytes) {
+        return gml_driver_fail(self->driver, GML_CORRUPT,
+                               "%" PRIu64 " bytes used, %" PRIu64 " free, %" PRIu64
+                               " in streams, %" PRIu64 " reserved: these do not add up",
+                               used_bytes, free_bytes, in_ponds, self->reserved_bytes);
+    }
+    return GML_OK;
+}
+
+/* ---- visit ------------------------------------------------------------------------------------ */
+
+/* Ranges of one extent of the home space. */
+static void
+visit_extent(const gml_home *home, const gml_extent *extent, const gml_visitor *visitor)
+{
+    const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
+    bool is_live = holder && holder->state == GML_PLACEMENT_LIVE;
+    if (is_live && holder->slab && !holder->view) {
+        gml_slab_visit(holder->slab, visitor);
+        return;
+    }
+    const gml_range_info range = {
+        .address = home->base + extent->offset,
+        .size_bytes = extent->size_bytes,
+        .requested_bytes = is_live && !holder->view ? holder->block.requested_bytes : 0,
+        .is_used = is_live,
+    };
+    visitor->range(visitor->context, &range);
+}
+
+static bool
+is_live(const gml_extent *extent)
+{
+    return extent->kind == GML_EXTENT_USED &&
+           ((const gml_placement *)extent->owner)->state == GML_PLACEMENT_LIVE;
+}
+
+/* One region: present extents from `first` up to the next absent one, which is returned. */
+static const gml_extent *
+visit_home_region(const gml_home *home, const gml_extent *first, const gml_visitor *visitor)
+{
+    gml_region_info region = {.address = home->base + first->offset};
+    const gml_extent *end = first;
+    for (; end && end->kind != GML_EXTENT_ABSENT; end = end->next) {
+        region.size_bytes += end->size_bytes;
+        region.used_bytes += is_live(end) ? end->size_bytes : 0;
+    }
+    visitor->region(visitor->context, &region);
+    for (const gml_extent *extent = first; extent != end; extent = extent->next) {
+        visit_extent(home, extent, visitor);
+    }
+    return end;
+}
+
+/* A free range between `begin` and `end`, if there is any. */
+static void
+visit_gap(gml_address begin, gml_address end, const gml_visitor *visitor)
+{
+    const gml_range_info range = {.address = begin, .size_bytes = end - begin};
+    if (end > begin) {
+        visitor->range(visitor->context, &range);
+    }
+}
+
+static void
+visit_view(const gml_placement *placement, const gml_visitor *visitor)
+{
+    bool live = placement->state == GML_PLACEMENT_LIVE;
+    gml_address end = placement->address + placement->class->size_bytes;
+    const gml_region_info region = {
+        .address = placement->view,
+        .size_bytes = placement->view_bytes,
+        .used_bytes = live ? placement->class->size_bytes : 0,
+        .stream = placement->class->pond->stream,
+        .is_small = placement->slab != NULL,
+        .is_view = true,
+    };
+    visitor->region(visitor->context, &region);
+    visit_gap(placement->view, placement->address, visitor);
+    if (live && placement->slab) {
+        gml_slab_visit(placement->slab, visitor);
+    } else {
+        const gml_range_info range = {
+            .address = placement->address,
+            .size_bytes = placement->class->size_bytes,
+            .requested_bytes = live ? placement->block.requested_bytes : 0,
+            .is_used = live,
+        };
+        visitor->range(visitor->context, &range);
+    }
+    visit_gap(end, placement->view + placement->view_bytes, visitor);
+}
+
+void
+gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
+{
+    gml_stitch *stitch = of_policy(self);
+    const gml_extent *extent = gml_home_find(&stitch->home, 0);
+    while (extent) {
+        extent = extent->kind == GML_EXTENT_ABSENT
+                     ? extent->next
+                     : visit_home_region(&stitch->home, extent, visitor);
+    }
+    for (extent = gml_home_find(&stitch->home, 0); extent; extent = extent->next) {
+        const gml_placement *holder = is_live(extent) ? extent->owner : NULL;
+        if (holder && holder->view && holder->runs[0].extent == extent) {
+            visit_view(holder, visitor);
+        }
+    }
+    for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views;
+         link = link->next) {
+        visit_view(gml_placement_of_idle(link), visitor);
+    }
+}

@@ -1,0 +1,201 @@
+/* Requests up to 1 MiB: pieces of slabs.
+ *
+ * A slab is a placement of 2 MiB, cut into pieces by best fit and given back to the pond as soon as
+ * nothing lives in it.
+ */
+#include <stddef.h>
+
+#include "policy/stitch/stitch.h"
+
+#define SLAB_BYTES (UINT64_C(2) << 20)
+
+typedef struct gml_piece {
+    gml_block block;     /* what the lake sees while used */
+    gml_tree_node fit;   /* free: in pond->small_free */
+    struct gml_piece *previous, *next; /* in the slab, in address order */
+    gml_slab *slab;
+    gml_address address;
+    uint64_t size_bytes;
+    bool is_used;
+} gml_piece;
+
+struct gml_slab {
+    gml_placement *placement;
+    gml_piece *first;
+};
+
+void
+gml_small_init(gml_stitch *stitch)
+{
+    stitch->pieces.object_bytes = sizeof(gml_piece);
+    stitch->slabs.object_bytes = sizeof(gml_slab);
+}
+
+static gml_piece *
+of_fit(gml_tree_node *node)
+{
+    return (gml_piece *)(void *)((char *)node - offsetof(gml_piece, fit));
+}
+
+static void
+add_free(gml_pond *pond, gml_piece *piece)
+{
+    piece->is_used = false;
+    piece->fit.size_bytes = piece->size_bytes;
+    piece->fit.address = piece->address;
+    gml_tree_insert(&pond->small_free, &piece->fit);
+}
+
+/* A new slab, which is one free piece. */
+static gml_status
+add_slab(gml_stitch *stitch, gml_pond *pond, gml_piece **out)
+{
+    gml_slab *slab = gml_pool_take(&stitch->slabs);
+    gml_piece *whole = gml_pool_take(&stitch->pieces);
+    gml_status status = GML_NO_HOST_MEMORY;
+    if (slab && whole) {
+        status = gml_stitch_place(stitch, pond, SLAB_BYTES, &slab->placement);
+    }
+    if (status != GML_OK) {
+        gml_pool_give(&stitch->slabs, slab);
+        gml_pool_give(&stitch->pieces, whole);
+        return status;
+    }
+    slab->placement->slab = slab;
+    slab->first = whole;
+    whole->slab = slab;
+    whole->address = slab->placement->address;
+    whole->size_bytes = SLAB_BYTES;
+    add_free(pond, whole);
+    *out = whole;
+    return GML_OK;
+}
+
+/* Cuts `piece` down to `size_bytes`; the rest becomes a free piece. */
+static void
+split(gml_stitch *stitch, gml_pond *pond, gml_piece *cut, uint64_t size_bytes)
+{
+    gml_piece *rest = gml_pool_take(&stitch->pieces);
+    rest->slab = cut->slab;
+    rest->address = cut->address + size_bytes;
+    rest->size_bytes = cut->size_bytes - size_bytes;
+    rest->previous = cut;
+    rest->next = cut->next;
+    if (rest->next) {
+        rest->next->previous = rest;
+    }
+    cut->next = rest;
+    cut->size_bytes = size_bytes;
+    add_free(pond, rest);
+}
+
+/* The state of the whole request: that of the slab if it needed one that was not there. */
+static gml_state
+state_of(bool is_whole, const gml_piece *fresh)
+{
+    gml_state slab = fresh ? fresh->slab->placement->block.state : GML_STATE_EXACT;
+    if (slab == GML_STATE_GROW || slab == GML_STATE_STITCH) {
+        return slab;
+    }
+    return is_whole ? GML_STATE_EXACT : GML_STATE_SPLIT;
+}
+
+gml_status
+gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_block **out)
+{
+    /* One piece for the rest of a split: once a piece is taken, nothing may fail. */
+    gml_status status = gml_pool_reserve(&stitch->pieces, 2) ? GML_OK : GML_NO_HOST_MEMORY;
+    gml_piece *fresh = NULL;
+    gml_tree_node *node = gml_tree_at_least(&pond->small_free, size_bytes, 0);
+    if (status == GML_OK && !node) {
+        status = add_slab(stitch, pond, &fresh);
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_piece *taken = node ? of_fit(node) : fresh;
+    bool is_whole = taken->size_bytes == size_bytes;
+    gml_tree_remove(&pond->small_free, &taken->fit);
+    if (!is_whole) {
+        split(stitch, pond, taken, size_bytes);
+    }
+    taken->is_used = true;
+    taken->block = (gml_block){
+        .address = taken->address,
+        .block_bytes = size_bytes,
+        .stream = pond->stream,
+        .state = state_of(is_whole, fresh),
+        .is_small = true,
+    };
+    *out = &taken->block;
+    return GML_OK;
+}
+
+/* Lets `left` absorb its next neighbour; neither is in the tree. */
+static void
+absorb(gml_stitch *stitch, gml_piece *left)
+{
+    gml_piece *gone = left->next;
+    left->size_bytes += gone->size_bytes;
+    left->next = gone->next;
+    if (left->next) {
+        left->next->previous = left;
+    }
+    gml_pool_give(&stitch->pieces, gone);
+}
+
+void
+gml_small_free(gml_stitch *stitch, gml_block *block)
+{
+    gml_piece *freed = (gml_piece *)(void *)block;
+    gml_slab *slab = freed->slab;
+    gml_pond *pond = slab->placement->class->pond;
+    if (freed->next && !freed->next->is_used) {
+        gml_tree_remove(&pond->small_free, &freed->next->fit);
+        absorb(stitch, freed);
+    }
+    if (freed->previous && !freed->previous->is_used) {
+        freed = freed->previous;
+        gml_tree_remove(&pond->small_free, &freed->fit);
+        absorb(stitch, freed);
+    }
+    if (freed->size_bytes < SLAB_BYTES) {
+        add_free(pond, freed);
+        return;
+    }
+    slab->placement->slab = NULL;
+    gml_placement_park(stitch, slab->placement);
+    gml_pool_give(&stitch->pieces, freed);
+    gml_pool_give(&stitch->slabs, slab);
+}
+
+void
+gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor)
+{
+    for (const gml_piece *piece = slab->first; piece; piece = piece->next) {
+        const gml_range_info range = {
+            .address = piece->address,
+            .size_bytes = piece->size_bytes,
+            .requested_bytes = piece->is_used ? piece->block.requested_bytes : 0,
+            .is_used = piece->is_used,
+        };
+        visitor->range(visitor->context, &range);
+    }
+}
+
+bool
+gml_slab_is_valid(const gml_slab *slab)
+{
+    gml_address address = slab->placement->address;
+    bool has_used = false;
+    for (const gml_piece *piece = slab->first; piece; piece = piece->next) {
+        bool merges = piece->next && !piece->is_used && !piece->next->is_used;
+        if (piece->address != address || piece->slab != slab || merges ||
+            (piece->next && piece->next->previous != piece) || piece->size_bytes == 0) {
+            return false;
+        }
+        has_used |= piece->is_used;
+        address += piece->size_bytes;
+    }
+    return has_used && address == slab->placement->address + SLAB_BYTES;
+}

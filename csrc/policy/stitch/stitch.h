@@ -1,0 +1,170 @@
+/* The policy `stitch`: the structures its files share.
+ *
+ *   placement  a place where one size was served once: ranges of the home space, and the address
+ *              under which they lie side by side. One range needs no mapping of its own; several
+ *              are a view.
+ *   class      the placements of one size on one stream.
+ *   pond       what one stream owns: free extents, classes, slabs.
+ *
+ * A placement outlives the blocks it serves. A request first takes the oldest placement of its size
+ * whose bytes are all free; only when there is none is a new one made. Since which placement is
+ * taken depends on nothing but which bytes are live, a program that repeats its requests from the
+ * same live state gets the same addresses, and makes no driver call (promise 8).
+ *
+ * States of a placement:
+ *   live       serves a block; holds its extents
+ *   parked     serves none, still holds its extents; in the class's ready set. Taking it back costs
+ *              the same for one chunk as for thousands
+ *   scattered  its extents went back to the pond. It is in the ready set while it may be free, or
+ *              watches one live placement that is known to overlap it, or is stranded because bytes
+ *              of it belong to another pond
+ */
+#ifndef GML_POLICY_STITCH_STITCH_H
+#define GML_POLICY_STITCH_STITCH_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "core/freeset.h"
+#include "policy/policy.h"
+
+typedef struct gml_pond gml_pond;
+typedef struct gml_class gml_class;
+typedef struct gml_slab gml_slab;
+
+typedef enum gml_placement_state {
+    GML_PLACEMENT_LIVE,
+    GML_PLACEMENT_PARKED,
+    GML_PLACEMENT_SCATTERED
+} gml_placement_state;
+
+/* One range of the home space. */
+typedef struct gml_run {
+    uint64_t offset, size_bytes;
+    gml_extent *extent; /* while the placement is live or parked */
+} gml_run;
+
+typedef struct gml_placement {
+    gml_block block;         /* what the lake sees while live */
+    gml_tree_node ready;     /* in class->ready, by number */
+    gml_link idle;           /* not live: in stitch->idle_views or idle_homes, oldest use first */
+    gml_link parked;         /* parked: in pond->parked */
+    gml_link waiting;        /* watching: in the watched placement's watchers; or stranded */
+    gml_link watchers;       /* head: placements that wait for this live one */
+    gml_class *class;
+    gml_slab *slab;          /* what lives in it, if it serves the pond's small requests */
+    uint64_t number;         /* order of creation */
+    gml_run *runs;           /* in view order */
+    size_t run_count;
+    gml_run only_run;        /* runs points here if there is one */
+    gml_address address;     /* where its blocks begin */
+    gml_address view;        /* start of its own mapping; 0: it lies in the home space */
+    uint64_t view_bytes;
+    bool is_view_mapped;     /* false when only the address range is left to give back */
+    bool is_ready;           /* in class->ready */
+    bool is_waiting;         /* `waiting` is in a list */
+    gml_placement_state state;
+} gml_placement;
+
+struct gml_class {
+    gml_pond *pond;
+    uint64_t size_bytes;
+    gml_tree ready; /* placements that may be free, by number */
+};
+
+struct gml_pond {
+    gml_stream stream;
+    gml_freeset set;
+    gml_link parked;      /* of placements, oldest first */
+    gml_map classes;      /* by size */
+    gml_tree small_free;  /* free pieces of slabs, by size and address */
+    gml_link ponds;       /* in stitch->ponds */
+};
+
+typedef struct gml_stitch {
+    gml_policy policy;
+    gml_home home;
+    uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
+    uint64_t next_number;
+    uint64_t views, view_bytes; /* mapped */
+    uint64_t idle_home_count;
+    gml_map pond_by_stream;     /* by stream + 1 */
+    gml_pond *last_pond;
+    gml_link ponds;
+    gml_link idle_views, idle_homes;
+    gml_link doomed;    /* views the driver refused to take back, through `idle` */
+    gml_link stranded;  /* scattered placements with bytes in another pond, through `waiting` */
+    gml_pool placements, classes, pieces, slabs;
+    gml_run *scratch;   /* of choose(), grown as needed */
+    size_t scratch_capacity;
+    gml_handle *scratch_handles;
+    size_t scratch_handle_capacity;
+} gml_stitch;
+
+/* ---- placement.c: taking, parking, scattering -------------------------------------------------- */
+
+/* The oldest placement of the class that is free, live from now on; NULL if there is none.
+ * GML_NO_HOST_MEMORY changes nothing. */
+gml_status gml_placement_take(gml_stitch *stitch, gml_class *class, gml_placement **out);
+
+/* Makes a live placement parked and lets those ready that watched it. */
+void gml_placement_park(gml_stitch *stitch, gml_placement *placement);
+
+/* Gives the extents of every parked placement of the pond back to it. */
+void gml_pond_unpark(gml_stitch *stitch, gml_pond *pond);
+
+/* A new live placement over `runs` (of the pond of `class`, all free, in view order; neighbours
+ * that touch are one run), mapped as a view if there are several. On failure nothing is claimed. */
+gml_status gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs,
+                                size_t run_count, gml_placement **out);
+
+/* Forgets an idle placement; its view is unmapped. The caller has made sure that no work uses it.
+ * On failure it is doomed: out of every list but stitch->doomed. */
+gml_status gml_placement_destroy(gml_stitch *stitch, gml_placement *placement);
+
+/* Tries again to destroy what is doomed. */
+gml_status gml_placement_destroy_doomed(gml_stitch *stitch);
+
+/* Lets every stranded placement be tried again. */
+void gml_placement_retry_stranded(gml_stitch *stitch);
+
+gml_placement *gml_placement_of_idle(gml_link *link);
+
+/* ---- choose.c: which bytes serve a request ---------------------------------------------------- */
+
+typedef struct gml_choice {
+    gml_run *runs; /* in stitch->scratch; valid until the next choice */
+    size_t run_count;
+    gml_state state;
+} gml_choice;
+
+/* Chooses, and grows the home space if it must. The pond is unparked. `may_stitch` false: one
+ * range only. GML_OUT_OF_MEMORY if the driver has no more. */
+gml_status gml_choose(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch,
+                      gml_choice *out);
+
+/* ---- small.c: requests up to 1 MiB ------------------------------------------------------------ */
+
+/* Sets up the object pools. */
+void gml_small_init(gml_stitch *stitch);
+
+gml_status gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                              gml_block **out);
+void gml_small_free(gml_stitch *stitch, gml_block *block);
+
+/* The pieces of a slab, for snapshots; and their invariants, for checks. */
+void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);
+bool gml_slab_is_valid(const gml_slab *slab);
+
+/* ---- stitch.c --------------------------------------------------------------------------------- */
+
+/* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
+gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                            gml_placement **out);
+
+/* ---- inspect.c: the whole structure, read only ------------------------------------------------ */
+
+gml_status gml_stitch_check(gml_policy *self);
+void gml_stitch_visit(gml_policy *self, const gml_visitor *visitor);
+void gml_stitch_usage(gml_policy *self, gml_usage *out);
+
+#endif

@@ -1,0 +1,260 @@
+/* A recorded trace run through a lake: ids become addresses. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lake/lake.h"
+
+/* What an id stands for between its alloc and its free. */
+enum { ADDRESS_NONE = 0, ADDRESS_REFUSED = 1, ADDRESS_EMPTY = 2 };
+
+struct gml_replay {
+    gml_lake *lake;
+    gml_address *addresses; /* by id: an address, or one of the values above */
+    uint64_t id_count;
+    bool follows_segments;
+};
+
+gml_status
+gml_replay_open(gml_lake *lake, uint64_t id_count, gml_replay **out)
+{
+    if (id_count > SIZE_MAX / sizeof(gml_address)) {
+        return GML_INVALID_ARGUMENT;
+    }
+    gml_replay *replay = calloc(1, sizeof *replay);
+    gml_address *addresses = calloc(id_count ? id_count : 1, sizeof *addresses);
+    if (!replay || !addresses) {
+        free(replay);
+        free(addresses);
+        return GML_NO_HOST_MEMORY;
+    }
+    replay->lake = lake;
+    replay->addresses = addresses;
+    replay->id_count = id_count;
+    *out = replay;
+    return GML_OK;
+}
+
+void
+gml_replay_close(gml_replay *replay)
+{
+    if (replay) {
+        free(replay->addresses);
+        free(replay);
+    }
+}
+
+static gml_status
+corrupt(gml_replay *replay, const gml_request *request, const char *what)
+{
+    pthread_mutex_lock(&replay->lake->lock);
+    gml_status status = gml_driver_fail(replay->lake->driver, GML_CORRUPT,
+                                        "%s (id %" PRIu64 ")", what, request->id);
+    pthread_mutex_unlock(&replay->lake->lock);
+    return status;
+}
+
+static gml_status
+replay_alloc(gml_replay *replay, const gml_request *request, gml_replay_result *result)
+{
+    gml_address *slot = &replay->addresses[request->id];
+    if (*slot != ADDRESS_NONE) {
+        return corrupt(replay, request, "allocated while it is live");
+    }
+    gml_address address = 0;
+    gml_status status =
+        gml_lake_allocate(replay->lake, request->size_bytes, request->stream, &address);
+    result->allocations++;
+    if (status == GML_OUT_OF_MEMORY) {
+        *slot = ADDRESS_REFUSED;
+        result->refused++;
+        return GML_OK;
+    }
+    if (status == GML_OK) {
+        *slot = address ? address : ADDRESS_EMPTY;
+    }
+    return status;
+}
+
+static gml_status
+replay_free(gml_replay *replay, const gml_request *request)
+{
+    gml_address *slot = &replay->addresses[request->id];
+    gml_address address = *slot;
+    if (address == ADDRESS_NONE) {
+        return corrupt(replay, request, "freed while it is not live");
+    }
+    *slot = ADDRESS_NONE;
+    return address > ADDRESS_EMPTY ? gml_lake_free(replay->lake, address) : GML_OK;
+}
+
+static gml_status
+replay_segment(gml_replay *replay, const gml_request *request)
+{
+    if (!replay->follows_segments) {
+        return GML_OK;
+    }
+    pthread_mutex_lock(&replay->lake->lock);
+    gml_status status = gml_driver_expect_malloc(replay->lake->driver, request->address,
+                                                 request->size_bytes);
+    pthread_mutex_unlock(&replay->lake->lock);
+    return status;
+}
+
+static gml_status
+replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *result)
+{
+    if ((request->kind == GML_REQUEST_ALLOC || request->kind == GML_REQUEST_FREE) &&
+        request->id >= replay->id_count) {
+        return corrupt(replay, request, "an id that was not announced");
+    }
+    switch ((gml_request_kind)request->kind) {
+    case GML_REQUEST_ALLOC:
+        return replay_alloc(replay, request, result);
+    case GML_REQUEST_FREE:
+        return replay_free(replay, request);
+    case GML_REQUEST_TRIM:
+        return gml_lake_trim(replay->lake, NULL);
+    case GML_REQUEST_SEGMENT_ALLOC:
+        return replay_segment(replay, request);
+    case GML_REQUEST_FREE_REQUESTED:
+    case GML_REQUEST_SEGMENT_FREE:
+    case GML_REQUEST_OOM:
+    case GML_REQUEST_MARK:
+        return GML_OK;
+    case GML_REQUEST_KIND_COUNT:
+    default:
+        return corrupt(replay, request, "an event of unknown kind");
+    }
+}
+
+static uint64_t
+now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+gml_status
+gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
+               gml_address *addresses, gml_replay_result *result)
+{
+    *result = (gml_replay_result){0};
+    gml_status status = GML_OK;
+    uint64_t begin_ns = now_ns();
+    for (size_t i = 0; i < count && status == GML_OK; i++) {
+        status = replay_one(replay, &requests[i], result);
+        if (addresses) {
+            bool is_alloc = requests[i].kind == GML_REQUEST_ALLOC && status == GML_OK;
+            gml_address address = is_alloc ? replay->addresses[requests[i].id] : 0;
+            addresses[i] = address > ADDRESS_EMPTY ? address : 0;
+        }
+        result->events += status == GML_OK;
+    }
+    result->seconds_ns = now_ns() - begin_ns;
+    gml_stats stats;
+    (void)gml_lake_stats(replay->lake, &stats);
+    result->peak_live_bytes = stats.peak_live_bytes;
+    result->peak_reserved_bytes = stats.peak_reserved_bytes;
+    return status;
+}
+
+/* Puts the restored blocks into the lake's books. pre: room for them in the table. */
+static void
+adopt(gml_replay *replay, gml_block *const *blocks, const gml_recorded_block *recorded,
+      size_t count)
+{
+    gml_lake *lake = replay->lake;
+    for (size_t i = 0; i < count; i++) {
+        (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
+        gml_lake_count_allocation(lake, blocks[i]);
+        replay->addresses[recorded[i].id] = blocks[i]->address;
+    }
+    gml_lake_note_reserved(lake);
+}
+
+/* Ids in range and each used once. */
+static gml_status
+check_ids(const gml_replay *replay, const gml_recorded_block *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (blocks[i].id >= replay->id_count || replay->addresses[blocks[i].id] != ADDRESS_NONE) {
+            return gml_driver_fail(replay->lake->driver, GML_CORRUPT,
+                                   "starting block %zu has the id %" PRIu64
+                                   ", which is out of range or taken",
+                                   i, blocks[i].id);
+        }
+    }
+    return GML_OK;
+}
+
+static gml_status
+restore_locked(gml_replay *replay, const gml_recorded_segment *segments, size_t segment_count,
+               const gml_recorded_block *blocks, size_t block_count)
+{
+    gml_lake *lake = replay->lake;
+    gml_policy *policy = lake->policy;
+    if (!policy->ops->restore) {
+        return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                               "the policy %s cannot be put into a recorded state",
+                               policy->ops->name);
+    }
+    gml_status status = check_ids(replay, blocks, block_count);
+    if (status == GML_OK) {
+        status = gml_map_reserve(&lake->blocks, block_count);
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_block **restored = calloc(block_count ? block_count : 1, sizeof(gml_block *));
+    if (!restored) {
+        return GML_NO_HOST_MEMORY;
+    }
+    status = policy->ops->restore(policy, segments, segment_count, blocks, block_count, restored);
+    if (status == GML_OK) {
+        adopt(replay, restored, blocks, block_count);
+    }
+    free(restored);
+    return status;
+}
+
+gml_status
+gml_replay_restore(gml_replay *replay, const gml_recorded_segment *segments, size_t segment_count,
+                   const gml_recorded_block *blocks, size_t block_count)
+{
+    pthread_mutex_lock(&replay->lake->lock);
+    gml_status status = restore_locked(replay, segments, segment_count, blocks, block_count);
+    pthread_mutex_unlock(&replay->lake->lock);
+    return status;
+}
+
+gml_status
+gml_replay_follow_segments(gml_replay *replay)
+{
+    pthread_mutex_lock(&replay->lake->lock);
+    gml_driver *driver = replay->lake->driver;
+    gml_status status = driver->ops->expect_malloc
+                            ? GML_OK
+                            : gml_driver_fail(driver, GML_UNSUPPORTED,
+                                              "the driver %s chooses its own addresses",
+                                              driver->ops->name);
+    pthread_mutex_unlock(&replay->lake->lock);
+    replay->follows_segments = status == GML_OK;
+    return status;
+}
+
+gml_status
+gml_replay_free_all(gml_replay *replay)
+{
+    gml_status status = GML_OK;
+    for (uint64_t id = 0; id < replay->id_count && status == GML_OK; id++) {
+        gml_address address = replay->addresses[id];
+        replay->addresses[id] = ADDRESS_NONE;
+        if (address > ADDRESS_EMPTY) {
+            status = gml_lake_free(replay->lake, address);
+        }
+    }
+    return status;
+}
