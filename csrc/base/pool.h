@@ -8,8 +8,8 @@
 typedef struct gml_pool {
     size_t object_bytes; /* set once, before the first gml_pool_take */
     size_t free_count;
-    void *free_objects;  /* linked through their first word */
-    void *slabs;         /* everything allocated, linked through its first word */
+    void *free_objects; /* linked through their first word */
+    void *slabs;        /* everything allocated, linked through its first word */
 } gml_pool;
 
 /* Makes sure that the next `count` objects can be taken; false when the host has no memory. */

@@ -4,8 +4,7 @@
 static bool
 is_below(const gml_tree_node *node, uint64_t size_bytes, uint64_t address)
 {
-    return node->size_bytes != size_bytes ? node->size_bytes < size_bytes
-                                          : node->address < address;
+    return node->size_bytes != size_bytes ? node->size_bytes < size_bytes : node->address < address;
 }
 
 /* splitmix64's finaliser (Steele, Lea, Flood 2014): neighbouring addresses get unrelated values. */

@@ -28,36 +28,64 @@ parts_of(const gml_extent *extent, uint64_t chunk_bytes)
     };
 }
 
-/* A part of no bytes is in no tree, and its node says so. */
-static void
-add_part(gml_tree *tree, gml_tree_node *node, uint64_t size_bytes, uint64_t offset)
+void
+gml_freeset_init(gml_freeset *set)
 {
-    node->size_bytes = size_bytes;
-    node->address = offset;
-    if (size_bytes) {
-        gml_tree_insert(tree, node);
-    }
+    *set = (gml_freeset){0};
+    gml_list_init(&set->unindexed);
 }
 
-static void
-remove_part(gml_tree *tree, gml_tree_node *node)
+static gml_extent *
+of_unindexed(gml_link *link)
 {
-    if (node->size_bytes) {
-        gml_tree_remove(tree, node);
-        node->size_bytes = 0;
-    }
+    return (gml_extent *)(void *)((char *)link - offsetof(gml_extent, unindexed));
 }
 
 void
 gml_freeset_add(gml_freeset *set, gml_extent *extent, uint64_t chunk_bytes)
 {
     parts found = parts_of(extent, chunk_bytes);
-    add_part(&set->fit, &extent->fit, extent->size_bytes, extent->offset);
-    add_part(&set->heads, &extent->head, found.head_bytes, extent->offset);
-    add_part(&set->wholes, &extent->whole, found.whole_bytes, found.whole_offset);
-    add_part(&set->tails, &extent->tail, found.tail_bytes, found.tail_offset);
+    extent->fit.size_bytes = extent->size_bytes;
+    extent->fit.address = extent->offset;
+    extent->head.size_bytes = found.head_bytes;
+    extent->head.address = extent->offset;
+    extent->whole.size_bytes = found.whole_bytes;
+    extent->whole.address = found.whole_offset;
+    extent->tail.size_bytes = found.tail_bytes;
+    extent->tail.address = found.tail_offset;
+    extent->is_indexed = false;
+    gml_tree_insert(&set->fit, &extent->fit);
+    gml_list_append(&set->unindexed, &extent->unindexed);
     set->whole_bytes += found.whole_bytes;
     set->free_bytes += extent->size_bytes;
+}
+
+/* A part of no bytes is in no tree. */
+static void
+change_part(gml_tree *tree, gml_tree_node *node, void (*change)(gml_tree *, gml_tree_node *))
+{
+    if (node->size_bytes) {
+        change(tree, node);
+    }
+}
+
+static void
+change_parts(gml_freeset *set, gml_extent *extent, void (*change)(gml_tree *, gml_tree_node *))
+{
+    change_part(&set->heads, &extent->head, change);
+    change_part(&set->wholes, &extent->whole, change);
+    change_part(&set->tails, &extent->tail, change);
+}
+
+void
+gml_freeset_index(gml_freeset *set)
+{
+    while (!gml_list_is_empty(&set->unindexed)) {
+        gml_extent *extent = of_unindexed(set->unindexed.next);
+        gml_list_remove(&extent->unindexed);
+        change_parts(set, extent, gml_tree_insert);
+        extent->is_indexed = true;
+    }
 }
 
 void
@@ -65,10 +93,12 @@ gml_freeset_remove(gml_freeset *set, gml_extent *extent)
 {
     set->whole_bytes -= extent->whole.size_bytes;
     set->free_bytes -= extent->size_bytes;
-    remove_part(&set->fit, &extent->fit);
-    remove_part(&set->heads, &extent->head);
-    remove_part(&set->wholes, &extent->whole);
-    remove_part(&set->tails, &extent->tail);
+    gml_tree_remove(&set->fit, &extent->fit);
+    if (extent->is_indexed) {
+        change_parts(set, extent, gml_tree_remove);
+    } else {
+        gml_list_remove(&extent->unindexed);
+    }
 }
 
 gml_extent *
@@ -101,13 +131,12 @@ gml_freeset_is_valid(const gml_freeset *set, uint64_t chunk_bytes)
             extent->tail.size_bytes != found.tail_bytes) {
             return false;
         }
-        heads += found.head_bytes != 0;
-        wholes += found.whole_bytes != 0;
-        tails += found.tail_bytes != 0;
+        heads += extent->is_indexed && found.head_bytes;
+        wholes += extent->is_indexed && found.whole_bytes;
+        tails += extent->is_indexed && found.tail_bytes;
         whole_bytes += found.whole_bytes;
         free_bytes += extent->size_bytes;
     }
-    return heads == set->heads.count && wholes == set->wholes.count &&
-           tails == set->tails.count && whole_bytes == set->whole_bytes &&
-           free_bytes == set->free_bytes;
+    return heads == set->heads.count && wholes == set->wholes.count && tails == set->tails.count &&
+           whole_bytes == set->whole_bytes && free_bytes == set->free_bytes;
 }

@@ -19,9 +19,16 @@ typedef struct gml_freeset {
     gml_tree heads;       /* by size of the head, then offset */
     gml_tree tails;       /* by size of the tail, then offset of the tail */
     gml_tree wholes;      /* by bytes of whole chunks, then offset of the first */
-    uint64_t whole_bytes; /* sum over `wholes` */
+    gml_link unindexed;   /* extents that are in `fit` only */
+    uint64_t whole_bytes; /* of whole chunks, indexed or not */
     uint64_t free_bytes;  /* sum over `fit` */
 } gml_freeset;
+
+void gml_freeset_init(gml_freeset *set);
+
+/* Brings heads, tails and wholes up to date. Most requests are served from `fit` alone, and an
+ * extent that is gone before anyone stitches never enters the other three. */
+void gml_freeset_index(gml_freeset *set);
 
 /* Called by the home space; nobody else changes a freeset. */
 void gml_freeset_add(gml_freeset *set, gml_extent *extent, uint64_t chunk_bytes);

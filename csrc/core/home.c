@@ -1,12 +1,12 @@
 /* Growing, shrinking and lending the home space. */
 #include "core/home.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "core/freeset.h"
 #include "core/mapping.h"
 #include "core/tiling.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
 
 gml_status
 gml_home_open(gml_home *home, gml_driver *driver, uint64_t chunk_bytes, uint64_t slots)
@@ -79,8 +79,8 @@ gml_home_close(gml_home *home)
         extent = next;
     }
     keep_first(&first, gml_chunks_release(home->driver, home->handles, home->slots));
-    keep_first(&first, gml_driver_unreserve(home->driver, home->base,
-                                            home->slots * home->chunk_bytes));
+    keep_first(&first,
+               gml_driver_unreserve(home->driver, home->base, home->slots * home->chunk_bytes));
     gml_tiling_close(home);
     free(home->handles);
     return first;
@@ -209,8 +209,8 @@ create_handles(gml_home *home, uint64_t first, uint64_t count)
             continue;
         }
         size_t created;
-        gml_status status = gml_chunks_create(home->driver, home->chunk_bytes, 1,
-                                              &home->handles[chunk], &created);
+        gml_status status =
+            gml_chunks_create(home->driver, home->chunk_bytes, 1, &home->handles[chunk], &created);
         home->handle_count += created;
         if (status != GML_OK) {
             return status;
@@ -238,9 +238,9 @@ grow_run(gml_home *home, gml_extent *extent, uint64_t count, gml_freeset *set)
     gml_status status = create_handles(home, first, count);
     if (status == GML_OK) {
         home->stuck_offset = extent->offset;
-        status = gml_mapping_add(home->driver, home->base + extent->offset, home->chunk_bytes,
-                                 &home->handles[first], count, GML_ACCESS_RANGE,
-                                 &home->stuck_bytes);
+        status =
+            gml_mapping_add(home->driver, home->base + extent->offset, home->chunk_bytes,
+                            &home->handles[first], count, GML_ACCESS_RANGE, &home->stuck_bytes);
     }
     if (status != GML_OK) {
         return status;

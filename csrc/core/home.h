@@ -13,6 +13,7 @@
 #ifndef GML_CORE_HOME_H
 #define GML_CORE_HOME_H
 
+#include "base/list.h"
 #include "base/pool.h"
 #include "base/tree.h"
 #include "driver/driver.h"
@@ -30,6 +31,8 @@ typedef struct gml_extent {
     gml_tree_node head;  /* by the bytes before the first chunk boundary; see freeset.h */
     gml_tree_node tail;  /* by the bytes behind the last chunk boundary */
     gml_tree_node whole; /* by the bytes of whole chunks */
+    gml_link unindexed;  /* free: in the freeset's list while head, tail and whole are in no tree */
+    bool is_indexed;     /* free: they are in the trees */
     struct gml_extent *previous, *next; /* in address order */
     uint64_t offset;
     uint64_t size_bytes;

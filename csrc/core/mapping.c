@@ -77,8 +77,8 @@ gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
     gml_status status = GML_OK;
     size_t mapped = 0;
     while (mapped < count && status == GML_OK) {
-        status = gml_driver_map(driver, address + mapped * chunk_bytes, chunk_bytes,
-                                handles[mapped]);
+        status =
+            gml_driver_map(driver, address + mapped * chunk_bytes, chunk_bytes, handles[mapped]);
         mapped += status == GML_OK;
     }
     if (status == GML_OK) {

@@ -31,8 +31,8 @@ gml_status gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chu
 gml_status gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
                               size_t count, gml_access access, gml_address *out);
 
-/* Undoes gml_mapping_create: 1 unmap, 1 unreserve. *is_mapped is true before the first call; after a
- * failure a later call goes on where this one stopped. */
+/* Undoes gml_mapping_create: 1 unmap, 1 unreserve. *is_mapped is true before the first call; after
+ * a failure a later call goes on where this one stopped. */
 gml_status gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes,
                                bool *is_mapped);
 

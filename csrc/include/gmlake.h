@@ -36,13 +36,13 @@ typedef enum gml_status {
     GML_OUT_OF_MEMORY,    /* the device, or the configured capacity, has no memory left */
     GML_NO_HOST_MEMORY,   /* malloc failed on the host */
     GML_INVALID_ARGUMENT, /* a value outside its documented range */
-    GML_UNKNOWN_ADDRESS,  /* not the address of a live block of this lake: foreign, or freed twice */
-    GML_UNSUPPORTED,      /* this driver, device or policy cannot do that */
-    GML_DRIVER_FAILED,    /* a driver call failed for a reason other than lack of memory */
-    GML_DRIVER_ABSENT,    /* no usable driver library or device */
-    GML_MISUSE,           /* a rule of the driver was broken (only `sim` and `host` can tell) */
-    GML_NOT_READY,        /* the event has not completed */
-    GML_CORRUPT,          /* an input file or an internal structure contradicts itself */
+    GML_UNKNOWN_ADDRESS, /* not the address of a live block of this lake: foreign, or freed twice */
+    GML_UNSUPPORTED,     /* this driver, device or policy cannot do that */
+    GML_DRIVER_FAILED,   /* a driver call failed for a reason other than lack of memory */
+    GML_DRIVER_ABSENT,   /* no usable driver library or device */
+    GML_MISUSE,          /* a rule of the driver was broken (only `sim` and `host` can tell) */
+    GML_NOT_READY,       /* the event has not completed */
+    GML_CORRUPT,         /* an input file or an internal structure contradicts itself */
     GML_STATUS_COUNT
 } gml_status;
 
@@ -68,24 +68,24 @@ GML_API const char *gml_state_name(gml_state state);
 /* ---- the driver calls, as counted ------------------------------------------------------------ */
 
 #define GML_DRIVER_CALLS(X)                                                                        \
-    X(CREATE, create)                     /* physical memory: cuMemCreate */                       \
-    X(RELEASE, release)                   /* cuMemRelease */                                       \
-    X(RESERVE, reserve)                   /* address range: cuMemAddressReserve */                 \
-    X(UNRESERVE, unreserve)               /* cuMemAddressFree */                                   \
-    X(MAP, map)                           /* cuMemMap */                                           \
-    X(UNMAP, unmap)                       /* cuMemUnmap */                                         \
-    X(SET_ACCESS, set_access)             /* cuMemSetAccess */                                     \
-    X(MALLOC, malloc)                     /* cuMemAlloc */                                         \
-    X(FREE, free)                         /* cuMemFree */                                          \
-    X(MEMORY_INFO, memory_info)           /* cuMemGetInfo */                                       \
-    X(EVENT_CREATE, event_create)         /* cuEventCreate, without timing */                      \
-    X(EVENT_DESTROY, event_destroy)       /* cuEventDestroy */                                     \
-    X(EVENT_RECORD, event_record)         /* cuEventRecord */                                      \
-    X(EVENT_QUERY, event_query)           /* cuEventQuery */                                       \
+    X(CREATE, create)                         /* physical memory: cuMemCreate */                   \
+    X(RELEASE, release)                       /* cuMemRelease */                                   \
+    X(RESERVE, reserve)                       /* address range: cuMemAddressReserve */             \
+    X(UNRESERVE, unreserve)                   /* cuMemAddressFree */                               \
+    X(MAP, map)                               /* cuMemMap */                                       \
+    X(UNMAP, unmap)                           /* cuMemUnmap */                                     \
+    X(SET_ACCESS, set_access)                 /* cuMemSetAccess */                                 \
+    X(MALLOC, malloc)                         /* cuMemAlloc */                                     \
+    X(FREE, free)                             /* cuMemFree */                                      \
+    X(MEMORY_INFO, memory_info)               /* cuMemGetInfo */                                   \
+    X(EVENT_CREATE, event_create)             /* cuEventCreate, without timing */                  \
+    X(EVENT_DESTROY, event_destroy)           /* cuEventDestroy */                                 \
+    X(EVENT_RECORD, event_record)             /* cuEventRecord */                                  \
+    X(EVENT_QUERY, event_query)               /* cuEventQuery */                                   \
     X(EVENT_SYNCHRONIZE, event_synchronize)   /* cuEventSynchronize */                             \
-    X(STREAM_WAIT, stream_wait)           /* cuStreamWaitEvent */                                  \
+    X(STREAM_WAIT, stream_wait)               /* cuStreamWaitEvent */                              \
     X(STREAM_SYNCHRONIZE, stream_synchronize) /* cuStreamSynchronize */                            \
-    X(STREAM_CAPTURING, stream_capturing) /* cuStreamIsCapturing */                                \
+    X(STREAM_CAPTURING, stream_capturing)     /* cuStreamIsCapturing */                            \
     X(DEVICE_SYNCHRONIZE, device_synchronize) /* cuCtxSynchronize */
 
 typedef enum gml_driver_call {
@@ -111,8 +111,8 @@ typedef struct gml_setting {
 
 typedef struct gml_knob_info {
     const char *name;
-    const char *help;      /* one sentence, with the unit */
-    const char *policies;  /* comma-separated names of the policies that read it */
+    const char *help;     /* one sentence, with the unit */
+    const char *policies; /* comma-separated names of the policies that read it */
     uint64_t default_value;
     uint64_t minimum;
     uint64_t maximum;
@@ -131,9 +131,9 @@ typedef struct gml_lake_config {
     uint64_t capacity_bytes;     /* most memory to hold; 0: all the device has */
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
-    uint64_t fail_call;          /* test aid: fail the n-th driver call from 1; 0: none */
-    uint64_t fail_per_million;   /* test aid: fail each call with this probability; 0: none */
-    uint64_t fail_seed;          /* seed for fail_per_million */
+    uint64_t fail_call;        /* test aid: fail the n-th driver call from 1; 0: none */
+    uint64_t fail_per_million; /* test aid: fail each call with this probability; 0: none */
+    uint64_t fail_seed;        /* seed for fail_per_million */
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ typedef struct gml_block_info {
     uint64_t requested_bytes; /* as asked for */
     uint64_t block_bytes;     /* as held for it: rounded, plus slack that could not be split off */
     gml_stream stream;
-    gml_state state;          /* how it was served */
+    gml_state state; /* how it was served */
 } gml_block_info;
 
 /* Describes the live block that begins at `address`; GML_UNKNOWN_ADDRESS otherwise. */
@@ -258,7 +258,8 @@ typedef struct gml_visitor {
 /* Walks everything held, under the lake's lock: a visitor may not call back into the lake. */
 GML_API gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor);
 
-/* ---- what a device can do --------------------------------------------------------------------- */
+/* ---- what a device can do ---------------------------------------------------------------------
+ */
 
 typedef struct gml_device_info {
     uint64_t granularity_bytes; /* smallest physical chunk */
@@ -272,7 +273,8 @@ typedef struct gml_device_info {
 GML_API gml_status gml_device_describe(const char *driver, int device, gml_device_info *out,
                                        char *reason, size_t reason_bytes);
 
-/* ---- replay ----------------------------------------------------------------------------------- */
+/* ---- replay -----------------------------------------------------------------------------------
+ */
 
 typedef enum gml_request_kind {
     GML_REQUEST_ALLOC = 1,
@@ -280,9 +282,9 @@ typedef enum gml_request_kind {
     GML_REQUEST_FREE_REQUESTED = 3, /* the program let go; no effect on the policy */
     GML_REQUEST_SEGMENT_ALLOC = 4,  /* recorded by PyTorch; kept for validation, not replayed */
     GML_REQUEST_SEGMENT_FREE = 5,
-    GML_REQUEST_TRIM = 6,           /* torch.cuda.empty_cache() */
-    GML_REQUEST_OOM = 7,            /* PyTorch refused `size_bytes` here; kept, not replayed */
-    GML_REQUEST_MARK = 8,           /* a step boundary */
+    GML_REQUEST_TRIM = 6, /* torch.cuda.empty_cache() */
+    GML_REQUEST_OOM = 7,  /* PyTorch refused `size_bytes` here; kept, not replayed */
+    GML_REQUEST_MARK = 8, /* a step boundary */
     GML_REQUEST_KIND_COUNT
 } gml_request_kind;
 
@@ -293,17 +295,17 @@ typedef struct gml_request {
     uint64_t address;    /* as recorded; 0 if unknown */
     uint64_t time_ns;    /* as recorded; 0 if unknown */
     uint64_t stream;
-    uint32_t kind;       /* gml_request_kind */
-    uint32_t reserved;   /* 0 */
+    uint32_t kind;     /* gml_request_kind */
+    uint32_t reserved; /* 0 */
 } gml_request;
 
 typedef struct gml_replay_result {
-    uint64_t events;              /* replayed so far */
-    uint64_t allocations;         /* attempted, size 0 included */
-    uint64_t refused;             /* answered GML_OUT_OF_MEMORY */
-    uint64_t peak_live_bytes;     /* each live block rounded up to 512 */
+    uint64_t events;          /* replayed so far */
+    uint64_t allocations;     /* attempted, size 0 included */
+    uint64_t refused;         /* answered GML_OUT_OF_MEMORY */
+    uint64_t peak_live_bytes; /* each live block rounded up to 512 */
     uint64_t peak_reserved_bytes;
-    uint64_t seconds_ns;          /* wall time inside the loop */
+    uint64_t seconds_ns; /* wall time inside the loop */
 } gml_replay_result;
 
 typedef struct gml_replay gml_replay;

@@ -1,8 +1,8 @@
 /* The counters of a lake, and the text of a refusal. */
+#include "lake/lake.h"
+
 #include <inttypes.h>
 #include <string.h>
-
-#include "lake/lake.h"
 
 static uint64_t
 rounded(uint64_t size_bytes)

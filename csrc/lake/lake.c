@@ -25,11 +25,11 @@ find_policy(const char *name, const gml_policy_ops **out, char *reason)
         *out = found;
         return GML_OK;
     }
-    int used = snprintf(reason, GML_REASON_BYTES, "no policy is called \"%.60s\"; there are:",
-                        name ? name : "");
+    int used = snprintf(reason, GML_REASON_BYTES,
+                        "no policy is called \"%.60s\"; there are:", name ? name : "");
     for (size_t i = 0; gml_policy_name(i) && used > 0 && used < GML_REASON_BYTES; i++) {
-        used += snprintf(reason + used, (size_t)(GML_REASON_BYTES - used), " %s",
-                         gml_policy_name(i));
+        used +=
+            snprintf(reason + used, (size_t)(GML_REASON_BYTES - used), " %s", gml_policy_name(i));
     }
     return GML_INVALID_ARGUMENT;
 }
@@ -82,8 +82,8 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     gml_knobs_init(&knobs);
     gml_status status = find_policy(config->policy, &policy, text);
     if (status == GML_OK) {
-        status = gml_knobs_apply(&knobs, config->settings, config->setting_count, text,
-                                 sizeof text);
+        status =
+            gml_knobs_apply(&knobs, config->settings, config->setting_count, text, sizeof text);
     }
     if (status != GML_OK) {
         return refuse(reason, reason_bytes, status, text);
@@ -152,12 +152,12 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
     pthread_mutex_lock(&lake->lock);
     gml_status status;
     if (size_bytes > LARGEST_REQUEST) {
-        status = gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
-                                 "%" PRIu64 " bytes asked for; the largest request is 2^48",
-                                 size_bytes);
+        status =
+            gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
+                            "%" PRIu64 " bytes asked for; the largest request is 2^48", size_bytes);
     } else if (stream == UINT64_MAX) {
-        status = gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
-                                 "2^64 - 1 is not a stream handle");
+        status =
+            gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT, "2^64 - 1 is not a stream handle");
     } else {
         status = allocate_locked(lake, size_bytes, stream, out);
     }
@@ -178,10 +178,9 @@ gml_lake_free(gml_lake *lake, gml_address address)
         gml_lake_count_free(lake, block);
         lake->policy->ops->free(lake->policy, block);
     } else {
-        status = gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
-                                 "no live block begins at 0x%" PRIx64
-                                 ": it is foreign, or was freed before",
-                                 address);
+        status = gml_driver_fail(
+            lake->driver, GML_UNKNOWN_ADDRESS,
+            "no live block begins at 0x%" PRIx64 ": it is foreign, or was freed before", address);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;

@@ -7,10 +7,10 @@
 #ifndef GML_LAKE_LAKE_H
 #define GML_LAKE_LAKE_H
 
-#include <pthread.h>
-
 #include "base/map.h"
 #include "policy/policy.h"
+
+#include <pthread.h>
 
 struct gml_lake {
     pthread_mutex_t lock;

@@ -124,8 +124,8 @@ refuse_name(const char *name, char *reason, size_t reason_bytes)
 {
     int used = snprintf(reason, reason_bytes, "no setting is called \"%.60s\"; there are:", name);
     for (size_t i = 0; i < KNOB_COUNT && used > 0 && (size_t)used < reason_bytes; i++) {
-        used += snprintf(reason + used, reason_bytes - (size_t)used, " %s",
-                         knobs_table[i].info.name);
+        used +=
+            snprintf(reason + used, reason_bytes - (size_t)used, " %s", knobs_table[i].info.name);
     }
     return GML_INVALID_ARGUMENT;
 }

@@ -16,10 +16,10 @@ typedef struct gml_knobs {
     uint64_t max_views;      /* cached views kept at most */
     uint64_t max_view_bytes; /* address space of cached views at most */
     /* caching and expandable, by PyTorch's names */
-    uint64_t max_split_size;               /* bytes; UINT64_MAX: unlimited */
-    uint64_t max_non_split_rounding;       /* bytes */
-    uint64_t large_segment_size;           /* bytes */
-    uint64_t garbage_collection_percent;   /* of capacity; 0: off */
+    uint64_t max_split_size;                                  /* bytes; UINT64_MAX: unlimited */
+    uint64_t max_non_split_rounding;                          /* bytes */
+    uint64_t large_segment_size;                              /* bytes */
+    uint64_t garbage_collection_percent;                      /* of capacity; 0: off */
     uint64_t roundup_power2_divisions[GML_ROUNDUP_INTERVALS]; /* 0: off */
 } gml_knobs;
 

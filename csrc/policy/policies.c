@@ -1,7 +1,7 @@
 /* The list of policies. */
-#include <string.h>
-
 #include "policy/policy.h"
+
+#include <string.h>
 
 static const gml_policy_ops *const policies[] = {
     &gml_caching_policy,

@@ -21,7 +21,7 @@ typedef struct gml_block {
     uint64_t block_bytes;
     gml_stream stream;
     gml_state state;
-    bool is_small;     /* served from the policy's pool for requests up to 1 MiB */
+    bool is_small; /* served from the policy's pool for requests up to 1 MiB */
 } gml_block;
 
 typedef struct gml_policy gml_policy;
@@ -92,8 +92,8 @@ extern const gml_policy_ops gml_paper_policy;
 extern const gml_policy_ops gml_stitch_policy;
 
 enum {
-    GML_ALIGNMENT = 512,           /* every block address and size is a multiple */
-    GML_SMALL_LIMIT = 1 << 20,     /* largest request of the small pools */
+    GML_ALIGNMENT = 512,       /* every block address and size is a multiple */
+    GML_SMALL_LIMIT = 1 << 20, /* largest request of the small pools */
 };
 
 #endif

@@ -1,10 +1,10 @@
 /* A recorded trace run through a lake: ids become addresses. */
+#include "lake/lake.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "lake/lake.h"
 
 /* What an id stands for between its alloc and its free. */
 enum { ADDRESS_NONE = 0, ADDRESS_REFUSED = 1, ADDRESS_EMPTY = 2 };
@@ -49,8 +49,8 @@ static gml_status
 corrupt(gml_replay *replay, const gml_request *request, const char *what)
 {
     pthread_mutex_lock(&replay->lake->lock);
-    gml_status status = gml_driver_fail(replay->lake->driver, GML_CORRUPT,
-                                        "%s (id %" PRIu64 ")", what, request->id);
+    gml_status status = gml_driver_fail(replay->lake->driver, GML_CORRUPT, "%s (id %" PRIu64 ")",
+                                        what, request->id);
     pthread_mutex_unlock(&replay->lake->lock);
     return status;
 }
@@ -96,8 +96,8 @@ replay_segment(gml_replay *replay, const gml_request *request)
         return GML_OK;
     }
     pthread_mutex_lock(&replay->lake->lock);
-    gml_status status = gml_driver_expect_malloc(replay->lake->driver, request->address,
-                                                 request->size_bytes);
+    gml_status status =
+        gml_driver_expect_malloc(replay->lake->driver, request->address, request->size_bytes);
     pthread_mutex_unlock(&replay->lake->lock);
     return status;
 }
@@ -235,11 +235,11 @@ gml_replay_follow_segments(gml_replay *replay)
 {
     pthread_mutex_lock(&replay->lake->lock);
     gml_driver *driver = replay->lake->driver;
-    gml_status status = driver->ops->expect_malloc
-                            ? GML_OK
-                            : gml_driver_fail(driver, GML_UNSUPPORTED,
-                                              "the driver %s chooses its own addresses",
-                                              driver->ops->name);
+    gml_status status =
+        driver->ops->expect_malloc
+            ? GML_OK
+            : gml_driver_fail(driver, GML_UNSUPPORTED, "the driver %s chooses its own addresses",
+                              driver->ops->name);
     pthread_mutex_unlock(&replay->lake->lock);
     replay->follows_segments = status == GML_OK;
     return status;

@@ -7,19 +7,23 @@
  *
  * where a head is the free end of a chunk and a tail the free start of one (freeset.h). In order:
  *   1. a head or a tail of exactly r, or a head and a tail that leave only whole chunks: nothing is
- *      cut, and one leftover is gone for good;
+ *      cut, and one leftover is gone for good (while there is view credit);
  *   2. the smallest free extent that holds the request;
  *   3. a head used up whole, then whole chunks, the last of them cut: there are as many leftovers
  *      afterwards as before, so leftovers do not multiply;
  *   4. the head and tail that do with the whole chunks there are, used in part if need be;
  *   5. the same with the fewest new chunks.
  */
-#include <stdlib.h>
-
 #include "policy/stitch/stitch.h"
+
+#include <stdlib.h>
 
 /* How many heads a search for a pair looks at: enough in practice, and a bound on the time. */
 enum { MAX_HEADS_TRIED = 64 };
+
+/* Without view credit (stitch.h) the home space may grow to 1/SLACK_DIVISOR above the peak of what
+ * was held: with that slack the smallest free extent mostly fits. */
+enum { SLACK_DIVISOR = 16 };
 
 typedef struct assembly {
     uint64_t head_offset, head_bytes;
@@ -88,7 +92,7 @@ plan_exact(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, as
         if (tail && head_bytes + tail_bytes <= size_bytes &&
             has_chunks(set, size_bytes - head_bytes - tail_bytes, chunk_bytes)) {
             *out = (assembly){head->address, head_bytes, tail->address, tail_bytes,
-                          size_bytes - head_bytes - tail_bytes};
+                              size_bytes - head_bytes - tail_bytes};
             return true;
         }
         head = smaller(&set->heads, head);
@@ -96,7 +100,8 @@ plan_exact(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, as
     return false;
 }
 
-/* The head that rules 3 and 5 use up: of the odd size, else the smallest above, else the largest. */
+/* The head that rules 3 and 5 use up: of the odd size, else the smallest above, else the largest.
+ */
 static const gml_tree_node *
 best_head(const gml_freeset *set, uint64_t odd_bytes)
 {
@@ -267,12 +272,14 @@ choose_growth(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choic
     uint64_t missing = chunks_for(plan.middle_bytes, chunk_bytes) - present;
 
     uint64_t sides_bytes = largest(&set->heads) + largest(&set->tails);
-    uint64_t least = sides_bytes < size_bytes ? chunks_for(size_bytes - sides_bytes, chunk_bytes) : 0;
+    uint64_t least =
+        sides_bytes < size_bytes ? chunks_for(size_bytes - sides_bytes, chunk_bytes) : 0;
     if (least < present + missing) {
         missing = least - present;
         plan = plan_pair(set, size_bytes, least * chunk_bytes);
     }
     gml_status status = grow(stitch, pond, missing);
+    gml_freeset_index(&pond->set);
     choice->state = GML_STATE_GROW;
     return status == GML_OK ? build(stitch, set, &plan, choice) : status;
 }
@@ -281,35 +288,51 @@ choose_growth(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choic
 static gml_status
 choose_contiguous(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choice *choice)
 {
-    gml_status status =
-        grow(stitch, pond, chunks_for(size_bytes, stitch->home.chunk_bytes));
+    gml_status status = grow(stitch, pond, chunks_for(size_bytes, stitch->home.chunk_bytes));
     if (status == GML_OK && !choose_fit(stitch, &pond->set, size_bytes, choice, &status)) {
         const assembly plan = {.middle_bytes = size_bytes};
+        gml_freeset_index(&pond->set);
         status = build(stitch, &pond->set, &plan, choice);
     }
     choice->state = GML_STATE_GROW;
     return status;
 }
 
+/* Whether memory may be grown although stitching would do. */
+static bool
+may_grow_freely(const gml_stitch *stitch, uint64_t size_bytes)
+{
+    uint64_t allowed_bytes = stitch->peak_held_bytes + stitch->peak_held_bytes / SLACK_DIVISOR;
+    return stitch->view_credit == 0 && stitch->policy.reserved_bytes + size_bytes <= allowed_bytes;
+}
+
 gml_status
 gml_choose(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch,
            gml_choice *out)
 {
-    const gml_freeset *set = &pond->set;
+    gml_freeset *set = &pond->set;
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
     gml_status status = GML_OK;
     assembly plan;
-    if (may_stitch && size_bytes > chunk_bytes && size_bytes % chunk_bytes &&
-        plan_exact(set, size_bytes, chunk_bytes, &plan)) {
-        status = build(stitch, set, &plan, out);
-        out->state = out->run_count > 1 ? GML_STATE_STITCH : GML_STATE_SPLIT;
-        return status;
+    bool is_free_to_grow = may_grow_freely(stitch, size_bytes);
+    bool is_odd = size_bytes > chunk_bytes && size_bytes % chunk_bytes != 0;
+    if (may_stitch && is_odd && stitch->view_credit) {
+        gml_freeset_index(set);
+        if (plan_exact(set, size_bytes, chunk_bytes, &plan)) {
+            status = build(stitch, set, &plan, out);
+            out->state = out->run_count > 1 ? GML_STATE_STITCH : GML_STATE_SPLIT;
+            return status;
+        }
     }
     if (choose_fit(stitch, set, size_bytes, out, &status)) {
         return status;
     }
-    if (!may_stitch) {
-        return choose_contiguous(stitch, pond, size_bytes, out);
+    gml_freeset_index(set);
+    if (!may_stitch || is_free_to_grow) {
+        status = choose_contiguous(stitch, pond, size_bytes, out);
+        if (status != GML_OUT_OF_MEMORY || !may_stitch) {
+            return status;
+        }
     }
     if (plan_stitch(set, size_bytes, chunk_bytes, &plan)) {
         status = build(stitch, set, &plan, out);

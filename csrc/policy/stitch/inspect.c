@@ -1,8 +1,8 @@
 /* Looking at the whole structure: usage, invariants, regions. */
+#include "policy/stitch/stitch.h"
+
 #include <inttypes.h>
 #include <stddef.h>
-
-#include "policy/stitch/stitch.h"
 
 static gml_stitch *
 of_policy(gml_policy *policy)
@@ -16,7 +16,8 @@ of_ponds(gml_link *link)
     return (gml_pond *)(void *)((char *)link - offsetof(gml_pond, ponds));
 }
 
-/* ---- usage ------------------------------------------------------------------------------------ */
+/* ---- usage ------------------------------------------------------------------------------------
+ */
 
 static uint64_t
 largest(const gml_tree *tree)
@@ -37,6 +38,7 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
     gml_pond *pond = gml_map_find(&stitch->pond_by_stream, 1);
     if (pond) {
         gml_pond_unpark(stitch, pond);
+        gml_freeset_index(&pond->set);
         uint64_t stitched =
             pond->set.whole_bytes + largest(&pond->set.heads) + largest(&pond->set.tails);
         uint64_t fitting = largest(&pond->set.fit);
@@ -44,7 +46,8 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
     }
 }
 
-/* ---- check ------------------------------------------------------------------------------------ */
+/* ---- check ------------------------------------------------------------------------------------
+ */
 
 static gml_status
 corrupt(gml_stitch *stitch, const gml_placement *placement, const char *what)
@@ -151,7 +154,8 @@ gml_stitch_check(gml_policy *self)
     return GML_OK;
 }
 
-/* ---- visit ------------------------------------------------------------------------------------ */
+/* ---- visit ------------------------------------------------------------------------------------
+ */
 
 /* Ranges of one extent of the home space. */
 static void
@@ -251,8 +255,7 @@ gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
             visit_view(holder, visitor);
         }
     }
-    for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views;
-         link = link->next) {
+    for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
         visit_view(gml_placement_of_idle(link), visitor);
     }
 }

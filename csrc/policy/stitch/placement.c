@@ -1,14 +1,15 @@
 /* The life of a placement: made, taken, parked, scattered, forgotten. */
+#include "core/mapping.h"
+#include "policy/stitch/stitch.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/mapping.h"
-#include "policy/stitch/stitch.h"
-
-/* Idle placements in the home space hold no driver resource, only some 400 bytes of the host each. */
-enum { MAX_IDLE_HOMES = 65536 };
+/* Idle placements in the home space hold no driver resource, only some 400 bytes of the host each.
+ */
+enum { MAX_IDLE_HOMES = 16384 };
 
 static gml_placement *
 of_ready(gml_tree_node *node)
@@ -198,9 +199,15 @@ forget(gml_stitch *stitch, gml_placement *placement)
     leave_idle(stitch, placement);
 }
 
+/* Gives back the host memory of a placement, and of its class if that was the last. */
 static void
 release_host(gml_stitch *stitch, gml_placement *placement)
 {
+    gml_class *class = placement->class;
+    if (--class->placement_count == 0) {
+        (void)gml_map_take(&class->pond->classes, class->size_bytes);
+        gml_pool_give(&stitch->classes, class);
+    }
     if (placement->runs != &placement->only_run) {
         free(placement->runs);
     }
@@ -233,9 +240,8 @@ gml_placement_destroy_doomed(gml_stitch *stitch)
 {
     while (!gml_list_is_empty(&stitch->doomed)) {
         gml_placement *placement = gml_placement_of_idle(stitch->doomed.next);
-        gml_status status =
-            gml_mapping_destroy(stitch->policy.driver, placement->view, placement->view_bytes,
-                                &placement->is_view_mapped);
+        gml_status status = gml_mapping_destroy(stitch->policy.driver, placement->view,
+                                                placement->view_bytes, &placement->is_view_mapped);
         if (status != GML_OK) {
             return status;
         }
@@ -251,6 +257,7 @@ void
 gml_placement_park(gml_stitch *stitch, gml_placement *placement)
 {
     placement->state = GML_PLACEMENT_PARKED;
+    stitch->held_bytes -= placement->class->size_bytes;
     gml_list_append(&placement->class->pond->parked, &placement->parked);
     set_ready(placement);
     wake(&placement->watchers);
@@ -328,8 +335,7 @@ map_view(gml_stitch *stitch, gml_placement *placement)
 {
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
     size_t count = 0;
-    gml_status status =
-        collect_handles(stitch, placement->runs, placement->run_count, &count);
+    gml_status status = collect_handles(stitch, placement->runs, placement->run_count, &count);
     if (status == GML_OK) {
         status = make_room(stitch, placement->class->pond->stream, count * chunk_bytes);
     }
@@ -351,15 +357,16 @@ map_view(gml_stitch *stitch, gml_placement *placement)
 static gml_status
 copy_runs(gml_stitch *stitch, gml_placement *placement, const gml_run *runs, size_t run_count)
 {
-    placement->run_count = run_count;
     placement->runs = &placement->only_run;
-    if (run_count > 1) {
-        placement->runs = malloc(run_count * sizeof *runs);
-    }
-    if (!placement->runs) {
+    gml_run *several = run_count > 1 ? malloc(run_count * sizeof *runs) : NULL;
+    if (run_count > 1 && !several) {
         return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
                                "no host memory for a view of %zu runs", run_count);
     }
+    if (several) {
+        placement->runs = several;
+    }
+    placement->run_count = run_count;
     memcpy(placement->runs, runs, run_count * sizeof *runs);
     return GML_OK;
 }
@@ -378,16 +385,13 @@ gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs, 
                                "no host memory for a placement");
     }
     placement->class = class;
+    class->placement_count++;
     status = copy_runs(stitch, placement, runs, run_count);
     if (status == GML_OK && run_count > 1) {
         status = map_view(stitch, placement);
     }
     if (status != GML_OK) {
-        if (placement->runs) {
-            release_host(stitch, placement);
-        } else {
-            gml_pool_give(&stitch->placements, placement);
-        }
+        release_host(stitch, placement);
         return status;
     }
     if (run_count == 1) {

@@ -3,15 +3,15 @@
  * A slab is a placement of 2 MiB, cut into pieces by best fit and given back to the pond as soon as
  * nothing lives in it.
  */
-#include <stddef.h>
-
 #include "policy/stitch/stitch.h"
+
+#include <stddef.h>
 
 #define SLAB_BYTES (UINT64_C(2) << 20)
 
 typedef struct gml_piece {
-    gml_block block;     /* what the lake sees while used */
-    gml_tree_node fit;   /* free: in pond->small_free */
+    gml_block block;                   /* what the lake sees while used */
+    gml_tree_node fit;                 /* free: in pond->small_free */
     struct gml_piece *previous, *next; /* in the slab, in address order */
     gml_slab *slab;
     gml_address address;

@@ -1,4 +1,5 @@
-/* The policy `stitch`: home space and views (GMLake, ASPLOS 2024, with permanent home addresses). */
+/* The policy `stitch`: home space and views (GMLake, ASPLOS 2024, with permanent home addresses).
+ */
 #include "policy/stitch/stitch.h"
 
 #include <inttypes.h>
@@ -25,7 +26,8 @@ rounded(uint64_t size_bytes)
     return (size_bytes + GML_ALIGNMENT - 1) / GML_ALIGNMENT * GML_ALIGNMENT;
 }
 
-/* ---- opening and closing ---------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------------
+ */
 
 static gml_status
 choose_chunk(gml_driver *driver, const gml_knobs *knobs, uint64_t *out)
@@ -54,6 +56,7 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     stitch->max_view_bytes = knobs->max_view_bytes;
     stitch->placements.object_bytes = sizeof(gml_placement);
     stitch->classes.object_bytes = sizeof(gml_class);
+    stitch->view_credit = GML_VIEW_CREDIT_FIRST;
     gml_small_init(stitch);
     gml_list_init(&stitch->ponds);
     gml_list_init(&stitch->idle_views);
@@ -81,7 +84,8 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     }
     if (limit < chunk_bytes) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "a capacity of %" PRIu64 " bytes does not hold one chunk of %" PRIu64,
+                               "a capacity of %" PRIu64
+                               " bytes does not hold one chunk of %" PRIu64,
                                limit, chunk_bytes);
     }
     gml_stitch *stitch = calloc(1, sizeof *stitch);
@@ -154,7 +158,8 @@ destroy(gml_policy *self)
     return first;
 }
 
-/* ---- ponds and classes ------------------------------------------------------------------------ */
+/* ---- ponds and classes ------------------------------------------------------------------------
+ */
 
 static gml_status
 add_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
@@ -166,6 +171,7 @@ add_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
                                "no host memory for a stream");
     }
     pond->stream = stream;
+    gml_freeset_init(&pond->set);
     gml_list_init(&pond->parked);
     gml_list_append(&stitch->ponds, &pond->ponds);
     *out = pond;
@@ -208,7 +214,8 @@ find_class(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_class **
     return GML_OK;
 }
 
-/* ---- serving ---------------------------------------------------------------------------------- */
+/* ---- serving ----------------------------------------------------------------------------------
+ */
 
 /* Moves what every other stream holds free to `pond`, once all work is done. *moved tells whether
  * there was anything. */
@@ -269,8 +276,19 @@ place_new(gml_stitch *stitch, gml_class *class, gml_placement **out)
     }
     if (status == GML_OK) {
         (*out)->block.state = choice.state;
+        stitch->view_credit -= choice.state == GML_STATE_STITCH && stitch->view_credit;
     }
     return status;
+}
+
+/* Counts a placement that begins to live. */
+static void
+note_placed(gml_stitch *stitch, const gml_placement *placement)
+{
+    stitch->held_bytes += placement->class->size_bytes;
+    if (stitch->peak_held_bytes < stitch->held_bytes) {
+        stitch->peak_held_bytes = stitch->held_bytes;
+    }
 }
 
 gml_status
@@ -287,6 +305,7 @@ gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_pl
     }
     if (placement) {
         placement->block.state = GML_STATE_EXACT;
+        stitch->view_credit += placement->view && stitch->view_credit < GML_VIEW_CREDIT_MOST;
     } else {
         status = place_new(stitch, class, &placement);
     }
@@ -294,6 +313,7 @@ gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_pl
         placement->block.address = placement->address;
         placement->block.block_bytes = size_bytes;
         placement->block.stream = pond->stream;
+        note_placed(stitch, placement);
         *out = placement;
     }
     return status;
@@ -332,7 +352,8 @@ free_block(gml_policy *self, gml_block *block)
     }
 }
 
-/* ---- giving memory back ----------------------------------------------------------------------- */
+/* ---- giving memory back -----------------------------------------------------------------------
+ */
 
 /* Whether a chunk that `placement` lies in is wholly free, and so about to go. */
 static bool
@@ -376,6 +397,7 @@ release_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t *released_bytes)
 {
     gml_status status = GML_OK;
     while (status == GML_OK && pond->set.whole_bytes) {
+        gml_freeset_index(&pond->set);
         gml_extent *extent = gml_extent_of_whole(gml_tree_last(&pond->set.wholes));
         status = gml_home_shrink(&stitch->home, extent, released_bytes);
     }

@@ -44,42 +44,49 @@ typedef struct gml_run {
 } gml_run;
 
 typedef struct gml_placement {
-    gml_block block;         /* what the lake sees while live */
-    gml_tree_node ready;     /* in class->ready, by number */
-    gml_link idle;           /* not live: in stitch->idle_views or idle_homes, oldest use first */
-    gml_link parked;         /* parked: in pond->parked */
-    gml_link waiting;        /* watching: in the watched placement's watchers; or stranded */
-    gml_link watchers;       /* head: placements that wait for this live one */
+    gml_block block;     /* what the lake sees while live */
+    gml_tree_node ready; /* in class->ready, by number */
+    gml_link idle;       /* not live: in stitch->idle_views or idle_homes, oldest use first */
+    gml_link parked;     /* parked: in pond->parked */
+    gml_link waiting;    /* watching: in the watched placement's watchers; or stranded */
+    gml_link watchers;   /* head: placements that wait for this live one */
     gml_class *class;
-    gml_slab *slab;          /* what lives in it, if it serves the pond's small requests */
-    uint64_t number;         /* order of creation */
-    gml_run *runs;           /* in view order */
+    gml_slab *slab;  /* what lives in it, if it serves the pond's small requests */
+    uint64_t number; /* order of creation */
+    gml_run *runs;   /* in view order */
     size_t run_count;
-    gml_run only_run;        /* runs points here if there is one */
-    gml_address address;     /* where its blocks begin */
-    gml_address view;        /* start of its own mapping; 0: it lies in the home space */
+    gml_run only_run;    /* runs points here if there is one */
+    gml_address address; /* where its blocks begin */
+    gml_address view;    /* start of its own mapping; 0: it lies in the home space */
     uint64_t view_bytes;
-    bool is_view_mapped;     /* false when only the address range is left to give back */
-    bool is_ready;           /* in class->ready */
-    bool is_waiting;         /* `waiting` is in a list */
+    bool is_view_mapped; /* false when only the address range is left to give back */
+    bool is_ready;       /* in class->ready */
+    bool is_waiting;     /* `waiting` is in a list */
     gml_placement_state state;
 } gml_placement;
 
 struct gml_class {
     gml_pond *pond;
     uint64_t size_bytes;
-    gml_tree ready; /* placements that may be free, by number */
+    gml_tree ready;         /* placements that may be free, by number */
+    size_t placement_count; /* a class without any ceases to exist */
 };
 
 struct gml_pond {
     gml_stream stream;
     gml_freeset set;
-    gml_link parked;      /* of placements, oldest first */
-    gml_map classes;      /* by size */
-    gml_tree small_free;  /* free pieces of slabs, by size and address */
-    gml_link ponds;       /* in stitch->ponds */
+    gml_link parked;     /* of placements, oldest first */
+    gml_map classes;     /* by size */
+    gml_tree small_free; /* free pieces of slabs, by size and address */
+    gml_link ponds;      /* in stitch->ponds */
 };
 
+/* What new views may cost. A view is an investment: making it takes a driver call per chunk, and it
+ * pays when it serves again. Each view made spends one credit, each time one serves again earns
+ * one. A program that repeats itself makes its views in the first steps and lives on their return;
+ * one whose sizes never repeat runs out, and gets a little more memory instead of a view with
+ * almost every request. */
+enum { GML_VIEW_CREDIT_FIRST = 512, GML_VIEW_CREDIT_MOST = 4096 };
 typedef struct gml_stitch {
     gml_policy policy;
     gml_home home;
@@ -87,20 +94,23 @@ typedef struct gml_stitch {
     uint64_t next_number;
     uint64_t views, view_bytes; /* mapped */
     uint64_t idle_home_count;
-    gml_map pond_by_stream;     /* by stream + 1 */
+    uint64_t held_bytes, peak_held_bytes; /* of live placements */
+    uint64_t view_credit;
+    gml_map pond_by_stream; /* by stream + 1 */
     gml_pond *last_pond;
     gml_link ponds;
     gml_link idle_views, idle_homes;
-    gml_link doomed;    /* views the driver refused to take back, through `idle` */
-    gml_link stranded;  /* scattered placements with bytes in another pond, through `waiting` */
+    gml_link doomed;   /* views the driver refused to take back, through `idle` */
+    gml_link stranded; /* scattered placements with bytes in another pond, through `waiting` */
     gml_pool placements, classes, pieces, slabs;
-    gml_run *scratch;   /* of choose(), grown as needed */
+    gml_run *scratch; /* of choose(), grown as needed */
     size_t scratch_capacity;
     gml_handle *scratch_handles;
     size_t scratch_handle_capacity;
 } gml_stitch;
 
-/* ---- placement.c: taking, parking, scattering -------------------------------------------------- */
+/* ---- placement.c: taking, parking, scattering --------------------------------------------------
+ */
 
 /* The oldest placement of the class that is free, live from now on; NULL if there is none.
  * GML_NO_HOST_MEMORY changes nothing. */
@@ -129,7 +139,8 @@ void gml_placement_retry_stranded(gml_stitch *stitch);
 
 gml_placement *gml_placement_of_idle(gml_link *link);
 
-/* ---- choose.c: which bytes serve a request ---------------------------------------------------- */
+/* ---- choose.c: which bytes serve a request ----------------------------------------------------
+ */
 
 typedef struct gml_choice {
     gml_run *runs; /* in stitch->scratch; valid until the next choice */
@@ -142,7 +153,8 @@ typedef struct gml_choice {
 gml_status gml_choose(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch,
                       gml_choice *out);
 
-/* ---- small.c: requests up to 1 MiB ------------------------------------------------------------ */
+/* ---- small.c: requests up to 1 MiB ------------------------------------------------------------
+ */
 
 /* Sets up the object pools. */
 void gml_small_init(gml_stitch *stitch);
@@ -155,13 +167,15 @@ void gml_small_free(gml_stitch *stitch, gml_block *block);
 void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);
 bool gml_slab_is_valid(const gml_slab *slab);
 
-/* ---- stitch.c --------------------------------------------------------------------------------- */
+/* ---- stitch.c ---------------------------------------------------------------------------------
+ */
 
 /* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                             gml_placement **out);
 
-/* ---- inspect.c: the whole structure, read only ------------------------------------------------ */
+/* ---- inspect.c: the whole structure, read only ------------------------------------------------
+ */
 
 gml_status gml_stitch_check(gml_policy *self);
 void gml_stitch_visit(gml_policy *self, const gml_visitor *visitor);
