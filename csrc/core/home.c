@@ -57,7 +57,7 @@ clear_stuck(gml_home *home)
         return GML_OK;
     }
     gml_status status =
-        gml_driver_unmap(home->driver, home->base + home->stuck_offset, home->stuck_bytes);
+        gml_unmap_finally(home->driver, home->base + home->stuck_offset, home->stuck_bytes);
     if (status == GML_OK) {
         home->stuck_bytes = 0;
     }
@@ -73,14 +73,14 @@ gml_home_close(gml_home *home)
         const gml_extent *next = extent->next;
         if (extent->kind != GML_EXTENT_ABSENT) {
             uint64_t end = present_end(extent, &next);
-            keep_first(&first, gml_driver_unmap(home->driver, home->base + extent->offset,
-                                                end - extent->offset));
+            keep_first(&first, gml_unmap_finally(home->driver, home->base + extent->offset,
+                                                 end - extent->offset));
         }
         extent = next;
     }
-    keep_first(&first, gml_chunks_release(home->driver, home->handles, home->slots));
+    keep_first(&first, gml_chunks_release_finally(home->driver, home->handles, home->slots));
     keep_first(&first,
-               gml_driver_unreserve(home->driver, home->base, home->slots * home->chunk_bytes));
+               gml_unreserve_finally(home->driver, home->base, home->slots * home->chunk_bytes));
     gml_tiling_close(home);
     free(home->handles);
     return first;

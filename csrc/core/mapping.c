@@ -34,26 +34,36 @@ gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count)
     return first;
 }
 
-/* An unwinding step has no later moment to be repeated in, so it is repeated here. */
-enum { UNWIND_ATTEMPTS = 3 };
+enum { LAST_ATTEMPTS = 3 };
 
-static gml_status
-unmap_insistently(gml_driver *driver, gml_address address, uint64_t size_bytes)
+gml_status
+gml_unmap_finally(gml_driver *driver, gml_address address, uint64_t size_bytes)
 {
     gml_status status = GML_DRIVER_FAILED;
-    for (int i = 0; i < UNWIND_ATTEMPTS && status != GML_OK; i++) {
+    for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
         status = gml_driver_unmap(driver, address, size_bytes);
     }
     return status;
 }
 
-static void
-unreserve_insistently(gml_driver *driver, gml_address address, uint64_t size_bytes)
+gml_status
+gml_unreserve_finally(gml_driver *driver, gml_address address, uint64_t size_bytes)
 {
     gml_status status = GML_DRIVER_FAILED;
-    for (int i = 0; i < UNWIND_ATTEMPTS && status != GML_OK; i++) {
+    for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
         status = gml_driver_unreserve(driver, address, size_bytes);
     }
+    return status;
+}
+
+gml_status
+gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, size_t count)
+{
+    gml_status status = GML_DRIVER_FAILED;
+    for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
+        status = gml_chunks_release(driver, handles, count);
+    }
+    return status;
 }
 
 static gml_status
@@ -86,7 +96,7 @@ gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
     }
     uint64_t stuck = 0;
     if (status != GML_OK && mapped &&
-        unmap_insistently(driver, address, mapped * chunk_bytes) != GML_OK) {
+        gml_unmap_finally(driver, address, mapped * chunk_bytes) != GML_OK) {
         stuck = mapped * chunk_bytes;
     }
     if (stuck_bytes) {
@@ -109,7 +119,7 @@ gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *h
     if (status == GML_OK) {
         *out = address;
     } else if (!stuck_bytes) {
-        unreserve_insistently(driver, address, chunk_bytes * count);
+        (void)gml_unreserve_finally(driver, address, chunk_bytes * count);
     }
     return status;
 }

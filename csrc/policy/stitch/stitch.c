@@ -133,8 +133,8 @@ destroy(gml_policy *self)
     gml_status first = GML_OK;
     park_all(stitch);
     while (!gml_list_is_empty(&stitch->idle_views)) {
-        gml_placement *view = gml_placement_of_idle(stitch->idle_views.next);
-        keep_first(&first, gml_placement_destroy(stitch, view));
+        /* One that the driver refuses is doomed, and tried again below. */
+        (void)gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_views.next));
     }
     while (!gml_list_is_empty(&stitch->idle_homes)) {
         (void)gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_homes.next));

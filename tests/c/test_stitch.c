@@ -1,0 +1,485 @@
+/* What the policy `stitch` promises, through the public interface. */
+#include "support/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define CHUNK (2 * MIB)
+
+static gml_lake *
+open_with(const char *driver, const char *policy, uint64_t capacity_bytes,
+          const gml_setting *settings, size_t count)
+{
+    const gml_lake_config config = {
+        .driver = driver,
+        .policy = policy,
+        .capacity_bytes = capacity_bytes,
+        .settings = settings,
+        .setting_count = count,
+    };
+    gml_lake *lake = NULL;
+    char reason[256] = "";
+    if (!CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason))) {
+        fprintf(stderr, "%s\n", reason);
+        exit(1);
+    }
+    return lake;
+}
+
+static gml_lake *
+open_sim(void)
+{
+    return open_with("sim", "stitch", 0, NULL, 0);
+}
+
+static void
+close_lake(gml_lake *lake)
+{
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+}
+
+static gml_stats
+stats_of(gml_lake *lake)
+{
+    gml_stats stats;
+    CHECK_OK(gml_lake_stats(lake, &stats));
+    return stats;
+}
+
+static uint64_t
+calls_of(gml_lake *lake)
+{
+    gml_stats stats = stats_of(lake);
+    uint64_t sum = 0;
+    for (int i = 0; i < GML_CALL_COUNT; i++) {
+        sum += stats.driver_calls[i];
+    }
+    return sum;
+}
+
+static gml_address
+allocate_on(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
+{
+    gml_address address = 0;
+    CHECK_OK(gml_lake_allocate(lake, size_bytes, stream, &address));
+    return address;
+}
+
+static gml_address
+allocate(gml_lake *lake, uint64_t size_bytes)
+{
+    return allocate_on(lake, size_bytes, 0);
+}
+
+static void
+release(gml_lake *lake, gml_address address)
+{
+    CHECK_OK(gml_lake_free(lake, address));
+}
+
+static gml_state
+state_of(gml_lake *lake, gml_address address)
+{
+    gml_block_info info = {0};
+    CHECK_OK(gml_lake_block(lake, address, &info));
+    return info.state;
+}
+
+/* 2 * count chunks, of which every other stays in use; kept[i] receives those. */
+static void
+fragment(gml_lake *lake, size_t count, gml_address *kept)
+{
+    gml_address freed[64];
+    for (size_t i = 0; i < count; i++) {
+        freed[i] = allocate(lake, CHUNK);
+        kept[i] = allocate(lake, CHUNK);
+    }
+    for (size_t i = 0; i < count; i++) {
+        release(lake, freed[i]);
+    }
+}
+
+TEST(the_same_size_again_is_exact_and_calls_nothing)
+{
+    gml_lake *lake = open_sim();
+    gml_address first = allocate(lake, 20 * MIB);
+    CHECK_EQ(state_of(lake, first), GML_STATE_GROW);
+    release(lake, first);
+    uint64_t before = calls_of(lake);
+    gml_address again = allocate(lake, 20 * MIB);
+    CHECK_EQ(again, first);
+    CHECK_EQ(state_of(lake, again), GML_STATE_EXACT);
+    CHECK_EQ(calls_of(lake), before);
+    close_lake(lake);
+}
+
+TEST(a_new_view_is_one_reserve_one_map_per_chunk_one_set_access)
+{
+    gml_lake *lake = open_sim();
+    gml_address kept[16];
+    fragment(lake, 16, kept);
+    gml_stats before = stats_of(lake);
+    gml_address view = allocate(lake, 16 * CHUNK);
+    gml_stats after = stats_of(lake);
+    CHECK_EQ(state_of(lake, view), GML_STATE_STITCH);
+    CHECK_EQ(after.driver_calls[GML_CALL_RESERVE] - before.driver_calls[GML_CALL_RESERVE], 1);
+    CHECK_EQ(after.driver_calls[GML_CALL_MAP] - before.driver_calls[GML_CALL_MAP], 16);
+    CHECK_EQ(after.driver_calls[GML_CALL_SET_ACCESS] - before.driver_calls[GML_CALL_SET_ACCESS], 1);
+    CHECK_EQ(after.driver_calls[GML_CALL_CREATE], before.driver_calls[GML_CALL_CREATE]);
+    CHECK_EQ(after.reserved_bytes, 32 * CHUNK);
+    CHECK_EQ(after.views, 1);
+    CHECK_EQ(after.view_bytes, 16 * CHUNK);
+    close_lake(lake);
+}
+
+TEST(a_cached_view_serves_again_after_others_used_its_chunks)
+{
+    gml_lake *lake = open_sim();
+    gml_address kept[16];
+    fragment(lake, 16, kept);
+    gml_address view = allocate(lake, 16 * CHUNK);
+    release(lake, view);
+    gml_address single = allocate(lake, CHUNK);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 32 * CHUNK);
+    gml_address other = allocate(lake, 15 * CHUNK);
+    CHECK(other != view);
+    release(lake, single);
+    release(lake, other);
+    uint64_t before = calls_of(lake);
+    CHECK_EQ(allocate(lake, 16 * CHUNK), view);
+    CHECK_EQ(calls_of(lake), before);
+    close_lake(lake);
+}
+
+TEST(a_view_reads_back_and_leaves_its_neighbours_alone)
+{
+    gml_lake *lake = open_with("host", "stitch", 256 * MIB, NULL, 0);
+    gml_address kept[8];
+    void *bytes;
+    fragment(lake, 8, kept);
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(gml_lake_bytes(lake, kept[i], &bytes));
+        memset(bytes, 0x40 + i, CHUNK);
+    }
+    gml_address view = allocate(lake, 8 * CHUNK);
+    CHECK_OK(gml_lake_bytes(lake, view, &bytes));
+    memset(bytes, 0x7f, 8 * CHUNK);
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(gml_lake_bytes(lake, kept[i], &bytes));
+        const unsigned char *mine = bytes;
+        CHECK_EQ(mine[0], 0x40 + i);
+        CHECK_EQ(mine[CHUNK - 1], 0x40 + i);
+    }
+    close_lake(lake);
+}
+
+TEST(odd_sizes_share_chunks)
+{
+    gml_lake *lake = open_sim();
+    for (int i = 0; i < 100; i++) {
+        (void)allocate(lake, 3 * CHUNK / 2);
+    }
+    CHECK_EQ(stats_of(lake).reserved_bytes, 150 * CHUNK);
+    close_lake(lake);
+}
+
+TEST(blocks_that_share_a_chunk_keep_their_bytes)
+{
+    gml_lake *lake = open_with("host", "stitch", 256 * MIB, NULL, 0);
+    gml_address blocks[20];
+    void *bytes;
+    for (int i = 0; i < 20; i++) {
+        blocks[i] = allocate(lake, 3 * MIB + 512);
+        CHECK_OK(gml_lake_bytes(lake, blocks[i], &bytes));
+        memset(bytes, i, 3 * MIB + 512);
+    }
+    for (int i = 0; i < 20; i += 3) {
+        release(lake, blocks[i]);
+        blocks[i] = allocate(lake, 2 * MIB + 1024);
+        CHECK_OK(gml_lake_bytes(lake, blocks[i], &bytes));
+        memset(bytes, 100 + i, 2 * MIB + 1024);
+    }
+    for (int i = 0; i < 20; i++) {
+        CHECK_OK(gml_lake_bytes(lake, blocks[i], &bytes));
+        size_t last = i % 3 ? 3 * MIB + 511 : 2 * MIB + 1023;
+        int expected = i % 3 ? i : 100 + i;
+        const unsigned char *mine = bytes;
+        CHECK_EQ(mine[0], expected);
+        CHECK_EQ(mine[last], expected);
+    }
+    CHECK(stats_of(lake).reserved_bytes <= 31 * CHUNK);
+    close_lake(lake);
+}
+
+TEST(small_requests_give_their_slab_back)
+{
+    gml_lake *lake = open_sim();
+    gml_address blocks[64];
+    for (int i = 0; i < 64; i++) {
+        blocks[i] = allocate(lake, 32 * KIB);
+    }
+    CHECK_EQ(stats_of(lake).reserved_bytes, CHUNK);
+    CHECK_EQ(state_of(lake, blocks[0]), GML_STATE_GROW);
+    CHECK_EQ(state_of(lake, blocks[1]), GML_STATE_SPLIT);
+    for (int i = 0; i < 64; i++) {
+        release(lake, blocks[i]);
+    }
+    (void)allocate(lake, 2 * MIB);
+    CHECK_EQ(stats_of(lake).reserved_bytes, CHUNK);
+    close_lake(lake);
+}
+
+TEST(below_frag_limit_nothing_is_stitched)
+{
+    const gml_setting setting = {"frag_limit", 64 * MIB};
+    gml_lake *lake = open_with("sim", "stitch", 0, &setting, 1);
+    gml_address kept[32];
+    fragment(lake, 32, kept);
+    CHECK_EQ(state_of(lake, allocate(lake, 8 * CHUNK)), GML_STATE_GROW);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 72 * CHUNK);
+    CHECK_EQ(state_of(lake, allocate(lake, 32 * CHUNK)), GML_STATE_STITCH);
+    close_lake(lake);
+}
+
+TEST(before_refusing_frag_limit_is_ignored)
+{
+    const gml_setting setting = {"frag_limit", 64 * MIB};
+    gml_lake *lake = open_with("sim", "stitch", 32 * CHUNK, &setting, 1);
+    gml_address kept[16];
+    fragment(lake, 16, kept);
+    CHECK_EQ(state_of(lake, allocate(lake, 8 * CHUNK)), GML_STATE_STITCH);
+    close_lake(lake);
+}
+
+TEST(growth_takes_steps_and_less_where_a_step_does_not_fit)
+{
+    const gml_setting setting = {"growth", 8 * CHUNK};
+    gml_lake *lake = open_with("sim", "stitch", 10 * CHUNK, &setting, 1);
+    (void)allocate(lake, CHUNK);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 8 * CHUNK);
+    (void)allocate(lake, 9 * CHUNK);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 10 * CHUNK);
+    gml_address address;
+    CHECK_STATUS(gml_lake_allocate(lake, CHUNK, 0, &address), GML_OUT_OF_MEMORY);
+    close_lake(lake);
+}
+
+TEST(idle_views_are_bounded_and_wait_for_the_device)
+{
+    const gml_setting setting = {"max_views", 4};
+    gml_lake *lake = open_with("sim", "stitch", 0, &setting, 1);
+    gml_address kept[32];
+    fragment(lake, 32, kept);
+    for (uint64_t chunks = 2; chunks < 20; chunks++) {
+        release(lake, allocate(lake, chunks * CHUNK));
+        CHECK(stats_of(lake).views <= 4);
+    }
+    gml_stats stats = stats_of(lake);
+    CHECK(stats.driver_calls[GML_CALL_UNMAP] > 0);
+    CHECK(stats.driver_calls[GML_CALL_DEVICE_SYNCHRONIZE] >= stats.driver_calls[GML_CALL_UNMAP]);
+    CHECK_EQ(stats.reserved_bytes, 64 * CHUNK);
+    close_lake(lake);
+}
+
+TEST(trim_gives_back_what_is_idle_and_keeps_what_lives)
+{
+    gml_lake *lake = open_with("host", "stitch", 256 * MIB, NULL, 0);
+    gml_address kept[16];
+    uint64_t released;
+    void *bytes;
+    fragment(lake, 16, kept);
+    gml_address view = allocate(lake, 16 * CHUNK);
+    CHECK_OK(gml_lake_bytes(lake, view, &bytes));
+    memset(bytes, 0x5a, 16 * CHUNK);
+    for (int i = 0; i < 16; i++) {
+        release(lake, kept[i]);
+    }
+    CHECK_OK(gml_lake_trim(lake, &released));
+    CHECK_EQ(released, 16 * CHUNK);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 16 * CHUNK);
+    CHECK_OK(gml_lake_bytes(lake, view, &bytes));
+    CHECK_EQ(((unsigned char *)bytes)[16 * CHUNK - 1], 0x5a);
+    release(lake, view);
+    CHECK_OK(gml_lake_trim(lake, &released));
+    CHECK_EQ(released, 16 * CHUNK);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 0);
+    CHECK_EQ(stats_of(lake).views, 0);
+    CHECK_EQ(state_of(lake, allocate(lake, 16 * CHUNK)), GML_STATE_GROW);
+    CHECK_OK(gml_lake_check(lake));
+    close_lake(lake);
+}
+
+TEST(streams_keep_their_memory_until_there_is_no_other)
+{
+    gml_lake *lake = open_with("sim", "stitch", 8 * CHUNK, NULL, 0);
+    release(lake, allocate_on(lake, 4 * CHUNK, 1));
+    gml_address second = allocate_on(lake, 4 * CHUNK, 2);
+    CHECK_EQ(state_of(lake, second), GML_STATE_GROW);
+    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 0);
+    gml_address third = allocate_on(lake, 4 * CHUNK, 2);
+    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 1);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 8 * CHUNK);
+    release(lake, second);
+    release(lake, third);
+    gml_address back = allocate_on(lake, 8 * CHUNK, 1);
+    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 2);
+    release(lake, back);
+    close_lake(lake);
+}
+
+TEST(a_bad_chunk_size_or_capacity_is_named)
+{
+    const gml_setting setting = {"chunk_size", 3 * MIB};
+    gml_lake_config config = {
+        .driver = "sim", .policy = "stitch", .settings = &setting, .setting_count = 1};
+    gml_lake *lake;
+    char reason[256];
+    CHECK_STATUS(gml_lake_open(&config, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    CHECK(strstr(reason, "chunk_size") != NULL);
+    config.setting_count = 0;
+    config.capacity_bytes = MIB;
+    CHECK_STATUS(gml_lake_open(&config, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    CHECK(strstr(reason, "capacity") != NULL);
+}
+
+/* ---- random programs --------------------------------------------------------------------------
+ */
+
+typedef struct step {
+    uint64_t size_bytes; /* 0: free `slot` */
+    size_t slot;
+} step;
+
+enum { STEPS = 3000, SLOTS = 200 };
+
+/* A program that begins and ends with nothing live. */
+static size_t
+make_program(check_random *random, step *steps)
+{
+    uint64_t sizes[24];
+    bool live[SLOTS] = {false};
+    size_t count = 0;
+    for (int i = 0; i < 24; i++) {
+        sizes[i] = UINT64_C(1) << (9 + check_below(random, 17));
+        sizes[i] += check_below(random, sizes[i]);
+    }
+    for (int i = 0; i < STEPS; i++) {
+        size_t slot = (size_t)check_below(random, SLOTS);
+        uint64_t size_bytes = live[slot] ? 0 : sizes[check_below(random, 24)];
+        steps[count++] = (step){size_bytes, slot};
+        live[slot] = !live[slot];
+    }
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        if (live[slot]) {
+            steps[count++] = (step){0, slot};
+        }
+    }
+    return count;
+}
+
+/* Runs the program; addresses[i] receives or, if `repeats`, is compared with the address served. */
+static void
+run_program(gml_lake *lake, const step *steps, size_t count, gml_address *addresses, bool repeats)
+{
+    gml_address slots[SLOTS];
+    for (size_t i = 0; i < count; i++) {
+        gml_address *slot = &slots[steps[i].slot];
+        if (!steps[i].size_bytes) {
+            release(lake, *slot);
+            continue;
+        }
+        *slot = allocate(lake, steps[i].size_bytes);
+        if (repeats) {
+            CHECK_EQ(*slot, addresses[i]);
+        }
+        addresses[i] = *slot;
+    }
+}
+
+TEST(a_repeated_program_gets_the_same_addresses_and_calls_nothing)
+{
+    static step steps[STEPS + SLOTS];
+    static gml_address addresses[STEPS + SLOTS];
+    for (uint64_t seed = 1; seed <= 25; seed++) {
+        check_random random = {seed};
+        gml_lake *lake = open_sim();
+        size_t count = make_program(&random, steps);
+        run_program(lake, steps, count, addresses, false);
+        CHECK_OK(gml_lake_check(lake));
+        uint64_t before = calls_of(lake);
+        run_program(lake, steps, count, addresses, true);
+        if (!CHECK_EQ(calls_of(lake), before)) {
+            fprintf(stderr, "seed %" PRIu64 "\n", seed);
+        }
+        close_lake(lake);
+    }
+}
+
+TEST(reserved_is_never_above_caching_by_more_than_a_growth_step)
+{
+    static step steps[STEPS + SLOTS];
+    static gml_address addresses[STEPS + SLOTS];
+    for (uint64_t seed = 1; seed <= 25; seed++) {
+        check_random random = {1000 + seed};
+        size_t count = make_program(&random, steps);
+        gml_lake *ours = open_sim();
+        gml_lake *theirs = open_with("sim", "caching", 0, NULL, 0);
+        run_program(ours, steps, count, addresses, false);
+        run_program(theirs, steps, count, addresses, false);
+        uint64_t bound = stats_of(theirs).peak_reserved_bytes + CHUNK;
+        if (!CHECK(stats_of(ours).peak_reserved_bytes <= bound)) {
+            fprintf(stderr, "seed %" PRIu64 "\n", 1000 + seed);
+        }
+        close_lake(ours);
+        close_lake(theirs);
+    }
+}
+
+TEST(sizes_that_never_repeat_do_not_stitch_for_ever)
+{
+    gml_lake *lake = open_with("sim", "stitch", UINT64_C(1) << 40, NULL, 0);
+    static gml_address live[2000];
+    check_random random = {7};
+    for (int i = 0; i < 2000; i++) {
+        live[i] = allocate(lake, MIB + check_below(&random, 31 * MIB));
+    }
+    uint64_t stitched = 0;
+    for (int round = 0; round < 2; round++) {
+        stitched = stats_of(lake).states[GML_STATE_STITCH];
+        for (int i = 0; i < 10000; i++) {
+            gml_address *slot = &live[check_below(&random, 2000)];
+            release(lake, *slot);
+            *slot = allocate(lake, MIB + check_below(&random, 31 * MIB));
+        }
+    }
+    gml_stats stats = stats_of(lake);
+    CHECK(stats.states[GML_STATE_STITCH] - stitched < 500);
+    CHECK(stats.peak_reserved_bytes < stats.peak_live_bytes / 16 * 17 + 32 * MIB);
+    close_lake(lake);
+}
+
+int
+main(void)
+{
+    RUN(the_same_size_again_is_exact_and_calls_nothing);
+    RUN(a_new_view_is_one_reserve_one_map_per_chunk_one_set_access);
+    RUN(a_cached_view_serves_again_after_others_used_its_chunks);
+    RUN(a_view_reads_back_and_leaves_its_neighbours_alone);
+    RUN(odd_sizes_share_chunks);
+    RUN(blocks_that_share_a_chunk_keep_their_bytes);
+    RUN(small_requests_give_their_slab_back);
+    RUN(below_frag_limit_nothing_is_stitched);
+    RUN(before_refusing_frag_limit_is_ignored);
+    RUN(growth_takes_steps_and_less_where_a_step_does_not_fit);
+    RUN(idle_views_are_bounded_and_wait_for_the_device);
+    RUN(trim_gives_back_what_is_idle_and_keeps_what_lives);
+    RUN(streams_keep_their_memory_until_there_is_no_other);
+    RUN(a_bad_chunk_size_or_capacity_is_named);
+    RUN(a_repeated_program_gets_the_same_addresses_and_calls_nothing);
+    RUN(reserved_is_never_above_caching_by_more_than_a_growth_step);
+    RUN(sizes_that_never_repeat_do_not_stitch_for_ever);
+    return report();
+}
