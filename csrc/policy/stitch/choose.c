@@ -248,17 +248,18 @@ grow(gml_stitch *stitch, gml_pond *pond, uint64_t count)
 {
     gml_home *home = &stitch->home;
     uint64_t step = stitch->growth_bytes / home->chunk_bytes;
-    uint64_t before = home->handle_count;
+    uint64_t wanted_bytes = pond->set.whole_bytes + count * home->chunk_bytes;
     gml_status status = GML_OUT_OF_MEMORY;
-    if (step > count && step <= home->slots - before) {
+    if (step > count && step <= home->slots - home->handle_count) {
         status = gml_home_grow(home, step, &pond->set);
     }
-    uint64_t held = home->handle_count - before;
-    if (status == GML_OUT_OF_MEMORY && held < count) {
-        status = gml_home_grow(home, count - held, &pond->set);
+    /* A step that failed halfway has left its complete runs. */
+    if (status == GML_OUT_OF_MEMORY && pond->set.whole_bytes < wanted_bytes) {
+        uint64_t missing_bytes = wanted_bytes - pond->set.whole_bytes;
+        status = gml_home_grow(home, missing_bytes / home->chunk_bytes, &pond->set);
     }
     stitch->policy.reserved_bytes = home->handle_count * home->chunk_bytes;
-    return status == GML_OUT_OF_MEMORY && home->handle_count - before >= count ? GML_OK : status;
+    return status == GML_OUT_OF_MEMORY && pond->set.whole_bytes >= wanted_bytes ? GML_OK : status;
 }
 
 /* Rule 5. */

@@ -157,47 +157,82 @@ gml_stitch_check(gml_policy *self)
 /* ---- visit ------------------------------------------------------------------------------------
  */
 
-/* Ranges of one extent of the home space. */
+/* The live placement that holds `extent`, or NULL. */
+static const gml_placement *
+live_holder(const gml_extent *extent)
+{
+    const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
+    return holder && holder->state == GML_PLACEMENT_LIVE ? holder : NULL;
+}
+
+/* A slab in the home space is a region of its own. */
+static bool
+is_home_slab(const gml_extent *extent)
+{
+    const gml_placement *holder = live_holder(extent);
+    return holder && holder->slab && !holder->view;
+}
+
+static void
+visit_home_slab(const gml_placement *placement, const gml_visitor *visitor)
+{
+    const gml_region_info region = {
+        .address = placement->address,
+        .size_bytes = placement->class->size_bytes,
+        .used_bytes = gml_slab_used_bytes(placement->slab),
+        .stream = placement->class->pond->stream,
+        .is_small = true,
+    };
+    visitor->region(visitor->context, &region);
+    gml_slab_visit(placement->slab, visitor);
+}
+
+/* What a view holds is used here, and its request is told with the view. */
 static void
 visit_extent(const gml_home *home, const gml_extent *extent, const gml_visitor *visitor)
 {
-    const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
-    bool is_live = holder && holder->state == GML_PLACEMENT_LIVE;
-    if (is_live && holder->slab && !holder->view) {
-        gml_slab_visit(holder->slab, visitor);
-        return;
-    }
+    const gml_placement *holder = live_holder(extent);
     const gml_range_info range = {
         .address = home->base + extent->offset,
         .size_bytes = extent->size_bytes,
-        .requested_bytes = is_live && !holder->view ? holder->block.requested_bytes : 0,
-        .is_used = is_live,
+        .requested_bytes = holder && !holder->view ? holder->block.requested_bytes : 0,
+        .is_used = holder != NULL,
     };
     visitor->range(visitor->context, &range);
 }
 
-static bool
-is_live(const gml_extent *extent)
-{
-    return extent->kind == GML_EXTENT_USED &&
-           ((const gml_placement *)extent->owner)->state == GML_PLACEMENT_LIVE;
-}
-
-/* One region: present extents from `first` up to the next absent one, which is returned. */
+/* One region: present extents from `first` on, as far as nothing else lies between them. Returns
+ * the extent behind it. */
 static const gml_extent *
-visit_home_region(const gml_home *home, const gml_extent *first, const gml_visitor *visitor)
+visit_home_run(const gml_home *home, const gml_extent *first, const gml_visitor *visitor)
 {
     gml_region_info region = {.address = home->base + first->offset};
     const gml_extent *end = first;
-    for (; end && end->kind != GML_EXTENT_ABSENT; end = end->next) {
+    for (; end && end->kind != GML_EXTENT_ABSENT && !is_home_slab(end); end = end->next) {
         region.size_bytes += end->size_bytes;
-        region.used_bytes += is_live(end) ? end->size_bytes : 0;
+        region.used_bytes += live_holder(end) ? end->size_bytes : 0;
     }
     visitor->region(visitor->context, &region);
     for (const gml_extent *extent = first; extent != end; extent = extent->next) {
         visit_extent(home, extent, visitor);
     }
     return end;
+}
+
+static void
+visit_home(const gml_home *home, const gml_visitor *visitor)
+{
+    const gml_extent *extent = gml_home_find(home, 0);
+    while (extent) {
+        if (extent->kind == GML_EXTENT_ABSENT) {
+            extent = extent->next;
+        } else if (is_home_slab(extent)) {
+            visit_home_slab(live_holder(extent), visitor);
+            extent = extent->next;
+        } else {
+            extent = visit_home_run(home, extent, visitor);
+        }
+    }
 }
 
 /* A free range between `begin` and `end`, if there is any. */
@@ -210,47 +245,51 @@ visit_gap(gml_address begin, gml_address end, const gml_visitor *visitor)
     }
 }
 
+/* The part of a view that its placement covers. */
+static void
+visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor *visitor)
+{
+    if (is_live && placement->slab) {
+        gml_slab_visit(placement->slab, visitor);
+        return;
+    }
+    const gml_range_info range = {
+        .address = placement->address,
+        .size_bytes = placement->class->size_bytes,
+        .requested_bytes = is_live ? placement->block.requested_bytes : 0,
+        .is_used = is_live,
+    };
+    visitor->range(visitor->context, &range);
+}
+
 static void
 visit_view(const gml_placement *placement, const gml_visitor *visitor)
 {
-    bool live = placement->state == GML_PLACEMENT_LIVE;
-    gml_address end = placement->address + placement->class->size_bytes;
+    bool is_live = placement->state == GML_PLACEMENT_LIVE;
+    uint64_t size_bytes = placement->class->size_bytes;
+    uint64_t used_bytes = placement->slab ? gml_slab_used_bytes(placement->slab) : size_bytes;
     const gml_region_info region = {
         .address = placement->view,
         .size_bytes = placement->view_bytes,
-        .used_bytes = live ? placement->class->size_bytes : 0,
+        .used_bytes = is_live ? used_bytes : 0,
         .stream = placement->class->pond->stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
     };
     visitor->region(visitor->context, &region);
     visit_gap(placement->view, placement->address, visitor);
-    if (live && placement->slab) {
-        gml_slab_visit(placement->slab, visitor);
-    } else {
-        const gml_range_info range = {
-            .address = placement->address,
-            .size_bytes = placement->class->size_bytes,
-            .requested_bytes = live ? placement->block.requested_bytes : 0,
-            .is_used = live,
-        };
-        visitor->range(visitor->context, &range);
-    }
-    visit_gap(end, placement->view + placement->view_bytes, visitor);
+    visit_view_body(placement, is_live, visitor);
+    visit_gap(placement->address + size_bytes, placement->view + placement->view_bytes, visitor);
 }
 
 void
 gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
 {
     gml_stitch *stitch = of_policy(self);
-    const gml_extent *extent = gml_home_find(&stitch->home, 0);
-    while (extent) {
-        extent = extent->kind == GML_EXTENT_ABSENT
-                     ? extent->next
-                     : visit_home_region(&stitch->home, extent, visitor);
-    }
-    for (extent = gml_home_find(&stitch->home, 0); extent; extent = extent->next) {
-        const gml_placement *holder = is_live(extent) ? extent->owner : NULL;
+    visit_home(&stitch->home, visitor);
+    for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent;
+         extent = extent->next) {
+        const gml_placement *holder = live_holder(extent);
         if (holder && holder->view && holder->runs[0].extent == extent) {
             visit_view(holder, visitor);
         }

@@ -183,6 +183,16 @@ gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor)
     }
 }
 
+uint64_t
+gml_slab_used_bytes(const gml_slab *slab)
+{
+    uint64_t used_bytes = 0;
+    for (const gml_piece *piece = slab->first; piece; piece = piece->next) {
+        used_bytes += piece->is_used ? piece->size_bytes : 0;
+    }
+    return used_bytes;
+}
+
 bool
 gml_slab_is_valid(const gml_slab *slab)
 {

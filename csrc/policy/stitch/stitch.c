@@ -2,6 +2,8 @@
  */
 #include "policy/stitch/stitch.h"
 
+#include "core/mapping.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -130,7 +132,7 @@ static gml_status
 destroy(gml_policy *self)
 {
     gml_stitch *stitch = of_policy(self);
-    gml_status first = GML_OK;
+    gml_status first = gml_synchronize_finally(self->driver);
     park_all(stitch);
     while (!gml_list_is_empty(&stitch->idle_views)) {
         /* One that the driver refuses is doomed, and tried again below. */
@@ -404,24 +406,52 @@ release_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t *released_bytes)
     return status;
 }
 
-static gml_status
-trim(gml_policy *self, uint64_t *released_bytes)
+/* The bytes of chunks that are wholly free, whichever streams own their parts. */
+static uint64_t
+count_idle_bytes(const gml_home *home)
 {
-    gml_stitch *stitch = of_policy(self);
     uint64_t idle_bytes = 0;
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond_unpark(stitch, of_ponds(link));
-        idle_bytes += of_ponds(link)->set.whole_bytes;
+    const gml_extent *extent = gml_home_find(home, 0);
+    while (extent) {
+        uint64_t begin = extent->offset;
+        bool is_free = extent->kind == GML_EXTENT_FREE;
+        while (is_free && extent->next && extent->next->kind == GML_EXTENT_FREE) {
+            extent = extent->next;
+        }
+        uint64_t first = (begin + home->chunk_bytes - 1) / home->chunk_bytes;
+        uint64_t last = (extent->offset + extent->size_bytes) / home->chunk_bytes;
+        idle_bytes += is_free && last > first ? (last - first) * home->chunk_bytes : 0;
+        extent = extent->next;
     }
-    *released_bytes = 0;
-    if (!idle_bytes && gml_list_is_empty(&stitch->doomed)) {
-        return GML_OK;
+    return idle_bytes;
+}
+
+/* Joins free neighbours of different streams that meet inside a chunk, so that the chunk is whole
+ * in one of them. pre: the device was synchronised. */
+static void
+join_shared_chunks(gml_stitch *stitch)
+{
+    gml_home *home = &stitch->home;
+    gml_extent *extent = gml_home_find(home, 0);
+    while (extent->next) {
+        gml_extent *next = extent->next;
+        bool meet = extent->kind == GML_EXTENT_FREE && next->kind == GML_EXTENT_FREE &&
+                    next->offset % home->chunk_bytes != 0;
+        extent = meet ? gml_home_transfer(home, next, extent->set) : next;
     }
-    gml_status status = gml_driver_device_synchronize(self->driver);
+    gml_placement_retry_stranded(stitch);
+}
+
+/* What trim() does once it has found something to give back. */
+static gml_status
+give_back(gml_stitch *stitch, uint64_t *released_bytes)
+{
+    gml_status status = gml_driver_device_synchronize(stitch->policy.driver);
     if (status == GML_OK) {
         status = gml_placement_destroy_doomed(stitch);
     }
     if (status == GML_OK) {
+        join_shared_chunks(stitch);
         status = forget_losers(stitch, &stitch->idle_views);
     }
     if (status == GML_OK) {
@@ -431,6 +461,22 @@ trim(gml_policy *self, uint64_t *released_bytes)
          link = link->next) {
         status = release_chunks(stitch, of_ponds(link), released_bytes);
     }
+    return status == GML_OK ? gml_home_release_leftovers(&stitch->home, released_bytes) : status;
+}
+
+static gml_status
+trim(gml_policy *self, uint64_t *released_bytes)
+{
+    gml_stitch *stitch = of_policy(self);
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_pond_unpark(stitch, of_ponds(link));
+    }
+    *released_bytes = 0;
+    bool has_leftovers = stitch->home.handle_count > stitch->home.present_count;
+    if (!has_leftovers && gml_list_is_empty(&stitch->doomed) && !count_idle_bytes(&stitch->home)) {
+        return GML_OK;
+    }
+    gml_status status = give_back(stitch, released_bytes);
     self->reserved_bytes = stitch->home.handle_count * stitch->home.chunk_bytes;
     return status;
 }

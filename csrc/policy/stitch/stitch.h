@@ -165,6 +165,7 @@ void gml_small_free(gml_stitch *stitch, gml_block *block);
 
 /* The pieces of a slab, for snapshots; and their invariants, for checks. */
 void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);
+uint64_t gml_slab_used_bytes(const gml_slab *slab);
 bool gml_slab_is_valid(const gml_slab *slab);
 
 /* ---- stitch.c ---------------------------------------------------------------------------------

@@ -1,0 +1,180 @@
+/* The policy `caching`: PyTorch's CUDACachingAllocator as it stands in 2.6 to 2.13, without
+ * expandable segments, so that its placements and statistics can be compared with recorded ones. */
+#include "policy/torch/caching_restore.h"
+#include "policy/torch/caching_segment.h"
+#include "policy/torch/check.h"
+#include "policy/torch/heap.h"
+
+static gml_status
+caching_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+               gml_policy **out)
+{
+    if (knobs->large_segment_size % GML_ALIGNMENT) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "large_segment_size must be a multiple of 512 bytes");
+    }
+    gml_torch_heap *heap = gml_torch_heap_create(&gml_caching_policy, driver, capacity_bytes, knobs,
+                                                 sizeof(gml_torch_segment));
+    if (!heap) {
+        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                               "the host has no memory for a caching policy");
+    }
+    *out = &heap->base;
+    return GML_OK;
+}
+
+/* There is no later moment to repeat a call in. */
+enum { DESTROY_ATTEMPTS = 3 };
+
+static gml_status
+caching_destroy(gml_policy *self)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    gml_status first = GML_OK;
+    for (const gml_torch_segment *segment = heap->segments; segment; segment = segment->next) {
+        gml_status status = GML_DRIVER_FAILED;
+        for (int i = 0; i < DESTROY_ATTEMPTS && status != GML_OK; i++) {
+            status = gml_driver_free(self->driver, segment->address);
+            first = first != GML_OK ? first : status;
+        }
+    }
+    gml_torch_heap_destroy(heap);
+    return first;
+}
+
+/* PyTorch counts searches, the age of its free blocks, only where it may collect them. */
+static bool
+may_collect(const gml_torch_heap *heap)
+{
+    return heap->capacity_bytes && heap->knobs.garbage_collection_percent;
+}
+
+static gml_torch_block *
+find_free(gml_torch_heap *heap, const gml_torch_request *request)
+{
+    gml_torch_lane *lane = request->lane;
+    if (may_collect(heap)) {
+        heap->searches[lane->is_small]++;
+    }
+    gml_tree_node *node = gml_tree_at_least(&lane->free, request->size_bytes, 0);
+    if (!node || !gml_torch_may_serve(heap, gml_torch_block_of(node), request->size_bytes)) {
+        return NULL;
+    }
+    return gml_torch_block_of(node);
+}
+
+/* Small blocks may be cut down to 512 bytes; a large one keeps up to 1 MiB behind its request. */
+static bool
+must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t size_bytes)
+{
+    uint64_t remaining_bytes = block->base.block_bytes - size_bytes;
+    if (block->lane->is_small) {
+        return remaining_bytes >= GML_ALIGNMENT;
+    }
+    return size_bytes < heap->knobs.max_split_size && remaining_bytes > GML_SMALL_LIMIT;
+}
+
+/* New memory, in PyTorch's order: collect garbage, ask; free oversize blocks, ask; free all cached
+ * blocks, ask. A failure that is no lack of memory ends it. */
+static gml_status
+obtain_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+{
+    gml_status status = may_collect(heap) ? gml_caching_collect(heap) : GML_OK;
+    if (status == GML_OK) {
+        status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        bool enough;
+        gml_status released = gml_caching_release_oversize(heap, request, &enough);
+        if (released != GML_OK) {
+            return released;
+        }
+        if (enough) {
+            status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
+        }
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        status = gml_caching_release_all(heap);
+        if (status != GML_OK) {
+            return status;
+        }
+        heap->stats.num_alloc_retries++;
+        status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        gml_torch_explain_refusal(heap, request);
+    }
+    return status;
+}
+
+static gml_status
+caching_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    gml_torch_request request;
+    gml_status status = gml_torch_request_make(heap, size_bytes, stream, &request);
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_torch_block *block = find_free(heap, &request);
+    bool is_new = !block;
+    if (is_new) {
+        status = obtain_segment(heap, &request, &block);
+        if (status != GML_OK) {
+            return status;
+        }
+    }
+    bool split = must_split(heap, block, request.size_bytes);
+    gml_state state = is_new ? GML_STATE_GROW : split ? GML_STATE_SPLIT : GML_STATE_EXACT;
+    status = gml_torch_serve(heap, block, &request, split, state);
+    if (status == GML_OK) {
+        *out = &block->base;
+    }
+    return status;
+}
+
+static gml_status
+caching_trim(gml_policy *self, uint64_t *released_bytes)
+{
+    uint64_t before_bytes = self->reserved_bytes;
+    gml_status status = gml_caching_release_all((gml_torch_heap *)self);
+    if (released_bytes) {
+        *released_bytes = before_bytes - self->reserved_bytes;
+    }
+    return status;
+}
+
+static gml_status
+caching_check(gml_policy *self)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    gml_torch_recount recount = {0};
+    gml_status status = GML_OK;
+    for (const gml_torch_segment *segment = heap->segments; segment && status == GML_OK;
+         segment = segment->next) {
+        bool is_small = segment->lane->is_small;
+        recount.segments[is_small]++;
+        recount.reserved_bytes[is_small] += segment->size_bytes;
+        recount.oversize_segments += segment->size_bytes >= heap->knobs.max_split_size;
+        status = gml_torch_check_segment(heap, segment, &recount);
+    }
+    if (status == GML_OK) {
+        status = gml_torch_check_lanes(heap, &recount);
+    }
+    return status == GML_OK ? gml_torch_check_stats(heap, &recount) : status;
+}
+
+const gml_policy_ops gml_caching_policy = {
+    .name = "caching",
+    .create = caching_create,
+    .destroy = caching_destroy,
+    .allocate = caching_allocate,
+    .free = gml_torch_free,
+    .trim = caching_trim,
+    .usage = gml_torch_usage,
+    .check = caching_check,
+    .visit = gml_torch_visit,
+    .torch_stats = gml_torch_stats_fill,
+    .reset_peaks = gml_torch_reset_peaks,
+    .restore = gml_caching_restore,
+};

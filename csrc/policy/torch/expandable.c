@@ -1,0 +1,419 @@
+/* The policy `expandable`: PyTorch's caching allocator with expandable_segments:True. Per stream
+ * and pool it grows one range of addresses, so that what it holds is contiguous where it can be.
+ *
+ * Unlike PyTorch, a partial failure is undone, the capacity bounds what is mapped and not only what
+ * a segment would have been, and there is no garbage collection: PyTorch's looks for blocks that
+ * are a whole segment, which an expandable segment has none of. */
+#include "policy/torch/expandable_segment.h"
+#include "policy/torch/check.h"
+#include "policy/torch/heap.h"
+
+#include <inttypes.h>
+
+static gml_status
+expandable_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+                  gml_policy **out)
+{
+    uint64_t granularity_bytes = driver->info.granularity_bytes;
+    if (!driver->info.has_virtual_memory || !granularity_bytes) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "the policy expandable needs a device that can map memory at "
+                               "chosen addresses; use caching");
+    }
+    if (knobs->large_segment_size % granularity_bytes) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "large_segment_size is %" PRIu64
+                               ", but must be a multiple of the device's granularity, %" PRIu64,
+                               knobs->large_segment_size, granularity_bytes);
+    }
+    gml_torch_heap *heap = gml_torch_heap_create(&gml_expandable_policy, driver, capacity_bytes,
+                                                 knobs, sizeof(gml_expandable_segment));
+    if (!heap) {
+        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                               "the host has no memory for an expandable policy");
+    }
+    heap->is_expandable = true;
+    *out = &heap->base;
+    return GML_OK;
+}
+
+static gml_status
+expandable_destroy(gml_policy *self)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    gml_status first = GML_OK;
+    for (gml_torch_segment *segment = heap->segments; segment; segment = segment->next) {
+        gml_status status = gml_expandable_segment_abandon(heap, (gml_expandable_segment *)segment);
+        if (first == GML_OK) {
+            first = status;
+        }
+    }
+    gml_torch_heap_destroy(heap);
+    return first;
+}
+
+/* ---- finding a free block -------------------------------------------------------------------- */
+
+/* What the block could grow to in place, which is its size for the purposes of best fit. */
+static uint64_t
+expandable_bytes(const gml_torch_block *block)
+{
+    const gml_torch_block *next = block->next;
+    bool can_grow = next && next->use == GML_TORCH_UNMAPPED;
+    return block->base.block_bytes + (can_grow ? next->base.block_bytes : 0);
+}
+
+static gml_torch_block *
+find_free(const gml_torch_heap *heap, const gml_torch_request *request)
+{
+    gml_tree_node *node = gml_tree_at_least(&request->lane->free, request->size_bytes, 0);
+    if (!node) {
+        return NULL;
+    }
+    gml_torch_block *block = gml_torch_block_of(node);
+    while ((node = gml_tree_next(node))) {
+        gml_torch_block *next = gml_torch_block_of(node);
+        if (expandable_bytes(next) >= expandable_bytes(block)) {
+            break;
+        }
+        block = next;
+    }
+    return gml_torch_may_serve(heap, block, request->size_bytes) ? block : NULL;
+}
+
+/* ---- growing --------------------------------------------------------------------------------- */
+
+static bool
+has_room_from(const gml_torch_block *block, uint64_t size_bytes)
+{
+    uint64_t room_bytes = 0;
+    while (room_bytes < size_bytes && block && block->use != GML_TORCH_LIVE) {
+        room_bytes += block->base.block_bytes;
+        block = block->next;
+    }
+    return room_bytes >= size_bytes;
+}
+
+/* The first of adjacent free and unmapped blocks, at the lowest address, that have room together;
+ * a new segment's block where there are none. */
+static gml_status
+find_room(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+{
+    gml_torch_lane *lane = request->lane;
+    gml_tree_node *node = gml_tree_first(&lane->unmapped);
+    for (; node; node = gml_tree_next(node)) {
+        gml_torch_block *block = gml_torch_block_of(node);
+        if (block->prev && block->prev->use == GML_TORCH_FREE) {
+            block = block->prev;
+        }
+        if (has_room_from(block, request->size_bytes)) {
+            *out = block;
+            return GML_OK;
+        }
+    }
+    if (request->size_bytes > gml_expandable_segment_span(heap, lane->is_small)) {
+        return GML_OUT_OF_MEMORY;
+    }
+    gml_expandable_segment *segment;
+    gml_status status = gml_expandable_segment_open(heap, lane, &segment);
+    if (status == GML_OK) {
+        *out = segment->base.head;
+    }
+    return status;
+}
+
+/* Backs an unmapped block for `size_bytes` at least, from its beginning on; *out is the free block
+ * that then holds it, merged with its neighbours. */
+static gml_status
+map_block(gml_torch_heap *heap, gml_torch_block *block, uint64_t size_bytes, gml_torch_block **out)
+{
+    gml_expandable_segment *segment = (gml_expandable_segment *)block->segment;
+    uint64_t granule_bytes = segment->granule_bytes;
+    size_t first = (size_t)((block->base.address - segment->base.address) / granule_bytes);
+    size_t count = (size_t)((size_bytes + granule_bytes - 1) / granule_bytes);
+    uint64_t mapped_bytes = count * granule_bytes;
+    gml_torch_block *rest = NULL;
+    if (mapped_bytes < block->base.block_bytes) {
+        rest = gml_pool_take(&heap->block_pool);
+        if (!rest) {
+            return gml_torch_no_host_memory(heap);
+        }
+    }
+    gml_status status = gml_expandable_back(heap, segment, first, count);
+    if (status != GML_OK) {
+        gml_pool_give(&heap->block_pool, rest);
+        return status;
+    }
+    gml_torch_take(block);
+    if (rest) {
+        gml_torch_cut(block, mapped_bytes, rest);
+        gml_torch_put(heap, rest, GML_TORCH_UNMAPPED);
+    }
+    block = gml_torch_merge(heap, block, GML_TORCH_FREE);
+    gml_torch_put(heap, block, GML_TORCH_FREE);
+    heap->stats.num_device_alloc++;
+    *out = block;
+    return GML_OK;
+}
+
+static uint64_t
+least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Maps hole after hole until one free block holds the request. What was mapped before a failure
+ * stays, as free memory. */
+static gml_status
+grow(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+{
+    if (heap->capacity_bytes &&
+        heap->base.reserved_bytes + request->segment_bytes > heap->capacity_bytes) {
+        return GML_OUT_OF_MEMORY;
+    }
+    gml_torch_block *block = NULL;
+    gml_status status = find_room(heap, request, &block);
+    while (status == GML_OK) {
+        uint64_t held_bytes = block->use == GML_TORCH_FREE ? block->base.block_bytes : 0;
+        if (held_bytes >= request->size_bytes) {
+            *out = block;
+            return GML_OK;
+        }
+        gml_torch_block *hole = held_bytes ? block->next : block;
+        uint64_t wanted_bytes = request->size_bytes - held_bytes;
+        status = map_block(heap, hole, least(wanted_bytes, hole->base.block_bytes), &block);
+    }
+    return status;
+}
+
+/* ---- giving memory back ---------------------------------------------------------------------- */
+
+/* Marks a part of a free block unmapped: what lies before and behind it stays free, in the spare
+ * blocks, which are set to NULL where used. Returns the unmapped block, merged with its neighbours.
+ */
+static gml_torch_block *
+take_out(gml_torch_heap *heap, gml_torch_block *block, uint64_t before_bytes,
+         uint64_t unmapped_bytes, gml_torch_block *spare[2])
+{
+    gml_torch_take(block);
+    if (before_bytes) {
+        gml_torch_block *low = block;
+        block = spare[0];
+        spare[0] = NULL;
+        gml_torch_cut(low, before_bytes, block);
+        gml_torch_put(heap, low, GML_TORCH_FREE);
+    }
+    if (unmapped_bytes < block->base.block_bytes) {
+        gml_torch_cut(block, unmapped_bytes, spare[1]);
+        gml_torch_put(heap, spare[1], GML_TORCH_FREE);
+        spare[1] = NULL;
+    }
+    block = gml_torch_merge(heap, block, GML_TORCH_UNMAPPED);
+    gml_torch_put(heap, block, GML_TORCH_UNMAPPED);
+    return block;
+}
+
+/* Takes the memory from under the whole granules in a free block; *out is the block that holds what
+ * was taken, or the same block if nothing was. */
+static gml_status
+unmap_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
+{
+    *out = block;
+    gml_expandable_segment *segment = (gml_expandable_segment *)block->segment;
+    uint64_t granule_bytes = segment->granule_bytes;
+    uint64_t begin_bytes = block->base.address - segment->base.address;
+    uint64_t end_bytes = begin_bytes + block->base.block_bytes;
+    size_t first = (size_t)((begin_bytes + granule_bytes - 1) / granule_bytes);
+    size_t end = (size_t)(end_bytes / granule_bytes);
+    if (first >= end) {
+        return GML_OK;
+    }
+    gml_torch_block *spare[2] = {gml_pool_take(&heap->block_pool),
+                                 gml_pool_take(&heap->block_pool)};
+    size_t unbacked = 0;
+    gml_status status = spare[0] && spare[1]
+                            ? gml_expandable_unback(heap, segment, first, end - first, &unbacked)
+                            : gml_torch_no_host_memory(heap);
+    if (unbacked) {
+        *out = take_out(heap, block, first * granule_bytes - begin_bytes, unbacked * granule_bytes,
+                        spare);
+        heap->stats.num_device_free++;
+    }
+    gml_pool_give(&heap->block_pool, spare[0]);
+    gml_pool_give(&heap->block_pool, spare[1]);
+    return status;
+}
+
+static gml_status
+release_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
+{
+    gml_status first = gml_expandable_sweep(heap, segment);
+    for (gml_torch_block *block = segment->base.head; block; block = block->next) {
+        if (block->use == GML_TORCH_FREE) {
+            gml_status status = unmap_block(heap, block, &block);
+            if (first == GML_OK) {
+                first = status;
+            }
+        }
+    }
+    if (!segment->handle_count) { /* so that it is one unmapped block */
+        gml_status status = gml_expandable_segment_close(heap, segment);
+        if (first == GML_OK) {
+            first = status;
+        }
+    }
+    return first;
+}
+
+/* Gives back every free granule, and the reservations that hold nothing more. Goes on after a
+ * failure and returns the first. */
+static gml_status
+release_all(gml_torch_heap *heap)
+{
+    heap->stats.num_sync_all_streams++;
+    gml_status first = GML_OK;
+    gml_torch_segment *segment = heap->segments;
+    while (segment) {
+        gml_torch_segment *next = segment->next;
+        gml_status status = release_segment(heap, (gml_expandable_segment *)segment);
+        if (first == GML_OK) {
+            first = status;
+        }
+        segment = next;
+    }
+    return first;
+}
+
+/* ---- the policy ------------------------------------------------------------------------------ */
+
+static gml_status
+obtain_block(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+{
+    gml_status status = grow(heap, request, out);
+    if (status == GML_OUT_OF_MEMORY) {
+        status = release_all(heap);
+        if (status != GML_OK) {
+            return status;
+        }
+        heap->stats.num_alloc_retries++;
+        status = grow(heap, request, out);
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        gml_torch_explain_refusal(heap, request);
+    }
+    return status;
+}
+
+static gml_status
+expandable_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    gml_torch_request request;
+    gml_status status = gml_torch_request_make(heap, size_bytes, stream, &request);
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_torch_block *block = find_free(heap, &request);
+    bool is_new = !block;
+    if (is_new) {
+        status = obtain_block(heap, &request, &block);
+        if (status != GML_OK) {
+            return status;
+        }
+    }
+    bool must_split = block->base.block_bytes - request.size_bytes >= GML_ALIGNMENT;
+    gml_state state = is_new ? GML_STATE_GROW : must_split ? GML_STATE_SPLIT : GML_STATE_EXACT;
+    status = gml_torch_serve(heap, block, &request, must_split, state);
+    if (status == GML_OK) {
+        *out = &block->base;
+    }
+    return status;
+}
+
+static gml_status
+expandable_trim(gml_policy *self, uint64_t *released_bytes)
+{
+    uint64_t before_bytes = self->reserved_bytes;
+    gml_status status = release_all((gml_torch_heap *)self);
+    if (released_bytes) {
+        *released_bytes = before_bytes - self->reserved_bytes;
+    }
+    return status;
+}
+
+/* The granules under mapped blocks are backed, no others are, and the counts agree. */
+static gml_status
+check_granules(gml_torch_heap *heap, const gml_expandable_segment *segment)
+{
+    size_t handles = 0;
+    size_t backed = 0;
+    for (size_t place = 0; place < segment->room; place++) {
+        bool is_absent = segment->granules[place] == GML_GRANULE_ABSENT;
+        if (is_absent != !segment->handles[place]) {
+            return gml_torch_corrupt(heap, "a granule disagrees with its handle, place", place);
+        }
+        handles += !is_absent;
+        backed += segment->granules[place] == GML_GRANULE_BACKED;
+    }
+    uint64_t mapped_bytes = 0;
+    for (const gml_torch_block *block = segment->base.head; block; block = block->next) {
+        uint64_t begin_bytes = block->base.address - segment->base.address;
+        size_t place = (size_t)(begin_bytes / segment->granule_bytes);
+        bool is_mapped = block->use != GML_TORCH_UNMAPPED;
+        mapped_bytes += is_mapped ? block->base.block_bytes : 0;
+        if (!is_mapped && (begin_bytes % segment->granule_bytes ||
+                           block->base.block_bytes % segment->granule_bytes)) {
+            return gml_torch_corrupt(heap, "an unmapped block is not made of whole granules",
+                                     block->base.address);
+        }
+        uint64_t end_bytes = begin_bytes + block->base.block_bytes;
+        for (; place < segment->room && place * segment->granule_bytes < end_bytes; place++) {
+            if ((segment->granules[place] == GML_GRANULE_BACKED) != is_mapped) {
+                return gml_torch_corrupt(heap, "a granule disagrees with its block",
+                                         block->base.address);
+            }
+        }
+    }
+    if (handles != segment->handle_count || backed != segment->backed_count ||
+        mapped_bytes != backed * segment->granule_bytes) {
+        return gml_torch_corrupt(heap, "the granules of a segment are miscounted",
+                                 segment->base.address);
+    }
+    return GML_OK;
+}
+
+static gml_status
+expandable_check(gml_policy *self)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    gml_torch_recount recount = {0};
+    gml_status status = GML_OK;
+    for (const gml_torch_segment *base = heap->segments; base && status == GML_OK;
+         base = base->next) {
+        const gml_expandable_segment *segment = (const gml_expandable_segment *)base;
+        recount.reserved_bytes[base->lane->is_small] +=
+            segment->handle_count * segment->granule_bytes;
+        status = gml_torch_check_segment(heap, base, &recount);
+        if (status == GML_OK) {
+            status = check_granules(heap, segment);
+        }
+    }
+    if (status == GML_OK) {
+        status = gml_torch_check_lanes(heap, &recount);
+    }
+    return status == GML_OK ? gml_torch_check_stats(heap, &recount) : status;
+}
+
+const gml_policy_ops gml_expandable_policy = {
+    .name = "expandable",
+    .create = expandable_create,
+    .destroy = expandable_destroy,
+    .allocate = expandable_allocate,
+    .free = gml_torch_free,
+    .trim = expandable_trim,
+    .usage = gml_torch_usage,
+    .check = expandable_check,
+    .visit = gml_torch_visit,
+    .torch_stats = gml_torch_stats_fill,
+    .reset_peaks = gml_torch_reset_peaks,
+};

@@ -1,0 +1,150 @@
+/* What PyTorch's two allocators have in common: segments cut into blocks, the free blocks of each
+ * stream in each pool, and the statistics that serving and freeing a block move.
+ *
+ * Blocks tile their segment in address order. A block that is cut keeps its low part, and a merge
+ * keeps the lower block, so that the first block of a segment stays the same object for its life.
+ */
+#ifndef GML_POLICY_TORCH_HEAP_H
+#define GML_POLICY_TORCH_HEAP_H
+
+#include "base/map.h"
+#include "base/pool.h"
+#include "base/tree.h"
+#include "policy/policy.h"
+#include "policy/torch/stat.h"
+
+typedef struct gml_torch_block gml_torch_block;
+typedef struct gml_torch_segment gml_torch_segment;
+
+typedef enum gml_torch_use {
+    GML_TORCH_LIVE,
+    GML_TORCH_FREE,     /* in its lane's `free` */
+    GML_TORCH_UNMAPPED, /* addresses without memory, in its lane's `unmapped`; `expandable` only */
+} gml_torch_use;
+
+/* The idle blocks of one stream in one pool: streams never share them. */
+typedef struct gml_torch_lane {
+    gml_tree free;     /* by size, then address */
+    gml_tree unmapped; /* by address */
+    gml_stream stream;
+    bool is_small;
+    struct gml_torch_lane *next; /* of the same pool */
+} gml_torch_lane;
+
+struct gml_torch_block {
+    gml_block base; /* address and block_bytes hold for idle blocks too */
+    gml_tree_node node;
+    gml_torch_block *prev, *next; /* neighbours in the segment */
+    gml_torch_segment *segment;
+    gml_torch_lane *lane;
+    uint64_t freed_at; /* the pool's count of searches when it became free */
+    gml_torch_use use;
+};
+
+struct gml_torch_segment {
+    gml_torch_segment *prev, *next; /* of all segments */
+    gml_torch_block *head;
+    gml_torch_lane *lane;
+    gml_address address;
+    uint64_t size_bytes;
+};
+
+typedef struct gml_torch_heap {
+    gml_policy base;
+    uint64_t capacity_bytes; /* 0: no bound but the device's */
+    gml_knobs knobs;
+    bool is_expandable;    /* its blocks do not count as inactive_split */
+    gml_torch_stats stats; /* the part that a policy keeps */
+    uint64_t searches[2];  /* [is_small], for the age of free blocks */
+    gml_torch_segment *segments;
+    gml_torch_lane *lanes[2];  /* [is_small], in order of first use */
+    gml_torch_lane *recent[2]; /* served last; NULL before the first request */
+    gml_map lane_of_stream[2]; /* but for stream 0, which is first in `lanes` */
+    gml_torch_lane default_lanes[2];
+    gml_pool block_pool, segment_pool, lane_pool;
+} gml_torch_heap;
+
+/* A request with everything that follows from its size and stream. */
+typedef struct gml_torch_request {
+    uint64_t requested_bytes;
+    uint64_t size_bytes;    /* rounded */
+    uint64_t segment_bytes; /* what PyTorch would ask of the device */
+    gml_torch_lane *lane;
+} gml_torch_request;
+
+static inline gml_torch_block *
+gml_torch_block_of(gml_tree_node *node)
+{
+    return (gml_torch_block *)(void *)((char *)node - offsetof(gml_torch_block, node));
+}
+
+static inline bool
+gml_torch_is_split(const gml_torch_block *block)
+{
+    return block->prev || block->next;
+}
+
+/* A zeroed heap behind `ops`; `segment_object_bytes` is the size of the struct that begins with a
+ * gml_torch_segment. NULL when the host has no memory. */
+gml_torch_heap *gml_torch_heap_create(const gml_policy_ops *ops, gml_driver *driver,
+                                      uint64_t capacity_bytes, const gml_knobs *knobs,
+                                      size_t segment_object_bytes);
+
+/* Frees the host memory; the device memory has been dealt with. */
+void gml_torch_heap_destroy(gml_torch_heap *heap);
+
+/* The lane of a stream, made on first use; NULL when the host has no memory. */
+gml_torch_lane *gml_torch_find_lane(gml_torch_heap *heap, gml_stream stream, bool is_small);
+
+/* Errors: GML_NO_HOST_MEMORY. */
+gml_status gml_torch_request_make(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream,
+                                  gml_torch_request *out);
+
+/* Puts a reason into the driver and returns GML_NO_HOST_MEMORY. */
+gml_status gml_torch_no_host_memory(gml_torch_heap *heap);
+
+/* Puts what was asked for and what is held into the driver's reason. */
+void gml_torch_explain_refusal(gml_torch_heap *heap, const gml_torch_request *request);
+
+/* A segment with a head, in no list yet; NULL when the host has no memory. */
+gml_torch_segment *gml_torch_segment_new(gml_torch_heap *heap, gml_torch_lane *lane);
+
+/* Gives the range its one block in state `use` and enters both. */
+void gml_torch_segment_enter(gml_torch_heap *heap, gml_torch_segment *segment, gml_address address,
+                             uint64_t size_bytes, gml_torch_use use);
+
+/* Undoes enter, for a segment of one idle block. */
+void gml_torch_segment_leave(gml_torch_heap *heap, gml_torch_segment *segment);
+
+/* Frees the segment and its head, which are in no list. */
+void gml_torch_segment_discard(gml_torch_heap *heap, gml_torch_segment *segment);
+
+/* Into and out of the tree that `use` names. */
+void gml_torch_put(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use);
+void gml_torch_take(gml_torch_block *block);
+
+/* Cuts `block`, which is in no tree, after `low_bytes`; `rest`, fresh from block_pool, becomes its
+ * upper neighbour, in no tree either. */
+void gml_torch_cut(gml_torch_block *block, uint64_t low_bytes, gml_torch_block *rest);
+
+/* Merges `block`, in no tree, with each neighbour that is idle in state `use`; returns the block
+ * that holds the union, in no tree. */
+gml_torch_block *gml_torch_merge(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use);
+
+/* Whether PyTorch may hand `block` out for a rounded size, by max_split_size. */
+bool gml_torch_may_serve(const gml_torch_heap *heap, const gml_torch_block *block,
+                         uint64_t size_bytes);
+
+/* Makes a free block live, after cutting off what lies behind the request if `must_split`. Errors:
+ * GML_NO_HOST_MEMORY, where the block stays free. */
+gml_status gml_torch_serve(gml_torch_heap *heap, gml_torch_block *block,
+                           const gml_torch_request *request, bool must_split, gml_state state);
+
+/* The policy entries that both share. */
+void gml_torch_free(gml_policy *self, gml_block *block);
+void gml_torch_usage(gml_policy *self, gml_usage *out);
+void gml_torch_visit(gml_policy *self, const gml_visitor *visitor);
+void gml_torch_stats_fill(gml_policy *self, gml_torch_stats *out);
+void gml_torch_reset_peaks(gml_policy *self);
+
+#endif

@@ -1,0 +1,58 @@
+/* PyTorch's rounding rules, as in its CUDACachingAllocator from 2.6 to 2.13. */
+#include "policy/torch/size.h"
+
+enum { FIRST_INTERVAL = 20 /* log2 of 1 MiB; smaller sizes use its divisions too */ };
+
+static uint64_t
+round_up(uint64_t size_bytes, uint64_t grain_bytes)
+{
+    return (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
+}
+
+static unsigned
+log2_floor(uint64_t value)
+{
+    return 63U - (unsigned)__builtin_clzll(value);
+}
+
+/* The distance of the sizes that `size_bytes` is rounded to; 512 where no division applies. */
+static uint64_t
+grain_of(const gml_knobs *knobs, uint64_t size_bytes)
+{
+    unsigned power = log2_floor(size_bytes);
+    unsigned interval = power > FIRST_INTERVAL ? power - FIRST_INTERVAL : 0;
+    if (interval >= GML_ROUNDUP_INTERVALS) {
+        interval = GML_ROUNDUP_INTERVALS - 1;
+    }
+    uint64_t divisions = knobs->roundup_power2_divisions[interval];
+    if (divisions <= 1 || (size_bytes - 1) / GML_ALIGNMENT < divisions) {
+        return GML_ALIGNMENT;
+    }
+    return (UINT64_C(1) << power) >> log2_floor(divisions);
+}
+
+uint64_t
+gml_torch_round(const gml_knobs *knobs, uint64_t size_bytes)
+{
+    return round_up(size_bytes, grain_of(knobs, size_bytes));
+}
+
+uint64_t
+gml_torch_round_down(const gml_knobs *knobs, uint64_t block_bytes)
+{
+    uint64_t grain_bytes = grain_of(knobs, block_bytes);
+    return block_bytes / grain_bytes * grain_bytes;
+}
+
+uint64_t
+gml_torch_segment_size(const gml_knobs *knobs, uint64_t rounded_bytes)
+{
+    if (rounded_bytes <= GML_SMALL_LIMIT) {
+        return GML_TORCH_SMALL_SEGMENT;
+    }
+    uint64_t least_bytes = round_up(rounded_bytes, GML_TORCH_SEGMENT_GRAIN);
+    if (rounded_bytes < GML_TORCH_LARGE_REQUEST && knobs->large_segment_size > least_bytes) {
+        return knobs->large_segment_size;
+    }
+    return least_bytes;
+}

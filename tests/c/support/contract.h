@@ -1,0 +1,56 @@
+/* What the tests of gmlake.h share: each runs on every policy over `sim` and `host`. */
+#ifndef GML_TEST_CONTRACT_H
+#define GML_TEST_CONTRACT_H
+
+#include "gmlake.h"
+#include "support/check.h"
+
+/* What the test that runs now is run on. */
+extern const char *contract_policy;
+extern const char *contract_driver;
+
+typedef struct contract_test {
+    const char *name;
+    void (*run)(void);
+} contract_test;
+
+/* Runs each test on each pair of policy and driver; the exit status of main. */
+int contract_run(const contract_test *tests, size_t count);
+
+/* capacity_bytes 0: the driver's own. */
+gml_lake_config lake_config_of(uint64_t capacity_bytes);
+gml_lake *lake_open(uint64_t capacity_bytes);
+bool lake_is_host(void);
+gml_stats lake_stats_of(gml_lake *lake);
+
+/* Allocates and frees where that must succeed. */
+gml_address lake_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
+void lake_give(gml_lake *lake, gml_address address);
+
+/* Trims an empty lake, checks that nothing is left, closes it. */
+void lake_finish(gml_lake *lake);
+
+typedef struct live_block {
+    gml_address address;
+    uint64_t size_bytes, seed;
+    gml_stream stream;
+} live_block;
+
+/* Writes, or checks, a pattern in the block; nothing on `sim`. */
+void lake_fill(gml_lake *lake, const live_block *block);
+void lake_check_filled(gml_lake *lake, const live_block *block);
+
+/* From 1 byte to 12 MiB. */
+uint64_t lake_draw_size(check_random *random);
+
+/* Fills `blocks` by allocating and freeing at random; returns how many live. Every content is
+ * checked when its block is freed. */
+size_t lake_churn(gml_lake *lake, live_block *blocks, size_t most, size_t steps, uint64_t streams,
+                  uint64_t seed);
+/* Checks and frees them all. */
+void lake_drain(gml_lake *lake, const live_block *blocks, size_t count);
+
+/* Sorts by address and checks that none reaches into the next. */
+void lake_check_disjoint(live_block *blocks, size_t count);
+
+#endif

@@ -1,0 +1,201 @@
+/* The backends, one after the other, and the scene of a test. */
+#include "support/driver_contract.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static backend current;
+static bool is_gpu; /* ON_CUDA with a real device: others may use its memory at the same time */
+static raw_cuda raw;
+
+backend
+contract_backend(void)
+{
+    return current;
+}
+
+const raw_cuda *
+contract_cuda(void)
+{
+    return &raw;
+}
+
+gml_driver *
+open_driver(void)
+{
+    static const char *const names[] = {"sim", "host", "host", "cuda"};
+    char reason[GML_REASON_BYTES] = "";
+    gml_driver *driver = NULL;
+    if (!CHECK_OK(gml_driver_open(names[current], 0, 0, &driver, reason, sizeof reason))) {
+        fprintf(stderr, "%s\n", reason);
+        abort();
+    }
+    if (current == ON_FAULT) {
+        gml_driver *wrapped = NULL;
+        CHECK_OK(gml_fault_driver_open(driver, 0, 0, 0, &wrapped));
+        return wrapped;
+    }
+    return driver;
+}
+
+uint64_t
+free_bytes_of(gml_driver *driver)
+{
+    uint64_t free_bytes = 0;
+    uint64_t total_bytes = 0;
+    CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
+    CHECK(free_bytes <= total_bytes);
+    return free_bytes;
+}
+
+void
+check_taken(gml_driver *driver, uint64_t before, uint64_t taken)
+{
+    uint64_t now = free_bytes_of(driver);
+    if (!is_gpu) {
+        CHECK_EQ(before - now, taken);
+    } else {
+        CHECK(before + (UINT64_C(8) << 20) >= now + taken);
+        CHECK(before <= now + taken + (UINT64_C(8) << 20));
+    }
+}
+
+void
+check_refused(gml_driver *driver, gml_status status)
+{
+    CHECK(status != GML_OK && status != GML_NOT_READY && status != GML_OUT_OF_MEMORY);
+    if (current != ON_CUDA) {
+        CHECK_STATUS(status, GML_MISUSE);
+    }
+    CHECK(strlen(driver->reason) > 10);
+    CHECK(!strchr(driver->reason, '\n'));
+}
+
+bool
+has_bytes(void)
+{
+    return current != ON_SIM;
+}
+
+void
+write_byte(gml_driver *driver, gml_address address, unsigned char value)
+{
+    if (current == ON_CUDA) {
+        CHECK(raw_cuda_write(&raw, address, &value, 1));
+        return;
+    }
+    void *bytes = NULL;
+    if (CHECK_OK(gml_driver_bytes(driver, address, 1, &bytes))) {
+        *(unsigned char *)bytes = value;
+    }
+}
+
+unsigned
+read_byte(gml_driver *driver, gml_address address)
+{
+    unsigned char value = 0;
+    if (current == ON_CUDA) {
+        CHECK(raw_cuda_read(&raw, &value, address, 1));
+        return value;
+    }
+    void *bytes = NULL;
+    if (CHECK_OK(gml_driver_bytes(driver, address, 1, &bytes))) {
+        value = *(unsigned char *)bytes;
+    }
+    return value;
+}
+
+gml_stream
+new_stream(void)
+{
+    static gml_stream next = 1;
+    return current == ON_CUDA ? raw_cuda_stream(&raw) : next++;
+}
+
+scene
+open_scene(void)
+{
+    scene made = {.driver = open_driver()};
+    made.granule = made.driver->info.granularity_bytes;
+    CHECK_OK(gml_driver_reserve(made.driver, SOME_GRANULES * made.granule, 0, &made.base));
+    made.free_before = free_bytes_of(made.driver);
+    for (int i = 0; i < SOME_GRANULES; i++) {
+        CHECK_OK(gml_driver_create(made.driver, made.granule, &made.handles[i]));
+    }
+    return made;
+}
+
+void
+release_handles(scene *of)
+{
+    for (int i = 0; i < SOME_GRANULES; i++) {
+        if (of->handles[i]) {
+            CHECK_OK(gml_driver_release(of->driver, of->handles[i]));
+            of->handles[i] = 0;
+        }
+    }
+}
+
+void
+close_scene(scene *of)
+{
+    release_handles(of);
+    check_taken(of->driver, of->free_before, 0);
+    CHECK_OK(gml_driver_unreserve(of->driver, of->base, SOME_GRANULES * of->granule));
+    gml_driver_close(of->driver);
+}
+
+gml_address
+granule_at(const scene *of, uint64_t index)
+{
+    return of->base + index * of->granule;
+}
+
+void
+map_at(scene *of, uint64_t index, gml_handle handle)
+{
+    CHECK_OK(gml_driver_map(of->driver, granule_at(of, index), of->granule, handle));
+}
+
+void
+unmap_at(scene *of, uint64_t index, uint64_t count)
+{
+    CHECK_OK(gml_driver_unmap(of->driver, granule_at(of, index), count * of->granule));
+}
+
+void
+open_access_at(scene *of, uint64_t index, uint64_t count)
+{
+    CHECK_OK(gml_driver_set_access(of->driver, granule_at(of, index), count * of->granule));
+}
+
+static void
+run_all_on(backend on, const char *label, const driver_test *tests, size_t count)
+{
+    current = on;
+    for (size_t i = 0; i < count; i++) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "%s/%s", label, tests[i].name);
+        check_run(name, tests[i].run);
+    }
+}
+
+int
+driver_contract_main(const driver_test *tests, size_t count)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): read once, before any thread exists */
+    const char *cuda = getenv("GMLAKE_TEST_CUDA");
+    run_all_on(ON_SIM, "sim", tests, count);
+    run_all_on(ON_HOST, "host", tests, count);
+    run_all_on(ON_FAULT, "fault", tests, count);
+    if (cuda && raw_cuda_load(&raw)) {
+        is_gpu = strcmp(cuda, "fake") != 0;
+        run_all_on(ON_CUDA, is_gpu ? "cuda" : "fake cuda", tests, count);
+    } else if (cuda) {
+        fprintf(stderr, "GMLAKE_TEST_CUDA is set, but libcuda.so.1 is missing or incomplete\n");
+        return 1;
+    } else {
+        printf("not run on cuda: GMLAKE_TEST_CUDA is not set\n");
+    }
+    return report();
+}

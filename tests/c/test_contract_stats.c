@@ -1,0 +1,190 @@
+/* What the numbers and walks of gmlake.h tell, compared with a count of our own. */
+#include "support/contract.h"
+
+/* ---- numbers ----------------------------------------------------------------------------------
+ */
+
+typedef struct expected {
+    uint64_t live_blocks, requested_bytes, live_bytes, allocations, frees;
+    uint64_t peak_live_blocks, peak_live_bytes, peak_requested_bytes;
+} expected;
+
+static uint64_t
+rounded(uint64_t size_bytes)
+{
+    return (size_bytes + 511) / 512 * 512;
+}
+
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void
+compare_stats(gml_lake *lake, const expected *want, uint64_t *peak_reserved_bytes)
+{
+    gml_stats stats = lake_stats_of(lake);
+    CHECK_EQ(stats.live_blocks, want->live_blocks);
+    CHECK_EQ(stats.requested_bytes, want->requested_bytes);
+    CHECK_EQ(stats.live_bytes, want->live_bytes);
+    CHECK_EQ(stats.allocations, want->allocations);
+    CHECK_EQ(stats.frees, want->frees);
+    CHECK_EQ(stats.peak_live_blocks, want->peak_live_blocks);
+    CHECK_EQ(stats.peak_live_bytes, want->peak_live_bytes);
+    CHECK_EQ(stats.peak_requested_bytes, want->peak_requested_bytes);
+    uint64_t served = 0;
+    for (size_t state = 0; state < GML_STATE_OOM; state++) {
+        served += stats.states[state];
+    }
+    CHECK_EQ(served, want->allocations);
+    CHECK(stats.reserved_bytes >= stats.live_bytes);
+    *peak_reserved_bytes = larger(*peak_reserved_bytes, stats.reserved_bytes);
+    CHECK_EQ(stats.peak_reserved_bytes, *peak_reserved_bytes);
+}
+
+TEST(statistics_add_up)
+{
+    gml_lake *lake = lake_open(0);
+    check_random random = {25};
+    live_block blocks[50];
+    size_t count = 0;
+    expected want = {0};
+    uint64_t peak_reserved_bytes = 0;
+    for (size_t step = 0; step < 400; step++) {
+        if (count < 50 && check_below(&random, 5) > 1) {
+            uint64_t size_bytes = lake_draw_size(&random);
+            blocks[count++] =
+                (live_block){lake_take(lake, size_bytes, step % 3), size_bytes, 0, step % 3};
+            want.allocations++;
+            want.live_blocks++;
+            want.requested_bytes += size_bytes;
+            want.live_bytes += rounded(size_bytes);
+        } else if (count) {
+            live_block *block = &blocks[check_below(&random, count)];
+            lake_give(lake, block->address);
+            want.frees++;
+            want.live_blocks--;
+            want.requested_bytes -= block->size_bytes;
+            want.live_bytes -= rounded(block->size_bytes);
+            *block = blocks[--count];
+        }
+        want.peak_live_blocks = larger(want.peak_live_blocks, want.live_blocks);
+        want.peak_live_bytes = larger(want.peak_live_bytes, want.live_bytes);
+        want.peak_requested_bytes = larger(want.peak_requested_bytes, want.requested_bytes);
+        compare_stats(lake, &want, &peak_reserved_bytes);
+    }
+    for (size_t i = 0; i < count; i++) {
+        lake_give(lake, blocks[i].address);
+    }
+    CHECK_OK(gml_lake_reset_peaks(lake));
+    CHECK_EQ(lake_stats_of(lake).peak_live_bytes, 0);
+    CHECK_EQ(lake_stats_of(lake).peak_reserved_bytes, lake_stats_of(lake).reserved_bytes);
+    lake_finish(lake);
+}
+
+TEST(largest_free_can_be_had_without_new_memory)
+{
+    gml_lake *lake = lake_open(0);
+    live_block blocks[40];
+    size_t count = lake_churn(lake, blocks, 40, 300, 1, 26);
+    gml_stats before = lake_stats_of(lake);
+    CHECK(before.largest_free_bytes > 0);
+    gml_address address = lake_take(lake, before.largest_free_bytes, 0);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, before.reserved_bytes);
+    lake_give(lake, address);
+    lake_drain(lake, blocks, count);
+    lake_finish(lake);
+}
+
+/* ---- looking in -------------------------------------------------------------------------------
+ */
+
+TEST(block_and_bytes_know_only_live_blocks)
+{
+    gml_lake *lake = lake_open(0);
+    gml_address address = lake_take(lake, 1000, 9);
+    gml_block_info info;
+    void *bytes = NULL;
+    CHECK_STATUS(gml_lake_block(lake, address + 512, &info), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(gml_lake_block(lake, 0, &info), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(gml_lake_bytes(lake, address + 512, &bytes), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(gml_lake_bytes(lake, address, &bytes), lake_is_host() ? GML_OK : GML_UNSUPPORTED);
+    lake_give(lake, address);
+    CHECK_STATUS(gml_lake_block(lake, address, &info), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(gml_lake_bytes(lake, address, &bytes), GML_UNKNOWN_ADDRESS);
+    lake_finish(lake);
+}
+
+typedef struct census {
+    gml_region_info region;
+    bool is_open;
+    uint64_t next, used_bytes;                          /* in the region walked now */
+    uint64_t physical_bytes, requested_bytes, requests; /* over all */
+} census;
+
+static void
+close_region(const census *seen)
+{
+    if (seen->is_open) {
+        CHECK_EQ(seen->next, seen->region.address + seen->region.size_bytes);
+        CHECK_EQ(seen->used_bytes, seen->region.used_bytes);
+    }
+}
+
+static void
+see_region(void *context, const gml_region_info *region)
+{
+    census *seen = context;
+    close_region(seen);
+    seen->is_open = true;
+    seen->region = *region;
+    seen->next = region->address;
+    seen->used_bytes = 0;
+    seen->physical_bytes += region->is_view ? 0 : region->size_bytes;
+}
+
+static void
+see_range(void *context, const gml_range_info *range)
+{
+    census *seen = context;
+    CHECK_EQ(range->address, seen->next);
+    CHECK(range->size_bytes > 0 && (range->is_used || !range->requested_bytes));
+    seen->next += range->size_bytes;
+    seen->used_bytes += range->is_used ? range->size_bytes : 0;
+    seen->requested_bytes += range->requested_bytes;
+    seen->requests += range->requested_bytes != 0;
+}
+
+TEST(a_visit_sees_everything_once)
+{
+    gml_lake *lake = lake_open(0);
+    live_block blocks[60];
+    size_t count = lake_churn(lake, blocks, 60, 400, 3, 27);
+    census seen = {0};
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range}));
+    close_region(&seen);
+    gml_stats stats = lake_stats_of(lake);
+    CHECK_EQ(seen.requests, stats.live_blocks);
+    CHECK_EQ(seen.requested_bytes, stats.requested_bytes);
+    CHECK_EQ(seen.physical_bytes, stats.reserved_bytes);
+    lake_drain(lake, blocks, count);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    seen = (census){0};
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range}));
+    CHECK_EQ(seen.physical_bytes, 0);
+    lake_finish(lake);
+}
+
+static const contract_test tests[] = {
+    {"statistics_add_up", test_statistics_add_up},
+    {"largest_free_can_be_had_without_new_memory", test_largest_free_can_be_had_without_new_memory},
+    {"block_and_bytes_know_only_live_blocks", test_block_and_bytes_know_only_live_blocks},
+    {"a_visit_sees_everything_once", test_a_visit_sees_everything_once},
+};
+
+int
+main(void)
+{
+    return contract_run(tests, sizeof tests / sizeof *tests);
+}

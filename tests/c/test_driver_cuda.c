@@ -1,0 +1,230 @@
+/* The driver `cuda` seen from its caller: contexts, capture modes, and what it says when something
+ * is missing. Runs on the fake library (GMLAKE_TEST_CUDA=fake) and on a GPU (any other value). */
+#include "driver/cuda.h"
+#include "support/check.h"
+#include "support/raw_cuda.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static raw_cuda raw;
+
+enum { MODE_GLOBAL = 0, MODE_THREAD_LOCAL = 1 };
+
+static gml_driver *
+open_cuda(void)
+{
+    char reason[GML_REASON_BYTES] = "";
+    gml_driver *driver = NULL;
+    if (!CHECK_OK(gml_cuda_driver_open(0, &driver, reason, sizeof reason))) {
+        fprintf(stderr, "%s\n", reason);
+        abort();
+    }
+    return driver;
+}
+
+/* Makes every call once that needs a context. */
+static void
+make_context_calls(gml_driver *driver)
+{
+    gml_address block = 0;
+    gml_event event = 0;
+    bool is_capturing = true;
+    uint64_t free_bytes = 0;
+    uint64_t total_bytes = 0;
+    CHECK_OK(gml_driver_malloc(driver, 1 << 20, &block));
+    CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
+    CHECK_OK(gml_driver_event_create(driver, &event));
+    CHECK_OK(gml_driver_event_record(driver, event, 0));
+    CHECK_OK(gml_driver_stream_wait(driver, 0, event));
+    CHECK_OK(gml_driver_event_synchronize(driver, event));
+    CHECK_OK(gml_driver_event_query(driver, event));
+    CHECK_OK(gml_driver_stream_synchronize(driver, 0));
+    CHECK_OK(gml_driver_stream_capturing(driver, 0, &is_capturing));
+    CHECK(!is_capturing);
+    CHECK_OK(gml_driver_device_synchronize(driver));
+    CHECK_OK(gml_driver_event_destroy(driver, event));
+    CHECK_OK(gml_driver_free(driver, block));
+}
+
+static void
+check_current(gml_cu_context expected)
+{
+    gml_cu_context current = NULL;
+    CHECK_EQ(raw.cuCtxGetCurrent(&current), GML_CU_SUCCESS);
+    CHECK(current == expected);
+}
+
+/* On a thread of its own, which has no context yet. */
+static void *
+call_without_context(void *driver)
+{
+    check_current(NULL);
+    make_context_calls(driver);
+    check_current(NULL);
+    return NULL;
+}
+
+TEST(a_caller_without_context_stays_without)
+{
+    gml_driver *driver = open_cuda();
+    pthread_t thread;
+    if (CHECK_EQ(pthread_create(&thread, NULL, call_without_context, driver), 0)) {
+        CHECK_EQ(pthread_join(thread, NULL), 0);
+    }
+    gml_driver_close(driver);
+}
+
+TEST(a_callers_context_and_mode_are_put_back)
+{
+    gml_driver *driver = open_cuda();
+    gml_cu_context popped = NULL;
+    int mode = MODE_THREAD_LOCAL;
+    gml_address nothing = 0;
+    CHECK_EQ(raw.cuCtxPushCurrent(raw.context), GML_CU_SUCCESS);
+    CHECK_EQ(raw.cuThreadExchangeStreamCaptureMode(&mode), GML_CU_SUCCESS);
+    make_context_calls(driver);
+    CHECK(gml_driver_malloc(driver, driver->info.total_bytes * 2, &nothing) != GML_OK);
+    check_current(raw.context);
+    CHECK_EQ(raw.cuThreadExchangeStreamCaptureMode(&mode), GML_CU_SUCCESS);
+    CHECK_EQ(mode, MODE_THREAD_LOCAL);
+    CHECK_EQ(raw.cuCtxPopCurrent(&popped), GML_CU_SUCCESS);
+    CHECK(popped == raw.context);
+    check_current(NULL);
+    gml_driver_close(driver);
+}
+
+/* A capture in global mode forbids such calls to every thread that does not relax its mode. */
+TEST(a_global_capture_survives_calls_on_other_streams)
+{
+    gml_driver *driver = open_cuda();
+    gml_cu_stream stream = (gml_cu_stream)(uintptr_t)raw_cuda_stream(&raw);
+    gml_stream other = raw_cuda_stream(&raw);
+    gml_event event = 0;
+    gml_address block = 0;
+    void *graph = NULL;
+    CHECK_OK(gml_driver_event_create(driver, &event));
+    CHECK_EQ(raw.cuStreamBeginCapture(stream, MODE_GLOBAL), GML_CU_SUCCESS);
+    CHECK_OK(gml_driver_malloc(driver, 1 << 20, &block));
+    CHECK_OK(gml_driver_event_record(driver, event, other));
+    CHECK_OK(gml_driver_event_synchronize(driver, event));
+    CHECK_OK(gml_driver_event_query(driver, event));
+    CHECK_OK(gml_driver_stream_synchronize(driver, other));
+    CHECK_OK(gml_driver_free(driver, block));
+    CHECK_EQ(raw.cuStreamEndCapture(stream, &graph), GML_CU_SUCCESS);
+    CHECK(graph != NULL);
+    CHECK_EQ(raw.cuGraphDestroy(graph), GML_CU_SUCCESS);
+    CHECK_OK(gml_driver_event_destroy(driver, event));
+    gml_driver_close(driver);
+}
+
+TEST(errors_name_the_call_and_the_error)
+{
+    gml_driver *driver = open_cuda();
+    uint64_t granule = driver->info.granularity_bytes;
+    gml_handle handle = 0;
+    CHECK_STATUS(
+        gml_driver_create(driver, (driver->info.total_bytes / granule + 1) * granule, &handle),
+        GML_OUT_OF_MEMORY);
+    CHECK(strstr(driver->reason, "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY") == driver->reason);
+    CHECK_STATUS(gml_driver_unmap(driver, granule, granule), GML_DRIVER_FAILED);
+    CHECK(strstr(driver->reason, "cuMemUnmap: CUDA_ERROR_") == driver->reason);
+    gml_driver_close(driver);
+}
+
+TEST(a_device_that_does_not_exist_is_absent)
+{
+    char reason[GML_REASON_BYTES] = "";
+    gml_driver *driver = NULL;
+    CHECK_STATUS(gml_cuda_driver_open(1000, &driver, reason, sizeof reason), GML_DRIVER_ABSENT);
+    CHECK(strstr(reason, "device 1000") != NULL);
+    CHECK_STATUS(gml_cuda_driver_open(-1, &driver, reason, sizeof reason), GML_DRIVER_ABSENT);
+    CHECK(driver == NULL);
+}
+
+/* Gives the fake library a defect; "" takes it away. No other thread is running. */
+static void
+set_defect(const char *defect)
+{
+    CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", defect, 1), 0); /* NOLINT(concurrency-mt-unsafe) */
+}
+
+/* Opens the fake library with a defect and checks the answer. */
+static void
+check_defect(const char *defect, gml_status expected, const char *hint)
+{
+    char reason[GML_REASON_BYTES] = "";
+    gml_driver *driver = NULL;
+    set_defect(defect);
+    CHECK_STATUS(gml_cuda_driver_open(0, &driver, reason, sizeof reason), expected);
+    set_defect("");
+    CHECK(strstr(reason, hint) != NULL);
+    CHECK(!strchr(reason, '\n'));
+    CHECK(driver == NULL);
+}
+
+TEST(defects_are_told_in_one_line)
+{
+    check_defect("no_device", GML_DRIVER_ABSENT, "CUDA_ERROR_NO_DEVICE");
+    check_defect("stub", GML_DRIVER_ABSENT, "nvidia-smi");
+    check_defect("no_virtual_memory", GML_UNSUPPORTED, "virtual memory management");
+    check_defect("missing:cuMemSetAccess", GML_DRIVER_ABSENT, "cuMemSetAccess of CUDA 10.2");
+    check_defect("missing:cuInit", GML_DRIVER_ABSENT, "newer NVIDIA driver");
+}
+
+TEST(refused_rdma_memory_is_done_without)
+{
+    gml_handle handle = 0;
+    set_defect("no_rdma");
+    gml_driver *driver = open_cuda();
+    CHECK_OK(gml_driver_create(driver, driver->info.granularity_bytes, &handle));
+    CHECK_OK(gml_driver_release(driver, handle));
+    set_defect("");
+    gml_driver_close(driver);
+}
+
+static bool
+is_context_active(void)
+{
+    unsigned flags = 0;
+    int is_active = 0;
+    CHECK_EQ(raw.cuDevicePrimaryCtxGetState(0, &flags, &is_active), GML_CU_SUCCESS);
+    return is_active != 0;
+}
+
+/* Ends the context that the other tests share, so it runs last. */
+TEST(closing_lets_go_of_the_context)
+{
+    CHECK_EQ(raw.cuDevicePrimaryCtxRelease(0), GML_CU_SUCCESS);
+    CHECK(!is_context_active());
+    gml_driver *driver = open_cuda();
+    CHECK(is_context_active());
+    gml_driver_close(driver);
+    CHECK(!is_context_active());
+}
+
+int
+main(void)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): read once, before any thread exists */
+    const char *cuda = getenv("GMLAKE_TEST_CUDA");
+    if (!cuda) {
+        return skip("GMLAKE_TEST_CUDA is not set");
+    }
+    if (!raw_cuda_load(&raw)) {
+        fprintf(stderr, "GMLAKE_TEST_CUDA is set, but libcuda.so.1 is missing or incomplete\n");
+        return 1;
+    }
+    RUN(a_caller_without_context_stays_without);
+    RUN(a_callers_context_and_mode_are_put_back);
+    RUN(a_global_capture_survives_calls_on_other_streams);
+    RUN(errors_name_the_call_and_the_error);
+    RUN(a_device_that_does_not_exist_is_absent);
+    if (strcmp(cuda, "fake") == 0) {
+        RUN(defects_are_told_in_one_line);
+        RUN(refused_rdma_memory_is_done_without);
+    }
+    RUN(closing_lets_go_of_the_context);
+    return report();
+}

@@ -1,0 +1,303 @@
+/* What only `sim` has: any capacity, own and expected addresses, modelled costs, and speed. */
+#include "driver/sim.h"
+#include "support/check.h"
+
+#include <string.h>
+
+static const uint64_t MIB = UINT64_C(1) << 20;
+static const uint64_t GIB = UINT64_C(1) << 30;
+
+static gml_driver *
+open_sim(uint64_t capacity_bytes, uint64_t granularity_bytes)
+{
+    char reason[GML_REASON_BYTES] = "";
+    gml_driver *driver = NULL;
+    CHECK_OK(
+        gml_sim_driver_open(capacity_bytes, granularity_bytes, &driver, reason, sizeof reason));
+    return driver;
+}
+
+static gml_address
+malloc_of(gml_driver *driver, uint64_t size_bytes)
+{
+    gml_address address = 0;
+    CHECK_OK(gml_driver_malloc(driver, size_bytes, &address));
+    return address;
+}
+
+TEST(capacity_and_granularity_are_as_asked)
+{
+    gml_driver *driver = open_sim(0, 0);
+    CHECK_EQ(driver->info.total_bytes, 80 * GIB);
+    CHECK_EQ(driver->info.granularity_bytes, 2 * MIB);
+    gml_driver_close(driver);
+    driver = open_sim(UINT64_C(1) << 50, 512);
+    CHECK_EQ(driver->info.total_bytes, UINT64_C(1) << 50);
+    CHECK_EQ(driver->info.granularity_bytes, 512);
+    gml_driver_close(driver);
+}
+
+TEST(a_bad_granularity_is_refused)
+{
+    char reason[GML_REASON_BYTES] = "";
+    gml_driver *driver = NULL;
+    CHECK_STATUS(gml_sim_driver_open(0, 3 * MIB, &driver, reason, sizeof reason),
+                 GML_INVALID_ARGUMENT);
+    CHECK(strstr(reason, "3145728") != NULL);
+    CHECK_STATUS(gml_sim_driver_open(0, 256, &driver, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    CHECK(driver == NULL);
+}
+
+TEST(own_addresses_ascend_above_every_recorded_one)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_address before = 0;
+    for (uint64_t i = 1; i <= 64; i++) {
+        gml_address large = malloc_of(driver, i * 2 * MIB + 512);
+        gml_address small = malloc_of(driver, i * 100);
+        CHECK_EQ(large % (2 * MIB), 0);
+        CHECK_EQ(small % 512, 0);
+        CHECK(large >= UINT64_C(1) << 47 && small < UINT64_C(1) << 48);
+        CHECK(large > before && small >= large + i * 2 * MIB + 512);
+        before = small;
+    }
+    gml_driver_close(driver);
+}
+
+TEST(address_space_comes_round_again)
+{
+    gml_driver *driver = open_sim(0, 0);
+    uint64_t quarter = UINT64_C(1) << 45;
+    gml_address kept = malloc_of(driver, 20 * MIB);
+    gml_address address = 0;
+    for (int i = 0; i < 20; i++) {
+        CHECK_OK(gml_driver_reserve(driver, quarter, 0, &address));
+        CHECK(address >= kept + 20 * MIB || address + quarter <= kept);
+        CHECK(address + quarter <= UINT64_C(1) << 48);
+        CHECK_OK(gml_driver_unreserve(driver, address, quarter));
+    }
+    CHECK_STATUS(gml_driver_reserve(driver, UINT64_C(1) << 47, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_driver_reserve(driver, UINT64_C(1) << 63, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_driver_reserve(driver, 2 * MIB, UINT64_C(1) << 63, &address),
+                 GML_OUT_OF_MEMORY);
+    CHECK_OK(gml_driver_free(driver, kept));
+    CHECK_OK(gml_driver_reserve(driver, UINT64_C(1) << 47, 0, &address));
+    gml_driver_close(driver);
+}
+
+TEST(expected_addresses_are_served_in_order_by_size)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_address recorded = UINT64_C(0x7f3210000000);
+    CHECK_OK(gml_driver_expect_malloc(driver, recorded, 20 * MIB));
+    CHECK_OK(gml_driver_expect_malloc(driver, recorded + 64 * MIB, 2 * MIB));
+    CHECK_OK(gml_driver_expect_malloc(driver, recorded + 128 * MIB, 20 * MIB));
+    CHECK_EQ(malloc_of(driver, 2 * MIB), recorded + 64 * MIB);
+    CHECK_EQ(malloc_of(driver, 20 * MIB), recorded);
+    CHECK(malloc_of(driver, 22 * MIB) >= UINT64_C(1) << 47);
+    CHECK_EQ(malloc_of(driver, 20 * MIB), recorded + 128 * MIB);
+    CHECK(malloc_of(driver, 20 * MIB) >= UINT64_C(1) << 47);
+    gml_driver_close(driver);
+}
+
+TEST(an_expected_address_that_is_taken_is_passed_over)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_address recorded = UINT64_C(0x7f3210000000);
+    CHECK_OK(gml_driver_expect_malloc(driver, recorded, 20 * MIB));
+    CHECK_OK(gml_driver_expect_malloc(driver, recorded + 2 * MIB, 20 * MIB));
+    CHECK_OK(gml_driver_expect_malloc(driver, recorded + 40 * MIB, 20 * MIB));
+    CHECK_EQ(malloc_of(driver, 20 * MIB), recorded);
+    CHECK_EQ(malloc_of(driver, 20 * MIB), recorded + 40 * MIB);
+    CHECK_OK(gml_driver_free(driver, recorded));
+    CHECK_OK(gml_driver_expect_malloc(driver, recorded, 20 * MIB));
+    CHECK_EQ(malloc_of(driver, 20 * MIB), recorded);
+    gml_driver_close(driver);
+}
+
+TEST(impossible_expectations_are_refused)
+{
+    gml_driver *driver = open_sim(0, 0);
+    CHECK_STATUS(gml_driver_expect_malloc(driver, 0, 512), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_driver_expect_malloc(driver, 100, 512), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_driver_expect_malloc(driver, 512, 0), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_driver_expect_malloc(driver, UINT64_MAX - 511, 1024), GML_INVALID_ARGUMENT);
+    CHECK(strlen(driver->reason) > 10);
+    gml_driver_close(driver);
+}
+
+static uint64_t
+time_of_view(uint64_t chunks, bool has_one_access)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_address base = 0;
+    CHECK_OK(gml_driver_reserve(driver, chunks * 2 * MIB, 0, &base));
+    for (uint64_t i = 0; i < chunks; i++) {
+        gml_handle handle = 0;
+        CHECK_OK(gml_driver_create(driver, 2 * MIB, &handle));
+        CHECK_OK(gml_driver_map(driver, base + i * 2 * MIB, 2 * MIB, handle));
+        if (!has_one_access) {
+            CHECK_OK(gml_driver_set_access(driver, base + i * 2 * MIB, 2 * MIB));
+        }
+    }
+    if (has_one_access) {
+        CHECK_OK(gml_driver_set_access(driver, base, chunks * 2 * MIB));
+    }
+    uint64_t time_ns = driver->time_ns;
+    gml_driver_close(driver);
+    return time_ns;
+}
+
+TEST(costs_add_up_to_the_published_ones)
+{
+    gml_driver *driver = open_sim(0, 0);
+    (void)malloc_of(driver, 2 * GIB);
+    uint64_t malloc_ns = driver->time_ns;
+    gml_driver_close(driver);
+    CHECK_EQ(malloc_ns, 820000);
+    /* GMLake's Table 1: 2 GB in 2 MB chunks take 115.4 (its columns add to 115.6) of that. */
+    uint64_t view_ns = time_of_view(1024, false);
+    CHECK(view_ns > 115 * malloc_ns && view_ns < 116 * malloc_ns);
+    /* One call over many handles has no published cost, and must not look cheaper. */
+    CHECK_EQ(time_of_view(1024, true), view_ns);
+}
+
+TEST(every_call_costs_something)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_address address = malloc_of(driver, 512);
+    gml_event event = 0;
+    uint64_t before_ns = driver->time_ns;
+    CHECK(before_ns > 0);
+    CHECK_OK(gml_driver_event_create(driver, &event));
+    CHECK(driver->time_ns > before_ns);
+    before_ns = driver->time_ns;
+    CHECK_OK(gml_driver_free(driver, address));
+    CHECK(driver->time_ns > before_ns);
+    gml_driver_close(driver);
+}
+
+/* 40,960 chunks, each mapped at home and in four views; mapping is O(1) and must stay so, or this
+ * takes minutes. */
+TEST(a_full_80_gib_device_is_quick)
+{
+    enum { CHUNKS = 40960, VIEWS = 4 * 80, VIEW_CHUNKS = 512 };
+    static gml_handle handles[CHUNKS];
+    static gml_address views[VIEWS];
+    gml_driver *driver = open_sim(0, 0);
+    gml_address home = 0;
+    gml_handle none = 0;
+    uint64_t view_bytes = 2 * MIB * VIEW_CHUNKS;
+    CHECK_OK(gml_driver_reserve(driver, 160 * GIB, 0, &home));
+    for (uint64_t i = 0; i < CHUNKS; i++) {
+        CHECK_OK(gml_driver_create(driver, 2 * MIB, &handles[i]));
+        CHECK_OK(gml_driver_map(driver, home + i * 2 * MIB, 2 * MIB, handles[i]));
+    }
+    CHECK_STATUS(gml_driver_create(driver, 2 * MIB, &none), GML_OUT_OF_MEMORY);
+    check_random random = {1};
+    for (uint64_t v = 0; v < VIEWS; v++) {
+        CHECK_OK(gml_driver_reserve(driver, view_bytes, 0, &views[v]));
+        for (uint64_t i = 0; i < VIEW_CHUNKS; i++) {
+            CHECK_OK(gml_driver_map(driver, views[v] + i * 2 * MIB, 2 * MIB,
+                                    handles[check_below(&random, CHUNKS)]));
+        }
+        CHECK_OK(gml_driver_set_access(driver, views[v], view_bytes));
+    }
+    for (uint64_t i = 0; i < CHUNKS; i++) {
+        CHECK_OK(gml_driver_release(driver, handles[i]));
+    }
+    for (uint64_t v = 0; v < VIEWS; v++) {
+        CHECK_OK(gml_driver_unmap(driver, views[v], view_bytes));
+        CHECK_OK(gml_driver_unreserve(driver, views[v], view_bytes));
+    }
+    CHECK_OK(gml_driver_unmap(driver, home, 2 * MIB * CHUNKS));
+    uint64_t free_bytes = 0;
+    uint64_t total_bytes = 0;
+    CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
+    CHECK_EQ(free_bytes, total_bytes);
+    gml_driver_close(driver);
+}
+
+/* ---- misuse that a GPU would answer with undefined behaviour -----------------------------------
+ */
+
+TEST(a_handle_is_released_once)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_handle handle = 0;
+    gml_address base = 0;
+    CHECK_OK(gml_driver_create(driver, 2 * MIB, &handle));
+    CHECK_OK(gml_driver_reserve(driver, 2 * MIB, 0, &base));
+    CHECK_STATUS(gml_driver_release(driver, handle + 1), GML_MISUSE);
+    CHECK_STATUS(gml_driver_release(driver, 0), GML_MISUSE);
+    CHECK_OK(gml_driver_release(driver, handle));
+    CHECK_STATUS(gml_driver_release(driver, handle), GML_MISUSE);
+    CHECK_STATUS(gml_driver_map(driver, base, 2 * MIB, handle), GML_MISUSE);
+    gml_handle other = 0;
+    CHECK_OK(gml_driver_create(driver, 2 * MIB, &other));
+    CHECK(other != handle);
+    gml_driver_close(driver);
+}
+
+TEST(a_block_is_freed_once)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_address address = malloc_of(driver, 4 * MIB);
+    gml_address reserved = 0;
+    CHECK_OK(gml_driver_reserve(driver, 2 * MIB, 0, &reserved));
+    CHECK_STATUS(gml_driver_free(driver, reserved), GML_MISUSE);
+    CHECK_STATUS(gml_driver_unreserve(driver, address, 4 * MIB), GML_MISUSE);
+    CHECK_STATUS(gml_driver_free(driver, address + 512), GML_MISUSE);
+    CHECK_OK(gml_driver_free(driver, address));
+    CHECK_STATUS(gml_driver_free(driver, address), GML_MISUSE);
+    CHECK_STATUS(gml_driver_free(driver, 0), GML_MISUSE);
+    gml_driver_close(driver);
+}
+
+TEST(absurd_sizes_are_refused)
+{
+    gml_driver *driver = open_sim(0, 0);
+    gml_handle handle = 0;
+    gml_address address = 0;
+    uint64_t huge = UINT64_MAX / (2 * MIB) * (2 * MIB);
+    CHECK_STATUS(gml_driver_create(driver, huge, &handle), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_driver_malloc(driver, UINT64_MAX, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_driver_malloc(driver, 0, &address), GML_MISUSE);
+    CHECK_STATUS(gml_driver_reserve(driver, huge, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_driver_reserve(driver, 2 * MIB, 3 * MIB, &address), GML_MISUSE);
+    CHECK_OK(gml_driver_reserve(driver, 4 * MIB, 0, &address));
+    CHECK_STATUS(gml_driver_map(driver, address, huge, 1), GML_MISUSE);
+    CHECK_STATUS(gml_driver_unmap(driver, address, huge), GML_MISUSE);
+    CHECK_STATUS(gml_driver_set_access(driver, address + 2 * MIB, huge), GML_MISUSE);
+    gml_driver_close(driver);
+}
+
+TEST(unknown_events_are_misuse)
+{
+    gml_driver *driver = open_sim(0, 0);
+    CHECK_STATUS(gml_driver_event_query(driver, 77), GML_MISUSE);
+    CHECK(strstr(driver->reason, "77") != NULL);
+    CHECK_STATUS(gml_driver_event_destroy(driver, 77), GML_MISUSE);
+    CHECK_STATUS(gml_driver_stream_wait(driver, 0, 77), GML_MISUSE);
+    gml_driver_close(driver);
+}
+
+int
+main(void)
+{
+    RUN(capacity_and_granularity_are_as_asked);
+    RUN(a_bad_granularity_is_refused);
+    RUN(own_addresses_ascend_above_every_recorded_one);
+    RUN(address_space_comes_round_again);
+    RUN(expected_addresses_are_served_in_order_by_size);
+    RUN(an_expected_address_that_is_taken_is_passed_over);
+    RUN(impossible_expectations_are_refused);
+    RUN(costs_add_up_to_the_published_ones);
+    RUN(every_call_costs_something);
+    RUN(a_full_80_gib_device_is_quick);
+    RUN(a_handle_is_released_once);
+    RUN(a_block_is_freed_once);
+    RUN(absurd_sizes_are_refused);
+    RUN(unknown_events_are_misuse);
+    return report();
+}
