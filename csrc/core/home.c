@@ -219,14 +219,23 @@ create_handles(gml_home *home, uint64_t first, uint64_t count)
     return GML_OK;
 }
 
+static uint64_t
+count_handles(const gml_home *home, uint64_t first, uint64_t count)
+{
+    uint64_t held = 0;
+    for (uint64_t chunk = first; chunk < first + count; chunk++) {
+        held += home->handles[chunk] != 0;
+    }
+    return held;
+}
+
 /* Releases the handles of [first, first + count); those refused stay, and stay counted. */
 static gml_status
 release_handles(gml_home *home, uint64_t first, uint64_t count)
 {
+    uint64_t held = count_handles(home, first, count);
     gml_status status = gml_chunks_release(home->driver, &home->handles[first], count);
-    for (uint64_t chunk = first; chunk < first + count; chunk++) {
-        home->handle_count -= home->handles[chunk] == 0;
-    }
+    home->handle_count -= held - count_handles(home, first, count);
     return status;
 }
 
@@ -252,23 +261,23 @@ grow_run(gml_home *home, gml_extent *extent, uint64_t count, gml_freeset *set)
         add_absent(home, behind);
     }
     (void)set_free(home, extent, set);
+    home->present_count += count;
     return GML_OK;
 }
 
-/* Gives back what a failed growth has created but not mapped. */
-static void
-release_absent_handles(gml_home *home)
+gml_status
+gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes)
 {
-    for (gml_tree_node *node = gml_tree_first(&home->absent); node; node = gml_tree_next(node)) {
+    gml_status first = GML_OK;
+    uint64_t before = home->handle_count;
+    gml_tree_node *node = gml_tree_first(&home->absent);
+    for (; node && home->handle_count > home->present_count; node = gml_tree_next(node)) {
         const gml_extent *extent = gml_extent_of_fit(node);
-        uint64_t first = extent->offset / home->chunk_bytes;
-        uint64_t count = extent->size_bytes / home->chunk_bytes;
-        for (uint64_t chunk = first; chunk < first + count && home->handle_count; chunk++) {
-            if (home->handles[chunk]) {
-                (void)release_handles(home, chunk, 1);
-            }
-        }
+        keep_first(&first, release_handles(home, extent->offset / home->chunk_bytes,
+                                           extent->size_bytes / home->chunk_bytes));
     }
+    *released_bytes += (before - home->handle_count) * home->chunk_bytes;
+    return first;
 }
 
 gml_status
@@ -292,7 +301,8 @@ gml_home_grow(gml_home *home, uint64_t count, gml_freeset *set)
         count -= run;
     }
     if (status != GML_OK) {
-        release_absent_handles(home);
+        uint64_t released_bytes = 0;
+        (void)gml_home_release_leftovers(home, &released_bytes);
     }
     return status;
 }
@@ -311,6 +321,7 @@ gml_home_shrink(gml_home *home, gml_extent *extent, uint64_t *released_bytes)
     }
     gml_extent *taken = gml_home_claim(home, offset, size_bytes, NULL);
     set_absent(home, taken);
+    home->present_count -= size_bytes / home->chunk_bytes;
     uint64_t before = home->handle_count;
     status = release_handles(home, offset / home->chunk_bytes, size_bytes / home->chunk_bytes);
     *released_bytes += (before - home->handle_count) * home->chunk_bytes;
@@ -346,21 +357,20 @@ check_extent(const gml_home *home, const gml_extent *extent, uint64_t expected_o
 gml_status
 gml_home_check(const gml_home *home)
 {
-    uint64_t offset = 0, absent = 0;
+    uint64_t offset = 0, absent = 0, present_bytes = 0;
     gml_status status = GML_OK;
     for (const gml_extent *extent = gml_home_find(home, 0); extent && status == GML_OK;
          extent = extent->next) {
         status = check_extent(home, extent, offset);
         offset += extent->size_bytes;
         absent += extent->kind == GML_EXTENT_ABSENT;
+        present_bytes += extent->kind == GML_EXTENT_ABSENT ? 0 : extent->size_bytes;
     }
-    uint64_t handles = 0;
-    for (uint64_t chunk = 0; chunk < home->slots; chunk++) {
-        handles += home->handles[chunk] != 0;
-    }
+    uint64_t handles = count_handles(home, 0, home->slots);
     if (status == GML_OK &&
         (offset != home->slots * home->chunk_bytes || absent != home->absent.count ||
-         !gml_tree_is_valid(&home->absent) || handles != home->handle_count)) {
+         !gml_tree_is_valid(&home->absent) || handles != home->handle_count ||
+         present_bytes != home->present_count * home->chunk_bytes)) {
         status = gml_driver_fail(home->driver, GML_CORRUPT,
                                  "extents cover %" PRIu64 " bytes, %" PRIu64
                                  " chunks have handles and %" PRIu64 " are counted",

@@ -45,15 +45,16 @@ typedef struct gml_home {
     gml_driver *driver;
     gml_address base;
     uint64_t chunk_bytes;
-    uint64_t slots;        /* chunks that fit into the reservation */
-    uint64_t handle_count; /* chunks held: what reserved bytes are counted from */
-    gml_handle *handles;   /* by chunk; 0: none */
-    gml_extent **starts;   /* by chunk: the first extent that begins in it, or NULL */
-    uint64_t *start_bits;  /* bit i: starts[i] is not NULL */
-    uint64_t *start_words; /* bit w: start_bits[w] is not 0 */
-    gml_tree absent;       /* absent extents by offset */
-    uint64_t stuck_offset; /* absent, but still mapped since the driver refused to unmap: */
-    uint64_t stuck_bytes;  /* the next growth begins with it; 0: none */
+    uint64_t slots;         /* chunks that fit into the reservation */
+    uint64_t handle_count;  /* chunks held: what reserved bytes are counted from */
+    uint64_t present_count; /* chunks held and mapped; the rest is left over from failures */
+    gml_handle *handles;    /* by chunk; 0: none */
+    gml_extent **starts;    /* by chunk: the first extent that begins in it, or NULL */
+    uint64_t *start_bits;   /* bit i: starts[i] is not NULL */
+    uint64_t *start_words;  /* bit w: start_bits[w] is not 0 */
+    gml_tree absent;        /* absent extents by offset */
+    uint64_t stuck_offset;  /* absent, but still mapped since the driver refused to unmap: */
+    uint64_t stuck_bytes;   /* the next growth begins with it; 0: none */
     gml_pool extents;
 } gml_home;
 
@@ -77,6 +78,10 @@ gml_status gml_home_grow(gml_home *home, uint64_t count, struct gml_freeset *set
  * made sure that no work uses them and that no view maps them. *released_bytes is increased by what
  * the driver took. After a failure everything is consistent. */
 gml_status gml_home_shrink(gml_home *home, gml_extent *extent, uint64_t *released_bytes);
+
+/* Gives back the handles that an earlier failure left without a mapping, and adds to
+ * *released_bytes. */
+gml_status gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes);
 
 /* Room for `count` extents, so that the next claims cannot fail: each needs at most two. */
 gml_status gml_home_prepare(gml_home *home, size_t count);

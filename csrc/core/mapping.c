@@ -37,6 +37,16 @@ gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count)
 enum { LAST_ATTEMPTS = 3 };
 
 gml_status
+gml_synchronize_finally(gml_driver *driver)
+{
+    gml_status status = GML_DRIVER_FAILED;
+    for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
+        status = gml_driver_device_synchronize(driver);
+    }
+    return status;
+}
+
+gml_status
 gml_unmap_finally(gml_driver *driver, gml_address address, uint64_t size_bytes)
 {
     gml_status status = GML_DRIVER_FAILED;

@@ -15,6 +15,7 @@ gml_status gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t co
 gml_status gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count);
 
 /* For the last moment there is, unwinding or closing: tries a few times before giving up. */
+gml_status gml_synchronize_finally(gml_driver *driver);
 gml_status gml_unmap_finally(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_unreserve_finally(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, size_t count);
