@@ -338,8 +338,9 @@ typedef struct gml_recorded_block {
 } gml_recorded_block;
 
 /* Puts an untouched lake into a recorded state: segments and blocks in ascending address order,
- * every block inside one segment. GML_UNSUPPORTED unless the policy is `caching` and the driver
- * `sim`; GML_CORRUPT if blocks overlap or lie outside. */
+ * every block inside one segment. A gap of at most 1 MiB behind a block of a large segment is that
+ * block's slack, since PyTorch never leaves one free. GML_UNSUPPORTED unless the policy is
+ * `caching` and the driver `sim`; GML_CORRUPT if blocks overlap or lie outside. */
 GML_API gml_status gml_replay_restore(gml_replay *replay, const gml_recorded_segment *segments,
                                       size_t segment_count, const gml_recorded_block *blocks,
                                       size_t block_count);

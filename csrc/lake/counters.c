@@ -51,9 +51,15 @@ count_torch(gml_lake *lake, const gml_block *block, void (*change)(gml_stat *, u
 void
 gml_lake_count_allocation(gml_lake *lake, const gml_block *block)
 {
+    lake->stats.allocations++;
+    lake->stats.states[block->state]++;
+    gml_lake_count_begin(lake, block);
+}
+
+void
+gml_lake_count_begin(gml_lake *lake, const gml_block *block)
+{
     gml_stats *stats = &lake->stats;
-    stats->allocations++;
-    stats->states[block->state]++;
     stats->live_blocks++;
     stats->requested_bytes += block->requested_bytes;
     stats->live_bytes += rounded(block->requested_bytes);

@@ -24,8 +24,10 @@ struct gml_lake {
     int device;
 };
 
-/* Counts a block that begins or ends. pre: the lock is held, or nobody else knows the lake. */
+/* Counts a block that was served, one that begins to live without a request (a restored one), and
+ * one that ends. pre: the lock is held, or nobody else knows the lake. */
 void gml_lake_count_allocation(gml_lake *lake, const gml_block *block);
+void gml_lake_count_begin(gml_lake *lake, const gml_block *block);
 void gml_lake_count_free(gml_lake *lake, const gml_block *block);
 
 /* Raises the peak of reserved bytes; call after anything that may have grown it. */

@@ -169,7 +169,7 @@ adopt(gml_replay *replay, gml_block *const *blocks, const gml_recorded_block *re
     gml_lake *lake = replay->lake;
     for (size_t i = 0; i < count; i++) {
         (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
-        gml_lake_count_allocation(lake, blocks[i]);
+        gml_lake_count_begin(lake, blocks[i]);
         replay->addresses[recorded[i].id] = blocks[i]->address;
     }
     gml_lake_note_reserved(lake);
@@ -177,17 +177,26 @@ adopt(gml_replay *replay, gml_block *const *blocks, const gml_recorded_block *re
 
 /* Ids in range and each used once. */
 static gml_status
-check_ids(const gml_replay *replay, const gml_recorded_block *blocks, size_t count)
+check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (blocks[i].id >= replay->id_count || replay->addresses[blocks[i].id] != ADDRESS_NONE) {
-            return gml_driver_fail(replay->lake->driver, GML_CORRUPT,
-                                   "starting block %zu has the id %" PRIu64
-                                   ", which is out of range or taken",
-                                   i, blocks[i].id);
+    size_t i = 0;
+    for (; i < count; i++) {
+        uint64_t id = blocks[i].id;
+        if (id >= replay->id_count || replay->addresses[id] != ADDRESS_NONE) {
+            break;
         }
+        replay->addresses[id] = ADDRESS_REFUSED; /* marks it as seen */
     }
-    return GML_OK;
+    for (size_t seen = 0; seen < i; seen++) {
+        replay->addresses[blocks[seen].id] = ADDRESS_NONE;
+    }
+    if (i == count) {
+        return GML_OK;
+    }
+    return gml_driver_fail(replay->lake->driver, GML_CORRUPT,
+                           "starting block %zu has the id %" PRIu64
+                           ", which is out of range or taken",
+                           i, blocks[i].id);
 }
 
 static gml_status
