@@ -22,6 +22,7 @@ typedef uint64_t gml_handle; /* physical memory; 0 is none */
 typedef uint64_t gml_event;  /* a point in a stream; 0 is none */
 
 typedef struct gml_driver gml_driver;
+typedef struct gml_streams gml_streams; /* streams.h */
 
 typedef struct gml_driver_ops {
     const char *name;
@@ -71,16 +72,18 @@ typedef struct gml_driver_ops {
     gml_status (*expect_malloc)(gml_driver *self, gml_address address, uint64_t size_bytes);
     /* What the call would cost on a device; NULL: the time of the call is measured. */
     uint64_t (*cost_ns)(const gml_driver *self, gml_driver_call call, uint64_t size_bytes);
+    /* The queues behind the streams of a backend without a device. */
+    gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
 
 enum { GML_REASON_BYTES = 240 };
 
 struct gml_driver {
     const gml_driver_ops *ops;
-    gml_device_info info;             /* fixed after opening, but for free_bytes */
-    uint64_t calls[GML_CALL_COUNT];   /* made, failed ones included */
-    uint64_t time_ns;                 /* sum of modelled or measured costs */
-    char reason[GML_REASON_BYTES];    /* of the last failure */
+    gml_device_info info;           /* fixed after opening, but for free_bytes */
+    uint64_t calls[GML_CALL_COUNT]; /* made, failed ones included */
+    uint64_t time_ns;               /* sum of modelled or measured costs */
+    char reason[GML_REASON_BYTES];  /* of the last failure */
 };
 
 /* Opens a backend by name. `capacity_bytes` bounds `sim` and `host` (0: 80 GiB for `sim`, 1 GiB for
@@ -88,10 +91,11 @@ struct gml_driver {
 gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,
                            char *reason, size_t reason_bytes);
 
-/* Wraps `inner`, which it then owns: fails the call number `nth` (from 1, 0: none), and every call
- * with a probability of `per_million`, drawn from `seed`. create, malloc and map fail with
- * GML_OUT_OF_MEMORY, the others with GML_DRIVER_FAILED, before `inner` sees the call.
- * event_query may also be failed. memory_info, destroy and the optional entries never fail. */
+/* Wraps `inner`, which it then owns; on failure `inner` stays the caller's. Fails the call number
+ * `nth` (from 1, 0: none), and every call with a probability of `per_million`, drawn from `seed`.
+ * create, malloc and map fail with GML_OUT_OF_MEMORY, the others with GML_DRIVER_FAILED, before
+ * `inner` sees the call. event_query may also be failed. memory_info, destroy and the optional
+ * entries never fail, and are not counted. */
 gml_status gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million,
                                  uint64_t seed, gml_driver **out);
 

@@ -12,8 +12,6 @@
 
 #include "driver.h"
 
-typedef struct gml_streams gml_streams;
-
 typedef void (*gml_stream_work)(void *context);
 
 gml_status gml_streams_open(gml_streams **out);
@@ -39,7 +37,11 @@ gml_status gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event e
 gml_status gml_streams_synchronize(gml_streams *streams, gml_stream stream);
 gml_status gml_streams_synchronize_all(gml_streams *streams);
 
-/* A stream that captures refuses synchronisation and event queries, as CUDA does. */
+/* While a stream captures, work, event records, waits and synchronisation on it answer GML_MISUSE,
+ * as do queries of events that were last recorded on it and gml_streams_synchronize_all: each would
+ * break the capture, or become a part of it. (CUDA would answer a query of an event recorded before
+ * the capture began; the core has no business asking.) Elsewhere GML_INVALID_ARGUMENT stands for an
+ * event that does not exist. */
 gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing);
 gml_status gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out);
 

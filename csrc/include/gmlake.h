@@ -40,7 +40,7 @@ typedef enum gml_status {
     GML_UNSUPPORTED,     /* this driver, device or policy cannot do that */
     GML_DRIVER_FAILED,   /* a driver call failed for a reason other than lack of memory */
     GML_DRIVER_ABSENT,   /* no usable driver library or device */
-    GML_MISUSE,          /* a rule of the driver was broken (only `sim` and `host` can tell) */
+    GML_MISUSE,          /* a rule of the driver was broken; not every driver can tell */
     GML_NOT_READY,       /* the event has not completed */
     GML_CORRUPT,         /* an input file or an internal structure contradicts itself */
     GML_STATUS_COUNT

@@ -1,0 +1,251 @@
+/* The counted calls: each goes through the table, is counted, and adds to the driver's time. */
+#include "driver/driver.h"
+
+#include "driver/streams.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const char *const call_names[GML_CALL_COUNT] = {
+#define GML_DRIVER_CALL_TEXT(upper, lower) #lower,
+    GML_DRIVER_CALLS(GML_DRIVER_CALL_TEXT)
+#undef GML_DRIVER_CALL_TEXT
+};
+
+const char *
+gml_driver_call_name(gml_driver_call call)
+{
+    return (unsigned)call < GML_CALL_COUNT ? call_names[call] : "unknown";
+}
+
+gml_status
+gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(driver->reason, sizeof driver->reason, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+void
+gml_driver_close(gml_driver *driver)
+{
+    if (driver) {
+        driver->ops->destroy(driver);
+    }
+}
+
+static uint64_t
+now_ns(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
+        return 0;
+    }
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* The clock before a call; 0 where the backend models its costs. */
+static uint64_t
+clock_of(const gml_driver *driver)
+{
+    return driver->ops->cost_ns ? 0 : now_ns();
+}
+
+/* Counts a call that began at `start_ns` and passes its status on. */
+static gml_status
+account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t start_ns,
+        gml_status status)
+{
+    driver->calls[call]++;
+    driver->time_ns +=
+        driver->ops->cost_ns ? driver->ops->cost_ns(driver, call, size_bytes) : now_ns() - start_ns;
+    return status;
+}
+
+gml_status
+gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->create(driver, size_bytes, out);
+    return account(driver, GML_CALL_CREATE, size_bytes, start_ns, status);
+}
+
+gml_status
+gml_driver_release(gml_driver *driver, gml_handle handle)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->release(driver, handle);
+    return account(driver, GML_CALL_RELEASE, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_reserve(gml_driver *driver, uint64_t size_bytes, uint64_t alignment_bytes,
+                   gml_address *out)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->reserve(driver, size_bytes, alignment_bytes, out);
+    return account(driver, GML_CALL_RESERVE, size_bytes, start_ns, status);
+}
+
+gml_status
+gml_driver_unreserve(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->unreserve(driver, address, size_bytes);
+    return account(driver, GML_CALL_UNRESERVE, size_bytes, start_ns, status);
+}
+
+gml_status
+gml_driver_map(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_handle handle)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->map(driver, address, size_bytes, handle);
+    return account(driver, GML_CALL_MAP, size_bytes, start_ns, status);
+}
+
+gml_status
+gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->unmap(driver, address, size_bytes);
+    return account(driver, GML_CALL_UNMAP, size_bytes, start_ns, status);
+}
+
+gml_status
+gml_driver_set_access(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->set_access(driver, address, size_bytes);
+    return account(driver, GML_CALL_SET_ACCESS, size_bytes, start_ns, status);
+}
+
+gml_status
+gml_driver_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->malloc(driver, size_bytes, out);
+    return account(driver, GML_CALL_MALLOC, size_bytes, start_ns, status);
+}
+
+gml_status
+gml_driver_free(gml_driver *driver, gml_address address)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->free(driver, address);
+    return account(driver, GML_CALL_FREE, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->memory_info(driver, free_bytes, total_bytes);
+    if (status == GML_OK) {
+        driver->info.free_bytes = *free_bytes;
+    }
+    return account(driver, GML_CALL_MEMORY_INFO, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_event_create(gml_driver *driver, gml_event *out)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->event_create(driver, out);
+    return account(driver, GML_CALL_EVENT_CREATE, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_event_destroy(gml_driver *driver, gml_event event)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->event_destroy(driver, event);
+    return account(driver, GML_CALL_EVENT_DESTROY, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_event_record(gml_driver *driver, gml_event event, gml_stream stream)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->event_record(driver, event, stream);
+    return account(driver, GML_CALL_EVENT_RECORD, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_event_query(gml_driver *driver, gml_event event)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->event_query(driver, event);
+    return account(driver, GML_CALL_EVENT_QUERY, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_event_synchronize(gml_driver *driver, gml_event event)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->event_synchronize(driver, event);
+    return account(driver, GML_CALL_EVENT_SYNCHRONIZE, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_stream_wait(gml_driver *driver, gml_stream stream, gml_event event)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->stream_wait(driver, stream, event);
+    return account(driver, GML_CALL_STREAM_WAIT, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_stream_synchronize(gml_driver *driver, gml_stream stream)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->stream_synchronize(driver, stream);
+    return account(driver, GML_CALL_STREAM_SYNCHRONIZE, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_stream_capturing(gml_driver *driver, gml_stream stream, bool *out)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->stream_capturing(driver, stream, out);
+    return account(driver, GML_CALL_STREAM_CAPTURING, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_device_synchronize(gml_driver *driver)
+{
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = driver->ops->device_synchronize(driver);
+    return account(driver, GML_CALL_DEVICE_SYNCHRONIZE, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes, void **out)
+{
+    if (!driver->ops->bytes) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "driver '%s' has no bytes on the host; open the driver 'host'",
+                               driver->ops->name);
+    }
+    return driver->ops->bytes(driver, address, size_bytes, out);
+}
+
+gml_status
+gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    if (!driver->ops->expect_malloc) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "driver '%s' cannot choose addresses; open the driver 'sim'",
+                               driver->ops->name);
+    }
+    return driver->ops->expect_malloc(driver, address, size_bytes);
+}
+
+gml_streams *
+gml_driver_streams(gml_driver *driver)
+{
+    return driver->ops->streams ? driver->ops->streams(driver) : NULL;
+}

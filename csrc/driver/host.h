@@ -1,0 +1,17 @@
+/* The driver `host`: the model plus real bytes, in this process.
+ *
+ * Physical memory lies in one memfd, so that a handle mapped at several addresses shows the same
+ * bytes at each. A reservation and a mapping without access are PROT_NONE: touching them kills the
+ * process, as it kills a context on a device. Streams and events are queues (streams.h).
+ */
+#ifndef GML_DRIVER_HOST_H
+#define GML_DRIVER_HOST_H
+
+#include "driver/driver.h"
+
+/* capacity_bytes 0: 1 GiB; granularity_bytes 0: 2 MiB, else a power of two that is a multiple of
+ * the page size. */
+gml_status gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes,
+                                gml_driver **out, char *reason, size_t reason_bytes);
+
+#endif

@@ -1,0 +1,38 @@
+/* What the drivers without a device have in common: the model for memory, queues for streams.
+ *
+ * A backend embeds gml_modelled as its first member and puts the functions below into its table.
+ */
+#ifndef GML_DRIVER_MODELLED_H
+#define GML_DRIVER_MODELLED_H
+
+#include "driver/model.h"
+#include "driver/streams.h"
+
+typedef struct gml_modelled {
+    gml_driver base;
+    gml_model model;
+    gml_streams *streams;
+} gml_modelled;
+
+/* What a backend without a device says of itself. `driver->base.ops` must be set before. On failure
+ * nothing is left to clear, and base.reason says why. */
+gml_status gml_modelled_init(gml_modelled *driver, uint64_t capacity_bytes,
+                             uint64_t granularity_bytes);
+void gml_modelled_clear(gml_modelled *driver);
+
+gml_status gml_modelled_create(gml_driver *self, uint64_t size_bytes, gml_handle *out);
+gml_status gml_modelled_release(gml_driver *self, gml_handle handle);
+gml_status gml_modelled_memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes);
+
+gml_status gml_modelled_event_create(gml_driver *self, gml_event *out);
+gml_status gml_modelled_event_destroy(gml_driver *self, gml_event event);
+gml_status gml_modelled_event_record(gml_driver *self, gml_event event, gml_stream stream);
+gml_status gml_modelled_event_query(gml_driver *self, gml_event event);
+gml_status gml_modelled_event_synchronize(gml_driver *self, gml_event event);
+gml_status gml_modelled_stream_wait(gml_driver *self, gml_stream stream, gml_event event);
+gml_status gml_modelled_stream_synchronize(gml_driver *self, gml_stream stream);
+gml_status gml_modelled_stream_capturing(gml_driver *self, gml_stream stream, bool *out);
+gml_status gml_modelled_device_synchronize(gml_driver *self);
+gml_streams *gml_modelled_streams(gml_driver *self);
+
+#endif

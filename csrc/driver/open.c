@@ -1,0 +1,40 @@
+/* Drivers by name. */
+#include "driver/cuda.h"
+#include "driver/driver.h"
+#include "driver/host.h"
+#include "driver/sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static gml_status
+open_named(const char *name, int device, uint64_t capacity_bytes, gml_driver **out, char *reason,
+           size_t reason_bytes)
+{
+    if (strcmp(name, "cuda") == 0) {
+        return gml_cuda_driver_open(device, out, reason, reason_bytes);
+    }
+    bool is_sim = strcmp(name, "sim") == 0;
+    if (!is_sim && strcmp(name, "host") != 0) {
+        (void)snprintf(reason, reason_bytes,
+                       "driver '%.32s' is unknown; choose one of: cuda, host, sim", name);
+        return GML_INVALID_ARGUMENT;
+    }
+    if (device < 0) {
+        (void)snprintf(reason, reason_bytes, "device %d is negative; devices count from 0", device);
+        return GML_INVALID_ARGUMENT;
+    }
+    return is_sim ? gml_sim_driver_open(capacity_bytes, 0, out, reason, reason_bytes)
+                  : gml_host_driver_open(capacity_bytes, 0, out, reason, reason_bytes);
+}
+
+gml_status
+gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,
+                char *reason, size_t reason_bytes)
+{
+    char ignored[1];
+    bool wants_reason = reason && reason_bytes > 0;
+    return open_named(name ? name : "", device, capacity_bytes, out,
+                      wants_reason ? reason : ignored,
+                      wants_reason ? reason_bytes : sizeof ignored);
+}

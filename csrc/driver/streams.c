@@ -1,0 +1,480 @@
+/* Queues of operations, run in order within a stream and across streams only by waiting. */
+#include "driver/streams.h"
+
+#include "base/map.h"
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+typedef struct queue queue;
+
+/* One recording of an event: what waits and queries refer to. Recording the event again makes a
+ * new point, and leaves those who wait for the old one alone. */
+typedef struct point {
+    queue *stream;  /* where it was recorded */
+    size_t holders; /* the event, the record operation, and waits */
+    bool is_done;
+} point;
+
+typedef enum operation_kind { RUN_WORK, REACH_POINT, WAIT_FOR_POINT } operation_kind;
+
+typedef struct operation {
+    struct operation *next;
+    operation_kind kind;
+    gml_stream_work work; /* RUN_WORK */
+    void *context;
+    point *point; /* the others */
+} operation;
+
+struct queue {
+    queue *next; /* in order of first use */
+    operation *head, *tail;
+    bool is_capturing;
+};
+
+typedef struct event_state {
+    point *last; /* of the last recording; NULL before the first */
+} event_state;
+
+struct gml_streams {
+    pthread_mutex_t lock;
+    queue default_stream; /* stream 0, which a map cannot hold; heads the list of all */
+    gml_map queues;       /* by stream */
+    gml_map events;       /* by event */
+    gml_pool queue_objects, operations, points, event_objects;
+    gml_event next_event;
+    bool is_manual;
+};
+
+gml_status
+gml_streams_open(gml_streams **out)
+{
+    gml_streams *streams = calloc(1, sizeof *streams);
+    if (!streams) {
+        return GML_NO_HOST_MEMORY;
+    }
+    if (pthread_mutex_init(&streams->lock, NULL) != 0) {
+        free(streams);
+        return GML_NO_HOST_MEMORY;
+    }
+    streams->queue_objects.object_bytes = sizeof(queue);
+    streams->operations.object_bytes = sizeof(operation);
+    streams->points.object_bytes = sizeof(point);
+    streams->event_objects.object_bytes = sizeof(event_state);
+    streams->next_event = 1;
+    *out = streams;
+    return GML_OK;
+}
+
+void
+gml_streams_close(gml_streams *streams)
+{
+    if (!streams) {
+        return;
+    }
+    gml_map_clear(&streams->queues);
+    gml_map_clear(&streams->events);
+    gml_pool_clear(&streams->queue_objects);
+    gml_pool_clear(&streams->operations);
+    gml_pool_clear(&streams->points);
+    gml_pool_clear(&streams->event_objects);
+    (void)pthread_mutex_destroy(&streams->lock);
+    free(streams);
+}
+
+/* ---- with the lock held ------------------------------------------------------------------------
+ */
+
+/* The queue of a stream, made on first use; NULL when the host has no memory. */
+static queue *
+queue_of(gml_streams *streams, gml_stream stream)
+{
+    if (stream == 0) {
+        return &streams->default_stream;
+    }
+    queue *found = gml_map_find(&streams->queues, stream);
+    if (found) {
+        return found;
+    }
+    queue *added = gml_pool_take(&streams->queue_objects);
+    if (!added || gml_map_insert(&streams->queues, stream, added) != GML_OK) {
+        gml_pool_give(&streams->queue_objects, added);
+        return NULL;
+    }
+    added->next = streams->default_stream.next;
+    streams->default_stream.next = added;
+    return added;
+}
+
+/* The queue of a stream that does not capture; GML_MISUSE for one that does. */
+static gml_status
+uncaptured_queue(gml_streams *streams, gml_stream stream, queue **out)
+{
+    queue *found = queue_of(streams, stream);
+    if (!found) {
+        return GML_NO_HOST_MEMORY;
+    }
+    *out = found;
+    return found->is_capturing ? GML_MISUSE : GML_OK;
+}
+
+static void
+drop_point(gml_streams *streams, point *dropped)
+{
+    if (dropped && --dropped->holders == 0) {
+        gml_pool_give(&streams->points, dropped);
+    }
+}
+
+static bool
+can_run(const operation *next)
+{
+    return next && (next->kind != WAIT_FOR_POINT || next->point->is_done);
+}
+
+/* pre: can_run(stream->head) */
+static void
+run_head(gml_streams *streams, queue *stream)
+{
+    operation *done = stream->head;
+    stream->head = done->next;
+    if (!stream->head) {
+        stream->tail = NULL;
+    }
+    if (done->kind == RUN_WORK) {
+        done->work(done->context);
+    } else if (done->kind == REACH_POINT) {
+        done->point->is_done = true;
+    }
+    drop_point(streams, done->point);
+    gml_pool_give(&streams->operations, done);
+}
+
+/* Runs everything. It ends with empty queues: a wait refers to a recording queued before it. */
+static void
+run_all(gml_streams *streams)
+{
+    bool has_moved = true;
+    while (has_moved) {
+        has_moved = false;
+        for (queue *stream = &streams->default_stream; stream; stream = stream->next) {
+            while (can_run(stream->head)) {
+                run_head(streams, stream);
+                has_moved = true;
+            }
+        }
+    }
+}
+
+/* Runs one operation that the head of `stream` depends on, or the head itself. */
+static void
+run_towards(gml_streams *streams, queue *stream)
+{
+    while (!can_run(stream->head)) {
+        stream = stream->head->point->stream;
+    }
+    run_head(streams, stream);
+}
+
+static gml_status
+append(gml_streams *streams, queue *stream, operation what)
+{
+    operation *added = gml_pool_take(&streams->operations);
+    if (!added) {
+        return GML_NO_HOST_MEMORY;
+    }
+    *added = what;
+    added->next = NULL;
+    if (stream->tail) {
+        stream->tail->next = added;
+    } else {
+        stream->head = added;
+    }
+    stream->tail = added;
+    if (!streams->is_manual) {
+        run_all(streams);
+    }
+    return GML_OK;
+}
+
+static bool
+is_any_capturing(const gml_streams *streams)
+{
+    const queue *stream = &streams->default_stream;
+    while (stream && !stream->is_capturing) {
+        stream = stream->next;
+    }
+    return stream != NULL;
+}
+
+/* Finds an event that may be queried or synchronised with. */
+static gml_status
+settled_event(const gml_streams *streams, gml_event event, event_state **out)
+{
+    event_state *found = gml_map_find(&streams->events, event);
+    if (!found) {
+        return GML_INVALID_ARGUMENT;
+    }
+    if (found->last && found->last->stream->is_capturing) {
+        return GML_MISUSE;
+    }
+    *out = found;
+    return GML_OK;
+}
+
+static gml_status
+enqueue_locked(gml_streams *streams, gml_stream stream, gml_stream_work work, void *context)
+{
+    queue *target;
+    gml_status status = uncaptured_queue(streams, stream, &target);
+    if (status != GML_OK) {
+        return status;
+    }
+    return append(streams, target, (operation){.kind = RUN_WORK, .work = work, .context = context});
+}
+
+static gml_status
+advance_locked(gml_streams *streams, gml_stream stream, uint64_t count, uint64_t *ran)
+{
+    queue *target = queue_of(streams, stream);
+    if (!target) {
+        return GML_NO_HOST_MEMORY;
+    }
+    uint64_t done = 0;
+    while (done < count && can_run(target->head)) {
+        run_head(streams, target);
+        done++;
+    }
+    if (ran) {
+        *ran = done;
+    }
+    return GML_OK;
+}
+
+static gml_status
+create_locked(gml_streams *streams, gml_event *out)
+{
+    event_state *added = gml_pool_take(&streams->event_objects);
+    if (!added || gml_map_insert(&streams->events, streams->next_event, added) != GML_OK) {
+        gml_pool_give(&streams->event_objects, added);
+        return GML_NO_HOST_MEMORY;
+    }
+    *out = streams->next_event++;
+    return GML_OK;
+}
+
+static gml_status
+destroy_locked(gml_streams *streams, gml_event event)
+{
+    event_state *taken = gml_map_take(&streams->events, event);
+    if (!taken) {
+        return GML_INVALID_ARGUMENT;
+    }
+    drop_point(streams, taken->last);
+    gml_pool_give(&streams->event_objects, taken);
+    return GML_OK;
+}
+
+static gml_status
+record_locked(gml_streams *streams, gml_event event, gml_stream stream)
+{
+    event_state *found = gml_map_find(&streams->events, event);
+    if (!found) {
+        return GML_INVALID_ARGUMENT;
+    }
+    queue *target;
+    gml_status status = uncaptured_queue(streams, stream, &target);
+    if (status != GML_OK) {
+        return status;
+    }
+    point *added = gml_pool_take(&streams->points);
+    if (!added) {
+        return GML_NO_HOST_MEMORY;
+    }
+    *added = (point){.stream = target, .holders = 2, .is_done = false};
+    status = append(streams, target, (operation){.kind = REACH_POINT, .point = added});
+    if (status != GML_OK) {
+        gml_pool_give(&streams->points, added);
+        return status;
+    }
+    drop_point(streams, found->last);
+    found->last = added;
+    return GML_OK;
+}
+
+static gml_status
+wait_locked(gml_streams *streams, gml_stream stream, gml_event event)
+{
+    const event_state *found = gml_map_find(&streams->events, event);
+    if (!found) {
+        return GML_INVALID_ARGUMENT;
+    }
+    queue *target;
+    gml_status status = uncaptured_queue(streams, stream, &target);
+    if (status != GML_OK || !found->last) {
+        return status;
+    }
+    found->last->holders++;
+    status = append(streams, target, (operation){.kind = WAIT_FOR_POINT, .point = found->last});
+    if (status != GML_OK) {
+        found->last->holders--;
+    }
+    return status;
+}
+
+static gml_status
+query_locked(const gml_streams *streams, gml_event event)
+{
+    event_state *found;
+    gml_status status = settled_event(streams, event, &found);
+    if (status != GML_OK) {
+        return status;
+    }
+    return !found->last || found->last->is_done ? GML_OK : GML_NOT_READY;
+}
+
+static gml_status
+synchronize_event_locked(gml_streams *streams, gml_event event)
+{
+    event_state *found;
+    gml_status status = settled_event(streams, event, &found);
+    while (status == GML_OK && found->last && !found->last->is_done) {
+        run_towards(streams, found->last->stream);
+    }
+    return status;
+}
+
+static gml_status
+synchronize_locked(gml_streams *streams, gml_stream stream)
+{
+    queue *target;
+    gml_status status = uncaptured_queue(streams, stream, &target);
+    while (status == GML_OK && target->head) {
+        run_towards(streams, target);
+    }
+    return status;
+}
+
+/* ---- the interface: each takes the lock around one of the above --------------------------------
+ */
+
+static void
+lock(gml_streams *streams)
+{
+    (void)pthread_mutex_lock(&streams->lock);
+}
+
+static gml_status
+unlock(gml_streams *streams, gml_status status)
+{
+    (void)pthread_mutex_unlock(&streams->lock);
+    return status;
+}
+
+gml_status
+gml_streams_set_manual(gml_streams *streams, bool is_manual)
+{
+    lock(streams);
+    streams->is_manual = is_manual;
+    if (!is_manual) {
+        run_all(streams);
+    }
+    return unlock(streams, GML_OK);
+}
+
+gml_status
+gml_streams_enqueue(gml_streams *streams, gml_stream stream, gml_stream_work work, void *context)
+{
+    lock(streams);
+    return unlock(streams, enqueue_locked(streams, stream, work, context));
+}
+
+gml_status
+gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t count, uint64_t *ran)
+{
+    lock(streams);
+    return unlock(streams, advance_locked(streams, stream, count, ran));
+}
+
+gml_status
+gml_streams_event_create(gml_streams *streams, gml_event *out)
+{
+    lock(streams);
+    return unlock(streams, create_locked(streams, out));
+}
+
+gml_status
+gml_streams_event_destroy(gml_streams *streams, gml_event event)
+{
+    lock(streams);
+    return unlock(streams, destroy_locked(streams, event));
+}
+
+gml_status
+gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream)
+{
+    lock(streams);
+    return unlock(streams, record_locked(streams, event, stream));
+}
+
+gml_status
+gml_streams_event_query(gml_streams *streams, gml_event event)
+{
+    lock(streams);
+    return unlock(streams, query_locked(streams, event));
+}
+
+gml_status
+gml_streams_event_synchronize(gml_streams *streams, gml_event event)
+{
+    lock(streams);
+    return unlock(streams, synchronize_event_locked(streams, event));
+}
+
+gml_status
+gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event)
+{
+    lock(streams);
+    return unlock(streams, wait_locked(streams, stream, event));
+}
+
+gml_status
+gml_streams_synchronize(gml_streams *streams, gml_stream stream)
+{
+    lock(streams);
+    return unlock(streams, synchronize_locked(streams, stream));
+}
+
+gml_status
+gml_streams_synchronize_all(gml_streams *streams)
+{
+    lock(streams);
+    gml_status status = is_any_capturing(streams) ? GML_MISUSE : GML_OK;
+    if (status == GML_OK) {
+        run_all(streams);
+    }
+    return unlock(streams, status);
+}
+
+gml_status
+gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing)
+{
+    lock(streams);
+    queue *target = queue_of(streams, stream);
+    if (target) {
+        target->is_capturing = is_capturing;
+    }
+    return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
+}
+
+gml_status
+gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out)
+{
+    lock(streams);
+    const queue *target = queue_of(streams, stream);
+    if (target) {
+        *out = target->is_capturing;
+    }
+    return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
+}
