@@ -7,7 +7,8 @@
  *
  * where a head is the free end of a chunk and a tail the free start of one (freeset.h). In order:
  *   1. a head or a tail of exactly r, or a head and a tail that leave only whole chunks: nothing is
- *      cut, and one leftover is gone for good (while there is view credit);
+ *      cut, and one leftover is gone for good (for sizes that come back, while there is view
+ * credit);
  *   2. the smallest free extent that holds the request;
  *   3. a head used up whole, then whole chunks, the last of them cut: there are as many leftovers
  *      afterwards as before, so leftovers do not multiply;
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 
 /* How many heads a search for a pair looks at: enough in practice, and a bound on the time. */
-enum { MAX_HEADS_TRIED = 64 };
+enum { MAX_HEADS_TRIED = 32 };
 
 /* Without view credit (stitch.h) the home space may grow to 1/SLACK_DIVISOR above the peak of what
  * was held: with that slack the smallest free extent mostly fits. */
@@ -308,16 +309,17 @@ may_grow_freely(const gml_stitch *stitch, uint64_t size_bytes)
 }
 
 gml_status
-gml_choose(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch,
-           gml_choice *out)
+gml_choose(gml_stitch *stitch, const gml_class *class, bool may_stitch, gml_choice *out)
 {
+    gml_pond *pond = class->pond;
     gml_freeset *set = &pond->set;
+    uint64_t size_bytes = class->size_bytes;
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
     gml_status status = GML_OK;
     assembly plan;
     bool is_free_to_grow = may_grow_freely(stitch, size_bytes);
     bool is_odd = size_bytes > chunk_bytes && size_bytes % chunk_bytes != 0;
-    if (may_stitch && is_odd && stitch->view_credit) {
+    if (may_stitch && is_odd && stitch->view_credit && class->placement_count) {
         gml_freeset_index(set);
         if (plan_exact(set, size_bytes, chunk_bytes, &plan)) {
             status = build(stitch, set, &plan, out);

@@ -262,7 +262,7 @@ place_new(gml_stitch *stitch, gml_class *class, gml_placement **out)
     gml_choice choice = {0};
     gml_pond_unpark(stitch, pond);
     bool may_stitch = class->size_bytes >= stitch->frag_limit;
-    gml_status status = gml_choose(stitch, pond, class->size_bytes, may_stitch, &choice);
+    gml_status status = gml_choose(stitch, class, may_stitch, &choice);
     if (status == GML_OUT_OF_MEMORY) {
         bool moved;
         gml_status taken = take_over(stitch, pond, &moved);
@@ -270,7 +270,7 @@ place_new(gml_stitch *stitch, gml_class *class, gml_placement **out)
             return taken;
         }
         if (moved || !may_stitch) {
-            status = gml_choose(stitch, pond, class->size_bytes, true, &choice);
+            status = gml_choose(stitch, class, true, &choice);
         }
     }
     if (status == GML_OK) {

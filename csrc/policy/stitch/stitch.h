@@ -148,10 +148,9 @@ typedef struct gml_choice {
     gml_state state;
 } gml_choice;
 
-/* Chooses, and grows the home space if it must. The pond is unparked. `may_stitch` false: one
- * range only. GML_OUT_OF_MEMORY if the driver has no more. */
-gml_status gml_choose(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch,
-                      gml_choice *out);
+/* Chooses bytes of the class's pond for its size, and grows the home space if it must. The pond is
+ * unparked. `may_stitch` false: one range only. GML_OUT_OF_MEMORY if the driver has no more. */
+gml_status gml_choose(gml_stitch *stitch, const gml_class *class, bool may_stitch, gml_choice *out);
 
 /* ---- small.c: requests up to 1 MiB ------------------------------------------------------------
  */
