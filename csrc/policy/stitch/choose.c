@@ -24,7 +24,7 @@ enum { MAX_HEADS_TRIED = 32 };
 
 /* Without view credit (stitch.h) the home space may grow to 1/SLACK_DIVISOR above the peak of what
  * was held: with that slack the smallest free extent mostly fits. */
-enum { SLACK_DIVISOR = 16 };
+enum { SLACK_DIVISOR = 12 };
 
 typedef struct assembly {
     uint64_t head_offset, head_bytes;
@@ -286,15 +286,30 @@ choose_growth(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choic
     return status == GML_OK ? build(stitch, set, &plan, choice) : status;
 }
 
-/* One range only: new chunks, which lie side by side unless the home space has holes. */
+/* The bytes free in the pond right before the place where the home space grows. */
+static uint64_t
+bytes_before_growth(const gml_home *home, const gml_freeset *set)
+{
+    gml_tree_node *lowest = gml_tree_first(&home->absent);
+    const gml_extent *before = lowest ? gml_extent_of_fit(lowest)->previous : NULL;
+    bool is_ours = before && before->kind == GML_EXTENT_FREE && before->set == set;
+    return is_ours ? before->size_bytes : 0;
+}
+
+/* One range only: what is free at the end of the home space and new chunks, which lie side by side
+ * unless the home space has holes. */
 static gml_status
 choose_contiguous(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choice *choice)
 {
-    gml_status status = grow(stitch, pond, chunks_for(size_bytes, stitch->home.chunk_bytes));
+    const gml_home *home = &stitch->home;
+    uint64_t missing_bytes = size_bytes - bytes_before_growth(home, &pond->set);
+    gml_status status = grow(stitch, pond, chunks_for(missing_bytes, home->chunk_bytes));
     if (status == GML_OK && !choose_fit(stitch, &pond->set, size_bytes, choice, &status)) {
-        const assembly plan = {.middle_bytes = size_bytes};
         gml_freeset_index(&pond->set);
-        status = build(stitch, &pond->set, &plan, choice);
+        assembly plan;
+        status = plan_stitch(&pond->set, size_bytes, home->chunk_bytes, &plan)
+                     ? build(stitch, &pond->set, &plan, choice)
+                     : GML_OUT_OF_MEMORY;
     }
     choice->state = GML_STATE_GROW;
     return status;
