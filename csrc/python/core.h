@@ -1,0 +1,105 @@
+/* What the files of the module gmlake._core share: its state, its objects, and its error channel.
+ *
+ * Lock order: the GIL is the outermost lock. It is released around every call that may take a
+ * lake's own lock or wait for a device. `guard` of a lake object is held for a few instructions
+ * only, never while the GIL is asked for.
+ */
+#ifndef GML_PYTHON_CORE_H
+#define GML_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include "base/map.h"
+#include "gmlake.h"
+
+#include <pthread.h>
+#include <Python.h>
+#include <stdbool.h>
+
+enum { REASON_BYTES = 320 };
+
+/* Everything the module holds; nothing of it is global. */
+typedef struct core_state {
+    PyTypeObject *lake_type;
+    PyTypeObject *block_type;
+    PyTypeObject *replay_type;
+    PyObject *error; /* the classes of gmlake.errors */
+    PyObject *out_of_memory_error;
+    PyObject *driver_error;
+    PyObject *unsupported_error;
+} core_state;
+
+typedef struct lake_object {
+    PyObject_HEAD core_state *state; /* lives as long as the type does */
+    pthread_mutex_t guard;           /* guards all below, also without a GIL */
+    pthread_cond_t idle;             /* users has become 0 */
+    gml_lake *lake;                  /* NULL from closing on: use what lake_enter() gave */
+    gml_map blocks;   /* live, with a Block object: address -> block_object, borrowed */
+    uint64_t users;   /* threads inside a call on `lake` */
+    uint64_t exports; /* buffers of blocks that are held by others */
+} lake_object;
+
+typedef struct block_object {
+    PyObject_HEAD lake_object *owner;
+    gml_block_info info; /* as served */
+    bool is_live;        /* guarded by owner->guard, as is exports */
+    uint64_t exports;
+} block_object;
+
+/* ---- errors: the only place where a status becomes an exception -------------------------------
+ */
+
+/* Sets the exception for a failure; `reason` is its text unless it is NULL or empty. Always returns
+ * NULL. */
+PyObject *raise_status(const core_state *state, gml_status status, const char *reason);
+
+/* The same, with the reason that the lake kept. */
+PyObject *raise_from_lake(const core_state *state, gml_status status, gml_lake *lake);
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+typedef struct number_argument {
+    const char *name; /* for the message */
+    uint64_t value;
+} number_argument;
+
+/* A converter for "O&": an integer from 0 to 2^64 - 1; ValueError outside, TypeError for others. */
+int convert_number(PyObject *object, void *argument);
+
+/* dict[name] = value; steals `value`, which may be NULL after a failure. -1 on failure. */
+int put(PyObject *dict, const char *name, PyObject *value);
+int put_number(PyObject *dict, const char *name, uint64_t value);
+
+/* ---- lakes ----------------------------------------------------------------------------------- */
+
+/* The open lake, which stays open until lake_leave(); NULL with a ValueError once it is closed. */
+gml_lake *lake_enter(lake_object *self);
+void lake_leave(lake_object *self);
+
+/* Reports on a lake that is held open: new dicts and lists, or NULL. */
+PyObject *report_stats(const core_state *state, gml_lake *lake);
+PyObject *report_torch_stats(const core_state *state, gml_lake *lake);
+PyObject *report_regions(const core_state *state, gml_lake *lake);
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+/* A Block for a block that `lake`, held open by the caller, just served. On failure the caller
+ * still has to free it. */
+PyObject *block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size_bytes,
+                    gml_stream stream);
+
+/* Ends the life of a Block object, so that its memory may be freed. pre: owner->guard is held. */
+typedef enum retirement { RETIRED, FREED_BEFORE, BUFFER_IN_USE } retirement;
+retirement block_retire_locked(block_object *self);
+
+/* ---- the parts of the module ----------------------------------------------------------------- */
+
+extern PyType_Spec lake_spec, block_spec, replay_spec;
+
+PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *describe_knobs(PyObject *module, PyObject *unused);
+PyObject *describe_policies(PyObject *module, PyObject *unused);
+
+/* The state that belongs to a type of this module or to a subclass of one. */
+core_state *state_of(PyTypeObject *type);
+
+#endif

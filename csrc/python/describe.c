@@ -1,0 +1,76 @@
+/* Functions that describe a device, the policies and their settings. */
+#include "core.h"
+
+#include <string.h>
+
+PyObject *
+describe_device(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"driver", "device", NULL};
+    const char *driver;
+    int device = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "s|i:device_describe", names, &driver,
+                                     &device)) {
+        return NULL;
+    }
+    gml_device_info info = {0};
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        gml_device_describe(driver, device, &info, reason, sizeof reason);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        return raise_status(PyModule_GetState(module), status, reason);
+    }
+    PyObject *dict = PyDict_New();
+    if (dict &&
+        (put(dict, "name",
+             PyUnicode_DecodeUTF8(info.name, (Py_ssize_t)strlen(info.name), "replace")) < 0 ||
+         put_number(dict, "granularity_bytes", info.granularity_bytes) < 0 ||
+         put_number(dict, "total_bytes", info.total_bytes) < 0 ||
+         put_number(dict, "free_bytes", info.free_bytes) < 0 ||
+         put(dict, "has_virtual_memory", PyBool_FromLong(info.has_virtual_memory)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+knob_dict(const gml_knob_info *knob)
+{
+    return Py_BuildValue(
+        "{s:s,s:s,s:s,s:K,s:K,s:K}", "name", knob->name, "help", knob->help, "policies",
+        knob->policies, "default", (unsigned long long)knob->default_value, "minimum",
+        (unsigned long long)knob->minimum, "maximum", (unsigned long long)knob->maximum);
+}
+
+PyObject *
+describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *list = PyList_New(0);
+    gml_knob_info knob;
+    for (size_t i = 0; list && gml_knob_describe(i, &knob) == GML_OK; i++) {
+        PyObject *dict = knob_dict(&knob);
+        if (!dict || PyList_Append(list, dict) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(dict);
+    }
+    return list;
+}
+
+PyObject *
+describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && gml_policy_name(i); i++) {
+        PyObject *text = PyUnicode_FromString(gml_policy_name(i));
+        if (!text || PyList_Append(list, text) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(text);
+    }
+    PyObject *result = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return result;
+}

@@ -1,0 +1,484 @@
+/* The type Lake: one open lake, kept open while a thread is inside a call on it. */
+#include "core.h"
+
+#include <stdlib.h>
+
+static lake_object *
+as_lake(PyObject *self)
+{
+    return (lake_object *)self;
+}
+
+gml_lake *
+lake_enter(lake_object *self)
+{
+    pthread_mutex_lock(&self->guard);
+    gml_lake *lake = self->lake;
+    self->users += lake != NULL;
+    pthread_mutex_unlock(&self->guard);
+    if (!lake) {
+        PyErr_SetString(PyExc_ValueError, "the lake is closed");
+    }
+    return lake;
+}
+
+void
+lake_leave(lake_object *self)
+{
+    pthread_mutex_lock(&self->guard);
+    if (--self->users == 0) {
+        pthread_cond_broadcast(&self->idle);
+    }
+    pthread_mutex_unlock(&self->guard);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int
+read_setting(PyObject *pair, gml_setting *out)
+{
+    number_argument value = {"the value of a setting", 0};
+    if (!PyTuple_Check(pair)) {
+        PyErr_SetString(PyExc_TypeError, "settings must be pairs of a name and a number");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(pair, "sO&;settings must be pairs of a name and a number", &out->name,
+                          convert_number, &value)) {
+        return -1;
+    }
+    out->value = value.value;
+    return 0;
+}
+
+/* The settings of a tuple of (name, value); the names belong to the tuple. NULL on failure. */
+static gml_setting *
+read_settings(PyObject *pairs, size_t *count)
+{
+    Py_ssize_t length = PyTuple_Size(pairs);
+    if (length < 0) {
+        return NULL;
+    }
+    gml_setting *settings = calloc((size_t)length + 1, sizeof *settings);
+    if (!settings) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < length; i++) {
+        if (read_setting(PyTuple_GetItem(pairs, i), &settings[i]) < 0) {
+            free(settings);
+            return NULL;
+        }
+    }
+    *count = (size_t)length;
+    return settings;
+}
+
+static PyObject *
+open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    lake_object *self = (lake_object *)allocate(type, 0);
+    if (!self) {
+        return NULL;
+    }
+    self->state = state;
+    pthread_mutex_init(&self->guard, NULL);
+    pthread_cond_init(&self->idle, NULL);
+    char reason[REASON_BYTES] = "";
+    gml_lake *lake = NULL;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_open(config, &lake, reason, sizeof reason);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        Py_DECREF(self);
+        return raise_status(state, status, reason);
+    }
+    self->lake = lake;
+    return (PyObject *)self;
+}
+
+static PyObject *
+lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"driver",    "policy",           "capacity",  "device", "settings",
+                            "fail_call", "fail_per_million", "fail_seed", NULL};
+    gml_lake_config config = {.driver = "sim", .policy = "stitch"};
+    number_argument capacity = {"capacity", 0};
+    number_argument fail_call = {"fail_call", 0};
+    number_argument fail_per_million = {"fail_per_million", 0};
+    number_argument fail_seed = {"fail_seed", 0};
+    PyObject *settings = NULL;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "|ssO&iO!O&O&O&:Lake", names, &config.driver, &config.policy,
+            convert_number, &capacity, &config.device, &PyTuple_Type, &settings, convert_number,
+            &fail_call, convert_number, &fail_per_million, convert_number, &fail_seed)) {
+        return NULL;
+    }
+    core_state *state = state_of(type);
+    gml_setting *read = NULL;
+    if (state && settings) {
+        read = read_settings(settings, &config.setting_count);
+    }
+    if (!state || (settings && !read)) {
+        return NULL;
+    }
+    config.settings = read;
+    config.capacity_bytes = capacity.value;
+    config.fail_call = fail_call.value;
+    config.fail_per_million = fail_per_million.value;
+    config.fail_seed = fail_seed.value;
+    PyObject *self = open_lake(type, state, &config);
+    free(read);
+    return self;
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+/* Takes the lake out of the object once no other thread is inside a call. pre: no GIL is held.
+ * NULL if it was closed already; *exports tells how many buffers forbid it. */
+static gml_lake *
+take_lake(lake_object *self, uint64_t *exports)
+{
+    gml_lake *lake = NULL;
+    pthread_mutex_lock(&self->guard);
+    *exports = self->exports;
+    if (self->exports == 0) {
+        lake = self->lake;
+        self->lake = NULL;
+        while (self->users > 0) {
+            pthread_cond_wait(&self->idle, &self->guard);
+        }
+        if (lake) {
+            gml_map_clear(&self->blocks);
+            self->blocks = (gml_map){0};
+        }
+    }
+    pthread_mutex_unlock(&self->guard);
+    return lake;
+}
+
+static PyObject *
+lake_close(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    lake_object *self = as_lake(object);
+    uint64_t exports = 0;
+    gml_status status = GML_OK;
+    Py_BEGIN_ALLOW_THREADS gml_lake *lake = take_lake(self, &exports);
+    status = gml_lake_close(lake);
+    Py_END_ALLOW_THREADS if (exports > 0)
+    {
+        return PyErr_Format(PyExc_BufferError,
+                            "the lake cannot be closed: %llu buffers of its blocks are in use",
+                            (unsigned long long)exports);
+    }
+    if (status != GML_OK) {
+        return raise_status(self->state, status,
+                            "the driver did not take everything back when the lake was closed");
+    }
+    Py_RETURN_NONE;
+}
+
+static void
+lake_dealloc(PyObject *object)
+{
+    lake_object *self = as_lake(object);
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->state) {
+        uint64_t exports = 0;
+        Py_BEGIN_ALLOW_THREADS(void) gml_lake_close(take_lake(self, &exports));
+        Py_END_ALLOW_THREADS gml_map_clear(&self->blocks);
+        pthread_cond_destroy(&self->idle);
+        pthread_mutex_destroy(&self->guard);
+    }
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static int
+lake_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+static PyObject *
+lake_enter_context(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    gml_lake *lake = lake_enter(as_lake(object));
+    if (!lake) {
+        return NULL;
+    }
+    lake_leave(as_lake(object));
+    return Py_NewRef(object);
+}
+
+static PyObject *
+lake_exit_context(PyObject *object, PyObject *Py_UNUSED(args))
+{
+    return lake_close(object, NULL);
+}
+
+static PyObject *
+lake_get_closed(PyObject *object, void *Py_UNUSED(closure))
+{
+    lake_object *self = as_lake(object);
+    pthread_mutex_lock(&self->guard);
+    bool is_closed = self->lake == NULL;
+    pthread_mutex_unlock(&self->guard);
+    return PyBool_FromLong(is_closed);
+}
+
+/* ---- allocating and freeing ------------------------------------------------------------------ */
+
+static gml_status
+free_without_gil(gml_lake *lake, gml_address address)
+{
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_free(lake, address);
+    Py_END_ALLOW_THREADS return status;
+}
+
+static PyObject *
+lake_allocate(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"size", "stream", NULL};
+    lake_object *self = as_lake(object);
+    number_argument size = {"size", 0};
+    number_argument stream = {"stream", 0};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&|O&:allocate", names, convert_number, &size,
+                                     convert_number, &stream)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_address address = 0;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_allocate(lake, size.value, stream.value, &address);
+    Py_END_ALLOW_THREADS PyObject *block = NULL;
+    if (status != GML_OK) {
+        (void)raise_from_lake(self->state, status, lake);
+    } else {
+        block = block_new(self, lake, address, size.value, stream.value);
+        if (!block) {
+            (void)free_without_gil(lake, address);
+        }
+    }
+    lake_leave(self);
+    return block;
+}
+
+/* What is to be freed: a Block of this lake, or an address. NULL and an address for the latter. */
+static bool
+read_victim(const lake_object *self, PyObject *object, block_object **block, gml_address *address)
+{
+    if (!PyObject_TypeCheck(object, self->state->block_type)) {
+        number_argument number = {"address", 0};
+        *block = NULL;
+        bool is_number = convert_number(object, &number) != 0;
+        *address = number.value;
+        return is_number;
+    }
+    *block = (block_object *)object;
+    *address = (*block)->info.address;
+    if ((*block)->owner != self) {
+        PyErr_SetString(PyExc_ValueError, "the block belongs to another lake");
+        return false;
+    }
+    return true;
+}
+
+/* Retires the Block object, if there is one; false with an exception where it forbids the free. */
+static bool
+retire(lake_object *self, block_object *block, gml_address address)
+{
+    pthread_mutex_lock(&self->guard);
+    block_object *known = block ? block : gml_map_find(&self->blocks, address);
+    retirement result = known ? block_retire_locked(known) : RETIRED;
+    pthread_mutex_unlock(&self->guard);
+    if (result == FREED_BEFORE) {
+        PyErr_SetString(PyExc_ValueError, "the block was freed before");
+    } else if (result == BUFFER_IN_USE) {
+        PyErr_SetString(PyExc_BufferError,
+                        "the block cannot be freed: a buffer of it is in use; release it first");
+    }
+    return result == RETIRED;
+}
+
+static PyObject *
+lake_free(PyObject *object, PyObject *victim)
+{
+    lake_object *self = as_lake(object);
+    block_object *block = NULL;
+    gml_address address = 0;
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (read_victim(self, victim, &block, &address) && retire(self, block, address)) {
+        gml_status status = free_without_gil(lake, address);
+        result = status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
+    }
+    lake_leave(self);
+    return result;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static PyObject *
+lake_trim(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    lake_object *self = as_lake(object);
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    uint64_t released = 0;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_trim(lake, &released);
+    Py_END_ALLOW_THREADS PyObject *result = status == GML_OK
+                                                ? PyLong_FromUnsignedLongLong(released)
+                                                : raise_from_lake(self->state, status, lake);
+    lake_leave(self);
+    return result;
+}
+
+/* Runs a call that has no result, without the GIL. */
+static PyObject *
+run(lake_object *self, gml_status (*call)(gml_lake *))
+{
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = call(lake);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
+    lake_leave(self);
+    return result;
+}
+
+static PyObject *
+lake_check(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return run(as_lake(object), gml_lake_check);
+}
+
+static PyObject *
+lake_reset_peaks(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return run(as_lake(object), gml_lake_reset_peaks);
+}
+
+static PyObject *
+report(lake_object *self, PyObject *(*call)(const core_state *, gml_lake *))
+{
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    PyObject *result = call(self->state, lake);
+    lake_leave(self);
+    return result;
+}
+
+static PyObject *
+lake_stats(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return report(as_lake(object), report_stats);
+}
+
+static PyObject *
+lake_torch_stats(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return report(as_lake(object), report_torch_stats);
+}
+
+static PyObject *
+lake_regions(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return report(as_lake(object), report_regions);
+}
+
+PyDoc_STRVAR(
+    allocate_doc,
+    "allocate($self, /, size, stream=0)\n--\n\n"
+    "Serve `size` bytes for use on `stream` (its handle as an integer); return a Block.\n\n"
+    "Size 0 gives a Block with address 0 that holds nothing. Raises OutOfMemoryError\n"
+    "after everything was tried, ValueError for a size above 2**48, DriverError.");
+PyDoc_STRVAR(free_doc,
+             "free($self, block, /)\n--\n\n"
+             "End the life of a Block, or of the block at an address; any thread may do it.\n\n"
+             "Raises ValueError for a foreign block or one freed before, BufferError while a\n"
+             "buffer of it is in use. Address 0 is allowed.");
+PyDoc_STRVAR(trim_doc, "trim($self, /)\n--\n\n"
+                       "Give idle memory back to the driver; return how many bytes went.");
+PyDoc_STRVAR(check_doc, "check($self, /)\n--\n\n"
+                        "Check every invariant of the lake; raises Error if one is broken.");
+PyDoc_STRVAR(reset_peaks_doc, "reset_peaks($self, /)\n--\n\n"
+                              "Let the peaks of stats() start again from the current values.");
+PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\n"
+                        "Return counters as a dict; sizes in bytes, driver_time_ns in ns.");
+PyDoc_STRVAR(torch_stats_doc,
+             "torch_stats($self, /)\n--\n\n"
+             "Return what torch.cuda.memory_stats() would, by the same names.\n\n"
+             "Raises UnsupportedError for a policy that keeps no such statistics.");
+PyDoc_STRVAR(regions_doc,
+             "regions($self, /)\n--\n\n"
+             "Return everything held as a list of dicts, one per contiguous region.\n\n"
+             "Each has address, size, used, stream, is_small, is_view, and ranges: a list of\n"
+             "(address, size, requested_size, is_used) that tile the region.");
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\n"
+             "Give everything back to the driver; live blocks become invalid. A second call does\n"
+             "nothing. Waits for calls of other threads. Raises BufferError while a buffer of a\n"
+             "block is in use.");
+
+static PyMethodDef lake_methods[] = {
+    {"allocate", (PyCFunction)(void (*)(void))lake_allocate, METH_VARARGS | METH_KEYWORDS,
+     allocate_doc},
+    {"free", lake_free, METH_O, free_doc},
+    {"trim", lake_trim, METH_NOARGS, trim_doc},
+    {"check", lake_check, METH_NOARGS, check_doc},
+    {"reset_peaks", lake_reset_peaks, METH_NOARGS, reset_peaks_doc},
+    {"stats", lake_stats, METH_NOARGS, stats_doc},
+    {"torch_stats", lake_torch_stats, METH_NOARGS, torch_stats_doc},
+    {"regions", lake_regions, METH_NOARGS, regions_doc},
+    {"close", lake_close, METH_NOARGS, close_doc},
+    {"__enter__", lake_enter_context, METH_NOARGS, NULL},
+    {"__exit__", lake_exit_context, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef lake_getset[] = {
+    {"closed", lake_get_closed, NULL, "Whether close() was called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(lake_doc,
+             "Lake(driver='sim', policy='stitch', capacity=0, device=0, settings=(), fail_call=0,\n"
+             "     fail_per_million=0, fail_seed=0)\n--\n\n"
+             "One device's memory under one policy. gmlake.Lake is the same with units and names.");
+
+static PyType_Slot lake_slots[] = {
+    {Py_tp_doc, (void *)lake_doc},
+    {Py_tp_new, lake_new},
+    {Py_tp_dealloc, lake_dealloc},
+    {Py_tp_traverse, lake_traverse},
+    {Py_tp_methods, lake_methods},
+    {Py_tp_getset, lake_getset},
+    {0, NULL},
+};
+
+PyType_Spec lake_spec = {
+    .name = "gmlake._core.Lake",
+    .basicsize = sizeof(lake_object),
+    .flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = lake_slots,
+};

@@ -1,0 +1,151 @@
+/* The module gmlake._core: its state, types, functions and constants. */
+#include "core.h"
+
+static struct PyModuleDef core_module;
+
+core_state *
+state_of(PyTypeObject *type)
+{
+    for (; type; type = PyType_GetSlot(type, Py_tp_base)) {
+        PyObject *module = PyType_GetModule(type);
+        if (module && PyModule_GetDef(module) == &core_module) {
+            return PyModule_GetState(module);
+        }
+        PyErr_Clear();
+    }
+    PyErr_SetString(PyExc_SystemError, "not a type of gmlake._core");
+    return NULL;
+}
+
+static int
+add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
+{
+    *out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *out ? PyModule_AddType(module, *out) : -1;
+}
+
+static int
+add_types(PyObject *module, core_state *state)
+{
+    if (add_type(module, &lake_spec, &state->lake_type) < 0 ||
+        add_type(module, &block_spec, &state->block_type) < 0) {
+        return -1;
+    }
+    return add_type(module, &replay_spec, &state->replay_type);
+}
+
+static int
+add_exceptions(core_state *state)
+{
+    PyObject *errors = PyImport_ImportModule("gmlake.errors");
+    if (!errors) {
+        return -1;
+    }
+    state->error = PyObject_GetAttrString(errors, "Error");
+    state->out_of_memory_error = PyObject_GetAttrString(errors, "OutOfMemoryError");
+    state->driver_error = PyObject_GetAttrString(errors, "DriverError");
+    state->unsupported_error = PyObject_GetAttrString(errors, "UnsupportedError");
+    Py_DECREF(errors);
+    bool has_all = state->error && state->out_of_memory_error && state->driver_error &&
+                   state->unsupported_error;
+    return has_all ? 0 : -1;
+}
+
+static int
+add_constants(PyObject *module)
+{
+    if (PyModule_AddStringConstant(module, "version", gml_version()) < 0) {
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "REQUEST_BYTES", (long)sizeof(gml_request));
+}
+
+static int
+core_exec(PyObject *module)
+{
+    core_state *state = PyModule_GetState(module);
+    if (add_exceptions(state) < 0 || add_types(module, state) < 0) {
+        return -1;
+    }
+    return add_constants(module);
+}
+
+static int
+core_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    core_state *state = PyModule_GetState(module);
+    Py_VISIT(state->lake_type);
+    Py_VISIT(state->block_type);
+    Py_VISIT(state->replay_type);
+    Py_VISIT(state->error);
+    Py_VISIT(state->out_of_memory_error);
+    Py_VISIT(state->driver_error);
+    Py_VISIT(state->unsupported_error);
+    return 0;
+}
+
+static int
+core_clear(PyObject *module)
+{
+    core_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->lake_type);
+    Py_CLEAR(state->block_type);
+    Py_CLEAR(state->replay_type);
+    Py_CLEAR(state->error);
+    Py_CLEAR(state->out_of_memory_error);
+    Py_CLEAR(state->driver_error);
+    Py_CLEAR(state->unsupported_error);
+    return 0;
+}
+
+static void
+core_free(void *module)
+{
+    (void)core_clear(module);
+}
+
+PyDoc_STRVAR(describe_device_doc,
+             "device_describe(driver, device=0)\n--\n\n"
+             "Return what a device can do as a dict: name, granularity_bytes, total_bytes,\n"
+             "free_bytes, has_virtual_memory. Raises DriverError where it is not there.");
+PyDoc_STRVAR(describe_knobs_doc, "knobs()\n--\n\n"
+                                 "Return every setting of every policy as a list of dicts: name, "
+                                 "help, policies,\ndefault, minimum, maximum.");
+PyDoc_STRVAR(describe_policies_doc,
+             "policies()\n--\n\nReturn the names of the policies as a tuple.");
+
+static PyMethodDef core_methods[] = {
+    {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,
+     describe_device_doc},
+    {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
+    {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot core_slots[] = {
+    {Py_mod_exec, core_exec},
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "gmlake._core",
+    .m_doc = "The C core of gmlake: lakes, blocks, replays. Use the package gmlake instead.",
+    .m_size = sizeof(core_state),
+    .m_methods = core_methods,
+    .m_slots = core_slots,
+    .m_traverse = core_traverse,
+    .m_clear = core_clear,
+    .m_free = core_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&core_module);
+}

@@ -1,0 +1,366 @@
+/* The type Replay: recorded requests run through a lake, a slice at a time. */
+#include "core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct replay_object {
+    PyObject_HEAD lake_object *owner;
+    gml_replay *replay;       /* NULL once closed */
+    bool is_busy;             /* guarded by owner->guard: a thread is inside a call */
+    gml_replay_result totals; /* over all slices */
+} replay_object;
+
+static replay_object *
+as_replay(PyObject *self)
+{
+    return (replay_object *)self;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static PyObject *
+replay_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"lake", "id_count", NULL};
+    core_state *state = state_of(type);
+    PyObject *owner = NULL;
+    number_argument id_count = {"id_count", 0};
+    if (!state ||
+        !PyArg_ParseTupleAndKeywords(args, keywords, "O!O&:Replay", names, state->lake_type, &owner,
+                                     convert_number, &id_count)) {
+        return NULL;
+    }
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    replay_object *self = (replay_object *)allocate(type, 0);
+    if (!self) {
+        return NULL;
+    }
+    self->owner = (lake_object *)Py_NewRef(owner);
+    gml_lake *lake = lake_enter(self->owner);
+    if (lake) {
+        gml_status status = gml_replay_open(lake, id_count.value, &self->replay);
+        if (status != GML_OK) {
+            (void)raise_status(state, status, NULL);
+        }
+        lake_leave(self->owner);
+    }
+    if (!self->replay) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void
+replay_dealloc(PyObject *object)
+{
+    replay_object *self = as_replay(object);
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    gml_replay_close(self->replay);
+    Py_CLEAR(self->owner);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static int
+replay_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(as_replay(object)->owner);
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+/* Begins a call: the open lake, with this replay closed to other threads; NULL with an exception.
+ */
+static gml_lake *
+begin(replay_object *self)
+{
+    gml_lake *lake = lake_enter(self->owner);
+    if (!lake) {
+        return NULL;
+    }
+    pthread_mutex_lock(&self->owner->guard);
+    bool was_busy = self->is_busy;
+    self->is_busy = true;
+    pthread_mutex_unlock(&self->owner->guard);
+    if (was_busy) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread is inside a call on this replay");
+        lake_leave(self->owner);
+        return NULL;
+    }
+    return lake;
+}
+
+static void
+end(replay_object *self)
+{
+    pthread_mutex_lock(&self->owner->guard);
+    self->is_busy = false;
+    pthread_mutex_unlock(&self->owner->guard);
+    lake_leave(self->owner);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+/* A private, aligned copy of a bytes-like object of whole records; NULL with an exception. */
+static void *
+copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(object, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    size_t length = (size_t)view.len;
+    bool is_whole = length % record_bytes == 0;
+    void *copy = is_whole ? malloc(length ? length : 1) : NULL;
+    if (!is_whole) {
+        PyErr_Format(PyExc_ValueError, "%s must be whole records of %zu bytes, not %zu bytes", name,
+                     record_bytes, length);
+    } else if (!copy) {
+        PyErr_NoMemory();
+    } else {
+        memcpy(copy, view.buf, length);
+        *count = length / record_bytes;
+    }
+    PyBuffer_Release(&view);
+    return copy;
+}
+
+/* A segment as it arrives: the flag is a number, since any byte may come. */
+typedef struct segment_record {
+    uint64_t address, size_bytes, stream, is_small;
+} segment_record;
+
+static gml_recorded_segment *
+copy_segments(PyObject *object, size_t *count)
+{
+    segment_record *records = copy_records(object, sizeof *records, count, "segments");
+    if (!records) {
+        return NULL;
+    }
+    gml_recorded_segment *segments = calloc(*count ? *count : 1, sizeof *segments);
+    for (size_t i = 0; segments && i < *count; i++) {
+        segments[i] = (gml_recorded_segment){
+            .address = records[i].address,
+            .size_bytes = records[i].size_bytes,
+            .stream = records[i].stream,
+            .is_small = records[i].is_small != 0,
+        };
+    }
+    if (!segments) {
+        PyErr_NoMemory();
+    }
+    free(records);
+    return segments;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static PyObject *
+totals_dict(const gml_replay_result *totals)
+{
+    PyObject *dict = PyDict_New();
+    if (dict && (put_number(dict, "events", totals->events) < 0 ||
+                 put_number(dict, "allocations", totals->allocations) < 0 ||
+                 put_number(dict, "refused", totals->refused) < 0 ||
+                 put_number(dict, "peak_live_bytes", totals->peak_live_bytes) < 0 ||
+                 put_number(dict, "peak_reserved_bytes", totals->peak_reserved_bytes) < 0 ||
+                 put_number(dict, "seconds_ns", totals->seconds_ns) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static void
+add_to_totals(gml_replay_result *totals, const gml_replay_result *slice)
+{
+    totals->events += slice->events;
+    totals->allocations += slice->allocations;
+    totals->refused += slice->refused;
+    totals->peak_live_bytes = slice->peak_live_bytes;
+    totals->peak_reserved_bytes = slice->peak_reserved_bytes;
+    totals->seconds_ns += slice->seconds_ns;
+}
+
+/* Names the request that could not be replayed, counted from the first slice on. */
+static void
+raise_at_request(replay_object *self, gml_status status, gml_lake *lake, uint64_t request)
+{
+    char reason[REASON_BYTES] = "";
+    gml_lake_reason(lake, reason, sizeof reason);
+    char text[REASON_BYTES + 40];
+    snprintf(text, sizeof text, "event %llu: %s", (unsigned long long)request,
+             reason[0] ? reason : gml_status_text(status));
+    (void)raise_status(self->owner->state, status, text);
+}
+
+static PyObject *
+run_slice(replay_object *self, gml_lake *lake, const gml_request *requests, size_t count,
+          gml_address *addresses)
+{
+    gml_replay_result slice = {0};
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        gml_replay_run(self->replay, requests, count, addresses, &slice);
+    Py_END_ALLOW_THREADS add_to_totals(&self->totals, &slice);
+    if (status != GML_OK) {
+        raise_at_request(self, status, lake, self->totals.events);
+        return NULL;
+    }
+    return totals_dict(&self->totals);
+}
+
+/* A writable buffer of `count` aligned 64-bit integers; false with an exception. */
+static bool
+get_addresses(PyObject *object, size_t count, Py_buffer *view)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_WRITABLE) < 0) {
+        return false;
+    }
+    if ((size_t)view->len == count * sizeof(gml_address) &&
+        (uintptr_t)view->buf % sizeof(gml_address) == 0) {
+        return true;
+    }
+    PyErr_SetString(PyExc_ValueError, "addresses must be one aligned uint64 for each request");
+    PyBuffer_Release(view);
+    return false;
+}
+
+static PyObject *
+replay_run(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"requests", "addresses", NULL};
+    replay_object *self = as_replay(object);
+    PyObject *records = NULL;
+    PyObject *addresses = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O:run", names, &records, &addresses)) {
+        return NULL;
+    }
+    size_t count = 0;
+    gml_request *requests = copy_records(records, sizeof *requests, &count, "requests");
+    if (!requests) {
+        return NULL;
+    }
+    Py_buffer view = {0};
+    PyObject *result = NULL;
+    if (addresses == Py_None || get_addresses(addresses, count, &view)) {
+        gml_lake *lake = begin(self);
+        if (lake) {
+            result = run_slice(self, lake, requests, count, view.buf);
+            end(self);
+        }
+        if (view.obj) {
+            PyBuffer_Release(&view);
+        }
+    }
+    free(requests);
+    return result;
+}
+
+static PyObject *
+replay_restore(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"segments", "blocks", NULL};
+    replay_object *self = as_replay(object);
+    PyObject *segment_records = NULL;
+    PyObject *block_records = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO:restore", names, &segment_records,
+                                     &block_records)) {
+        return NULL;
+    }
+    size_t segment_count = 0;
+    size_t block_count = 0;
+    gml_recorded_segment *segments = copy_segments(segment_records, &segment_count);
+    gml_recorded_block *blocks =
+        segments ? copy_records(block_records, sizeof *blocks, &block_count, "blocks") : NULL;
+    gml_lake *lake = blocks ? begin(self) : NULL;
+    PyObject *result = NULL;
+    if (lake) {
+        gml_status status;
+        Py_BEGIN_ALLOW_THREADS status =
+            gml_replay_restore(self->replay, segments, segment_count, blocks, block_count);
+        Py_END_ALLOW_THREADS result = status == GML_OK
+                                          ? Py_NewRef(Py_None)
+                                          : raise_from_lake(self->owner->state, status, lake);
+        end(self);
+    }
+    free(blocks);
+    free(segments);
+    return result;
+}
+
+/* Runs a call that has no result, without the GIL. */
+static PyObject *
+run_plain(replay_object *self, gml_status (*call)(gml_replay *))
+{
+    gml_lake *lake = begin(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = call(self->replay);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->owner->state, status, lake);
+    end(self);
+    return result;
+}
+
+static PyObject *
+replay_follow_segments(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return run_plain(as_replay(object), gml_replay_follow_segments);
+}
+
+static PyObject *
+replay_free_all(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return run_plain(as_replay(object), gml_replay_free_all);
+}
+
+/* ---- the type -------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(
+    run_doc,
+    "run($self, /, requests, addresses=None)\n--\n\n"
+    "Replay a bytes-like object of whole 48-byte requests; return totals over all calls.\n\n"
+    "`addresses`, a writable buffer of one uint64 per request, receives the addresses.\n"
+    "The dict has events, allocations, refused, peak_live_bytes, peak_reserved_bytes and\n"
+    "seconds_ns (inside the loop). Raises Error for a request that makes no sense.");
+PyDoc_STRVAR(restore_doc,
+             "restore($self, /, segments, blocks)\n--\n\n"
+             "Put an untouched lake (sim, caching) into a recorded state.\n\n"
+             "segments: records of four uint64: address, size, stream, is_small.\n"
+             "blocks: records of four uint64: id, address, size as held, size as requested.");
+PyDoc_STRVAR(follow_segments_doc,
+             "follow_segments($self, /)\n--\n\n"
+             "Let each SEGMENT_ALLOC from now on choose where sim's next malloc lies.");
+PyDoc_STRVAR(free_all_doc, "free_all($self, /)\n--\n\nFree what is still live, by id.");
+
+static PyMethodDef replay_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))replay_run, METH_VARARGS | METH_KEYWORDS, run_doc},
+    {"restore", (PyCFunction)(void (*)(void))replay_restore, METH_VARARGS | METH_KEYWORDS,
+     restore_doc},
+    {"follow_segments", replay_follow_segments, METH_NOARGS, follow_segments_doc},
+    {"free_all", replay_free_all, METH_NOARGS, free_all_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(replay_doc, "Replay(lake, id_count)\n--\n\n"
+                         "Runs recorded requests through a lake; ids must be below id_count.");
+
+static PyType_Slot replay_slots[] = {
+    {Py_tp_doc, (void *)replay_doc}, {Py_tp_new, replay_new},
+    {Py_tp_dealloc, replay_dealloc}, {Py_tp_traverse, replay_traverse},
+    {Py_tp_methods, replay_methods}, {0, NULL},
+};
+
+PyType_Spec replay_spec = {
+    .name = "gmlake._core.Replay",
+    .basicsize = sizeof(replay_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = replay_slots,
+};

@@ -1,0 +1,283 @@
+/* What a lake tells about itself, as dicts and lists. Everything is copied out without the GIL
+ * first and turned into Python objects afterwards. */
+#include "core.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- counters -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} stat_fields[] = {
+#define FIELD(name) {#name, offsetof(gml_stats, name)}
+    FIELD(live_blocks),
+    FIELD(peak_live_blocks),
+    FIELD(requested_bytes),
+    FIELD(live_bytes),
+    FIELD(peak_requested_bytes),
+    FIELD(peak_live_bytes),
+    FIELD(reserved_bytes),
+    FIELD(peak_reserved_bytes),
+    FIELD(allocations),
+    FIELD(frees),
+    FIELD(views),
+    FIELD(view_bytes),
+    FIELD(largest_free_bytes),
+    FIELD(driver_time_ns),
+#undef FIELD
+};
+
+static PyObject *
+states_dict(const gml_stats *stats)
+{
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict && i < GML_STATE_COUNT; i++) {
+        if (put_number(dict, gml_state_name((gml_state)i), stats->states[i]) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
+static PyObject *
+calls_dict(const gml_stats *stats)
+{
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict && i < GML_CALL_COUNT; i++) {
+        const char *name = gml_driver_call_name((gml_driver_call)i);
+        if (put_number(dict, name, stats->driver_calls[i]) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
+PyObject *
+report_stats(const core_state *state, gml_lake *lake)
+{
+    gml_stats stats;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_stats(lake, &stats);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        return raise_from_lake(state, status, lake);
+    }
+    PyObject *dict = PyDict_New();
+    if (!dict) {
+        return NULL;
+    }
+    int failed = 0;
+    for (size_t i = 0; !failed && i < sizeof stat_fields / sizeof *stat_fields; i++) {
+        const char *field = (const char *)&stats + stat_fields[i].offset;
+        failed = put_number(dict, stat_fields[i].name, *(const uint64_t *)(const void *)field);
+    }
+    if (failed || put(dict, "states", states_dict(&stats)) < 0 ||
+        put(dict, "driver_calls", calls_dict(&stats)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* ---- PyTorch's counters ---------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} pooled_fields[] = {
+#define FIELD(name) {#name, offsetof(gml_torch_stats, name)}
+    FIELD(allocation),      FIELD(segment),        FIELD(active),       FIELD(inactive_split),
+    FIELD(allocated_bytes), FIELD(reserved_bytes), FIELD(active_bytes), FIELD(inactive_split_bytes),
+    FIELD(requested_bytes),
+#undef FIELD
+};
+
+static int
+put_stat(PyObject *dict, const char *prefix, const char *pool, const gml_stat *stat)
+{
+    const char *const names[] = {"current", "peak", "allocated", "freed"};
+    const uint64_t values[] = {stat->current, stat->peak, stat->allocated, stat->freed};
+    int failed = 0;
+    for (size_t i = 0; !failed && i < sizeof names / sizeof *names; i++) {
+        char key[96];
+        snprintf(key, sizeof key, "%s%s%s.%s", prefix, pool ? "." : "", pool ? pool : "", names[i]);
+        failed = put_number(dict, key, values[i]);
+    }
+    return failed;
+}
+
+static int
+put_pooled(PyObject *dict, const gml_torch_stats *stats)
+{
+    const char *const pools[GML_POOL_COUNT] = {"all", "small_pool", "large_pool"};
+    int failed = 0;
+    for (size_t i = 0; !failed && i < sizeof pooled_fields / sizeof *pooled_fields; i++) {
+        const char *field = (const char *)stats + pooled_fields[i].offset;
+        const gml_stat *pooled = (const gml_stat *)(const void *)field;
+        for (size_t pool = 0; !failed && pool < GML_POOL_COUNT; pool++) {
+            failed = put_stat(dict, pooled_fields[i].name, pools[pool], &pooled[pool]);
+        }
+    }
+    return failed;
+}
+
+static int
+put_single(PyObject *dict, const gml_torch_stats *stats)
+{
+    if (put_stat(dict, "oversize_allocations", NULL, &stats->oversize_allocations) < 0 ||
+        put_stat(dict, "oversize_segments", NULL, &stats->oversize_segments) < 0 ||
+        put_number(dict, "num_alloc_retries", stats->num_alloc_retries) < 0 ||
+        put_number(dict, "num_ooms", stats->num_ooms) < 0 ||
+        put_number(dict, "num_sync_all_streams", stats->num_sync_all_streams) < 0 ||
+        put_number(dict, "num_device_alloc", stats->num_device_alloc) < 0 ||
+        put_number(dict, "num_device_free", stats->num_device_free) < 0) {
+        return -1;
+    }
+    return put(dict, "max_split_size", PyLong_FromLongLong(stats->max_split_size));
+}
+
+PyObject *
+report_torch_stats(const core_state *state, gml_lake *lake)
+{
+    gml_torch_stats stats;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_torch_stats(lake, &stats);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        return raise_from_lake(state, status, lake);
+    }
+    PyObject *dict = PyDict_New();
+    if (dict && (put_pooled(dict, &stats) < 0 || put_single(dict, &stats) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+/* One row of the copy: a region, or a range of the region before it. */
+typedef struct region_row {
+    bool is_region;
+    gml_region_info region;
+    gml_range_info range;
+} region_row;
+
+typedef struct region_copy {
+    region_row *rows;
+    size_t count, capacity;
+    bool failed;
+} region_copy;
+
+static void
+add_row(region_copy *copy, const region_row *row)
+{
+    if (copy->count == copy->capacity) {
+        size_t capacity = copy->capacity ? 2 * copy->capacity : 256;
+        region_row *rows = realloc(copy->rows, capacity * sizeof *rows);
+        if (!rows) {
+            copy->failed = true;
+            return;
+        }
+        copy->rows = rows;
+        copy->capacity = capacity;
+    }
+    copy->rows[copy->count++] = *row;
+}
+
+static void
+copy_region(void *context, const gml_region_info *region)
+{
+    add_row(context, &(region_row){.is_region = true, .region = *region});
+}
+
+static void
+copy_range(void *context, const gml_range_info *range)
+{
+    add_row(context, &(region_row){.is_region = false, .range = *range});
+}
+
+static PyObject *
+region_dict(const gml_region_info *region, PyObject *ranges)
+{
+    PyObject *dict = PyDict_New();
+    if (dict && (put_number(dict, "address", region->address) < 0 ||
+                 put_number(dict, "size", region->size_bytes) < 0 ||
+                 put_number(dict, "used", region->used_bytes) < 0 ||
+                 put_number(dict, "stream", region->stream) < 0 ||
+                 put(dict, "is_small", PyBool_FromLong(region->is_small)) < 0 ||
+                 put(dict, "is_view", PyBool_FromLong(region->is_view)) < 0 ||
+                 put(dict, "ranges", Py_NewRef(ranges)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* list.append(item); steals `item`, which may be NULL after a failure. */
+static int
+append(PyObject *list, PyObject *item)
+{
+    if (!item) {
+        return -1;
+    }
+    int result = PyList_Append(list, item);
+    Py_DECREF(item);
+    return result;
+}
+
+static PyObject *
+range_tuple(const gml_range_info *range)
+{
+    return Py_BuildValue(
+        "(KKKO)", (unsigned long long)range->address, (unsigned long long)range->size_bytes,
+        (unsigned long long)range->requested_bytes, range->is_used ? Py_True : Py_False);
+}
+
+/* Adds one row to the list; *ranges is the list of the region before, borrowed. */
+static int
+append_row(PyObject *list, const region_row *row, PyObject **ranges)
+{
+    if (!row->is_region) {
+        return *ranges ? append(*ranges, range_tuple(&row->range)) : 0;
+    }
+    *ranges = PyList_New(0);
+    if (!*ranges) {
+        return -1;
+    }
+    int result = append(list, region_dict(&row->region, *ranges));
+    Py_DECREF(*ranges); /* held by the dict in the list, if that worked */
+    return result;
+}
+
+static PyObject *
+region_list(const region_copy *copy)
+{
+    PyObject *list = PyList_New(0);
+    PyObject *ranges = NULL;
+    for (size_t i = 0; list && i < copy->count; i++) {
+        if (append_row(list, &copy->rows[i], &ranges) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+PyObject *
+report_regions(const core_state *state, gml_lake *lake)
+{
+    region_copy copy = {0};
+    gml_visitor visitor = {.context = &copy, .region = copy_region, .range = copy_range};
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_visit(lake, &visitor);
+    Py_END_ALLOW_THREADS PyObject *result = NULL;
+    if (status != GML_OK) {
+        (void)raise_from_lake(state, status, lake);
+    } else if (copy.failed) {
+        (void)raise_status(state, GML_NO_HOST_MEMORY, NULL);
+    } else {
+        result = region_list(&copy);
+    }
+    free(copy.rows);
+    return result;
+}

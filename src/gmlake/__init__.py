@@ -1,0 +1,88 @@
+"""gmlake: a GPU memory allocator for PyTorch that does not fragment.
+
+    import gmlake
+
+    with gmlake.Lake(driver="sim", policy="stitch", capacity="80GiB") as lake:
+        block = lake.allocate(1 << 30)
+        lake.free(block)
+
+    print(gmlake.replay(gmlake.load_trace("snapshot.pickle"), policies="all"))
+
+Names are loaded on first use, so that importing gmlake costs next to nothing; PyTorch is never
+imported by it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from gmlake.errors import DriverError, Error, OutOfMemoryError, TraceError, UnsupportedError
+from gmlake.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    from gmlake._core import Block, device_describe, knobs, policies
+    from gmlake._core import version as __version__
+    from gmlake.lake import Lake
+    from gmlake.replaying import ReplayReport, ReplayResult, replay
+    from gmlake.trace import Trace, load_trace, load_traces
+    from gmlake.validation import ValidationReport, ValidationResult, validate
+
+__all__ = [
+    "Block",
+    "DriverError",
+    "Error",
+    "Lake",
+    "OutOfMemoryError",
+    "ReplayReport",
+    "ReplayResult",
+    "Trace",
+    "TraceError",
+    "UnsupportedError",
+    "ValidationReport",
+    "ValidationResult",
+    "__version__",
+    "device_describe",
+    "format_size",
+    "knobs",
+    "load_trace",
+    "load_traces",
+    "parse_size",
+    "policies",
+    "replay",
+    "validate",
+]
+
+_HOMES = {
+    "Block": "gmlake._core",
+    "Lake": "gmlake.lake",
+    "ReplayReport": "gmlake.replaying",
+    "ReplayResult": "gmlake.replaying",
+    "Trace": "gmlake.trace",
+    "ValidationReport": "gmlake.validation",
+    "ValidationResult": "gmlake.validation",
+    "device_describe": "gmlake._core",
+    "knobs": "gmlake._core",
+    "load_trace": "gmlake.trace",
+    "load_traces": "gmlake.trace",
+    "policies": "gmlake._core",
+    "replay": "gmlake.replaying",
+    "validate": "gmlake.validation",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module on first use."""
+    if name == "__version__":
+        return import_module("gmlake._core").version
+    if name not in _HOMES:
+        msg = f"module 'gmlake' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted(__all__)

@@ -1,0 +1,178 @@
+"""What every command shares: its shape, options, error lines, JSON output, and the progress bar."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gmlake.errors import Error, TraceError
+from gmlake.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from gmlake.replaying import Progress
+    from gmlake.trace import Trace
+
+BAD_INPUT = 2
+"""Exit code after a wrong argument, or a file that could not be read."""
+
+LONG_REPLAY = 200_000
+"""Events from which a progress bar is worth its flicker."""
+
+
+class Command(ABC):
+    """One subcommand: named like its class without "Command", explained by its docstring."""
+
+    @property
+    def name(self) -> str:
+        """The word on the command line."""
+        return type(self).__name__.removesuffix("Command").lower()
+
+    @property
+    def help(self) -> str:
+        """The first line of the docstring."""
+        return (type(self).__doc__ or "").partition("\n")[0]
+
+    @abstractmethod
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+
+    @abstractmethod
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it and return the exit code; gmlake.Error and ValueError become one line."""
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Add the files, and which device of each."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="TRACE",
+        help="a PyTorch memory snapshot (pickle or JSON), or a trace in gmlake's own format",
+    )
+    parser.add_argument(
+        "--device",
+        type=int,
+        metavar="N",
+        help="only this device of files that hold several (default: each)",
+    )
+
+
+def add_settings_option(parser: argparse.ArgumentParser) -> None:
+    """Add --set."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_setting,
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="a setting of the policies, as in frag_limit=2MiB; `gmlake info` lists them",
+    )
+
+
+def _setting(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        msg = f"{text!r} is not NAME=VALUE"
+        raise argparse.ArgumentTypeError(msg)
+    try:
+        return name, parse_size(value)
+    except ValueError as error:
+        msg = f"{name}: {error}"
+        raise argparse.ArgumentTypeError(msg) from None
+
+
+def size_argument(text: str) -> int:
+    """Read a size for argparse, keeping the reason of a refusal."""
+    try:
+        size_bytes = parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if size_bytes == 0:
+        msg = "0 bytes serve nothing; leave the option out for all the device has"
+        raise argparse.ArgumentTypeError(msg)
+    return size_bytes
+
+
+def read_file(path: str, device: int | None) -> list[Trace]:
+    """Return the traces of a file: all, or that of one device."""
+    from gmlake.trace import load_trace, load_traces
+
+    return load_traces(path) if device is None else [load_trace(path, device)]
+
+
+@contextmanager
+def named(path: str) -> Iterator[None]:
+    """Put the file's name into an error about its trace."""
+    try:
+        yield
+    except TraceError as error:
+        raise TraceError(error.reason, event=error.event, path=error.path or path) from None
+    except Error as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def print_error(text: object) -> None:
+    """Print one line on stderr, whatever is in it."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    print(f"gmlake: {line}", file=sys.stderr)  # noqa: T201 (the command line's output)
+
+
+def print_report(report: RenderableType) -> None:
+    """Print a table: as wide as the terminal, or as the table needs where there is none."""
+    from rich.console import Console
+
+    console = Console() if sys.stdout.isatty() else Console(width=100, color_system=None)
+    console.print(report)
+
+
+def print_json(data: dict[str, Any]) -> None:
+    """Print JSON on stdout."""
+    print(json.dumps(data, indent=2, allow_nan=False))  # noqa: T201 (the command line's output)
+
+
+@contextmanager
+def progress_bar(title: str, events: int) -> Iterator[Progress | None]:
+    """Yield a callback for the events replayed; None where no bar is drawn.
+
+    A bar is drawn on stderr, if that is a terminal and the replay is long.
+    """
+    if events < LONG_REPLAY or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=events)
+
+        def advance(count: int) -> None:
+            bar.advance(task, count)
+
+        yield advance
+
+
+def run_each(paths: Sequence[str], work: Callable[[str], None]) -> int:
+    """Call work(path) for each file; one that fails is reported and the others still run."""
+    code = 0
+    for path in paths:
+        try:
+            work(path)
+        except Error as error:
+            print_error(error)
+            code = BAD_INPUT
+    return code

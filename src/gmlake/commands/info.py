@@ -1,0 +1,109 @@
+"""gmlake info."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gmlake.commands import common
+
+if TYPE_CHECKING:
+    import argparse
+
+_DRIVERS = ("cuda", "host", "sim")
+_MAX_DEVICES = 64
+
+
+class InfoCommand(common.Command):
+    """Show the version, the drivers and devices found, and every setting of the policies."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        common.add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Ask each driver; an absent one is an answer, not an error."""
+        from gmlake import _core
+
+        about = {
+            "version": _core.version,
+            "drivers": [entry for name in _DRIVERS for entry in _devices(name)],
+            "policies": list(_core.policies()),
+            "knobs": [dict(knob) for knob in _core.knobs()],
+        }
+        if args.json:
+            common.print_json(about)
+        else:
+            _print_tables(about)
+        return 0
+
+
+def _devices(driver: str) -> list[dict[str, Any]]:
+    """Describe each device of a driver; without one, a single entry says why."""
+    found: list[dict[str, Any]] = []
+    while len(found) < (_MAX_DEVICES if driver == "cuda" else 1):
+        entry = _describe(driver, len(found))
+        if found and not entry["available"]:
+            break
+        found.append(entry)
+        if not entry["available"]:
+            break
+    return found
+
+
+def _describe(driver: str, device: int) -> dict[str, Any]:
+    from gmlake import _core
+    from gmlake.errors import Error
+
+    entry: dict[str, Any] = {
+        "driver": driver,
+        "device": device,
+        "available": False,
+        "name": None,
+        "granularity_bytes": None,
+        "total_bytes": None,
+        "free_bytes": None,
+        "has_virtual_memory": False,
+        "reason": None,
+    }
+    try:
+        entry.update(_core.device_describe(driver, device))
+    except Error as error:
+        entry["reason"] = str(error)
+        return entry
+    entry["available"] = True
+    if not entry["has_virtual_memory"]:
+        entry["reason"] = (
+            "the device cannot map memory at chosen addresses: "
+            "the policies stitch, expandable and gmlake-paper do not run on it"
+        )
+    return entry
+
+
+def _print_tables(about: dict[str, Any]) -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from gmlake.tables import new_table
+    from gmlake.units import format_size
+
+    drivers = new_table(Text(f"gmlake {about['version']}"))
+    for name in ("driver", "device", "granularity", "memory", "virtual memory"):
+        drivers.add_column(name)
+    for entry in about["drivers"]:
+        if entry["available"]:
+            cells = [
+                entry["name"],
+                format_size(entry["granularity_bytes"]),
+                format_size(entry["total_bytes"]),
+                "yes" if entry["has_virtual_memory"] else f"no: {entry['reason']}",
+            ]
+        else:
+            cells = [f"none: {entry['reason']}", "-", "-", "-"]
+        drivers.add_row(entry["driver"], *(Text(cell) for cell in cells))
+    knobs = new_table(Text("settings (--set NAME=VALUE)"))
+    for name in ("name", "policies", "default", "meaning"):
+        knobs.add_column(name)
+    for knob in about["knobs"]:
+        default = "no limit" if knob["default"] == 2**64 - 1 else str(knob["default"])
+        knobs.add_row(knob["name"], Text(knob["policies"]), default, Text(knob["help"]))
+    common.print_report(Group(drivers, knobs))

@@ -1,0 +1,72 @@
+"""gmlake replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmlake.commands import common
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gmlake.replaying import ReplayReport
+
+
+class ReplayCommand(common.Command):
+    """Replay traces under several policies and compare what each would have reserved."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        common.add_file_options(parser)
+        parser.add_argument(
+            "--policy", default="all", metavar="A,B", help="policies to run (default: all)"
+        )
+        parser.add_argument(
+            "--capacity",
+            type=common.size_argument,
+            metavar="SIZE",
+            help="memory of the device, as in 80GiB (default: 1 TiB, so that nothing is refused)",
+        )
+        common.add_settings_option(parser)
+        common.add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Replay each file; print one table per trace."""
+        from gmlake.replaying import ReplayReport, choose_policies
+
+        policies = choose_policies(args.policy)
+        _check_settings(dict(args.settings), policies)
+        reports: list[ReplayReport] = []
+        code = common.run_each(
+            args.files, lambda path: reports.extend(_replay_file(path, policies, args))
+        )
+        report = sum(reports[1:], reports[0]) if reports else ReplayReport()
+        if args.json:
+            common.print_json(report.to_dict())
+        elif reports:
+            common.print_report(report)
+        return code
+
+
+def _check_settings(settings: dict[str, int], policies: tuple[str, ...]) -> None:
+    """Refuse a wrong setting before the first long file is read."""
+    from gmlake.lake import Lake
+
+    Lake("sim", policies[0], **settings).close()
+
+
+def _replay_file(
+    path: str, policies: tuple[str, ...], args: argparse.Namespace
+) -> list[ReplayReport]:
+    from gmlake.replaying import event_count, replay
+
+    reports = []
+    for trace in common.read_file(path, args.device):
+        events = event_count(trace, policies)
+        with (
+            common.named(path),
+            common.progress_bar(trace.name, events) as progress,
+        ):
+            settings = dict(args.settings)
+            reports.append(replay(trace, policies, args.capacity, progress=progress, **settings))
+    return reports

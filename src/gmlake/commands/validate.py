@@ -1,0 +1,40 @@
+"""gmlake validate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmlake.commands import common
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gmlake.validation import ValidationReport
+
+
+class ValidateCommand(common.Command):
+    """Check the policy `caching` against the addresses that PyTorch recorded."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        common.add_file_options(parser)
+        common.add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Validate each file; print one row per trace."""
+        from gmlake.validation import ValidationReport, validate
+
+        reports: list[ValidationReport] = []
+
+        def work(path: str) -> None:
+            for trace in common.read_file(path, args.device):
+                with common.named(path):
+                    reports.append(validate(trace))
+
+        code = common.run_each(args.files, work)
+        report = sum(reports, ValidationReport())
+        if args.json:
+            common.print_json(report.to_dict())
+        elif reports:
+            common.print_report(report)
+        return code

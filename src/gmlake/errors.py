@@ -1,0 +1,49 @@
+"""Every exception of gmlake. The extension raises these, too, and takes them from here."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base of every error that is particular to gmlake; wrong arguments are plain ValueErrors."""
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """The device, or the configured capacity, has no memory left after everything was tried."""
+
+
+class DriverError(Error):
+    """A driver call failed, its rules were broken, or no usable driver or device is there."""
+
+
+class UnsupportedError(Error):
+    """This driver, device or policy cannot do that."""
+
+
+class TraceError(Error, ValueError):
+    """A trace or snapshot cannot be read, or contradicts itself.
+
+    `reason` is one line; `path` and `event` (an index from 0 into the device's events) are None
+    where unknown. The text is "path: event N: reason".
+    """
+
+    def __init__(self, reason: str, *, event: int | None = None, path: str | None = None) -> None:
+        """Keep the parts; str() joins them."""
+        super().__init__(reason)
+        self.reason = reason
+        self.event = event
+        self.path = path
+
+    def __str__(self) -> str:
+        """Join what is known in the order file, event, reason."""
+        where = [] if self.path is None else [self.path]
+        if self.event is not None:
+            where.append(f"event {self.event}")
+        return ": ".join([*where, self.reason])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the keyword-only parts when an error crosses a process boundary."""
+        return _rebuild_trace_error, (self.reason, self.event, self.path)
+
+
+def _rebuild_trace_error(reason: str, event: int | None, path: str | None) -> TraceError:
+    return TraceError(reason, event=event, path=path)

@@ -1,0 +1,98 @@
+"""Lake: one device's memory under one policy, with sizes and settings as people write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmlake import _core
+from gmlake.units import parse_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_DEVICE_LIMIT = 1 << 16
+
+
+class Lake(_core.Lake):
+    """Everything gmlake holds on one device: a driver, a policy, one lock.
+
+    driver: "cuda" (a real device), "host" (real bytes in host memory, for tests) or "sim"
+        (accounting only, of any capacity).
+    policy: one of gmlake.policies(); "stitch" is gmlake's own.
+    capacity: the most memory to hold, in bytes or as text ("80GiB"). None: all that the device
+        has; "sim" has 80 GiB then, "host" 1 GiB.
+    device: ordinal of the device.
+    fail_call, fail_per_million, fail_seed: let driver calls fail, to test a program: the n-th
+        one, or each with a probability.
+    knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text.
+
+    Raises ValueError for an unknown driver, policy or knob and for a value out of range,
+    DriverError where the driver or device is not there, OutOfMemoryError, UnsupportedError.
+
+    A lake may be used from any thread. It is a context manager that closes itself; after close()
+    every use is a ValueError. A Block that is collected does not free its memory, and keeps its
+    lake alive; closing the lake gives everything back.
+    """
+
+    def __new__(  # noqa: PLR0913 (each is a setting of its own)
+        cls,
+        driver: str = "sim",
+        policy: str = "stitch",
+        capacity: int | str | None = None,
+        device: int = 0,
+        *,
+        fail_call: int = 0,
+        fail_per_million: int = 0,
+        fail_seed: int = 0,
+        **knobs: int | str,
+    ) -> Self:
+        """Open the lake."""
+        return super().__new__(
+            cls,
+            driver,
+            policy,
+            parse_capacity(capacity),
+            check_device(device),
+            settings_of(knobs),
+            fail_call,
+            fail_per_million,
+            fail_seed,
+        )
+
+    def __repr__(self) -> str:
+        """Say whether it is open and what it holds."""
+        if self.closed:
+            return "<gmlake.Lake, closed>"
+        stats = self.stats()
+        return f"<gmlake.Lake: {stats['live_blocks']} blocks, {stats['reserved_bytes']} bytes held>"
+
+
+def parse_capacity(capacity: int | str | None) -> int:
+    """Return a capacity in bytes, 0 for None; ValueError for anything below 1 byte."""
+    if capacity is None:
+        return 0
+    size_bytes = parse_size(capacity)
+    if size_bytes == 0:
+        msg = "a capacity of 0 bytes serves nothing; leave it out for all the device has"
+        raise ValueError(msg)
+    return size_bytes
+
+
+def check_device(device: int) -> int:
+    """Return the ordinal; ValueError where no device can have it."""
+    if not 0 <= device < _DEVICE_LIMIT:
+        msg = f"device {device} is outside 0 to {_DEVICE_LIMIT - 1}"
+        raise ValueError(msg)
+    return device
+
+
+def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
+    """Return settings as the core takes them; ValueError names the one that is no size."""
+    settings = []
+    for name, value in knobs.items():
+        try:
+            settings.append((name, parse_size(value)))
+        except ValueError as error:
+            msg = f"{name}: {error}"
+            raise ValueError(msg) from None
+    return tuple(settings)

@@ -1,0 +1,179 @@
+"""Replays a trace under one policy after another and compares what they would have reserved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake import _core
+from gmlake.lake import Lake, parse_capacity
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from gmlake.trace import Trace
+    from gmlake.trace.layout import Records
+
+SIM_CAPACITY: Final = 1 << 40
+"""What the simulated device has where no capacity is given: so much that nothing is refused."""
+
+SLICE_EVENTS: Final = 1 << 16
+"""Events between two reports of progress, and between two chances to interrupt."""
+
+Progress = Callable[[int], None]
+"""Called with the number of events just replayed."""
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """What one policy did with one trace. Sizes are in bytes.
+
+    events: recorded events; the blocks live before recording come on top of them.
+    allocations: requests for memory, those placed first included.
+    peak_live_bytes: the most that was live at once, each block rounded up to 512.
+    peak_reserved_bytes: the most that was held from the driver at once.
+    utilization: peak_live_bytes / peak_reserved_bytes; 1.0 where nothing was held.
+    states: how many requests were served in each state; "oom" counts refusals.
+    driver_calls: how often each driver call was made.
+    driver_time_ns: what these calls cost; modelled by the driver "sim", measured by others.
+    seconds: wall time of the replay itself.
+    """
+
+    trace: str
+    policy: str
+    events: int
+    allocations: int
+    peak_live_bytes: int
+    peak_reserved_bytes: int
+    utilization: float
+    states: dict[str, int]
+    driver_calls: dict[str, int]
+    driver_time_ns: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """The results of one or more traces, in the order they were made; prints as a table."""
+
+    results: tuple[ReplayResult, ...] = ()
+    capacity_bytes: int = 0
+    driver: str = "sim"
+    knobs: dict[str, int | str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return {"results": [...]}, as `gmlake replay --json` prints it."""
+        return {"results": [asdict(result) for result in self.results]}
+
+    def __add__(self, other: ReplayReport) -> ReplayReport:
+        """Join the results of two reports made under the same settings."""
+        return ReplayReport(
+            self.results + other.results, self.capacity_bytes, self.driver, self.knobs
+        )
+
+    def __str__(self) -> str:
+        """Render the table as plain text."""
+        from gmlake.tables import as_text
+
+        return as_text(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the table; the best utilization of each trace is marked."""
+        from gmlake.tables import replay_tables
+
+        yield from replay_tables(self)
+
+
+def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
+    """Return policy names from "all", "a,b", or several names; ValueError for an unknown one."""
+    known = _core.policies()
+    if policies == "all":
+        return known
+    names = policies.split(",") if isinstance(policies, str) else list(policies)
+    chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    for name in chosen:
+        if name not in known:
+            msg = f"no policy is called {name[:60]!r}; there are {', '.join(known)}, and all"
+            raise ValueError(msg)
+    if not chosen:
+        msg = f"no policy was chosen; there are {', '.join(known)}, and all"
+        raise ValueError(msg)
+    return chosen
+
+
+def replay(  # noqa: PLR0913 (each is a setting of its own)
+    trace: Trace,
+    policies: str | Sequence[str] = "all",
+    capacity: int | str | None = None,
+    driver: str = "sim",
+    device: int = 0,
+    *,
+    progress: Progress | None = None,
+    **knobs: int | str,
+) -> ReplayReport:
+    """Run the trace's requests through the allocator, once per policy, each on a fresh lake.
+
+    Blocks that were live before recording are placed first. SEGMENT_* events are not replayed,
+    since every policy decides by itself when to grow; TRIM events are.
+
+    policies: "all", or names from gmlake.policies().
+    capacity: of the device, in bytes or as text. None on "sim": 1 TiB, so that nothing is refused.
+    progress: called after each slice of events with their number.
+    knobs: settings for every policy that reads them, see gmlake.knobs().
+
+    Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument,
+    DriverError where the driver is not there.
+    """
+    trace.check()
+    if capacity is None and driver == "sim":
+        capacity = SIM_CAPACITY
+    requests = trace.replay_requests()
+    settings: dict[str, Any] = dict(knobs)
+    results = []
+    for policy in choose_policies(policies):
+        with Lake(driver, policy, capacity, device, **settings) as lake:
+            results.append(_replay_on(lake, policy, trace, requests, progress))
+    capacity_bytes = parse_capacity(capacity)
+    if capacity_bytes == 0:
+        capacity_bytes = _core.device_describe(driver, device)["total_bytes"]
+    return ReplayReport(tuple(results), capacity_bytes, driver, knobs)
+
+
+def _replay_on(
+    lake: Lake, policy: str, trace: Trace, requests: Records, progress: Progress | None
+) -> ReplayResult:
+    run = _core.Replay(lake, trace.id_count)
+    octets = requests.view(np.uint8)
+    size = _core.REQUEST_BYTES
+    totals = run.run(b"")
+    begin = time.perf_counter()
+    for first in range(0, len(requests), SLICE_EVENTS):
+        count = min(SLICE_EVENTS, len(requests) - first)
+        totals = run.run(octets[first * size : (first + count) * size])
+        if progress is not None:
+            progress(count)
+    seconds = time.perf_counter() - begin
+    stats = lake.stats()
+    live, reserved = totals["peak_live_bytes"], totals["peak_reserved_bytes"]
+    return ReplayResult(
+        trace=trace.name,
+        policy=policy,
+        events=len(trace.requests),
+        allocations=totals["allocations"],
+        peak_live_bytes=live,
+        peak_reserved_bytes=reserved,
+        utilization=live / reserved if reserved else 1.0,
+        states=stats["states"],
+        driver_calls=stats["driver_calls"],
+        driver_time_ns=stats["driver_time_ns"],
+        seconds=seconds,
+    )
+
+
+def event_count(trace: Trace, policies: Sequence[str]) -> int:
+    """Return how many events `replay` will report to its progress callback."""
+    return (len(trace.requests) + len(trace.start_blocks)) * len(policies)

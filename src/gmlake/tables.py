@@ -1,0 +1,114 @@
+"""Reports as rich tables: for a terminal, for str(), and for a notebook that renders rich."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from gmlake.replaying import ReplayReport, ReplayResult
+    from gmlake.validation import ValidationReport
+
+_TEXT_WIDTH = 120
+_NS_PER_MS = 1e6
+
+
+def as_text(report: RenderableType, width: int = _TEXT_WIDTH) -> str:
+    """Render a report without colours, as wide as it needs up to `width` characters."""
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, force_terminal=False).print(report)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
+    """Yield one table per trace, and a line about the device where one of them ran full."""
+    traces = dict.fromkeys(result.trace for result in report.results)
+    for trace in traces:
+        yield _replay_table([result for result in report.results if result.trace == trace])
+    if any(result.states.get("oom") for result in report.results):
+        capacity = format_size(report.capacity_bytes)
+        yield Text(f"refused: requests that a device of {capacity} could not serve", style="red")
+
+
+def new_table(title: Text) -> Table:
+    """Return a table narrow enough for 80 columns."""
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+
+
+def _replay_table(results: list[ReplayResult]) -> Table:
+    first = results[0]
+    title = (
+        f"{first.trace}: {first.events:,} events, "
+        f"{format_size(max(r.peak_live_bytes for r in results))} live at the peak"
+    )
+    table = new_table(Text(title))
+    table.add_column("policy", no_wrap=True)
+    names = (
+        "reserved",
+        "live /\nreserved",
+        "unused",
+        "stitched",
+        "oom",
+        "driver\ncalls",
+        "driver\nms",
+    )
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    best = max(result.utilization for result in results)
+    for result in results:
+        is_best = result.utilization == best
+        table.add_row(*_replay_row(result, is_best=is_best), style="bold green" if is_best else "")
+    return table
+
+
+def _replay_row(result: ReplayResult, *, is_best: bool) -> list[str]:
+    unused = max(result.peak_reserved_bytes - result.peak_live_bytes, 0)
+    return [
+        f"{result.policy} *" if is_best else result.policy,
+        format_size(result.peak_reserved_bytes),
+        f"{100 * result.utilization:.2f} %",
+        format_size(unused),
+        f"{result.states.get('stitch', 0):,}",
+        f"{result.states.get('oom', 0):,}",
+        f"{sum(result.driver_calls.values()):,}",
+        f"{result.driver_time_ns / _NS_PER_MS:,.1f}",
+    ]
+
+
+def validation_table(report: ValidationReport) -> Table:
+    """Return one row per trace; what does not match entirely is red."""
+    table = new_table(Text("caching against PyTorch's recording: what matches"))
+    table.add_column("trace")
+    for name in ("addresses", "segments\nat the end", "blocks\nat the end"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in report.results:
+        table.add_row(
+            Text(result.trace),
+            _share(result.addresses_matched, result.allocations),
+            _share(result.segments_matched, result.segments),
+            _share(result.final_blocks_matched, result.final_blocks),
+        )
+    return table
+
+
+def _share(matched: int, total: int) -> Text:
+    style = "green" if matched == total else "red"
+    return Text(f"{matched:,} of {total:,}", style=style)

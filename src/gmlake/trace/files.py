@@ -1,0 +1,123 @@
+"""Opens a trace file, whatever its format: gmlake's own, or a PyTorch snapshot."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gmlake.errors import TraceError
+from gmlake.trace.binary import MAGIC, decode
+from gmlake.trace.pickle_reader import read_pickle
+from gmlake.trace.snapshot import read_snapshot
+
+if TYPE_CHECKING:
+    from gmlake.trace.trace import Trace
+
+MAX_FILE_BYTES: Final = 1 << 32
+_JSON_STARTS = (b"{", b"[")
+_PICKLE_START = b"\x80"  # from protocol 2 on
+
+
+def load_traces(path: str | Path) -> list[Trace]:
+    """Read a trace file and return one trace per device that it describes, by device.
+
+    Accepts gmlake's own format, and PyTorch memory snapshots (torch.cuda.memory._dump_snapshot),
+    as a pickle or as JSON. Nothing in the file is executed. Raises TraceError with the file's name
+    for anything unreadable, OSError never.
+    """
+    name = str(path)
+    try:
+        traces = _read(_contents(Path(path)))
+    except TraceError as error:
+        raise TraceError(error.reason, event=error.event, path=name) from None
+    short = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
+    for trace in traces:
+        trace.name = short if len(traces) == 1 else f"{short}:{trace.device}"
+    return traces
+
+
+def load_trace(path: str | Path, device: int | None = None) -> Trace:
+    """Read the trace of one device; see load_traces.
+
+    `device` picks one where the file holds several. Raises TraceError if it does not hold that
+    one, or holds several and none was picked.
+    """
+    try:
+        return choose_device(load_traces(path), device)
+    except TraceError as error:
+        raise TraceError(error.reason, event=error.event, path=str(path)) from None
+
+
+def choose_device(traces: list[Trace], device: int | None) -> Trace:
+    """Return the only trace, or that of `device`; TraceError if there is no such one."""
+    held = ", ".join(str(trace.device) for trace in traces)
+    if device is None:
+        if len(traces) == 1:
+            return traces[0]
+        reason = f"holds several devices ({held}); choose one with device=N"
+        raise TraceError(reason)
+    for trace in traces:
+        if trace.device == device:
+            return trace
+    reason = f"holds no events of device {device}; it holds {held}"
+    raise TraceError(reason)
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        about = path.stat()
+        if stat.S_ISREG(about.st_mode) and about.st_size <= MAX_FILE_BYTES:
+            data = path.read_bytes()
+        else:
+            data = None
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise TraceError(reason) from None
+    if data:
+        return data
+    if not stat.S_ISREG(about.st_mode):
+        reason = "cannot be read: not a regular file"
+    elif data is None:
+        reason = f"the file has {about.st_size} bytes; at most {MAX_FILE_BYTES} are read"
+    else:
+        reason = "the file is empty"
+    raise TraceError(reason)
+
+
+def _read(data: bytes) -> list[Trace]:
+    try:
+        if data.startswith(MAGIC):
+            return [decode(data)]
+        if data[:64].lstrip().startswith(_JSON_STARTS):
+            return read_snapshot(_read_json(data), budget=len(data))
+        return read_snapshot(_read_pickle(data), budget=len(data))
+    except MemoryError:
+        reason = "needs more memory than this machine has"
+        raise TraceError(reason) from None
+
+
+def _read_pickle(data: bytes) -> object:
+    try:
+        return read_pickle(data)
+    except TraceError as error:
+        if data.startswith(_PICKLE_START):
+            raise
+        # Pickles of protocols 0 and 1 have no mark of their own: this may be anything.
+        reason = (
+            "not a memory snapshot: neither JSON, nor a gmlake trace, nor a pickle that can be "
+            f"read: {error.reason}"
+        )
+        raise TraceError(reason) from None
+
+
+def _read_json(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except RecursionError:
+        reason = "not a memory snapshot: the JSON is nested too deeply"
+    except ValueError as error:
+        reason = f"not valid JSON: {str(error)[:120]}"
+    raise TraceError(reason)

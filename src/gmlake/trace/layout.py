@@ -1,0 +1,90 @@
+"""The records of a trace as numpy types; the first is `gml_request` of csrc/include/gmlake.h."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Records: TypeAlias = NDArray[Any]
+"""A one-dimensional array of one of the structured types below."""
+
+
+class Kind(IntEnum):
+    """What one event of a trace says; the numbers are those of `gml_request_kind`."""
+
+    ALLOC = 1
+    FREE = 2
+    """The memory may be reused from here on (PyTorch: free_completed)."""
+    FREE_REQUESTED = 3
+    """The program let go; work on other streams may still run (no effect on a policy)."""
+    SEGMENT_ALLOC = 4
+    """PyTorch took memory from the driver; kept for validation, not replayed."""
+    SEGMENT_FREE = 5
+    TRIM = 6
+    """The program called torch.cuda.empty_cache()."""
+    OOM = 7
+    """PyTorch refused `size_bytes`; `address` holds the free bytes of the device then."""
+    MARK = 8
+    """A step boundary; `id` is an index into the trace's labels, if it has any."""
+
+
+REQUEST: Final = np.dtype(
+    [
+        ("id", "<u8"),
+        ("size_bytes", "<u8"),
+        ("address", "<u8"),
+        ("time_ns", "<u8"),
+        ("stream", "<u8"),
+        ("kind", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+"""One event, 48 bytes. `size_bytes` is as requested; address and time are 0 where unknown."""
+
+SEGMENT: Final = np.dtype(
+    [
+        ("address", "<u8"),
+        ("size_bytes", "<u8"),
+        ("stream", "<u8"),
+        ("pool_owner", "<u8"),
+        ("pool_number", "<u8"),
+        ("is_small", "?"),
+    ]
+)
+"""One segment. (pool_owner, pool_number) is PyTorch's segment_pool_id, (0, 0) the default."""
+
+START_BLOCK: Final = np.dtype(
+    [
+        ("id", "<u8"),
+        ("address", "<u8"),
+        ("block_bytes", "<u8"),
+        ("requested_bytes", "<u8"),
+        ("stream", "<u8"),
+    ]
+)
+"""A block that was live before the first event. `block_bytes` is as held for it."""
+
+FINAL_BLOCK: Final = np.dtype(
+    [
+        ("address", "<u8"),
+        ("block_bytes", "<u8"),
+        ("requested_bytes", "<u8"),
+        ("is_used", "?"),
+    ]
+)
+"""A block at the end of the recording; those of one segment tile it."""
+
+ALIGNMENT: Final = 512
+"""Every live block counts with its requested size rounded up to this many bytes."""
+
+SMALL_LIMIT: Final = 1 << 20
+"""PyTorch serves requests up to this many bytes from its small pool."""
+
+SMALL_SEGMENT: Final = 2 << 20
+"""Size of every segment of PyTorch's small pool."""
+
+LARGEST_SIZE: Final = 1 << 48
+"""No request may be larger: device addresses have 48 bits or fewer."""

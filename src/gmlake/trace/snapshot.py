@@ -1,0 +1,352 @@
+"""Reads PyTorch memory snapshots: plain data in, one Trace per device out.
+
+A snapshot holds the allocator's final state and the events that led to it; what was live before
+the first event has to be worked out: blocks that are live at the end and were never allocated, and
+frees of blocks that were never allocated. The segments at the start are the final ones with every
+segment event undone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.errors import TraceError
+from gmlake.trace import fields
+from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, SMALL_SEGMENT, Kind, Records
+from gmlake.trace.start_state import StartBlock, deduce_block_sizes, place_start_blocks
+from gmlake.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from gmlake.trace.fields import Entry
+
+_LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
+_STATES: Final = {*_LIVE_STATES, "inactive"}
+_SEGMENT_KINDS: Final = {
+    "segment_alloc": Kind.SEGMENT_ALLOC,
+    "segment_map": Kind.SEGMENT_ALLOC,
+    "segment_free": Kind.SEGMENT_FREE,
+    "segment_unmap": Kind.SEGMENT_FREE,
+}
+_NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
+_MAX_DEVICES: Final = 1 << 16
+_MAX_SETTINGS: Final = 256
+
+Segment = tuple[int, int, int, int, int, bool]
+"""address, size, stream, pool owner, pool number, is_small: the columns of SEGMENT."""
+
+
+@dataclass
+class _State:
+    """What the file says about one device, before events and final state are put together."""
+
+    segments: list[Segment] = field(default_factory=list)
+    blocks: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    events: list[object] = field(default_factory=list)
+    is_expandable: bool = False
+
+
+@dataclass
+class _Budget:
+    """Entries that may still be visited: a file cannot honestly hold more than it has bytes."""
+
+    left: int
+
+    def spend(self, entries: int) -> None:
+        self.left -= entries
+        if self.left < 0:
+            reason = "refused: the file names the same entries over and over (more than its bytes)"
+            raise TraceError(reason)
+
+
+def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
+    """Return one trace for each device with segments or events, by device; at least one.
+
+    `data` is what torch.cuda.memory._snapshot() returns, or only its list of segments. `budget`
+    bounds the entries visited. Raises TraceError.
+    """
+    top = data if type(data) is dict else {"segments": data}
+    if "segments" not in top and "device_traces" not in top:
+        reason = "not a memory snapshot: neither 'segments' nor 'device_traces' in it"
+        raise TraceError(reason)
+    if type(data) not in (dict, list, tuple):
+        reason = f"not a memory snapshot: the file holds {fields.show(data)}"
+        raise TraceError(reason)
+    left = _Budget(budget)
+    states = _read_states(top, left)
+    settings = _read_settings(top.get("allocator_settings"))
+    annotations = _read_annotations(top.get("external_annotations"), left)
+    return [
+        _build(device, states[device], settings, annotations.get(device, []))
+        for device in sorted(states)
+    ] or [Trace(np.zeros(0, REQUEST), settings=settings)]
+
+
+def _read_states(top: Entry, budget: _Budget) -> dict[int, _State]:
+    states: dict[int, _State] = {}
+    segments = fields.list_of(top.get("segments", []), "'segments'")
+    budget.spend(len(segments))
+    for index, raw in enumerate(segments):
+        what = f"segment {index}"
+        entry = fields.entry_of(raw, what)
+        device = fields.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
+        _read_segment(entry, what, states.setdefault(device, _State()), budget)
+    traces = fields.list_of(top.get("device_traces", []), "'device_traces'")
+    budget.spend(len(traces))
+    for device, raw in enumerate(traces[:_MAX_DEVICES]):
+        events = fields.list_of(raw, f"device_traces[{device}]")
+        budget.spend(len(events))
+        if events:
+            states.setdefault(device, _State()).events = events
+    return states
+
+
+# ---- the final state
+
+
+def _read_segment(entry: Entry, what: str, state: _State, budget: _Budget) -> None:
+    address = fields.address(entry, "address", what)
+    size = fields.size(entry, "total_size", what)
+    pool = entry.get("segment_pool_id", (0, 0))
+    if type(pool) not in (tuple, list) or len(pool) != 2:  # type: ignore[arg-type]  # noqa: PLR2004
+        reason = f"{what}: 'segment_pool_id' is not a pair of numbers"
+        raise TraceError(reason)
+    owner, number = (
+        fields.address({"segment_pool_id": part}, "segment_pool_id", what)
+        for part in pool  # type: ignore[attr-defined]
+    )
+    is_small = entry.get("segment_type", "large") == "small"
+    state.segments.append((address, size, fields.stream(entry, what), owner, number, is_small))
+    state.is_expandable = state.is_expandable or entry.get("is_expandable") is True
+    blocks = fields.list_of(entry.get("blocks", []), f"{what}: 'blocks'")
+    budget.spend(len(blocks))
+    position = address
+    for index, raw in enumerate(blocks):
+        block = _read_block(raw, f"{what}, block {index}", position, address + size)
+        state.blocks.append(block)
+        position = block[0] + block[1]
+
+
+def _read_block(raw: object, what: str, position: int, end: int) -> tuple[int, int, int, bool]:
+    entry = fields.entry_of(raw, what)
+    state = entry.get("state")
+    if type(state) is not str or state not in _STATES:
+        reason = f"{what}: 'state' is {fields.show(state)}; known are {', '.join(sorted(_STATES))}"
+        raise TraceError(reason)
+    size = fields.size(entry, "size", what)
+    # Files written before PyTorch 2.1 give no addresses: blocks lie one after another.
+    address = fields.address(entry, "address", what) if "address" in entry else position
+    if address < position or address + size > end:
+        reason = f"{what} lies outside its segment or overlaps the block before it"
+        raise TraceError(reason)
+    is_used = state in _LIVE_STATES
+    requested = fields.size(entry, "requested_size", what) if "requested_size" in entry else size
+    return address, size, requested if is_used else 0, is_used
+
+
+# ---- the events
+
+
+class _Events:
+    """The columns of the requests, and which address belongs to which allocation, event by event.
+
+    Allocations in the trace are numbered 0, 1, ... here, those live before it -1, -2, ...
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int, int, int, int]] = []
+        self.live: dict[int, int] = {}
+        self.freed_at: dict[int, int] = {}
+        self.before: list[StartBlock] = []
+        self.allocations = 0
+        self.has_mapped = False
+
+    def read(self, event: int, raw: object) -> None:
+        entry = fields.entry_of(raw, "the event", event)
+        action = entry.get("action")
+        if type(action) is not str:
+            reason = f"the event has no 'action' that is a text but {fields.show(action)}"
+            raise TraceError(reason, event=event)
+        if action in _NOT_MEMORY:
+            return
+        stream = fields.stream(entry, action, event)
+        time = fields.time_ns(entry, action, event)
+        if action == "oom":
+            # The amount is not served, so it may be as absurd as the program that asked for it.
+            size = fields.address(entry, "size", action, event)
+            free = fields.integer(
+                entry, "device_free", action, low=0, high=1 << 64, event=event, default=0
+            )
+            self.rows.append((0, size, free, time, stream, Kind.OOM, 0))
+            return
+        address = fields.address(entry, "addr", action, event)
+        size = fields.size(entry, "size", action, event)
+        if action in _SEGMENT_KINDS:
+            self.has_mapped = self.has_mapped or action in ("segment_map", "segment_unmap")
+            self.rows.append((0, size, address, time, stream, _SEGMENT_KINDS[action], 0))
+            return
+        number, kind = self._match(event, action, address, size, stream)
+        self.rows.append((number, size, address, time, stream, kind, 0))
+
+    def _match(
+        self, event: int, action: str, address: int, size: int, stream: int
+    ) -> tuple[int, Kind]:
+        """Return which allocation the event speaks of, and its kind."""
+        if action == "alloc":
+            if address in self.live:
+                reason = f"allocates {address:#x}, which is live already"
+                raise TraceError(reason, event=event)
+            number = self.live[address] = self.allocations
+            self.allocations += 1
+            self.freed_at.pop(address, None)
+            return number, Kind.ALLOC
+        if action == "free_completed":
+            number = self._owner(event, address, size, stream)
+            del self.live[address]
+            self.freed_at[address] = event
+            return number, Kind.FREE
+        if action == "free_requested":
+            return self._owner(event, address, size, stream), Kind.FREE_REQUESTED
+        reason = f"the action {fields.show(action)} is not known"
+        raise TraceError(reason, event=event)
+
+    def _owner(self, event: int, address: int, size: int, stream: int) -> int:
+        if address not in self.live:
+            if address in self.freed_at:
+                reason = f"frees {address:#x}, which event {self.freed_at[address]} freed already"
+                raise TraceError(reason, event=event)
+            self.add_before(address, size, stream)
+        return self.live[address]
+
+    def add_before(self, address: int, size: int, stream: int, block_bytes: int = 0) -> None:
+        self.before.append(StartBlock(address, size, stream, block_bytes))
+        self.live[address] = -len(self.before)
+
+
+def _build(
+    device: int, state: _State, settings: dict[str, Any], annotations: list[tuple[int, str]]
+) -> Trace:
+    state.segments.sort()
+    state.blocks.sort()
+    events = _Events()
+    for index, raw in enumerate(state.events):
+        events.read(index, raw)
+    final_segments = np.array(state.segments, SEGMENT)
+    final_blocks = np.array(state.blocks, FINAL_BLOCK)
+    _add_survivors(events, state)
+    requests = np.array(events.rows, _SIGNED_REQUEST)
+    start_segments = _undo_segment_events(state.segments, requests)
+    order, start_blocks = place_start_blocks(events.before, settings)
+    requests["id"] = _renumber(requests["id"], order)
+    trace = Trace(
+        requests=requests.view(REQUEST),
+        start_segments=start_segments,
+        start_blocks=start_blocks,
+        final_segments=final_segments,
+        final_blocks=final_blocks,
+        device=device,
+        settings=settings,
+        is_expandable=state.is_expandable or events.has_mapped,
+    )
+    if not trace.is_expandable:
+        deduce_block_sizes(trace)
+    return add_marks(trace, annotations)
+
+
+_SIGNED_REQUEST = np.dtype(
+    [(name, "<i8" if name == "id" else REQUEST[name]) for name in REQUEST.names or ()]
+)
+
+
+def _renumber(ids: Records, order: Records) -> Records:
+    """Map -1, -2, ... to the ranks of the start blocks and 0, 1, ... to the numbers after."""
+    result = ids + len(order)
+    is_before = ids < 0
+    result[is_before] = order[-ids[is_before] - 1]
+    return result
+
+
+def _add_survivors(events: _Events, state: _State) -> None:
+    """Blocks that are live at the end and appear in no event were live before recording.
+
+    One whose address was freed in the trace was allocated again after recording stopped.
+    """
+    starts = np.array([segment[0] for segment in state.segments], np.uint64)
+    for address, size, requested, is_used in state.blocks:
+        if is_used and address not in events.live and address not in events.freed_at:
+            index = int(np.searchsorted(starts, np.uint64(address), side="right")) - 1
+            events.add_before(address, requested, state.segments[index][2], size)
+
+
+def _undo_segment_events(final: list[Segment], requests: Records) -> Records:
+    held = {segment[0]: segment for segment in final}
+    is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
+    for row in requests[is_segment][::-1].tolist():
+        _, size, address, _, stream, kind, _ = row
+        if kind == Kind.SEGMENT_ALLOC:
+            held.pop(address, None)
+        else:
+            held[address] = (address, size, stream, 0, 0, size == SMALL_SEGMENT)
+    return np.array(sorted(held.values()), SEGMENT)
+
+
+# ---- the rest
+
+
+def _read_settings(raw: object) -> dict[str, Any]:
+    """Keep what is plain: scalars, and one level of named scalars (roundup_power2_divisions)."""
+    if raw is None:
+        return {}
+    kept: dict[str, Any] = {}
+    for key, value in list(fields.entry_of(raw, "'allocator_settings'").items())[:_MAX_SETTINGS]:
+        if type(key) is str and type(value) in (str, int, float, bool):
+            kept[key] = value
+        elif type(key) is str and type(value) is dict:
+            kept[key] = {
+                name: number
+                for name, number in list(value.items())[:_MAX_SETTINGS]
+                if type(name) is str and type(number) in (int, float, bool)
+            }
+    return kept
+
+
+def _read_annotations(raw: object, budget: _Budget) -> dict[int, list[tuple[int, str]]]:
+    """Return, by device, the time in ns and the name of each annotation that ends a step.
+
+    The profiler brackets a step as "ProfilerStep#N"; without it, the optimizer's step is the end.
+    """
+    if raw is None:
+        return {}
+    entries = fields.list_of(raw, "'external_annotations'")
+    budget.spend(len(entries))
+    found: dict[int, list[tuple[int, str]]] = {}
+    for index, item in enumerate(entries):
+        what = f"external annotation {index}"
+        entry = fields.entry_of(item, what)
+        name = entry.get("name")
+        if entry.get("stage") != "END" or type(name) is not str:
+            continue
+        if name.startswith(("ProfilerStep#", "Optimizer.step#")):
+            device = fields.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
+            found.setdefault(device, []).append((fields.time_ns(entry, what), name[:80]))
+    for device, marks in found.items():
+        steps = [mark for mark in marks if mark[1].startswith("ProfilerStep#")]
+        found[device] = sorted(steps or marks)
+    return found
+
+
+def add_marks(trace: Trace, marks: list[tuple[int, str]]) -> Trace:
+    """Insert a MARK for each (time in ns, name) before the first event that is later."""
+    if marks and (trace.requests["time_ns"] > 0).any():
+        times = np.array([time for time, _ in marks], np.uint64)
+        latest = np.maximum.accumulate(trace.requests["time_ns"])
+        where = np.searchsorted(latest, times, side="right")
+        rows = np.zeros(len(marks), REQUEST)
+        rows["id"] = np.arange(len(marks))
+        rows["time_ns"] = times
+        rows["kind"] = Kind.MARK
+        trace.requests = np.insert(trace.requests, where, rows)
+        trace.labels = tuple(name for _, name in marks)
+    return trace

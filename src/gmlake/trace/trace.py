@@ -1,0 +1,259 @@
+"""One recorded run: its events, what was live before them, and what the allocator held after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gmlake.errors import TraceError
+from gmlake.trace.layout import (
+    ALIGNMENT,
+    FINAL_BLOCK,
+    LARGEST_SIZE,
+    REQUEST,
+    SEGMENT,
+    START_BLOCK,
+    Kind,
+    Records,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+_BEFORE = -1
+_NEVER = -2
+
+
+def _empty(dtype: np.dtype[Any]) -> Records:
+    return np.zeros(0, dtype)
+
+
+@dataclass(eq=False)
+class Trace:
+    """The memory events of one device, in the order they happened.
+
+    All fields may be given; only `requests` must be. `check()` says whether they agree.
+
+    requests: the events, dtype `REQUEST`, shape (events,). Ids are dense: those of the start
+        blocks and of the ALLOC events together are 0, 1, ... in any order, each used once.
+    start_segments, start_blocks: what PyTorch held before the first event, in address order.
+    final_segments, final_blocks: what it held after the last, in address order.
+    device: ordinal of the device.
+    settings: the allocator's settings as recorded, by PyTorch's names.
+    labels: names of the marks.
+    is_expandable: PyTorch ran with expandable segments.
+    name: what to call the trace in reports; the file's name when it was loaded.
+    """
+
+    requests: Records
+    start_segments: Records = field(default_factory=lambda: _empty(SEGMENT))
+    start_blocks: Records = field(default_factory=lambda: _empty(START_BLOCK))
+    final_segments: Records = field(default_factory=lambda: _empty(SEGMENT))
+    final_blocks: Records = field(default_factory=lambda: _empty(FINAL_BLOCK))
+    device: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    is_expandable: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Bring every array into its exact type; ValueError where that is impossible."""
+        self.requests = _records(self.requests, REQUEST, "requests")
+        self.start_segments = _records(self.start_segments, SEGMENT, "start_segments")
+        self.start_blocks = _records(self.start_blocks, START_BLOCK, "start_blocks")
+        self.final_segments = _records(self.final_segments, SEGMENT, "final_segments")
+        self.final_blocks = _records(self.final_blocks, FINAL_BLOCK, "final_blocks")
+        self.labels = tuple(self.labels)
+
+    def __repr__(self) -> str:
+        """Say what it holds, not all of it."""
+        return (
+            f"<gmlake.Trace {self.name!r}: {len(self.requests)} events, "
+            f"{self.allocations} allocations, {len(self.start_blocks)} live before>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Compare everything but the name."""
+        if not isinstance(other, Trace):
+            return NotImplemented
+        plain = ("device", "settings", "labels", "is_expandable")
+        tables = ("requests", "start_segments", "start_blocks", "final_segments", "final_blocks")
+        return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in tables
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # arrays can be changed in place
+
+    @property
+    def allocations(self) -> int:
+        """How many events are allocations."""
+        return int(np.count_nonzero(self.requests["kind"] == Kind.ALLOC))
+
+    @property
+    def id_count(self) -> int:
+        """How many ids are in use: start blocks and allocations."""
+        return len(self.start_blocks) + self.allocations
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """The most bytes live at once, each block rounded up to 512, start blocks included."""
+        kind = self.requests["kind"]
+        is_alloc, is_free = kind == Kind.ALLOC, kind == Kind.FREE
+        sizes = np.zeros(max(self.id_count, 1), np.int64)
+        sizes[self.start_blocks["id"]] = _rounded(self.start_blocks["requested_bytes"])
+        start = int(sizes.sum())
+        sizes[self.requests["id"][is_alloc]] = _rounded(self.requests["size_bytes"][is_alloc])
+        change = np.zeros(len(kind), np.int64)
+        change[is_alloc] = sizes[self.requests["id"][is_alloc]]
+        change[is_free] = -sizes[self.requests["id"][is_free]]
+        return start + max(int(np.cumsum(change).max(initial=0)), 0)
+
+    def replay_requests(self) -> Records:
+        """Return the events with the start blocks allocated first, in address order."""
+        head = np.zeros(len(self.start_blocks), REQUEST)
+        start = self.start_blocks[np.argsort(self.start_blocks["address"], kind="stable")]
+        for column, source in (
+            ("id", "id"),
+            ("size_bytes", "requested_bytes"),
+            ("address", "address"),
+            ("stream", "stream"),
+        ):
+            head[column] = start[source]
+        head["kind"] = Kind.ALLOC
+        return np.concatenate([head, self.requests])
+
+    def validation_requests(self) -> Records:
+        """Return the events with a TRIM before each run of SEGMENT_FREE.
+
+        PyTorch gives segments back only in torch.cuda.empty_cache() and when it runs out of
+        memory; either way everything idle goes.
+        """
+        is_free = self.requests["kind"] == Kind.SEGMENT_FREE
+        first = np.flatnonzero(is_free & ~np.concatenate([[False], is_free[:-1]]))
+        trims = np.zeros(len(first), REQUEST)
+        trims["kind"] = Kind.TRIM
+        trims["time_ns"] = self.requests["time_ns"][first]
+        return np.insert(self.requests, first, trims)
+
+    def check(self) -> None:
+        """Raise TraceError, naming the event, unless every event makes sense after the others."""
+        _check_fields(self.requests)
+        _check_ids(self.requests, self.start_blocks, self.id_count)
+        _check_labels(self.requests, self.labels)
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace in gmlake's own compact format; see gmlake.trace.binary.
+
+        Raises OSError, and TraceError if the trace contradicts itself (see `check`).
+        """
+        from gmlake.trace.binary import encode
+
+        self.check()
+        Path(path).write_bytes(encode(self))
+
+    @staticmethod
+    def load(path: str | Path) -> Trace:
+        """Read a trace of one device: gmlake's own format, or a PyTorch snapshot.
+
+        The same as gmlake.load_trace(path).
+        """
+        from gmlake.trace.files import load_trace
+
+        return load_trace(path)
+
+    @staticmethod
+    def from_snapshot(snapshot: object, device: int | None = None) -> Trace:
+        """Convert what torch.cuda.memory._snapshot() returned, as a Python object.
+
+        `device` picks one where the snapshot holds several. Raises TraceError.
+        """
+        from gmlake.trace.files import choose_device
+        from gmlake.trace.snapshot import read_snapshot
+
+        return choose_device(read_snapshot(snapshot), device)
+
+    def to_snapshot(self) -> dict[str, Any]:
+        """Convert to PyTorch's snapshot format, as plain Python data.
+
+        The result, pickled with protocol 4 or written as JSON, opens in pytorch.org/memory_viz.
+        Where no addresses were recorded, every block gets one of its own.
+        """
+        from gmlake.trace.snapshot_writer import write_snapshot
+
+        return write_snapshot(self)
+
+
+def _records(array: ArrayLike, dtype: np.dtype[Any], name: str) -> Records:
+    result: Records = np.ascontiguousarray(array)
+    if result.dtype != dtype or result.ndim != 1:
+        msg = f"{name} must be a one-dimensional numpy array of dtype {dtype}"
+        raise ValueError(msg)
+    return result
+
+
+def _rounded(sizes: Records) -> Records:
+    """Round up to 512 as int64; sizes are at most 2^48."""
+    return (sizes.astype(np.int64) + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def _fail_at(bad: Records, reason: str) -> None:
+    """Raise for the first true entry of a mask over the events."""
+    if bad.any():
+        raise TraceError(reason, event=int(np.argmax(bad)))
+
+
+def _check_fields(requests: Records) -> None:
+    kind = requests["kind"]
+    _fail_at((kind < Kind.ALLOC) | (kind > Kind.MARK), "the kind of the event is not known")
+    _fail_at(requests["reserved"] != 0, "the reserved field is not 0")
+    _fail_at(
+        (requests["size_bytes"] > LARGEST_SIZE) & (kind != Kind.OOM),
+        "a size above 2^48 bytes",
+    )
+
+
+def _check_ids(requests: Records, start_blocks: Records, id_count: int) -> None:
+    kind, ids = requests["kind"], requests["id"]
+    has_id = (kind == Kind.ALLOC) | (kind == Kind.FREE) | (kind == Kind.FREE_REQUESTED)
+    _fail_at(has_id & (ids >= id_count), f"an id at or above {id_count}, the number of allocations")
+    is_wrong = (start_blocks["id"] >= id_count) | (start_blocks["requested_bytes"] > LARGEST_SIZE)
+    if is_wrong.any():
+        reason = "a block that was live before recording has an id or a size out of range"
+        raise TraceError(reason)
+    born = np.full(id_count, _NEVER, np.int64)
+    born[start_blocks["id"]] = _BEFORE
+    if np.count_nonzero(born == _BEFORE) != len(start_blocks):
+        reason = "two blocks that were live before recording have the same id"
+        raise TraceError(reason)
+    allocs, frees = np.flatnonzero(kind == Kind.ALLOC), np.flatnonzero(kind == Kind.FREE)
+    _fail_at_repeated(allocs, ids, "an allocation with an id that was allocated before")
+    _fail_at_index(allocs, born[ids[allocs]] == _BEFORE, "an allocation of an id live before")
+    born[ids[allocs]] = allocs
+    _fail_at_index(frees, born[ids[frees]] > frees, "a free of an id that is not allocated yet")
+    _fail_at_index(frees, born[ids[frees]] == _NEVER, "a free of an id that is never allocated")
+    _fail_at_repeated(frees, ids, "a free of an id that was freed before")
+    wishes = np.flatnonzero(kind == Kind.FREE_REQUESTED)
+    _fail_at_index(wishes, born[ids[wishes]] > wishes, "a free of an id that is not allocated yet")
+
+
+def _fail_at_index(events: Records, bad: Records, reason: str) -> None:
+    if bad.any():
+        raise TraceError(reason, event=int(events[np.argmax(bad)]))
+
+
+def _fail_at_repeated(events: Records, ids: Records, reason: str) -> None:
+    """Raise for the first of `events` whose id an earlier one of them has."""
+    _, first = np.unique(ids[events], return_index=True)
+    if len(first) != len(events):
+        repeated = np.ones(len(events), np.bool_)
+        repeated[first] = False
+        _fail_at_index(events, repeated, reason)
+
+
+def _check_labels(requests: Records, labels: tuple[str, ...]) -> None:
+    if labels:
+        is_mark = requests["kind"] == Kind.MARK
+        _fail_at(is_mark & (requests["id"] >= len(labels)), "a mark names an absent label")

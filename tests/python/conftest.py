@@ -1,0 +1,51 @@
+"""Settings of every test, and where the recorded traces are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import gmlake
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted((ROOT / "examples" / "traces").glob("*.gmtrace"))
+SHARED = sorted((ROOT.parent / "shared" / "traces").glob("*.pickle"))
+SKIP = pytest.mark.skip(reason="no recorded traces in ../shared")
+NO_SHARED: Any = pytest.param(None, marks=SKIP)
+
+settings.register_profile("default", deadline=None, max_examples=60)
+settings.register_profile(
+    "thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("GMLAKE_TEST_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables look the same wherever the tests run."""
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(params=SHARED or [NO_SHARED], ids=lambda path: path.stem if path else "none")
+def shared_trace(request: pytest.FixtureRequest) -> Path:
+    """Each snapshot recorded by PyTorch; they are not part of the repository."""
+    path: Path = request.param
+    return path
+
+
+@pytest.fixture(params=SHIPPED, ids=lambda path: path.stem)
+def shipped_trace(request: pytest.FixtureRequest) -> gmlake.Trace:
+    """Each trace of examples/traces."""
+    return gmlake.load_trace(request.param)
+
+
+@pytest.fixture(params=gmlake.policies())
+def policy(request: pytest.FixtureRequest) -> str:
+    """Each policy by name."""
+    name: str = request.param
+    return name

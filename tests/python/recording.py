@@ -1,0 +1,106 @@
+"""Makes snapshots in PyTorch's format: by hand, event by event, or by recording a Lake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import gmlake
+
+KIB = 1 << 10
+MIB = 1 << 20
+BASE = 0x7F00_0000_0000
+
+
+def event(action: str, addr: int, size: Any, **more: Any) -> dict[str, Any]:
+    return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1, **more}
+
+
+def alloc(addr: int, size: Any, **more: Any) -> dict[str, Any]:
+    return event("alloc", addr, size, **more)
+
+
+def free(addr: int, size: int, **more: Any) -> dict[str, Any]:
+    return event("free_completed", addr, size, **more)
+
+
+def block(addr: int, size: int, requested: int | None = None) -> dict[str, Any]:
+    """A block of a segment; inactive unless a requested size is given."""
+    return {
+        "address": addr,
+        "size": size,
+        "requested_size": 0 if requested is None else requested,
+        "state": "inactive" if requested is None else "active_allocated",
+        "frames": [],
+    }
+
+
+def segment(addr: int, size: int, blocks: list[Any], **more: Any) -> dict[str, Any]:
+    kind = "small" if size == 2 * MIB else "large"
+    return {
+        "device": 0,
+        "address": addr,
+        "total_size": size,
+        "stream": 0,
+        "segment_type": kind,
+        "blocks": blocks,
+        **more,
+    }
+
+
+def snapshot(
+    events: list[dict[str, Any]], segments: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    return {"segments": segments or [], "device_traces": [events], "allocator_settings": {}}
+
+
+class Recorder:
+    """Records what a Lake with the policy `caching` does, as PyTorch records its own allocator."""
+
+    def __init__(self, lake: gmlake.Lake) -> None:
+        self.lake = lake
+        self.events: list[dict[str, Any]] = []
+        self.held = self._segments()
+
+    def _segments(self) -> dict[int, tuple[int, int]]:
+        return {r["address"]: (r["size"], r["stream"]) for r in self.lake.regions()}
+
+    def _note_segments(self) -> None:
+        now = self._segments()
+        for address in self.held.keys() - now.keys():
+            self._add("segment_free", address, *self.held[address])
+        for address in now.keys() - self.held.keys():
+            self._add("segment_alloc", address, *now[address])
+        self.held = now
+
+    def _add(self, action: str, address: int, size: int, stream: int) -> None:
+        self.events.append(event(action, address, size, stream=stream))
+
+    def allocate(self, size: int, stream: int = 0) -> gmlake.Block:
+        served = self.lake.allocate(size, stream)
+        self._note_segments()
+        self._add("alloc", served.address, size, stream)
+        return served
+
+    def free(self, served: gmlake.Block) -> None:
+        for action in ("free_requested", "free_completed"):
+            self._add(action, served.address, served.requested_size, served.stream)
+        self.lake.free(served)
+
+    def trim(self) -> None:
+        self.lake.trim()
+        self._note_segments()
+
+    def snapshot(self) -> dict[str, Any]:
+        segments = []
+        for region in self.lake.regions():
+            blocks = [
+                block(address, size, requested if used else None)
+                for address, size, requested, used in region["ranges"]
+            ]
+            kind = "small" if region["is_small"] else "large"
+            segments.append(
+                segment(region["address"], region["size"], blocks, stream=region["stream"])
+                | {"segment_type": kind}
+            )
+        return snapshot(self.events, segments)

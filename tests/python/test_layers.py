@@ -1,0 +1,107 @@
+"""The architecture, read from the sources: who includes whom, and who may name what."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).parents[2] / "csrc"
+SOURCES = sorted(path for path in CSRC.rglob("*.[ch]"))
+# From csrc/README.md: a folder includes only itself and those before it in the table.
+ORDER = re.findall(
+    r"^\| `(\w+)/` \|", (CSRC / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes(path: Path) -> list[tuple[str, str]]:
+    return INCLUDE.findall(path.read_text(encoding="utf-8"))
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(CSRC).parts[0]
+
+
+def code_of(path: Path) -> str:
+    """The text without comments and strings."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", text, flags=re.DOTALL)
+
+
+@pytest.fixture(params=SOURCES, ids=lambda path: str(path.relative_to(CSRC)))
+def source(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_every_folder_is_a_layer() -> None:
+    assert ORDER[:2] == ["include", "base"]
+    assert {layer(path) for path in SOURCES} == set(ORDER)
+
+
+def test_includes_point_down(source: Path) -> None:
+    for kind, name in includes(source):
+        if kind == "<":
+            continue
+        target = next(
+            (
+                place
+                for place in (source.parent / name, CSRC / name, CSRC / "include" / name)
+                if place.exists()
+            ),
+            None,
+        )
+        assert target is not None, f"{name} is not in csrc"
+        assert ORDER.index(layer(target.resolve())) <= ORDER.index(layer(source)), name
+
+
+def test_python_is_named_in_the_bindings_only(source: Path) -> None:
+    names = {name for _, name in includes(source)}
+    if layer(source) != "python":
+        assert not {"Python.h", "structmember.h"} & names
+        assert not re.search(r"\bPy[A-Z_]\w*", code_of(source))
+
+
+def test_cuda_headers_are_included_nowhere(source: Path) -> None:
+    for _, name in includes(source):
+        assert (
+            not re.match(r"(cuda|cublas|nvml|hip)[\w/]*\.h$", name)
+            or (source.parent / name).exists()
+        )
+        assert name not in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h")
+
+
+def test_driver_functions_are_named_in_the_driver_only(source: Path) -> None:
+    if layer(source) != "driver":
+        found = re.findall(
+            r"\b(?:cu|cuda)[A-Z]\w*|\bCU[a-z]\w*|\bdlopen\b|\bdlsym\b", code_of(source)
+        )
+        assert found == []
+
+
+def test_the_library_neither_prints_nor_exits(source: Path) -> None:
+    forbidden = (
+        r"\b(?:printf|fprintf|puts|putchar|perror|exit|_exit|abort|assert|getenv|system)\s*\("
+    )
+    assert re.findall(forbidden, code_of(source)) == []
+
+
+def test_files_and_functions_stay_short(source: Path) -> None:
+    lines = source.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 600
+    start = None
+    for number, line in enumerate(lines):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            assert number - start - 1 <= 60, f"the function at line {start} is too long"
+            start = None
+
+
+def test_the_layers_test_can_fail(tmp_path: Path) -> None:
+    path = tmp_path / "x.c"
+    path.write_text('#  include "a.h"\n/* cuInit */ int x; // exit()\n"cuMemMap"', encoding="utf-8")
+    assert includes(path) == [('"', "a.h")]
+    assert code_of(path).split() == ["#", "include", "int", "x;"]

@@ -1,0 +1,172 @@
+"""Every entry point of the extension, many times: memory must not grow."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import gmlake
+from gmlake import _core
+from gmlake.trace import REQUEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1 << 20
+REPEATS = 200
+ROUNDS = 3
+
+
+class _MallInfo(ctypes.Structure):
+    """What glibc's mallinfo2() returns."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in [
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keep",
+        ]
+    ]
+
+
+def used_by_c() -> int:
+    """Bytes that malloc has lent and not got back."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallinfo2"):
+        pytest.skip("this C library cannot tell how much memory is in use")
+    library.mallinfo2.restype = _MallInfo
+    info = library.mallinfo2()
+    return int(info.uordblks) + int(info.hblkhd)
+
+
+def requests() -> bytes:
+    rows = [(i, MIB * (i + 1), 0, 0, 0, 1, 0) for i in range(8)]
+    rows += [(i, 0, 0, 0, 0, 2, 0) for i in range(8)]
+    return np.array(rows, REQUEST).tobytes()
+
+
+REQUESTS = requests()
+RECORD = np.array([1 << 40, 20 * MIB, 0, 0], np.uint64)
+BLOCK = np.array([0, 1 << 40, 4 * MIB, 4 * MIB], np.uint64)
+
+
+def use_lake() -> None:
+    for driver in ("sim", "host"):
+        with gmlake.Lake(driver, "stitch", "64MiB", frag_limit=MIB) as lake:
+            blocks = [lake.allocate(size, 1) for size in (0, 100, 3 * MIB, 9 * MIB)]
+            repr(blocks)
+            repr(lake)
+            for block in blocks:
+                _ = (block.address, block.size, block.requested_size, block.stream, block.state)
+                _ = (int(block), block.is_live, block.lake)
+            lake.free(blocks[1])
+            lake.free(blocks[2].address)
+            _ = (lake.stats(), lake.regions(), lake.trim())
+            lake.check()
+            lake.reset_peaks()
+            del blocks
+
+
+def use_buffers() -> None:
+    with gmlake.Lake("host", capacity="64MiB") as lake:
+        block = lake.allocate(MIB)
+        view = memoryview(block)
+        view[0] = 1
+        with contextlib.suppress(BufferError):
+            lake.free(block)
+        view.release()
+        lake.free(block)
+
+
+def use_replay() -> None:
+    with gmlake.Lake("sim", "caching", "1TiB") as lake:
+        run = _core.Replay(lake, 8)
+        run.restore(RECORD, BLOCK)
+        run.follow_segments()
+        run.free_all()
+        addresses = np.zeros(16, np.uint64)
+        run.run(REQUESTS, addresses)
+        lake.torch_stats()
+
+
+def use_wrongly() -> None:
+    wrong: list[Callable[[], object]] = [
+        lambda: gmlake.Lake("nothing"),
+        lambda: gmlake.Lake(policy="nothing"),
+        lambda: gmlake.Lake(nothing=1),
+        lambda: _core.Lake("sim", settings=(("growth", 1), ("bad",))),  # type: ignore[arg-type]
+        lambda: _core.Lake("sim", settings=(3,)),  # type: ignore[arg-type]
+        lambda: _core.device_describe("nothing"),
+        lambda: _core.device_describe("cuda", 63),
+        _core.Block,
+    ]
+    with gmlake.Lake(capacity="64MiB") as lake, gmlake.Lake() as other:
+        block = other.allocate(5)
+        run = _core.Replay(lake, 1)
+        wrong += [
+            lambda: lake.allocate(2**70),
+            lambda: lake.allocate(2**47),
+            lambda: lake.allocate("x"),  # type: ignore[arg-type]
+            lambda: lake.free(12345),
+            lambda: lake.free(block),
+            lambda: lake.free("x"),  # type: ignore[arg-type]
+            lambda: memoryview(block),
+            lake.torch_stats,
+            lambda: run.run(b"x"),
+            lambda: run.run(REQUESTS),
+            lambda: run.run(REQUESTS, bytearray(3)),
+            lambda: run.restore(RECORD, BLOCK),
+            lambda: run.restore(b"x", b"y"),
+            lambda: run.restore(RECORD, b"y"),
+            lambda: _core.Replay(lake, 2**62),
+            lambda: _core.Replay(3, 1),  # type: ignore[arg-type]
+        ]
+        for use in wrong:
+            with contextlib.suppress(gmlake.Error, ValueError, TypeError, MemoryError, BufferError):
+                use()
+                pytest.fail("this should have been refused")
+
+
+def use_descriptions() -> None:
+    _ = (_core.knobs(), _core.policies(), _core.device_describe("sim"), _core.version)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", [use_lake, use_buffers, use_replay, use_wrongly, use_descriptions])
+def test_memory_does_not_grow(use: Callable[[], None]) -> None:
+    for _ in range(REPEATS):
+        use()
+    grown = []
+    for _ in range(ROUNDS):
+        gc.collect()
+        before = used_by_c(), sys.getallocatedblocks()
+        for _ in range(REPEATS):
+            use()
+        gc.collect()
+        grown.append((used_by_c() - before[0], sys.getallocatedblocks() - before[1]))
+    # A leak grows in every round; a cache that fills up does not.
+    assert min(c for c, _ in grown) < REPEATS, f"(bytes of C, objects) in each round: {grown}"
+    assert min(python for _, python in grown) < REPEATS / 4, f"bytes, objects: {grown}"
+
+
+def test_every_entry_point_is_used_above() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    for owner in (_core, _core.Lake, _core.Block, _core.Replay):
+        for name in vars(owner):
+            if not name.startswith("_") and name != "REQUEST_BYTES":
+                assert f".{name}" in text or name in ("close", "closed"), name

@@ -1,0 +1,237 @@
+"""The unpickler: equal to pickle on plain data, and harmless on everything else."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import pickletools
+import struct
+import time
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gmlake import TraceError
+from gmlake.trace.pickle_reader import read_pickle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64)
+    | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=6)
+        | st.lists(inner, max_size=6).map(tuple)
+        | st.dictionaries(st.text() | st.integers(-(2**31), 2**31 - 1), inner, max_size=6)
+    ),
+    max_leaves=40,
+)
+
+
+@given(plain, st.integers(0, 5))
+def test_equals_pickle_on_plain_data(value: Any, protocol: int) -> None:
+    data = pickle.dumps(value, protocol)
+    result = read_pickle(data)
+    assert result == value
+    assert repr(result) == repr(pickle.loads(data))
+
+
+def test_equals_pickle_on_recorded_snapshots(shared_trace: Path) -> None:
+    data = shared_trace.read_bytes()
+    assert read_pickle(data) == pickle.loads(data)
+
+
+def test_keeps_sharing_and_cycles() -> None:
+    shared: list[Any] = [1]
+    shared.append(shared)
+    result: Any = read_pickle(pickle.dumps([shared, shared], 4))
+    assert result[0] is result[1]
+    assert result[0][1] is result[0]
+
+
+class _Payload:
+    """Writes a file when a careless reader unpickles it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_never_calls_anything(tmp_path: Path, protocol: int) -> None:
+    victim = tmp_path / "owned"
+    data = pickle.dumps({"segments": [_Payload(str(victim))]}, protocol)
+    with pytest.raises(TraceError, match="wants to load or call code"):
+        read_pickle(data)
+    assert not victim.exists()
+    pickle.loads(data)
+    assert victim.exists(), "the payload is harmless, so this test proves nothing"
+
+
+_PLAIN_OPCODES = {
+    "PROTO",
+    "FRAME",
+    "STOP",
+    "MARK",
+    "POP",
+    "POP_MARK",
+    "DUP",
+    "NONE",
+    "NEWTRUE",
+    "NEWFALSE",
+    "INT",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG",
+    "LONG1",
+    "LONG4",
+    "FLOAT",
+    "BINFLOAT",
+    "UNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE",
+    "BINUNICODE8",
+    "EMPTY_LIST",
+    "APPEND",
+    "APPENDS",
+    "LIST",
+    "EMPTY_TUPLE",
+    "TUPLE",
+    "TUPLE1",
+    "TUPLE2",
+    "TUPLE3",
+    "EMPTY_DICT",
+    "DICT",
+    "SETITEM",
+    "SETITEMS",
+    "GET",
+    "BINGET",
+    "LONG_BINGET",
+    "PUT",
+    "BINPUT",
+    "LONG_BINPUT",
+    "MEMOIZE",
+}
+
+
+@pytest.mark.parametrize(
+    "opcode", [o for o in pickletools.opcodes if o.name not in _PLAIN_OPCODES], ids=lambda o: o.name
+)
+def test_every_other_instruction_is_refused(opcode: pickletools.OpcodeInfo) -> None:
+    arguments = b"\x01os\nsystem\n" + b"\x00" * 16
+    data = b"\x80\x04N(" + opcode.code.encode("latin-1") + arguments + b"."
+    with pytest.raises(TraceError, match="refused"):
+        read_pickle(data)
+
+
+def test_every_truncation_is_one_line() -> None:
+    data = pickle.dumps({"segments": [(1, 2.5, "text", 2**40)], "x": [None, True]}, 4)
+    for length in range(len(data)):
+        with pytest.raises(TraceError, match=r"^[^\n]+$"):
+            read_pickle(data[:length])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x04X\xff\xff\xff\xffabc.",
+        b"\x80\x04\x8d" + b"\xff" * 8 + b"abc.",
+        b"\x80\x04\x8d" + struct.pack("<Q", 1 << 62) + b".",
+        b"\x80\x04\x95" + b"\xff" * 8 + b"N.",
+        b"\x80\x04\x8b\xff\xff\xff\x7f" + b"\x01" * 64 + b".",
+        b"\x80\x04\x8a\xff" + b"\x01" * 255 + b".",
+        b"L" + b"9" * 100000 + b"L\n.",
+        b"I" + b"9" * 41 + b"\n.",
+        b"V" + b"a" * 100000,
+        b"\x80\x09N.",
+        b"F1.x\n.",
+        b"Ix\n.",
+        b"\x80\x04\x8c\x01\xff.",
+        b"Vab\\ud8\n.",
+        b"",
+        b".",
+        b"N",
+        b"(N.",
+        b"t.",
+        b"N\x87.",
+        b"Na.",
+        b"NNs.",
+        b"}(Nu.",
+        b"}N(NNu.",
+        b"(Nd.",
+        b"h\x00.",
+        b"g-1\n.",
+        b"j\xff\xff\xff\xff.",
+        b"2.",
+        b"0.",
+        b"1.",
+        b"}))s.",
+        b"}(]Nu.",
+        b"}GAAAAAAAANs.",
+        b"}\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fNs.",
+    ],
+    ids=range(35),
+)
+def test_nonsense_is_one_short_line(data: bytes) -> None:
+    with pytest.raises(TraceError, match=r"^[^\n]{1,160}$"):
+        read_pickle(data)
+
+
+def test_memory_follows_the_file_not_its_claims() -> None:
+    huge_memo = b"\x80\x04" + b"".join(
+        b"Nr" + struct.pack("<I", 0xFFFFFFFF - i) + b"0" for i in range(100)
+    )
+    tracemalloc.start()
+    read_pickle(huge_memo + b"N.")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_a_bomb_of_shared_lists_stays_small() -> None:
+    value: Any = ["x"]
+    for _ in range(60):
+        value = [value] * 10
+    data = pickle.dumps(value, 4)
+    begin = time.perf_counter()
+    result = read_pickle(data)
+    assert time.perf_counter() - begin < 1
+    assert isinstance(result, list)
+
+
+def test_deep_nesting_neither_recurses_nor_crashes() -> None:
+    depth = 200_000
+    assert isinstance(read_pickle(b"\x80\x04" + b"]" * depth + b"a" * (depth - 1) + b"."), list)
+    assert isinstance(read_pickle(b"\x80\x04N" + b"\x85" * depth + b"."), tuple)
+
+
+def outcome(data: bytes) -> str:
+    """The text of the error, or nothing where a value was read."""
+    try:
+        read_pickle(data)
+    except TraceError as error:
+        return str(error)
+    return ""
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_give_a_value_or_one_line(data: bytes) -> None:
+    assert "\n" not in outcome(data)
+
+
+@given(plain, st.data())
+def test_a_changed_byte_gives_a_value_or_one_line(value: Any, data: st.DataObject) -> None:
+    pickled = bytearray(pickle.dumps(value, 4))
+    index = data.draw(st.integers(0, len(pickled) - 1))
+    pickled[index] = data.draw(st.integers(0, 255))
+    assert "\n" not in outcome(bytes(pickled))
