@@ -167,6 +167,26 @@ TEST(many_streams_are_kept_apart)
     lake_finish(lake);
 }
 
+TEST(any_number_but_the_last_names_a_stream)
+{
+    static const gml_stream streams[] = {0, 1, UINT64_C(1) << 63, UINT64_MAX - 1};
+    gml_lake *lake = lake_open(0);
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        lake_give(lake, lake_take(lake, 3 * MIB, streams[i]));
+        uint64_t reserved_bytes = lake_stats_of(lake).reserved_bytes;
+        gml_address address = lake_take(lake, 3 * MIB, streams[i]);
+        gml_block_info info;
+        CHECK_OK(gml_lake_block(lake, address, &info));
+        CHECK_EQ(info.stream, streams[i]);
+        CHECK_EQ(lake_stats_of(lake).reserved_bytes, reserved_bytes);
+        lake_give(lake, address);
+    }
+    gml_address refused = 77;
+    CHECK_STATUS(gml_lake_allocate(lake, 512, UINT64_MAX, &refused), GML_INVALID_ARGUMENT);
+    CHECK_EQ(refused, 77);
+    lake_finish(lake);
+}
+
 TEST(trim_keeps_what_lives)
 {
     gml_lake *lake = lake_open(0);
@@ -331,6 +351,7 @@ static const contract_test tests[] = {
      test_a_freed_size_comes_back_without_a_driver_call},
     {"live_blocks_never_overlap", test_live_blocks_never_overlap},
     {"many_streams_are_kept_apart", test_many_streams_are_kept_apart},
+    {"any_number_but_the_last_names_a_stream", test_any_number_but_the_last_names_a_stream},
     {"trim_keeps_what_lives", test_trim_keeps_what_lives},
     {"closing_ends_live_blocks", test_closing_ends_live_blocks},
     {"capacity_is_never_exceeded_and_can_be_used_again",

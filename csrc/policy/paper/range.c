@@ -1,7 +1,7 @@
 /* The address ranges of `gmlake-paper` and their driver calls, including those that fail half-way:
  * what the driver does not take back is kept as a leftover and offered again. */
 #include "core/mapping.h"
-#include "policy/paper.h"
+#include "policy/paper/paper.h"
 
 #include <stdlib.h>
 

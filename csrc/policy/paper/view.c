@@ -1,6 +1,6 @@
 /* The paper's sBlocks: Stitch makes one over idle pBlocks, StitchFree removes the least recently
  * used. */
-#include "policy/paper.h"
+#include "policy/paper/paper.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -173,51 +173,43 @@ reserve_handles(gml_paper *self, size_t count)
     return true;
 }
 
-/* A view struct linked to the first `count` candidates, whose handles are in the scratch array;
- * NULL when the host has no memory. */
+/* A view struct linked to the primitives of the chain, whose handles are in the scratch array; NULL
+ * when the host has no memory. */
 static gml_paper_range *
-link_candidates(gml_paper *self, gml_paper_lane *lane, size_t count)
+link_candidates(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain)
 {
     gml_paper_range *view = gml_pool_take(&self->range_pool);
+    if (!view || !reserve_handles(self, (size_t)(chain->size_bytes / self->chunk_bytes))) {
+        gml_pool_give(&self->range_pool, view);
+        return NULL;
+    }
+    view->is_view = true;
+    view->lane = lane;
+    view->node.size_bytes = chain->size_bytes;
     gml_paper_link *last = NULL;
     size_t handle_count = 0;
-    bool is_whole = view != NULL;
-    for (size_t i = 0; i < count && is_whole; i++) {
-        gml_paper_range *part = self->candidates[i];
+    for (gml_paper_range *part = chain->first; part; part = part->next_candidate) {
         gml_paper_link *link = gml_pool_take(&self->link_pool);
-        is_whole = link && reserve_handles(self, handle_count + part->handle_count);
-        if (!is_whole) {
-            gml_pool_give(&self->link_pool, link);
-            break;
+        if (!link) {
+            unlink_parts(self, view);
+            gml_pool_give(&self->range_pool, view);
+            return NULL;
         }
         memcpy(self->handles + handle_count, part->handles,
                part->handle_count * sizeof *part->handles);
         handle_count += part->handle_count;
-        view->node.size_bytes += part->node.size_bytes;
         gml_paper_link_add(view, part, last, link);
         last = link;
-    }
-    if (view && !is_whole) {
-        unlink_parts(self, view);
-        gml_pool_give(&self->range_pool, view);
-        return NULL;
-    }
-    if (view) {
-        view->is_view = true;
-        view->lane = lane;
     }
     return view;
 }
 
 gml_status
-gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, size_t count, gml_paper_range **out)
+gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain,
+                 gml_paper_range **out)
 {
-    uint64_t size_bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_bytes += self->candidates[i]->node.size_bytes;
-    }
-    gml_paper_stitch_free(self, size_bytes);
-    gml_paper_range *view = link_candidates(self, lane, count);
+    gml_paper_stitch_free(self, chain->size_bytes);
+    gml_paper_range *view = link_candidates(self, lane, chain);
     if (!view) {
         return gml_driver_fail(self->base.driver, GML_NO_HOST_MEMORY,
                                "no host memory for a new sBlock");

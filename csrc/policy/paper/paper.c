@@ -1,5 +1,5 @@
 /* Algorithm 1 of GMLake: which pBlocks and sBlocks serve a request, and the policy around it. */
-#include "policy/paper.h"
+#include "policy/paper/paper.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -57,43 +57,34 @@ find_larger(const gml_paper *self, const gml_paper_lane *lane, uint64_t size_byt
     return gml_paper_range_of(gml_tree_at_least(&lane->idle_primitives, least_bytes, 0));
 }
 
-static gml_status
-add_candidate(gml_paper *self, gml_paper_range *primitive, size_t *count)
+static void
+append(gml_paper_chain *chain, gml_paper_range *primitive)
 {
-    if (*count == self->candidate_capacity) {
-        size_t capacity = *count ? *count * 2 : 64;
-        gml_paper_range **grown = realloc(self->candidates, capacity * sizeof *grown);
-        if (!grown) {
-            return gml_driver_fail(self->base.driver, GML_NO_HOST_MEMORY,
-                                   "no host memory for the list of candidate pBlocks");
-        }
-        self->candidates = grown;
-        self->candidate_capacity = capacity;
+    if (chain->last) {
+        chain->last->next_candidate = primitive;
+    } else {
+        chain->first = primitive;
     }
-    self->candidates[(*count)++] = primitive;
-    return GML_OK;
+    primitive->next_candidate = NULL;
+    chain->last = primitive;
+    chain->size_bytes += primitive->node.size_bytes;
 }
 
 /* S3 and S4: idle pBlocks, largest first, until they hold `size_bytes` or none is left. Nothing
  * below frag_limit takes part, on either side. */
-static gml_status
-collect_candidates(gml_paper *self, const gml_paper_lane *lane, uint64_t size_bytes, size_t *count,
-                   uint64_t *sum_bytes)
+static gml_paper_chain
+collect_candidates(const gml_paper *self, const gml_paper_lane *lane, uint64_t size_bytes)
 {
-    *count = 0;
-    *sum_bytes = 0;
-    if (size_bytes < self->frag_limit_bytes) {
-        return GML_OK;
+    gml_paper_chain chain = {0};
+    gml_tree_node *node = NULL;
+    if (size_bytes >= self->frag_limit_bytes) {
+        node = gml_tree_last(&lane->idle_primitives);
     }
-    gml_status status = GML_OK;
-    gml_tree_node *node = gml_tree_last(&lane->idle_primitives);
-    while (node && *sum_bytes < size_bytes && node->size_bytes >= self->frag_limit_bytes &&
-           status == GML_OK) {
-        status = add_candidate(self, gml_paper_range_of(node), count);
-        *sum_bytes += node->size_bytes;
+    while (node && chain.size_bytes < size_bytes && node->size_bytes >= self->frag_limit_bytes) {
+        append(&chain, gml_paper_range_of(node));
         node = gml_tree_previous(node);
     }
-    return status;
+    return chain;
 }
 
 /* S3 and S4, once S1 and S2 have found nothing. */
@@ -101,22 +92,23 @@ static gml_status
 stitch_or_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes, gml_paper_range **out,
                gml_state *state)
 {
-    size_t count;
-    uint64_t sum_bytes;
-    gml_status status = collect_candidates(self, lane, size_bytes, &count, &sum_bytes);
-    if (status == GML_OK && sum_bytes > size_bytes) {
-        gml_paper_range *last = self->candidates[count - 1];
-        status = gml_paper_split(self, last, last->node.size_bytes - (sum_bytes - size_bytes));
-    } else if (status == GML_OK && sum_bytes < size_bytes) {
-        status = gml_paper_grow(self, lane, size_bytes - sum_bytes, out);
-        if (status != GML_OK || !count) {
-            *state = GML_STATE_GROW;
+    gml_paper_chain chain = collect_candidates(self, lane, size_bytes);
+    gml_status status = GML_OK;
+    *state = chain.size_bytes < size_bytes ? GML_STATE_GROW : GML_STATE_STITCH;
+    if (chain.size_bytes < size_bytes) {
+        bool is_alone = !chain.first;
+        status = gml_paper_grow(self, lane, size_bytes - chain.size_bytes, out);
+        if (status != GML_OK || is_alone) {
             return status;
         }
-        status = add_candidate(self, *out, &count);
+        append(&chain, *out);
+    } else if (chain.size_bytes > size_bytes) {
+        /* The first half keeps the struct, and so its place in the chain. */
+        uint64_t surplus_bytes = chain.size_bytes - size_bytes;
+        status = gml_paper_split(self, chain.last, chain.last->node.size_bytes - surplus_bytes);
+        chain.size_bytes = size_bytes;
     }
-    *state = sum_bytes < size_bytes ? GML_STATE_GROW : GML_STATE_STITCH;
-    return status == GML_OK ? gml_paper_stitch(self, lane, count, out) : status;
+    return status == GML_OK ? gml_paper_stitch(self, lane, &chain, out) : status;
 }
 
 static void
@@ -350,7 +342,6 @@ paper_destroy(gml_policy *base)
     gml_pool_clear(&self->range_pool);
     gml_pool_clear(&self->link_pool);
     gml_pool_clear(&self->cell_pool);
-    free(self->candidates);
     free(self->handles);
     free(self);
     return first;

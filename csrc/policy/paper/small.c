@@ -1,7 +1,7 @@
 /* Requests up to 1 MiB in `gmlake-paper`: "the original PyTorch splitting method of the caching
  * allocator" (GMLake, section 3.2): 2 MiB segments, best fit by size and address, split at 512
  * bytes, merged with free neighbours. */
-#include "policy/paper.h"
+#include "policy/paper/paper.h"
 
 #include <inttypes.h>
 

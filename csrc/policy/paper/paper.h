@@ -8,8 +8,8 @@
  *
  * Streams share nothing: each has a *lane* of free lists.
  */
-#ifndef GML_POLICY_PAPER_H
-#define GML_POLICY_PAPER_H
+#ifndef GML_POLICY_PAPER_PAPER_H
+#define GML_POLICY_PAPER_PAPER_H
 
 #include "base/pool.h"
 #include "base/tree.h"
@@ -50,6 +50,7 @@ struct gml_paper_range {
     bool is_handed_out;
     gml_paper_link *links; /* a primitive's views; a view's primitives */
     /* Of a primitive. */
+    gml_paper_range *next_candidate; /* in a gml_paper_chain */
     gml_handle *handles;
     size_t handle_count;
     bool is_active; /* handed out, or part of a view that is */
@@ -73,6 +74,12 @@ typedef struct gml_paper_list {
     size_t count;
 } gml_paper_list;
 
+/* Idle primitives that are to be stitched, in this order. */
+typedef struct gml_paper_chain {
+    gml_paper_range *first, *last;
+    uint64_t size_bytes; /* their sum */
+} gml_paper_chain;
+
 typedef struct gml_paper {
     gml_policy base;
     uint64_t limit_bytes; /* reserved_bytes never goes above */
@@ -87,8 +94,6 @@ typedef struct gml_paper {
     gml_paper_range *oldest, *newest; /* views not handed out, by last use */
     gml_paper_cell *segments;
     gml_pool lane_pool, range_pool, link_pool, cell_pool;
-    gml_paper_range **candidates; /* scratch of the search */
-    size_t candidate_capacity;
     gml_handle *handles; /* scratch of stitching */
     size_t handle_capacity;
 } gml_paper;
@@ -146,8 +151,8 @@ void gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive);
 /* ---- paper_view.c: Stitch and StitchFree ------------------------------------------------------
  */
 
-/* A new idle view over the first `count` candidates, in that order. */
-gml_status gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, size_t count,
+/* A new idle view over the chain. */
+gml_status gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain,
                             gml_paper_range **out);
 
 /* Lists a mapped view as new and idle. pre: its links are made, its primitives idle. */

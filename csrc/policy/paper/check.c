@@ -1,5 +1,5 @@
 /* What must hold between the structures of `gmlake-paper`, and the walk over what it holds. */
-#include "policy/paper.h"
+#include "policy/paper/paper.h"
 
 #include <inttypes.h>
 
