@@ -257,7 +257,7 @@ void
 gml_placement_park(gml_stitch *stitch, gml_placement *placement)
 {
     placement->state = GML_PLACEMENT_PARKED;
-    stitch->held_bytes -= placement->class->size_bytes;
+    stitch->held_bytes -= placement->block.block_bytes;
     gml_list_append(&placement->class->pond->parked, &placement->parked);
     set_ready(placement);
     wake(&placement->watchers);

@@ -43,26 +43,27 @@ typedef struct gml_run {
     gml_extent *extent; /* while the placement is live or parked */
 } gml_run;
 
+/* In the order of use: what serving and freeing touch lies first. */
 typedef struct gml_placement {
-    gml_block block;     /* what the lake sees while live */
+    gml_block block; /* what the lake sees while live */
+    gml_class *class;
+    gml_placement_state state;
+    bool is_ready;       /* in class->ready */
+    bool is_waiting;     /* `waiting` is in a list */
+    bool is_view_mapped; /* false when only the address range is left to give back */
     gml_tree_node ready; /* in class->ready, by number */
     gml_link idle;       /* not live: in stitch->idle_views or idle_homes, oldest use first */
     gml_link parked;     /* parked: in pond->parked */
-    gml_link waiting;    /* watching: in the watched placement's watchers; or stranded */
     gml_link watchers;   /* head: placements that wait for this live one */
-    gml_class *class;
-    gml_slab *slab;  /* what lives in it, if it serves the pond's small requests */
-    uint64_t number; /* order of creation */
-    gml_run *runs;   /* in view order */
+    gml_run *runs;       /* in view order */
     size_t run_count;
     gml_run only_run;    /* runs points here if there is one */
     gml_address address; /* where its blocks begin */
     gml_address view;    /* start of its own mapping; 0: it lies in the home space */
     uint64_t view_bytes;
-    bool is_view_mapped; /* false when only the address range is left to give back */
-    bool is_ready;       /* in class->ready */
-    bool is_waiting;     /* `waiting` is in a list */
-    gml_placement_state state;
+    uint64_t number;  /* order of creation */
+    gml_link waiting; /* watching: in the watched placement's watchers; or stranded */
+    gml_slab *slab;   /* what lives in it, if it serves the pond's small requests */
 } gml_placement;
 
 struct gml_class {
