@@ -331,11 +331,11 @@ collect_handles(gml_stitch *stitch, const gml_run *runs, size_t run_count, size_
 
 /* Gives a placement of several runs its own mapping. */
 static gml_status
-map_view(gml_stitch *stitch, gml_placement *placement)
+map_view(gml_stitch *stitch, gml_placement *placement, const gml_run *runs, size_t run_count)
 {
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
     size_t count = 0;
-    gml_status status = collect_handles(stitch, placement->runs, placement->run_count, &count);
+    gml_status status = collect_handles(stitch, runs, run_count, &count);
     if (status == GML_OK) {
         status = make_room(stitch, placement->class->pond->stream, count * chunk_bytes);
     }
@@ -348,7 +348,7 @@ map_view(gml_stitch *stitch, gml_placement *placement)
     }
     placement->is_view_mapped = true;
     placement->view_bytes = count * chunk_bytes;
-    placement->address = placement->view + placement->runs[0].offset % chunk_bytes;
+    placement->address = placement->view + runs[0].offset % chunk_bytes;
     stitch->views++;
     stitch->view_bytes += placement->view_bytes;
     return GML_OK;
@@ -388,7 +388,7 @@ gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs, 
     class->placement_count++;
     status = copy_runs(stitch, placement, runs, run_count);
     if (status == GML_OK && run_count > 1) {
-        status = map_view(stitch, placement);
+        status = map_view(stitch, placement, runs, run_count);
     }
     if (status != GML_OK) {
         release_host(stitch, placement);

@@ -31,8 +31,9 @@ rounded(uint64_t size_bytes)
 /* ---- opening and closing ----------------------------------------------------------------------
  */
 
-static gml_status
-choose_chunk(gml_driver *driver, const gml_knobs *knobs, uint64_t *out)
+/* The size of a chunk, or 0 with a reason. */
+static uint64_t
+choose_chunk(gml_driver *driver, const gml_knobs *knobs)
 {
     uint64_t granularity = driver->info.granularity_bytes;
     uint64_t chunk_bytes = knobs->chunk_size;
@@ -40,13 +41,13 @@ choose_chunk(gml_driver *driver, const gml_knobs *knobs, uint64_t *out)
         chunk_bytes = (DEFAULT_CHUNK_BYTES + granularity - 1) / granularity * granularity;
     }
     if (chunk_bytes % granularity) {
-        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "chunk_size is %" PRIu64 ", but must be a multiple of the device's "
-                               "granularity of %" PRIu64 " bytes",
-                               chunk_bytes, granularity);
+        (void)gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                              "chunk_size is %" PRIu64 ", but must be a multiple of the device's "
+                              "granularity of %" PRIu64 " bytes",
+                              chunk_bytes, granularity);
+        return 0;
     }
-    *out = chunk_bytes;
-    return GML_OK;
+    return chunk_bytes;
 }
 
 static void
@@ -75,10 +76,9 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
                                "stitching needs virtual memory management, which this device does "
                                "not offer; use the policy caching");
     }
-    uint64_t chunk_bytes = 0;
-    gml_status status = choose_chunk(driver, knobs, &chunk_bytes);
-    if (status != GML_OK) {
-        return status;
+    uint64_t chunk_bytes = choose_chunk(driver, knobs);
+    if (!chunk_bytes) {
+        return GML_INVALID_ARGUMENT;
     }
     uint64_t limit = driver->info.total_bytes;
     if (capacity_bytes && capacity_bytes < limit) {
@@ -96,7 +96,7 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     }
     stitch->policy = (gml_policy){.ops = &gml_stitch_policy, .driver = driver};
     init_parts(stitch, knobs);
-    status = gml_home_open(&stitch->home, driver, chunk_bytes, limit / chunk_bytes);
+    gml_status status = gml_home_open(&stitch->home, driver, chunk_bytes, limit / chunk_bytes);
     if (status != GML_OK) {
         free(stitch);
         return status;
@@ -142,9 +142,9 @@ destroy(gml_policy *self)
         (void)gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_homes.next));
     }
     keep_first(&first, gml_placement_destroy_doomed(stitch));
-    while (!gml_list_is_empty(&stitch->ponds)) {
-        gml_pond *pond = of_ponds(stitch->ponds.next);
-        gml_list_remove(&pond->ponds);
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds;) {
+        gml_pond *pond = of_ponds(link);
+        link = link->next;
         gml_map_clear(&pond->classes);
         free(pond);
     }
@@ -198,22 +198,24 @@ find_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
     return status;
 }
 
-static gml_status
-find_class(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_class **out)
+/* The class of that size, made if need be; NULL, with a reason, when the host has no memory. */
+static gml_class *
+find_class(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
 {
     gml_class *class = gml_map_find(&pond->classes, size_bytes);
-    if (!class) {
-        class = gml_pool_take(&stitch->classes);
-        if (!class || gml_map_insert(&pond->classes, size_bytes, class) != GML_OK) {
-            gml_pool_give(&stitch->classes, class);
-            return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
-                                   "no host memory for a size class");
-        }
-        class->pond = pond;
-        class->size_bytes = size_bytes;
+    if (class) {
+        return class;
     }
-    *out = class;
-    return GML_OK;
+    class = gml_pool_take(&stitch->classes);
+    if (!class || gml_map_insert(&pond->classes, size_bytes, class) != GML_OK) {
+        gml_pool_give(&stitch->classes, class);
+        (void)gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
+                              "no host memory for a size class");
+        return NULL;
+    }
+    class->pond = pond;
+    class->size_bytes = size_bytes;
+    return class;
 }
 
 /* ---- serving ----------------------------------------------------------------------------------
@@ -296,12 +298,12 @@ note_placed(gml_stitch *stitch, const gml_placement *placement)
 gml_status
 gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
 {
-    gml_class *class = NULL;
-    gml_placement *placement = NULL;
-    gml_status status = find_class(stitch, pond, size_bytes, &class);
-    if (status == GML_OK) {
-        status = gml_placement_take(stitch, class, &placement);
+    gml_class *class = find_class(stitch, pond, size_bytes);
+    if (!class) {
+        return GML_NO_HOST_MEMORY;
     }
+    gml_placement *placement = NULL;
+    gml_status status = gml_placement_take(stitch, class, &placement);
     if (status != GML_OK) {
         return status;
     }

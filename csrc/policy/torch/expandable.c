@@ -4,8 +4,8 @@
  * Unlike PyTorch, a partial failure is undone, the capacity bounds what is mapped and not only what
  * a segment would have been, and there is no garbage collection: PyTorch's looks for blocks that
  * are a whole segment, which an expandable segment has none of. */
-#include "policy/torch/expandable_segment.h"
 #include "policy/torch/check.h"
+#include "policy/torch/expandable_segment.h"
 #include "policy/torch/heap.h"
 
 #include <inttypes.h>

@@ -6,12 +6,12 @@
 #ifndef GML_TEST_CHECK_H
 #define GML_TEST_CHECK_H
 
+#include "gmlake.h"
+
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include "gmlake.h"
 
 #define TEST(name) static void test_##name(void)
 #define RUN(name) check_run(#name, test_##name)

@@ -44,6 +44,10 @@ shadow_memory_access(shadow_memory *memory, uint64_t offset_bytes, uint64_t size
     size_t count = (size_t)((memory->size_bytes + LINE_BYTES - 1) / LINE_BYTES);
     size_t first = (size_t)(offset_bytes / LINE_BYTES);
     size_t end = (size_t)((offset_bytes + size_bytes + LINE_BYTES - 1) / LINE_BYTES);
+    if (end > count) {
+        access->fault = "memory was used beyond its end";
+        return;
+    }
     bool is_all = first == 0 && end == count;
     if (!is_all && memory->is_uniform) {
         if (!memory->lines) {
