@@ -71,9 +71,9 @@ sanitize-address: build/address/.built
 sanitize-thread: build/thread/.built
 	@$(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --output-on-failure --parallel $(JOBS)
 
-bench: build/bench/.built ## The micro-benchmarks
-	@find build/bench/benchmarks -type f -perm -u+x -name 'bench_*' | sort \
-	    | while read -r program; do echo "$$program"; "$$program" || exit 1; done
+bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
+	@$(BIN)/python benchmarks/speed.py --program build/bench/benchmarks/c/bench_policies
+	@$(BIN)/python benchmarks/utilization.py $(TRACES)
 
 format: $(VENV)/.lint ## Rewrite every file in the project's format
 	@$(BIN)/clang-format -i $(C_FILES)

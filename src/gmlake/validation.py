@@ -84,7 +84,7 @@ def validate(trace: Trace) -> ValidationReport:
     """
     trace.check()
     _check_has_state(trace)
-    requests = trace.validation_requests()
+    requests = trace.requests_with_trims()
     with Lake("sim", "caching", _CAPACITY, **_settings(trace)) as lake:
         run = _core.Replay(lake, trace.id_count)
         _restore(run, trace)

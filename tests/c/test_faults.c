@@ -83,7 +83,7 @@ note(scenario *self, gml_status status)
     self->failed += status == GML_DRIVER_FAILED;
     if (status != GML_OK && status != GML_OUT_OF_MEMORY && status != GML_DRIVER_FAILED) {
         self->fault = gml_status_text(status);
-    } else if (status != GML_OK && !self->rig.driver->reason[0]) {
+    } else if (status != GML_OK && (!self->rig.driver || !self->rig.driver->reason[0])) {
         self->fault = "a failure without a reason";
     }
 }

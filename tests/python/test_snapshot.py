@@ -90,7 +90,7 @@ def test_start_segments_undo_every_segment_event() -> None:
         (BASE + 96 * MIB, 20 * MIB, 0),
     ]
     assert trace.start_segments["is_small"].tolist() == [True, False, False]
-    kinds = trace.validation_requests()["kind"].tolist()
+    kinds = trace.requests_with_trims()["kind"].tolist()
     assert kinds == [Kind.TRIM, 5, 5, 4, 1, 4], "one TRIM before a run of SEGMENT_FREE"
 
 

@@ -112,7 +112,11 @@ class Trace:
         return start + max(int(np.cumsum(change).max(initial=0)), 0)
 
     def replay_requests(self) -> Records:
-        """Return the events with the start blocks allocated first, in address order."""
+        """Return the events as a policy sees them.
+
+        The start blocks are allocated first, in address order, and TRIM events stand where
+        PyTorch gave segments back (see `requests_with_trims`).
+        """
         head = np.zeros(len(self.start_blocks), REQUEST)
         start = self.start_blocks[np.argsort(self.start_blocks["address"], kind="stable")]
         for column, source in (
@@ -123,9 +127,9 @@ class Trace:
         ):
             head[column] = start[source]
         head["kind"] = Kind.ALLOC
-        return np.concatenate([head, self.requests])
+        return np.concatenate([head, self.requests_with_trims()])
 
-    def validation_requests(self) -> Records:
+    def requests_with_trims(self) -> Records:
         """Return the events with a TRIM before each run of SEGMENT_FREE.
 
         PyTorch gives segments back only in torch.cuda.empty_cache() and when it runs out of

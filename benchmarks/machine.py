@@ -1,0 +1,52 @@
+"""What a result has to say about the run that made it: command, versions, hardware, date."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import gmlake
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str:
+    command = ("git", "-C", str(ROOT), "describe", "--always", "--dirty")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return done.stdout.strip() or "unknown"
+
+
+def describe() -> dict[str, Any]:
+    """Return the circumstances of this run."""
+    return {
+        "command": " ".join(["python", *sys.argv]),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "gmlake": gmlake.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "gpu": "none: every figure here is of the simulated driver",
+    }
+
+
+def write(name: str, figures: dict[str, Any]) -> Path:
+    """Write benchmarks/results/NAME.json and return its path."""
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"run": describe(), **figures}, indent=1) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,90 @@
+"""ns per allocate+free pair and events per second of a replay, for each policy in one run.
+
+python benchmarks/speed.py [--program build/bench/benchmarks/c/bench_policies] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import gmlake
+import machine
+from gmlake import _core
+from gmlake.trace.layout import REQUEST, Kind, Records
+
+PROGRAM = machine.ROOT / "build/bench/benchmarks/c/bench_policies"
+EVENTS = 1_000_000
+ROUNDS = 5
+
+
+def long_trace(events: int) -> tuple[Records, int]:
+    """Return at least `events` requests, a shipped trace over and over, and their id count.
+
+    Each repetition frees what it leaves live, so that the next begins like the first.
+    """
+    trace = gmlake.load_trace(machine.ROOT / "examples/traces/gpt2-xl.gmtrace")
+    once = trace.replay_requests()
+    freed = np.zeros(trace.id_count, bool)
+    freed[once["id"][once["kind"] == Kind.FREE]] = True
+    rest = np.zeros(int((~freed).sum()), REQUEST)
+    rest["id"], rest["kind"] = np.flatnonzero(~freed), Kind.FREE
+    step = np.concatenate([once, rest])
+    return np.tile(step, events // len(step) + 1), trace.id_count
+
+
+def replay_rates(events: int) -> dict[str, dict[str, float]]:
+    """Return events per second: the first repetition of the trace apart, the rest as a median."""
+    requests, id_count = long_trace(events)
+    names = _core.policies()
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(ROUNDS):
+        for name in names:
+            with gmlake.Lake("sim", name, capacity="1TiB") as lake:
+                totals = _core.Replay(lake, id_count).run(requests)
+            rates[name].append(len(requests) / totals["seconds_ns"] * 1e9)
+    return {
+        name: {"events": len(requests), "events_per_second": statistics.median(values)}
+        for name, values in rates.items()
+    }
+
+
+def show(scenarios: dict[str, Any], rates: dict[str, dict[str, float]]) -> None:
+    """Print both tables."""
+    console = Console()
+    names = _core.policies()
+    table = Table("ns per pair, median", *names)
+    for scenario, results in scenarios.items():
+        table.add_row(scenario, *(f"{results[name]['median_ns']:,.0f}" for name in names))
+    console.print(table)
+    table = Table("replay", *names)
+    rate = (f"{rates[name]['events_per_second'] / 1e6:.1f}" for name in names)
+    table.add_row("million events/s", *rate)
+    console.print(table)
+
+
+def main() -> None:
+    """Run everything, print it, and keep it with --write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--program", default=PROGRAM, help="the C micro-benchmark")
+    parser.add_argument("--write", action="store_true", help="keep it as results/speed.json")
+    arguments = parser.parse_args()
+    done = subprocess.run(  # noqa: S603
+        [arguments.program], stdout=subprocess.PIPE, text=True, check=True
+    )
+    pairs = json.loads(done.stdout)
+    rates = replay_rates(EVENTS)
+    show(pairs["scenarios"], rates)
+    if arguments.write:
+        print(machine.write("speed", {"pairs": pairs, "replay": rates}))
+
+
+if __name__ == "__main__":
+    main()
