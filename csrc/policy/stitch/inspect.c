@@ -2,19 +2,6 @@
 #include "policy/stitch/stitch.h"
 
 #include <inttypes.h>
-#include <stddef.h>
-
-static gml_stitch *
-of_policy(gml_policy *policy)
-{
-    return (gml_stitch *)(void *)policy;
-}
-
-static gml_pond *
-of_ponds(gml_link *link)
-{
-    return (gml_pond *)(void *)((char *)link - offsetof(gml_pond, ponds));
-}
 
 /* ---- usage ------------------------------------------------------------------------------------
  */
@@ -29,7 +16,7 @@ largest(const gml_tree *tree)
 void
 gml_stitch_usage(gml_policy *self, gml_usage *out)
 {
-    gml_stitch *stitch = of_policy(self);
+    gml_stitch *stitch = gml_stitch_of(self);
     *out = (gml_usage){
         .reserved_bytes = self->reserved_bytes,
         .views = stitch->views,
@@ -118,7 +105,7 @@ check_idle(gml_stitch *stitch, gml_link *list, uint64_t *count)
 gml_status
 gml_stitch_check(gml_policy *self)
 {
-    gml_stitch *stitch = of_policy(self);
+    gml_stitch *stitch = gml_stitch_of(self);
     uint64_t used_bytes = 0, free_bytes = 0, in_ponds = 0, idle_views = 0, idle_homes = 0;
     gml_status status = gml_home_check(&stitch->home);
     if (status == GML_OK) {
@@ -134,7 +121,7 @@ gml_stitch_check(gml_policy *self)
         return status;
     }
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        const gml_pond *pond = of_ponds(link);
+        const gml_pond *pond = gml_pond_of_link(link);
         if (!gml_freeset_is_valid(&pond->set, stitch->home.chunk_bytes) ||
             !gml_tree_is_valid(&pond->small_free)) {
             return gml_driver_fail(self->driver, GML_CORRUPT,
@@ -285,7 +272,7 @@ visit_view(const gml_placement *placement, const gml_visitor *visitor)
 void
 gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
 {
-    gml_stitch *stitch = of_policy(self);
+    gml_stitch *stitch = gml_stitch_of(self);
     visit_home(&stitch->home, visitor);
     for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent;
          extent = extent->next) {

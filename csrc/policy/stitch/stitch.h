@@ -110,6 +110,24 @@ typedef struct gml_stitch {
     size_t scratch_handle_capacity;
 } gml_stitch;
 
+static inline gml_stitch *
+gml_stitch_of(gml_policy *policy)
+{
+    return (gml_stitch *)(void *)policy;
+}
+
+/* ---- pond.c ------------------------------------------------------------------------------------
+ */
+
+/* The pond of a stream, made if need be. */
+gml_status gml_pond_find(gml_stitch *stitch, gml_stream stream, gml_pond **out);
+
+/* The class of a size, made if need be; NULL, with a reason, when the host has no memory. */
+gml_class *gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+
+/* The pond at a link of stitch->ponds. */
+gml_pond *gml_pond_of_link(gml_link *link);
+
 /* ---- placement.c: taking, parking, scattering --------------------------------------------------
  */
 
@@ -168,12 +186,17 @@ void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);
 uint64_t gml_slab_used_bytes(const gml_slab *slab);
 bool gml_slab_is_valid(const gml_slab *slab);
 
-/* ---- stitch.c ---------------------------------------------------------------------------------
+/* ---- place.c: serving a size -------------------------------------------------------------------
  */
 
 /* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                             gml_placement **out);
+
+/* ---- trim.c ------------------------------------------------------------------------------------
+ */
+
+gml_status gml_stitch_trim(gml_policy *self, uint64_t *released_bytes);
 
 /* ---- inspect.c: the whole structure, read only ------------------------------------------------
  */

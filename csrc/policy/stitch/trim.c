@@ -1,0 +1,126 @@
+/* Giving memory back to the driver. */
+#include "policy/stitch/stitch.h"
+
+/* Whether a chunk that `placement` lies in is wholly free, and so about to go. */
+static bool
+loses_chunk(const gml_stitch *stitch, const gml_placement *placement)
+{
+    uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    for (size_t i = 0; i < placement->run_count; i++) {
+        const gml_run *run = &placement->runs[i];
+        uint64_t end = run->offset + run->size_bytes;
+        uint64_t begin = run->offset / chunk_bytes * chunk_bytes;
+        const gml_extent *extent = gml_home_find(&stitch->home, begin);
+        for (; extent && extent->offset < end; extent = extent->next) {
+            if (extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes &&
+                extent->whole.address < end &&
+                extent->whole.address + extent->whole.size_bytes > begin) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Forgets the idle placements of `list` that lose a chunk. */
+static gml_status
+forget_losers(gml_stitch *stitch, gml_link *list)
+{
+    gml_status status = GML_OK;
+    for (gml_link *link = list->next; link != list && status == GML_OK;) {
+        gml_placement *placement = gml_placement_of_idle(link);
+        link = link->next;
+        if (loses_chunk(stitch, placement)) {
+            status = gml_placement_destroy(stitch, placement);
+        }
+    }
+    return status;
+}
+
+/* Releases every whole chunk that is free in `pond`. */
+static gml_status
+release_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t *released_bytes)
+{
+    gml_status status = GML_OK;
+    while (status == GML_OK && pond->set.whole_bytes) {
+        gml_freeset_index(&pond->set);
+        gml_extent *extent = gml_extent_of_whole(gml_tree_last(&pond->set.wholes));
+        status = gml_home_shrink(&stitch->home, extent, released_bytes);
+    }
+    return status;
+}
+
+/* The bytes of chunks that are wholly free, whichever streams own their parts. */
+static uint64_t
+count_idle_bytes(const gml_home *home)
+{
+    uint64_t idle_bytes = 0;
+    const gml_extent *extent = gml_home_find(home, 0);
+    while (extent) {
+        uint64_t begin = extent->offset;
+        bool is_free = extent->kind == GML_EXTENT_FREE;
+        while (is_free && extent->next && extent->next->kind == GML_EXTENT_FREE) {
+            extent = extent->next;
+        }
+        uint64_t first = (begin + home->chunk_bytes - 1) / home->chunk_bytes;
+        uint64_t last = (extent->offset + extent->size_bytes) / home->chunk_bytes;
+        idle_bytes += is_free && last > first ? (last - first) * home->chunk_bytes : 0;
+        extent = extent->next;
+    }
+    return idle_bytes;
+}
+
+/* Joins free neighbours of different streams that meet inside a chunk, so that the chunk is whole
+ * in one of them. pre: the device was synchronised. */
+static void
+join_shared_chunks(gml_stitch *stitch)
+{
+    gml_home *home = &stitch->home;
+    gml_extent *extent = gml_home_find(home, 0);
+    while (extent->next) {
+        gml_extent *next = extent->next;
+        bool meet = extent->kind == GML_EXTENT_FREE && next->kind == GML_EXTENT_FREE &&
+                    next->offset % home->chunk_bytes != 0;
+        extent = meet ? gml_home_transfer(home, next, extent->set) : next;
+    }
+    gml_placement_retry_stranded(stitch);
+}
+
+/* What trim() does once it has found something to give back. */
+static gml_status
+give_back(gml_stitch *stitch, uint64_t *released_bytes)
+{
+    gml_status status = gml_driver_device_synchronize(stitch->policy.driver);
+    if (status == GML_OK) {
+        status = gml_placement_destroy_doomed(stitch);
+    }
+    if (status == GML_OK) {
+        join_shared_chunks(stitch);
+        status = forget_losers(stitch, &stitch->idle_views);
+    }
+    if (status == GML_OK) {
+        status = forget_losers(stitch, &stitch->idle_homes);
+    }
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds && status == GML_OK;
+         link = link->next) {
+        status = release_chunks(stitch, gml_pond_of_link(link), released_bytes);
+    }
+    return status == GML_OK ? gml_home_release_leftovers(&stitch->home, released_bytes) : status;
+}
+
+gml_status
+gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
+{
+    gml_stitch *stitch = gml_stitch_of(self);
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_pond_unpark(stitch, gml_pond_of_link(link));
+    }
+    *released_bytes = 0;
+    bool has_leftovers = stitch->home.handle_count > stitch->home.present_count;
+    if (!has_leftovers && gml_list_is_empty(&stitch->doomed) && !count_idle_bytes(&stitch->home)) {
+        return GML_OK;
+    }
+    gml_status status = give_back(stitch, released_bytes);
+    self->reserved_bytes = stitch->home.handle_count * stitch->home.chunk_bytes;
+    return status;
+}
