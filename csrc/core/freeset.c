@@ -29,9 +29,9 @@ parts_of(const gml_extent *extent, uint64_t chunk_bytes)
 }
 
 void
-gml_freeset_init(gml_freeset *set)
+gml_freeset_init(gml_freeset *set, uint64_t least_bytes)
 {
-    *set = (gml_freeset){0};
+    *set = (gml_freeset){.least_bytes = least_bytes};
     gml_list_init(&set->unindexed);
 }
 
@@ -54,7 +54,9 @@ gml_freeset_add(gml_freeset *set, gml_extent *extent, uint64_t chunk_bytes)
     extent->tail.size_bytes = found.tail_bytes;
     extent->tail.address = found.tail_offset;
     extent->is_indexed = false;
-    gml_tree_insert(&set->fit, &extent->fit);
+    if (extent->size_bytes >= set->least_bytes) {
+        gml_tree_insert(&set->fit, &extent->fit);
+    }
     gml_list_append(&set->unindexed, &extent->unindexed);
     set->whole_bytes += found.whole_bytes;
     set->free_bytes += extent->size_bytes;
@@ -93,7 +95,9 @@ gml_freeset_remove(gml_freeset *set, gml_extent *extent)
 {
     set->whole_bytes -= extent->whole.size_bytes;
     set->free_bytes -= extent->size_bytes;
-    gml_tree_remove(&set->fit, &extent->fit);
+    if (extent->size_bytes >= set->least_bytes) {
+        gml_tree_remove(&set->fit, &extent->fit);
+    }
     if (extent->is_indexed) {
         change_parts(set, extent, gml_tree_remove);
     } else {
@@ -113,30 +117,41 @@ gml_extent_of_whole(gml_tree_node *node)
     return (gml_extent *)(void *)((char *)node - offsetof(gml_extent, whole));
 }
 
-bool
-gml_freeset_is_valid(const gml_freeset *set, uint64_t chunk_bytes)
+/* What a freeset should hold, counted from its extents. */
+typedef struct tally {
+    size_t fit, heads, wholes, tails;
+    uint64_t whole_bytes, free_bytes;
+} tally;
+
+/* Counts one extent; false if its nodes do not say what it is. */
+static bool
+count_extent(const gml_freeset *set, const gml_extent *extent, uint64_t chunk_bytes, tally *sum)
 {
-    if (!gml_tree_is_valid(&set->fit) || !gml_tree_is_valid(&set->heads) ||
-        !gml_tree_is_valid(&set->wholes) || !gml_tree_is_valid(&set->tails)) {
-        return false;
-    }
-    uint64_t whole_bytes = 0, free_bytes = 0;
-    size_t heads = 0, wholes = 0, tails = 0;
-    for (gml_tree_node *node = gml_tree_first(&set->fit); node; node = gml_tree_next(node)) {
-        const gml_extent *extent = gml_extent_of_fit(node);
-        parts found = parts_of(extent, chunk_bytes);
-        if (extent->kind != GML_EXTENT_FREE || extent->set != set ||
-            extent->head.size_bytes != found.head_bytes ||
-            extent->whole.size_bytes != found.whole_bytes ||
-            extent->tail.size_bytes != found.tail_bytes) {
-            return false;
+    parts found = parts_of(extent, chunk_bytes);
+    sum->fit += extent->size_bytes >= set->least_bytes;
+    sum->heads += extent->is_indexed && found.head_bytes;
+    sum->wholes += extent->is_indexed && found.whole_bytes;
+    sum->tails += extent->is_indexed && found.tail_bytes;
+    sum->whole_bytes += found.whole_bytes;
+    sum->free_bytes += extent->size_bytes;
+    return extent->head.size_bytes == found.head_bytes &&
+           extent->whole.size_bytes == found.whole_bytes &&
+           extent->tail.size_bytes == found.tail_bytes;
+}
+
+bool
+gml_freeset_is_valid(const gml_freeset *set, const gml_home *home)
+{
+    tally sum = {0};
+    bool is_valid = gml_tree_is_valid(&set->fit) && gml_tree_is_valid(&set->heads) &&
+                    gml_tree_is_valid(&set->wholes) && gml_tree_is_valid(&set->tails);
+    for (const gml_extent *extent = gml_home_find(home, 0); extent && is_valid;
+         extent = extent->next) {
+        if (extent->kind == GML_EXTENT_FREE && extent->set == set) {
+            is_valid = count_extent(set, extent, home->chunk_bytes, &sum);
         }
-        heads += extent->is_indexed && found.head_bytes;
-        wholes += extent->is_indexed && found.whole_bytes;
-        tails += extent->is_indexed && found.tail_bytes;
-        whole_bytes += found.whole_bytes;
-        free_bytes += extent->size_bytes;
     }
-    return heads == set->heads.count && wholes == set->wholes.count && tails == set->tails.count &&
-           whole_bytes == set->whole_bytes && free_bytes == set->free_bytes;
+    return is_valid && sum.fit == set->fit.count && sum.heads == set->heads.count &&
+           sum.wholes == set->wholes.count && sum.tails == set->tails.count &&
+           sum.whole_bytes == set->whole_bytes && sum.free_bytes == set->free_bytes;
 }

@@ -15,16 +15,18 @@
 #include "core/home.h"
 
 typedef struct gml_freeset {
-    gml_tree fit;         /* every extent, by size */
-    gml_tree heads;       /* by size of the head, then offset */
-    gml_tree tails;       /* by size of the tail, then offset of the tail */
-    gml_tree wholes;      /* by bytes of whole chunks, then offset of the first */
-    gml_link unindexed;   /* extents that are in `fit` only */
+    gml_tree fit;       /* extents of at least least_bytes, by size */
+    gml_tree heads;     /* by size of the head, then offset */
+    gml_tree tails;     /* by size of the tail, then offset of the tail */
+    gml_tree wholes;    /* by bytes of whole chunks, then offset of the first */
+    gml_link unindexed; /* extents that are in none of these three */
+    uint64_t
+        least_bytes; /* the smallest request there is; smaller extents are parts of views only */
     uint64_t whole_bytes; /* of whole chunks, indexed or not */
-    uint64_t free_bytes;  /* sum over `fit` */
+    uint64_t free_bytes;  /* of every extent */
 } gml_freeset;
 
-void gml_freeset_init(gml_freeset *set);
+void gml_freeset_init(gml_freeset *set, uint64_t least_bytes);
 
 /* Brings heads, tails and wholes up to date. Most requests are served from `fit` alone, and an
  * extent that is gone before anyone stitches never enters the other three. */
@@ -38,7 +40,7 @@ void gml_freeset_remove(gml_freeset *set, gml_extent *extent);
 gml_extent *gml_extent_of_fit(gml_tree_node *node);
 gml_extent *gml_extent_of_whole(gml_tree_node *node);
 
-/* Every tree holds just what the extents say, and the sums agree. Linear; for checks. */
-bool gml_freeset_is_valid(const gml_freeset *set, uint64_t chunk_bytes);
+/* Every tree holds just what the extents of `home` say, and the sums agree. Linear; for checks. */
+bool gml_freeset_is_valid(const gml_freeset *set, const gml_home *home);
 
 #endif

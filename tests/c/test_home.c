@@ -47,7 +47,7 @@ compare(const gml_home *home, const line_model *model, gml_freeset *sets)
     }
     CHECK_OK(gml_home_check(home));
     for (int i = 0; i < 2; i++) {
-        CHECK(gml_freeset_is_valid(&sets[i], CHUNK));
+        CHECK(gml_freeset_is_valid(&sets[i], home));
     }
 }
 
@@ -132,8 +132,8 @@ TEST(random_changes_agree_with_an_array)
         gml_freeset sets[2];
         static line_model model;
         memset(&model, 0, sizeof model);
-        gml_freeset_init(&sets[0]);
-        gml_freeset_init(&sets[1]);
+        gml_freeset_init(&sets[0], 0);
+        gml_freeset_init(&sets[1], MIB);
         CHECK_OK(gml_home_open(&home, driver, CHUNK, SLOTS));
         for (int i = 0; i < 2000; i++) {
             switch (check_below(&random, 8)) {
@@ -169,7 +169,7 @@ TEST(an_extent_knows_its_head_whole_and_tail)
     gml_driver *driver = open_driver();
     gml_home home;
     gml_freeset set;
-    gml_freeset_init(&set);
+    gml_freeset_init(&set, 0);
     CHECK_OK(gml_home_open(&home, driver, CHUNK, 8));
     CHECK_OK(gml_home_grow(&home, 8, &set));
     CHECK_OK(gml_home_prepare(&home, 4));
@@ -194,7 +194,7 @@ TEST(a_failed_growth_leaves_nothing_behind)
         gml_driver *driver = NULL;
         gml_home home;
         gml_freeset set;
-        gml_freeset_init(&set);
+        gml_freeset_init(&set, 0);
         CHECK_OK(gml_fault_driver_open(open_driver(), nth, 0, 0, &driver));
         CHECK_OK(gml_home_open(&home, driver, CHUNK, 8));
         gml_status status = gml_home_grow(&home, 8, &set);

@@ -122,7 +122,7 @@ gml_stitch_check(gml_policy *self)
     }
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         const gml_pond *pond = gml_pond_of_link(link);
-        if (!gml_freeset_is_valid(&pond->set, stitch->home.chunk_bytes) ||
+        if (!gml_freeset_is_valid(&pond->set, &stitch->home) ||
             !gml_tree_is_valid(&pond->small_free)) {
             return gml_driver_fail(self->driver, GML_CORRUPT,
                                    "the free extents of stream %" PRIu64 " contradict themselves",

@@ -25,11 +25,10 @@ take_over(gml_stitch *stitch, gml_pond *pond, bool *moved)
         *moved = false;
         return status;
     }
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond *other = gml_pond_of_link(link);
-        while (other != pond && other->set.fit.root) {
-            gml_extent *extent = gml_extent_of_fit(other->set.fit.root);
-            (void)gml_home_transfer(&stitch->home, extent, &pond->set);
+    gml_extent *extent = gml_home_find(&stitch->home, 0);
+    for (; extent; extent = extent->next) {
+        if (extent->kind == GML_EXTENT_FREE && extent->set != &pond->set) {
+            extent = gml_home_transfer(&stitch->home, extent, &pond->set);
         }
     }
     gml_placement_retry_stranded(stitch);

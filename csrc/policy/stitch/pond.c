@@ -20,7 +20,7 @@ add_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
                                "no host memory for a stream");
     }
     pond->stream = stream;
-    gml_freeset_init(&pond->set);
+    gml_freeset_init(&pond->set, GML_SMALL_LIMIT + GML_ALIGNMENT);
     gml_list_init(&pond->parked);
     gml_list_append(&stitch->ponds, &pond->ponds);
     *out = pond;
