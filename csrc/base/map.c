@@ -8,8 +8,9 @@ enum { FIRST_CAPACITY = 64 };
 static size_t
 slot_of(const gml_map *map, uint64_t key)
 {
-    /* Fibonacci hashing: the high bits of the product depend on every bit of the key. */
-    return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
+    /* Fibonacci hashing: the highest bits of the product depend on every bit of the key. */
+    int bits = __builtin_ctzll(map->capacity);
+    return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits));
 }
 
 static void

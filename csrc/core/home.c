@@ -268,7 +268,11 @@ grow_run(gml_home *home, gml_extent *extent, uint64_t count, gml_freeset *set)
 gml_status
 gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes)
 {
-    gml_status first = GML_OK;
+    /* Releasing what is still mapped would only hide it: the memory goes with the mapping. */
+    gml_status first = clear_stuck(home);
+    if (first != GML_OK) {
+        return first;
+    }
     uint64_t before = home->handle_count;
     gml_tree_node *node = gml_tree_first(&home->absent);
     for (; node && home->handle_count > home->present_count; node = gml_tree_next(node)) {
@@ -280,18 +284,44 @@ gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes)
     return first;
 }
 
+/* From this many chunks on it pays to ask the driver first, instead of creating most of them in
+ * vain when another process holds the memory. */
+enum { ASK_FIRST_CHUNKS = 32 };
+
+static gml_status
+check_room(gml_home *home, uint64_t count)
+{
+    uint64_t free_bytes = UINT64_MAX, total_bytes;
+    gml_status status = GML_OK;
+    if (count >= ASK_FIRST_CHUNKS) {
+        status = gml_driver_memory_info(home->driver, &free_bytes, &total_bytes);
+    }
+    uint64_t leftover = home->handle_count - home->present_count;
+    if (status == GML_OK && count > leftover &&
+        (count - leftover) * home->chunk_bytes > free_bytes) {
+        status = gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
+                                 "%" PRIu64 " more chunks asked for, and the device has %" PRIu64
+                                 " bytes free",
+                                 count, free_bytes);
+    }
+    return status;
+}
+
 gml_status
 gml_home_grow(gml_home *home, uint64_t count, gml_freeset *set)
 {
+    if (count > home->slots - home->present_count) {
+        return gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
+                               "%" PRIu64 " more chunks asked for, and %" PRIu64 " of %" PRIu64
+                               " are held",
+                               count, home->present_count, home->slots);
+    }
     gml_status status = clear_stuck(home);
+    if (status == GML_OK) {
+        status = check_room(home, count);
+    }
     while (count && status == GML_OK) {
-        gml_tree_node *lowest = gml_tree_first(&home->absent);
-        if (!lowest) {
-            status = gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
-                                     "all %" PRIu64 " chunks are present", home->slots);
-            break;
-        }
-        gml_extent *extent = gml_extent_of_fit(lowest);
+        gml_extent *extent = gml_extent_of_fit(gml_tree_first(&home->absent));
         uint64_t run = extent->size_bytes / home->chunk_bytes;
         run = run < count ? run : count;
         status = gml_home_prepare(home, 2);

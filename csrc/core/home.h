@@ -71,8 +71,8 @@ gml_extent *gml_home_find(const gml_home *home, uint64_t offset);
 /* Makes `count` more chunks present, lowest places first, free in `set`. Each call to the driver is
  * one create per chunk, one map per chunk and one set_access per contiguous run of places. After a
  * failure the runs that were complete stay, free; what else was created goes back, but for handles
- * that the driver refuses, which the next growth uses up. GML_OUT_OF_MEMORY also when fewer than
- * `count` places are left. */
+ * that the driver refuses, which the next growth uses up. GML_OUT_OF_MEMORY, with nothing done,
+ * when fewer than `count` places are left. */
 gml_status gml_home_grow(gml_home *home, uint64_t count, struct gml_freeset *set);
 
 /* Takes the whole chunks of a free extent out and gives them back to the driver. The caller has

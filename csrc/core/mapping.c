@@ -117,8 +117,10 @@ gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
 
 gml_status
 gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
-                   size_t count, gml_access access, gml_address *out)
+                   size_t count, gml_access access, gml_address *out, bool *is_mapped)
 {
+    *out = 0;
+    *is_mapped = false;
     gml_address address;
     gml_status status = gml_driver_reserve(driver, chunk_bytes * count, 0, &address);
     if (status != GML_OK) {
@@ -126,10 +128,9 @@ gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *h
     }
     uint64_t stuck_bytes;
     status = gml_mapping_add(driver, address, chunk_bytes, handles, count, access, &stuck_bytes);
-    if (status == GML_OK) {
+    *is_mapped = status == GML_OK || stuck_bytes != 0;
+    if (*is_mapped || gml_unreserve_finally(driver, address, chunk_bytes * count) != GML_OK) {
         *out = address;
-    } else if (!stuck_bytes) {
-        (void)gml_unreserve_finally(driver, address, chunk_bytes * count);
     }
     return status;
 }

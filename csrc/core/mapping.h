@@ -32,10 +32,10 @@ gml_status gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chu
                            uint64_t *stuck_bytes);
 
 /* Reserves a range and maps the chunks into it: 1 reserve, `count` maps, set_access by `access`.
- * On failure nothing stays behind, but for a range the driver refused to unmap or to take back,
- * which is lost until the process ends. */
+ * After a failure *out is 0 if nothing stayed behind; else it is the range that the driver refused
+ * to take back, for gml_mapping_destroy later, with *is_mapped as that function wants it. */
 gml_status gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
-                              size_t count, gml_access access, gml_address *out);
+                              size_t count, gml_access access, gml_address *out, bool *is_mapped);
 
 /* Undoes gml_mapping_create: 1 unmap, 1 unreserve. *is_mapped is true before the first call; after
  * a failure a later call goes on where this one stopped. */

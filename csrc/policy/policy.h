@@ -56,8 +56,8 @@ typedef struct gml_policy_ops {
     /* Gives idle memory back to the driver. */
     gml_status (*trim)(gml_policy *self, uint64_t *released_bytes);
 
-    /* Cheap enough for every event of a replay: self->reserved_bytes must always be current; this
-     * fills the rest. `largest_free_bytes` is for `stream` 0. */
+    /* For statistics, not for every request: may be linear in what was freed lately.
+     * `largest_free_bytes` is for `stream` 0. */
     void (*usage)(gml_policy *self, gml_usage *out);
 
     /* Checks every invariant: GML_OK, or GML_CORRUPT with a reason in driver->reason. */

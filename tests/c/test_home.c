@@ -62,7 +62,7 @@ grow_some(gml_home *home, line_model *model, gml_freeset *sets, check_random *ra
     }
     gml_status status = gml_home_grow(home, count, &sets[set]);
     CHECK_STATUS(status, count <= missing ? GML_OK : GML_OUT_OF_MEMORY);
-    uint64_t left = count <= missing ? count : missing;
+    uint64_t left = count <= missing ? count : 0;
     for (uint64_t slot = 0; slot < SLOTS && left; slot++) {
         if (model->lines[slot * 16] == 0) {
             fill_lines(model, slot * CHUNK, CHUNK, 1 + set);

@@ -345,6 +345,80 @@ TEST(a_bad_chunk_size_or_capacity_is_named)
     CHECK(strstr(reason, "capacity") != NULL);
 }
 
+TEST(a_request_that_can_never_fit_takes_nothing)
+{
+    gml_lake *lake = open_with("sim", "stitch", 40960 * CHUNK, NULL, 0);
+    (void)allocate(lake, 10 * MIB);
+    uint64_t before = calls_of(lake);
+    gml_address address;
+    CHECK_STATUS(gml_lake_allocate(lake, 50000 * CHUNK, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_EQ(calls_of(lake), before);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 10 * MIB);
+    close_lake(lake);
+}
+
+TEST(a_full_device_is_asked_before_chunks_are_made_in_vain)
+{
+    const gml_setting setting = {"chunk_size", 4 * MIB};
+    gml_lake *lake = open_with("sim", "stitch", 63 * MIB, &setting, 1);
+    (void)allocate(lake, 10 * MIB);
+    gml_stats before = stats_of(lake);
+    gml_address address;
+    CHECK_STATUS(gml_lake_allocate(lake, 60 * MIB, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_CREATE], before.driver_calls[GML_CALL_CREATE]);
+    close_lake(lake);
+}
+
+TEST(streams_that_take_turns_at_the_limit_reuse_their_views)
+{
+    gml_lake *lake = open_with("sim", "stitch", 64 * CHUNK, NULL, 0);
+    gml_address kept[32];
+    fragment(lake, 32, kept);
+    for (int i = 0; i < 50; i++) {
+        release(lake, allocate_on(lake, 20 * CHUNK, 1));
+        release(lake, allocate_on(lake, 20 * CHUNK, 2));
+    }
+    CHECK(stats_of(lake).views <= 4);
+    close_lake(lake);
+}
+
+TEST(frag_limit_holds_where_the_home_space_has_holes)
+{
+    const gml_setting setting = {"frag_limit", 64 * MIB};
+    gml_lake *lake = open_with("sim", "stitch", 256 * CHUNK, &setting, 1);
+    gml_address kept[10];
+    fragment(lake, 10, kept);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    gml_address address = allocate(lake, 4 * CHUNK);
+    CHECK(state_of(lake, address) != GML_STATE_GROW || stats_of(lake).views == 0);
+    close_lake(lake);
+}
+
+/* Many small placements lie under one large one that comes and goes; none is looked at twice. */
+TEST(what_lies_under_a_large_block_serves_again_when_it_ends)
+{
+    enum { COUNT = 200 };
+    gml_lake *lake = open_sim();
+    gml_address small[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        small[i] = allocate(lake, 3 * MIB);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        release(lake, small[i]);
+    }
+    for (int round = 0; round < 3; round++) {
+        gml_address large = allocate(lake, COUNT * 3 * MIB);
+        gml_address beside = allocate(lake, 3 * MIB);
+        CHECK_OK(gml_lake_check(lake));
+        release(lake, beside);
+        release(lake, large);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        CHECK_EQ(allocate(lake, 3 * MIB), small[i]);
+    }
+    close_lake(lake);
+}
+
 /* ---- random programs --------------------------------------------------------------------------
  */
 
@@ -478,6 +552,11 @@ main(void)
     RUN(trim_gives_back_what_is_idle_and_keeps_what_lives);
     RUN(streams_keep_their_memory_until_there_is_no_other);
     RUN(a_bad_chunk_size_or_capacity_is_named);
+    RUN(a_request_that_can_never_fit_takes_nothing);
+    RUN(a_full_device_is_asked_before_chunks_are_made_in_vain);
+    RUN(streams_that_take_turns_at_the_limit_reuse_their_views);
+    RUN(frag_limit_holds_where_the_home_space_has_holes);
+    RUN(what_lies_under_a_large_block_serves_again_when_it_ends);
     RUN(a_repeated_program_gets_the_same_addresses_and_calls_nothing);
     RUN(reserved_is_never_above_caching_by_more_than_a_growth_step);
     RUN(sizes_that_never_repeat_do_not_stitch_for_ever);

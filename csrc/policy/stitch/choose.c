@@ -297,7 +297,7 @@ bytes_before_growth(const gml_home *home, const gml_freeset *set)
 }
 
 /* One range only: what is free at the end of the home space and new chunks, which lie side by side
- * unless the home space has holes. */
+ * unless the home space has holes. What was taken from the driver stays, also after a failure. */
 static gml_status
 choose_contiguous(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choice *choice)
 {
@@ -305,11 +305,8 @@ choose_contiguous(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_c
     uint64_t missing_bytes = size_bytes - bytes_before_growth(home, &pond->set);
     gml_status status = grow(stitch, pond, chunks_for(missing_bytes, home->chunk_bytes));
     if (status == GML_OK && !choose_fit(stitch, &pond->set, size_bytes, choice, &status)) {
-        gml_freeset_index(&pond->set);
-        assembly plan;
-        status = plan_stitch(&pond->set, size_bytes, home->chunk_bytes, &plan)
-                     ? build(stitch, &pond->set, &plan, choice)
-                     : GML_OUT_OF_MEMORY;
+        status = gml_driver_fail(stitch->policy.driver, GML_OUT_OF_MEMORY,
+                                 "the home space has no room in one piece");
     }
     choice->state = GML_STATE_GROW;
     return status;
@@ -351,6 +348,7 @@ gml_choose(gml_stitch *stitch, const gml_class *class, bool may_stitch, gml_choi
         if (status != GML_OUT_OF_MEMORY || !may_stitch) {
             return status;
         }
+        gml_freeset_index(set);
     }
     if (plan_stitch(set, size_bytes, chunk_bytes, &plan)) {
         status = build(stitch, set, &plan, out);

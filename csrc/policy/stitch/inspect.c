@@ -65,7 +65,7 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
     }
     bool is_live = placement->state == GML_PLACEMENT_LIVE;
     if (placement->state == GML_PLACEMENT_SCATTERED || placement->is_waiting ||
-        placement->is_ready == is_live || (!is_live && !gml_list_is_empty(&placement->watchers))) {
+        placement->is_ready == is_live || !gml_watch_is_valid(placement)) {
         return corrupt(stitch, placement, "is in a list where it does not belong");
     }
     return GML_OK;
@@ -78,8 +78,11 @@ check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes)
     for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent && status == GML_OK;
          extent = extent->next) {
         if (extent->kind == GML_EXTENT_USED) {
+            const gml_placement *holder = extent->owner;
             *used_bytes += extent->size_bytes;
-            status = check_holder(stitch, extent->owner);
+            if (holder->runs[0].extent == extent) {
+                status = check_holder(stitch, holder);
+            }
         } else if (extent->kind == GML_EXTENT_FREE) {
             *free_bytes += extent->size_bytes;
         }
@@ -94,7 +97,7 @@ check_idle(gml_stitch *stitch, gml_link *list, uint64_t *count)
     for (gml_link *link = list->next; link != list; link = link->next) {
         const gml_placement *placement = gml_placement_of_idle(link);
         if (placement->state == GML_PLACEMENT_LIVE ||
-            placement->is_ready == placement->is_waiting) {
+            placement->is_ready == placement->is_waiting || !gml_watch_is_valid(placement)) {
             return corrupt(stitch, placement, "is idle and neither ready nor waiting");
         }
         (*count)++;
@@ -106,7 +109,7 @@ gml_status
 gml_stitch_check(gml_policy *self)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    uint64_t used_bytes = 0, free_bytes = 0, in_ponds = 0, idle_views = 0, idle_homes = 0;
+    uint64_t used_bytes = 0, free_bytes = 0, in_ponds = 0, idle_views = 0, fresh = 0, proven = 0;
     gml_status status = gml_home_check(&stitch->home);
     if (status == GML_OK) {
         status = check_extents(stitch, &used_bytes, &free_bytes);
@@ -115,7 +118,10 @@ gml_stitch_check(gml_policy *self)
         status = check_idle(stitch, &stitch->idle_views, &idle_views);
     }
     if (status == GML_OK) {
-        status = check_idle(stitch, &stitch->idle_homes, &idle_homes);
+        status = check_idle(stitch, &stitch->idle_fresh, &fresh);
+    }
+    if (status == GML_OK) {
+        status = check_idle(stitch, &stitch->idle_proven, &proven);
     }
     if (status != GML_OK) {
         return status;
@@ -130,8 +136,8 @@ gml_stitch_check(gml_policy *self)
         }
         in_ponds += pond->set.free_bytes;
     }
-    if (in_ponds != free_bytes || idle_homes != stitch->idle_home_count ||
-        used_bytes + free_bytes > self->reserved_bytes ||
+    if (in_ponds != free_bytes || fresh != stitch->idle_fresh_count ||
+        proven != stitch->idle_proven_count || used_bytes + free_bytes > self->reserved_bytes ||
         self->reserved_bytes != stitch->home.handle_count * stitch->home.chunk_bytes) {
         return gml_driver_fail(self->driver, GML_CORRUPT,
                                "%" PRIu64 " bytes used, %" PRIu64 " free, %" PRIu64

@@ -1,28 +1,36 @@
 /* Serving a size in a placement: an old one, else a new one, with the ladder behind it. */
 #include "policy/stitch/stitch.h"
 
+gml_status
+gml_stitch_synchronize(gml_stitch *stitch, bool *is_done)
+{
+    gml_driver *driver = stitch->policy.driver;
+    gml_status status = GML_OK;
+    bool is_capturing = false;
+    gml_link *link = stitch->ponds.next;
+    for (; link != &stitch->ponds && status == GML_OK && !is_capturing; link = link->next) {
+        status = gml_driver_stream_capturing(driver, gml_pond_of_link(link)->stream, &is_capturing);
+    }
+    if (status == GML_OK && !is_capturing) {
+        status = gml_driver_device_synchronize(driver);
+    }
+    *is_done = status == GML_OK && !is_capturing;
+    return status;
+}
+
 /* Moves what every other stream holds free to `pond`, once all work is done. *moved tells whether
  * there was anything. */
 static gml_status
 take_over(gml_stitch *stitch, gml_pond *pond, bool *moved)
 {
-    gml_driver *driver = stitch->policy.driver;
-    bool is_capturing = false;
     *moved = false;
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         gml_pond *other = gml_pond_of_link(link);
         gml_pond_unpark(stitch, other);
         *moved |= other != pond && other->set.free_bytes != 0;
     }
+    gml_status status = *moved ? gml_stitch_synchronize(stitch, moved) : GML_OK;
     if (!*moved) {
-        return GML_OK;
-    }
-    gml_status status = gml_driver_stream_capturing(driver, pond->stream, &is_capturing);
-    if (status == GML_OK && !is_capturing) {
-        status = gml_driver_device_synchronize(driver);
-    }
-    if (status != GML_OK || is_capturing) {
-        *moved = false;
         return status;
     }
     gml_extent *extent = gml_home_find(&stitch->home, 0);
@@ -31,29 +39,29 @@ take_over(gml_stitch *stitch, gml_pond *pond, bool *moved)
             extent = gml_home_transfer(&stitch->home, extent, &pond->set);
         }
     }
-    gml_placement_retry_stranded(stitch);
+    gml_watch_retry_stranded(stitch);
     return GML_OK;
 }
 
-/* A new placement: chosen, with the ladder behind it, and mapped. */
+/* A placement from before, or NULL. */
 static gml_status
-place_new(gml_stitch *stitch, gml_class *class, gml_placement **out)
+take_old(gml_stitch *stitch, gml_class *class, gml_placement **out)
 {
-    gml_pond *pond = class->pond;
-    gml_choice choice = {0};
-    gml_pond_unpark(stitch, pond);
-    bool may_stitch = class->size_bytes >= stitch->frag_limit;
-    gml_status status = gml_choose(stitch, class, may_stitch, &choice);
-    if (status == GML_OUT_OF_MEMORY) {
-        bool moved;
-        gml_status taken = take_over(stitch, pond, &moved);
-        if (taken != GML_OK) {
-            return taken;
-        }
-        if (moved || !may_stitch) {
-            status = gml_choose(stitch, class, true, &choice);
-        }
+    gml_status status = gml_placement_take(stitch, class, out);
+    if (*out) {
+        (*out)->block.state = GML_STATE_EXACT;
+        stitch->view_credit += (*out)->view && stitch->view_credit < GML_VIEW_CREDIT_MOST;
     }
+    return status;
+}
+
+/* A new placement over bytes chosen now. */
+static gml_status
+make_new(gml_stitch *stitch, gml_class *class, bool may_stitch, gml_placement **out)
+{
+    gml_choice choice = {0};
+    gml_pond_unpark(stitch, class->pond);
+    gml_status status = gml_choose(stitch, class, may_stitch, &choice);
     if (status == GML_OK) {
         status = gml_placement_create(stitch, class, choice.runs, choice.run_count, out);
     }
@@ -62,6 +70,30 @@ place_new(gml_stitch *stitch, gml_class *class, gml_placement **out)
         stitch->view_credit -= choice.state == GML_STATE_STITCH && stitch->view_credit;
     }
     return status;
+}
+
+/* The ladder: an old placement, a new one; then the same with what other streams held free. */
+static gml_status
+serve(gml_stitch *stitch, gml_class *class, gml_placement **out)
+{
+    bool may_stitch = class->size_bytes >= stitch->frag_limit;
+    gml_status status = take_old(stitch, class, out);
+    if (status != GML_OK || *out) {
+        return status;
+    }
+    status = make_new(stitch, class, may_stitch, out);
+    if (status != GML_OUT_OF_MEMORY) {
+        return status;
+    }
+    bool moved;
+    gml_status taken = take_over(stitch, class->pond, &moved);
+    if (taken == GML_OK && moved) {
+        taken = take_old(stitch, class, out);
+    }
+    if (taken != GML_OK || *out) {
+        return taken;
+    }
+    return moved || !may_stitch ? make_new(stitch, class, true, out) : status;
 }
 
 /* Counts a placement that begins to live. */
@@ -82,22 +114,15 @@ gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_pl
         return GML_NO_HOST_MEMORY;
     }
     gml_placement *placement = NULL;
-    gml_status status = gml_placement_take(stitch, class, &placement);
-    if (status != GML_OK) {
+    gml_status status = serve(stitch, class, &placement);
+    if (!placement) {
+        gml_class_drop_if_empty(stitch, class);
         return status;
     }
-    if (placement) {
-        placement->block.state = GML_STATE_EXACT;
-        stitch->view_credit += placement->view && stitch->view_credit < GML_VIEW_CREDIT_MOST;
-    } else {
-        status = place_new(stitch, class, &placement);
-    }
-    if (status == GML_OK) {
-        placement->block.address = placement->address;
-        placement->block.block_bytes = size_bytes;
-        placement->block.stream = pond->stream;
-        note_placed(stitch, placement);
-        *out = placement;
-    }
-    return status;
+    placement->block.address = placement->address;
+    placement->block.block_bytes = size_bytes;
+    placement->block.stream = pond->stream;
+    note_placed(stitch, placement);
+    *out = placement;
+    return GML_OK;
 }

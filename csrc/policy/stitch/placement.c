@@ -1,5 +1,4 @@
 /* The life of a placement: made, taken, parked, scattered, forgotten. */
-#include "core/mapping.h"
 #include "policy/stitch/stitch.h"
 
 #include <inttypes.h>
@@ -7,20 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Idle placements in the home space hold no driver resource, only some 400 bytes of the host each.
- */
-enum { MAX_IDLE_HOMES = 16384 };
+/* How many idle placements without a mapping are kept; they hold no driver resource, only some 500
+ * bytes of the host each, and cache lines. Of those that have served only once, the newest goes
+ * when there are too many, so that a step with more placements than this keeps the same part of
+ * them each time and proves it, instead of forgetting in turn what it is about to need; every
+ * FRESH_TURNOVER-th time it is the oldest, so that what a program no longer does goes too. Each
+ * that goes lowers the limit by one and each that serves again raises it, so that a program whose
+ * sizes never repeat does not drag a long memory along. */
+enum {
+    LEAST_IDLE_FRESH = 1 << 14,
+    MOST_IDLE_FRESH = 1 << 17,
+    FRESH_TURNOVER = 16,
+    MOST_IDLE_PROVEN = 1 << 18
+};
+
+void
+gml_placement_init(gml_stitch *stitch)
+{
+    stitch->placements.object_bytes = sizeof(gml_placement);
+    stitch->fresh_limit = MOST_IDLE_FRESH;
+    gml_list_init(&stitch->idle_views);
+    gml_list_init(&stitch->idle_fresh);
+    gml_list_init(&stitch->idle_proven);
+    gml_list_init(&stitch->doomed);
+}
 
 static gml_placement *
 of_ready(gml_tree_node *node)
 {
     return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, ready));
-}
-
-static gml_placement *
-of_waiting(gml_link *link)
-{
-    return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, waiting));
 }
 
 static gml_placement *
@@ -35,8 +49,8 @@ gml_placement_of_idle(gml_link *link)
     return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, idle));
 }
 
-static void
-set_ready(gml_placement *placement)
+void
+gml_placement_set_ready(gml_placement *placement)
 {
     placement->ready.size_bytes = placement->number;
     placement->ready.address = 0;
@@ -49,31 +63,6 @@ unset_ready(gml_placement *placement)
 {
     gml_tree_remove(&placement->class->ready, &placement->ready);
     placement->is_ready = false;
-}
-
-static void
-wait_in(gml_placement *placement, gml_link *list)
-{
-    gml_list_append(list, &placement->waiting);
-    placement->is_waiting = true;
-}
-
-/* Lets every placement that waits in `list` be tried again. */
-static void
-wake(gml_link *list)
-{
-    while (!gml_list_is_empty(list)) {
-        gml_placement *placement = of_waiting(list->next);
-        gml_list_remove(&placement->waiting);
-        placement->is_waiting = false;
-        set_ready(placement);
-    }
-}
-
-void
-gml_placement_retry_stranded(gml_stitch *stitch)
-{
-    wake(&stitch->stranded);
 }
 
 static void
@@ -106,14 +95,14 @@ is_run_free(gml_stitch *stitch, gml_placement *placement, const gml_run *run)
         if (extent->kind == GML_EXTENT_USED) {
             gml_placement *holder = extent->owner;
             if (holder->state == GML_PLACEMENT_LIVE) {
-                wait_in(placement, &holder->watchers);
+                gml_watch_add(stitch, placement, holder);
                 return false;
             }
             scatter(stitch, holder);
             extent = gml_home_find(&stitch->home, run->offset);
         } else if (extent->kind == GML_EXTENT_ABSENT ||
                    extent->set != &placement->class->pond->set) {
-            wait_in(placement, &stitch->stranded);
+            gml_watch_strand(stitch, placement);
             return false;
         } else if (extent->offset + extent->size_bytes >= end) {
             return true;
@@ -149,13 +138,16 @@ static void
 leave_idle(gml_stitch *stitch, gml_placement *placement)
 {
     gml_list_remove(&placement->idle);
-    stitch->idle_home_count -= placement->view == 0;
+    if (!placement->view) {
+        *(placement->is_proven ? &stitch->idle_proven_count : &stitch->idle_fresh_count) -= 1;
+    }
 }
 
 gml_status
 gml_placement_take(gml_stitch *stitch, gml_class *class, gml_placement **out)
 {
     *out = NULL;
+    gml_watch_resolve(stitch, class);
     for (gml_tree_node *node = gml_tree_first(&class->ready); node;
          node = gml_tree_first(&class->ready)) {
         gml_placement *placement = of_ready(node);
@@ -163,6 +155,9 @@ gml_placement_take(gml_stitch *stitch, gml_class *class, gml_placement **out)
             gml_list_remove(&placement->parked);
         } else {
             gml_status status = gml_home_prepare(&stitch->home, 2 * placement->run_count);
+            if (status == GML_OK) {
+                status = gml_watch_prepare(stitch);
+            }
             if (status != GML_OK) {
                 return status;
             }
@@ -175,6 +170,10 @@ gml_placement_take(gml_stitch *stitch, gml_class *class, gml_placement **out)
             unset_ready(placement);
         }
         leave_idle(stitch, placement);
+        if (!placement->is_proven) {
+            placement->is_proven = true;
+            stitch->fresh_limit += stitch->fresh_limit < MOST_IDLE_FRESH;
+        }
         placement->state = GML_PLACEMENT_LIVE;
         *out = placement;
         return GML_OK;
@@ -189,25 +188,18 @@ forget(gml_stitch *stitch, gml_placement *placement)
     if (placement->is_ready) {
         unset_ready(placement);
     }
-    if (placement->is_waiting) {
-        gml_list_remove(&placement->waiting);
-        placement->is_waiting = false;
-    }
+    gml_watch_forget(stitch, placement);
     if (placement->state == GML_PLACEMENT_PARKED) {
         scatter(stitch, placement);
     }
     leave_idle(stitch, placement);
 }
 
-/* Gives back the host memory of a placement, and of its class if that was the last. */
+/* Gives back the host memory of a placement. Its class may be empty then. */
 static void
 release_host(gml_stitch *stitch, gml_placement *placement)
 {
-    gml_class *class = placement->class;
-    if (--class->placement_count == 0) {
-        (void)gml_map_take(&class->pond->classes, class->size_bytes);
-        gml_pool_give(&stitch->classes, class);
-    }
+    placement->class->placement_count--;
     if (placement->runs != &placement->only_run) {
         free(placement->runs);
     }
@@ -217,40 +209,78 @@ release_host(gml_stitch *stitch, gml_placement *placement)
 gml_status
 gml_placement_destroy(gml_stitch *stitch, gml_placement *placement)
 {
-    gml_status status = GML_OK;
+    /* The analyzer does not see that a link in an idle list lies inside a placement. */
+    /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
+    gml_class *class = placement->class;
     forget(stitch, placement);
-    if (placement->view) {
-        status = gml_mapping_destroy(stitch->policy.driver, placement->view, placement->view_bytes,
-                                     &placement->is_view_mapped);
-    }
+    gml_status status = gml_view_unmap(stitch, placement);
     if (status != GML_OK) {
         gml_list_append(&stitch->doomed, &placement->idle);
         return status;
     }
-    if (placement->view) {
-        stitch->views--;
-        stitch->view_bytes -= placement->view_bytes;
-    }
     release_host(stitch, placement);
+    gml_class_drop_if_empty(stitch, class);
     return GML_OK;
 }
 
 gml_status
 gml_placement_destroy_doomed(gml_stitch *stitch)
 {
-    while (!gml_list_is_empty(&stitch->doomed)) {
-        gml_placement *placement = gml_placement_of_idle(stitch->doomed.next);
-        gml_status status = gml_mapping_destroy(stitch->policy.driver, placement->view,
-                                                placement->view_bytes, &placement->is_view_mapped);
-        if (status != GML_OK) {
-            return status;
+    gml_status first = GML_OK;
+    for (gml_link *link = stitch->doomed.next; link != &stitch->doomed;) {
+        gml_placement *placement = gml_placement_of_idle(link);
+        gml_class *class = placement->class;
+        link = link->next;
+        gml_status status = gml_view_unmap(stitch, placement);
+        if (status == GML_OK) {
+            gml_list_remove(&placement->idle);
+            release_host(stitch, placement);
+            gml_class_drop_if_empty(stitch, class);
+        } else if (first == GML_OK) {
+            first = status;
         }
-        gml_list_remove(&placement->idle);
-        stitch->views--;
-        stitch->view_bytes -= placement->view_bytes;
+    }
+    return first;
+}
+
+void
+gml_placement_abandon_doomed(gml_stitch *stitch)
+{
+    for (gml_link *link = stitch->doomed.next; link != &stitch->doomed;) {
+        gml_placement *placement = gml_placement_of_idle(link);
+        link = link->next;
         release_host(stitch, placement);
     }
-    return GML_OK;
+    gml_list_init(&stitch->doomed);
+}
+
+static void
+enter_idle(gml_stitch *stitch, gml_placement *placement)
+{
+    gml_link *list = &stitch->idle_views;
+    if (!placement->view) {
+        list = placement->is_proven ? &stitch->idle_proven : &stitch->idle_fresh;
+        *(placement->is_proven ? &stitch->idle_proven_count : &stitch->idle_fresh_count) += 1;
+    }
+    gml_list_append(list, &placement->idle);
+}
+
+/* Forgets some of what is idle beyond the limits: never many at a time. */
+static void
+forget_surplus(gml_stitch *stitch)
+{
+    if (stitch->idle_proven_count > MOST_IDLE_PROVEN) {
+        (void)gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_proven.next));
+    }
+    if (stitch->idle_fresh_count <= stitch->fresh_limit) {
+        return;
+    }
+    stitch->fresh_limit -= stitch->fresh_limit > LEAST_IDLE_FRESH;
+    for (int i = 0; i < 2 && stitch->idle_fresh_count > stitch->fresh_limit; i++) {
+        bool is_turn = ++stitch->fresh_overflows % FRESH_TURNOVER == 0;
+        gml_link *link = is_turn ? stitch->idle_fresh.next : stitch->idle_fresh.previous;
+        (void)gml_placement_destroy(stitch, gml_placement_of_idle(link));
+    }
 }
 
 void
@@ -259,99 +289,10 @@ gml_placement_park(gml_stitch *stitch, gml_placement *placement)
     placement->state = GML_PLACEMENT_PARKED;
     stitch->held_bytes -= placement->block.block_bytes;
     gml_list_append(&placement->class->pond->parked, &placement->parked);
-    set_ready(placement);
-    wake(&placement->watchers);
-    if (placement->view) {
-        gml_list_append(&stitch->idle_views, &placement->idle);
-        return;
-    }
-    gml_list_append(&stitch->idle_homes, &placement->idle);
-    if (++stitch->idle_home_count > MAX_IDLE_HOMES) {
-        (void)gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_homes.next));
-    }
-}
-
-/* Makes room for one more view by forgetting those that were idle longest, an eighth of all at a
- * time so that the wait for the device is rare. During a capture the limits give way. */
-static gml_status
-make_room(gml_stitch *stitch, gml_stream stream, uint64_t view_bytes)
-{
-    gml_driver *driver = stitch->policy.driver;
-    bool is_full = stitch->views >= stitch->max_views ||
-                   stitch->view_bytes + view_bytes > stitch->max_view_bytes;
-    if (!is_full || gml_list_is_empty(&stitch->idle_views)) {
-        return GML_OK;
-    }
-    bool is_capturing = false;
-    gml_status status = gml_driver_stream_capturing(driver, stream, &is_capturing);
-    if (status == GML_OK && !is_capturing) {
-        status = gml_driver_device_synchronize(driver);
-    }
-    if (status != GML_OK || is_capturing) {
-        return status;
-    }
-    uint64_t target_views = stitch->max_views - (stitch->max_views + 7) / 8;
-    uint64_t target_bytes = stitch->max_view_bytes - stitch->max_view_bytes / 8;
-    target_bytes = target_bytes > view_bytes ? target_bytes - view_bytes : 0;
-    while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
-           (stitch->views > target_views || stitch->view_bytes > target_bytes)) {
-        status = gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_views.next));
-    }
-    return status;
-}
-
-/* The chunk handles under `runs`, in view order, into scratch_handles. */
-static gml_status
-collect_handles(gml_stitch *stitch, const gml_run *runs, size_t run_count, size_t *count)
-{
-    const gml_home *home = &stitch->home;
-    size_t needed = 0;
-    for (size_t i = 0; i < run_count; i++) {
-        needed += (size_t)(runs[i].size_bytes / home->chunk_bytes) + 2;
-    }
-    if (needed > stitch->scratch_handle_capacity) {
-        gml_handle *grown = realloc(stitch->scratch_handles, needed * sizeof *grown);
-        if (!grown) {
-            return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
-                                   "no host memory for a view of %zu chunks", needed);
-        }
-        stitch->scratch_handles = grown;
-        stitch->scratch_handle_capacity = needed;
-    }
-    *count = 0;
-    for (size_t i = 0; i < run_count; i++) {
-        uint64_t end = runs[i].offset + runs[i].size_bytes;
-        for (uint64_t chunk = runs[i].offset / home->chunk_bytes; chunk * home->chunk_bytes < end;
-             chunk++) {
-            stitch->scratch_handles[(*count)++] = home->handles[chunk];
-        }
-    }
-    return GML_OK;
-}
-
-/* Gives a placement of several runs its own mapping. */
-static gml_status
-map_view(gml_stitch *stitch, gml_placement *placement, const gml_run *runs, size_t run_count)
-{
-    uint64_t chunk_bytes = stitch->home.chunk_bytes;
-    size_t count = 0;
-    gml_status status = collect_handles(stitch, runs, run_count, &count);
-    if (status == GML_OK) {
-        status = make_room(stitch, placement->class->pond->stream, count * chunk_bytes);
-    }
-    if (status == GML_OK) {
-        status = gml_mapping_create(stitch->policy.driver, chunk_bytes, stitch->scratch_handles,
-                                    count, GML_ACCESS_RANGE, &placement->view);
-    }
-    if (status != GML_OK) {
-        return status;
-    }
-    placement->is_view_mapped = true;
-    placement->view_bytes = count * chunk_bytes;
-    placement->address = placement->view + runs[0].offset % chunk_bytes;
-    stitch->views++;
-    stitch->view_bytes += placement->view_bytes;
-    return GML_OK;
+    gml_placement_set_ready(placement);
+    gml_watch_wake(placement);
+    enter_idle(stitch, placement);
+    forget_surplus(stitch);
 }
 
 static gml_status
@@ -388,10 +329,14 @@ gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs, 
     class->placement_count++;
     status = copy_runs(stitch, placement, runs, run_count);
     if (status == GML_OK && run_count > 1) {
-        status = map_view(stitch, placement, runs, run_count);
+        status = gml_view_map(stitch, placement, runs, run_count);
     }
     if (status != GML_OK) {
-        release_host(stitch, placement);
+        if (placement->view) {
+            gml_list_append(&stitch->doomed, &placement->idle);
+        } else {
+            release_host(stitch, placement);
+        }
         return status;
     }
     if (run_count == 1) {
@@ -399,7 +344,7 @@ gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs, 
     }
     placement->number = stitch->next_number++;
     placement->state = GML_PLACEMENT_LIVE;
-    gml_list_init(&placement->watchers);
+    gml_list_init(&placement->watches);
     claim(stitch, placement);
     *out = placement;
     return GML_OK;

@@ -61,5 +61,15 @@ gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
     }
     class->pond = pond;
     class->size_bytes = size_bytes;
+    gml_list_init(&class->woken);
     return class;
+}
+
+void
+gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class)
+{
+    if (class->placement_count == 0) {
+        (void)gml_map_take(&class->pond->classes, class->size_bytes);
+        gml_pool_give(&stitch->classes, class);
+    }
 }

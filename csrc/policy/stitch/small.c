@@ -46,6 +46,13 @@ add_free(gml_pond *pond, gml_piece *piece)
     gml_tree_insert(&pond->small_free, &piece->fit);
 }
 
+static gml_status
+fail_for_host(gml_stitch *stitch)
+{
+    return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
+                           "no host memory for a small block");
+}
+
 /* A new slab, which is one free piece. */
 static gml_status
 add_slab(gml_stitch *stitch, gml_pond *pond, gml_piece **out)
@@ -53,7 +60,9 @@ add_slab(gml_stitch *stitch, gml_pond *pond, gml_piece **out)
     gml_slab *slab = gml_pool_take(&stitch->slabs);
     gml_piece *whole = gml_pool_take(&stitch->pieces);
     gml_status status = GML_NO_HOST_MEMORY;
-    if (slab && whole) {
+    if (!slab || !whole) {
+        (void)fail_for_host(stitch);
+    } else {
         status = gml_stitch_place(stitch, pond, SLAB_BYTES, &slab->placement);
     }
     if (status != GML_OK) {
@@ -104,7 +113,7 @@ gml_status
 gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_block **out)
 {
     /* One piece for the rest of a split: once a piece is taken, nothing may fail. */
-    gml_status status = gml_pool_reserve(&stitch->pieces, 2) ? GML_OK : GML_NO_HOST_MEMORY;
+    gml_status status = gml_pool_reserve(&stitch->pieces, 2) ? GML_OK : fail_for_host(stitch);
     gml_piece *fresh = NULL;
     gml_tree_node *node = gml_tree_at_least(&pond->small_free, size_bytes, 0);
     if (status == GML_OK && !node) {

@@ -9,6 +9,8 @@
 
 #define DEFAULT_CHUNK_BYTES (UINT64_C(2) << 20)
 
+enum { LAST_ATTEMPTS = 3 }; /* at closing there is no later moment */
+
 static uint64_t
 rounded(uint64_t size_bytes)
 {
@@ -41,15 +43,12 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     stitch->growth_bytes = knobs->growth;
     stitch->max_views = knobs->max_views;
     stitch->max_view_bytes = knobs->max_view_bytes;
-    stitch->placements.object_bytes = sizeof(gml_placement);
     stitch->classes.object_bytes = sizeof(gml_class);
     stitch->view_credit = GML_VIEW_CREDIT_FIRST;
+    gml_placement_init(stitch);
     gml_small_init(stitch);
     gml_list_init(&stitch->ponds);
-    gml_list_init(&stitch->idle_views);
-    gml_list_init(&stitch->idle_homes);
-    gml_list_init(&stitch->doomed);
-    gml_list_init(&stitch->stranded);
+    gml_watch_init(stitch);
 }
 
 static gml_status
@@ -118,14 +117,20 @@ destroy(gml_policy *self)
     gml_stitch *stitch = gml_stitch_of(self);
     gml_status first = gml_synchronize_finally(self->driver);
     park_all(stitch);
-    while (!gml_list_is_empty(&stitch->idle_views)) {
-        /* One that the driver refuses is doomed, and tried again below. */
-        (void)gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_views.next));
+    gml_link *const lists[] = {&stitch->idle_views, &stitch->idle_fresh, &stitch->idle_proven};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        while (!gml_list_is_empty(lists[i])) {
+            /* One that the driver refuses is doomed, and tried again below. */
+            (void)gml_placement_destroy(stitch, gml_placement_of_idle(lists[i]->next));
+        }
     }
-    while (!gml_list_is_empty(&stitch->idle_homes)) {
-        (void)gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_homes.next));
+    for (int i = 0; i < LAST_ATTEMPTS && !gml_list_is_empty(&stitch->doomed); i++) {
+        gml_status status = gml_placement_destroy_doomed(stitch);
+        if (i + 1 == LAST_ATTEMPTS) {
+            keep_first(&first, status);
+        }
     }
-    keep_first(&first, gml_placement_destroy_doomed(stitch));
+    gml_placement_abandon_doomed(stitch);
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds;) {
         gml_pond *pond = gml_pond_of_link(link);
         link = link->next;
@@ -136,6 +141,7 @@ destroy(gml_policy *self)
     gml_map_clear(&stitch->pond_by_stream);
     gml_pool_clear(&stitch->placements);
     gml_pool_clear(&stitch->classes);
+    gml_pool_clear(&stitch->watches);
     gml_pool_clear(&stitch->pieces);
     gml_pool_clear(&stitch->slabs);
     free(stitch->scratch);

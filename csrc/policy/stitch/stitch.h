@@ -16,8 +16,8 @@
  *   parked     serves none, still holds its extents; in the class's ready set. Taking it back costs
  *              the same for one chunk as for thousands
  *   scattered  its extents went back to the pond. It is in the ready set while it may be free, or
- *              watches one live placement that is known to overlap it, or is stranded because bytes
- *              of it belong to another pond
+ *              waits for one placement that is known to overlap it (watch.c), or is stranded
+ * because bytes of it belong to another pond
  */
 #ifndef GML_POLICY_STITCH_STITCH_H
 #define GML_POLICY_STITCH_STITCH_H
@@ -30,6 +30,7 @@
 typedef struct gml_pond gml_pond;
 typedef struct gml_class gml_class;
 typedef struct gml_slab gml_slab;
+typedef struct gml_watch gml_watch;
 
 typedef enum gml_placement_state {
     GML_PLACEMENT_LIVE,
@@ -50,11 +51,12 @@ typedef struct gml_placement {
     gml_placement_state state;
     bool is_ready;       /* in class->ready */
     bool is_waiting;     /* `waiting` is in a list */
+    bool is_proven;      /* has served more than once */
     bool is_view_mapped; /* false when only the address range is left to give back */
     gml_tree_node ready; /* in class->ready, by number */
-    gml_link idle;       /* not live: in stitch->idle_views or idle_homes, oldest use first */
+    gml_link idle;       /* not live: in one of the stitch's idle lists, oldest use first */
     gml_link parked;     /* parked: in pond->parked */
-    gml_link watchers;   /* head: placements that wait for this live one */
+    gml_link watches;    /* head: watches of placements that are known to overlap this one */
     gml_run *runs;       /* in view order */
     size_t run_count;
     gml_run only_run;    /* runs points here if there is one */
@@ -62,14 +64,16 @@ typedef struct gml_placement {
     gml_address view;    /* start of its own mapping; 0: it lies in the home space */
     uint64_t view_bytes;
     uint64_t number;  /* order of creation */
-    gml_link waiting; /* watching: in the watched placement's watchers; or stranded */
+    gml_link waiting; /* in a watch, or in stitch->stranded */
+    gml_watch *watch; /* the one it waits in, if it does */
     gml_slab *slab;   /* what lives in it, if it serves the pond's small requests */
 } gml_placement;
 
 struct gml_class {
     gml_pond *pond;
     uint64_t size_bytes;
-    gml_tree ready;         /* placements that may be free, by number */
+    gml_tree ready; /* placements that may be free, by number */
+    gml_link woken; /* head: watches of this class whose holder has ended since the last look */
     size_t placement_count; /* a class without any ceases to exist */
 };
 
@@ -94,16 +98,19 @@ typedef struct gml_stitch {
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t next_number;
     uint64_t views, view_bytes; /* mapped */
-    uint64_t idle_home_count;
-    uint64_t held_bytes, peak_held_bytes; /* of live placements */
+    uint64_t idle_fresh_count, idle_proven_count;
+    uint64_t fresh_limit, fresh_overflows; /* see placement.c */
+    uint64_t held_bytes, peak_held_bytes;  /* of live placements */
     uint64_t view_credit;
     gml_map pond_by_stream; /* by stream + 1 */
     gml_pond *last_pond;
     gml_link ponds;
-    gml_link idle_views, idle_homes;
-    gml_link doomed;   /* views the driver refused to take back, through `idle` */
-    gml_link stranded; /* scattered placements with bytes in another pond, through `waiting` */
-    gml_pool placements, classes, pieces, slabs;
+    gml_link idle_views;  /* placements with a mapping */
+    gml_link idle_fresh;  /* without, that have served once */
+    gml_link idle_proven; /* without, that have served more than once */
+    gml_link doomed;      /* views the driver refused to take back, through `idle` */
+    gml_link stranded;    /* scattered placements with bytes in another pond, through `waiting` */
+    gml_pool placements, classes, watches, pieces, slabs;
     gml_run *scratch; /* of choose(), grown as needed */
     size_t scratch_capacity;
     gml_handle *scratch_handles;
@@ -125,17 +132,24 @@ gml_status gml_pond_find(gml_stitch *stitch, gml_stream stream, gml_pond **out);
 /* The class of a size, made if need be; NULL, with a reason, when the host has no memory. */
 gml_class *gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
 
+/* Ends a class that has no placement. */
+void gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class);
+
 /* The pond at a link of stitch->ponds. */
 gml_pond *gml_pond_of_link(gml_link *link);
 
 /* ---- placement.c: taking, parking, scattering --------------------------------------------------
  */
 
+/* Sets up the object pool, the lists and the limits. */
+void gml_placement_init(gml_stitch *stitch);
+
 /* The oldest placement of the class that is free, live from now on; NULL if there is none.
  * GML_NO_HOST_MEMORY changes nothing. */
 gml_status gml_placement_take(gml_stitch *stitch, gml_class *class, gml_placement **out);
 
-/* Makes a live placement parked and lets those ready that watched it. */
+/* Makes a live placement parked and wakes what watches it. Where too many are idle, one is
+ * forgotten, which may be this one. */
 void gml_placement_park(gml_stitch *stitch, gml_placement *placement);
 
 /* Gives the extents of every parked placement of the pond back to it. */
@@ -150,13 +164,55 @@ gml_status gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_
  * On failure it is doomed: out of every list but stitch->doomed. */
 gml_status gml_placement_destroy(gml_stitch *stitch, gml_placement *placement);
 
-/* Tries again to destroy what is doomed. */
+/* Tries again to destroy everything that is doomed; returns the first failure. */
 gml_status gml_placement_destroy_doomed(gml_stitch *stitch);
 
-/* Lets every stranded placement be tried again. */
-void gml_placement_retry_stranded(gml_stitch *stitch);
+/* Gives the host memory of what is still doomed back: the last step of closing. */
+void gml_placement_abandon_doomed(gml_stitch *stitch);
+
+/* Puts a placement that may be free into its class's ready set. */
+void gml_placement_set_ready(gml_placement *placement);
 
 gml_placement *gml_placement_of_idle(gml_link *link);
+
+/* ---- view.c ------------------------------------------------------------------------------------
+ */
+
+/* Gives a placement of several runs its own mapping, within the limits: idle views make room. After
+ * a failure placement->view is 0, or a range that the driver did not take back. */
+gml_status gml_view_map(gml_stitch *stitch, gml_placement *placement, const gml_run *runs,
+                        size_t run_count);
+
+/* Takes the mapping away, if there is one. A later call goes on where a failed one stopped. */
+gml_status gml_view_unmap(gml_stitch *stitch, gml_placement *placement);
+
+/* ---- watch.c -----------------------------------------------------------------------------------
+ */
+
+/* Sets up the object pool. */
+void gml_watch_init(gml_stitch *stitch);
+
+/* Room for one gml_watch_add, which then cannot fail. */
+gml_status gml_watch_prepare(gml_stitch *stitch);
+
+/* The placement, which is scattered, overlaps `holder`, which lives. */
+void gml_watch_add(gml_stitch *stitch, gml_placement *placement, gml_placement *holder);
+
+/* The placement overlaps bytes that belong to another pond. */
+void gml_watch_strand(gml_stitch *stitch, gml_placement *placement);
+void gml_watch_retry_stranded(gml_stitch *stitch);
+
+/* The holder has ended: the classes of what waits for it will look. */
+void gml_watch_wake(gml_placement *holder);
+
+/* Makes ready what waits for holders that have ended and do not live again. */
+void gml_watch_resolve(gml_stitch *stitch, gml_class *class);
+
+/* Ends the placement's own waiting, and that of whatever waits for it. */
+void gml_watch_forget(gml_stitch *stitch, gml_placement *placement);
+
+/* No watch on this placement could be missed. For checks. */
+bool gml_watch_is_valid(const gml_placement *holder);
 
 /* ---- choose.c: which bytes serve a request ----------------------------------------------------
  */
@@ -192,6 +248,9 @@ bool gml_slab_is_valid(const gml_slab *slab);
 /* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                             gml_placement **out);
+
+/* Waits for the device, unless a stream captures: *is_done is false then, and nothing was done. */
+gml_status gml_stitch_synchronize(gml_stitch *stitch, bool *is_done);
 
 /* ---- trim.c ------------------------------------------------------------------------------------
  */

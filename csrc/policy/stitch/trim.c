@@ -83,23 +83,28 @@ join_shared_chunks(gml_stitch *stitch)
                     next->offset % home->chunk_bytes != 0;
         extent = meet ? gml_home_transfer(home, next, extent->set) : next;
     }
-    gml_placement_retry_stranded(stitch);
+    gml_watch_retry_stranded(stitch);
 }
 
 /* What trim() does once it has found something to give back. */
 static gml_status
 give_back(gml_stitch *stitch, uint64_t *released_bytes)
 {
-    gml_status status = gml_driver_device_synchronize(stitch->policy.driver);
-    if (status == GML_OK) {
-        status = gml_placement_destroy_doomed(stitch);
+    bool is_done;
+    gml_status status = gml_stitch_synchronize(stitch, &is_done);
+    if (status != GML_OK || !is_done) {
+        return status;
     }
+    status = gml_placement_destroy_doomed(stitch);
     if (status == GML_OK) {
         join_shared_chunks(stitch);
         status = forget_losers(stitch, &stitch->idle_views);
     }
     if (status == GML_OK) {
-        status = forget_losers(stitch, &stitch->idle_homes);
+        status = forget_losers(stitch, &stitch->idle_fresh);
+    }
+    if (status == GML_OK) {
+        status = forget_losers(stitch, &stitch->idle_proven);
     }
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds && status == GML_OK;
          link = link->next) {

@@ -1,0 +1,98 @@
+/* The mappings of views: made within the limits, and taken away. */
+#include "core/mapping.h"
+#include "policy/stitch/stitch.h"
+
+#include <stdlib.h>
+
+/* Makes room for one more view by forgetting those that were idle longest, an eighth of all at a
+ * time so that the wait for the device is rare. During a capture the limits give way. */
+static gml_status
+make_room(gml_stitch *stitch, uint64_t view_bytes)
+{
+    bool is_full = stitch->views >= stitch->max_views ||
+                   stitch->view_bytes + view_bytes > stitch->max_view_bytes;
+    if (!is_full || gml_list_is_empty(&stitch->idle_views)) {
+        return GML_OK;
+    }
+    bool is_done;
+    gml_status status = gml_stitch_synchronize(stitch, &is_done);
+    if (status != GML_OK || !is_done) {
+        return status;
+    }
+    uint64_t target_views = stitch->max_views - (stitch->max_views + 7) / 8;
+    uint64_t target_bytes = stitch->max_view_bytes - stitch->max_view_bytes / 8;
+    target_bytes = target_bytes > view_bytes ? target_bytes - view_bytes : 0;
+    while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
+           (stitch->views > target_views || stitch->view_bytes > target_bytes)) {
+        status = gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_views.next));
+    }
+    return status;
+}
+
+/* The chunk handles under `runs`, in view order, into scratch_handles. */
+static gml_status
+collect_handles(gml_stitch *stitch, const gml_run *runs, size_t run_count, size_t *count)
+{
+    const gml_home *home = &stitch->home;
+    size_t needed = 0;
+    for (size_t i = 0; i < run_count; i++) {
+        needed += (size_t)(runs[i].size_bytes / home->chunk_bytes) + 2;
+    }
+    if (needed > stitch->scratch_handle_capacity) {
+        gml_handle *grown = realloc(stitch->scratch_handles, needed * sizeof *grown);
+        if (!grown) {
+            return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
+                                   "no host memory for a view of %zu chunks", needed);
+        }
+        stitch->scratch_handles = grown;
+        stitch->scratch_handle_capacity = needed;
+    }
+    *count = 0;
+    for (size_t i = 0; i < run_count; i++) {
+        uint64_t end = runs[i].offset + runs[i].size_bytes;
+        for (uint64_t chunk = runs[i].offset / home->chunk_bytes; chunk * home->chunk_bytes < end;
+             chunk++) {
+            stitch->scratch_handles[(*count)++] = home->handles[chunk];
+        }
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_view_map(gml_stitch *stitch, gml_placement *placement, const gml_run *runs, size_t run_count)
+{
+    uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    size_t count = 0;
+    gml_status status = collect_handles(stitch, runs, run_count, &count);
+    if (status == GML_OK) {
+        status = make_room(stitch, count * chunk_bytes);
+    }
+    if (status == GML_OK) {
+        status =
+            gml_mapping_create(stitch->policy.driver, chunk_bytes, stitch->scratch_handles, count,
+                               GML_ACCESS_RANGE, &placement->view, &placement->is_view_mapped);
+    }
+    if (placement->view) {
+        placement->view_bytes = count * chunk_bytes;
+        placement->address = placement->view + runs[0].offset % chunk_bytes;
+        stitch->views++;
+        stitch->view_bytes += placement->view_bytes;
+    }
+    return status;
+}
+
+gml_status
+gml_view_unmap(gml_stitch *stitch, gml_placement *placement)
+{
+    if (!placement->view) {
+        return GML_OK;
+    }
+    gml_status status = gml_mapping_destroy(stitch->policy.driver, placement->view,
+                                            placement->view_bytes, &placement->is_view_mapped);
+    if (status == GML_OK) {
+        stitch->views--;
+        stitch->view_bytes -= placement->view_bytes;
+        placement->view = 0;
+    }
+    return status;
+}
