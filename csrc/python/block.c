@@ -49,18 +49,25 @@ block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     block_object *self = (block_object *)allocate(type, 0);
     if (!self) {
-        return NULL;
+        Py_BEGIN_ALLOW_THREADS(void) gml_lake_free(lake, address);
+        Py_END_ALLOW_THREADS return NULL;
     }
     self->owner = (lake_object *)Py_NewRef((PyObject *)owner);
     gml_status status = describe(self, lake, address, size_bytes, stream);
     if (status == GML_OK) {
         status = enrol(self);
     }
-    if (status != GML_OK) {
-        Py_DECREF(self);
-        return raise_status(owner->state, status, NULL);
+    if (status == GML_OK) {
+        return (PyObject *)self;
     }
-    return (PyObject *)self;
+    /* An unknown address means that another thread has freed it by number in the meantime; whoever
+     * lives there now must stay. */
+    if (status != GML_UNKNOWN_ADDRESS) {
+        Py_BEGIN_ALLOW_THREADS(void) gml_lake_free(lake, address);
+        Py_END_ALLOW_THREADS
+    }
+    Py_DECREF(self);
+    return raise_status(owner->state, status, NULL);
 }
 
 /* Takes the object out of the lake's table. pre: owner->guard is held. */

@@ -82,8 +82,8 @@ PyObject *report_regions(const core_state *state, gml_lake *lake);
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* A Block for a block that `lake`, held open by the caller, just served. On failure the caller
- * still has to free it. */
+/* A Block for a block that `lake`, held open by the caller, just served. On failure that block is
+ * freed again. */
 PyObject *block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size_bytes,
                     gml_stream stream);
 

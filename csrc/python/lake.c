@@ -263,9 +263,6 @@ lake_allocate(PyObject *object, PyObject *args, PyObject *keywords)
         (void)raise_from_lake(self->state, status, lake);
     } else {
         block = block_new(self, lake, address, size.value, stream.value);
-        if (!block) {
-            (void)free_without_gil(lake, address);
-        }
     }
     lake_leave(self);
     return block;
