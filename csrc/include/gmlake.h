@@ -9,7 +9,8 @@
  *   stream   a device queue; work in one stream runs in order
  *
  * Sizes are unsigned and in bytes. Every function that can fail returns a gml_status and writes its
- * results only on GML_OK. Functions on one lake may be called from any thread.
+ * results only on GML_OK. Functions on one lake may be called from any thread. After fork() the
+ * child must leave the lakes of its parent alone: their locks and devices belong to the parent.
  */
 #ifndef GMLAKE_H
 #define GMLAKE_H

@@ -419,6 +419,56 @@ TEST(what_lies_under_a_large_block_serves_again_when_it_ends)
     close_lake(lake);
 }
 
+/* Uses up the credit for new views with sizes that never repeat. */
+static void
+spend_credit(gml_lake *lake, int views)
+{
+    for (int i = 0; i < views; i++) {
+        release(lake, allocate(lake, 3 * CHUNK + 512 * (uint64_t)i));
+    }
+}
+
+TEST(without_credit_a_refused_growth_leaves_all_in_order)
+{
+    gml_lake *lake = open_with("sim", "stitch", 1000 * MIB, NULL, 0);
+    gml_address blocks[240];
+    for (int i = 0; i < 240; i++) {
+        blocks[i] = allocate(lake, 2 * CHUNK);
+    }
+    for (int i = 0; i < 10; i += 2) {
+        release(lake, blocks[i]);
+    }
+    spend_credit(lake, 2000);
+    gml_address address;
+    (void)gml_lake_allocate(lake, 44 * MIB, 0, &address);
+    CHECK_OK(gml_lake_check(lake));
+    close_lake(lake);
+}
+
+/* Each block is replaced by one a little larger, as a key-value cache grows by concatenation. */
+TEST(sizes_that_grow_bit_by_bit_cost_no_more_than_under_caching)
+{
+    gml_lake *lakes[2] = {open_sim(), open_with("sim", "caching", 0, NULL, 0)};
+    for (int which = 0; which < 2; which++) {
+        gml_address cache[40];
+        for (int i = 0; i < 40; i++) {
+            cache[i] = allocate(lakes[which], 32 * KIB * 1500);
+        }
+        for (uint64_t token = 1501; token < 1600; token++) {
+            for (int i = 0; i < 40; i++) {
+                gml_address larger = allocate(lakes[which], 32 * KIB * token);
+                release(lakes[which], cache[i]);
+                cache[i] = larger;
+            }
+        }
+    }
+    gml_stats ours = stats_of(lakes[0]), theirs = stats_of(lakes[1]);
+    CHECK(ours.peak_reserved_bytes <= theirs.peak_reserved_bytes + 2 * CHUNK);
+    CHECK(ours.states[GML_STATE_STITCH] < 1024);
+    close_lake(lakes[0]);
+    close_lake(lakes[1]);
+}
+
 /* ---- random programs --------------------------------------------------------------------------
  */
 
@@ -557,6 +607,8 @@ main(void)
     RUN(streams_that_take_turns_at_the_limit_reuse_their_views);
     RUN(frag_limit_holds_where_the_home_space_has_holes);
     RUN(what_lies_under_a_large_block_serves_again_when_it_ends);
+    RUN(without_credit_a_refused_growth_leaves_all_in_order);
+    RUN(sizes_that_grow_bit_by_bit_cost_no_more_than_under_caching);
     RUN(a_repeated_program_gets_the_same_addresses_and_calls_nothing);
     RUN(reserved_is_never_above_caching_by_more_than_a_growth_step);
     RUN(sizes_that_never_repeat_do_not_stitch_for_ever);

@@ -22,8 +22,8 @@
 /* How many heads a search for a pair looks at: enough in practice, and a bound on the time. */
 enum { MAX_HEADS_TRIED = 32 };
 
-/* Without view credit (stitch.h) the home space may grow to 1/SLACK_DIVISOR above the peak of what
- * was held: with that slack the smallest free extent mostly fits. */
+/* In restless mode (stitch.h) the home space may grow to 1/SLACK_DIVISOR above the peak of what was
+ * held: with that slack the smallest free extent mostly fits. */
 enum { SLACK_DIVISOR = 12 };
 
 typedef struct assembly {
@@ -317,7 +317,8 @@ static bool
 may_grow_freely(const gml_stitch *stitch, uint64_t size_bytes)
 {
     uint64_t allowed_bytes = stitch->peak_held_bytes + stitch->peak_held_bytes / SLACK_DIVISOR;
-    return stitch->view_credit == 0 && stitch->policy.reserved_bytes + size_bytes <= allowed_bytes;
+    return stitch->mode == GML_MODE_RESTLESS &&
+           stitch->policy.reserved_bytes + size_bytes <= allowed_bytes;
 }
 
 gml_status
@@ -329,7 +330,6 @@ gml_choose(gml_stitch *stitch, const gml_class *class, bool may_stitch, gml_choi
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
     gml_status status = GML_OK;
     assembly plan;
-    bool is_free_to_grow = may_grow_freely(stitch, size_bytes);
     bool is_odd = size_bytes > chunk_bytes && size_bytes % chunk_bytes != 0;
     if (may_stitch && is_odd && stitch->view_credit && class->placement_count) {
         gml_freeset_index(set);
@@ -342,14 +342,13 @@ gml_choose(gml_stitch *stitch, const gml_class *class, bool may_stitch, gml_choi
     if (choose_fit(stitch, set, size_bytes, out, &status)) {
         return status;
     }
-    gml_freeset_index(set);
-    if (!may_stitch || is_free_to_grow) {
+    if (!may_stitch || may_grow_freely(stitch, size_bytes)) {
         status = choose_contiguous(stitch, pond, size_bytes, out);
         if (status != GML_OUT_OF_MEMORY || !may_stitch) {
             return status;
         }
-        gml_freeset_index(set);
     }
+    gml_freeset_index(set);
     if (plan_stitch(set, size_bytes, chunk_bytes, &plan)) {
         status = build(stitch, set, &plan, out);
         out->state = GML_STATE_STITCH;

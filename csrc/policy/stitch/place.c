@@ -43,14 +43,61 @@ take_over(gml_stitch *stitch, gml_pond *pond, bool *moved)
     return GML_OK;
 }
 
-/* A placement from before, or NULL. */
+static void
+earn_credit(gml_stitch *stitch)
+{
+    stitch->view_credit += stitch->view_credit < GML_VIEW_CREDIT_MOST;
+    if (stitch->mode != GML_MODE_FINE && stitch->view_credit == GML_VIEW_CREDIT_MOST) {
+        stitch->mode = GML_MODE_FINE;
+        stitch->view_credit = GML_VIEW_CREDIT_FIRST;
+    }
+}
+
+static void
+spend_credit(gml_stitch *stitch)
+{
+    stitch->view_credit -= stitch->view_credit != 0;
+    if (stitch->view_credit == 0 && stitch->mode == GML_MODE_FINE) {
+        stitch->mode = GML_MODE_COARSE;
+        stitch->view_credit = GML_VIEW_CREDIT_FIRST;
+    } else if (stitch->view_credit == 0) {
+        stitch->mode = GML_MODE_RESTLESS;
+    }
+}
+
+/* Sizes of coarse placements: from COARSE_FROM_BYTES on a multiple of 2 MiB, which is how PyTorch
+ * sizes its segments; below, of 256 KiB. */
+#define COARSE_FROM_BYTES (UINT64_C(10) << 20)
+
+static uint64_t
+coarse_size(uint64_t size_bytes)
+{
+    uint64_t step = size_bytes < COARSE_FROM_BYTES ? UINT64_C(256) << 10 : UINT64_C(2) << 20;
+    return (size_bytes + step - 1) / step * step;
+}
+
+/* A placement of that class from before, or NULL. */
 static gml_status
 take_old(gml_stitch *stitch, gml_class *class, gml_placement **out)
 {
-    gml_status status = gml_placement_take(stitch, class, out);
+    gml_status status = class ? gml_placement_take(stitch, class, out) : GML_OK;
     if (*out) {
         (*out)->block.state = GML_STATE_EXACT;
-        stitch->view_credit += (*out)->view && stitch->view_credit < GML_VIEW_CREDIT_MOST;
+        if ((*out)->view) {
+            earn_credit(stitch);
+        }
+    }
+    return status;
+}
+
+/* A placement from before, of just that size or, once there are such, coarse; or NULL. */
+static gml_status
+take_any(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
+{
+    gml_status status = take_old(stitch, gml_map_find(&pond->classes, size_bytes), out);
+    uint64_t coarse_bytes = stitch->mode == GML_MODE_FINE ? size_bytes : coarse_size(size_bytes);
+    if (status == GML_OK && !*out && coarse_bytes != size_bytes) {
+        status = take_old(stitch, gml_map_find(&pond->classes, coarse_bytes), out);
     }
     return status;
 }
@@ -67,40 +114,61 @@ make_new(gml_stitch *stitch, gml_class *class, bool may_stitch, gml_placement **
     }
     if (status == GML_OK) {
         (*out)->block.state = choice.state;
-        stitch->view_credit -= choice.state == GML_STATE_STITCH && stitch->view_credit;
+        if (choice.state == GML_STATE_STITCH) {
+            spend_credit(stitch);
+        }
     }
     return status;
 }
 
-/* The ladder: an old placement, a new one; then the same with what other streams held free. */
+/* A new placement of that size, in a class that is made if need be. */
 static gml_status
-serve(gml_stitch *stitch, gml_class *class, gml_placement **out)
+make_sized(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch,
+           gml_placement **out)
 {
-    bool may_stitch = class->size_bytes >= stitch->frag_limit;
-    gml_status status = take_old(stitch, class, out);
+    gml_class *class = gml_class_find(stitch, pond, size_bytes);
+    if (!class) {
+        return GML_NO_HOST_MEMORY;
+    }
+    gml_status status = make_new(stitch, class, may_stitch, out);
+    if (status != GML_OK) {
+        gml_class_drop_if_empty(stitch, class);
+    }
+    return status;
+}
+
+/* The ladder: an old placement, a new one; then the same, of just the size asked for, with what
+ * other streams held free. */
+static gml_status
+serve(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
+{
+    bool may_stitch = size_bytes >= stitch->frag_limit;
+    gml_status status = take_any(stitch, pond, size_bytes, out);
     if (status != GML_OK || *out) {
         return status;
     }
-    status = make_new(stitch, class, may_stitch, out);
+    uint64_t new_bytes = stitch->mode == GML_MODE_COARSE ? coarse_size(size_bytes) : size_bytes;
+    status = make_sized(stitch, pond, new_bytes, may_stitch, out);
     if (status != GML_OUT_OF_MEMORY) {
         return status;
     }
     bool moved;
-    gml_status taken = take_over(stitch, class->pond, &moved);
+    gml_status taken = take_over(stitch, pond, &moved);
     if (taken == GML_OK && moved) {
-        taken = take_old(stitch, class, out);
+        taken = take_any(stitch, pond, size_bytes, out);
     }
     if (taken != GML_OK || *out) {
         return taken;
     }
-    return moved || !may_stitch ? make_new(stitch, class, true, out) : status;
+    bool is_worth_it = moved || !may_stitch || new_bytes != size_bytes;
+    return is_worth_it ? make_sized(stitch, pond, size_bytes, true, out) : status;
 }
 
 /* Counts a placement that begins to live. */
 static void
 note_placed(gml_stitch *stitch, const gml_placement *placement)
 {
-    stitch->held_bytes += placement->class->size_bytes;
+    stitch->held_bytes += placement->block.block_bytes;
     if (stitch->peak_held_bytes < stitch->held_bytes) {
         stitch->peak_held_bytes = stitch->held_bytes;
     }
@@ -109,20 +177,14 @@ note_placed(gml_stitch *stitch, const gml_placement *placement)
 gml_status
 gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
 {
-    gml_class *class = gml_class_find(stitch, pond, size_bytes);
-    if (!class) {
-        return GML_NO_HOST_MEMORY;
-    }
     gml_placement *placement = NULL;
-    gml_status status = serve(stitch, class, &placement);
-    if (!placement) {
-        gml_class_drop_if_empty(stitch, class);
-        return status;
+    gml_status status = serve(stitch, pond, size_bytes, &placement);
+    if (placement) {
+        placement->block.address = placement->address;
+        placement->block.block_bytes = placement->class->size_bytes;
+        placement->block.stream = pond->stream;
+        note_placed(stitch, placement);
+        *out = placement;
     }
-    placement->block.address = placement->address;
-    placement->block.block_bytes = size_bytes;
-    placement->block.stream = pond->stream;
-    note_placed(stitch, placement);
-    *out = placement;
-    return GML_OK;
+    return status;
 }

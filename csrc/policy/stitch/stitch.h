@@ -88,10 +88,20 @@ struct gml_pond {
 
 /* What new views may cost. A view is an investment: making it takes a driver call per chunk, and it
  * pays when it serves again. Each view made spends one credit, each time one serves again earns
- * one. A program that repeats itself makes its views in the first steps and lives on their return;
- * one whose sizes never repeat runs out, and gets a little more memory instead of a view with
- * almost every request. */
+ * one. A program that repeats itself makes its views in the first steps and lives on their return.
+ * Whoever runs out of credit comes to the next mode, with new credit; plenty leads back to the
+ * first. */
 enum { GML_VIEW_CREDIT_FIRST = 512, GML_VIEW_CREDIT_MOST = 4096 };
+
+typedef enum gml_stitch_mode {
+    GML_MODE_FINE,    /* sizes as asked for */
+    GML_MODE_COARSE,  /* new placements are rounded up as PyTorch rounds its segments, so that the
+                         sizes of a program that never repeats one (a growing key-value cache) do
+                         repeat, and its views return */
+    GML_MODE_RESTLESS /* that did not help: sizes as asked for again, and the home space may grow
+                         somewhat instead of stitching */
+} gml_stitch_mode;
+
 typedef struct gml_stitch {
     gml_policy policy;
     gml_home home;
@@ -100,9 +110,10 @@ typedef struct gml_stitch {
     uint64_t views, view_bytes; /* mapped */
     uint64_t idle_fresh_count, idle_proven_count;
     uint64_t fresh_limit, fresh_overflows; /* see placement.c */
-    uint64_t held_bytes, peak_held_bytes;  /* of live placements */
     uint64_t view_credit;
-    gml_map pond_by_stream; /* by stream + 1 */
+    gml_stitch_mode mode;
+    uint64_t held_bytes, peak_held_bytes; /* of live placements */
+    gml_map pond_by_stream;               /* by stream + 1 */
     gml_pond *last_pond;
     gml_link ponds;
     gml_link idle_views;  /* placements with a mapping */
