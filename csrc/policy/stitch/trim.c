@@ -113,16 +113,26 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
     return status == GML_OK ? gml_home_release_leftovers(&stitch->home, released_bytes) : status;
 }
 
+/* Whether there is anything to give back; the first test that answers is the cheapest. */
+static bool
+has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
+{
+    const gml_home *home = &stitch->home;
+    return home->handle_count > home->present_count || !gml_list_is_empty(&stitch->doomed) ||
+           (free_bytes >= home->chunk_bytes && count_idle_bytes(home));
+}
+
 gml_status
 gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
 {
     gml_stitch *stitch = gml_stitch_of(self);
+    uint64_t free_bytes = 0;
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         gml_pond_unpark(stitch, gml_pond_of_link(link));
+        free_bytes += gml_pond_of_link(link)->set.free_bytes;
     }
     *released_bytes = 0;
-    bool has_leftovers = stitch->home.handle_count > stitch->home.present_count;
-    if (!has_leftovers && gml_list_is_empty(&stitch->doomed) && !count_idle_bytes(&stitch->home)) {
+    if (!has_surplus(stitch, free_bytes)) {
         return GML_OK;
     }
     gml_status status = give_back(stitch, released_bytes);
