@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gmlake.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class Error(Exception):
     """Base of every error that is particular to gmlake; wrong arguments are plain ValueErrors."""
@@ -23,7 +31,7 @@ class TraceError(Error, ValueError):
     """A trace or snapshot cannot be read, or contradicts itself.
 
     `reason` is one line; `path` and `event` (an index from 0 into the device's events) are None
-    where unknown. The text is "path: event N: reason".
+    where unknown. The text is "path: event N: reason", one line whatever the path is.
     """
 
     def __init__(self, reason: str, *, event: int | None = None, path: str | None = None) -> None:
@@ -35,7 +43,7 @@ class TraceError(Error, ValueError):
 
     def __str__(self) -> str:
         """Join what is known in the order file, event, reason."""
-        where = [] if self.path is None else [self.path]
+        where = [] if self.path is None else [printable(self.path)]
         if self.event is not None:
             where.append(f"event {self.event}")
         return ": ".join([*where, self.reason])
@@ -47,3 +55,14 @@ class TraceError(Error, ValueError):
 
 def _rebuild_trace_error(reason: str, event: int | None, path: str | None) -> TraceError:
     return TraceError(reason, event=event, path=path)
+
+
+@contextmanager
+def blaming_trace() -> Iterator[None]:
+    """Turn a ValueError of the core into a TraceError, where all arguments come from a trace."""
+    try:
+        yield
+    except TraceError:
+        raise
+    except ValueError as error:
+        raise TraceError(str(error)) from None

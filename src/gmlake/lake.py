@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmlake import _core
+from gmlake.errors import Error
 from gmlake.units import parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typing_extensions import Self
 
 _DEVICE_LIMIT = 1 << 16
@@ -36,6 +39,7 @@ class Lake(_core.Lake):
 
     def __new__(  # noqa: PLR0913 (each is a setting of its own)
         cls,
+        /,
         driver: str = "sim",
         policy: str = "stitch",
         capacity: int | str | None = None,
@@ -47,17 +51,23 @@ class Lake(_core.Lake):
         **knobs: int | str,
     ) -> Self:
         """Open the lake."""
-        return super().__new__(
-            cls,
-            driver,
-            policy,
-            parse_capacity(capacity),
-            check_device(device),
-            settings_of(knobs),
-            fail_call,
-            fail_per_million,
-            fail_seed,
-        )
+        capacity_bytes = parse_capacity(capacity)
+        try:
+            return super().__new__(
+                cls,
+                driver,
+                policy,
+                capacity_bytes,
+                check_device(device),
+                settings_of(knobs),
+                fail_call,
+                fail_per_million,
+                fail_seed,
+            )
+        except ValueError:
+            # The core sees the capacity rounded down to whole granules.
+            _check_one_granule(driver, device, capacity, capacity_bytes)
+            raise
 
     def __repr__(self) -> str:
         """Say whether it is open and what it holds."""
@@ -65,6 +75,19 @@ class Lake(_core.Lake):
             return "<gmlake.Lake, closed>"
         stats = self.stats()
         return f"<gmlake.Lake: {stats['live_blocks']} blocks, {stats['reserved_bytes']} bytes held>"
+
+
+def _check_one_granule(
+    driver: str, device: int, capacity: int | str | None, capacity_bytes: int
+) -> None:
+    """Raise ValueError, with the capacity as it was given, if it is less than one granule."""
+    try:
+        granule = _core.device_describe(driver, device)["granularity_bytes"]
+    except (ValueError, OverflowError, Error):
+        return
+    if 0 < capacity_bytes < granule:
+        msg = f"a capacity of {str(capacity)!r} does not hold one granule of {granule} bytes"
+        raise ValueError(msg) from None
 
 
 def parse_capacity(capacity: int | str | None) -> int:
@@ -86,8 +109,18 @@ def check_device(device: int) -> int:
     return device
 
 
+def check_knobs(names: Iterable[str]) -> None:
+    """Raise ValueError for a name that no setting has; "knob.interval" is for the core to check."""
+    known = [knob["name"] for knob in _core.knobs()]
+    for name in names:
+        if name.partition(".")[0] not in known:
+            msg = f"no setting is called {name[:60]!r}; there are: {' '.join(known)}"
+            raise ValueError(msg)
+
+
 def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
     """Return settings as the core takes them; ValueError names the one that is no size."""
+    check_knobs(knobs)
     settings = []
     for name, value in knobs.items():
         try:

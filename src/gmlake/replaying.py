@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake import _core
-from gmlake.lake import Lake, parse_capacity
+from gmlake.errors import blaming_trace
+from gmlake.lake import Lake, check_knobs, parse_capacity
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -128,6 +129,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument,
     DriverError where the driver is not there.
     """
+    check_knobs(knobs)
     trace.check()
     if capacity is None and driver == "sim":
         capacity = SIM_CAPACITY
@@ -135,7 +137,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     settings: dict[str, Any] = dict(knobs)
     results = []
     for policy in choose_policies(policies):
-        with Lake(driver, policy, capacity, device, **settings) as lake:
+        with Lake(driver, policy, capacity, device, **settings) as lake, blaming_trace():
             results.append(_replay_on(lake, policy, trace, requests, progress))
     capacity_bytes = parse_capacity(capacity)
     if capacity_bytes == 0:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gmlake.printable import printable
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def new_table(title: Text) -> Table:
 def _replay_table(results: list[ReplayResult]) -> Table:
     first = results[0]
     title = (
-        f"{first.trace}: {first.events:,} events, "
+        f"{printable(first.trace)}: {first.events:,} events, "
         f"{format_size(max(r.peak_live_bytes for r in results))} live at the peak"
     )
     table = new_table(Text(title))
@@ -101,7 +102,7 @@ def validation_table(report: ValidationReport) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for result in report.results:
         table.add_row(
-            Text(result.trace),
+            Text(printable(result.trace)),
             _share(result.addresses_matched, result.allocations),
             _share(result.segments_matched, result.segments),
             _share(result.final_blocks_matched, result.final_blocks),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake import _core
-from gmlake.errors import TraceError
+from gmlake.errors import TraceError, blaming_trace
 from gmlake.lake import Lake
 from gmlake.trace.layout import Kind, Records
 
@@ -80,12 +80,13 @@ def validate(trace: Trace) -> ValidationReport:
     the policy's own choice. Source of the algorithm: PyTorch's CUDACachingAllocator.
 
     Raises TraceError for a trace without recorded addresses or segments, or one recorded with
-    expandable segments, and where the starting state contradicts itself.
+    expandable segments, where the starting state contradicts itself, and for recorded settings
+    that PyTorch would not accept.
     """
     trace.check()
     _check_has_state(trace)
     requests = trace.requests_with_trims()
-    with Lake("sim", "caching", _CAPACITY, **_settings(trace)) as lake:
+    with blaming_trace(), Lake("sim", "caching", _CAPACITY, **_settings(trace)) as lake:
         run = _core.Replay(lake, trace.id_count)
         _restore(run, trace)
         run.follow_segments()

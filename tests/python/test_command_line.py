@@ -17,7 +17,7 @@ import pytest
 
 import gmlake
 from conftest import ROOT, SHIPPED
-from gmlake.commands import COMMANDS
+from gmlake.commands import COMMANDS, common
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:
@@ -177,6 +177,15 @@ def test_several_devices(tmp_path: Path) -> None:
         (["replay", "f", "--set", "growth=x"], "growth: 'x' is not a size"),
         (["replay", "f", "--set", "nonsense=1"], "nonsense"),
         (["replay", "f", "--set", "max_views=0"], "max_views is 0"),
+        *(
+            (["replay", "f", "--set", f"{name}=1"], f"no setting is called '{name}'; there are: ")
+            for name in ("driver", "policy", "cls", "capacity", "device", "fail_call", "trace")
+        ),
+        (["replay", "f", "--set", "roundup_power2_divisions.zz=1"], "divisions.zz"),
+        (["replay", "f", "--set", "frag_limit.1=1"], "frag_limit.1"),
+        (["replay", "f", "--set", "max_split_size=1", "--policy", "stitch"], "max_split_size is 1"),
+        (["replay", "f", "f", "--capacity", "16383PiB"], "16383 PiB: accounting for that much"),
+        (["replay", "f", "f", "--capacity", "1"], "a capacity of '1' does not hold one granule"),
         (["replay", "f", "--device", "x"], "--device"),
         (["validate"], "TRACE"),
     ],
@@ -203,7 +212,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "truncated": (pickled(snapshot([alloc(BASE, 1)] * 9))[:-40], "cut off"),
     "code": (pickled({"segments": [_Payload()]}), "wants to load or call code"),
     "json": (b'{"segments": [', "not valid JSON"),
-    "deep_json": (b"[" * 100_000, "nested too deeply"),
+    "deep_json": (b"[" * 50_000, "nested too deeply"),
     "long_json_number": (b'{"segments": [' + b"9" * 5000 + b"]}", "not valid JSON"),
     "wrong_top": (pickled(42), "not a memory snapshot: the file holds 42"),
     "wrong_key": (pickled({"a": 1}), "neither 'segments' nor 'device_traces'"),
@@ -218,6 +227,12 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "missing_key": (pickled(snapshot([{"action": "alloc", "size": 5}])), "event 0: alloc has no"),
     "own_format": (b"GMLTRACE" + b"\0" * 100, "not a whole gmlake trace"),
     "huge_length": (b"\x80\x04X\xff\xff\xff\xff", "more than the file has"),
+    "utf8_mark": (b'\xef\xbb\xbf{"segments": []}', "byte order mark"),
+    "utf16": ('{"segments": []}'.encode("utf-16"), "UTF-16"),
+    "utf16_be": ('{"segments": []}'.encode("utf-16-be"), "UTF-16"),
+    "utf16_le": ('{"segments": []}'.encode("utf-16-le"), "UTF-16"),
+    "utf32": ('{"segments": []}'.encode("utf-32"), "UTF-32"),
+    "no_stream": (pickled(snapshot([alloc(BASE, 1), alloc(BASE + MIB, 1, stream=-1)])), "event 1:"),
 }
 
 
@@ -254,6 +269,64 @@ def test_the_other_files_still_run(good: Path, tmp_path: Path) -> None:
     assert [result["trace"] for result in json.loads(done.stdout)["results"]] == ["good.pickle"]
 
 
+BAD_RECORDINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "divisions": ({"roundup_power2_divisions": {"4096": 2**31}}, "divisions.4096 is 2147483648"),
+    "interval": ({"roundup_power2_divisions": {"zz": 4}}, "roundup_power2_divisions.zz"),
+    "split": ({"max_split_size": 5}, "max_split_size is 5"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_RECORDINGS)
+def test_recorded_settings_are_the_fault_of_the_file(kind: str, good: Path, tmp_path: Path) -> None:
+    settings, reason = BAD_RECORDINGS[kind]
+    bad = tmp_path / "bad.pickle"
+    bad.write_bytes(pickled(snapshot([alloc(BASE, 1)]) | {"allocator_settings": settings}))
+    done = run("validate", bad, good, bad, "--json")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"gmlake: {bad}: ") and reason in line for line in lines)
+    assert [result["trace"] for result in json.loads(done.stdout)["results"]] == ["good.pickle"]
+
+
+def test_a_segment_of_no_bytes_is_the_fault_of_the_file(good: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pickle"
+    bad.write_bytes(pickled(snapshot([event("segment_alloc", BASE, 0), alloc(BASE, 1)])))
+    done = run("validate", bad, good, "--json")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"gmlake: {bad}: ")
+    assert done.stderr.count("\n") == 1
+    assert [result["trace"] for result in json.loads(done.stdout)["results"]] == ["good.pickle"]
+
+
+def test_an_event_that_the_core_refuses_is_the_fault_of_the_file(good: Path) -> None:
+    with pytest.raises(gmlake.TraceError, match=r"^a: what$"), common.named("a"):
+        raise ValueError("what")
+    with pytest.raises(gmlake.TraceError, match=r"^a: needs more memory"), common.named("a"):
+        raise MemoryError
+    done = run("replay", good, "--policy", "stitch", "--set", "chunk_size=3")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "good.pickle" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["replay", "validate"])
+def test_a_strange_file_name_stays_out_of_the_table(
+    command: str, good: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "a\nb\x1b[31m\x9b2J\u202e.pickle"
+    path.write_bytes(good.read_bytes())
+    table = run(command, path).stdout
+    assert "\x1b" not in table
+    assert "\x9b" not in table
+    assert "\u202e" not in table
+    assert "a\\nb\\x1b[31m\\x9b2J\\u202e.pickle" in "".join(
+        line.rstrip() for line in table.splitlines()
+    )
+    shown = str(gmlake.replay(gmlake.load_trace(path), "stitch"))
+    assert "\x1b" not in shown
+    assert "a\\nb" in shown
+
+
 @pytest.mark.parametrize("command", ["replay", "validate"])
 def test_no_events_is_an_answer(command: str, tmp_path: Path) -> None:
     path = tmp_path / "none.pickle"
@@ -275,13 +348,35 @@ def test_frees_of_unknown_addresses_were_live_before(tmp_path: Path) -> None:
 # ---- terminals, pipes, interrupts
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["info"], ["info", "--json"]])
+def test_output_that_cannot_be_written(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "gmlake", *arguments]
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 (a device)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"gmlake: cannot write the output: No space left on device\n"
+    closed = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"gmlake: standard output is closed\n"
+
+
+@pytest.mark.parametrize("target", ["&-", "/dev/full"])
+def test_errors_that_cannot_be_written(target: str) -> None:
+    command = [sys.executable, "-m", "gmlake", "replay", "absent"]
+    silent = ["/bin/sh", "-c", f'exec "$@" 2>{target}', "sh", *command]
+    done = subprocess.run(silent, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["info"]])
+def test_a_closed_pipe_is_no_error(arguments: list[str]) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    command = [sys.executable, "-m", "gmlake", "info"]
+    command = [sys.executable, "-m", "gmlake", *arguments]
     done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, check=False)
     os.close(write_end)
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, good: Path) -> None:

@@ -296,3 +296,13 @@ def test_addresses_must_be_writable() -> None:
 def test_more_ids_than_memory(id_count: int) -> None:
     with gmlake.Lake() as lake, pytest.raises((MemoryError, ValueError)):
         _core.Replay(lake, id_count)
+
+
+@pytest.mark.parametrize("name", ["cls", "fail_call", "nonsense"])
+def test_only_settings_are_settings(name: str) -> None:
+    wrong: dict[str, Any] = {name: 1}
+    with pytest.raises(ValueError, match=f"^no setting is called '{name}'; there are: "):
+        gmlake.replay(gmlake.Trace(np.zeros(0, gmlake.trace.REQUEST)), **wrong)
+    if name != "fail_call":
+        with pytest.raises(ValueError, match=f"^no setting is called '{name}'; there are: "):
+            gmlake.Lake(**wrong)

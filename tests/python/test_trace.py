@@ -19,6 +19,7 @@ from gmlake.trace import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind
 from gmlake.trace.binary import decode, encode
 
 U64 = st.integers(0, 2**64 - 1)
+STREAM = st.integers(0, 2**64 - 2)
 SIZE = st.integers(0, 2**48)
 
 
@@ -35,7 +36,7 @@ def traces(draw: st.DrawFn) -> Trace:
     """Any valid trace: random events over a few live allocations."""
     start = np.zeros(draw(st.integers(0, 4)), START_BLOCK)
     for name in ("address", "block_bytes", "stream"):
-        start[name] = [draw(U64) for _ in start]
+        start[name] = [draw(STREAM if name == "stream" else U64) for _ in start]
     start["requested_bytes"] = [draw(SIZE) for _ in start]
     start["id"] = draw(st.permutations(range(len(start))))
     live, used, rows = list(range(len(start))), len(start), []
@@ -53,7 +54,7 @@ def traces(draw: st.DrawFn) -> Trace:
             number = draw(st.sampled_from(live))
             if kind == Kind.FREE:
                 live.remove(number)
-        rows.append((number, draw(SIZE), draw(U64), draw(U64), draw(U64), kind, 0))
+        rows.append((number, draw(SIZE), draw(U64), draw(U64), draw(STREAM), kind, 0))
     tables: dict[str, Any] = {}
     for name, dtype in (
         ("start_segments", SEGMENT),
@@ -157,11 +158,17 @@ def test_the_hostile_files_below_would_be_valid_but_for_one_thing() -> None:
         (file_of(meta(rows={"requests": True})), "requests is not a whole number"),
         (file_of(meta(rows={"requests": 1})), "a column is missing"),
         (
-            file_of(meta(rows={"requests": 1 << 25}), section(b"REQ\0", 1 << 25, b"")),
+            file_of(
+                meta(rows={"requests": 1 << 23}),
+                *(section(b"REQ" + bytes([n]), 1 << 23, b"") for n in range(7)),
+            ),
             "damaged",
         ),
         (
-            file_of(meta(rows={"requests": 9}), section(b"REQ\0", 9, b"\0" * (1 << 24))),
+            file_of(
+                meta(rows={"requests": 9}),
+                *(section(b"REQ" + bytes([n]), 9, b"\0" * (1 << 24)) for n in range(7)),
+            ),
             "damaged",
         ),
         (reseal(struct.pack("<8sII", b"GMLTRACE", 1, 0xFFFFFFFF)), "damaged"),
@@ -219,6 +226,17 @@ def test_check_looks_at_the_start_blocks() -> None:
     Trace(requests_of((2, 0, 1)), start_blocks=start).check()
     with pytest.raises(TraceError, match="event 0: an allocation of an id live before"):
         Trace(requests_of((1, 0, 1)), start_blocks=start).check()
+
+
+def test_check_looks_at_the_streams() -> None:
+    requests = requests_of((1, 0, 1), (1, 1, 1), (2, 0, 1))
+    requests["stream"] = (2**64 - 2, 2**64 - 1, 2**64 - 1)
+    with pytest.raises(TraceError, match=r"event 1: .* is not a stream handle"):
+        Trace(requests).check()
+    start = np.zeros(1, START_BLOCK)
+    start["stream"] = 2**64 - 1
+    with pytest.raises(TraceError, match="has the stream"):
+        Trace(requests_of(), start_blocks=start).check()
 
 
 def test_arrays_of_other_types_are_refused() -> None:

@@ -119,7 +119,7 @@ has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
 {
     const gml_home *home = &stitch->home;
     return home->handle_count > home->present_count || !gml_list_is_empty(&stitch->doomed) ||
-           (free_bytes >= home->chunk_bytes && count_idle_bytes(home));
+           (free_bytes / home->chunk_bytes && count_idle_bytes(home));
 }
 
 gml_status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,13 +15,19 @@ from gmlake.errors import Error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from _typeshed import SupportsWrite
+
 COMMANDS: tuple[common.Command, ...] = (ReplayCommand(), ValidateCommand(), InfoCommand())
 
 _INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints one line for a wrong argument, not the usage and a line."""
+    """Prints one line for a wrong argument, and does not pass over help that was not written."""
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Write the help; the base class passes over what went wrong."""
+        (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         common.print_error(f"{message}; see {self.prog} --help")
@@ -63,21 +68,39 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 2: a wrong argument, or input that could not be read; one line on stderr says what,
-    where and what to do. 130: interrupted.
+    0: done. 1: the output could not be written. 2: a wrong argument, or input that could not be
+    read. One line on stderr says what, where and what to do. 130: interrupted.
     """
-    args = make_parser().parse_args(arguments)
-    command: common.Command = args.command
+    if sys.stdout is None:
+        common.print_error("standard output is closed")
+        return common.CANNOT_WRITE
     try:
-        code = command.run(args)
-        sys.stdout.flush()
+        return _run(arguments)
     except (Error, ValueError) as error:
         common.print_error(error)
         return common.BAD_INPUT
+    except MemoryError:
+        common.print_error(common.NO_MEMORY)
+        return common.BAD_INPUT
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe went away; nothing more can be written, also not at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return code
+    except OSError as error:
+        return _stop_writing(error)
+
+
+def _stop_writing(error: OSError) -> int:
+    common.silence(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return 0  # the reader of the pipe has seen enough, as `head` has
+    common.print_error(f"cannot write the output: {error.strerror}")
+    return common.CANNOT_WRITE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        args = make_parser().parse_args(arguments)
+        command: common.Command = args.command
+        return command.run(args)
+    finally:
+        # Also after --help and --version, which end in SystemExit.
+        sys.stdout.flush()

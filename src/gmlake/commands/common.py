@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gmlake.errors import Error, TraceError
+from gmlake.printable import printable
 from gmlake.units import parse_size
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 """Exit code after a wrong argument, or a file that could not be read."""
+
+CANNOT_WRITE = 1
+"""Exit code where the output could not be written."""
+
+NO_MEMORY = "needs more memory than this machine has"
 
 LONG_REPLAY = 200_000
 """Events from which a progress bar is worth its flicker."""
@@ -88,6 +95,12 @@ def _setting(text: str) -> tuple[str, int]:
     if not equals or not name:
         msg = f"{text!r} is not NAME=VALUE"
         raise argparse.ArgumentTypeError(msg)
+    from gmlake.lake import check_knobs
+
+    try:
+        check_knobs([name])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     try:
         return name, parse_size(value)
     except ValueError as error:
@@ -116,26 +129,46 @@ def read_file(path: str, device: int | None) -> list[Trace]:
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Put the file's name into an error about its trace."""
+    """Put the file's name into whatever goes wrong with it; arguments were checked before."""
     try:
         yield
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=error.path or path) from None
     except Error as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise type(error)(f"{printable(path)}: {error}") from None
+    except ValueError as error:
+        raise TraceError(str(error), path=path) from None
+    except MemoryError:
+        raise TraceError(NO_MEMORY, path=path) from None
 
 
 def print_error(text: object) -> None:
-    """Print one line on stderr, whatever is in it."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-    print(f"gmlake: {line}", file=sys.stderr)  # noqa: T201 (the command line's output)
+    """Print one line on stderr, whatever is in it; nothing where stderr takes nothing."""
+    if sys.stderr is None:
+        return
+    try:
+        print(f"gmlake: {printable(str(text))}", file=sys.stderr, flush=True)  # noqa: T201 (output)
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Let a stream that failed drop what it still holds, so that it does not fail again at exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def print_report(report: RenderableType) -> None:
     """Print a table: as wide as the terminal, or as the table needs where there is none."""
     from rich.console import Console
 
-    console = Console() if sys.stdout.isatty() else Console(width=100, color_system=None)
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the program with an error
+
+    console = Output() if sys.stdout.isatty() else Output(width=100, color_system=None)
     console.print(report)
 
 
@@ -150,7 +183,7 @@ def progress_bar(title: str, events: int) -> Iterator[Progress | None]:
 
     A bar is drawn on stderr, if that is a terminal and the replay is long.
     """
-    if events < LONG_REPLAY or not sys.stderr.isatty():
+    if events < LONG_REPLAY or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
@@ -158,7 +191,7 @@ def progress_bar(title: str, events: int) -> Iterator[Progress | None]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=events)
+        task = bar.add_task(printable(title), total=events)
 
         def advance(count: int) -> None:
             bar.advance(task, count)
@@ -171,7 +204,8 @@ def run_each(paths: Sequence[str], work: Callable[[str], None]) -> int:
     code = 0
     for path in paths:
         try:
-            work(path)
+            with named(path):
+                work(path)
         except Error as error:
             print_error(error)
             code = BAD_INPUT

@@ -35,7 +35,7 @@ class ReplayCommand(common.Command):
         from gmlake.replaying import ReplayReport, choose_policies
 
         policies = choose_policies(args.policy)
-        _check_settings(dict(args.settings), policies)
+        _check_settings(policies, args)
         reports: list[ReplayReport] = []
         code = common.run_each(
             args.files, lambda path: reports.extend(_replay_file(path, policies, args))
@@ -48,11 +48,20 @@ class ReplayCommand(common.Command):
         return code
 
 
-def _check_settings(settings: dict[str, int], policies: tuple[str, ...]) -> None:
-    """Refuse a wrong setting before the first long file is read."""
+def _check_settings(policies: tuple[str, ...], args: argparse.Namespace) -> None:
+    """Refuse a wrong setting or capacity once, before the first long file is read."""
     from gmlake.lake import Lake
+    from gmlake.replaying import SIM_CAPACITY
+    from gmlake.units import format_size
 
-    Lake("sim", policies[0], **settings).close()
+    capacity = args.capacity or SIM_CAPACITY
+    settings = dict(args.settings)
+    for policy in policies:
+        try:
+            Lake("sim", policy, capacity, **settings).close()
+        except MemoryError:
+            msg = f"--capacity {format_size(capacity)}: accounting for that much {common.NO_MEMORY}"
+            raise ValueError(msg) from None
 
 
 def _replay_file(
@@ -63,10 +72,7 @@ def _replay_file(
     reports = []
     for trace in common.read_file(path, args.device):
         events = event_count(trace, policies)
-        with (
-            common.named(path),
-            common.progress_bar(trace.name, events) as progress,
-        ):
+        with common.progress_bar(trace.name, events) as progress:
             settings = dict(args.settings)
             reports.append(replay(trace, policies, args.capacity, progress=progress, **settings))
     return reports

@@ -27,9 +27,8 @@ class ValidateCommand(common.Command):
         reports: list[ValidationReport] = []
 
         def work(path: str) -> None:
-            for trace in common.read_file(path, args.device):
-                with common.named(path):
-                    reports.append(validate(trace))
+            traces = common.read_file(path, args.device)
+            reports.extend([validate(trace) for trace in traces])
 
         code = common.run_each(args.files, work)
         report = sum(reports, ValidationReport())

@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"GMLTRACE"
 VERSION: Final = 1
-MAX_ROWS: Final = 1 << 25
-"""Most rows of one table, so that a small hostile file cannot ask for more than 2 GB."""
+MAX_ROWS: Final = 1 << 23
+"""Most rows of all tables together, so that a small hostile file costs less than 1 GiB."""
 
-MAX_META_BYTES: Final = 1 << 24
+MAX_META_BYTES: Final = 1 << 22
+"""Most bytes of META, nearly all of them labels."""
 
 _HEAD = struct.Struct("<8sII")
 _SECTION = struct.Struct("<4sIQQ")
@@ -62,10 +63,10 @@ _TABLES: Final = (
 
 
 def encode(trace: Trace) -> bytes:
-    """Return the file's bytes. Raises TraceError for more than MAX_ROWS rows in a table."""
+    """Return the file's bytes. Raises TraceError for more than MAX_ROWS rows or MAX_META_BYTES."""
     rows = {attribute: len(getattr(trace, attribute)) for _, attribute, _ in _TABLES}
-    if max(rows.values()) > MAX_ROWS:
-        reason = f"more than {MAX_ROWS} events or blocks; split the trace"
+    if sum(rows.values()) > MAX_ROWS:
+        reason = f"more than {MAX_ROWS} events, segments and blocks; split the trace"
         raise TraceError(reason)
     meta = {
         "device": trace.device,
@@ -75,6 +76,9 @@ def encode(trace: Trace) -> bytes:
         "rows": rows,
     }
     text = json.dumps(meta, separators=(",", ":")).encode()
+    if len(text) > MAX_META_BYTES:
+        reason = f"labels and settings of more than {MAX_META_BYTES} bytes; split the trace"
+        raise TraceError(reason)
     sections = [_section(b"META", text, len(text))]
     for tag, attribute, dtype in _TABLES:
         table: Records = getattr(trace, attribute)
@@ -120,13 +124,11 @@ def decode(data: bytes, name: str = "") -> Trace:
     sections = dict(_sections(data))
     meta = _read_meta(sections)
     tables = {}
+    left = MAX_ROWS
     for tag, attribute, dtype in _TABLES:
-        rows = _count(meta["rows"], attribute, MAX_ROWS)
-        table = np.zeros(rows, dtype)
-        for number, column in enumerate(dtype.names or ()):
-            if rows:
-                table[column] = _column(sections, tag + bytes([number]), rows, dtype[column])
-        tables[attribute] = table
+        rows = _count(meta["rows"], attribute, left)
+        left -= rows
+        tables[attribute] = _table(sections, tag, rows, dtype)
     trace = Trace(
         **tables,
         device=_count(meta, "device", 1 << 16),
@@ -170,8 +172,7 @@ def _sections(data: bytes) -> Iterator[tuple[bytes, tuple[int, bytes]]]:
 
 def _inflate(stored: bytes, expected_bytes: int) -> bytes:
     """Decompress to exactly the expected length, asking for no more memory than that."""
-    if expected_bytes > (len(stored) + 1) * _BEST_RATIO:
-        raise TraceError(_DAMAGED)
+    _check_can_hold(stored, expected_bytes)
     machine = zlib.decompressobj()
     try:
         raw = machine.decompress(stored, expected_bytes + 1)
@@ -182,14 +183,30 @@ def _inflate(stored: bytes, expected_bytes: int) -> bytes:
     return raw
 
 
-def _column(
-    sections: dict[bytes, tuple[int, bytes]], name: bytes, rows: int, dtype: np.dtype[Any]
+def _check_can_hold(stored: bytes, expected_bytes: int) -> None:
+    if expected_bytes > (len(stored) + 1) * _BEST_RATIO:
+        raise TraceError(_DAMAGED)
+
+
+def _table(
+    sections: dict[bytes, tuple[int, bytes]], tag: bytes, rows: int, dtype: np.dtype[Any]
 ) -> Records:
-    items, stored = sections.get(name, (0, b""))
-    if items != rows:
-        reason = f"a column is missing or has the wrong length ({name!r})"
-        raise TraceError(reason)
-    return _unshuffle(_inflate(stored, rows * dtype.itemsize), rows, dtype)
+    """Read a table, having checked that every column can be as long as is claimed."""
+    columns = {}
+    for number, column in enumerate(dtype.names or ()):
+        name = tag + bytes([number])
+        items, stored = sections.get(name, (0, b""))
+        if items != rows:
+            reason = f"a column is missing or has the wrong length ({name!r})"
+            raise TraceError(reason)
+        _check_can_hold(stored, rows * dtype[column].itemsize)
+        columns[column] = stored
+    table = np.zeros(rows, dtype)
+    for column, stored in columns.items():
+        if rows:
+            kind = dtype[column]
+            table[column] = _unshuffle(_inflate(stored, rows * kind.itemsize), rows, kind)
+    return table
 
 
 def _read_meta(sections: dict[bytes, tuple[int, bytes]]) -> dict[str, Any]:

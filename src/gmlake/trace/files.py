@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gmlake.errors import TraceError
 from gmlake.trace.binary import MAGIC, decode
-from gmlake.trace.pickle_reader import read_pickle
+from gmlake.trace.pickle_reader import MAX_PARTS, read_pickle
 from gmlake.trace.snapshot import read_snapshot
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 1 << 32
 _JSON_STARTS = (b"{", b"[")
+_JSON_BYTES_PER_CONTAINER = 16  # those of a recorded snapshot take some 55
+_FREE_CONTAINERS = 1 << 16
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_STARTS = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[", b"\0\0\xfe\xff")
 _PICKLE_START = b"\x80"  # from protocol 2 on
 
 
@@ -91,6 +95,7 @@ def _read(data: bytes) -> list[Trace]:
     try:
         if data.startswith(MAGIC):
             return [decode(data)]
+        _check_encoding(data)
         if data[:64].lstrip().startswith(_JSON_STARTS):
             return read_snapshot(_read_json(data), budget=len(data))
         return read_snapshot(_read_pickle(data), budget=len(data))
@@ -113,7 +118,21 @@ def _read_pickle(data: bytes) -> object:
         raise TraceError(reason) from None
 
 
+def _check_encoding(data: bytes) -> None:
+    if data.startswith(_UTF8_MARK):
+        reason = "begins with a byte order mark; save the JSON as UTF-8 without one"
+        raise TraceError(reason)
+    if data.startswith(_UTF16_STARTS):
+        reason = "is text in UTF-16 or UTF-32; save the JSON as UTF-8"
+        raise TraceError(reason)
+
+
 def _read_json(data: bytes) -> object:
+    containers = data.count(b"[") + data.count(b"{")
+    most = min(_FREE_CONTAINERS + len(data) // _JSON_BYTES_PER_CONTAINER, MAX_PARTS)
+    if containers > most:
+        reason = f"refused: {containers} lists and dicts, where a file of this size holds {most}"
+        raise TraceError(reason)
     try:
         return json.loads(data)
     except RecursionError:

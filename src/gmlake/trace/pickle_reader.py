@@ -3,7 +3,8 @@
 The standard unpickler is a small machine that can call any function by name. This one knows only
 the instructions that build dict, list, tuple, str, int, float, bool and None; every other is an
 error. Nothing is reserved on the word of a length field: lengths are compared with what is left
-of the file first, and the memo is a dict, so that memory stays proportional to the file.
+of the file first, and the memo is a dict. What a single byte can build is counted, so that memory
+stays proportional to the file.
 
 Shared objects stay shared (a file can name one list a million times at two bytes each): code that
 walks the result must bound its own work.
@@ -19,8 +20,19 @@ from gmlake.errors import TraceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAX_CONTAINERS: Final = 1 << 26
-"""Most dicts, lists and tuples in one file: an empty one costs a byte there and 60 in memory."""
+MAX_PARTS: Final = 1 << 26
+"""Most parts in one file, however large; some 8 million recorded events.
+
+A part is what takes up to 80 bytes of memory: a list, a tuple, an empty dict, an entry of the memo.
+A dict that is not empty is four of them.
+"""
+
+BYTES_PER_PART: Final = 5
+"""A recorded snapshot has 6 and more; memory stays below 24 times the file."""
+
+_FREE_PARTS: Final = 1 << 16
+_MAX_MARKS: Final = 1 << 16
+_PARTS_OF_FULL_DICT: Final = 4
 
 MAX_INT_BYTES: Final = 16
 _MAX_LINE: Final = 1 << 16
@@ -48,7 +60,7 @@ class _Machine:
         self.stack: List = []
         self.marks: list[List] = []
         self.memo: dict[int, object] = {}
-        self.containers = 0
+        self.parts_left = min(_FREE_PARTS + len(data) // BYTES_PER_PART, MAX_PARTS)
 
     def run(self) -> object:
         data = self.data
@@ -113,10 +125,13 @@ class _Machine:
         self.stack.append(value)
 
     def push_container(self, value: object) -> None:
-        self.containers += 1
-        if self.containers > MAX_CONTAINERS:
-            raise self.error(f"more than {MAX_CONTAINERS} lists, tuples and dicts in one file")
+        self.spend(1)
         self.stack.append(value)
+
+    def spend(self, parts: int) -> None:
+        self.parts_left -= parts
+        if self.parts_left < 0:
+            raise self.error("refused: more lists, tuples and dicts than a file of this size holds")
 
     def above_mark(self) -> List:
         items = self.stack
@@ -143,6 +158,8 @@ class _Machine:
             raise self.error("not a valid pickle: keys are added to something not a dict")
         if len(items) % 2:
             raise self.error("not a valid pickle: a key has no value")
+        if items and not target:
+            self.spend(_PARTS_OF_FULL_DICT - 1)
         for index in range(0, len(items), 2):
             key = items[index]
             # Other keys could be built to collide, or nest so deep that hashing overflows.
@@ -153,7 +170,10 @@ class _Machine:
     # ---- the memo
 
     def remember(self, index: int) -> None:
-        self.memo[index] = self.stack[-1]
+        value = self.stack[-1]
+        if index not in self.memo:
+            self.spend(1)
+        self.memo[index] = value
 
     def recall(self, index: int) -> None:
         try:
@@ -183,6 +203,8 @@ def _stop(m: _Machine) -> None:
 
 
 def _mark(m: _Machine) -> None:
+    if len(m.marks) >= _MAX_MARKS:
+        raise m.error(f"refused: more than {_MAX_MARKS} open marks")
     m.marks.append(m.stack)
     m.stack = []
 

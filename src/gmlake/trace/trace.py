@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _BEFORE = -1
 _NEVER = -2
+_NO_STREAM = 2**64 - 1
 
 
 def _empty(dtype: np.dtype[Any]) -> Records:
@@ -217,6 +218,8 @@ def _check_fields(requests: Records) -> None:
         (requests["size_bytes"] > LARGEST_SIZE) & (kind != Kind.OOM),
         "a size above 2^48 bytes",
     )
+    no_stream = requests["stream"] == _NO_STREAM
+    _fail_at(no_stream & (kind == Kind.ALLOC), "2^64 - 1 (or -1) is not a stream handle")
 
 
 def _check_ids(requests: Records, start_blocks: Records, id_count: int) -> None:
@@ -226,6 +229,9 @@ def _check_ids(requests: Records, start_blocks: Records, id_count: int) -> None:
     is_wrong = (start_blocks["id"] >= id_count) | (start_blocks["requested_bytes"] > LARGEST_SIZE)
     if is_wrong.any():
         reason = "a block that was live before recording has an id or a size out of range"
+        raise TraceError(reason)
+    if (start_blocks["stream"] == _NO_STREAM).any():
+        reason = "a block that was live before recording has the stream 2^64 - 1 (or -1)"
         raise TraceError(reason)
     born = np.full(id_count, _NEVER, np.int64)
     born[start_blocks["id"]] = _BEFORE
