@@ -15,7 +15,7 @@
  * sizes never repeat does not drag a long memory along. */
 enum {
     LEAST_IDLE_FRESH = 1 << 14,
-    MOST_IDLE_FRESH = 1 << 17,
+    MOST_IDLE_FRESH = 1 << 16,
     FRESH_TURNOVER = 16,
     MOST_IDLE_PROVEN = 1 << 18
 };
