@@ -7,12 +7,11 @@
  *
  * where a head is the free end of a chunk and a tail the free start of one (freeset.h). In order:
  *   1. a head or a tail of exactly r, or a head and a tail that leave only whole chunks: nothing is
- *      cut, and one leftover is gone for good (for sizes that come back, while there is view
- * credit);
+ *      cut, and one leftover is gone for good. Only for sizes that come back, and with view credit;
  *   2. the smallest free extent that holds the request;
  *   3. a head used up whole, then whole chunks, the last of them cut: there are as many leftovers
  *      afterwards as before, so leftovers do not multiply;
- *   4. the head and tail that do with the whole chunks there are, used in part if need be;
+ *   4. a head used up, the whole chunks there are, and a part of a tail;
  *   5. the same with the fewest new chunks.
  */
 #include "policy/stitch/stitch.h"
@@ -122,8 +121,9 @@ plan_head(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes)
     return (assembly){head->address, head->size_bytes, 0, 0, size_bytes - head->size_bytes};
 }
 
-/* Rules 4 and 5 with both sides: `middle_bytes` out of whole chunks, the rest from the head and the
- * tail that waste least. pre: the largest head and tail suffice. */
+/* Rules 4 and 5 with both sides: `middle_bytes` out of whole chunks, a head used up, and the rest
+ * from the tail that leaves least. pre: the largest head and tail suffice, and no head alone does,
+ * or plan_head would have taken it. */
 static assembly
 plan_pair(const gml_freeset *set, uint64_t size_bytes, uint64_t middle_bytes)
 {
@@ -133,15 +133,14 @@ plan_pair(const gml_freeset *set, uint64_t size_bytes, uint64_t middle_bytes)
     const gml_tree_node *head = gml_tree_last(&set->heads);
     for (int tried = 0; tried < MAX_HEADS_TRIED; tried++) {
         uint64_t head_bytes = head ? head->size_bytes : 0;
-        uint64_t missing = sides_bytes > head_bytes ? sides_bytes - head_bytes : 0;
-        const gml_tree_node *tail = missing ? gml_tree_at_least(&set->tails, missing, 0) : NULL;
-        uint64_t slack = head_bytes + (tail ? tail->size_bytes : 0) - sides_bytes;
-        if ((!missing || tail) && slack < least_slack) {
-            least_slack = slack;
-            best.head_bytes = sides_bytes - missing;
-            best.head_offset = head ? head->address + head_bytes - best.head_bytes : 0;
+        uint64_t missing = sides_bytes - head_bytes;
+        const gml_tree_node *tail = gml_tree_at_least(&set->tails, missing, 0);
+        if (tail && tail->size_bytes - missing < least_slack) {
+            least_slack = tail->size_bytes - missing;
+            best.head_bytes = head_bytes;
+            best.head_offset = head ? head->address : 0;
             best.tail_bytes = missing;
-            best.tail_offset = tail ? tail->address : 0;
+            best.tail_offset = tail->address;
         }
         if (!head) {
             break;

@@ -312,11 +312,30 @@ copy_runs(gml_stitch *stitch, gml_placement *placement, const gml_run *runs, siz
     return GML_OK;
 }
 
+/* A choice that does not add up must not become a block: it would reach into another one. */
+static gml_status
+check_runs(gml_stitch *stitch, const gml_class *class, const gml_run *runs, size_t run_count)
+{
+    uint64_t sum_bytes = 0;
+    for (size_t i = 0; i < run_count; i++) {
+        sum_bytes += runs[i].size_bytes;
+    }
+    if (sum_bytes == class->size_bytes) {
+        return GML_OK;
+    }
+    return gml_driver_fail(stitch->policy.driver, GML_CORRUPT,
+                           "%" PRIu64 " bytes were chosen for a request of %" PRIu64, sum_bytes,
+                           class->size_bytes);
+}
+
 gml_status
 gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs, size_t run_count,
                      gml_placement **out)
 {
-    gml_status status = gml_home_prepare(&stitch->home, 2 * run_count);
+    gml_status status = check_runs(stitch, class, runs, run_count);
+    if (status == GML_OK) {
+        status = gml_home_prepare(&stitch->home, 2 * run_count);
+    }
     if (status != GML_OK) {
         return status;
     }
