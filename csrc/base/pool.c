@@ -1,6 +1,8 @@
 /* Slabs of objects behind gml_pool. */
 #include "base/pool.h"
 
+#include "base/rounding.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,7 @@ static size_t
 stride_of(const gml_pool *pool)
 {
     size_t alignment = _Alignof(max_align_t);
-    return (pool->object_bytes + alignment - 1) / alignment * alignment;
+    return gml_round_up(pool->object_bytes, alignment);
 }
 
 static bool

@@ -130,6 +130,13 @@ gml_tree_last(const gml_tree *tree)
     return rightmost(tree->root);
 }
 
+uint64_t
+gml_tree_largest(const gml_tree *tree)
+{
+    const gml_tree_node *node = gml_tree_last(tree);
+    return node ? node->size_bytes : 0;
+}
+
 gml_tree_node *
 gml_tree_next(const gml_tree_node *node)
 {

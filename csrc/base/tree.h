@@ -38,6 +38,9 @@ gml_tree_node *gml_tree_last(const gml_tree *tree);
 gml_tree_node *gml_tree_next(const gml_tree_node *node);
 gml_tree_node *gml_tree_previous(const gml_tree_node *node);
 
+/* The size of the last node, or 0. */
+uint64_t gml_tree_largest(const gml_tree *tree);
+
 /* Order, links, priorities and count agree. Linear; for checks. */
 bool gml_tree_is_valid(const gml_tree *tree);
 

@@ -1,6 +1,8 @@
 /* The four orders in which free extents are kept. */
 #include "core/freeset.h"
 
+#include "base/rounding.h"
+
 #include <stddef.h>
 
 /* The parts of an extent, as offsets: [offset, head_end) [head_end, tail_begin) [tail_begin, end).
@@ -14,7 +16,7 @@ static parts
 parts_of(const gml_extent *extent, uint64_t chunk_bytes)
 {
     uint64_t end = extent->offset + extent->size_bytes;
-    uint64_t first = (extent->offset + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+    uint64_t first = gml_round_up(extent->offset, chunk_bytes);
     uint64_t last = end / chunk_bytes * chunk_bytes;
     if (first > last) {
         return (parts){0};

@@ -1,6 +1,7 @@
 /* Growing, shrinking and lending the home space. */
 #include "core/home.h"
 
+#include "base/status.h"
 #include "core/freeset.h"
 #include "core/mapping.h"
 #include "core/tiling.h"
@@ -28,14 +29,6 @@ gml_home_open(gml_home *home, gml_driver *driver, uint64_t chunk_bytes, uint64_t
         free(home->handles);
     }
     return status;
-}
-
-static void
-keep_first(gml_status *first, gml_status status)
-{
-    if (*first == GML_OK) {
-        *first = status;
-    }
 }
 
 /* The end of the run of extents from `extent` on that are all present; *next is behind it. */
@@ -73,14 +66,16 @@ gml_home_close(gml_home *home)
         const gml_extent *next = extent->next;
         if (extent->kind != GML_EXTENT_ABSENT) {
             uint64_t end = present_end(extent, &next);
-            keep_first(&first, gml_unmap_finally(home->driver, home->base + extent->offset,
-                                                 end - extent->offset));
+            first = gml_first_failure(
+                first,
+                gml_unmap_finally(home->driver, home->base + extent->offset, end - extent->offset));
         }
         extent = next;
     }
-    keep_first(&first, gml_chunks_release_finally(home->driver, home->handles, home->slots));
-    keep_first(&first,
-               gml_unreserve_finally(home->driver, home->base, home->slots * home->chunk_bytes));
+    first = gml_first_failure(first,
+                              gml_chunks_release_finally(home->driver, home->handles, home->slots));
+    first = gml_first_failure(
+        first, gml_unreserve_finally(home->driver, home->base, home->slots * home->chunk_bytes));
     gml_tiling_close(home);
     free(home->handles);
     return first;
@@ -277,8 +272,8 @@ gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes)
     gml_tree_node *node = gml_tree_first(&home->absent);
     for (; node && home->handle_count > home->present_count; node = gml_tree_next(node)) {
         const gml_extent *extent = gml_extent_of_fit(node);
-        keep_first(&first, release_handles(home, extent->offset / home->chunk_bytes,
-                                           extent->size_bytes / home->chunk_bytes));
+        first = gml_first_failure(first, release_handles(home, extent->offset / home->chunk_bytes,
+                                                         extent->size_bytes / home->chunk_bytes));
     }
     *released_bytes += (before - home->handle_count) * home->chunk_bytes;
     return first;

@@ -1,6 +1,8 @@
 /* Multi-step driver work with its unwinding. */
 #include "core/mapping.h"
 
+#include "base/status.h"
+
 gml_status
 gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count, gml_handle *handles,
                   size_t *created)
@@ -27,9 +29,8 @@ gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count)
         gml_status status = gml_driver_release(driver, handles[i]);
         if (status == GML_OK) {
             handles[i] = 0;
-        } else if (first == GML_OK) {
-            first = status;
         }
+        first = gml_first_failure(first, status);
     }
     return first;
 }

@@ -1,14 +1,9 @@
 /* The counters of a lake, and the text of a refusal. */
+#include "base/rounding.h"
 #include "lake/lake.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-static uint64_t
-rounded(uint64_t size_bytes)
-{
-    return (size_bytes + GML_ALIGNMENT - 1) / GML_ALIGNMENT * GML_ALIGNMENT;
-}
 
 static void
 raise_peak(uint64_t *peak, uint64_t current)
@@ -62,7 +57,7 @@ gml_lake_count_begin(gml_lake *lake, const gml_block *block)
     gml_stats *stats = &lake->stats;
     stats->live_blocks++;
     stats->requested_bytes += block->requested_bytes;
-    stats->live_bytes += rounded(block->requested_bytes);
+    stats->live_bytes += gml_round_up(block->requested_bytes, GML_ALIGNMENT);
     raise_peak(&stats->peak_live_blocks, stats->live_blocks);
     raise_peak(&stats->peak_requested_bytes, stats->requested_bytes);
     raise_peak(&stats->peak_live_bytes, stats->live_bytes);
@@ -76,7 +71,7 @@ gml_lake_count_free(gml_lake *lake, const gml_block *block)
     stats->frees++;
     stats->live_blocks--;
     stats->requested_bytes -= block->requested_bytes;
-    stats->live_bytes -= rounded(block->requested_bytes);
+    stats->live_bytes -= gml_round_up(block->requested_bytes, GML_ALIGNMENT);
     count_torch(lake, block, decrease);
 }
 

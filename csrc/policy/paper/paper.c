@@ -1,6 +1,9 @@
 /* Algorithm 1 of GMLake: which pBlocks and sBlocks serve a request, and the policy around it. */
 #include "policy/paper/paper.h"
 
+#include "base/rounding.h"
+#include "base/status.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -130,8 +133,7 @@ hand_out(gml_paper *self, gml_paper_range *range, uint64_t requested_bytes, gml_
 static gml_status
 allocate_large(gml_paper *self, gml_paper_lane *lane, uint64_t requested_bytes, gml_block **out)
 {
-    uint64_t size_bytes =
-        (requested_bytes + self->chunk_bytes - 1) / self->chunk_bytes * self->chunk_bytes;
+    uint64_t size_bytes = gml_round_up(requested_bytes, self->chunk_bytes);
     gml_state state = GML_STATE_EXACT;
     gml_status status = GML_OK;
     gml_paper_range *range = find_exact(lane, size_bytes);
@@ -164,7 +166,7 @@ release_idle(gml_paper *self, gml_paper_lane *lane)
     for (gml_tree_node *node = gml_tree_first(&lane->idle_primitives); node; node = next) {
         next = gml_tree_next(node);
         gml_status status = gml_paper_release(self, gml_paper_range_of(node));
-        first = first == GML_OK ? status : first;
+        first = gml_first_failure(first, status);
     }
     return first;
 }
@@ -182,11 +184,11 @@ paper_trim(gml_policy *base, uint64_t *released_bytes)
     first = gml_paper_sweep(self);
     for (gml_tree_node *node = gml_tree_first(&self->lanes); node; node = gml_tree_next(node)) {
         gml_status status = release_idle(self, (gml_paper_lane *)(void *)node);
-        first = first == GML_OK ? status : first;
+        first = gml_first_failure(first, status);
     }
     gml_status status = gml_paper_small_release(self, false);
     *released_bytes = held_bytes - base->reserved_bytes;
-    return first == GML_OK ? status : first;
+    return gml_first_failure(first, status);
 }
 
 static gml_status
@@ -265,7 +267,7 @@ configure(gml_paper *self, uint64_t capacity_bytes, const gml_knobs *knobs)
                                "use the policy caching");
     }
     uint64_t granularity = info->granularity_bytes;
-    self->chunk_bytes = (DEFAULT_CHUNK_BYTES + granularity - 1) / granularity * granularity;
+    self->chunk_bytes = gml_round_up(DEFAULT_CHUNK_BYTES, granularity);
     if (knobs->chunk_size) {
         self->chunk_bytes = knobs->chunk_size;
     }
@@ -313,16 +315,16 @@ drop_everything(gml_paper *self)
         gml_paper_range *view = self->views.first;
         gml_paper_view_detach(self, view);
         gml_status status = gml_paper_range_drop(self, view);
-        first = first == GML_OK ? status : first;
+        first = gml_first_failure(first, status);
     }
     while (self->primitives.first) {
         gml_paper_range *primitive = self->primitives.first;
         gml_paper_list_remove(&self->primitives, primitive);
         gml_status status = gml_paper_range_drop(self, primitive);
-        first = first == GML_OK ? status : first;
+        first = gml_first_failure(first, status);
     }
     gml_status status = gml_paper_small_release(self, true);
-    return first == GML_OK ? status : first;
+    return gml_first_failure(first, status);
 }
 
 static gml_status
@@ -331,12 +333,12 @@ paper_destroy(gml_policy *base)
     gml_paper *self = paper_of(base);
     gml_status first = gml_driver_device_synchronize(base->driver);
     gml_status status = drop_everything(self);
-    first = first == GML_OK ? status : first;
+    first = gml_first_failure(first, status);
     /* A call that failed once may work now; after this there is no other chance. */
     status = gml_paper_sweep(self);
-    first = first == GML_OK ? status : first;
+    first = gml_first_failure(first, status);
     status = gml_paper_small_release(self, true);
-    first = first == GML_OK ? status : first;
+    first = gml_first_failure(first, status);
     gml_paper_forget_leftovers(self);
     gml_pool_clear(&self->lane_pool);
     gml_pool_clear(&self->range_pool);

@@ -1,5 +1,6 @@
 /* The address ranges of `gmlake-paper` and their driver calls, including those that fail half-way:
  * what the driver does not take back is kept as a leftover and offered again. */
+#include "base/status.h"
 #include "core/mapping.h"
 #include "policy/paper/paper.h"
 
@@ -129,9 +130,8 @@ gml_paper_sweep(gml_paper *self)
         if (status == GML_OK) {
             gml_paper_list_remove(&self->leftovers, range);
             free_range(self, range);
-        } else if (first == GML_OK) {
-            first = status;
         }
+        first = gml_first_failure(first, status);
     }
     return first;
 }

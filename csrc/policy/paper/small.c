@@ -1,6 +1,8 @@
 /* Requests up to 1 MiB in `gmlake-paper`: "the original PyTorch splitting method of the caching
  * allocator" (GMLake, section 3.2): 2 MiB segments, best fit by size and address, split at 512
  * bytes, merged with free neighbours. */
+#include "base/rounding.h"
+#include "base/status.h"
 #include "policy/paper/paper.h"
 
 #include <inttypes.h>
@@ -90,7 +92,7 @@ gml_status
 gml_paper_small_allocate(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
                          gml_block **out)
 {
-    uint64_t rounded_bytes = (size_bytes + GML_ALIGNMENT - 1) / GML_ALIGNMENT * GML_ALIGNMENT;
+    uint64_t rounded_bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
     gml_state state = GML_STATE_EXACT;
     gml_paper_cell *cell =
         gml_paper_cell_of(gml_tree_at_least(&lane->idle_cells, rounded_bytes, 0));
@@ -177,9 +179,8 @@ gml_paper_small_release(gml_paper *self, bool with_live)
         gml_status status = gml_driver_free(self->base.driver, segment->node.address);
         if (status == GML_OK) {
             forget_segment(self, segment);
-        } else if (first == GML_OK) {
-            first = status;
         }
+        first = gml_first_failure(first, status);
     }
     return first;
 }

@@ -14,6 +14,7 @@
  *   4. a head used up, the whole chunks there are, and a part of a tail;
  *   5. the same with the fewest new chunks.
  */
+#include "base/rounding.h"
 #include "policy/stitch/stitch.h"
 
 #include <stdlib.h>
@@ -31,16 +32,10 @@ typedef struct assembly {
     uint64_t middle_bytes; /* out of whole chunks; a multiple unless there is no tail */
 } assembly;
 
-static uint64_t
-chunks_for(uint64_t bytes, uint64_t chunk_bytes)
-{
-    return (bytes + chunk_bytes - 1) / chunk_bytes;
-}
-
 static bool
 has_chunks(const gml_freeset *set, uint64_t bytes, uint64_t chunk_bytes)
 {
-    return chunks_for(bytes, chunk_bytes) * chunk_bytes <= set->whole_bytes;
+    return gml_round_up(bytes, chunk_bytes) <= set->whole_bytes;
 }
 
 /* The node of exactly that size, or NULL. */
@@ -49,13 +44,6 @@ exactly(const gml_tree *tree, uint64_t size_bytes)
 {
     const gml_tree_node *node = gml_tree_at_least(tree, size_bytes, 0);
     return node && node->size_bytes == size_bytes ? node : NULL;
-}
-
-static uint64_t
-largest(const gml_tree *tree)
-{
-    const gml_tree_node *node = gml_tree_last(tree);
-    return node ? node->size_bytes : 0;
 }
 
 /* The next smaller head after `node`, of another size. */
@@ -182,7 +170,7 @@ add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, gml_choic
 {
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
     const gml_tree_node *node =
-        gml_tree_at_least(&set->wholes, chunks_for(bytes, chunk_bytes) * chunk_bytes, 0);
+        gml_tree_at_least(&set->wholes, gml_round_up(bytes, chunk_bytes), 0);
     if (!node) {
         node = gml_tree_last(&set->wholes);
     }
@@ -235,7 +223,8 @@ plan_stitch(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, a
     if (has_chunks(set, out->middle_bytes, chunk_bytes)) {
         return true;
     }
-    if (largest(&set->heads) + largest(&set->tails) + set->whole_bytes < size_bytes) {
+    if (gml_tree_largest(&set->heads) + gml_tree_largest(&set->tails) + set->whole_bytes <
+        size_bytes) {
         return false;
     }
     *out = plan_pair(set, size_bytes, set->whole_bytes);
@@ -270,11 +259,11 @@ choose_growth(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choic
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
     uint64_t present = set->whole_bytes / chunk_bytes;
     assembly plan = plan_head(set, size_bytes, chunk_bytes);
-    uint64_t missing = chunks_for(plan.middle_bytes, chunk_bytes) - present;
+    uint64_t missing = gml_divide_up(plan.middle_bytes, chunk_bytes) - present;
 
-    uint64_t sides_bytes = largest(&set->heads) + largest(&set->tails);
+    uint64_t sides_bytes = gml_tree_largest(&set->heads) + gml_tree_largest(&set->tails);
     uint64_t least =
-        sides_bytes < size_bytes ? chunks_for(size_bytes - sides_bytes, chunk_bytes) : 0;
+        sides_bytes < size_bytes ? gml_divide_up(size_bytes - sides_bytes, chunk_bytes) : 0;
     if (least < present + missing) {
         missing = least - present;
         plan = plan_pair(set, size_bytes, least * chunk_bytes);
@@ -302,7 +291,7 @@ choose_contiguous(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_c
 {
     const gml_home *home = &stitch->home;
     uint64_t missing_bytes = size_bytes - bytes_before_growth(home, &pond->set);
-    gml_status status = grow(stitch, pond, chunks_for(missing_bytes, home->chunk_bytes));
+    gml_status status = grow(stitch, pond, gml_divide_up(missing_bytes, home->chunk_bytes));
     if (status == GML_OK && !choose_fit(stitch, &pond->set, size_bytes, choice, &status)) {
         status = gml_driver_fail(stitch->policy.driver, GML_OUT_OF_MEMORY,
                                  "the home space has no room in one piece");

@@ -6,13 +6,6 @@
 /* ---- usage ------------------------------------------------------------------------------------
  */
 
-static uint64_t
-largest(const gml_tree *tree)
-{
-    const gml_tree_node *node = gml_tree_last(tree);
-    return node ? node->size_bytes : 0;
-}
-
 void
 gml_stitch_usage(gml_policy *self, gml_usage *out)
 {
@@ -26,9 +19,9 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
     if (pond) {
         gml_pond_unpark(stitch, pond);
         gml_freeset_index(&pond->set);
-        uint64_t stitched =
-            pond->set.whole_bytes + largest(&pond->set.heads) + largest(&pond->set.tails);
-        uint64_t fitting = largest(&pond->set.fit);
+        uint64_t stitched = pond->set.whole_bytes + gml_tree_largest(&pond->set.heads) +
+                            gml_tree_largest(&pond->set.tails);
+        uint64_t fitting = gml_tree_largest(&pond->set.fit);
         out->largest_free_bytes = stitched > fitting ? stitched : fitting;
     }
 }

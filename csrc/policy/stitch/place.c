@@ -1,22 +1,10 @@
 /* Serving a size in a placement: an old one, else a new one, with the ladder behind it. */
+#include "base/rounding.h"
 #include "policy/stitch/stitch.h"
 
-gml_status
-gml_stitch_synchronize(gml_stitch *stitch, bool *is_done)
-{
-    gml_driver *driver = stitch->policy.driver;
-    gml_status status = GML_OK;
-    bool is_capturing = false;
-    gml_link *link = stitch->ponds.next;
-    for (; link != &stitch->ponds && status == GML_OK && !is_capturing; link = link->next) {
-        status = gml_driver_stream_capturing(driver, gml_pond_of_link(link)->stream, &is_capturing);
-    }
-    if (status == GML_OK && !is_capturing) {
-        status = gml_driver_device_synchronize(driver);
-    }
-    *is_done = status == GML_OK && !is_capturing;
-    return status;
-}
+/* Sizes of coarse placements: from COARSE_FROM_BYTES on a multiple of 2 MiB, which is how PyTorch
+ * sizes its segments; below, of 256 KiB. */
+#define COARSE_FROM_BYTES (UINT64_C(10) << 20)
 
 /* Moves what every other stream holds free to `pond`, once all work is done. *moved tells whether
  * there was anything. */
@@ -65,15 +53,11 @@ spend_credit(gml_stitch *stitch)
     }
 }
 
-/* Sizes of coarse placements: from COARSE_FROM_BYTES on a multiple of 2 MiB, which is how PyTorch
- * sizes its segments; below, of 256 KiB. */
-#define COARSE_FROM_BYTES (UINT64_C(10) << 20)
-
 static uint64_t
 coarse_size(uint64_t size_bytes)
 {
     uint64_t step = size_bytes < COARSE_FROM_BYTES ? UINT64_C(256) << 10 : UINT64_C(2) << 20;
-    return (size_bytes + step - 1) / step * step;
+    return gml_round_up(size_bytes, step);
 }
 
 /* A placement of that class from before, or NULL. */

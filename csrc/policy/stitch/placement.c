@@ -1,4 +1,5 @@
 /* The life of a placement: made, taken, parked, scattered, forgotten. */
+#include "base/status.h"
 #include "policy/stitch/stitch.h"
 
 #include <inttypes.h>
@@ -236,9 +237,8 @@ gml_placement_destroy_doomed(gml_stitch *stitch)
             gml_list_remove(&placement->idle);
             release_host(stitch, placement);
             gml_class_drop_if_empty(stitch, class);
-        } else if (first == GML_OK) {
-            first = status;
         }
+        first = gml_first_failure(first, status);
     }
     return first;
 }

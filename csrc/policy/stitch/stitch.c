@@ -2,6 +2,8 @@
  */
 #include "policy/stitch/stitch.h"
 
+#include "base/rounding.h"
+#include "base/status.h"
 #include "core/mapping.h"
 
 #include <inttypes.h>
@@ -11,12 +13,6 @@
 
 enum { LAST_ATTEMPTS = 3 }; /* at closing there is no later moment */
 
-static uint64_t
-rounded(uint64_t size_bytes)
-{
-    return (size_bytes + GML_ALIGNMENT - 1) / GML_ALIGNMENT * GML_ALIGNMENT;
-}
-
 /* The size of a chunk, or 0 with a reason. */
 static uint64_t
 choose_chunk(gml_driver *driver, const gml_knobs *knobs)
@@ -24,7 +20,7 @@ choose_chunk(gml_driver *driver, const gml_knobs *knobs)
     uint64_t granularity = driver->info.granularity_bytes;
     uint64_t chunk_bytes = knobs->chunk_size;
     if (!chunk_bytes) {
-        chunk_bytes = (DEFAULT_CHUNK_BYTES + granularity - 1) / granularity * granularity;
+        chunk_bytes = gml_round_up(DEFAULT_CHUNK_BYTES, granularity);
     }
     if (chunk_bytes % granularity) {
         (void)gml_driver_fail(driver, GML_INVALID_ARGUMENT,
@@ -103,14 +99,6 @@ park_all(gml_stitch *stitch)
     }
 }
 
-static void
-keep_first(gml_status *first, gml_status status)
-{
-    if (*first == GML_OK) {
-        *first = status;
-    }
-}
-
 static gml_status
 destroy(gml_policy *self)
 {
@@ -127,7 +115,7 @@ destroy(gml_policy *self)
     for (int i = 0; i < LAST_ATTEMPTS && !gml_list_is_empty(&stitch->doomed); i++) {
         gml_status status = gml_placement_destroy_doomed(stitch);
         if (i + 1 == LAST_ATTEMPTS) {
-            keep_first(&first, status);
+            first = gml_first_failure(first, status);
         }
     }
     gml_placement_abandon_doomed(stitch);
@@ -137,7 +125,7 @@ destroy(gml_policy *self)
         gml_map_clear(&pond->classes);
         free(pond);
     }
-    keep_first(&first, gml_home_close(&stitch->home));
+    first = gml_first_failure(first, gml_home_close(&stitch->home));
     gml_map_clear(&stitch->pond_by_stream);
     gml_pool_clear(&stitch->placements);
     gml_pool_clear(&stitch->classes);
@@ -154,7 +142,7 @@ static gml_status
 allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    uint64_t block_bytes = rounded(size_bytes);
+    uint64_t block_bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
     gml_pond *pond;
     gml_block *block = NULL;
     gml_status status = gml_pond_find(stitch, stream, &pond);

@@ -146,6 +146,10 @@ gml_class *gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_byte
 /* Ends a class that has no placement. */
 void gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class);
 
+/* Waits for the device, unless the stream of a pond captures: *is_done is false then, and nothing
+ * was done. */
+gml_status gml_stitch_synchronize(gml_stitch *stitch, bool *is_done);
+
 /* The pond at a link of stitch->ponds. */
 gml_pond *gml_pond_of_link(gml_link *link);
 
@@ -259,9 +263,6 @@ bool gml_slab_is_valid(const gml_slab *slab);
 /* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                             gml_placement **out);
-
-/* Waits for the device, unless a stream captures: *is_done is false then, and nothing was done. */
-gml_status gml_stitch_synchronize(gml_stitch *stitch, bool *is_done);
 
 /* ---- trim.c ------------------------------------------------------------------------------------
  */

@@ -1,4 +1,5 @@
 /* Giving memory back to the driver. */
+#include "base/rounding.h"
 #include "policy/stitch/stitch.h"
 
 /* Whether a chunk that `placement` lies in is wholly free, and so about to go. */
@@ -62,7 +63,7 @@ count_idle_bytes(const gml_home *home)
         while (is_free && extent->next && extent->next->kind == GML_EXTENT_FREE) {
             extent = extent->next;
         }
-        uint64_t first = (begin + home->chunk_bytes - 1) / home->chunk_bytes;
+        uint64_t first = gml_divide_up(begin, home->chunk_bytes);
         uint64_t last = (extent->offset + extent->size_bytes) / home->chunk_bytes;
         idle_bytes += is_free && last > first ? (last - first) * home->chunk_bytes : 0;
         extent = extent->next;

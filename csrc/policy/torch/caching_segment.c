@@ -1,6 +1,8 @@
 /* Segments to and from the device, by the rules of PyTorch's CUDACachingAllocator. */
 #include "policy/torch/caching_segment.h"
 
+#include "base/status.h"
+
 #include <inttypes.h>
 
 gml_status
@@ -58,12 +60,6 @@ release_segment(gml_torch_heap *heap, gml_torch_segment *segment)
     return GML_OK;
 }
 
-static gml_status
-first_of(gml_status first, gml_status status)
-{
-    return first != GML_OK ? first : status;
-}
-
 /* ---- garbage collection ---------------------------------------------------------------------- */
 
 typedef struct garbage {
@@ -112,7 +108,7 @@ collect_lane(gml_torch_heap *heap, const gml_torch_lane *lane, double least_age,
             pile->total_age -= age;
             pile->wanted_bytes -= size_bytes < pile->wanted_bytes ? size_bytes : pile->wanted_bytes;
         }
-        first = first_of(first, status);
+        first = gml_first_failure(first, status);
     }
     return first;
 }
@@ -132,7 +128,7 @@ gml_caching_collect(gml_torch_heap *heap)
         uint64_t blocks_before = pile.blocks;
         double average_age = (double)pile.total_age / (double)pile.blocks;
         for (gml_torch_lane *lane = heap->lanes[false]; lane; lane = lane->next) {
-            status = first_of(status, collect_lane(heap, lane, average_age, &pile));
+            status = gml_first_failure(status, collect_lane(heap, lane, average_age, &pile));
         }
         if (pile.blocks == blocks_before) {
             break;
@@ -213,7 +209,7 @@ gml_caching_release_all(gml_torch_heap *heap)
     while (segment) {
         gml_torch_segment *next = segment->next;
         if (segment->head->use == GML_TORCH_FREE && !segment->head->next) {
-            first = first_of(first, release_segment(heap, segment));
+            first = gml_first_failure(first, release_segment(heap, segment));
         }
         segment = next;
     }

@@ -4,6 +4,7 @@
  * Unlike PyTorch, a partial failure is undone, the capacity bounds what is mapped and not only what
  * a segment would have been, and there is no garbage collection: PyTorch's looks for blocks that
  * are a whole segment, which an expandable segment has none of. */
+#include "base/rounding.h"
 #include "policy/torch/check.h"
 #include "policy/torch/expandable_segment.h"
 #include "policy/torch/heap.h"
@@ -130,7 +131,7 @@ map_block(gml_torch_heap *heap, gml_torch_block *block, uint64_t size_bytes, gml
     gml_expandable_segment *segment = (gml_expandable_segment *)block->segment;
     uint64_t granule_bytes = segment->granule_bytes;
     size_t first = (size_t)((block->base.address - segment->base.address) / granule_bytes);
-    size_t count = (size_t)((size_bytes + granule_bytes - 1) / granule_bytes);
+    size_t count = (size_t)(gml_divide_up(size_bytes, granule_bytes));
     uint64_t mapped_bytes = count * granule_bytes;
     gml_torch_block *rest = NULL;
     if (mapped_bytes < block->base.block_bytes) {
@@ -223,7 +224,7 @@ unmap_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
     uint64_t granule_bytes = segment->granule_bytes;
     uint64_t begin_bytes = block->base.address - segment->base.address;
     uint64_t end_bytes = begin_bytes + block->base.block_bytes;
-    size_t first = (size_t)((begin_bytes + granule_bytes - 1) / granule_bytes);
+    size_t first = (size_t)(gml_divide_up(begin_bytes, granule_bytes));
     size_t end = (size_t)(end_bytes / granule_bytes);
     if (first >= end) {
         return GML_OK;

@@ -2,6 +2,8 @@
  * each granule then says what is left to undo. */
 #include "policy/torch/expandable_segment.h"
 
+#include "base/rounding.h"
+#include "base/status.h"
 #include "core/mapping.h"
 #include "policy/torch/size.h"
 
@@ -13,23 +15,12 @@ enum {
     ABANDON_ATTEMPTS = 3, /* there is no later moment to repeat a call in */
 };
 
-static gml_status
-first_of(gml_status first, gml_status status)
-{
-    return first != GML_OK ? first : status;
-}
-
-static uint64_t
-round_up(uint64_t size_bytes, uint64_t grain_bytes)
-{
-    return (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
-}
-
 static uint64_t
 granule_bytes_of(const gml_torch_heap *heap, bool is_small)
 {
-    return is_small ? round_up(GML_TORCH_SMALL_SEGMENT, heap->base.driver->info.granularity_bytes)
-                    : heap->knobs.large_segment_size;
+    return is_small
+               ? gml_round_up(GML_TORCH_SMALL_SEGMENT, heap->base.driver->info.granularity_bytes)
+               : heap->knobs.large_segment_size;
 }
 
 static gml_address
@@ -202,12 +193,12 @@ gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment, siz
     uint64_t before_bytes = heap->base.reserved_bytes;
     for (size_t place = first; place < first + count; place++) {
         gml_status unmapped = unmap_granule(heap, segment, place);
-        status = first_of(status, unmapped);
+        status = gml_first_failure(status, unmapped);
         if (unmapped != GML_OK) {
             break;
         }
         *unbacked += 1;
-        status = first_of(status, release_granule(heap, segment, place));
+        status = gml_first_failure(status, release_granule(heap, segment, place));
     }
     count_reserved(heap, segment, before_bytes);
     return status;
@@ -221,10 +212,10 @@ gml_expandable_sweep(gml_torch_heap *heap, gml_expandable_segment *segment)
     bool has_strays = segment->handle_count > segment->backed_count;
     for (size_t place = 0; has_strays && place < segment->room; place++) {
         if (segment->granules[place] == GML_GRANULE_STUCK) {
-            first = first_of(first, unmap_granule(heap, segment, place));
+            first = gml_first_failure(first, unmap_granule(heap, segment, place));
         }
         if (segment->granules[place] == GML_GRANULE_LOOSE) {
-            first = first_of(first, release_granule(heap, segment, place));
+            first = gml_first_failure(first, release_granule(heap, segment, place));
         }
     }
     count_reserved(heap, segment, before_bytes);
@@ -237,7 +228,7 @@ uint64_t
 gml_expandable_segment_span(const gml_torch_heap *heap, bool is_small)
 {
     uint64_t total_bytes = heap->base.driver->info.total_bytes;
-    return round_up(total_bytes + total_bytes / 8, granule_bytes_of(heap, is_small));
+    return gml_round_up(total_bytes + total_bytes / 8, granule_bytes_of(heap, is_small));
 }
 
 gml_status
@@ -283,10 +274,10 @@ empty_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
     for (size_t place = 0; place < segment->room; place++) {
         gml_granule granule = segment->granules[place];
         if (granule == GML_GRANULE_BACKED || granule == GML_GRANULE_STUCK) {
-            first = first_of(first, unmap_granule(heap, segment, place));
+            first = gml_first_failure(first, unmap_granule(heap, segment, place));
         }
         if (segment->granules[place] == GML_GRANULE_LOOSE) {
-            first = first_of(first, release_granule(heap, segment, place));
+            first = gml_first_failure(first, release_granule(heap, segment, place));
         }
     }
     if (first == GML_OK) {
@@ -306,7 +297,7 @@ gml_expandable_segment_abandon(gml_torch_heap *heap, gml_expandable_segment *seg
     gml_status status = GML_DRIVER_FAILED;
     for (int i = 0; i < ABANDON_ATTEMPTS && status != GML_OK; i++) {
         status = empty_segment(heap, segment);
-        first = first_of(first, status);
+        first = gml_first_failure(first, status);
     }
     free(segment->handles);
     free(segment->granules);

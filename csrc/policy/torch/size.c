@@ -1,13 +1,9 @@
 /* PyTorch's rounding rules, as in its CUDACachingAllocator from 2.6 to 2.13. */
 #include "policy/torch/size.h"
 
-enum { FIRST_INTERVAL = 20 /* log2 of 1 MiB; smaller sizes use its divisions too */ };
+#include "base/rounding.h"
 
-static uint64_t
-round_up(uint64_t size_bytes, uint64_t grain_bytes)
-{
-    return (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
-}
+enum { FIRST_INTERVAL = 20 /* log2 of 1 MiB; smaller sizes use its divisions too */ };
 
 static unsigned
 log2_floor(uint64_t value)
@@ -34,7 +30,7 @@ grain_of(const gml_knobs *knobs, uint64_t size_bytes)
 uint64_t
 gml_torch_round(const gml_knobs *knobs, uint64_t size_bytes)
 {
-    return round_up(size_bytes, grain_of(knobs, size_bytes));
+    return gml_round_up(size_bytes, grain_of(knobs, size_bytes));
 }
 
 uint64_t
@@ -50,7 +46,7 @@ gml_torch_segment_size(const gml_knobs *knobs, uint64_t rounded_bytes)
     if (rounded_bytes <= GML_SMALL_LIMIT) {
         return GML_TORCH_SMALL_SEGMENT;
     }
-    uint64_t least_bytes = round_up(rounded_bytes, GML_TORCH_SEGMENT_GRAIN);
+    uint64_t least_bytes = gml_round_up(rounded_bytes, GML_TORCH_SEGMENT_GRAIN);
     if (rounded_bytes < GML_TORCH_LARGE_REQUEST && knobs->large_segment_size > least_bytes) {
         return knobs->large_segment_size;
     }
