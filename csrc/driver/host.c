@@ -20,7 +20,7 @@ enum { HIDDEN = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
 
 typedef struct host_driver {
     gml_modelled modelled; /* must be first */
-    int memory;            /* memfd: byte i is byte i of the physical memory */
+    int memory; /* memfd: byte i is byte i of the physical memory; -1: there are no bytes */
     uint64_t page_bytes;
 } host_driver;
 
@@ -28,6 +28,12 @@ static host_driver *
 host_of(gml_driver *self)
 {
     return (host_driver *)self;
+}
+
+static bool
+has_bytes(gml_driver *self)
+{
+    return host_of(self)->memory >= 0;
 }
 
 static gml_model *
@@ -77,12 +83,20 @@ unmap_ranges(const gml_model *model)
 }
 
 static void
+close_memory(host_driver *host)
+{
+    if (host->memory >= 0) {
+        (void)close(host->memory);
+    }
+}
+
+static void
 destroy(gml_driver *self)
 {
     host_driver *host = host_of(self);
     unmap_ranges(&host->modelled.model);
     gml_modelled_clear(&host->modelled);
-    (void)close(host->memory);
+    close_memory(host);
     free(host);
 }
 
@@ -97,7 +111,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     }
     const gml_physical *physical = gml_model_physical(model, handle);
     uint64_t end_bytes = physical->offset_bytes + physical->size_bytes;
-    if (ftruncate(host_of(self)->memory, (off_t)end_bytes) != 0) {
+    if (has_bytes(self) && ftruncate(host_of(self)->memory, (off_t)end_bytes) != 0) {
         status = fail_system(self, "create", size_bytes);
         (void)gml_model_release(model, handle);
         return status;
@@ -186,7 +200,8 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
         return status;
     }
     off_t offset = (off_t)gml_model_physical(model, handle)->offset_bytes;
-    if (mmap(pointer_to(address), (size_t)size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+    if (has_bytes(self) &&
+        mmap(pointer_to(address), (size_t)size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
              host_of(self)->memory, offset) == MAP_FAILED) {
         return fail_system(self, "map", size_bytes);
     }
@@ -200,7 +215,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     if (status != GML_OK) {
         return status;
     }
-    if (!hide(address, size_bytes)) {
+    if (has_bytes(self) && !hide(address, size_bytes)) {
         return fail_system(self, "unmap", size_bytes);
     }
     return gml_model_unmap(model_of(self), address, size_bytes, NULL);
@@ -214,7 +229,8 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
         return status;
     }
     /* After a failure some pages may be open; bytes() still refuses them, by the model. */
-    if (mprotect(pointer_to(address), (size_t)size_bytes, PROT_READ | PROT_WRITE) != 0) {
+    if (has_bytes(self) &&
+        mprotect(pointer_to(address), (size_t)size_bytes, PROT_READ | PROT_WRITE) != 0) {
         return fail_system(self, "set_access", size_bytes);
     }
     return gml_model_set_access(model_of(self), address, size_bytes, NULL);
@@ -237,7 +253,8 @@ take_block(gml_driver *self, uint64_t size_bytes, gml_address *out)
     if (status != GML_OK) {
         return status;
     }
-    if (mprotect(pointer_to(*out), (size_t)pages_bytes, PROT_READ | PROT_WRITE) != 0) {
+    if (has_bytes(self) &&
+        mprotect(pointer_to(*out), (size_t)pages_bytes, PROT_READ | PROT_WRITE) != 0) {
         status = fail_system(self, "malloc", size_bytes);
         (void)munmap(pointer_to(*out), (size_t)pages_bytes);
     }
@@ -283,10 +300,14 @@ static gml_status
 bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 {
     gml_status status = gml_model_check_touch(model_of(self), address, size_bytes);
-    if (status == GML_OK) {
-        *out = pointer_to(address);
+    if (status != GML_OK) {
+        return status;
     }
-    return status;
+    if (!has_bytes(self)) {
+        return gml_driver_fail(self, GML_UNSUPPORTED, "bytes: this device was opened without any");
+    }
+    *out = pointer_to(address);
+    return GML_OK;
 }
 
 static const gml_driver_ops host_ops = {
@@ -317,7 +338,7 @@ static const gml_driver_ops host_ops = {
 
 /* Fills a zeroed host driver; on failure nothing is left to clear. */
 static gml_status
-start(host_driver *host, uint64_t capacity_bytes, uint64_t granularity_bytes)
+start(host_driver *host, uint64_t capacity_bytes, uint64_t granularity_bytes, bool is_backed)
 {
     gml_driver *base = &host->modelled.base;
     base->ops = &host_ops;
@@ -328,30 +349,31 @@ start(host_driver *host, uint64_t capacity_bytes, uint64_t granularity_bytes)
                                " is not a multiple of the page size %" PRIu64,
                                granularity_bytes, host->page_bytes);
     }
-    host->memory = memfd_create("gmlake", MFD_CLOEXEC);
-    if (host->memory < 0) {
+    host->memory = is_backed ? memfd_create("gmlake", MFD_CLOEXEC) : -1;
+    if (is_backed && host->memory < 0) {
         return fail_system(base, "open", capacity_bytes);
     }
     gml_status status = gml_modelled_init(&host->modelled, capacity_bytes, granularity_bytes);
     if (status != GML_OK) {
-        (void)close(host->memory);
+        close_memory(host);
         return status;
     }
-    host->modelled.model.on_gone = punch_hole;
+    host->modelled.model.on_gone = is_backed ? punch_hole : NULL;
     return GML_OK;
 }
 
-gml_status
-gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_driver **out,
-                     char *reason, size_t reason_bytes)
+static gml_status
+open_driver(uint64_t capacity_bytes, uint64_t granularity_bytes, bool is_backed, gml_driver **out,
+            char *reason, size_t reason_bytes)
 {
     host_driver *host = calloc(1, sizeof *host);
     if (!host) {
         (void)snprintf(reason, reason_bytes, "host: no host memory left");
         return GML_NO_HOST_MEMORY;
     }
-    gml_status status = start(host, capacity_bytes ? capacity_bytes : DEFAULT_CAPACITY_BYTES,
-                              granularity_bytes ? granularity_bytes : DEFAULT_GRANULARITY_BYTES);
+    gml_status status =
+        start(host, capacity_bytes ? capacity_bytes : DEFAULT_CAPACITY_BYTES,
+              granularity_bytes ? granularity_bytes : DEFAULT_GRANULARITY_BYTES, is_backed);
     if (status != GML_OK) {
         (void)snprintf(reason, reason_bytes, "host: %s", host->modelled.base.reason);
         free(host);
@@ -359,4 +381,18 @@ gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_dr
     }
     *out = &host->modelled.base;
     return GML_OK;
+}
+
+gml_status
+gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_driver **out,
+                     char *reason, size_t reason_bytes)
+{
+    return open_driver(capacity_bytes, granularity_bytes, true, out, reason, reason_bytes);
+}
+
+gml_status
+gml_hollow_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_driver **out,
+                       char *reason, size_t reason_bytes)
+{
+    return open_driver(capacity_bytes, granularity_bytes, false, out, reason, reason_bytes);
 }

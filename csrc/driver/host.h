@@ -14,4 +14,10 @@
 gml_status gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes,
                                 gml_driver **out, char *reason, size_t reason_bytes);
 
+/* The same device without bytes: addresses are real, unique in the process and never accessible, so
+ * that any capacity costs no memory. gml_driver_bytes() still applies the rules, then answers
+ * GML_UNSUPPORTED. */
+gml_status gml_hollow_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes,
+                                  gml_driver **out, char *reason, size_t reason_bytes);
+
 #endif

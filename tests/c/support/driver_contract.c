@@ -1,6 +1,8 @@
 /* The backends, one after the other, and the scene of a test. */
 #include "support/driver_contract.h"
 
+#include "driver/host.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +25,13 @@ contract_cuda(void)
 gml_driver *
 open_driver(void)
 {
-    static const char *const names[] = {"sim", "host", "host", "cuda"};
+    static const char *const names[] = {"sim", "host", "", "host", "cuda"};
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
-    if (!CHECK_OK(gml_driver_open(names[current], 0, 0, &driver, reason, sizeof reason))) {
+    gml_status status = current == ON_HOLLOW
+                            ? gml_hollow_driver_open(0, 0, &driver, reason, sizeof reason)
+                            : gml_driver_open(names[current], 0, 0, &driver, reason, sizeof reason);
+    if (!CHECK_OK(status)) {
         fprintf(stderr, "%s\n", reason);
         abort();
     }
@@ -72,9 +77,19 @@ check_refused(gml_driver *driver, gml_status status)
 }
 
 bool
+check_refused_but_on_a_gpu(gml_driver *driver, gml_status status)
+{
+    if (is_gpu && status == GML_OK) {
+        return true;
+    }
+    check_refused(driver, status);
+    return false;
+}
+
+bool
 has_bytes(void)
 {
-    return current != ON_SIM;
+    return current != ON_SIM && current != ON_HOLLOW;
 }
 
 void
@@ -187,6 +202,7 @@ driver_contract_main(const driver_test *tests, size_t count)
     const char *cuda = getenv("GMLAKE_TEST_CUDA");
     run_all_on(ON_SIM, "sim", tests, count);
     run_all_on(ON_HOST, "host", tests, count);
+    run_all_on(ON_HOLLOW, "hollow", tests, count);
     run_all_on(ON_FAULT, "fault", tests, count);
     if (cuda && raw_cuda_load(&raw)) {
         is_gpu = strcmp(cuda, "fake") != 0;

@@ -16,7 +16,7 @@
 #include "support/check.h"
 #include "support/raw_cuda.h"
 
-typedef enum backend { ON_SIM, ON_HOST, ON_FAULT, ON_CUDA } backend;
+typedef enum backend { ON_SIM, ON_HOST, ON_HOLLOW, ON_FAULT, ON_CUDA } backend;
 
 typedef struct driver_test {
     const char *name;
@@ -42,6 +42,10 @@ void check_taken(gml_driver *driver, uint64_t before, uint64_t taken);
 
 /* Checks that a driver refused, said why in one line, and called it misuse where it can tell. */
 void check_refused(gml_driver *driver, gml_status status);
+
+/* The same for what our drivers refuse and a GPU was seen to accept without a word; whether it was
+ * accepted. */
+bool check_refused_but_on_a_gpu(gml_driver *driver, gml_status status);
 
 /* Bytes of device memory; not to be called where has_bytes() is false. */
 bool has_bytes(void);
