@@ -30,8 +30,8 @@ def _commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def describe() -> dict[str, Any]:
-    """Return the circumstances of this run."""
+def describe(gpu: str = "none: every figure here is of the simulated driver") -> dict[str, Any]:
+    """Return the circumstances of this run; `gpu` names the device that was measured."""
     return {
         "command": " ".join(["python", *sys.argv]),
         "date": datetime.now(timezone.utc).date().isoformat(),
@@ -41,12 +41,14 @@ def describe() -> dict[str, Any]:
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "gpu": "none: every figure here is of the simulated driver",
+        "gpu": gpu,
     }
 
 
-def write(name: str, figures: dict[str, Any]) -> Path:
-    """Write benchmarks/results/NAME.json and return its path."""
+def write(name: str, figures: dict[str, Any], **circumstances: str) -> Path:
+    """Write benchmarks/results/NAME.json, with what describe() takes, and return its path."""
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"run": describe(), **figures}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"run": describe(**circumstances), **figures}, indent=1) + "\n", encoding="utf-8"
+    )
     return path

@@ -1,18 +1,10 @@
-/* Model figures from publications. Nothing here was measured by us.
+/* What each call took on an NVIDIA H200 (driver 580.159, CUDA 13.0): the medians of
+ * benchmarks/results/driver_costs.json, which benchmarks/driver_costs.py made.
  *
- * [T1] GMLake (ASPLOS 2024), Table 1: the time to build a 2 GB allocation out of 2 MB, 128 MB or
- *      1024 MB chunks, call by call, as multiples of the time of one 2 GB cuMemAlloc:
- *          cuMemAddressReserve   0.003   0.003   0.002    once
- *          cuMemCreate          18.1     0.89    0.79     per chunk: 1024, 16, 2 times
- *          cuMemMap              0.70    0.01    0.002    per chunk
- *          cuMemSetAccess       96.8     8.2     0.7      per chunk
- * [I]  GMLake's issue tracker: mapping and opening 512 MB in 2 MiB pieces takes 20 ms. By [T1]
- *      that is 256 / 1024 * (0.70 + 96.8) = 24.4 cuMemAlloc, so one 2 GB cuMemAlloc is 820 us.
- *
- * Between the three sizes of [T1] the cost of a chunk is interpolated, outside it is that of the
- * nearest. No publication gives the cost of one cuMemSetAccess over several handles: it is charged
- * like one call per handle, which favours no policy. For the rest there is no figure at all; each
- * assumption is marked [A].
+ * set_access and unmap cost as much per handle in one call over many as in one call each (there:
+ * 512 handles of 2 MiB, 11.6 against 11.9 ms and 10.4 against 10.6 ms), so a call over several
+ * handles is charged for each of them. Between two measured sizes the cost is interpolated; beyond
+ * the largest it grows in proportion.
  */
 #include "driver/sim_cost.h"
 
@@ -21,88 +13,77 @@
 #define MIB (UINT64_C(1) << 20)
 
 enum {
-    RESERVE_NS = 2460,      /* [T1] 0.003 x 820 us; [A] unreserve the same */
-    MALLOC_2GB_NS = 820000, /* [I] */
-    MALLOC_LEAST_NS = 2460, /* [A] no cheaper than the cheapest call of [T1] */
-    SMALL_CALL_NS = 1000,   /* [A] events, streams, memory_info: the order of an empty call */
+    RESERVE_NS = 514,
+    UNRESERVE_NS = 452,
+    EVENT_CALL_NS = 370, /* 224 to 470, by call */
+    MEMORY_INFO_NS = 4577,
 };
 
-/* Cost of one chunk, in ns, at the sizes of [T1]. */
-typedef struct chunk_cost {
-    uint64_t size_bytes;
-    uint64_t create_ns; /* 18.1 / 1024, 0.89 / 16, 0.79 / 2, times 820 us */
-    uint64_t map_ns;    /* 0.70 / 1024, 0.01 / 16, 0.002 / 2, times 820 us */
-    uint64_t access_ns; /* 96.8 / 1024, 8.2 / 16, 0.7 / 2, times 820 us */
-} chunk_cost;
+/* Costs of one handle or plain block, in ns. */
+typedef struct size_cost {
+    uint64_t size_bytes, create_ns, map_ns, access_ns, unmap_ns, release_ns, malloc_ns, free_ns;
+} size_cost;
 
-static const chunk_cost published[] = {
-    {2 * MIB, 14494, 561, 77516},
-    {128 * MIB, 45613, 513, 420250},
-    {1024 * MIB, 323900, 820, 287000},
+static const size_cost measured[] = {
+    {2 * MIB, 7053, 4658, 18957, 17178, 8931, 30677, 26819},
+    {20 * MIB, 7279, 4669, 19187, 17293, 16864, 33641, 36597},
+    {128 * MIB, 8183, 4698, 33901, 24503, 39825, 35365, 59746},
+    {512 * MIB, 13286, 4829, 44650, 28528, 139489, 62816, 159826},
+    {1024 * MIB, 19037, 4942, 57173, 33114, 258582, 78780, 292531},
+    {2048 * MIB, 110987, 6027, 83600, 43083, 514800, 140688, 567512},
 };
 
-enum { PUBLISHED = sizeof published / sizeof published[0] };
+enum { MEASURED = sizeof measured / sizeof measured[0] };
 
+/* The cost at `size_bytes` of one column of the table, given by its place in a row. */
 static uint64_t
-between(uint64_t at, uint64_t from, uint64_t to, uint64_t value_from, uint64_t value_to)
+cost_at(uint64_t size_bytes, size_t column)
 {
-    double share = (double)(at - from) / (double)(to - from);
-    double value = (double)value_from + share * ((double)value_to - (double)value_from);
-    return (uint64_t)value;
-}
-
-static chunk_cost
-cost_of_chunk(uint64_t size_bytes)
-{
-    if (size_bytes <= published[0].size_bytes) {
-        return published[0];
+    const size_cost *low = &measured[0];
+    const size_cost *high = low;
+    for (size_t i = 1; i < MEASURED && size_bytes > high->size_bytes; i++) {
+        low = high;
+        high = &measured[i];
     }
-    for (size_t i = 1; i < PUBLISHED; i++) {
-        const chunk_cost *low = &published[i - 1];
-        const chunk_cost *high = &published[i];
-        if (size_bytes <= high->size_bytes) {
-            uint64_t from = low->size_bytes;
-            uint64_t to = high->size_bytes;
-            return (chunk_cost){
-                .size_bytes = size_bytes,
-                .create_ns = between(size_bytes, from, to, low->create_ns, high->create_ns),
-                .map_ns = between(size_bytes, from, to, low->map_ns, high->map_ns),
-                .access_ns = between(size_bytes, from, to, low->access_ns, high->access_ns),
-            };
-        }
+    double at_low = (double)*(const uint64_t *)((const char *)low + column);
+    double at_high = (double)*(const uint64_t *)((const char *)high + column);
+    if (size_bytes <= low->size_bytes) {
+        return (uint64_t)at_low;
     }
-    return published[PUBLISHED - 1];
-}
-
-/* [A] in proportion to the size, from the one point that is published. */
-static uint64_t
-cost_of_malloc(uint64_t size_bytes)
-{
-    double scaled = (double)size_bytes / (double)(2048 * MIB) * MALLOC_2GB_NS;
-    return scaled > MALLOC_LEAST_NS ? (uint64_t)scaled : MALLOC_LEAST_NS;
+    if (size_bytes > high->size_bytes) {
+        return (uint64_t)(at_high * (double)size_bytes / (double)high->size_bytes);
+    }
+    double share =
+        (double)(size_bytes - low->size_bytes) / (double)(high->size_bytes - low->size_bytes);
+    return (uint64_t)(at_low + share * (at_high - at_low));
 }
 
 uint64_t
 gml_sim_cost_ns(gml_driver_call call, uint64_t size_bytes, uint64_t handles)
 {
     uint64_t count = handles ? handles : 1;
-    chunk_cost chunk = cost_of_chunk(size_bytes / count);
     switch (call) {
     case GML_CALL_CREATE:
-    case GML_CALL_RELEASE: /* [A] as create */
-        return chunk.create_ns;
+        return cost_at(size_bytes, offsetof(size_cost, create_ns));
+    case GML_CALL_RELEASE:
+        return cost_at(size_bytes, offsetof(size_cost, release_ns));
     case GML_CALL_RESERVE:
-    case GML_CALL_UNRESERVE:
         return RESERVE_NS;
+    case GML_CALL_UNRESERVE:
+        return UNRESERVE_NS;
     case GML_CALL_MAP:
-        return chunk.map_ns;
-    case GML_CALL_UNMAP: /* [A] as set_access: both rewrite page tables */
+        return cost_at(size_bytes, offsetof(size_cost, map_ns));
+    case GML_CALL_UNMAP:
+        return cost_at(size_bytes / count, offsetof(size_cost, unmap_ns)) * count;
     case GML_CALL_SET_ACCESS:
-        return chunk.access_ns * count;
+        return cost_at(size_bytes / count, offsetof(size_cost, access_ns)) * count;
     case GML_CALL_MALLOC:
-    case GML_CALL_FREE: /* [A] as malloc */
-        return cost_of_malloc(size_bytes);
+        return cost_at(size_bytes, offsetof(size_cost, malloc_ns));
+    case GML_CALL_FREE:
+        return cost_at(size_bytes, offsetof(size_cost, free_ns));
+    case GML_CALL_MEMORY_INFO:
+        return MEMORY_INFO_NS;
     default:
-        return SMALL_CALL_NS;
+        return EVENT_CALL_NS;
     }
 }
