@@ -1,0 +1,182 @@
+/* The devices, the lock, and each thread's current device and last error. */
+#include "driver/host.h"
+#include "driver/modelled.h"
+#include "standin.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Guards everything but what is thread-local, atomic, or settings. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static standin_device devices[STANDIN_MOST_DEVICES];
+static int device_count; /* 0 until the first call */
+
+static _Thread_local int current;
+static _Thread_local bool has_current;
+static _Thread_local cudaError_t last_error;
+
+static void __attribute__((noreturn))
+give_up(const char *reason)
+{
+    fprintf(stderr, "gmlake stand-in: %s\n", reason);
+    _Exit(2);
+}
+
+static void
+open_device(standin_device *device, int ordinal)
+{
+    const standin_settings *settings = standin_settings_get();
+    char reason[GML_REASON_BYTES] = "";
+    gml_status status = settings->is_backed
+                            ? gml_host_driver_open(settings->capacity_bytes, 0, &device->driver,
+                                                   reason, sizeof reason)
+                            : gml_hollow_driver_open(settings->capacity_bytes, 0, &device->driver,
+                                                     reason, sizeof reason);
+    if (status != GML_OK) {
+        give_up(reason);
+    }
+    device->ordinal = ordinal;
+    device->default_stream = standin_stream_new(device, cudaStreamDefault, 0);
+    if (!device->default_stream) {
+        give_up("no host memory left for a stream");
+    }
+}
+
+/* A child of fork() begins with the lock free, whatever other threads of its parent were doing. */
+static void
+unlock_in_child(void)
+{
+    (void)pthread_mutex_init(&lock, NULL);
+}
+
+void
+standin_enter(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (device_count > 0) {
+        return;
+    }
+    (void)pthread_atfork(NULL, NULL, unlock_in_child);
+    device_count = standin_settings_get()->devices;
+    for (int i = 0; i < device_count; i++) {
+        open_device(&devices[i], i);
+    }
+}
+
+void
+standin_leave(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+    standin_run_host_functions();
+}
+
+standin_device *
+standin_device_at(int ordinal)
+{
+    return ordinal >= 0 && ordinal < device_count ? &devices[ordinal] : NULL;
+}
+
+standin_device *
+standin_current_device(void)
+{
+    has_current = true;
+    devices[current].is_active = true;
+    return &devices[current];
+}
+
+int
+standin_current_ordinal(void)
+{
+    return current;
+}
+
+bool
+standin_has_current(void)
+{
+    return has_current;
+}
+
+void
+standin_forget_current(void)
+{
+    has_current = false;
+    current = 0;
+}
+
+cudaError_t
+standin_set_current(int ordinal)
+{
+    if (!standin_device_at(ordinal)) {
+        return cudaErrorInvalidDevice;
+    }
+    current = ordinal;
+    (void)standin_current_device();
+    return cudaSuccess;
+}
+
+standin_device *
+standin_device_of(gml_address address)
+{
+    for (int i = 0; i < device_count; i++) {
+        const gml_modelled *modelled = (const gml_modelled *)(const void *)devices[i].driver;
+        if (!gml_model_is_hole(&modelled->model, address, 1)) {
+            return &devices[i];
+        }
+    }
+    return NULL;
+}
+
+cudaError_t
+standin_return(cudaError_t error)
+{
+    standin_leave();
+    if (error != cudaSuccess) {
+        last_error = error;
+    }
+    return error;
+}
+
+CUresult
+standin_return_driver(cudaError_t error)
+{
+    standin_leave();
+    return (CUresult)error;
+}
+
+cudaError_t
+standin_error_of(standin_device *device, gml_status status)
+{
+    switch (status) {
+    case GML_OK:
+        return cudaSuccess;
+    case GML_NOT_READY:
+        return cudaErrorNotReady;
+    case GML_OUT_OF_MEMORY:
+    case GML_NO_HOST_MEMORY:
+        return cudaErrorMemoryAllocation;
+    case GML_MISUSE:
+        standin_misuse("device %d: %s", device->ordinal, device->driver->reason);
+        return cudaErrorInvalidValue;
+    case GML_UNSUPPORTED:
+        return cudaErrorNotSupported;
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+cudaError_t
+cudaGetLastError(void)
+{
+    CALLED();
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t
+cudaPeekAtLastError(void)
+{
+    CALLED();
+    return last_error;
+}

@@ -1,0 +1,381 @@
+/* What the files of the stand-in GPU share; see docs/standin.md.
+ *
+ * The stand-in is a libcuda.so.1 to be preloaded: its exported functions bear NVIDIA's names and
+ * are declared by NVIDIA's headers, so the compiler checks each of them. Each begins with
+ * CALLED(), takes the lock, and leaves the work to functions that are declared here.
+ *
+ * Lock: one for the whole process. standin_enter() takes it, standin_leave() gives it back; every
+ * other function of this header expects it held, unless it says otherwise. Functions of the host
+ * that were queued with cudaLaunchHostFunc run in standin_leave(), after the lock was given back.
+ */
+#ifndef GML_TESTS_STANDIN_H
+#define GML_TESTS_STANDIN_H
+
+#include "driver/driver.h"
+#include "driver/streams.h"
+
+/* What NVIDIA's headers declare is what the library exports; all else stays hidden. */
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#pragma GCC visibility pop
+
+#include <stdatomic.h>
+
+/* For exported functions that no header declares. */
+#define STANDIN_API __attribute__((visibility("default")))
+
+/* ---- calls.c: what was called how often, what nobody answers, what broke a rule ----------------
+ */
+
+typedef struct standin_call {
+    const char *name;
+    struct standin_call *next; /* of those called at least once */
+    atomic_ullong count;
+} standin_call;
+
+/* These three need no lock. */
+void standin_count(standin_call *call);
+
+/* Counts a call that has no behaviour, and says its name once unless it is known to need none. */
+void standin_count_unanswered(standin_call *call, bool is_known);
+
+/* One line on standard error, and in the report of the process. */
+void standin_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* First line of every exported function. */
+#define CALLED()                                                                                   \
+    do {                                                                                           \
+        static standin_call call_here = {.name = __func__};                                        \
+        standin_count(&call_here);                                                                 \
+    } while (0)
+
+/* ---- settings.c: the GMLAKE_STANDIN_* variables ------------------------------------------------
+ */
+
+typedef enum standin_pace {
+    STANDIN_EAGER,  /* work is done as soon as it is submitted */
+    STANDIN_LAG,    /* the newest `lag` operations of a stream are pending */
+    STANDIN_MANUAL, /* work is done when something waits for it, or a test advances the stream */
+} standin_pace;
+
+typedef struct standin_settings {
+    int devices;
+    uint64_t capacity_bytes; /* of each device */
+    bool is_backed;          /* device memory has bytes */
+    char name[256];
+    int major, minor; /* compute capability */
+    int multiprocessors;
+    standin_pace pace;
+    uint64_t lag;
+    bool aborts_on_misuse;
+    const char *report_folder; /* NULL: none */
+} standin_settings;
+
+/* Read once, on first use; a value that cannot be understood ends the process with one line. Needs
+ * no lock. `pace` and `lag` may be changed by control.c, under the lock. */
+standin_settings *standin_settings_get(void);
+
+/* ---- device.c: devices, contexts, the current device -------------------------------------------
+ */
+
+enum { STANDIN_MOST_DEVICES = 16 };
+
+typedef struct standin_stream standin_stream;
+
+/* Also what a CUcontext points to: each device has one context, its primary one. */
+typedef struct standin_device {
+    int ordinal;
+    gml_driver *driver;             /* `host`: memory, with bytes or as address space only */
+    standin_stream *default_stream; /* for the handles 0, 1 and 2 */
+    bool is_active;                 /* something has used its primary context */
+    unsigned peers; /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
+} standin_device;
+
+/* Opens the devices on first use and takes the lock. Never fails: no memory left ends the process.
+ */
+void standin_enter(void);
+void standin_leave(void);
+
+/* NULL if there is no such device. */
+standin_device *standin_device_at(int ordinal);
+
+/* The device of the calling thread, which becomes active. */
+standin_device *standin_current_device(void);
+int standin_current_ordinal(void);
+/* Whether this thread ever chose or used a device. */
+bool standin_has_current(void);
+void standin_forget_current(void);
+cudaError_t standin_set_current(int ordinal);
+
+/* A cudaDeviceAttr or CUdevice_attribute, whose numbers are the same; 0 for one not known. */
+int standin_attribute(const standin_device *device, int attribute);
+
+/* A cudaLimit or CUlimit, whose numbers are the same; 0 for one that has no meaning here. */
+size_t standin_limit(int limit);
+
+/* "0000:00:00.0", unlike for each device. */
+void standin_bus_id(const standin_device *device, char *out, size_t out_bytes);
+
+/* NULL for an error that the stand-in never gives. */
+const char *standin_error_name(cudaError_t error);
+const char *standin_error_string(cudaError_t error);
+
+/* The device that an address belongs to, as reservation or block; NULL if none. */
+standin_device *standin_device_of(gml_address address);
+
+/* Leaves the lock, keeps an error for cudaGetLastError, and returns it: the last line of every
+ * function of the runtime API. */
+cudaError_t standin_return(cudaError_t error);
+
+/* The same for the driver API, whose errors have the same numbers as far as the stand-in gives
+ * them, and which keeps none. */
+CUresult standin_return_driver(cudaError_t error);
+
+/* GML_MISUSE is reported by standin_misuse() with the driver's reason, and becomes
+ * cudaErrorInvalidValue. */
+cudaError_t standin_error_of(standin_device *device, gml_status status);
+
+/* ---- queue.c: streams as ordered queues --------------------------------------------------------
+ */
+
+enum { STANDIN_MOST_RANGES = 4 };
+
+/* Device memory that an operation touches. */
+typedef struct standin_range {
+    gml_address address;
+    uint64_t size_bytes;
+} standin_range;
+
+typedef struct standin_operation standin_operation;
+
+/* Work for a stream. Copied when submitted. */
+struct standin_operation {
+    const char *name;                          /* of the call that submitted it */
+    standin_range ranges[STANDIN_MOST_RANGES]; /* size 0: unused */
+    /* Does the work, with the lock held; NULL where nothing is to be done. It may not submit. */
+    void (*run)(const standin_operation *self);
+    /* Frees what `staged` points to; NULL: nothing to free. Called once for what was submitted:
+     * after run, with the graph, or, when submitting fails, before standin_submit() returns. */
+    void (*drop)(standin_operation *self);
+    /* For `run`; what they mean is its own affair. */
+    uint64_t to, from, width_bytes, height, to_pitch_bytes, from_pitch_bytes;
+    int value;
+    void *staged;
+    void (*host_function)(void *); /* run with `staged`, after the lock was given back */
+};
+
+typedef struct standin_capture standin_capture; /* capture.c */
+
+/* A set of nodes of a graph. */
+typedef struct standin_nodes {
+    cudaGraphNode_t *items;
+    size_t count, capacity;
+} standin_nodes;
+
+/* What a cudaStream_t points to, but for the handles 0, 1 and 2. */
+struct standin_stream {
+    struct standin_stream *next; /* of all streams */
+    standin_device *device;
+    gml_stream number; /* in the queues */
+    unsigned flags;
+    int priority;
+    uint64_t pending;                       /* operations submitted and not yet done */
+    standin_capture *capture;               /* that it takes part in; NULL */
+    standin_nodes captured;                 /* what the next node of the capture depends on */
+    struct standin_in_flight *first, *last; /* the pending operations, in order */
+};
+
+/* NULL for a handle that is no stream. 0, 1 and 2 are the current device's default stream. */
+standin_stream *standin_stream_of(cudaStream_t handle);
+
+/* The stream behind a device's default handles. */
+standin_stream *standin_stream_new(standin_device *device, unsigned flags, int priority);
+
+/* Queues a copy of `operation`, or adds it to the graph that the stream captures. An operation that
+ * touches memory which is not there is a misuse: it is reported, dropped, and
+ * cudaErrorIllegalAddress. */
+cudaError_t standin_submit(standin_stream *stream, const standin_operation *operation);
+
+/* cudaErrorIllegalAddress, reported, unless every range can be touched. */
+cudaError_t standin_check_ranges(const standin_operation *operation);
+
+/* The name of a pending operation that touches the range, or NULL. */
+const char *standin_find_pending(gml_address address, uint64_t size_bytes);
+
+/* Destroys a stream, whose work is finished first; a default stream is refused. */
+cudaError_t standin_stream_free(cudaStream_t handle);
+
+/* Waits: run everything before. Waiting for a stream that captures breaks the capture. */
+cudaError_t standin_synchronize_stream(standin_stream *stream);
+cudaError_t standin_synchronize_device(standin_device *device);
+
+/* Lets `count` operations of a stream happen. */
+void standin_advance(standin_stream *stream, uint64_t count);
+
+/* Events. A query of a pending event lets one operation of its stream happen unless the pace is
+ * manual, so that whoever polls comes to an end. */
+cudaError_t standin_event_create(cudaEvent_t *out, unsigned flags);
+cudaError_t standin_event_destroy(cudaEvent_t event);
+cudaError_t standin_event_record(cudaEvent_t event, cudaStream_t stream);
+cudaError_t standin_event_query(cudaEvent_t event);
+cudaError_t standin_event_synchronize(cudaEvent_t event);
+cudaError_t standin_event_elapsed(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
+cudaError_t standin_stream_wait(cudaStream_t stream, cudaEvent_t event);
+cudaError_t standin_stream_query(cudaStream_t stream);
+
+/* As cudaEventRecordExternal and cudaEventWaitExternal say: in a capture, a node of its own. */
+cudaError_t standin_event_record_external(cudaEvent_t event, cudaStream_t stream);
+cudaError_t standin_stream_wait_external(cudaStream_t stream, cudaEvent_t event);
+
+/* Runs what cudaLaunchHostFunc queued and has come to its turn, then waits, if the thread has
+ * synchronised since its last such call, for what other threads run. Called without the lock. */
+void standin_run_host_functions(void);
+
+/* ---- capture.c: stream capture and graphs ------------------------------------------------------
+ */
+
+/* cudaSuccess, or what a call answers that no capture may see (cudaMalloc, synchronisation, ...)
+ * while one is under way that forbids it to this thread; that capture is then broken. */
+cudaError_t standin_guard_captures(void);
+
+/* The same for a call that would wait for, or query, this one stream. */
+cudaError_t standin_guard_stream(standin_stream *stream);
+
+/* The same for a call that would wait for all streams of a device: no mode of a thread permits
+ * that. */
+cudaError_t standin_guard_device(const standin_device *device);
+
+/* Unlike for each capture of the process; 0 for NULL. */
+uint64_t standin_capture_id(const standin_capture *capture);
+
+/* The graph that the stream captures into; NULL if it does not. */
+cudaGraph_t standin_capture_graph(const standin_stream *stream);
+
+cudaError_t standin_stream_is_capturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out);
+cudaError_t standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode);
+cudaError_t standin_begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t standin_end_capture(cudaStream_t stream, cudaGraph_t *out);
+
+/* ---- memory.c: plain memory --------------------------------------------------------------------
+ */
+
+cudaError_t standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out);
+
+/* Waits for the device first, as cudaFree does. */
+cudaError_t standin_free(gml_address address);
+
+/* Free and total bytes of a device; memory that a pool holds is not free. */
+void standin_memory_info(standin_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
+
+/* Whether the range lies in page-locked memory of the host. */
+bool standin_is_pinned(const void *address, uint64_t size_bytes);
+
+/* What an address belongs to. */
+typedef struct standin_place {
+    enum cudaMemoryType type; /* cudaMemoryTypeUnregistered: nothing that CUDA knows */
+    standin_device *device;   /* its own, or that was current when the host gave it; NULL if none */
+    gml_address begin;        /* of the block; 0 for memory of a pool or a reservation */
+    uint64_t size_bytes;      /* of the block */
+    unsigned flags;           /* as the call that made it was given */
+} standin_place;
+
+standin_place standin_place_of(gml_address address);
+
+/* Memory of the device that the host can touch, with bytes in either memory mode. */
+cudaError_t standin_malloc_managed(standin_device *device, uint64_t size_bytes, unsigned flags,
+                                   gml_address *out);
+
+/* Gives a plain block back when the stream gets there. */
+cudaError_t standin_free_in_order(gml_address address, standin_stream *stream);
+
+/* Page-locked memory of the host. Giving it back waits for all devices first. */
+cudaError_t standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out);
+cudaError_t standin_host_free(void *address);
+cudaError_t standin_host_register(void *address, uint64_t size_bytes, unsigned flags);
+cudaError_t standin_host_unregister(void *address);
+
+/* ---- pool.c: stream-ordered memory (cudaMallocAsync) -------------------------------------------
+ */
+
+/* What the default pool of the device holds without using it. */
+uint64_t standin_pool_idle_bytes(const standin_device *device);
+
+/* Whether a block of a pool begins at the address. */
+bool standin_pool_owns(gml_address address);
+
+/* The block is free when the stream gets there; at once without a stream. */
+cudaError_t standin_pool_free(gml_address address, standin_stream *stream);
+
+/* Gives idle memory beyond the release threshold back; called when a device was waited for, and
+ * with 0 bytes to keep when plain memory runs out. */
+void standin_pool_trim(standin_device *device, uint64_t keep_bytes);
+void standin_pool_after_synchronize(standin_device *device);
+
+/* ---- copy.c: copies and fills ------------------------------------------------------------------
+ */
+
+/* Any mixture of host and device addresses; `kind` as for cudaMemcpy. What is read from memory
+ * without bytes is zeros. With `is_blocking` it is done when the call returns. */
+cudaError_t standin_copy(const char *name, void *to, const void *from, uint64_t size_bytes,
+                         cudaStream_t stream, bool is_blocking);
+cudaError_t standin_fill(const char *name, gml_address to, int value, uint64_t size_bytes,
+                         cudaStream_t stream, bool is_blocking);
+
+/* The same for rows that lie some pitch apart. A fill ignores where it would copy from. */
+typedef struct standin_rows {
+    gml_address to, from;
+    uint64_t to_pitch_bytes, from_pitch_bytes, width_bytes, height;
+} standin_rows;
+
+cudaError_t standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t stream,
+                              bool is_blocking);
+cudaError_t standin_fill_rows(const char *name, const standin_rows *rows, int value,
+                              cudaStream_t stream, bool is_blocking);
+
+/* cudaErrorInvalidValue, reported, where the addresses do not fit the kind. Page-locked and managed
+ * memory is both the host's and the device's. */
+cudaError_t standin_check_kind(const char *name, gml_address to, gml_address from,
+                               enum cudaMemcpyKind kind);
+
+/* ---- kernel.c: kernels, which do nothing -------------------------------------------------------
+ */
+
+/* Where the current device keeps a __device__ or __constant__ variable, given the address of its
+ * shadow on the host; 0 if no such variable was registered, or no memory is left for it. */
+gml_address standin_symbol_address(const void *symbol, uint64_t *size_bytes);
+
+/* One operation without effect that reads and writes these ranges (up to STANDIN_MOST_RANGES):
+ * what a library call such as cublasGemmEx submits. Takes and leaves the lock by itself. */
+cudaError_t standin_run_nothing(const char *name, cudaStream_t stream, const standin_range *ranges,
+                                int count);
+
+/* ---- driver_context.c --------------------------------------------------------------------------
+ */
+
+/* The device of the calling thread's context; NULL, and so CUDA_ERROR_INVALID_CONTEXT, where it has
+ * none. The driver API gives no context to a thread that did not ask for it. */
+standin_device *standin_context_device(void);
+cudaError_t standin_check_context(void);
+
+/* Of streams, as a device of the last generations answers; a lower number goes first. */
+enum { STANDIN_LEAST_PRIORITY = 0, STANDIN_GREATEST_PRIORITY = -5 };
+
+/* ---- driver_vmm.c: virtual memory --------------------------------------------------------------
+ */
+
+/* Physical memory that is mapped at an address, and the reservation around it. */
+typedef struct standin_mapping {
+    standin_device *device;
+    standin_range mapping, reservation;
+    CUmemAllocationHandleType handle_types; /* as asked for by cuMemCreate */
+    bool is_accessible;
+} standin_mapping;
+
+/* False where no handle is mapped, in plain memory too. */
+bool standin_find_mapping(gml_address address, standin_mapping *out);
+
+/* The reservation or plain block of a device that the address lies in; false if there is none. */
+bool standin_find_range(gml_address address, standin_range *out, bool *is_reservation);
+
+#endif
