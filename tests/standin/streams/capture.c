@@ -1,0 +1,382 @@
+/* Captures: which streams take part, what breaks one, and which calls one forbids.
+ *
+ * The rules are those of NVIDIA's documentation of cudaStreamBeginCapture and of
+ * cudaThreadExchangeStreamCaptureMode. The default streams cannot capture. The implicit dependency
+ * of the legacy stream on captures of streams without cudaStreamNonBlocking is not modelled, as
+ * queue.c says of the default stream in general.
+ */
+#include "graph.h"
+#include "queue.h"
+
+#include <stdlib.h>
+
+struct standin_capture {
+    standin_capture *next; /* of those under way */
+    uint64_t id;
+    enum cudaStreamCaptureMode mode;
+    uint64_t thread; /* that began it */
+    standin_stream *origin;
+    cudaGraph_t graph;
+    bool is_broken;
+};
+
+static standin_capture *captures;
+static uint64_t last_id, last_thread;
+
+static _Thread_local enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+static _Thread_local uint64_t thread_number;
+
+/* Unlike for every thread that ever was. */
+static uint64_t
+this_thread(void)
+{
+    if (thread_number == 0) {
+        thread_number = ++last_thread;
+    }
+    return thread_number;
+}
+
+static cudaError_t
+refuse(standin_capture *capture, cudaError_t error)
+{
+    capture->is_broken = true;
+    return error;
+}
+
+static standin_capture *
+find(uint64_t id)
+{
+    standin_capture *capture = captures;
+    while (capture && capture->id != id) {
+        capture = capture->next;
+    }
+    return capture;
+}
+
+/* ---- what captures forbid ----------------------------------------------------------------------
+ */
+
+static bool
+forbids_unsafe_calls(const standin_capture *capture)
+{
+    if (capture->thread == this_thread()) {
+        return capture->mode != cudaStreamCaptureModeRelaxed;
+    }
+    return thread_mode == cudaStreamCaptureModeGlobal &&
+           capture->mode == cudaStreamCaptureModeGlobal;
+}
+
+cudaError_t
+standin_guard_captures(void)
+{
+    cudaError_t error = cudaSuccess;
+    if (thread_mode == cudaStreamCaptureModeRelaxed) {
+        return error;
+    }
+    for (standin_capture *capture = captures; capture; capture = capture->next) {
+        if (forbids_unsafe_calls(capture)) {
+            error = refuse(capture, cudaErrorStreamCaptureUnsupported);
+        }
+    }
+    return error;
+}
+
+cudaError_t
+standin_guard_stream(standin_stream *stream)
+{
+    cudaError_t error = standin_capture_check(stream);
+    return stream->capture && error == cudaSuccess
+               ? refuse(stream->capture, cudaErrorStreamCaptureUnsupported)
+               : error;
+}
+
+cudaError_t
+standin_guard_device(const standin_device *device)
+{
+    cudaError_t error = cudaSuccess;
+    for (standin_stream *stream = standin_streams(); stream; stream = stream->next) {
+        if (stream->device == device && stream->capture) {
+            error = refuse(stream->capture, cudaErrorStreamCaptureUnsupported);
+        }
+    }
+    return error;
+}
+
+cudaError_t
+standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode)
+{
+    if (!mode || (unsigned)*mode > cudaStreamCaptureModeRelaxed) {
+        return cudaErrorInvalidValue;
+    }
+    enum cudaStreamCaptureMode before = thread_mode;
+    thread_mode = *mode;
+    *mode = before;
+    return cudaSuccess;
+}
+
+/* ---- begin and end -----------------------------------------------------------------------------
+ */
+
+static cudaError_t
+begin(standin_stream *stream, enum cudaStreamCaptureMode mode)
+{
+    standin_capture *added = malloc(sizeof *added);
+    cudaGraph_t graph = added ? standin_graph_new() : NULL;
+    if (!graph) {
+        free(added);
+        return cudaErrorMemoryAllocation;
+    }
+    graph->is_captured = true;
+    *added = (standin_capture){
+        .next = captures,
+        .id = ++last_id,
+        .mode = mode,
+        .thread = this_thread(),
+        .origin = stream,
+        .graph = graph,
+    };
+    captures = added;
+    stream->capture = added;
+    stream->captured.count = 0;
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_begin_capture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
+{
+    standin_stream *stream = standin_stream_of(handle);
+    if (!stream) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    if ((unsigned)mode > cudaStreamCaptureModeRelaxed) {
+        return cudaErrorInvalidValue;
+    }
+    if (stream == stream->device->default_stream) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    return stream->capture ? cudaErrorIllegalState : begin(stream, mode);
+}
+
+/* All streams leave; the graph is no longer the capture's. */
+static void
+end(standin_capture *capture)
+{
+    for (standin_stream *stream = standin_streams(); stream; stream = stream->next) {
+        if (stream->capture == capture) {
+            stream->capture = NULL;
+            stream->captured.count = 0;
+        }
+    }
+    standin_capture **link = &captures;
+    while (*link != capture) {
+        link = &(*link)->next;
+    }
+    *link = capture->next;
+    capture->graph->is_captured = false;
+    free(capture);
+}
+
+/* Whether what every stream has captured comes before the end of the stream that began. */
+static bool
+is_joined(const standin_capture *capture)
+{
+    for (const standin_stream *stream = standin_streams(); stream; stream = stream->next) {
+        if (stream->capture == capture &&
+            !standin_graph_reaches(capture->graph, &capture->origin->captured, &stream->captured)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static cudaError_t
+may_end(standin_stream *stream)
+{
+    standin_capture *capture = stream->capture;
+    if (!capture) {
+        return cudaErrorIllegalState;
+    }
+    if (capture->origin != stream) {
+        return refuse(capture, cudaErrorStreamCaptureUnmatched);
+    }
+    bool is_elsewhere = capture->thread != this_thread();
+    return is_elsewhere && capture->mode != cudaStreamCaptureModeRelaxed
+               ? cudaErrorStreamCaptureWrongThread
+               : cudaSuccess;
+}
+
+cudaError_t
+standin_end_capture(cudaStream_t handle, cudaGraph_t *out)
+{
+    standin_stream *stream = standin_stream_of(handle);
+    if (!stream) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    if (!out) {
+        return cudaErrorInvalidValue;
+    }
+    *out = NULL;
+    cudaError_t error = may_end(stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    standin_capture *capture = stream->capture;
+    cudaGraph_t graph = capture->graph;
+    if (capture->is_broken) {
+        error = cudaErrorStreamCaptureInvalidated;
+    } else if (!is_joined(capture)) {
+        error = cudaErrorStreamCaptureUnjoined;
+    }
+    end(capture);
+    if (error == cudaSuccess) {
+        *out = graph;
+    } else {
+        standin_graph_free(graph);
+    }
+    return error;
+}
+
+void
+standin_capture_leave(standin_stream *stream)
+{
+    standin_capture *capture = stream->capture;
+    if (!capture) {
+        return;
+    }
+    capture->is_broken = true;
+    stream->capture = NULL;
+    stream->captured.count = 0;
+    if (capture->origin == stream) { /* nobody can end it any more */
+        cudaGraph_t graph = capture->graph;
+        end(capture);
+        standin_graph_free(graph);
+    }
+}
+
+/* ---- taking part -------------------------------------------------------------------------------
+ */
+
+cudaError_t
+standin_capture_check(const standin_stream *stream)
+{
+    return stream->capture && stream->capture->is_broken ? cudaErrorStreamCaptureInvalidated
+                                                         : cudaSuccess;
+}
+
+cudaError_t
+standin_capture_break(standin_stream *stream, cudaError_t error)
+{
+    return refuse(stream->capture, error);
+}
+
+cudaError_t
+standin_capture_asked(uint64_t capture_id)
+{
+    standin_capture *capture = find(capture_id);
+    return capture ? refuse(capture, cudaErrorCapturedEvent) : cudaErrorCapturedEvent;
+}
+
+cudaError_t
+standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_nodes *at)
+{
+    standin_capture *capture = find(capture_id);
+    cudaError_t error = standin_capture_check(stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (!capture) { /* it has ended, and its nodes may be gone */
+        return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureIsolation)
+                               : cudaErrorCapturedEvent;
+    }
+    if (capture->is_broken) {
+        return cudaErrorStreamCaptureInvalidated;
+    }
+    if (stream->capture && stream->capture != capture) {
+        stream->capture->is_broken = true;
+        return refuse(capture, cudaErrorStreamCaptureMerge);
+    }
+    if (stream == stream->device->default_stream) {
+        return refuse(capture, cudaErrorStreamCaptureUnsupported);
+    }
+    error = standin_nodes_unite(&stream->captured, at);
+    if (error == cudaSuccess) {
+        stream->capture = capture;
+    }
+    return error;
+}
+
+cudaError_t
+standin_capture_action(standin_stream *stream, const standin_action *action, cudaGraphNode_t source)
+{
+    cudaError_t error = standin_capture_check(stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    /* Room for one node first: once the graph owns the action, nothing may fail. */
+    standin_nodes behind = {.items = NULL};
+    cudaGraphNode_t node = NULL;
+    error = standin_nodes_append(&behind, node);
+    if (error == cudaSuccess) {
+        error = standin_graph_add(stream->capture->graph, action, source, &stream->captured, &node);
+    }
+    if (error != cudaSuccess) {
+        standin_nodes_clear(&behind);
+        return error;
+    }
+    behind.items[0] = node;
+    standin_nodes_clear(&stream->captured);
+    stream->captured = behind;
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_capture_depend(standin_stream *stream, const standin_nodes *after, bool is_added)
+{
+    if (!stream->capture) {
+        return cudaErrorIllegalState;
+    }
+    cudaError_t error = standin_capture_check(stream);
+    for (size_t i = 0; i < after->count && error == cudaSuccess; i++) {
+        cudaGraphNode_t node = standin_node_of(after->items[i]);
+        error = node && node->graph == stream->capture->graph ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    if (error != cudaSuccess) {
+        return error;
+    }
+    return is_added ? standin_nodes_unite(&stream->captured, after)
+                    : standin_nodes_assign(&stream->captured, after);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------
+ */
+
+uint64_t
+standin_capture_id(const standin_capture *capture)
+{
+    return capture ? capture->id : 0;
+}
+
+cudaGraph_t
+standin_capture_graph(const standin_stream *stream)
+{
+    return stream->capture ? stream->capture->graph : NULL;
+}
+
+cudaError_t
+standin_stream_is_capturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
+{
+    const standin_stream *stream = standin_stream_of(handle);
+    if (!stream) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    if (!out) {
+        return cudaErrorInvalidValue;
+    }
+    if (!stream->capture) {
+        *out = cudaStreamCaptureStatusNone;
+    } else {
+        *out = stream->capture->is_broken ? cudaStreamCaptureStatusInvalidated
+                                          : cudaStreamCaptureStatusActive;
+    }
+    return cudaSuccess;
+}
