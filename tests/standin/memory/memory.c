@@ -1,0 +1,404 @@
+/* Plain, managed and page-locked memory: who was given which addresses. Pools keep their blocks
+ * themselves (pool.c), and reservations are known to the drivers alone. */
+#include "base/tree.h"
+#include "standin.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef enum owner_kind {
+    PLAIN,      /* cudaMalloc: a block of the device's driver */
+    MANAGED,    /* cudaMallocManaged: the same, and the host can touch it */
+    LOCKED,     /* cudaHostAlloc: memory of this process */
+    REGISTERED, /* cudaHostRegister: memory of the program */
+} owner_kind;
+
+typedef struct owner {
+    gml_tree_node node; /* ordered by address; its size is unused */
+    uint64_t size_bytes;
+    owner_kind kind;
+    unsigned flags;
+    standin_device *device;
+    bool is_leaving; /* cudaFreeAsync was called, and the stream has not got there */
+} owner;
+
+static gml_tree owners; /* their ranges are disjoint */
+
+static gml_address
+address_of(const void *pointer)
+{
+    return (gml_address)(uintptr_t)pointer;
+}
+
+static void *
+pointer_to(gml_address address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+static uint64_t
+whole_pages(uint64_t size_bytes)
+{
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (size_bytes + page_bytes - 1) & ~(page_bytes - 1);
+}
+
+/* The owner whose range holds the address, or NULL. */
+static owner *
+owner_of(gml_address address)
+{
+    gml_tree_node *node = gml_tree_at_least(&owners, 0, address);
+    if (!node || node->address != address) {
+        node = node ? gml_tree_previous(node) : gml_tree_last(&owners);
+    }
+    owner *found = (owner *)(void *)node;
+    return found && address - found->node.address < found->size_bytes ? found : NULL;
+}
+
+/* The owner of the block that begins here, or NULL. */
+static owner *
+owner_at(gml_address address)
+{
+    owner *found = owner_of(address);
+    return found && found->node.address == address ? found : NULL;
+}
+
+/* Whether the range touches one that is known already. */
+static bool
+is_taken(gml_address address, uint64_t size_bytes)
+{
+    const gml_tree_node *above = gml_tree_at_least(&owners, 0, address);
+    return owner_of(address) || (above && above->address - address < size_bytes);
+}
+
+/* A new owner, not yet entered; NULL when the host has no memory. */
+static owner *
+new_owner(owner_kind kind, standin_device *device, uint64_t size_bytes, unsigned flags)
+{
+    owner *made = calloc(1, sizeof *made);
+    if (made) {
+        made->kind = kind;
+        made->device = device;
+        made->size_bytes = size_bytes;
+        made->flags = flags;
+    }
+    return made;
+}
+
+static void
+enter(owner *made, gml_address address)
+{
+    made->node.address = address;
+    gml_tree_insert(&owners, &made->node);
+}
+
+static void
+forget(owner *gone)
+{
+    gml_tree_remove(&owners, &gone->node);
+    free(gone);
+}
+
+standin_place
+standin_place_of(gml_address address)
+{
+    static const enum cudaMemoryType types[] = {
+        [PLAIN] = cudaMemoryTypeDevice,
+        [MANAGED] = cudaMemoryTypeManaged,
+        [LOCKED] = cudaMemoryTypeHost,
+        [REGISTERED] = cudaMemoryTypeHost,
+    };
+    const owner *found = owner_of(address);
+    if (found) {
+        return (standin_place){types[found->kind], found->device, found->node.address,
+                               found->size_bytes, found->flags};
+    }
+    standin_device *device = standin_device_of(address);
+    return (standin_place){.type = device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered,
+                           .device = device};
+}
+
+bool
+standin_is_pinned(const void *address, uint64_t size_bytes)
+{
+    const owner *found = owner_of(address_of(address));
+    return found && (found->kind == LOCKED || found->kind == REGISTERED) &&
+           size_bytes <= found->size_bytes - (address_of(address) - found->node.address);
+}
+
+/* ---- memory of a device ------------------------------------------------------------------------
+ */
+
+/* Takes idle memory of the pools when the device has none left. */
+static gml_status
+take_block(standin_device *device, uint64_t size_bytes, gml_address *out)
+{
+    gml_status status = gml_driver_malloc(device->driver, size_bytes, out);
+    if (status == GML_OUT_OF_MEMORY) {
+        standin_pool_trim(device, 0);
+        status = gml_driver_malloc(device->driver, size_bytes, out);
+    }
+    return status;
+}
+
+static cudaError_t
+allocate(standin_device *device, owner_kind kind, uint64_t size_bytes, unsigned flags,
+         gml_address *out)
+{
+    gml_address address = 0;
+    owner *made = new_owner(kind, device, size_bytes, flags);
+    cudaError_t error = made ? standin_error_of(device, take_block(device, size_bytes, &address))
+                             : cudaErrorMemoryAllocation;
+    if (error != cudaSuccess) {
+        free(made);
+        return error;
+    }
+    enter(made, address);
+    *out = address;
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
+{
+    cudaError_t error = standin_guard_captures();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (size_bytes == 0) {
+        *out = 0;
+        return cudaSuccess;
+    }
+    return allocate(device, PLAIN, size_bytes, 0, out);
+}
+
+cudaError_t
+standin_malloc_managed(standin_device *device, uint64_t size_bytes, unsigned flags,
+                       gml_address *out)
+{
+    cudaError_t error = standin_guard_captures();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    gml_address address = 0;
+    error = allocate(device, MANAGED, size_bytes, flags, &address);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    /* A device without bytes keeps its addresses closed; these the host must be able to touch. */
+    if (mprotect(pointer_to(address), (size_t)whole_pages(size_bytes), PROT_READ | PROT_WRITE) !=
+        0) {
+        (void)gml_driver_free(device->driver, address);
+        forget(owner_at(address));
+        return cudaErrorMemoryAllocation;
+    }
+    *out = address;
+    return cudaSuccess;
+}
+
+/* Says why nothing can be freed here. */
+static cudaError_t
+refuse_free(gml_address address)
+{
+    const owner *found = owner_of(address);
+    if (!found) {
+        standin_misuse("free: no block begins at 0x%" PRIx64 "; it was freed before, or never "
+                       "allocated",
+                       address);
+    } else if (found->node.address != address) {
+        standin_misuse("free: 0x%" PRIx64 " lies %" PRIu64 " bytes inside the block of %" PRIu64
+                       " bytes at 0x%" PRIx64,
+                       address, address - found->node.address, found->size_bytes,
+                       found->node.address);
+    } else if (found->is_leaving) {
+        standin_misuse("free: the block at 0x%" PRIx64 " was given to cudaFreeAsync before",
+                       address);
+    } else {
+        standin_misuse("free: 0x%" PRIx64 " is page-locked memory of the host", address);
+    }
+    return cudaErrorInvalidValue;
+}
+
+/* The block of a device that begins here and may be freed; NULL otherwise. */
+static owner *
+device_block_at(gml_address address)
+{
+    owner *found = owner_at(address);
+    bool is_fit = found && (found->kind == PLAIN || found->kind == MANAGED) && !found->is_leaving;
+    return is_fit ? found : NULL;
+}
+
+static cudaError_t
+give_back(owner *block)
+{
+    standin_device *device = block->device;
+    gml_status status = gml_driver_free(device->driver, block->node.address);
+    if (status == GML_OK) {
+        forget(block);
+    }
+    return standin_error_of(device, status);
+}
+
+cudaError_t
+standin_free(gml_address address)
+{
+    if (address == 0) {
+        return cudaSuccess;
+    }
+    if (standin_pool_owns(address)) {
+        return standin_pool_free(address, NULL);
+    }
+    cudaError_t error = standin_guard_captures();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    owner *block = device_block_at(address);
+    if (!block) {
+        return refuse_free(address);
+    }
+    error = standin_synchronize_device(block->device);
+    return error == cudaSuccess ? give_back(block) : error;
+}
+
+static void
+run_free(const standin_operation *self)
+{
+    owner *block = owner_at(self->to);
+    if (!block || !block->is_leaving) {
+        return;
+    }
+    const char *user = standin_find_pending(self->to, block->size_bytes);
+    if (user) {
+        standin_misuse("%s: the block at 0x%" PRIx64 " is freed while %s still uses it", self->name,
+                       self->to, user);
+    }
+    (void)give_back(block);
+}
+
+cudaError_t
+standin_free_in_order(gml_address address, standin_stream *stream)
+{
+    owner *block = device_block_at(address);
+    if (!block) {
+        return refuse_free(address);
+    }
+    if (stream->capture) {
+        standin_misuse("cudaFreeAsync: the block at 0x%" PRIx64 " was not allocated in the capture "
+                       "that frees it",
+                       address);
+        return cudaErrorInvalidValue;
+    }
+    standin_operation operation = {.name = "cudaFreeAsync", .run = run_free, .to = address};
+    block->is_leaving = true;
+    cudaError_t error = standin_submit(stream, &operation);
+    if (error != cudaSuccess) {
+        block->is_leaving = false;
+    }
+    return error;
+}
+
+void
+standin_memory_info(standin_device *device, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    (void)gml_driver_memory_info(device->driver, free_bytes, total_bytes);
+}
+
+/* ---- page-locked memory ------------------------------------------------------------------------
+ */
+
+cudaError_t
+standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out)
+{
+    static const unsigned known =
+        cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
+    if ((flags & ~known) != 0) {
+        return cudaErrorInvalidValue;
+    }
+    cudaError_t error = standin_guard_captures();
+    if (error != cudaSuccess || size_bytes == 0) {
+        *out = NULL;
+        return error;
+    }
+    owner *made = new_owner(LOCKED, standin_current_device(), size_bytes, flags);
+    void *memory = MAP_FAILED;
+    if (made && size_bytes <= UINT64_MAX / 2) {
+        memory = mmap(NULL, (size_t)whole_pages(size_bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    if (memory == MAP_FAILED) {
+        free(made);
+        return cudaErrorMemoryAllocation;
+    }
+    enter(made, address_of(memory));
+    *out = memory;
+    return cudaSuccess;
+}
+
+static cudaError_t
+synchronize_all(void)
+{
+    cudaError_t error = standin_guard_captures();
+    for (int i = 0; error == cudaSuccess && standin_device_at(i); i++) {
+        error = standin_synchronize_device(standin_device_at(i));
+    }
+    return error;
+}
+
+cudaError_t
+standin_host_free(void *address)
+{
+    if (!address) {
+        return cudaSuccess;
+    }
+    owner *found = owner_at(address_of(address));
+    if (!found || found->kind != LOCKED) {
+        standin_misuse("cudaFreeHost: no memory of cudaHostAlloc begins at %p; it was freed "
+                       "before, or never allocated",
+                       address);
+        return cudaErrorInvalidValue;
+    }
+    cudaError_t error = synchronize_all();
+    if (error != cudaSuccess) {
+        return error;
+    }
+    (void)munmap(address, (size_t)whole_pages(found->size_bytes));
+    forget(found);
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_host_register(void *address, uint64_t size_bytes, unsigned flags)
+{
+    static const unsigned known = cudaHostRegisterPortable | cudaHostRegisterMapped |
+                                  cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
+    gml_address begin = address_of(address);
+    if (!address || size_bytes == 0 || size_bytes > UINT64_MAX - begin || (flags & ~known) != 0 ||
+        standin_device_of(begin)) {
+        return cudaErrorInvalidValue;
+    }
+    if (is_taken(begin, size_bytes)) {
+        return cudaErrorHostMemoryAlreadyRegistered;
+    }
+    owner *made = new_owner(REGISTERED, standin_current_device(), size_bytes, flags);
+    if (!made) {
+        return cudaErrorMemoryAllocation;
+    }
+    enter(made, begin);
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_host_unregister(void *address)
+{
+    owner *found = owner_at(address_of(address));
+    if (!found || found->kind != REGISTERED) {
+        return cudaErrorHostMemoryNotRegistered;
+    }
+    cudaError_t error = synchronize_all();
+    if (error == cudaSuccess) {
+        forget(found);
+    }
+    return error;
+}

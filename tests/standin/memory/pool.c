@@ -1,0 +1,380 @@
+/* Pools of stream-ordered memory: their segments and blocks, and when a block is free. */
+#include "pool.h"
+
+#include "base/rounding.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+typedef struct device_pools {
+    standin_pool *standard, *current, *graphs;
+} device_pools;
+
+static device_pools pools_of[STANDIN_MOST_DEVICES];
+static standin_pool *pools;   /* all */
+static uint64_t frees_called; /* by cudaFreeAsync */
+
+/* ---- pools -------------------------------------------------------------------------------------
+ */
+
+standin_pool *
+standin_pool_of(cudaMemPool_t handle)
+{
+    standin_pool *pool = pools;
+    while (pool && (pool->is_destroyed || (void *)pool != (void *)handle)) {
+        pool = pool->next;
+    }
+    return pool;
+}
+
+standin_pool *
+standin_pool_new(standin_device *device, uint64_t most_bytes)
+{
+    standin_pool *pool = calloc(1, sizeof *pool);
+    if (!pool) {
+        return NULL;
+    }
+    pool->device = device;
+    pool->most_bytes = most_bytes;
+    pool->follows_events = true;
+    pool->is_opportunistic = true;
+    pool->makes_dependencies = true;
+    pool->access[device->ordinal] = cudaMemAccessFlagsProtReadWrite;
+    pool->next = pools;
+    pools = pool;
+    return pool;
+}
+
+standin_pool *
+standin_default_pool(standin_device *device)
+{
+    device_pools *own = &pools_of[device->ordinal];
+    if (!own->standard) {
+        own->standard = standin_pool_new(device, 0);
+    }
+    return own->standard;
+}
+
+standin_pool *
+standin_current_pool(standin_device *device)
+{
+    device_pools *own = &pools_of[device->ordinal];
+    return own->current ? own->current : standin_default_pool(device);
+}
+
+standin_pool *
+standin_graph_pool(standin_device *device)
+{
+    device_pools *own = &pools_of[device->ordinal];
+    if (!own->graphs) {
+        own->graphs = standin_pool_new(device, 0);
+        if (own->graphs) {
+            own->graphs->release_threshold = UINT64_MAX;
+        }
+    }
+    return own->graphs;
+}
+
+void
+standin_set_current_pool(standin_device *device, standin_pool *pool)
+{
+    pools_of[device->ordinal].current = pool;
+}
+
+/* Ends a destroyed pool as soon as it can end. */
+static void
+end_if_unused(standin_pool *pool)
+{
+    if (!pool->is_destroyed || pool->outstanding > 0) {
+        return;
+    }
+    standin_pool_shrink(pool, 0);
+    standin_pool **place = &pools;
+    while (*place != pool) {
+        place = &(*place)->next;
+    }
+    *place = pool->next;
+    free(pool);
+}
+
+cudaError_t
+standin_pool_destroy(standin_pool *pool)
+{
+    device_pools *own = &pools_of[pool->device->ordinal];
+    if (pool == own->standard || pool == own->graphs) {
+        return cudaErrorInvalidValue;
+    }
+    if (own->current == pool) {
+        own->current = NULL;
+    }
+    pool->is_destroyed = true;
+    end_if_unused(pool);
+    return cudaSuccess;
+}
+
+void
+standin_pool_trim(standin_device *device, uint64_t keep_bytes)
+{
+    for (standin_pool *pool = pools; pool; pool = pool->next) {
+        if (pool->device == device) {
+            standin_pool_shrink(pool, keep_bytes);
+        }
+    }
+}
+
+void
+standin_pool_after_synchronize(standin_device *device)
+{
+    for (standin_pool *pool = pools; pool; pool = pool->next) {
+        if (pool->device == device) {
+            standin_pool_shrink(pool, pool->release_threshold);
+        }
+    }
+}
+
+uint64_t
+standin_pool_idle_bytes(const standin_device *device)
+{
+    const standin_pool *pool = pools_of[device->ordinal].standard;
+    return pool ? pool->reserved_bytes - pool->used_bytes : 0;
+}
+
+/* ---- allocation --------------------------------------------------------------------------------
+ */
+
+static standin_block *
+take_or_grow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stream)
+{
+    standin_block *taken = standin_pool_take(pool, size_bytes, stream);
+    if (!taken && standin_pool_grow(pool, size_bytes) == GML_OK) {
+        taken = standin_pool_take(pool, size_bytes, stream);
+    }
+    return taken;
+}
+
+/* Everything before giving up: idle memory of all pools of the device, then what is freed once the
+ * device has done its work, where CUDA would make the stream wait for that. */
+static standin_block *
+take_somehow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stream)
+{
+    standin_block *taken = take_or_grow(pool, size_bytes, stream);
+    if (!taken) {
+        standin_pool_trim(pool->device, 0);
+        taken = take_or_grow(pool, size_bytes, stream);
+    }
+    if (!taken && pool->makes_dependencies && !stream->capture && standin_first_leaving()) {
+        (void)standin_synchronize_device(pool->device);
+        standin_pool_trim(pool->device, 0);
+        taken = take_or_grow(pool, size_bytes, stream);
+    }
+    return taken;
+}
+
+static void
+count_used(standin_block *taken)
+{
+    standin_pool *pool = taken->pool;
+    pool->used_bytes += taken->node.size_bytes;
+    if (pool->used_bytes > pool->used_peak_bytes) {
+        pool->used_peak_bytes = pool->used_bytes;
+    }
+}
+
+/* A block that nobody uses and nothing waits for. */
+static void
+release(standin_block *gone)
+{
+    standin_pool *pool = gone->pool;
+    gone->is_of_graph = false;
+    standin_block_release(gone);
+    end_if_unused(pool);
+}
+
+/* ---- memory of graphs --------------------------------------------------------------------------
+ */
+
+static standin_block *
+graph_block_at(gml_address address)
+{
+    standin_block *found = standin_block_at(address);
+    return found && found->is_of_graph ? found : NULL;
+}
+
+static void
+release_graph_block_if_done(standin_block *done)
+{
+    if (done->is_orphan && (done->is_freed || !done->is_launched)) {
+        done->pool->used_bytes -= done->node.size_bytes;
+        release(done);
+    }
+}
+
+static void
+run_graph_allocate(const standin_operation *self)
+{
+    standin_block *found = graph_block_at(self->to);
+    if (found) {
+        found->is_launched = true;
+        found->is_freed = false;
+    }
+}
+
+/* The graph and its launches are gone. */
+static void
+drop_graph_allocate(standin_operation *self)
+{
+    standin_block *found = graph_block_at(self->to);
+    if (found) {
+        found->is_orphan = true;
+        release_graph_block_if_done(found);
+    }
+}
+
+static void
+free_graph_block(standin_block *freed)
+{
+    freed->is_freed = true;
+    release_graph_block_if_done(freed);
+}
+
+static void
+run_graph_free(const standin_operation *self)
+{
+    standin_block *found = graph_block_at(self->to);
+    if (found) {
+        free_graph_block(found);
+    }
+}
+
+static cudaError_t
+allocate_in_graph(uint64_t size_bytes, standin_stream *stream, gml_address *out)
+{
+    standin_pool *pool = standin_graph_pool(stream->device);
+    standin_block *taken = pool ? take_somehow(pool, size_bytes, stream) : NULL;
+    if (!taken) {
+        return cudaErrorMemoryAllocation;
+    }
+    count_used(taken);
+    taken->is_of_graph = true;
+    taken->is_launched = taken->is_freed = taken->is_orphan = false;
+    standin_operation node = {
+        .name = "cudaMallocAsync",
+        .run = run_graph_allocate,
+        .drop = drop_graph_allocate,
+        .to = taken->node.address,
+    };
+    gml_address address = taken->node.address;
+    cudaError_t error = standin_submit(stream, &node);
+    if (error == cudaSuccess) {
+        *out = address;
+    }
+    return error;
+}
+
+cudaError_t
+standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
+                      gml_address *out)
+{
+    if (size_bytes > UINT64_MAX / 2) {
+        return cudaErrorMemoryAllocation;
+    }
+    uint64_t block_bytes = gml_round_up(size_bytes, STANDIN_BLOCK_GRAIN_BYTES);
+    if (stream->capture) {
+        return allocate_in_graph(block_bytes, stream, out);
+    }
+    standin_block *taken = take_somehow(pool, block_bytes, stream);
+    if (!taken) {
+        return cudaErrorMemoryAllocation;
+    }
+    count_used(taken);
+    *out = taken->node.address;
+    return cudaSuccess;
+}
+
+/* ---- freeing -----------------------------------------------------------------------------------
+ */
+
+bool
+standin_pool_owns(gml_address address)
+{
+    return standin_block_at(address) != NULL;
+}
+
+/* Reports work that is still to use a block that nobody may use any more. */
+static void
+check_unused(const char *name, const standin_block *freed)
+{
+    const char *user = standin_find_pending(freed->node.address, freed->node.size_bytes);
+    if (user) {
+        standin_misuse("%s: the block at 0x%" PRIx64 " is freed while %s still uses it", name,
+                       freed->node.address, user);
+    }
+}
+
+/* The stream has come to the call of cudaFreeAsync number `from`: what is left of its block is
+ * free. */
+static void
+run_free(const standin_operation *self)
+{
+    standin_block *next = NULL;
+    for (standin_block *freed = standin_first_leaving(); freed; freed = next) {
+        next = standin_next_leaving(freed);
+        if (freed->free_call == self->from) {
+            check_unused(self->name, freed);
+            release(freed);
+        }
+    }
+}
+
+static cudaError_t
+free_in_order(standin_block *freed, standin_stream *stream)
+{
+    standin_operation operation = {
+        .name = "cudaFreeAsync",
+        .run = freed->is_of_graph ? run_graph_free : run_free,
+        .to = freed->node.address,
+        .from = ++frees_called,
+    };
+    if (freed->is_of_graph) {
+        return standin_submit(stream, &operation);
+    }
+    if (stream->capture) {
+        standin_misuse("cudaFreeAsync: the block at 0x%" PRIx64 " was not allocated in the capture "
+                       "that frees it",
+                       freed->node.address);
+        return cudaErrorInvalidValue;
+    }
+    /* The block may be gone when the call has been submitted. */
+    standin_pool *pool = freed->pool;
+    uint64_t size_bytes = freed->node.size_bytes;
+    standin_block_leave(freed, stream->number, operation.from);
+    pool->used_bytes -= size_bytes;
+    cudaError_t error = standin_submit(stream, &operation);
+    if (error != cudaSuccess) {
+        pool->used_bytes += size_bytes;
+        standin_block_stay(freed);
+    }
+    return error;
+}
+
+cudaError_t
+standin_pool_free(gml_address address, standin_stream *stream)
+{
+    standin_block *freed = standin_block_at(address);
+    if (!freed || freed->state == STANDIN_BLOCK_LEAVING) {
+        standin_misuse("free: the block at 0x%" PRIx64 " was given to cudaFreeAsync before",
+                       address);
+        return cudaErrorInvalidValue;
+    }
+    if (stream) {
+        return free_in_order(freed, stream);
+    }
+    check_unused("cudaFree", freed);
+    if (freed->is_of_graph) {
+        free_graph_block(freed);
+    } else {
+        freed->pool->used_bytes -= freed->node.size_bytes;
+        release(freed);
+    }
+    return cudaSuccess;
+}
