@@ -1,0 +1,220 @@
+/* Captures: where they begin and end, what breaks one, and what one forbids to whom. */
+#include "stream_fixture.h"
+
+#include <pthread.h>
+
+TEST(a_fork_must_be_joined)
+{
+    fixture fix = set_up();
+    cudaGraph_t graph = (cudaGraph_t)(uintptr_t)&fix;
+    CHECK_SUCCESS(cudaStreamBeginCapture(fix.first, cudaStreamCaptureModeRelaxed));
+    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
+    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
+    CHECK_SUCCESS(cudaStreamWaitEvent(fix.second, fix.begun, 0));
+    CHECK_SUCCESS(put(&fix, fix.second, 0, 1));
+    CHECK_EQ(cudaStreamEndCapture(fix.first, &graph), cudaErrorStreamCaptureUnjoined);
+    CHECK(!graph);
+    CHECK_EQ(status_of(fix.second), cudaStreamCaptureStatusNone);
+    CHECK_EQ(cudaEventQuery(fix.begun), cudaErrorCapturedEvent);
+    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
+    CHECK_SUCCESS(cudaEventQuery(fix.begun));
+    tear_down(&fix);
+}
+
+/* The capture of the first stream was broken; ends it. */
+static void
+check_broken(const fixture *fix)
+{
+    cudaGraph_t graph = (cudaGraph_t)(uintptr_t)fix;
+    CHECK_EQ(status_of(fix->first), cudaStreamCaptureStatusInvalidated);
+    CHECK_EQ(put(fix, fix->first, 0, 1), cudaErrorStreamCaptureInvalidated);
+    CHECK_EQ(cudaStreamEndCapture(fix->first, &graph), cudaErrorStreamCaptureInvalidated);
+    CHECK(!graph);
+    CHECK_EQ(status_of(fix->first), cudaStreamCaptureStatusNone);
+    CHECK_SUCCESS(put(fix, fix->first, 0, 0));
+    CHECK_SUCCESS(cudaStreamSynchronize(fix->first));
+}
+
+TEST(asking_about_captured_work_breaks_the_capture)
+{
+    fixture fix = set_up();
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamSynchronize(fix.first), cudaErrorStreamCaptureUnsupported);
+    check_broken(&fix);
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamQuery(fix.first), cudaErrorStreamCaptureUnsupported);
+    check_broken(&fix);
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+    check_broken(&fix);
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
+    CHECK_EQ(cudaEventQuery(fix.begun), cudaErrorCapturedEvent);
+    check_broken(&fix);
+    CHECK_SUCCESS(cudaEventRecord(fix.ended, fix.second));
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamWaitEvent(fix.first, fix.ended, 0), cudaErrorStreamCaptureIsolation);
+    check_broken(&fix);
+    tear_down(&fix);
+}
+
+static cudaError_t
+allocate_and_free(void)
+{
+    void *block;
+    cudaError_t error = cudaMalloc(&block, BUFFER_BYTES);
+    return error == cudaSuccess ? cudaFree(block) : error;
+}
+
+/* Takes the mode of the thread, and stores what allocating in that mode answers. */
+static void *
+allocate_elsewhere(void *context)
+{
+    int *told = context;
+    enum cudaStreamCaptureMode mode = (enum cudaStreamCaptureMode) * told;
+    CHECK_SUCCESS(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK_EQ(mode, cudaStreamCaptureModeGlobal);
+    *told = (int)allocate_and_free();
+    return NULL;
+}
+
+static int
+allocate_on_another_thread(enum cudaStreamCaptureMode mode)
+{
+    pthread_t thread;
+    int told = (int)mode;
+    CHECK_EQ(pthread_create(&thread, NULL, allocate_elsewhere, &told), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    return told;
+}
+
+TEST(the_mode_says_who_may_allocate)
+{
+    fixture fix = set_up();
+    const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal,
+                                                cudaStreamCaptureModeThreadLocal,
+                                                cudaStreamCaptureModeRelaxed};
+    for (int of_capture = 0; of_capture < 3; of_capture++) {
+        for (int of_thread = 0; of_thread < 3; of_thread++) {
+            cudaGraph_t graph;
+            begin(&fix, modes[of_capture]);
+            bool is_refused = of_capture == 0 && of_thread == 0;
+            CHECK_EQ(allocate_on_another_thread(modes[of_thread]),
+                     is_refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+            CHECK_EQ(cudaStreamEndCapture(fix.first, &graph),
+                     is_refused ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+            (void)cudaGraphDestroy(graph);
+        }
+        begin(&fix, modes[of_capture]);
+        bool is_refused = of_capture != 2;
+        CHECK_EQ(allocate_and_free(), is_refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+        CHECK_EQ(status_of(fix.first),
+                 is_refused ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive);
+        cudaGraph_t graph;
+        (void)cudaStreamEndCapture(fix.first, &graph);
+        (void)cudaGraphDestroy(graph);
+    }
+    enum cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
+    begin(&fix, cudaStreamCaptureModeGlobal);
+    CHECK_SUCCESS(cudaThreadExchangeStreamCaptureMode(&relaxed));
+    CHECK_SUCCESS(allocate_and_free());
+    CHECK_SUCCESS(cudaThreadExchangeStreamCaptureMode(&relaxed));
+    CHECK_EQ(allocate_and_free(), cudaErrorStreamCaptureUnsupported);
+    check_broken(&fix);
+    tear_down(&fix);
+}
+
+static void *
+end_elsewhere(void *stream)
+{
+    cudaGraph_t graph;
+    CHECK_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureWrongThread);
+    return NULL;
+}
+
+TEST(a_capture_ends_on_its_thread)
+{
+    fixture fix = set_up();
+    cudaGraph_t graph = NULL;
+    pthread_t thread;
+    begin(&fix, cudaStreamCaptureModeThreadLocal);
+    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
+    CHECK_EQ(pthread_create(&thread, NULL, end_elsewhere, fix.first), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_SUCCESS(cudaStreamEndCapture(fix.first, &graph));
+    CHECK_SUCCESS(cudaGraphDestroy(graph));
+    tear_down(&fix);
+}
+
+TEST(captures_begin_and_end_where_they_may)
+{
+    fixture fix = set_up();
+    cudaGraph_t graph;
+    CHECK_EQ(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeGlobal),
+             cudaErrorStreamCaptureUnsupported);
+    CHECK_EQ(cudaStreamEndCapture(fix.first, &graph), cudaErrorIllegalState);
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamBeginCapture(fix.first, cudaStreamCaptureModeRelaxed),
+             cudaErrorIllegalState);
+    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
+    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
+    CHECK_SUCCESS(cudaStreamWaitEvent(fix.second, fix.begun, 0));
+    CHECK_EQ(cudaStreamEndCapture(fix.second, &graph), cudaErrorStreamCaptureUnmatched);
+    check_broken(&fix);
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_SUCCESS(cudaStreamBeginCapture(fix.second, cudaStreamCaptureModeRelaxed));
+    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
+    CHECK_EQ(cudaStreamWaitEvent(fix.second, fix.begun, 0), cudaErrorStreamCaptureMerge);
+    CHECK_EQ(cudaStreamEndCapture(fix.second, &graph), cudaErrorStreamCaptureInvalidated);
+    check_broken(&fix);
+    tear_down(&fix);
+}
+
+TEST(a_capture_can_be_looked_into)
+{
+    fixture fix = set_up();
+    enum cudaStreamCaptureStatus status;
+    unsigned long long id = 0, next_id = 0;
+    cudaGraph_t inside = NULL, graph = NULL;
+    const cudaGraphNode_t *after;
+    size_t count = 9;
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
+    CHECK_SUCCESS(cudaStreamGetCaptureInfo(fix.first, &status, &id, &inside, &after, NULL, &count));
+    CHECK_EQ(status, cudaStreamCaptureStatusActive);
+    CHECK_EQ(count, 1);
+    cudaGraphNode_t node = after[0], found = NULL;
+    count = 1;
+    CHECK_SUCCESS(cudaGraphGetNodes(inside, &found, &count));
+    CHECK(found == node);
+    CHECK_EQ(cudaGraphDestroy(inside), cudaErrorInvalidValue);
+    CHECK_SUCCESS(cudaStreamUpdateCaptureDependencies(fix.first, NULL, NULL, 0,
+                                                      cudaStreamSetCaptureDependencies));
+    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
+    CHECK_SUCCESS(cudaStreamUpdateCaptureDependencies(fix.first, &node, NULL, 1,
+                                                      cudaStreamAddCaptureDependencies));
+    CHECK_SUCCESS(cudaStreamGetCaptureInfo(fix.first, &status, NULL, NULL, NULL, NULL, &count));
+    CHECK_EQ(count, 2);
+    CHECK_SUCCESS(cudaStreamEndCapture(fix.first, &graph));
+    CHECK(graph == inside);
+    begin(&fix, cudaStreamCaptureModeRelaxed);
+    CHECK_SUCCESS(cudaStreamGetCaptureInfo(fix.first, &status, &next_id, NULL, NULL, NULL, NULL));
+    CHECK(next_id != id);
+    CHECK_SUCCESS(cudaGraphDestroy(graph));
+    CHECK_SUCCESS(cudaStreamEndCapture(fix.first, &graph));
+    CHECK_SUCCESS(cudaGraphDestroy(graph));
+    tear_down(&fix);
+}
+
+int
+main(void)
+{
+    use_two_devices();
+    RUN(a_fork_must_be_joined);
+    RUN(asking_about_captured_work_breaks_the_capture);
+    RUN(the_mode_says_who_may_allocate);
+    RUN(a_capture_ends_on_its_thread);
+    RUN(captures_begin_and_end_where_they_may);
+    RUN(a_capture_can_be_looked_into);
+    return report();
+}
