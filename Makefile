@@ -1,5 +1,5 @@
-# Every command of the project. All of it works inside this folder: Python packages go into .venv,
-# C builds into build/, and nothing is installed elsewhere.
+# Every command of the project. All of it works inside this folder: Python packages go into .venv and
+# .venv-standin, C builds into build/, and nothing is installed elsewhere.
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -14,6 +14,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# The stand-in GPU runs the CUDA build of PyTorch, 4.6 GB on disk, so it has an environment of its own
+# that only `make standin` makes. The headers of NVIDIA's compiler complete those that come with it.
+STANDIN := .venv-standin
+STANDIN_PACKAGES := torch==2.11.0 nvidia-cuda-crt==13.0.* numpy transformers peft pytest
+STANDIN_RUN := $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
+HAS_STANDIN := $(wildcard $(STANDIN)/.ready)
+
 # CMake 3.20 or later, which is the first to know this policy; else the one from PyPI.
 CMAKE := $(shell cmake --help-policy CMP0116 >/dev/null 2>&1 && echo cmake || echo $(BIN)/cmake)
 CTEST := $(patsubst %cmake,%ctest,$(CMAKE))
@@ -24,11 +31,11 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find csrc src -type f \
 	\( -name '*.[ch]' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \))
-C_FILES := $(shell find csrc tests/c benchmarks -name '*.[ch]')
+C_FILES := $(shell find csrc tests/c tests/standin benchmarks -name '*.[ch]')
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-c test-python lint lint-format lint-tidy lint-ruff lint-types \
+.PHONY: help demo test test-c test-python test-standin standin lint lint-format lint-tidy lint-ruff lint-types \
 	sanitize sanitize-address sanitize-thread bench format clean distclean
 
 help: ## This list
@@ -37,13 +44,24 @@ help: ## This list
 demo: $(VENV)/.package ## Install into .venv and replay the shipped traces through every policy
 	@$(BIN)/gmlake replay $(TRACES)
 
-test: test-c test-python ## Every test: C through ctest, Python through pytest
+test: test-c test-python test-standin ## Every test: C through ctest, Python through pytest
 
 test-c: build/c/.built ## The C tests
 	@$(CTEST) --test-dir build/c --output-on-failure --parallel $(JOBS)
 
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
 	@$(BIN)/python -m pytest
+
+# Without `make standin` every one of them is skipped, and says so.
+test-standin: $(if $(HAS_STANDIN),standin,$(VENV)/.test) ## PyTorch on the stand-in GPU
+ifneq ($(HAS_STANDIN),)
+	@$(CTEST) --test-dir build/standin --label-regex standin --output-on-failure --parallel $(JOBS)
+	@$(STANDIN_RUN) -m pytest tests/standin
+else
+	@$(BIN)/python -m pytest tests/standin
+endif
+
+standin: $(STANDIN)/.package build/standin/.built ## Fetch PyTorch for CUDA, build the stand-in GPU
 
 lint: lint-format lint-tidy lint-ruff lint-types ## Formatting, static analysis and types
 
@@ -53,7 +71,8 @@ lint-format: $(VENV)/.lint
 
 lint-tidy: $(VENV)/.lint build/lint/.configured
 	@$(BIN)/python -c 'import json; print(*(unit["file"] for unit in \
-	        json.load(open("build/lint/compile_commands.json"))), sep="\n")' \
+	        json.load(open("build/lint/compile_commands.json")) \
+	        if "/build/" not in unit["file"]), sep="\n")' \
 	    | xargs -P $(JOBS) -n 1 $(BIN)/clang-tidy -p build/lint --quiet
 	@echo "clang-tidy: clean"
 
@@ -84,17 +103,17 @@ clean: ## Remove builds and caches
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean ## Remove .venv as well
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(STANDIN)
 
 # ---- .venv: each stamp is one step, taken again when what it depends on has changed ---------------
 
 # Debian's Python may lack ensurepip, but its pip can fill an environment from outside.
-$(VENV)/.created:
+$(VENV)/.created $(STANDIN)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	    || { echo "gmlake needs Python 3.10 or later: make PYTHON=python3.12"; exit 1; }
-	@$(PYTHON) -m venv --clear $(VENV) >/dev/null \
-	    || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
-	         && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@$(PYTHON) -m venv --clear $(@D) >/dev/null \
+	    || { $(PYTHON) -m venv --clear --without-pip $(@D) \
+	         && $(PYTHON) -m pip --python $(@D)/bin/python install --quiet pip; }
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.created $(PACKAGE_FILES)
@@ -110,6 +129,16 @@ $(VENV)/.torch: $(VENV)/.created
 	@$(PIP) install $(TORCH)
 	@touch $@
 
+$(STANDIN)/.ready: $(STANDIN)/.created
+	@echo "fetching PyTorch for CUDA into $(STANDIN)"
+	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet install \
+	    $(foreach package,$(STANDIN_PACKAGES),'$(package)')
+	@touch $@
+
+$(STANDIN)/.package: $(STANDIN)/.ready $(PACKAGE_FILES)
+	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet install .
+	@touch $@
+
 $(BIN)/cmake: $(VENV)/.created
 	@$(PIP) install 'cmake>=3.20'
 	@touch $@
@@ -120,9 +149,14 @@ build/c/.configured: OPTIONS := -DGMLAKE_TESTS=ON
 build/address/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_SANITIZE=address,undefined
 build/thread/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_SANITIZE=thread
 build/bench/.configured: OPTIONS := -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
-build/lint/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_PYTHON=ON \
-	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
-build/lint/.configured: $(VENV)/.created
+WITH_STANDIN = -DGMLAKE_STANDIN=ON -DGMLAKE_STANDIN_PACKAGES=$(shell $(STANDIN)/bin/python -c \
+	'import sysconfig; print(sysconfig.get_path("purelib"))')
+build/standin/.configured: OPTIONS = $(WITH_STANDIN) -DPython_EXECUTABLE=$(CURDIR)/$(STANDIN)/bin/python
+build/standin/.configured: $(STANDIN)/.ready
+build/lint/.configured: OPTIONS = -DGMLAKE_TESTS=ON -DGMLAKE_PYTHON=ON \
+	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+	$(if $(HAS_STANDIN),$(WITH_STANDIN))
+build/lint/.configured: $(VENV)/.created $(HAS_STANDIN)
 
 build/%/.configured: CMakeLists.txt $(CMAKE_NEEDED)
 	@$(CMAKE) -S . -B $(@D) -G 'Unix Makefiles' -DGMLAKE_WERROR=ON $(OPTIONS) >/dev/null
@@ -130,7 +164,7 @@ build/%/.configured: CMakeLists.txt $(CMAKE_NEEDED)
 
 # CMake knows better than this file what is out of date, so it is always asked.
 .PRECIOUS: build/%/.configured
-.PHONY: build/c/.built build/address/.built build/thread/.built build/bench/.built
-build/c/.built build/address/.built build/thread/.built build/bench/.built: build/%/.built: \
-		build/%/.configured
+BUILDS := $(foreach kind,c address thread bench standin,build/$(kind)/.built)
+.PHONY: $(BUILDS)
+$(BUILDS): build/%/.built: build/%/.configured
 	@$(CMAKE) --build $(@D) --parallel $(JOBS) -- --no-print-directory --quiet

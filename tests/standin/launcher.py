@@ -1,0 +1,185 @@
+"""Starts a Python with the CUDA build of PyTorch under the stand-in, and reads its reports.
+
+The program runs in a process of its own, since a library can only be preloaded at the start. The
+programs that it starts (torchrun, multiprocessing) run on the stand-in too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+MISUSE_EXIT: Final = 70
+"""The exit code of a program that succeeded but broke a rule of CUDA on the way."""
+
+
+class StandinMissingError(Exception):
+    """The rig is not built, or no CUDA build of PyTorch is there; says what to do."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the processes of one program did to the device, all of them together."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    misuses: int = 0
+
+
+def find_library() -> Path:
+    """Return the built stand-in; GMLAKE_STANDIN_LIBRARY names another than that of `make standin`.
+
+    Raises StandinMissingError.
+    """
+    named = os.environ.get("GMLAKE_STANDIN_LIBRARY")
+    path = Path(named) if named else ROOT / "build" / "standin" / "standin" / "libcuda.so.1"
+    if not path.exists():
+        msg = f"{path} is not there: run `make standin`"
+        raise StandinMissingError(msg)
+    return path
+
+
+def find_python() -> Path:
+    """Return a Python with the CUDA build of PyTorch: this one, or that of `make standin`.
+
+    GMLAKE_STANDIN_PYTHON names another. Raises StandinMissingError.
+    """
+    named = os.environ.get("GMLAKE_STANDIN_PYTHON")
+    if named:
+        return Path(named)
+    for python in (Path(sys.executable), ROOT / ".venv-standin" / "bin" / "python"):
+        libraries = python.parent.parent.glob("lib*/python3*/site-packages/torch/lib")
+        if any((folder / "libtorch_cuda.so").exists() for folder in libraries):
+            return python
+    msg = (
+        "no CUDA build of PyTorch is there: run `make standin`, which fetches one (4.6 GB on disk)"
+    )
+    raise StandinMissingError(msg)
+
+
+def environment(settings: Mapping[str, str], report_folder: str | None = None) -> dict[str, str]:
+    """Return the variables of a process on the stand-in.
+
+    settings: GMLAKE_STANDIN_* without the prefix, in lower case, as in {"capacity": "80GiB"}.
+    """
+    variables = dict(os.environ)
+    earlier = variables.get("LD_PRELOAD", "")
+    library = str(find_library())
+    if library not in earlier.split(":"):
+        variables["LD_PRELOAD"] = f"{library}:{earlier}" if earlier else library
+    for name, value in settings.items():
+        variables[f"GMLAKE_STANDIN_{name.upper()}"] = value
+    if report_folder is not None:
+        variables["GMLAKE_STANDIN_REPORT"] = report_folder
+    # `python -m tests.standin` is run from the project's folder, and so may be what it starts.
+    variables["PYTHONPATH"] = os.pathsep.join(
+        part for part in (str(ROOT), variables.get("PYTHONPATH", "")) if part
+    )
+    return variables
+
+
+def read_reports(folder: Path) -> Report:
+    """Add up what the processes of one program wrote on leaving."""
+    total: Counter[str] = Counter()
+    for path in folder.glob("*.calls"):
+        for line in path.read_text().splitlines():
+            name, count = line.split()
+            total[name] += int(count)
+    misuses = total.pop("misuses", 0)
+    return Report(total, misuses)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.standin",
+        description="Run a Python program on a GPU that is not there. Kernels do nothing; memory, "
+        "streams, events and captures behave. Nothing that is timed here is GPU time.",
+    )
+    add = parser.add_argument
+    add("--devices", metavar="N", help="how many devices there are (1)")
+    add("--capacity", metavar="SIZE", help="memory of each, as 80GiB (64GiB; backed: 1GiB)")
+    add("--backed", action="store_const", const="1", help="device memory has bytes")
+    add("--name", help="what the devices are called")
+    add("--capability", metavar="X.Y", help="compute capability (9.0)")
+    add("--pace", choices=("eager", "lag", "manual"), help="when work is done (lag)")
+    add("--lag", metavar="N", help="operations of a stream that are pending (32)")
+    add("--abort", action="store_const", const="1", help="abort at the first misuse")
+    add("--calls", action="store_true", help="print how often what was called")
+    add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with its arguments")
+    add("-c", dest="code", nargs=argparse.REMAINDER, help="code to run, with its arguments")
+    add("script", nargs=argparse.REMAINDER, help="a script to run, with its arguments")
+    return parser
+
+
+def _program(options: argparse.Namespace) -> list[str] | None:
+    if options.module:
+        return ["-m", *options.module]
+    if options.code:
+        return ["-c", *options.code]
+    return list(options.script) or None
+
+
+def _show(report: Report) -> None:
+    width = max(map(len, report.calls), default=0)
+    for name, count in report.calls.most_common():
+        print(f"{name:{width}} {count:>12,}", file=sys.stderr)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the program, which gets Ctrl-C from the terminal itself."""
+    while True:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            continue
+        return 128 - code if code < 0 else code
+
+
+def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Report]:
+    """Run `python *program` on the stand-in; return its exit code and what it did.
+
+    A program that succeeded but misused the device has the exit code MISUSE_EXIT.
+    Raises StandinMissingError.
+    """
+    with tempfile.TemporaryDirectory(prefix="gmlake-standin-") as folder:
+        process = subprocess.Popen(
+            [find_python(), *program], env=environment(settings, report_folder=folder)
+        )
+        code = _wait(process)
+        report = read_reports(Path(folder))
+    return (MISUSE_EXIT if report.misuses and code == 0 else code), report
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line names; return the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = _program(options)
+    if program is None:
+        parser.error("which program? Name a script, or -m MODULE, or -c CODE")
+    names = ("devices", "capacity", "backed", "name", "capability", "pace", "lag", "abort")
+    settings = {name: getattr(options, name) for name in names if getattr(options, name)}
+    try:
+        code, report = run(program, settings)
+    except (StandinMissingError, OSError) as error:
+        print(f"stand-in: {error}", file=sys.stderr)
+        return 2
+    if options.calls:
+        _show(report)
+    if report.misuses:
+        print(f"stand-in: rules of CUDA broken: {report.misuses}, see above", file=sys.stderr)
+    if code > 128:  # noqa: PLR2004 (the shell's convention)
+        print(f"stand-in: ended by {signal.Signals(code - 128).name}", file=sys.stderr)
+    return code
