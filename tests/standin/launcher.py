@@ -83,6 +83,10 @@ def environment(settings: Mapping[str, str], report_folder: str | None = None) -
         variables[f"GMLAKE_STANDIN_{name.upper()}"] = value
     if report_folder is not None:
         variables["GMLAKE_STANDIN_REPORT"] = report_folder
+    # Triton, which torch.compile uses, looks for the driver's library by itself.
+    variables.setdefault("TRITON_LIBCUDA_PATH", str(find_library().parent))
+    # PyTorch's kernels made at run time are kept for a GPU, not for this.
+    variables.setdefault("USE_PYTORCH_KERNEL_CACHE", "0")
     # `python -m tests.standin` is run from the project's folder, and so may be what it starts.
     variables["PYTHONPATH"] = os.pathsep.join(
         part for part in (str(ROOT), variables.get("PYTHONPATH", "")) if part
@@ -180,6 +184,6 @@ def main(arguments: Sequence[str]) -> int:
         _show(report)
     if report.misuses:
         print(f"stand-in: rules of CUDA broken: {report.misuses}, see above", file=sys.stderr)
-    if code > 128:  # noqa: PLR2004 (the shell's convention)
+    if code > 128:
         print(f"stand-in: ended by {signal.Signals(code - 128).name}", file=sys.stderr)
     return code

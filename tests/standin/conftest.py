@@ -1,0 +1,61 @@
+"""What every test on the stand-in shares: it runs there, breaks no rule, and leaves no memory."""
+
+from __future__ import annotations
+
+import gc
+import operator
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.standin import control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NEEDED = (
+    "this process does not run on the stand-in GPU: build it with `make standin`, then run "
+    "`.venv-standin/bin/python -m tests.standin -m pytest tests/standin`"
+)
+
+
+class _Elsewhere(pytest.Module):
+    """A file of tests in a process that cannot run them, not even import PyTorch perhaps."""
+
+    def collect(self) -> list[pytest.Item]:
+        if os.environ.get("GMLAKE_REQUIRE_STANDIN") == "1":
+            raise self.CollectError(NEEDED)
+        pytest.skip(NEEDED, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Replace the files of this folder where they cannot run."""
+    if control.is_active():
+        return None
+    found: pytest.Module = _Elsewhere.from_parent(parent, path=module_path)
+    return found
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collections of garbage after each test what the imports left."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves memory behind, or breaks a rule of CUDA; the latter is on stderr.
+
+    Faults are planted in programs of their own, for the exit code of this process tells of any.
+    """
+    from tests.standin.accounting import held_bytes, reserved_bytes
+
+    failed, held, misuses = request.session.testsfailed, held_bytes(), control.misuses()
+    yield
+    control.set_pace("lag")
+    if request.session.testsfailed == failed:  # what failed is kept alive by its traceback
+        left = reserved_bytes()
+        assert all(map(operator.le, left, held)), f"reserved bytes: {left}, before: {held}"
+    assert control.misuses() == misuses, "rules of CUDA were broken, see standard error"

@@ -1,0 +1,88 @@
+"""Programs that need a stand-in of their own: other settings, several processes, faults.
+
+A program of the folder `programs` prints one JSON object, which the test looks into.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.standin.launcher import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program said.
+
+    results: the JSON object that it printed. errors: its standard error.
+    """
+
+    code: int
+    results: dict[str, Any]
+    errors: str
+
+
+def start_program(
+    name: str,
+    *arguments: str,
+    allocator: str = "",
+    settings: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """Start a program through the command line of the stand-in, to be given to finish_program().
+
+    allocator: PYTORCH_ALLOC_CONF. settings: options of `python -m tests.standin`. variables:
+    others that it sees.
+    """
+    environment = dict(os.environ) | dict(variables or {})
+    environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+    environment["PYTORCH_ALLOC_CONF"] = allocator
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tests.standin", *settings),
+            *(str(PROGRAMS / f"{name}.py"), *arguments),
+        ],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish_program(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
+    """Wait for a program, which must print a JSON object before it ends."""
+    with process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # the launcher and what it started
+    assert output.startswith("{"), f"exit code {process.returncode}\n{output}{errors}"
+    return Outcome(process.returncode, json.loads(output), errors)
+
+
+def run_program(
+    name: str,
+    *arguments: str,
+    allocator: str = "",
+    settings: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run a program to its end; see start_program()."""
+    return finish_program(
+        start_program(name, *arguments, allocator=allocator, settings=settings, variables=variables)
+    )
