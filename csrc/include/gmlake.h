@@ -280,7 +280,7 @@ GML_API gml_status gml_device_describe(const char *driver, int device, gml_devic
 typedef enum gml_request_kind {
     GML_REQUEST_ALLOC = 1,
     GML_REQUEST_FREE = 2,           /* the memory may be reused from here on */
-    GML_REQUEST_FREE_REQUESTED = 3, /* the program let go; no effect on the policy */
+    GML_REQUEST_FREE_REQUESTED = 3, /* the program let go; counts in gml_torch_stats only */
     GML_REQUEST_SEGMENT_ALLOC = 4,  /* recorded by PyTorch; kept for validation, not replayed */
     GML_REQUEST_SEGMENT_FREE = 5,
     GML_REQUEST_TRIM = 6, /* torch.cuda.empty_cache() */
@@ -297,8 +297,12 @@ typedef struct gml_request {
     uint64_t time_ns;    /* as recorded; 0 if unknown */
     uint64_t stream;
     uint32_t kind;     /* gml_request_kind */
-    uint32_t reserved; /* 0 */
+    uint32_t reserved; /* 0, or GML_REQUEST_LATE */
 } gml_request;
+
+/* In `reserved` of a FREE: other streams were still using the memory until the next allocation ran
+ * out of it and waited for them. Policies that know no such wait free it after that allocation. */
+enum { GML_REQUEST_LATE = 1 };
 
 typedef struct gml_replay_result {
     uint64_t events;          /* replayed so far */

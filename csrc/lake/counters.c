@@ -28,23 +28,29 @@ decrease(gml_stat *stat, uint64_t amount)
     stat->freed += amount;
 }
 
+typedef void (*stat_change)(gml_stat *, uint64_t);
+
 static void
-count_torch(gml_lake *lake, const gml_block *block, void (*change)(gml_stat *, uint64_t))
+count_pools(gml_stat stats[GML_POOL_COUNT], const gml_block *block, stat_change change,
+            uint64_t amount)
 {
-    gml_torch_stats *torch = &lake->torch;
-    const int pools[2] = {GML_POOL_ALL, block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE};
-    for (int i = 0; i < 2; i++) {
-        change(&torch->allocation[pools[i]], 1);
-        change(&torch->allocated_bytes[pools[i]], block->block_bytes);
-        change(&torch->requested_bytes[pools[i]], block->requested_bytes);
-    }
+    change(&stats[GML_POOL_ALL], amount);
+    change(&stats[block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE], amount);
+}
+
+/* What PyTorch counts from malloc to free; requested bytes go on until the memory may be reused. */
+static void
+count_allocated(gml_lake *lake, const gml_block *block, stat_change change)
+{
+    count_pools(lake->torch.allocation, block, change, 1);
+    count_pools(lake->torch.allocated_bytes, block, change, block->block_bytes);
     if (block->block_bytes >= lake->max_split_size) {
-        change(&torch->oversize_allocations, 1);
+        change(&lake->torch.oversize_allocations, 1);
     }
 }
 
 void
-gml_lake_count_allocation(gml_lake *lake, const gml_block *block)
+gml_lake_count_allocation(gml_lake *lake, gml_block *block)
 {
     lake->stats.allocations++;
     lake->stats.states[block->state]++;
@@ -52,8 +58,9 @@ gml_lake_count_allocation(gml_lake *lake, const gml_block *block)
 }
 
 void
-gml_lake_count_begin(gml_lake *lake, const gml_block *block)
+gml_lake_count_begin(gml_lake *lake, gml_block *block)
 {
+    block->is_let_go = false;
     gml_stats *stats = &lake->stats;
     stats->live_blocks++;
     stats->requested_bytes += block->requested_bytes;
@@ -61,18 +68,40 @@ gml_lake_count_begin(gml_lake *lake, const gml_block *block)
     raise_peak(&stats->peak_live_blocks, stats->live_blocks);
     raise_peak(&stats->peak_requested_bytes, stats->requested_bytes);
     raise_peak(&stats->peak_live_bytes, stats->live_bytes);
-    count_torch(lake, block, increase);
+    count_allocated(lake, block, increase);
+    count_pools(lake->torch.requested_bytes, block, increase, block->requested_bytes);
+}
+
+static void
+count_let_go(gml_lake *lake, gml_block *block)
+{
+    if (!block->is_let_go) {
+        block->is_let_go = true;
+        count_allocated(lake, block, decrease);
+    }
 }
 
 void
-gml_lake_count_free(gml_lake *lake, const gml_block *block)
+gml_lake_let_go(gml_lake *lake, gml_address address)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_block *block = gml_map_find(&lake->blocks, address);
+    if (block) {
+        count_let_go(lake, block);
+    }
+    pthread_mutex_unlock(&lake->lock);
+}
+
+void
+gml_lake_count_free(gml_lake *lake, gml_block *block)
 {
     gml_stats *stats = &lake->stats;
     stats->frees++;
     stats->live_blocks--;
     stats->requested_bytes -= block->requested_bytes;
     stats->live_bytes -= gml_round_up(block->requested_bytes, GML_ALIGNMENT);
-    count_torch(lake, block, decrease);
+    count_let_go(lake, block);
+    count_pools(lake->torch.requested_bytes, block, decrease, block->requested_bytes);
 }
 
 void

@@ -166,22 +166,27 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
 }
 
 gml_status
+gml_lake_free_locked(gml_lake *lake, gml_address address)
+{
+    gml_block *block = gml_map_take(&lake->blocks, address);
+    if (!block) {
+        return gml_driver_fail(
+            lake->driver, GML_UNKNOWN_ADDRESS,
+            "no live block begins at 0x%" PRIx64 ": it is foreign, or was freed before", address);
+    }
+    gml_lake_count_free(lake, block);
+    lake->policy->ops->free(lake->policy, block);
+    return GML_OK;
+}
+
+gml_status
 gml_lake_free(gml_lake *lake, gml_address address)
 {
     if (address == 0) {
         return GML_OK;
     }
-    gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);
-    gml_block *block = gml_map_take(&lake->blocks, address);
-    if (block) {
-        gml_lake_count_free(lake, block);
-        lake->policy->ops->free(lake->policy, block);
-    } else {
-        status = gml_driver_fail(
-            lake->driver, GML_UNKNOWN_ADDRESS,
-            "no live block begins at 0x%" PRIx64 ": it is foreign, or was freed before", address);
-    }
+    gml_status status = gml_lake_free_locked(lake, address);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -26,9 +26,17 @@ struct gml_lake {
 
 /* Counts a block that was served, one that begins to live without a request (a restored one), and
  * one that ends. pre: the lock is held, or nobody else knows the lake. */
-void gml_lake_count_allocation(gml_lake *lake, const gml_block *block);
-void gml_lake_count_begin(gml_lake *lake, const gml_block *block);
-void gml_lake_count_free(gml_lake *lake, const gml_block *block);
+void gml_lake_count_allocation(gml_lake *lake, gml_block *block);
+void gml_lake_count_begin(gml_lake *lake, gml_block *block);
+void gml_lake_count_free(gml_lake *lake, gml_block *block);
+
+/* The program let go of the live block at `address`, which other streams may still use: PyTorch
+ * counts it as active from here on until it is freed, no longer as allocated. Nothing where no live
+ * block begins there, or at the second time. */
+void gml_lake_let_go(gml_lake *lake, gml_address address);
+
+/* gml_lake_free() for a caller that holds the lock. */
+gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 
 /* Raises the peak of reserved bytes; call after anything that may have grown it. */
 void gml_lake_note_reserved(gml_lake *lake);

@@ -46,9 +46,15 @@ static const knob_entry knobs_table[] = {
     {{"large_segment_size", "segment in bytes for requests between 1 and 10 MiB", torchs, 20 * MIB,
       2 * MIB, 64 * GIB},
      FIELD(large_segment_size)},
+    {{"memory_limit",
+      "bytes that set_per_process_memory_fraction allows; expandable segments may exceed it by "
+      "less than a granule; 0: no limit",
+      torchs, 0, 0, UINT64_C(1) << 48},
+     FIELD(memory_limit)},
     {{"garbage_collection_percent",
-      "share of the capacity in use from which old cached blocks are freed; 0: off", torchs, 0, 0,
-      100},
+      "share of the memory limit, or else the capacity, from which old cached blocks are freed; "
+      "0: off",
+      torchs, 0, 0, 100},
      FIELD(garbage_collection_percent)},
     {{"roundup_power2_divisions",
       "divisions of a power of two that sizes are rounded up to; 0: off; "

@@ -19,7 +19,8 @@ typedef struct gml_knobs {
     uint64_t max_split_size;                                  /* bytes; UINT64_MAX: unlimited */
     uint64_t max_non_split_rounding;                          /* bytes */
     uint64_t large_segment_size;                              /* bytes */
-    uint64_t garbage_collection_percent;                      /* of capacity; 0: off */
+    uint64_t memory_limit;                                    /* bytes; 0: none */
+    uint64_t garbage_collection_percent;                      /* of that or capacity; 0: off */
     uint64_t roundup_power2_divisions[GML_ROUNDUP_INTERVALS]; /* 0: off */
 } gml_knobs;
 

@@ -21,7 +21,8 @@ typedef struct gml_block {
     uint64_t block_bytes;
     gml_stream stream;
     gml_state state;
-    bool is_small; /* served from the policy's pool for requests up to 1 MiB */
+    bool is_small;  /* served from the policy's pool for requests up to 1 MiB */
+    bool is_let_go; /* the lake's: no longer counted as allocated, see gml_lake_let_go() */
 } gml_block;
 
 typedef struct gml_policy gml_policy;
@@ -81,7 +82,22 @@ struct gml_policy {
     const gml_policy_ops *ops;
     gml_driver *driver;
     uint64_t reserved_bytes; /* always current */
+
+    /* Waits for the streams that still use blocks of which the program let go, and frees those
+     * blocks through ops->free. NULL where there are none. */
+    void (*finish_frees)(void *context);
+    void *finish_context;
 };
+
+/* For a policy that models one which does so before it gives idle memory back: in allocate() and
+ * trim() only, with nothing taken from its structures. */
+static inline void
+gml_policy_finish_frees(const gml_policy *self)
+{
+    if (self->finish_frees) {
+        self->finish_frees(self->finish_context);
+    }
+}
 
 /* The policy of that name, or NULL. */
 const gml_policy_ops *gml_policy_find(const char *name);

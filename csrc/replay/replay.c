@@ -13,6 +13,8 @@ struct gml_replay {
     gml_lake *lake;
     gml_address *addresses; /* by id: an address, or one of the values above */
     uint64_t id_count;
+    gml_address *late; /* to be freed when memory runs out, or else after the next allocation */
+    size_t late_count, late_room;
     bool follows_segments;
 };
 
@@ -40,6 +42,7 @@ void
 gml_replay_close(gml_replay *replay)
 {
     if (replay) {
+        free(replay->late);
         free(replay->addresses);
         free(replay);
     }
@@ -55,6 +58,63 @@ corrupt(gml_replay *replay, const gml_request *request, const char *what)
     return status;
 }
 
+/* ---- frees that wait for other streams ------------------------------------------------------- */
+
+static gml_status
+free_late(gml_replay *replay, gml_address address)
+{
+    if (replay->late_count == replay->late_room) {
+        size_t room = replay->late_room ? 2 * replay->late_room : 16;
+        gml_address *grown = realloc(replay->late, room * sizeof *grown);
+        if (!grown) {
+            return GML_NO_HOST_MEMORY;
+        }
+        replay->late = grown;
+        replay->late_room = room;
+    }
+    replay->late[replay->late_count++] = address;
+    return GML_OK;
+}
+
+/* pre: the lake's lock is held. The addresses are of live blocks, so that nothing can fail. */
+static void
+finish_frees(void *context)
+{
+    gml_replay *replay = context;
+    for (size_t i = 0; i < replay->late_count; i++) {
+        (void)gml_lake_free_locked(replay->lake, replay->late[i]);
+    }
+    replay->late_count = 0;
+}
+
+static void
+set_finish(gml_replay *replay, void (*finish)(void *))
+{
+    pthread_mutex_lock(&replay->lake->lock);
+    if (!finish) {
+        finish_frees(replay);
+    }
+    replay->lake->policy->finish_frees = finish;
+    replay->lake->policy->finish_context = replay;
+    pthread_mutex_unlock(&replay->lake->lock);
+}
+
+/* ---- one request ----------------------------------------------------------------------------- */
+
+static gml_status
+allocate(gml_replay *replay, const gml_request *request, gml_address *out)
+{
+    bool has_late = replay->late_count > 0;
+    if (has_late) {
+        set_finish(replay, finish_frees);
+    }
+    gml_status status = gml_lake_allocate(replay->lake, request->size_bytes, request->stream, out);
+    if (has_late) {
+        set_finish(replay, NULL);
+    }
+    return status;
+}
+
 static gml_status
 replay_alloc(gml_replay *replay, const gml_request *request, gml_replay_result *result)
 {
@@ -63,8 +123,7 @@ replay_alloc(gml_replay *replay, const gml_request *request, gml_replay_result *
         return corrupt(replay, request, "allocated while it is live");
     }
     gml_address address = 0;
-    gml_status status =
-        gml_lake_allocate(replay->lake, request->size_bytes, request->stream, &address);
+    gml_status status = allocate(replay, request, &address);
     result->allocations++;
     if (status == GML_OUT_OF_MEMORY) {
         *slot = ADDRESS_REFUSED;
@@ -86,7 +145,28 @@ replay_free(gml_replay *replay, const gml_request *request)
         return corrupt(replay, request, "freed while it is not live");
     }
     *slot = ADDRESS_NONE;
-    return address > ADDRESS_EMPTY ? gml_lake_free(replay->lake, address) : GML_OK;
+    if (address <= ADDRESS_EMPTY) {
+        return GML_OK;
+    }
+    return request->reserved == GML_REQUEST_LATE ? free_late(replay, address)
+                                                 : gml_lake_free(replay->lake, address);
+}
+
+static gml_status
+replay_let_go(gml_replay *replay, const gml_request *request)
+{
+    gml_address address = replay->addresses[request->id];
+    if (address > ADDRESS_EMPTY) {
+        gml_lake_let_go(replay->lake, address);
+    }
+    return GML_OK;
+}
+
+static bool
+has_id(const gml_request *request)
+{
+    return request->kind == GML_REQUEST_ALLOC || request->kind == GML_REQUEST_FREE ||
+           request->kind == GML_REQUEST_FREE_REQUESTED;
 }
 
 static gml_status
@@ -105,8 +185,7 @@ replay_segment(gml_replay *replay, const gml_request *request)
 static gml_status
 replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *result)
 {
-    if ((request->kind == GML_REQUEST_ALLOC || request->kind == GML_REQUEST_FREE) &&
-        request->id >= replay->id_count) {
+    if (has_id(request) && request->id >= replay->id_count) {
         return corrupt(replay, request, "an id that was not announced");
     }
     switch ((gml_request_kind)request->kind) {
@@ -119,6 +198,7 @@ replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *re
     case GML_REQUEST_SEGMENT_ALLOC:
         return replay_segment(replay, request);
     case GML_REQUEST_FREE_REQUESTED:
+        return replay_let_go(replay, request);
     case GML_REQUEST_SEGMENT_FREE:
     case GML_REQUEST_OOM:
     case GML_REQUEST_MARK:

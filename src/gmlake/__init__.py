@@ -26,14 +26,23 @@ if TYPE_CHECKING:
     from gmlake.lake import Lake
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.trace import Trace, load_trace, load_traces
-    from gmlake.validation import ValidationReport, ValidationResult, validate
+    from gmlake.validation import (
+        Notes,
+        Reading,
+        ValidationReport,
+        ValidationResult,
+        load_notes,
+        validate,
+    )
 
 __all__ = [
     "Block",
     "DriverError",
     "Error",
     "Lake",
+    "Notes",
     "OutOfMemoryError",
+    "Reading",
     "ReplayReport",
     "ReplayResult",
     "Trace",
@@ -45,6 +54,7 @@ __all__ = [
     "device_describe",
     "format_size",
     "knobs",
+    "load_notes",
     "load_trace",
     "load_traces",
     "parse_size",
@@ -56,6 +66,8 @@ __all__ = [
 _HOMES = {
     "Block": "gmlake._core",
     "Lake": "gmlake.lake",
+    "Notes": "gmlake.validation",
+    "Reading": "gmlake.validation",
     "ReplayReport": "gmlake.replaying",
     "ReplayResult": "gmlake.replaying",
     "Trace": "gmlake.trace",
@@ -63,6 +75,7 @@ _HOMES = {
     "ValidationResult": "gmlake.validation",
     "device_describe": "gmlake._core",
     "knobs": "gmlake._core",
+    "load_notes": "gmlake.validation",
     "load_trace": "gmlake.trace",
     "load_traces": "gmlake.trace",
     "policies": "gmlake._core",

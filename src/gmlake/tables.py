@@ -14,12 +14,12 @@ from gmlake.printable import printable
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
     from gmlake.replaying import ReplayReport, ReplayResult
-    from gmlake.validation import ValidationReport
+    from gmlake.validation import ValidationReport, ValidationResult
 
 _TEXT_WIDTH = 120
 _NS_PER_MS = 1e6
@@ -94,19 +94,56 @@ def _replay_row(result: ReplayResult, *, is_best: bool) -> list[str]:
     ]
 
 
-def validation_table(report: ValidationReport) -> Table:
-    """Return one row per trace; what does not match entirely is red."""
-    table = new_table(Text("caching against PyTorch's recording: what matches"))
-    table.add_column("trace")
-    for name in ("addresses", "segments\nat the end", "blocks\nat the end"):
-        table.add_column(name, justify="right", no_wrap=True)
+def validation_tables(report: ValidationReport) -> Iterator[RenderableType]:
+    """Yield a table for each policy, and the first differences; what does not match is red."""
+    caching = [result for result in report.results if result.policy == "caching"]
+    expandable = [result for result in report.results if result.policy == "expandable"]
+    if caching or not expandable:
+        yield _caching_table(caching)
+    if expandable:
+        yield _expandable_table(expandable)
     for result in report.results:
-        table.add_row(
-            Text(printable(result.trace)),
+        for difference in result.differences:
+            yield Text(f"{printable(result.trace)}: {printable(difference)}", style="red")
+
+
+def _validation_table(policy: str, columns: Iterable[str]) -> Table:
+    table = new_table(Text(f"{policy} against PyTorch's recording: what matches"))
+    table.add_column("trace")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _caching_table(results: list[ValidationResult]) -> Table:
+    has_statistics = any(result.statistics for result in results)
+    columns = ["addresses", "segments\nat the end", "blocks\nat the end"]
+    table = _validation_table("caching", columns + ["statistics"] * has_statistics)
+    for result in results:
+        cells = [
             _share(result.addresses_matched, result.allocations),
             _share(result.segments_matched, result.segments),
             _share(result.final_blocks_matched, result.final_blocks),
-        )
+            _share(result.statistics_matched, result.statistics),
+        ]
+        table.add_row(Text(printable(result.trace)), *cells[: len(table.columns) - 1])
+    return table
+
+
+def _expandable_table(results: list[ValidationResult]) -> Table:
+    has_statistics = any(result.statistics for result in results)
+    columns = ["addresses", "reserved\nafter events", "reserved\nat the peak", "PyTorch's\npeak"]
+    table = _validation_table("expandable", columns + ["statistics"] * has_statistics)
+    for result in results:
+        is_equal = result.peak_reserved_bytes == result.recorded_peak_bytes
+        cells = [
+            _share(result.addresses_matched, result.allocations),
+            _share(result.reserved_matched, result.reserved_events),
+            Text(format_size(result.peak_reserved_bytes), style="green" if is_equal else "red"),
+            Text(format_size(result.recorded_peak_bytes)),
+            _share(result.statistics_matched, result.statistics),
+        ]
+        table.add_row(Text(printable(result.trace)), *cells[: len(table.columns) - 1])
     return table
 
 

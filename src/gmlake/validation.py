@@ -1,49 +1,140 @@
-"""Checks the `caching` policy against PyTorch: same requests, same addresses?"""
+"""Checks the policies that model PyTorch against PyTorch: same requests, same memory?"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from gmlake import _core
-from gmlake.errors import TraceError, blaming_trace
-from gmlake.lake import Lake
-from gmlake.trace.layout import Kind, Records
+from gmlake.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.trace import Trace
 
-_CAPACITY: Final = 1 << 46
-_SEGMENT_RECORD: Final = np.dtype(
-    [("address", "<u8"), ("size_bytes", "<u8"), ("stream", "<u8"), ("is_small", "<u8")]
-)
-_BLOCK_RECORD: Final = np.dtype(
-    [("id", "<u8"), ("address", "<u8"), ("block_bytes", "<u8"), ("requested_bytes", "<u8")]
-)
+
+@dataclass(frozen=True)
+class Reading:
+    """What PyTorch reported at one moment of a recording.
+
+    events: memory events of the device before it; marks do not count.
+    stats: torch.cuda.memory_stats() then, by its flat names ("reserved_bytes.all.peak").
+    is_trim: the program called torch.cuda.empty_cache() right after it.
+    label: what the moment is called.
+    """
+
+    events: int
+    stats: Mapping[str, int]
+    is_trim: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a recording's snapshot does not tell.
+
+    readings: in order of time. They also tell where empty_cache was called, which is guessed from
+        the segments that were freed where there are no notes.
+    capacity_bytes: the memory that the device had for PyTorch.
+    limit_bytes: what set_per_process_memory_fraction left of it, None where it was not called.
+    """
+
+    readings: tuple[Reading, ...]
+    capacity_bytes: int
+    limit_bytes: int | None = None
+
+
+def load_notes(path: str | Path) -> Notes:
+    """Read the notes that benchmarks/workloads/record.py writes beside a snapshot.
+
+    The file is JSON: {"limit_bytes": bytes or null, "marks": [{"label", "events", "stats",
+    "is_trim", "free_bytes"}, ...]}; the first mark comes before the first allocation, where
+    free_bytes is what the device has for PyTorch.
+
+    Raises TraceError, with the file's name, for anything else than such a file.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        return _notes_of(data)
+    except OSError as problem:
+        reason = f"cannot be read: {problem.strerror}"
+    except TraceError as problem:
+        reason = problem.reason
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:
+        reason = f"not notes about a recording: {type(problem).__name__}: {str(problem)[:80]}"
+    raise TraceError(reason, path=str(path))
+
+
+def _notes_of(data: Any) -> Notes:  # noqa: ANN401 - whatever JSON holds
+    readings = tuple(
+        Reading(
+            int(mark["events"]),
+            {str(name): int(value) for name, value in mark["stats"].items()},
+            bool(mark["is_trim"]),
+            str(mark["label"]),
+        )
+        for mark in data["marks"]
+    )
+    capacity_bytes = int(data["marks"][0]["free_bytes"])
+    limit_bytes = None if data["limit_bytes"] is None else int(data["limit_bytes"])
+    numbers = [reading.events for reading in readings]
+    numbers += [capacity_bytes - 1, (limit_bytes or capacity_bytes) - 1]
+    if any(not 0 <= number < 1 << 48 for number in numbers):
+        reason = "not notes about a recording: a number is out of range"
+        raise TraceError(reason)
+    return Notes(readings, capacity_bytes, limit_bytes)
 
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """How far `caching` and the recording agree on one trace.
+    """How far a policy and the recording agree on one trace.
 
-    allocations: recorded allocations; addresses_matched: those placed at the recorded address.
+    policy: `caching`, or `expandable` where the recording has expandable segments.
+    allocations: recorded allocations; addresses_matched: those placed at the recorded address,
+        with expandable segments at the recorded place in the reservation of stream and pool.
     segments, final_blocks: recorded at the end; *_matched: found in the policy just so (address,
         size, and for blocks whether used).
+    statistics: values of torch.cuda.memory_stats() in the notes; *_matched: those that are equal.
+    reserved_events: events after which reserved bytes were compared; *_matched: those after which
+        both differ by less than a granule.
+    peak_reserved_bytes: of the policy; recorded_peak_bytes: of PyTorch.
+    differences: the first few, in words.
+
+    What is not compared counts 0 of 0: final segments and blocks of `expandable`, reserved bytes
+    of `caching`, which follow from the addresses, and statistics without notes.
     """
 
     trace: str
+    policy: str
     allocations: int
     addresses_matched: int
     segments: int
     segments_matched: int
     final_blocks: int
     final_blocks_matched: int
+    statistics: int
+    statistics_matched: int
+    reserved_events: int
+    reserved_matched: int
+    peak_reserved_bytes: int
+    recorded_peak_bytes: int
+    differences: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was compared agrees."""
+        return (
+            self.addresses_matched == self.allocations
+            and self.segments_matched == self.segments
+            and self.final_blocks_matched == self.final_blocks
+            and self.statistics_matched == self.statistics
+            and self.reserved_matched == self.reserved_events
+            and self.peak_reserved_bytes == self.recorded_peak_bytes
+        )
 
 
 @dataclass(frozen=True)
@@ -68,114 +159,27 @@ class ValidationReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table."""
-        from gmlake.tables import validation_table
+        from gmlake.tables import validation_tables
 
-        yield validation_table(self)
+        yield from validation_tables(self)
 
 
-def validate(trace: Trace) -> ValidationReport:
-    """Put `caching` into the recorded starting state, replay, and compare with the recording.
+def validate(trace: Trace, notes: Notes | None = None) -> ValidationReport:
+    """Replay the trace under the policy that models the recorded allocator, and compare the two.
 
-    The simulated driver hands out segments where the recording says they were; everything else is
-    the policy's own choice. Source of the algorithm: PyTorch's CUDACachingAllocator.
+    Without expandable segments that is `caching`: it starts in the recorded state, and the
+    simulated driver hands out segments where the recording says they were; everything else is the
+    policy's own choice. With them it is `expandable`, from the first allocation on. Source of the
+    algorithms: PyTorch's CUDACachingAllocator.
 
-    Raises TraceError for a trace without recorded addresses or segments, or one recorded with
-    expandable segments, where the starting state contradicts itself, and for recorded settings
-    that PyTorch would not accept.
+    With notes, statistics are compared at each reading, and what PyTorch refused is asked for
+    again and must be refused.
+
+    Raises TraceError for a trace without recorded addresses or segments, one with expandable
+    segments that does not begin with the first allocation, where the starting state contradicts
+    itself, and for recorded settings that PyTorch would not accept.
     """
+    from gmlake.comparison import compare
+
     trace.check()
-    _check_has_state(trace)
-    requests = trace.requests_with_trims()
-    with blaming_trace(), Lake("sim", "caching", _CAPACITY, **_settings(trace)) as lake:
-        run = _core.Replay(lake, trace.id_count)
-        _restore(run, trace)
-        run.follow_segments()
-        addresses = np.zeros(len(requests), np.uint64)
-        run.run(requests.view(np.uint8), addresses.view(np.uint8))
-        regions = lake.regions()
-    is_alloc = requests["kind"] == Kind.ALLOC
-    matched = addresses[is_alloc] == requests["address"][is_alloc]
-    segments, blocks = _compare(trace, regions)
-    result = ValidationResult(
-        trace=trace.name,
-        allocations=int(np.count_nonzero(is_alloc)),
-        addresses_matched=int(np.count_nonzero(matched)),
-        segments=len(trace.final_segments),
-        segments_matched=segments,
-        final_blocks=len(trace.final_blocks),
-        final_blocks_matched=blocks,
-    )
-    return ValidationReport((result,))
-
-
-def _check_has_state(trace: Trace) -> None:
-    if trace.is_expandable:
-        reason = (
-            "recorded with expandable segments; validate compares the policy caching, "
-            "so record without them"
-        )
-        raise TraceError(reason)
-    allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
-    if (allocs["address"] == 0).any():
-        reason = "holds no recorded addresses to compare with; record it with PyTorch"
-        raise TraceError(reason)
-
-
-def _settings(trace: Trace) -> dict[str, Any]:
-    """Return the recorded settings that change placement, as knobs."""
-    settings: dict[str, Any] = {}
-    limit = trace.settings.get("max_split_size", -1)
-    if type(limit) is int and limit > 0:
-        settings["max_split_size"] = limit
-    divisions = trace.settings.get("roundup_power2_divisions", {})
-    if isinstance(divisions, dict):
-        for interval, count in divisions.items():
-            if type(count) is int and count > 1:
-                settings[f"roundup_power2_divisions.{interval}"] = count
-    return settings
-
-
-def _restore(run: _core.Replay, trace: Trace) -> None:
-    segments = np.zeros(len(trace.start_segments), _SEGMENT_RECORD)
-    for name in _SEGMENT_RECORD.names or ():
-        segments[name] = trace.start_segments[name]
-    blocks = np.zeros(len(trace.start_blocks), _BLOCK_RECORD)
-    for name in _BLOCK_RECORD.names or ():
-        blocks[name] = trace.start_blocks[name]
-    _check_blocks_inside(trace.start_segments, trace.start_blocks)
-    run.restore(segments.view(np.uint8), blocks.view(np.uint8))
-
-
-def _check_blocks_inside(segments: Records, blocks: Records) -> None:
-    if not len(blocks):
-        return
-    home = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
-    ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))
-    outside = (home < 0) | (blocks["address"] + blocks["block_bytes"] > ends[home])
-    if outside.any():
-        address = int(blocks["address"][np.argmax(outside)])
-        reason = f"frees {address:#x}, which lies in no segment of the recording"
-        raise TraceError(reason)
-
-
-def _compare(trace: Trace, regions: list[_core.Region]) -> tuple[int, int]:
-    """Return how many of the recorded final segments and blocks the policy holds as well."""
-    held_segments = {
-        (region["address"], region["size"], region["stream"], region["is_small"])
-        for region in regions
-    }
-    held_blocks = {
-        (address, size, is_used)
-        for region in regions
-        for address, size, _, is_used in region["ranges"]
-    }
-    segments = _rows(trace.final_segments, "address", "size_bytes", "stream", "is_small")
-    blocks = _rows(trace.final_blocks, "address", "block_bytes", "is_used")
-    return (
-        sum(segment in held_segments for segment in segments),
-        sum(block in held_blocks for block in blocks),
-    )
-
-
-def _rows(table: Records, *columns: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table[column].tolist() for column in columns), strict=True)
+    return ValidationReport((compare(trace, notes),))

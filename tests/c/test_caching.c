@@ -219,6 +219,61 @@ TEST(full_memory_is_flushed_and_asked_again)
     fixture_stop(&f);
 }
 
+/* A block of which the program let go while another stream used it. */
+typedef struct late_free {
+    gml_policy *policy;
+    gml_block *block;
+} late_free;
+
+static void
+free_late(void *context)
+{
+    late_free *late = context;
+    if (late->block) {
+        late->policy->ops->free(late->policy, late->block);
+        late->block = NULL;
+    }
+}
+
+TEST(frees_that_wait_are_finished_after_the_search)
+{
+    fixture f = fixture_of(&gml_caching_policy);
+    f.capacity_bytes = 100 * MIB;
+    fixture_start(&f);
+    gml_block *low = get(&f, 30 * MIB, 0);
+    late_free late = {f.policy, low};
+    gml_block *live = get(&f, 30 * MIB, 0);
+    f.policy->finish_frees = free_late;
+    f.policy->finish_context = &late;
+    gml_block *block = get(&f, 40 * MIB, 0);
+    CHECK(late.block == low); /* there was room without it */
+    give(&f, block);
+    block = get(&f, 30 * MIB, 1);
+    CHECK(late.block == NULL);
+    CHECK_EQ(block->state, GML_STATE_GROW);
+    CHECK_EQ(stats_of(&f).num_device_free, 2); /* the one of 30 MiB went back as well */
+    CHECK_EQ(f.policy->reserved_bytes, 60 * MIB);
+    late.block = live;
+    CHECK_OK(f.policy->ops->trim(f.policy, NULL));
+    CHECK_EQ(f.policy->reserved_bytes, 30 * MIB);
+    fixture_stop(&f);
+}
+
+TEST(memory_limit_is_another_capacity)
+{
+    fixture f = fixture_of(&gml_caching_policy);
+    f.capacity_bytes = 100 * MIB;
+    f.knobs.memory_limit = 50 * MIB + 1;
+    fixture_start(&f);
+    give(&f, get(&f, 30 * MIB, 0));
+    CHECK_EQ(get(&f, 50 * MIB, 0)->state, GML_STATE_GROW);
+    CHECK_EQ(stats_of(&f).num_alloc_retries, 1);
+    gml_block *refused = NULL;
+    CHECK_STATUS(f.policy->ops->allocate(f.policy, 512, 0, &refused), GML_OUT_OF_MEMORY);
+    CHECK(strstr(f.driver->reason, "capacity is 52428801") != NULL);
+    fixture_stop(&f);
+}
+
 TEST(a_full_device_counts_like_the_capacity)
 {
     fixture f = fixture_of(&gml_caching_policy);
@@ -531,6 +586,8 @@ main(void)
     RUN(no_limit_shows_as_minus_one);
     RUN(trim_frees_whole_segments_only);
     RUN(full_memory_is_flushed_and_asked_again);
+    RUN(frees_that_wait_are_finished_after_the_search);
+    RUN(memory_limit_is_another_capacity);
     RUN(a_full_device_counts_like_the_capacity);
     RUN(one_fitting_oversize_block_is_released_first);
     RUN(several_oversize_blocks_are_released_from_the_largest);

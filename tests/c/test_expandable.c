@@ -253,6 +253,38 @@ TEST(the_capacity_bounds_what_is_mapped)
     fixture_stop(&f);
 }
 
+/* PyTorch asks its limit for a whole segment, and maps whole granules then. */
+TEST(the_memory_limit_bounds_what_a_segment_would_be)
+{
+    fixture f = started(GIB, 0);
+    f.knobs.memory_limit = 50 * MIB;
+    fixture_stop(&f);
+    fixture_start(&f);
+    gml_block *first = get(&f, 30 * MIB, 0);
+    CHECK_EQ(f.policy->reserved_bytes, 40 * MIB);
+    gml_block *refused = NULL;
+    CHECK_STATUS(f.policy->ops->allocate(f.policy, 12 * MIB, 0, &refused), GML_OUT_OF_MEMORY);
+    CHECK_EQ(f.policy->reserved_bytes, 40 * MIB);
+    gml_block *rest = get(&f, 10 * MIB, 0);
+    CHECK_EQ(f.policy->reserved_bytes, 40 * MIB);
+    give(&f, rest);
+    give(&f, first);
+    CHECK_EQ(get(&f, 42 * MIB, 0)->block_bytes, 42 * MIB);
+    CHECK_EQ(f.policy->reserved_bytes, 60 * MIB);
+    fixture_stop(&f);
+}
+
+TEST(without_a_limit_only_what_is_missing_counts)
+{
+    fixture f = started(GIB, 60 * MIB);
+    gml_block *first = get(&f, 30 * MIB, 0);
+    gml_block *second = get(&f, 30 * MIB, 0); /* 10 MiB are there, a granule is left */
+    CHECK_EQ(f.policy->reserved_bytes, 60 * MIB);
+    give(&f, first);
+    give(&f, second);
+    fixture_stop(&f);
+}
+
 TEST(a_request_beyond_any_segment_is_refused)
 {
     fixture f = started(64 * MIB, 0);
@@ -368,6 +400,8 @@ main(void)
     RUN(trim_takes_whole_granules_after_the_stream);
     RUN(full_memory_moves_to_another_stream);
     RUN(the_capacity_bounds_what_is_mapped);
+    RUN(the_memory_limit_bounds_what_a_segment_would_be);
+    RUN(without_a_limit_only_what_is_missing_counts);
     RUN(a_request_beyond_any_segment_is_refused);
     RUN(statistics_have_no_segments_and_no_splits);
     RUN(random_work_keeps_every_invariant);

@@ -116,16 +116,43 @@ def test_validate(good: Path) -> None:
         "results": [
             {
                 "trace": "good.pickle",
+                "policy": "caching",
                 "allocations": 1,
                 "addresses_matched": 1,
                 "segments": 1,
                 "segments_matched": 1,
                 "final_blocks": 2,
                 "final_blocks_matched": 2,
+                "statistics": 0,
+                "statistics_matched": 0,
+                "reserved_events": 0,
+                "reserved_matched": 0,
+                "peak_reserved_bytes": 20 * MIB,
+                "recorded_peak_bytes": 20 * MIB,
+                "differences": [],
             }
         ]
     }
     assert "1 of 1" in run("validate", good).stdout
+
+
+def test_validate_statistics(good: Path) -> None:
+    mark = {"label": "end", "events": 2, "is_trim": False, "free_bytes": 1 << 30}
+    stats = {"active.all.peak": 1, "num_ooms": 3}
+    good.with_suffix(".json").write_text(
+        json.dumps({"limit_bytes": None, "marks": [{**mark, "stats": stats}]})
+    )
+    done = run("validate", good, "--statistics")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 of 2" in done.stdout
+    assert "end, after 2 events: num_ooms is 0, PyTorch's 3" in done.stdout
+
+
+def test_validate_without_statistics_beside_the_file(good: Path) -> None:
+    done = run("validate", good, "--statistics")
+    assert done.returncode == 2
+    assert "good.json" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_info() -> None:

@@ -46,7 +46,7 @@ caching_destroy(gml_policy *self)
 static bool
 may_collect(const gml_torch_heap *heap)
 {
-    return heap->capacity_bytes && heap->knobs.garbage_collection_percent;
+    return gml_torch_bound(heap) && heap->knobs.garbage_collection_percent;
 }
 
 static gml_torch_block *

@@ -10,11 +10,12 @@ gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t siz
                         gml_torch_block **out)
 {
     gml_policy *self = &heap->base;
-    if (heap->capacity_bytes && self->reserved_bytes + size_bytes > heap->capacity_bytes) {
+    uint64_t bound_bytes = gml_torch_bound(heap);
+    if (bound_bytes && self->reserved_bytes + size_bytes > bound_bytes) {
         return gml_driver_fail(self->driver, GML_OUT_OF_MEMORY,
                                "a segment of %" PRIu64 " bytes would exceed the capacity of "
                                "%" PRIu64,
-                               size_bytes, heap->capacity_bytes);
+                               size_bytes, bound_bytes);
     }
     gml_torch_segment *segment = gml_torch_segment_new(heap, lane);
     if (!segment) {
@@ -117,7 +118,7 @@ gml_status
 gml_caching_collect(gml_torch_heap *heap)
 {
     double share = (double)heap->knobs.garbage_collection_percent / 100.0;
-    uint64_t threshold_bytes = (uint64_t)(share * (double)heap->capacity_bytes);
+    uint64_t threshold_bytes = (uint64_t)(share * (double)gml_torch_bound(heap));
     if (heap->base.reserved_bytes <= threshold_bytes) {
         return GML_OK;
     }
@@ -201,6 +202,7 @@ gml_status
 gml_caching_release_all(gml_torch_heap *heap)
 {
     heap->stats.num_sync_all_streams++;
+    gml_policy_finish_frees(&heap->base);
     if (!can_release_any(heap)) {
         return GML_OK;
     }

@@ -1,9 +1,10 @@
 /* The policy `expandable`: PyTorch's caching allocator with expandable_segments:True. Per stream
  * and pool it grows one range of addresses, so that what it holds is contiguous where it can be.
  *
- * Unlike PyTorch, a partial failure is undone, the capacity bounds what is mapped and not only what
- * a segment would have been, and there is no garbage collection: PyTorch's looks for blocks that
- * are a whole segment, which an expandable segment has none of. */
+ * The capacity bounds what is mapped, as the device's memory does; memory_limit bounds what a
+ * segment would have been, as PyTorch's own limit does. Unlike in PyTorch a partial failure is
+ * undone, and there is no garbage collection: PyTorch's looks for blocks that are a whole segment,
+ * which an expandable segment has none of. */
 #include "base/rounding.h"
 #include "policy/torch/check.h"
 #include "policy/torch/expandable_segment.h"
@@ -168,8 +169,8 @@ least(uint64_t a, uint64_t b)
 static gml_status
 grow(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
-    if (heap->capacity_bytes &&
-        heap->base.reserved_bytes + request->segment_bytes > heap->capacity_bytes) {
+    uint64_t limit_bytes = heap->knobs.memory_limit;
+    if (limit_bytes && heap->base.reserved_bytes + request->segment_bytes > limit_bytes) {
         return GML_OUT_OF_MEMORY;
     }
     gml_torch_block *block = NULL;
@@ -272,6 +273,7 @@ static gml_status
 release_all(gml_torch_heap *heap)
 {
     heap->stats.num_sync_all_streams++;
+    gml_policy_finish_frees(&heap->base);
     gml_status first = GML_OK;
     gml_torch_segment *segment = heap->segments;
     while (segment) {

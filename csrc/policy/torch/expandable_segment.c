@@ -12,7 +12,7 @@
 
 enum {
     FIRST_ROOM = 64,
-    ABANDON_ATTEMPTS = 3, /* there is no later moment to repeat a call in */
+    ABANDON_ATTEMPTS = 6, /* there is no later moment to repeat a call in */
 };
 
 static uint64_t

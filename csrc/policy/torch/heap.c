@@ -111,8 +111,8 @@ gml_torch_explain_refusal(gml_torch_heap *heap, const gml_torch_request *request
 {
     uint64_t live_bytes = heap->stats.active_bytes[GML_POOL_ALL].current;
     char bound[64] = "the device has no more";
-    if (heap->capacity_bytes) {
-        snprintf(bound, sizeof bound, "the capacity is %" PRIu64, heap->capacity_bytes);
+    if (gml_torch_bound(heap)) {
+        snprintf(bound, sizeof bound, "the capacity is %" PRIu64, gml_torch_bound(heap));
     }
     (void)gml_driver_fail(heap->base.driver, GML_OUT_OF_MEMORY,
                           "no room for %" PRIu64 " bytes, for which %" PRIu64

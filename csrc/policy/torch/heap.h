@@ -64,6 +64,16 @@ typedef struct gml_torch_heap {
     gml_pool block_pool, segment_pool, lane_pool;
 } gml_torch_heap;
 
+/* What PyTorch may take from the device at most, 0 for all of it: its own limit, or else the
+ * capacity. */
+static inline uint64_t
+gml_torch_bound(const gml_torch_heap *heap)
+{
+    uint64_t limit_bytes = heap->knobs.memory_limit;
+    bool is_less = limit_bytes && (!heap->capacity_bytes || limit_bytes < heap->capacity_bytes);
+    return is_less ? limit_bytes : heap->capacity_bytes;
+}
+
 /* A request with everything that follows from its size and stream. */
 typedef struct gml_torch_request {
     uint64_t requested_bytes;

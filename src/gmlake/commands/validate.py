@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmlake.commands import common
@@ -13,22 +14,28 @@ if TYPE_CHECKING:
 
 
 class ValidateCommand(common.Command):
-    """Check the policy `caching` against the addresses that PyTorch recorded."""
+    """Check the policies `caching` and `expandable` against what PyTorch recorded."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
         common.add_file_options(parser)
+        parser.add_argument(
+            "--statistics",
+            action="store_true",
+            help="compare torch.cuda.memory_stats() too, as noted in the .json beside each file",
+        )
         common.add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Validate each file; print one row per trace."""
-        from gmlake.validation import ValidationReport, validate
+        from gmlake.validation import ValidationReport, load_notes, validate
 
         reports: list[ValidationReport] = []
 
         def work(path: str) -> None:
             traces = common.read_file(path, args.device)
-            reports.extend([validate(trace) for trace in traces])
+            notes = load_notes(Path(path).with_suffix(".json")) if args.statistics else None
+            reports.extend([validate(trace, notes) for trace in traces])
 
         code = common.run_each(args.files, work)
         report = sum(reports, ValidationReport())

@@ -8,6 +8,7 @@ segment event undone.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,10 +79,13 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
     states = _read_states(top, left)
     settings = _read_settings(top.get("allocator_settings"))
     annotations = _read_annotations(top.get("external_annotations"), left)
-    return [
+    traces = [
         _build(device, states[device], settings, annotations.get(device, []))
         for device in sorted(states)
-    ] or [Trace(np.zeros(0, REQUEST), settings=settings)]
+    ]
+    # Taking a snapshot leaves an event on every device, used or not.
+    used = [trace for trace in traces if len(trace.requests) or len(trace.final_segments)]
+    return used or [Trace(np.zeros(0, REQUEST), settings=settings)]
 
 
 def _read_states(top: Entry, budget: _Budget) -> dict[int, _State]:
@@ -237,7 +241,8 @@ def _build(
     final_blocks = np.array(state.blocks, FINAL_BLOCK)
     _add_survivors(events, state)
     requests = np.array(events.rows, _SIGNED_REQUEST)
-    start_segments = _undo_segment_events(state.segments, requests)
+    undo = _undo_mapping if events.has_mapped else _undo_segment_events
+    start_segments = undo(state.segments, requests)
     order, start_blocks = place_start_blocks(events.before, settings)
     requests["id"] = _renumber(requests["id"], order)
     trace = Trace(
@@ -290,6 +295,34 @@ def _undo_segment_events(final: list[Segment], requests: Records) -> Records:
         else:
             held[address] = (address, size, stream, 0, 0, size == SMALL_SEGMENT)
     return np.array(sorted(held.values()), SEGMENT)
+
+
+def _undo_mapping(final: list[Segment], requests: Records) -> Records:
+    """Do the same for expandable segments, of which any part may come and go by itself."""
+    held = sorted(final)
+    is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
+    for row in requests[is_segment][::-1].tolist():
+        _, size, address, _, stream, kind, _ = row
+        first, last, kept = _cut_out(held, address, address + size)
+        if kind == Kind.SEGMENT_FREE:
+            kept = sorted([*kept, (address, size, stream, 0, 0, size == SMALL_SEGMENT)])
+        held[first:last] = kept
+    return np.array(held, SEGMENT)
+
+
+def _cut_out(held: list[Segment], begin: int, end: int) -> tuple[int, int, list[Segment]]:
+    """Return which of the segments reach into [begin, end), and what that leaves of them."""
+    first, last = (bisect_left(held, (place,)) for place in (begin, end))
+    if first and held[first - 1][0] + held[first - 1][1] > begin:
+        first -= 1
+    kept: list[Segment] = []
+    for segment in held[first:last]:
+        address, size, *_ = segment
+        if address < begin:
+            kept.append((address, begin - address, *segment[2:]))
+        if address + size > end:
+            kept.append((end, address + size - end, *segment[2:]))
+    return first, last, kept
 
 
 # ---- the rest

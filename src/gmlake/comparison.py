@@ -1,0 +1,275 @@
+"""How `validate` puts a trace through a policy and finds where PyTorch did something else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake import _core
+from gmlake.asking import (
+    GRANULE_BYTES,
+    LATE,
+    end_of_awaited_frees,
+    recorded_bytes,
+    requests_of,
+    rows_before,
+)
+from gmlake.errors import TraceError, blaming_trace
+from gmlake.lake import Lake
+from gmlake.trace.layout import SMALL_LIMIT, Kind, Records
+from gmlake.validation import Notes, Reading, ValidationResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gmlake.trace import Trace
+
+_CAPACITY: Final = 1 << 46
+_MOST_DIFFERENCES: Final = 20
+_SYNCHRONISATIONS: Final = "num_sync_all_streams"
+_SEGMENT_RECORD: Final = np.dtype(
+    [("address", "<u8"), ("size_bytes", "<u8"), ("stream", "<u8"), ("is_small", "<u8")]
+)
+_BLOCK_RECORD: Final = np.dtype(
+    [("id", "<u8"), ("address", "<u8"), ("block_bytes", "<u8"), ("requested_bytes", "<u8")]
+)
+
+
+def compare(trace: Trace, notes: Notes | None) -> ValidationResult:
+    """Return what agrees; see gmlake.validate. `trace` has been checked."""
+    _check_has_state(trace)
+    policy = "expandable" if trace.is_expandable else "caching"
+    settings = _settings(trace)
+    if notes and notes.limit_bytes is not None:
+        settings["memory_limit"] = notes.limit_bytes
+    capacity = notes.capacity_bytes if notes else _CAPACITY
+    with blaming_trace(), Lake("sim", policy, capacity, **settings) as lake:
+        run = _Run(trace, notes, lake)
+        if policy == "caching":
+            _restore(run.replay, trace)
+            run.replay.follow_segments()
+        run.all()
+        return run.result(policy)
+
+
+def _check_has_state(trace: Trace) -> None:
+    allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
+    if (allocs["address"] == 0).any():
+        reason = "holds no recorded addresses to compare with; record it with PyTorch"
+        raise TraceError(reason)
+    if trace.is_expandable and (len(trace.start_blocks) or len(trace.start_segments)):
+        reason = (
+            "recorded with expandable segments, and not from the first allocation on, which is "
+            "needed to compare those; switch recording on earlier"
+        )
+        raise TraceError(reason)
+
+
+def _settings(trace: Trace) -> dict[str, Any]:
+    """Return the recorded settings that change placement, as knobs."""
+    settings: dict[str, Any] = {}
+    limit = trace.settings.get("max_split_size", -1)
+    if type(limit) is int and limit > 0:
+        settings["max_split_size"] = limit
+    divisions = trace.settings.get("roundup_power2_divisions", {})
+    if isinstance(divisions, dict):
+        for interval, count in divisions.items():
+            if type(count) is int and count > 1:
+                settings[f"roundup_power2_divisions.{interval}"] = count
+    return settings
+
+
+# ---- the starting state
+
+
+def _restore(run: _core.Replay, trace: Trace) -> None:
+    segments = np.zeros(len(trace.start_segments), _SEGMENT_RECORD)
+    for name in _SEGMENT_RECORD.names or ():
+        segments[name] = trace.start_segments[name]
+    blocks = np.zeros(len(trace.start_blocks), _BLOCK_RECORD)
+    for name in _BLOCK_RECORD.names or ():
+        blocks[name] = trace.start_blocks[name]
+    _check_blocks_inside(trace.start_segments, trace.start_blocks)
+    run.restore(segments.view(np.uint8), blocks.view(np.uint8))
+
+
+def _check_blocks_inside(segments: Records, blocks: Records) -> None:
+    if not len(blocks):
+        return
+    home = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
+    ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))
+    outside = (home < 0) | (blocks["address"] + blocks["block_bytes"] > ends[home])
+    if outside.any():
+        address = int(blocks["address"][np.argmax(outside)])
+        reason = f"frees {address:#x}, which lies in no segment of the recording"
+        raise TraceError(reason)
+
+
+# ---- the replay
+
+
+@dataclass
+class _Lane:
+    """The blocks of one stream and pool: how many live, how far ours lie from PyTorch's."""
+
+    live: int = 0
+    distance: int = 0
+
+
+class _Run:
+    """One trace on one lake, and what was found on the way."""
+
+    def __init__(self, trace: Trace, notes: Notes | None, lake: Lake) -> None:
+        self.trace = trace
+        self.lake = lake
+        self.readings = notes.readings if notes else ()
+        self.requests = requests_of(trace, notes)
+        ids = trace.id_count + int(np.count_nonzero(trace.requests["kind"] == Kind.OOM))
+        self.replay = _core.Replay(lake, ids)
+        self.addresses = np.zeros(len(self.requests), np.uint64)
+        self.reserved = np.zeros(len(self.requests), np.int64)
+        self.done = 0
+        self.statistics = 0
+        self.statistics_matched = 0
+        self.differences: list[str] = []
+
+    def all(self) -> None:
+        """Run every request, and stop at each reading."""
+        for reading in self.readings:
+            self._to(rows_before(self.requests, reading.events))
+            self._compare_statistics(reading)
+            if reading.is_trim:
+                self._to(end_of_awaited_frees(self.requests, self.done))
+                self.lake.trim()
+        self._to(len(self.requests))
+
+    def _to(self, end: int) -> None:
+        """Run up to request `end`; with expandable segments, one by one."""
+        octets = self.requests.view(np.uint8)
+        size = _core.REQUEST_BYTES
+        step = 1 if self.trace.is_expandable else max(end - self.done, 1)
+        for first in range(self.done, end, step):
+            last = min(first + step, end)
+            slots = self.addresses[first:last].view(np.uint8)
+            self.replay.run(octets[first * size : last * size], slots)
+            self.reserved[last - 1] = self.lake.stats()["reserved_bytes"]
+        self.done = max(self.done, end)
+
+    def _compare_statistics(self, reading: Reading) -> None:
+        ours = self.lake.torch_stats()
+        if (count := reading.stats.get(_SYNCHRONISATIONS, 0)) > ours[_SYNCHRONISATIONS]:
+            # The rest are calls of empty_cache by libraries that had nothing to give back: they
+            # change this count and leave nothing in the trace.
+            ours[_SYNCHRONISATIONS] = count
+        for name, value in reading.stats.items():
+            self.statistics += 1
+            if ours.get(name) == value:
+                self.statistics_matched += 1
+            else:
+                self._note(
+                    f"{reading.label or 'reading'}, after {reading.events} events: "
+                    f"{name} is {ours.get(name, 'not counted')}, PyTorch's {value}"
+                )
+
+    def _note(self, difference: str) -> None:
+        if len(self.differences) < _MOST_DIFFERENCES:
+            self.differences.append(difference)
+
+    # ---- what came out
+
+    def result(self, policy: str) -> ValidationResult:
+        """Return what agrees."""
+        is_caching = policy == "caching"
+        expected = self.requests["address"] if is_caching else self._expected_addresses()
+        allocations, addresses = self._compare_addresses(expected)
+        events, matched = (0, 0) if is_caching else self._compare_reserved()
+        segments, blocks = _compare_final(self.trace, self.lake.regions()) if is_caching else (0, 0)
+        return ValidationResult(
+            trace=self.trace.name,
+            policy=policy,
+            allocations=allocations,
+            addresses_matched=addresses,
+            segments=len(self.trace.final_segments) if is_caching else 0,
+            segments_matched=segments,
+            final_blocks=len(self.trace.final_blocks) if is_caching else 0,
+            final_blocks_matched=blocks,
+            statistics=self.statistics,
+            statistics_matched=self.statistics_matched,
+            reserved_events=events,
+            reserved_matched=matched,
+            peak_reserved_bytes=self.lake.stats()["peak_reserved_bytes"],
+            recorded_peak_bytes=int(recorded_bytes(self.trace, self.requests).max()),
+            differences=tuple(self.differences),
+        )
+
+    def _expected_addresses(self) -> Records:
+        """Return where expandable segments have to lie: like PyTorch's, but for the reservation.
+
+        The device chooses where the reservation of a stream and pool begins, and PyTorch may give
+        it up when nothing in it is live; so the first block in it is where it may be, and those
+        after it have to keep its distance.
+        """
+        expected: Records = self.requests["address"].copy()
+        lanes: dict[int, _Lane] = {}
+        lane_of: dict[int, int] = {}
+        for place, row in enumerate(self.requests.tolist()):
+            number, size, address, _, stream, kind, _ = row
+            if kind == Kind.FREE and number in lane_of:
+                lanes[lane_of.pop(number)].live -= 1
+            elif kind == Kind.ALLOC and address:
+                lane_of[number] = 2 * stream + (size <= SMALL_LIMIT)
+                lane = lanes.setdefault(lane_of[number], _Lane())
+                if not lane.live:
+                    lane.distance = int(self.addresses[place]) - address
+                lane.live += 1
+                expected[place] = address + lane.distance
+        return expected
+
+    def _compare_addresses(self, expected: Records) -> tuple[int, int]:
+        """Return how many allocations there are, refused ones included, and how many agree."""
+        is_alloc = self.requests["kind"] == Kind.ALLOC
+        differs = is_alloc & (self.addresses != expected)
+        for place in np.flatnonzero(differs)[:_MOST_DIFFERENCES].tolist():
+            theirs, ours = int(expected[place]), int(self.addresses[place])
+            size = int(self.requests["size_bytes"][place])
+            self._note(f"event {place}: {size} bytes at {ours:#x}, PyTorch's at {theirs:#x}")
+        allocations = int(np.count_nonzero(is_alloc))
+        return allocations, allocations - int(np.count_nonzero(differs))
+
+    def _compare_reserved(self) -> tuple[int, int]:
+        """Compare after each event of the program, which may be several of the device."""
+        is_whole = np.isin(self.requests["kind"], (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED))
+        compared = np.flatnonzero(is_whole & (self.requests["reserved"] != LATE))
+        theirs = recorded_bytes(self.trace, self.requests)[1:][compared]
+        ours = self.reserved[compared]
+        differs = np.abs(theirs - ours) >= GRANULE_BYTES
+        for place in np.flatnonzero(differs)[:_MOST_DIFFERENCES].tolist():
+            self._note(
+                f"event {compared[place]}: {ours[place]} bytes reserved, PyTorch's {theirs[place]}"
+            )
+        return len(compared), len(compared) - int(np.count_nonzero(differs))
+
+
+def _compare_final(trace: Trace, regions: list[_core.Region]) -> tuple[int, int]:
+    """Return how many of the recorded final segments and blocks the policy holds as well."""
+    held_segments = {
+        (region["address"], region["size"], region["stream"], region["is_small"])
+        for region in regions
+    }
+    held_blocks = {
+        (address, size, is_used)
+        for region in regions
+        for address, size, _, is_used in region["ranges"]
+    }
+    segments = _rows(trace.final_segments, "address", "size_bytes", "stream", "is_small")
+    blocks = _rows(trace.final_blocks, "address", "block_bytes", "is_used")
+    return (
+        sum(segment in held_segments for segment in segments),
+        sum(block in held_blocks for block in blocks),
+    )
+
+
+def _rows(table: Records, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[column].tolist() for column in columns), strict=True)
