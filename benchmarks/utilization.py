@@ -1,6 +1,6 @@
 """Reserved memory of each policy on recorded traces, and what `stitch` wastes, by cause.
 
-python benchmarks/utilization.py TRACE... [--write]
+python benchmarks/utilization.py TRACE... [--write [NAME]]
 
 The causes are read from the regions `stitch` holds just after its last growth, when reserved
 memory is at its peak:
@@ -83,7 +83,9 @@ def main() -> None:
     """Replay each trace, print two tables, and keep the figures with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("traces", nargs="+", type=Path)
-    parser.add_argument("--write", action="store_true", help="keep results/utilization.json")
+    parser.add_argument(
+        "--write", nargs="?", const="utilization", metavar="NAME", help="keep results/NAME.json"
+    )
     arguments = parser.parse_args()
     names = _core.policies()
     shares = Table("live / reserved at the peak", "live GiB", *names)
@@ -105,7 +107,7 @@ def main() -> None:
     console = Console()
     console.print(f"policies: {', '.join(names)}", shares, wastes)
     if arguments.write:
-        print(machine.write("utilization", {"results": kept}))
+        print(machine.write(arguments.write, {"results": kept}))
 
 
 if __name__ == "__main__":
