@@ -55,6 +55,15 @@ ANSWERS: tuple[tuple[re.Pattern[str], str], ...] = (
     # Processes that talk to each other do so over gloo; see ncclGetLastError. What a program calls
     # while it gives up must work, or PyTorch ends the process.
     (re.compile(r"nccl(?!Group|Comm(Abort|Destroy|Finalize))"), "ncclInvalidUsage"),
+    # Memory, copies and objects that nobody makes. What PyTorch calls of these has behaviour.
+    (
+        re.compile(
+            r"cuda(Malloc|Memcpy|Memset|MemPool|Graph|Stream|Event|Create(Surf|Text)|Import)\w+"
+        ),
+        "cudaErrorNotSupported",
+    ),
+    # The older convolutions, which PyTorch calls with TORCH_CUDNN_V8_API_DISABLED=1 alone.
+    (re.compile(r"cudnn\w*(Convolution|Pooling)"), "CUDNN_STATUS_NOT_SUPPORTED"),
     # Its descriptors are structures of the caller that nothing here would fill.
     (re.compile(r"cusparseLt"), "10 /* CUSPARSE_STATUS_NOT_SUPPORTED */"),
 )
@@ -72,13 +81,31 @@ OUTPUTS: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = (
         re.compile(r"(int|size_t) \*"),
         "4096",
     ),
+    (re.compile(r"cublas[SDCZ](getrs|geqrf|gels)Batched"), re.compile(r"int \*info"), "0"),
     (re.compile(r"cusparse\w+_zeroPivot"), re.compile(r"int \*"), "-1"),
     (re.compile(r"cusparseXcsrgeam2Nnz"), re.compile(r"int \*nnzTotal"), "0"),
     (re.compile(r"cusparseSpMatGetSize"), re.compile(r"int64_t \*"), "0"),
 )
 
-# Where a solver tells, on the device, whether it succeeded: one number for each member of a batch.
-SOLVER_INFO = re.compile(r"int ?\* ?(d_info|devInfo|info|infoArray)")
+# Outputs that may be on the device: function, parameter, and the statement that writes there. A
+# solver tells whether it succeeded, one number for each member of a batch; a norm is a number.
+DEVICE_OUTPUTS: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"cusolverDn\w+"),
+        re.compile(r"int ?\* ?(d_info|devInfo|info|infoArray)"),
+        'standin_cusolver_success("{name}", handle, {output}, {batches});',
+    ),
+    (
+        re.compile(r"cublas[SDCZ]getrfBatched|cublas[SDCZ]gelsBatched"),
+        re.compile(r"int ?\* ?(info|devInfoArray)"),
+        'standin_cublas_success("{name}", handle, {output}, {batches});',
+    ),
+    (
+        re.compile(r"cublas\w+(nrm2|asum|amax|amin)_v2"),
+        re.compile(r"\w+ ?\* ?(result)"),
+        'standin_cublas_number("{name}", handle, {output}, sizeof *{output});',
+    ),
+)
 
 HEADERS = (
     "libraries/libraries.h",
@@ -138,10 +165,13 @@ def assignments(name: str, parameters: list[str]) -> list[str]:
     batches = "1"
     if "Batched" in name:
         batches = next((p.split()[-1] for p in parameters if p.endswith("batchSize")), "1")
-    for parameter in parameters:
-        info = SOLVER_INFO.fullmatch(parameter)
-        if info and name.startswith("cusolverDn"):
-            lines.append(f'standin_cusolver_success("{name}", handle, {info[1]}, {batches});')
+    for function, pattern, statement in DEVICE_OUTPUTS:
+        matches = map(pattern.fullmatch, parameters if function.fullmatch(name) else [])
+        lines += [
+            statement.format(name=name, output=found[1], batches=batches)
+            for found in matches
+            if found
+        ]
     for function, kind, value in OUTPUTS:
         for parameter in parameters if function.fullmatch(name) else []:
             spaced = re.sub(r" ?\* ?", " *", parameter)
@@ -153,7 +183,7 @@ def assignments(name: str, parameters: list[str]) -> list[str]:
 def definition(name: str, declaration: Declaration | None) -> str:
     """Return one function in C. Raises SystemExit for one that must have behaviour."""
     answer = next((value for pattern, value in ANSWERS if pattern.match(name)), None)
-    is_known = answer is not None or any(pattern.fullmatch(name) for pattern in KNOWN)
+    is_known = any(pattern.fullmatch(name) for pattern in KNOWN)
     body = [
         f'static standin_call call = {{.name = "{name}"}};',
         f"standin_count_unanswered(&call, {str(is_known).lower()});",

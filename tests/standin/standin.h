@@ -34,8 +34,11 @@ typedef struct standin_call {
     atomic_ullong count;
 } standin_call;
 
-/* These three need no lock. */
+/* These four need no lock. */
 void standin_count(standin_call *call);
+
+/* In a child of fork(), whose parent reports what it did before. */
+void standin_forget_counts(void);
 
 /* Counts a call that has no behaviour, and says its name once unless it is known to need none. */
 void standin_count_unanswered(standin_call *call, bool is_known);
@@ -88,7 +91,7 @@ typedef struct standin_device {
     int ordinal;
     gml_driver *driver;             /* `host`: memory, with bytes or as address space only */
     standin_stream *default_stream; /* for the handles 0, 1 and 2 */
-    bool is_active;                 /* something has used its primary context */
+    bool is_active; /* the runtime API has used its primary context, and never lets go of it */
     unsigned peers; /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
 } standin_device;
 
@@ -100,7 +103,7 @@ void standin_leave(void);
 /* NULL if there is no such device. */
 standin_device *standin_device_at(int ordinal);
 
-/* The device of the calling thread, which becomes active. */
+/* The device of the calling thread, which has one from now on. */
 standin_device *standin_current_device(void);
 int standin_current_ordinal(void);
 /* Whether this thread ever chose or used a device. */
@@ -111,15 +114,8 @@ cudaError_t standin_set_current(int ordinal);
 /* A cudaDeviceAttr or CUdevice_attribute, whose numbers are the same; 0 for one not known. */
 int standin_attribute(const standin_device *device, int attribute);
 
-/* A cudaLimit or CUlimit, whose numbers are the same; 0 for one that has no meaning here. */
-size_t standin_limit(int limit);
-
 /* "0000:00:00.0", unlike for each device. */
 void standin_bus_id(const standin_device *device, char *out, size_t out_bytes);
-
-/* NULL for an error that the stand-in never gives. */
-const char *standin_error_name(cudaError_t error);
-const char *standin_error_string(cudaError_t error);
 
 /* The device that an address belongs to, as reservation or block; NULL if none. */
 standin_device *standin_device_of(gml_address address);
@@ -200,8 +196,8 @@ cudaError_t standin_submit(standin_stream *stream, const standin_operation *oper
 /* cudaErrorIllegalAddress, reported, unless every range can be touched. */
 cudaError_t standin_check_ranges(const standin_operation *operation);
 
-/* The name of a pending operation that touches the range, or NULL. */
-const char *standin_find_pending(gml_address address, uint64_t size_bytes);
+/* Reports a free in flight: the named call gives up memory that a pending operation touches. */
+void standin_check_unused(const char *name, gml_address address, uint64_t size_bytes);
 
 /* Destroys a stream, whose work is finished first; a default stream is refused. */
 cudaError_t standin_stream_free(cudaStream_t handle);
@@ -232,6 +228,9 @@ cudaError_t standin_stream_wait_external(cudaStream_t stream, cudaEvent_t event)
  * synchronised since its last such call, for what other threads run. Called without the lock. */
 void standin_run_host_functions(void);
 
+/* In a child of fork(): those that are queued are its parent's to run. */
+void standin_forget_host_functions(void);
+
 /* ---- capture.c: stream capture and graphs ------------------------------------------------------
  */
 
@@ -242,8 +241,8 @@ cudaError_t standin_guard_captures(void);
 /* The same for a call that would wait for, or query, this one stream. */
 cudaError_t standin_guard_stream(standin_stream *stream);
 
-/* The same for a call that would wait for all streams of a device: no mode of a thread permits
- * that. */
+/* The same for a call that would wait for all streams of a device: where one of these captures, no
+ * mode of a thread permits that. */
 cudaError_t standin_guard_device(const standin_device *device);
 
 /* Unlike for each capture of the process; 0 for NULL. */
@@ -260,6 +259,7 @@ cudaError_t standin_end_capture(cudaStream_t stream, cudaGraph_t *out);
 /* ---- memory.c: plain memory --------------------------------------------------------------------
  */
 
+/* Whether a capture forbids it is the caller's to ask. */
 cudaError_t standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out);
 
 /* Waits for the device first, as cudaFree does. */
@@ -298,9 +298,6 @@ cudaError_t standin_host_unregister(void *address);
 /* ---- pool.c: stream-ordered memory (cudaMallocAsync) -------------------------------------------
  */
 
-/* What the default pool of the device holds without using it. */
-uint64_t standin_pool_idle_bytes(const standin_device *device);
-
 /* Whether a block of a pool begins at the address. */
 bool standin_pool_owns(gml_address address);
 
@@ -322,7 +319,7 @@ cudaError_t standin_copy(const char *name, void *to, const void *from, uint64_t 
 cudaError_t standin_fill(const char *name, gml_address to, int value, uint64_t size_bytes,
                          cudaStream_t stream, bool is_blocking);
 
-/* The same for rows that lie some pitch apart. A fill ignores where it would copy from. */
+/* A copy of rows that lie some pitch apart. */
 typedef struct standin_rows {
     gml_address to, from;
     uint64_t to_pitch_bytes, from_pitch_bytes, width_bytes, height;
@@ -330,8 +327,6 @@ typedef struct standin_rows {
 
 cudaError_t standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t stream,
                               bool is_blocking);
-cudaError_t standin_fill_rows(const char *name, const standin_rows *rows, int value,
-                              cudaStream_t stream, bool is_blocking);
 
 /* cudaErrorInvalidValue, reported, where the addresses do not fit the kind. Page-locked and managed
  * memory is both the host's and the device's. */
@@ -350,7 +345,10 @@ gml_address standin_symbol_address(const void *symbol, uint64_t *size_bytes);
 cudaError_t standin_run_nothing(const char *name, cudaStream_t stream, const standin_range *ranges,
                                 int count);
 
-/* ---- driver_context.c --------------------------------------------------------------------------
+/* How many blocks of so many threads a multiprocessor runs at once; 0 if none. */
+int standin_resident_blocks(int threads);
+
+/* ---- context.c ---------------------------------------------------------------------------------
  */
 
 /* The device of the calling thread's context; NULL, and so CUDA_ERROR_INVALID_CONTEXT, where it has
@@ -361,7 +359,7 @@ cudaError_t standin_check_context(void);
 /* Of streams, as a device of the last generations answers; a lower number goes first. */
 enum { STANDIN_LEAST_PRIORITY = 0, STANDIN_GREATEST_PRIORITY = -5 };
 
-/* ---- driver_vmm.c: virtual memory --------------------------------------------------------------
+/* ---- vmm.c: virtual memory ---------------------------------------------------------------------
  */
 
 /* Physical memory that is mapped at an address, and the reservation around it. */

@@ -88,9 +88,11 @@ begin(const fixture *fix, enum cudaStreamCaptureMode mode)
 static inline void
 use_two_devices(void)
 {
+    /* NOLINTBEGIN(concurrency-mt-unsafe): no other thread is running */
     (void)setenv("GMLAKE_STANDIN_DEVICES", "2", 1);
     (void)setenv("GMLAKE_STANDIN_CAPACITY", "64MiB", 1);
     (void)setenv("GMLAKE_STANDIN_BACKED", "1", 1);
+    /* NOLINTEND(concurrency-mt-unsafe) */
 }
 
 #endif

@@ -133,10 +133,8 @@ TEST(devices_describe_themselves)
     int count = 0;
     int is_supported = -1;
     CUdevice device = -1;
-    CUdevice second = -1;
     CUuuid uuids[2];
     char name[64] = "";
-    char bus_id[16] = "";
     CHECK_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
     CHECK_EQ(count, 2);
     CHECK_EQ(cuDeviceGet(&device, 2), CUDA_ERROR_INVALID_DEVICE);
@@ -147,9 +145,6 @@ TEST(devices_describe_themselves)
     CHECK_EQ(cuDeviceGetUuid(&uuids[0], 0), CUDA_SUCCESS);
     CHECK_EQ(cuDeviceGetUuid(&uuids[1], 1), CUDA_SUCCESS);
     CHECK(memcmp(&uuids[0], &uuids[1], sizeof uuids[0]) != 0);
-    CHECK_EQ(cuDeviceGetPCIBusId(bus_id, sizeof bus_id, 1), CUDA_SUCCESS);
-    CHECK_EQ(cuDeviceGetByPCIBusId(&second, bus_id), CUDA_SUCCESS);
-    CHECK_EQ(second, 1);
     CHECK_EQ(cuDeviceGetAttribute(&is_supported, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
                                   device),
              CUDA_SUCCESS);
@@ -169,7 +164,8 @@ TEST(errors_have_names_and_words)
     CHECK_EQ(cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &text), CUDA_SUCCESS);
     CHECK(name && strcmp(name, "CUDA_ERROR_OUT_OF_MEMORY") == 0);
     CHECK(text && strcmp(text, "out of memory") == 0);
-    CHECK_EQ(cuGetErrorName((CUresult)12345, &name), CUDA_ERROR_INVALID_VALUE);
+    CUresult unknown = 12345; /* NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange) */
+    CHECK_EQ(cuGetErrorName(unknown, &name), CUDA_ERROR_INVALID_VALUE);
     CHECK(name == NULL);
 }
 
@@ -193,8 +189,7 @@ begin_without_context(void *unused)
     CHECK_EQ(cuEventCreate(&event, 0), CUDA_ERROR_INVALID_CONTEXT);
     CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
     CHECK_EQ(cuStreamSynchronize(NULL), CUDA_ERROR_INVALID_CONTEXT);
-    CHECK_EQ(cuStreamQuery(NULL), CUDA_ERROR_INVALID_CONTEXT);
-    CHECK_EQ(cuMemsetD8(0, 0, 1), CUDA_ERROR_INVALID_CONTEXT);
+    CHECK_EQ(cuMemsetD32Async(0, 0, 1, NULL), CUDA_ERROR_INVALID_CONTEXT);
     CHECK_EQ(cuCtxPopCurrent(&context), CUDA_ERROR_INVALID_CONTEXT);
     check_current(NULL);
     CHECK_EQ(cudaSetDevice(1), cudaSuccess); /* the runtime's device is the thread's context */
@@ -259,6 +254,11 @@ TEST(a_context_lives_while_it_is_held)
     CHECK(is_active(0));
     CHECK_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
     CHECK(!is_active(0));
+    CHECK_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    CHECK_EQ(cudaSetDevice(0), cudaSuccess);
+    CHECK_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+    CHECK(is_active(0)); /* the runtime API uses it now */
+    CHECK_EQ(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
 }
 
 /* ---- plain memory and pointers -----------------------------------------------------------------
@@ -267,26 +267,22 @@ TEST(a_context_lives_while_it_is_held)
 TEST(pointers_say_what_they_are)
 {
     scene of = open_scene();
-    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     unsigned type = 0;
     int ordinal = -1;
     CUdeviceptr base = 0;
     size_t size = 0;
-    void *answers[] = {&type, &size, &ordinal};
     CUdeviceptr local = (CUdeviceptr)(uintptr_t)&local;
     CHECK_EQ(cuMemGetAddressRange(&base, &size, of.block + BLOCK_BYTES - 1), CUDA_SUCCESS);
     CHECK_EQ(base, of.block);
     CHECK_EQ(size, BLOCK_BYTES);
-    CHECK_EQ(cuPointerGetAttributes(3, asked, answers, of.block + 1), CUDA_SUCCESS);
+    CHECK_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, of.block + 1),
+             CUDA_SUCCESS);
     CHECK_EQ(type, CU_MEMORYTYPE_DEVICE);
-    CHECK_EQ(size, BLOCK_BYTES);
+    CHECK_EQ(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, of.block + 1),
+             CUDA_SUCCESS);
     CHECK_EQ(ordinal, 0);
-    CHECK_EQ(cuPointerGetAttribute(&type, asked[0], local), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQ(cuPointerGetAttributes(3, asked, answers, local), CUDA_SUCCESS);
-    CHECK_EQ(type, 0);
-    CHECK_EQ(size, 0);
+    CHECK_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, local),
+             CUDA_ERROR_INVALID_VALUE);
     close_scene(&of);
 }
 
@@ -295,59 +291,15 @@ TEST(locked_memory_is_the_hosts_and_the_devices)
     scene of = open_scene();
     unsigned type = 0;
     void *memory = NULL;
-    CUdeviceptr address = 0;
-    CHECK_EQ(cuMemHostAlloc(&memory, BLOCK_BYTES, 0), CUDA_SUCCESS);
-    CHECK_EQ(cuMemHostGetDevicePointer(&address, memory, 0), CUDA_SUCCESS);
+    CHECK_EQ(cudaHostAlloc(&memory, BLOCK_BYTES, cudaHostAllocDefault), cudaSuccess);
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)memory;
     CHECK_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
     CHECK_EQ(type, CU_MEMORYTYPE_HOST);
     CHECK_EQ(cuStreamWriteValue32(of.stream, address + 4, 42, 0), CUDA_SUCCESS);
     CHECK_EQ(((uint32_t *)memory)[1], 0);
     CHECK_EQ(cuStreamSynchronize(of.stream), CUDA_SUCCESS);
     CHECK_EQ(((uint32_t *)memory)[1], 42);
-    CHECK_EQ(cuMemFreeHost(memory), CUDA_SUCCESS);
-    close_scene(&of);
-}
-
-TEST(memory_in_stream_order_comes_from_the_pool)
-{
-    scene of = open_scene();
-    CUmemoryPool pool = NULL;
-    CUdeviceptr block = 0;
-    unsigned char byte = 0;
-    CHECK_EQ(cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
-    CHECK_EQ(cuMemAllocAsync(&block, BLOCK_BYTES, of.stream), CUDA_SUCCESS);
-    CHECK_EQ(cuMemsetD8Async(block, 3, BLOCK_BYTES, of.stream), CUDA_SUCCESS);
-    CHECK_EQ(cuMemcpyDtoHAsync(&byte, block, 1, of.stream), CUDA_SUCCESS);
-    CHECK_EQ(cuMemFreeAsync(block, of.stream), CUDA_SUCCESS);
-    CHECK_EQ(cuStreamSynchronize(of.stream), CUDA_SUCCESS);
-    CHECK_EQ(byte, 3);
-    CHECK_EQ(cuMemsetD8Async(block, 3, 1, of.stream), CUDA_ERROR_INVALID_VALUE); /* it is gone */
-    CHECK_EQ(cuMemAllocAsync(&block, 0, of.stream), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQ(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
-    close_scene(&of);
-}
-
-TEST(rows_are_copied)
-{
-    scene of = open_scene();
-    unsigned char in[12], out[12] = {0};
-    for (unsigned char i = 0; i < sizeof in; i++) {
-        in[i] = i;
-    }
-    CUDA_MEMCPY2D rows = {
-        .srcMemoryType = CU_MEMORYTYPE_HOST,
-        .srcHost = in,
-        .srcPitch = 4,
-        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-        .dstDevice = of.block,
-        .dstPitch = 512,
-        .WidthInBytes = 4,
-        .Height = 3,
-    };
-    CHECK_EQ(cuMemcpy2D(&rows), CUDA_SUCCESS);
-    CHECK_EQ(cuMemcpyDtoH(out, of.block + 1024, 4), CUDA_SUCCESS);
-    CHECK_EQ(out[0], 8);
-    CHECK_EQ(out[3], 11);
+    CHECK_EQ(cudaFreeHost(memory), cudaSuccess);
     close_scene(&of);
 }
 
@@ -359,12 +311,9 @@ TEST(a_loaded_kernel_is_launched)
     scene of = open_scene();
     CUmodule module = NULL;
     CUfunction function = NULL;
-    const char *name = NULL;
     int blocks = 0;
     CHECK_EQ(cuModuleLoadData(&module, "image"), CUDA_SUCCESS);
     CHECK_EQ(cuModuleGetFunction(&function, module, "add"), CUDA_SUCCESS);
-    CHECK_EQ(cuFuncGetName(&name, function), CUDA_SUCCESS);
-    CHECK(name && strcmp(name, "add") == 0);
     CHECK_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 0), CUDA_SUCCESS);
     CHECK_EQ(blocks, 8);
     CHECK_EQ(cuLaunchKernel(function, 1, 1, 1, 256, 1, 1, 0, of.stream, NULL, NULL), CUDA_SUCCESS);
@@ -384,24 +333,24 @@ TEST(a_captured_fill_happens_at_the_launch)
     scene of = open_scene();
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph graph = NULL;
-    CUgraphExec executable = NULL;
-    unsigned char byte = 0;
-    CHECK_EQ(cuMemsetD8(of.block, 1, 1), CUDA_SUCCESS);
+    cudaGraphExec_t executable = NULL;
+    unsigned word = 0;
+    CHECK_EQ(cuMemsetD32Async(of.block, 1, 1, of.stream), CUDA_SUCCESS);
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
     CHECK_EQ(cuStreamBeginCapture(of.stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
     CHECK_EQ(cuStreamIsCapturing(of.stream, &status), CUDA_SUCCESS);
     CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    CHECK_EQ(cuMemsetD8Async(of.block, 2, 1, of.stream), CUDA_SUCCESS);
+    CHECK_EQ(cuMemsetD32Async(of.block, 2, 1, of.stream), CUDA_SUCCESS);
     CHECK_EQ(cuStreamEndCapture(of.stream, &graph), CUDA_SUCCESS);
-    CHECK_EQ(cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+    CHECK_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
     CHECK_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-    CHECK_EQ(cuMemcpyDtoH(&byte, of.block, 1), CUDA_SUCCESS);
-    CHECK_EQ(byte, 1);
-    CHECK_EQ(cuGraphLaunch(executable, of.stream), CUDA_SUCCESS);
+    CHECK_EQ(cuMemcpyDtoH(&word, of.block, sizeof word), CUDA_SUCCESS);
+    CHECK_EQ(word, 1);
+    CHECK_EQ(cudaGraphLaunch(executable, of.stream), cudaSuccess);
     CHECK_EQ(cuStreamSynchronize(of.stream), CUDA_SUCCESS);
-    CHECK_EQ(cuMemcpyDtoH(&byte, of.block, 1), CUDA_SUCCESS);
-    CHECK_EQ(byte, 2);
-    CHECK_EQ(cuGraphExecDestroy(executable), CUDA_SUCCESS);
+    CHECK_EQ(cuMemcpyDtoH(&word, of.block, sizeof word), CUDA_SUCCESS);
+    CHECK_EQ(word, 2);
+    CHECK_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
     close_scene(&of);
 }
 
@@ -432,8 +381,6 @@ main(void)
     RUN(a_context_lives_while_it_is_held);
     RUN(pointers_say_what_they_are);
     RUN(locked_memory_is_the_hosts_and_the_devices);
-    RUN(memory_in_stream_order_comes_from_the_pool);
-    RUN(rows_are_copied);
     RUN(a_loaded_kernel_is_launched);
     RUN(a_captured_fill_happens_at_the_launch);
     return report();

@@ -70,16 +70,13 @@ TEST(functions_describe_themselves)
 {
     void **module = register_code();
     struct cudaFuncAttributes attributes;
-    const char *name = NULL;
     int blocks = 0;
     CHECK_CUDA(cudaFuncGetAttributes(&attributes, &kernel));
     CHECK_EQ(attributes.ptxVersion, 90);
     CHECK_EQ(attributes.maxThreadsPerBlock, 1024);
-    CHECK_CUDA(cudaFuncGetName(&name, &kernel));
-    CHECK(name != NULL && strcmp(name, "add_one") == 0);
     CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, &kernel, 256, 0));
     CHECK_EQ(blocks, 8);
-    CHECK_EQ(cudaFuncGetAttributes(&attributes, &name), cudaErrorInvalidDeviceFunction);
+    CHECK_EQ(cudaFuncGetAttributes(&attributes, &blocks), cudaErrorInvalidDeviceFunction);
     (void)cudaGetLastError();
     __cudaUnregisterFatBinary(module);
 }
@@ -88,12 +85,9 @@ TEST(device_variables_have_one_place)
 {
     void **module = register_code();
     void *first = NULL, *again = NULL;
-    size_t size = 0;
     CHECK_CUDA(cudaGetSymbolAddress(&first, &variable));
     CHECK_CUDA(cudaGetSymbolAddress(&again, &variable));
     CHECK(first != NULL && first == again);
-    CHECK_CUDA(cudaGetSymbolSize(&size, &variable));
-    CHECK_EQ(size, 48);
     CHECK_CUDA(cudaMemset(first, 1, 48));
     CHECK_EQ(cudaGetSymbolAddress(&first, &kernel), cudaErrorInvalidSymbol);
     (void)cudaGetLastError();
@@ -415,7 +409,11 @@ TEST(what_is_missing_says_so)
     CHECK(strstr(ncclGetLastError(NULL), "gloo") != NULL);
     CHECK_EQ(cudnnGetVersion(), CUDNN_VERSION);
     CHECK(cudnnGetErrorString(CUDNN_STATUS_NOT_SUPPORTED) != NULL);
-    CHECK(cublasGetStatusString(CUBLAS_STATUS_INVALID_VALUE) != NULL);
+    /* The older convolutions, and a call of the runtime that would have to make something. */
+    cudnnConvolutionDescriptor_t convolution = NULL;
+    struct cudaPitchedPtr cube = {0};
+    CHECK_EQ(cudnnCreateConvolutionDescriptor(&convolution), CUDNN_STATUS_NOT_SUPPORTED);
+    CHECK_EQ(cudaMalloc3D(&cube, (struct cudaExtent){100, 4, 3}), cudaErrorNotSupported);
 }
 
 static void

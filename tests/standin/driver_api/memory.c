@@ -1,6 +1,13 @@
-/* Plain, managed and page-locked memory of the driver API, as the runtime API has it too. */
-#include "memory/pool.h"
+/* Plain memory of the driver API, and its copies and fills. */
 #include "standin.h"
+
+#include <string.h>
+
+static void *
+pointer_to(gml_address address)
+{
+    return (void *)(uintptr_t)address;
+}
 
 static gml_address
 address_of(const void *pointer)
@@ -20,7 +27,10 @@ cuMemAlloc(CUdeviceptr *out, size_t size)
     gml_address address = 0;
     cudaError_t error = cudaErrorDeviceUninitialized;
     if (device) {
-        error = out && size > 0 ? standin_malloc(device, size, &address) : cudaErrorInvalidValue;
+        error = out && size > 0 ? standin_guard_captures() : cudaErrorInvalidValue;
+    }
+    if (error == cudaSuccess) {
+        error = standin_malloc(device, size, &address);
     }
     if (error == cudaSuccess) {
         *out = address;
@@ -35,26 +45,6 @@ cuMemFree(CUdeviceptr address)
     standin_enter();
     cudaError_t error = standin_check_context();
     return standin_return_driver(error == cudaSuccess ? standin_free(address) : error);
-}
-
-CUresult
-cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
-{
-    CALLED();
-    standin_enter();
-    standin_device *device = standin_context_device();
-    gml_address address = 0;
-    cudaError_t error = cudaErrorDeviceUninitialized;
-    if (device) {
-        bool is_valid =
-            out && size > 0 && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
-        error = is_valid ? standin_malloc_managed(device, size, flags, &address)
-                         : cudaErrorInvalidValue;
-    }
-    if (error == cudaSuccess) {
-        *out = address;
-    }
-    return standin_return_driver(error);
 }
 
 CUresult
@@ -74,179 +64,121 @@ cuMemGetInfo(size_t *free, size_t *total)
     return standin_return_driver(cudaSuccess);
 }
 
-/* ---- page-locked memory ------------------------------------------------------------------------
+/* ---- copies ------------------------------------------------------------------------------------
  */
 
+/* Copies as the named call does. Where the addresses lie says what kind of copy it is. */
+static CUresult
+copy(const char *name, gml_address to, gml_address from, size_t size, CUstream stream,
+     bool is_blocking)
+{
+    standin_enter();
+    cudaError_t error = standin_check_context();
+    if (error == cudaSuccess) {
+        error = standin_copy(name, pointer_to(to), pointer_to(from), size, stream, is_blocking);
+    }
+    return standin_return_driver(error);
+}
+
+CUresult
+cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t size)
+{
+    CALLED();
+    return copy(__func__, to, address_of(from), size, NULL, true);
+}
+
+CUresult
+cuMemcpyDtoH(void *to, CUdeviceptr from, size_t size)
+{
+    CALLED();
+    return copy(__func__, address_of(to), from, size, NULL, true);
+}
+
+/* ---- fills -------------------------------------------------------------------------------------
+ */
+
+/* The bytes to be filled. False where there are none: a device without bytes, or memory that is
+ * gone, which is reported. */
+static bool
+find_bytes(const standin_operation *fill, char **out)
+{
+    void *bytes = NULL;
+    if (fill->value) { /* the host can touch it */
+        *out = pointer_to(fill->to);
+        return true;
+    }
+    standin_device *device = standin_device_of(fill->to);
+    if (!device) {
+        standin_misuse("%s: the memory at 0x%llx went away before the work was done", fill->name,
+                       (unsigned long long)fill->to);
+        return false;
+    }
+    gml_status status =
+        gml_driver_bytes(device->driver, fill->to, fill->width_bytes * fill->height, &bytes);
+    *out = bytes;
+    return standin_error_of(device, status) == cudaSuccess;
+}
+
+/* Writes the pattern in `from`, of width_bytes, as often as `height` says. */
+static void
+run_fill(const standin_operation *self)
+{
+    char *bytes = NULL;
+    if (find_bytes(self, &bytes)) {
+        for (uint64_t i = 0; i < self->height; i++) {
+            memcpy(bytes + i * self->width_bytes, &self->from, (size_t)self->width_bytes);
+        }
+    }
+}
+
 static cudaError_t
-allocate_host(void **out, size_t size, unsigned flags)
+submit_fill(const standin_operation *fill, CUstream handle)
 {
     cudaError_t error = standin_check_context();
     if (error != cudaSuccess) {
         return error;
     }
-    return out && size > 0 ? standin_host_alloc(size, flags, out) : cudaErrorInvalidValue;
-}
-
-CUresult
-cuMemHostAlloc(void **out, size_t size, unsigned flags)
-{
-    CALLED();
-    standin_enter();
-    return standin_return_driver(allocate_host(out, size, flags));
-}
-
-CUresult
-cuMemAllocHost(void **out, size_t size)
-{
-    CALLED();
-    standin_enter();
-    return standin_return_driver(allocate_host(out, size, 0));
-}
-
-CUresult
-cuMemFreeHost(void *address)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error = standin_check_context();
-    return standin_return_driver(error == cudaSuccess ? standin_host_free(address) : error);
-}
-
-CUresult
-cuMemHostRegister(void *address, size_t size, unsigned flags)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error = standin_check_context();
-    return standin_return_driver(error == cudaSuccess ? standin_host_register(address, size, flags)
-                                                      : error);
-}
-
-CUresult
-cuMemHostUnregister(void *address)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error = standin_check_context();
-    return standin_return_driver(error == cudaSuccess ? standin_host_unregister(address) : error);
-}
-
-CUresult
-cuMemHostGetDevicePointer(CUdeviceptr *out, void *address, unsigned flags)
-{
-    CALLED();
-    standin_enter();
-    bool is_valid = out && flags == 0 && standin_is_pinned(address, 1);
-    if (is_valid) {
-        *out = address_of(address);
-    }
-    return standin_return_driver(is_valid ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-CUresult
-cuMemHostGetFlags(unsigned *out, void *address)
-{
-    CALLED();
-    standin_enter();
-    bool is_valid = out && standin_is_pinned(address, 1);
-    if (is_valid) {
-        *out = standin_place_of(address_of(address)).flags;
-    }
-    return standin_return_driver(is_valid ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-/* ---- stream-ordered memory ---------------------------------------------------------------------
- */
-
-static cudaError_t
-allocate_in_order(gml_address *out, size_t size, CUstream handle)
-{
     standin_stream *stream = standin_stream_of(handle);
     if (!stream) {
         return cudaErrorInvalidResourceHandle;
     }
-    if (size == 0) {
-        return cudaErrorInvalidValue;
-    }
-    standin_pool *pool = standin_current_pool(stream->device);
-    return pool ? standin_pool_allocate(pool, size, stream, out) : cudaErrorMemoryAllocation;
+    return fill->height > 0 ? standin_submit(stream, fill) : cudaSuccess;
 }
 
-CUresult
-cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream)
-{
-    CALLED();
-    standin_enter();
-    gml_address address = 0;
-    cudaError_t error = standin_check_context();
-    if (error == cudaSuccess) {
-        error = allocate_in_order(&address, size, stream);
-    }
-    if (error == cudaSuccess) {
-        *out = address;
-    }
-    return standin_return_driver(error);
-}
-
-static cudaError_t
-free_in_order(gml_address address, CUstream handle)
-{
-    standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    if (address == 0) {
-        return cudaSuccess;
-    }
-    return standin_pool_owns(address) ? standin_pool_free(address, stream)
-                                      : standin_free_in_order(address, stream);
-}
-
-CUresult
-cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error = standin_check_context();
-    return standin_return_driver(error == cudaSuccess ? free_in_order(address, stream) : error);
-}
-
-/* One of a device's own pools, made on first use. */
+/* Fills with a pattern, whose size divides the address. */
 static CUresult
-give_pool(CUmemoryPool *out, CUdevice ordinal, standin_pool *(*find)(standin_device *device))
+fill_pattern(const char *name, CUdeviceptr to, uint64_t pattern, uint64_t pattern_bytes,
+             size_t count, CUstream stream)
 {
     standin_enter();
-    standin_device *device = standin_device_at(ordinal);
-    standin_pool *pool = device ? find(device) : NULL;
-    if (!pool) {
-        return standin_return_driver(device ? cudaErrorMemoryAllocation : cudaErrorInvalidDevice);
+    enum cudaMemoryType type = standin_place_of(to).type;
+    if (to % pattern_bytes != 0 || count > SIZE_MAX / pattern_bytes) {
+        return standin_return_driver(cudaErrorInvalidValue);
     }
-    *out = (CUmemoryPool)(void *)pool;
-    return standin_return_driver(cudaSuccess);
+    standin_operation fill = {
+        .name = name,
+        .ranges = {{to, type == cudaMemoryTypeHost ? 0 : pattern_bytes * count}},
+        .run = run_fill,
+        .to = to,
+        .from = pattern,
+        .width_bytes = pattern_bytes,
+        .height = count,
+        .value = type == cudaMemoryTypeHost || type == cudaMemoryTypeManaged,
+    };
+    return standin_return_driver(submit_fill(&fill, stream));
 }
 
 CUresult
-cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice ordinal)
+cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream)
 {
     CALLED();
-    return give_pool(out, ordinal, standin_default_pool);
+    return fill_pattern(__func__, to, value, sizeof value, count, stream);
 }
 
 CUresult
-cuDeviceGetMemPool(CUmemoryPool *out, CUdevice ordinal)
+cuStreamWriteValue32(CUstream stream, CUdeviceptr to, cuuint32_t value, unsigned flags)
 {
     CALLED();
-    return give_pool(out, ordinal, standin_current_pool);
-}
-
-CUresult
-cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
-{
-    CALLED();
-    standin_enter();
-    standin_pool *pool = standin_pool_of(handle);
-    if (pool) {
-        standin_pool_shrink(pool, keep);
-    }
-    return standin_return_driver(pool ? cudaSuccess : cudaErrorInvalidValue);
+    (void)flags; /* of ordering, which a queue has anyway */
+    return fill_pattern(__func__, to, value, sizeof value, 1, stream);
 }

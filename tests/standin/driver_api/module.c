@@ -76,18 +76,6 @@ load_module(CUmodule *out, const void *data)
     return standin_return_driver(error);
 }
 
-static CUresult
-load_library(CUlibrary *out, const void *code)
-{
-    standin_enter();
-    void *made = NULL;
-    cudaError_t error = out && code ? load(&made) : cudaErrorInvalidValue;
-    if (error == cudaSuccess) {
-        *out = (CUlibrary)made;
-    }
-    return standin_return_driver(error);
-}
-
 static void
 unload(image *gone)
 {
@@ -148,79 +136,10 @@ cuModuleLoadDataEx(CUmodule *out, const void *data, unsigned count, CUjit_option
 }
 
 CUresult
-cuModuleLoadFatBinary(CUmodule *out, const void *data)
-{
-    CALLED();
-    return load_module(out, data);
-}
-
-CUresult
 cuModuleUnload(CUmodule module)
 {
     CALLED();
     return unload_handle(module);
-}
-
-CUresult
-cuModuleGetLoadingMode(CUmoduleLoadingMode *out)
-{
-    CALLED();
-    *out = CU_MODULE_LAZY_LOADING;
-    return CUDA_SUCCESS;
-}
-
-/* How large a variable is only the image could say. */
-CUresult
-cuModuleGetGlobal(CUdeviceptr *address, size_t *size, CUmodule module, const char *name)
-{
-    CALLED();
-    (void)address;
-    (void)size;
-    (void)module;
-    (void)name;
-    return CUDA_ERROR_NOT_FOUND;
-}
-
-CUresult
-cuLibraryLoadData(CUlibrary *out, const void *code, CUjit_option *options, void **values,
-                  unsigned count, CUlibraryOption *library_options, void **library_values,
-                  unsigned library_count)
-{
-    CALLED();
-    (void)options, (void)values, (void)count;
-    (void)library_options, (void)library_values, (void)library_count;
-    return load_library(out, code);
-}
-
-CUresult
-cuLibraryLoadFromFile(CUlibrary *out, const char *path, CUjit_option *options, void **values,
-                      unsigned count, CUlibraryOption *library_options, void **library_values,
-                      unsigned library_count)
-{
-    CALLED();
-    (void)options, (void)values, (void)count;
-    (void)library_options, (void)library_values, (void)library_count;
-    CUresult result = check_file(path);
-    return result == CUDA_SUCCESS ? load_library(out, path) : result;
-}
-
-CUresult
-cuLibraryUnload(CUlibrary library)
-{
-    CALLED();
-    return unload_handle(library);
-}
-
-CUresult
-cuLibraryGetModule(CUmodule *out, CUlibrary library)
-{
-    CALLED();
-    standin_enter();
-    image *found = find_image(library);
-    if (found) {
-        *out = (CUmodule)(void *)found;
-    }
-    return standin_return_driver(found ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
 /* ---- linking -----------------------------------------------------------------------------------
@@ -247,15 +166,6 @@ cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, c
     CALLED();
     (void)type, (void)size, (void)name, (void)count, (void)options, (void)values;
     return state && data ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult
-cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned count,
-              CUjit_option *options, void **values)
-{
-    CALLED();
-    (void)type, (void)count, (void)options, (void)values;
-    return state ? check_file(path) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult
@@ -334,68 +244,6 @@ cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
     return standin_return_driver(error);
 }
 
-CUresult
-cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
-{
-    CALLED();
-    standin_enter();
-    void *found = NULL;
-    cudaError_t error = get_kernel(library, name, &found);
-    if (error == cudaSuccess) {
-        *out = (CUkernel)found;
-    }
-    return standin_return_driver(error);
-}
-
-CUresult
-cuKernelGetFunction(CUfunction *out, CUkernel handle)
-{
-    CALLED();
-    standin_enter();
-    kernel *found = find_kernel(handle);
-    if (found) {
-        *out = (CUfunction)(void *)found;
-    }
-    return standin_return_driver(found ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-CUresult
-cuFuncGetModule(CUmodule *out, CUfunction function)
-{
-    CALLED();
-    standin_enter();
-    const kernel *found = find_kernel(function);
-    if (found) {
-        *out = (CUmodule)(void *)found->owner;
-    }
-    return standin_return_driver(found ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-static CUresult
-get_name(const char **out, const void *handle)
-{
-    standin_enter();
-    const kernel *found = find_kernel(handle);
-    if (found) {
-        *out = found->name;
-    }
-    return standin_return_driver(found ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-CUresult
-cuFuncGetName(const char **out, CUfunction function)
-{
-    CALLED();
-    return get_name(out, function);
-}
-
-CUresult
-cuKernelGetName(const char **out, CUkernel handle)
-{
-    CALLED();
-    return get_name(out, handle);
-}
-
 static CUresult
 get_attribute(int *out, CUfunction_attribute attribute, const void *handle)
 {
@@ -439,22 +287,6 @@ cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int valu
 {
     CALLED();
     return set_attribute(function, attribute, value);
-}
-
-CUresult
-cuKernelGetAttribute(int *out, CUfunction_attribute attribute, CUkernel handle, CUdevice ordinal)
-{
-    CALLED();
-    (void)ordinal;
-    return get_attribute(out, attribute, handle);
-}
-
-CUresult
-cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice ordinal)
-{
-    CALLED();
-    (void)ordinal;
-    return set_attribute(handle, attribute, value);
 }
 
 CUresult
@@ -530,63 +362,16 @@ cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
     return launch(__func__, function, &wanted);
 }
 
-/* ---- occupancy ---------------------------------------------------------------------------------
- */
-
-static int
-resident_blocks(int threads)
-{
-    const standin_device *device = standin_device_at(standin_current_ordinal());
-    int most = standin_attribute(device, cudaDevAttrMaxBlocksPerMultiprocessor);
-    if (threads < 1 || threads > MOST_THREADS) {
-        return 0;
-    }
-    int blocks = standin_attribute(device, cudaDevAttrMaxThreadsPerMultiProcessor) / threads;
-    return blocks < most ? blocks : most;
-}
-
-static CUresult
-get_resident_blocks(int *out, const void *function, int threads)
-{
-    standin_enter();
-    bool is_known = find_kernel(function) != NULL;
-    if (is_known) {
-        *out = resident_blocks(threads);
-    }
-    return standin_return_driver(is_known ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
 CUresult
 cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction function, int threads,
                                             size_t shared_bytes)
 {
     CALLED();
     (void)shared_bytes;
-    return get_resident_blocks(out, function, threads);
-}
-
-CUresult
-cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, CUfunction function, int threads,
-                                                     size_t shared_bytes, unsigned flags)
-{
-    CALLED();
-    (void)shared_bytes;
-    (void)flags;
-    return get_resident_blocks(out, function, threads);
-}
-
-CUresult
-cuOccupancyMaxPotentialBlockSize(int *blocks, int *threads, CUfunction function,
-                                 CUoccupancyB2DSize shared_bytes_of, size_t shared_bytes, int limit)
-{
-    CALLED();
-    (void)shared_bytes_of;
-    (void)shared_bytes;
     standin_enter();
     bool is_known = find_kernel(function) != NULL;
     if (is_known) {
-        *threads = limit > 0 && limit < MOST_THREADS ? limit : MOST_THREADS;
-        *blocks = resident_blocks(*threads) * standin_settings_get()->multiprocessors;
+        *out = standin_resident_blocks(threads);
     }
     return standin_return_driver(is_known ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }

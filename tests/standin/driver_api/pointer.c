@@ -137,33 +137,6 @@ cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr addr
                                           : cudaErrorInvalidValue);
 }
 
-/* Unlike the call for one attribute, this one answers for any address. */
-CUresult
-cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **out,
-                       CUdeviceptr address)
-{
-    CALLED();
-    standin_enter();
-    pointer_facts facts = facts_of(address);
-    cudaError_t error = attributes && out ? cudaSuccess : cudaErrorInvalidValue;
-    for (unsigned i = 0; error == cudaSuccess && i < count; i++) {
-        error = get_attribute(&facts, attributes[i], out[i]);
-    }
-    return standin_return_driver(error);
-}
-
-/* Only SYNC_MEMOPS can be set, which means nothing here. */
-CUresult
-cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
-{
-    CALLED();
-    (void)value;
-    standin_enter();
-    bool is_valid = attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
-                    standin_place_of(address).type != cudaMemoryTypeUnregistered;
-    return standin_return_driver(is_valid ? cudaSuccess : cudaErrorInvalidValue);
-}
-
 CUresult
 cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address)
 {

@@ -1,4 +1,4 @@
-/* Streams, events, captures and graphs of the driver API, whose handles are those of the runtime
+/* Streams, events and captures of the driver API, whose handles are those of the runtime
  * API. */
 #include "standin.h"
 #include "streams/graph.h"
@@ -23,40 +23,20 @@ find_stream(CUstream stream, standin_stream **out)
 /* ---- streams -----------------------------------------------------------------------------------
  */
 
-static int
-clamp_priority(int wanted)
+CUresult
+cuStreamCreate(CUstream *out, unsigned flags)
 {
-    int least = wanted > STANDIN_LEAST_PRIORITY ? STANDIN_LEAST_PRIORITY : wanted;
-    return least < STANDIN_GREATEST_PRIORITY ? STANDIN_GREATEST_PRIORITY : least;
-}
-
-static CUresult
-create_stream(CUstream *out, unsigned flags, int priority)
-{
+    CALLED();
     standin_enter();
     standin_device *device = standin_context_device();
     if (!device || !out || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
         return standin_return_driver(device ? cudaErrorInvalidValue : cudaErrorDeviceUninitialized);
     }
-    standin_stream *made = standin_stream_new(device, flags, clamp_priority(priority));
+    standin_stream *made = standin_stream_new(device, flags, STANDIN_LEAST_PRIORITY);
     if (made) {
         *out = (CUstream)(void *)made;
     }
     return standin_return_driver(made ? cudaSuccess : cudaErrorMemoryAllocation);
-}
-
-CUresult
-cuStreamCreate(CUstream *out, unsigned flags)
-{
-    CALLED();
-    return create_stream(out, flags, STANDIN_LEAST_PRIORITY);
-}
-
-CUresult
-cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
-{
-    CALLED();
-    return create_stream(out, flags, priority);
 }
 
 CUresult
@@ -66,15 +46,6 @@ cuStreamDestroy(CUstream stream)
     standin_enter();
     cudaError_t error = check_stream(stream);
     return standin_return_driver(error == cudaSuccess ? standin_stream_free(stream) : error);
-}
-
-CUresult
-cuStreamQuery(CUstream stream)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error = check_stream(stream);
-    return standin_return_driver(error == cudaSuccess ? standin_stream_query(stream) : error);
 }
 
 CUresult
@@ -100,85 +71,6 @@ cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
     return standin_return_driver(error);
 }
 
-CUresult
-cuStreamGetFlags(CUstream stream, unsigned *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *found = NULL;
-    cudaError_t error = find_stream(stream, &found);
-    if (found) {
-        *out = found->flags;
-    }
-    return standin_return_driver(error);
-}
-
-CUresult
-cuStreamGetPriority(CUstream stream, int *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *found = NULL;
-    cudaError_t error = find_stream(stream, &found);
-    if (found) {
-        *out = found->priority;
-    }
-    return standin_return_driver(error);
-}
-
-CUresult
-cuStreamGetId(CUstream stream, unsigned long long *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *found = NULL;
-    cudaError_t error = find_stream(stream, &found);
-    if (found) {
-        *out = found->number;
-    }
-    return standin_return_driver(error);
-}
-
-CUresult
-cuStreamGetCtx(CUstream stream, CUcontext *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *found = NULL;
-    cudaError_t error = find_stream(stream, &found);
-    if (found) {
-        *out = (CUcontext)(void *)found->device;
-    }
-    return standin_return_driver(error);
-}
-
-CUresult
-cuStreamGetDevice(CUstream stream, CUdevice *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *found = NULL;
-    cudaError_t error = find_stream(stream, &found);
-    if (found) {
-        *out = found->device->ordinal;
-    }
-    return standin_return_driver(error);
-}
-
-CUresult
-cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *found = NULL;
-    cudaError_t error = find_stream(stream, &found);
-    if (!found || !function) {
-        return standin_return_driver(found ? cudaErrorInvalidValue : error);
-    }
-    standin_operation call = {.name = __func__, .staged = argument, .host_function = function};
-    return standin_return_driver(standin_submit(found, &call));
-}
-
 /* ---- events ------------------------------------------------------------------------------------
  */
 
@@ -199,30 +91,14 @@ cuEventDestroy(CUevent event)
     return standin_return_driver(standin_event_destroy(event));
 }
 
-static CUresult
-record_event(CUevent event, CUstream stream, unsigned flags)
-{
-    standin_enter();
-    cudaError_t error = check_stream(stream);
-    if (error == cudaSuccess) {
-        error = flags & CU_EVENT_RECORD_EXTERNAL ? standin_event_record_external(event, stream)
-                                                 : standin_event_record(event, stream);
-    }
-    return standin_return_driver(error);
-}
-
 CUresult
 cuEventRecord(CUevent event, CUstream stream)
 {
     CALLED();
-    return record_event(event, stream, CU_EVENT_RECORD_DEFAULT);
-}
-
-CUresult
-cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
-{
-    CALLED();
-    return record_event(event, stream, flags);
+    standin_enter();
+    cudaError_t error = check_stream(stream);
+    return standin_return_driver(error == cudaSuccess ? standin_event_record(event, stream)
+                                                      : error);
 }
 
 CUresult
@@ -241,15 +117,7 @@ cuEventSynchronize(CUevent event)
     return standin_return_driver(standin_event_synchronize(event));
 }
 
-CUresult
-cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
-{
-    CALLED();
-    standin_enter();
-    return standin_return_driver(standin_event_elapsed(milliseconds, start, end));
-}
-
-/* ---- captures and graphs -----------------------------------------------------------------------
+/* ---- captures ----------------------------------------------------------------------------------
  */
 
 CUresult
@@ -257,6 +125,9 @@ cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     CALLED();
     standin_enter();
+    if (!mode) {
+        return standin_return_driver(cudaErrorInvalidValue);
+    }
     enum cudaStreamCaptureMode exchanged = (enum cudaStreamCaptureMode) * mode;
     cudaError_t error = standin_exchange_capture_mode(&exchanged);
     *mode = (CUstreamCaptureMode)exchanged;
@@ -290,68 +161,20 @@ cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *out)
     CALLED();
     standin_enter();
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaError_t error = check_stream(stream);
+    cudaError_t error = out ? check_stream(stream) : cudaErrorInvalidValue;
     if (error == cudaSuccess) {
         error = standin_stream_is_capturing(stream, &status);
     }
-    *out = (CUstreamCaptureStatus)status;
-    return standin_return_driver(error);
-}
-
-/* pre: a captured graph that is no longer captured, or no graph at all. */
-static cudaError_t
-check_graph(CUgraph graph)
-{
-    const struct CUgraph_st *found = standin_graph_of(graph);
-    return found && !found->is_captured ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-CUresult
-cuGraphDestroy(CUgraph graph)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error = check_graph(graph);
     if (error == cudaSuccess) {
-        standin_graph_free(graph);
+        *out = (CUstreamCaptureStatus)status;
     }
     return standin_return_driver(error);
 }
 
 CUresult
-cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags)
+cuGraphDestroy(CUgraph handle)
 {
     CALLED();
     standin_enter();
-    cudaError_t error = check_graph(graph);
-    if (error == cudaSuccess) {
-        error = standin_graph_instantiate(graph, flags, out);
-    }
-    return standin_return_driver(error);
-}
-
-CUresult
-cuGraphLaunch(CUgraphExec executable, CUstream stream)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *found = NULL;
-    cudaError_t error = find_stream(stream, &found);
-    CUgraphExec known = standin_executable_of(executable);
-    if (!found || !known) {
-        return standin_return_driver(found ? cudaErrorInvalidValue : error);
-    }
-    return standin_return_driver(standin_graph_launch(known, found));
-}
-
-CUresult
-cuGraphExecDestroy(CUgraphExec executable)
-{
-    CALLED();
-    standin_enter();
-    CUgraphExec known = standin_executable_of(executable);
-    if (known) {
-        standin_executable_free(known);
-    }
-    return standin_return_driver(known ? cudaSuccess : cudaErrorInvalidValue);
+    return standin_return_driver(standin_graph_destroy(handle));
 }

@@ -20,7 +20,6 @@ typedef struct allocation {
 } allocation;
 
 static gml_map allocations; /* by handle of the program */
-static gml_map peers;       /* devices given access to a reservation, as bits, by its address */
 
 static gml_model *
 model_of(const standin_device *device)
@@ -253,11 +252,8 @@ cuMemAddressFree(CUdeviceptr ptr, size_t size)
     CALLED();
     standin_enter();
     standin_device *device = device_to_ask(ptr);
-    cudaError_t error = standin_error_of(device, gml_driver_unreserve(device->driver, ptr, size));
-    if (error == cudaSuccess) {
-        (void)gml_map_take(&peers, ptr);
-    }
-    return standin_return_driver(error);
+    gml_status status = gml_driver_unreserve(device->driver, ptr, size);
+    return standin_return_driver(standin_error_of(device, status));
 }
 
 /* Gives an empty reservation of another device to this one. Only the books know whose it is. */
@@ -351,11 +347,8 @@ unmap_range(CUdeviceptr address, uint64_t size_bytes)
 {
     standin_device *device = device_to_ask(address);
     gml_status status = gml_model_check_whole(model_of(device), "unmap", address, size_bytes);
-    const char *pending = status == GML_OK ? standin_find_pending(address, size_bytes) : NULL;
-    if (pending) {
-        standin_misuse("free in flight: cuMemUnmap of %" PRIu64
-                       " bytes at 0x%llx while %s is pending on it",
-                       size_bytes, address, pending);
+    if (status == GML_OK) {
+        standin_check_unused("cuMemUnmap", address, size_bytes);
     }
     for (uint64_t done_bytes = 0; status == GML_OK && done_bytes < size_bytes;) {
         uint64_t mapping_bytes = 0;
@@ -413,17 +406,6 @@ cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 /* ---- access ------------------------------------------------------------------------------------
  */
 
-static bool
-remember_peers(gml_address base, unsigned more)
-{
-    unsigned known = (unsigned)(uintptr_t)gml_map_find(&peers, base);
-    if ((known | more) == known) {
-        return true;
-    }
-    (void)gml_map_take(&peers, base);
-    return gml_map_insert(&peers, base, (void *)(uintptr_t)(known | more)) == GML_OK;
-}
-
 /* The devices that are to be given access, as bits. */
 static cudaError_t
 read_access(const CUmemAccessDesc *descriptors, size_t count, unsigned *out)
@@ -442,21 +424,16 @@ read_access(const CUmemAccessDesc *descriptors, size_t count, unsigned *out)
     return cudaSuccess;
 }
 
-/* A peer's access is remembered for the whole reservation. */
+/* A peer may reach what is mapped whether or not it was given access. */
 static cudaError_t
 set_access(gml_address address, uint64_t size_bytes, unsigned devices)
 {
     standin_device *device = device_to_ask(address);
-    unsigned own = 1U << device->ordinal;
     gml_status status =
-        devices & own ? gml_driver_set_access(device->driver, address, size_bytes)
-                      : gml_model_check_whole(model_of(device), "set_access", address, size_bytes);
-    if (status != GML_OK) {
-        return standin_error_of(device, status);
-    }
-    const gml_range *range = gml_model_range_at(model_of(device), address);
-    return remember_peers(range->node.address, devices & ~own) ? cudaSuccess
-                                                               : cudaErrorMemoryAllocation;
+        devices & 1U << device->ordinal
+            ? gml_driver_set_access(device->driver, address, size_bytes)
+            : gml_model_check_whole(model_of(device), "set_access", address, size_bytes);
+    return standin_error_of(device, status);
 }
 
 CUresult
@@ -471,23 +448,6 @@ cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t
         error = set_access(ptr, size, devices);
     }
     return standin_return_driver(error);
-}
-
-CUresult
-cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
-{
-    CALLED();
-    standin_enter();
-    standin_mapping mapping;
-    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !standin_device_at(location->id) || !standin_find_mapping(ptr, &mapping)) {
-        return standin_return_driver(cudaErrorInvalidValue);
-    }
-    unsigned given = (unsigned)(uintptr_t)gml_map_find(&peers, mapping.reservation.address);
-    bool is_open = location->id == mapping.device->ordinal ? mapping.is_accessible
-                                                           : (given >> location->id & 1U) != 0;
-    *flags = is_open ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return standin_return_driver(cudaSuccess);
 }
 
 /* ---- for the other files -----------------------------------------------------------------------

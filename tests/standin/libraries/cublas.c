@@ -50,38 +50,6 @@ cublasDestroy_v2(cublasHandle_t handle)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t
-cublasGetVersion_v2(cublasHandle_t handle, int *out)
-{
-    CALLED();
-    (void)handle;
-    *out = CUBLAS_VERSION;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasGetProperty(libraryPropertyType type, int *out)
-{
-    CALLED();
-    static const int values[] = {
-        [MAJOR_VERSION] = CUBLAS_VER_MAJOR,
-        [MINOR_VERSION] = CUBLAS_VER_MINOR,
-        [PATCH_LEVEL] = CUBLAS_VER_PATCH,
-    };
-    if (type > PATCH_LEVEL) {
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
-    *out = values[type];
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-size_t
-cublasGetCudartVersion(void)
-{
-    CALLED();
-    return CUDART_VERSION;
-}
-
 /* cuBLAS forgets the workspace that it was given when the stream changes. */
 cublasStatus_t
 cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
@@ -93,17 +61,6 @@ cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
     handle->stream = stream;
     handle->workspace = NULL;
     handle->workspace_bytes = 0;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *out)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    *out = handle->stream;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -164,94 +121,6 @@ cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *out)
     }
     *out = handle->pointer_mode;
     return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t mode)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    handle->atomics_mode = mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasGetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t *out)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    *out = handle->atomics_mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasSetSmCountTarget(cublasHandle_t handle, int count)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    handle->multiprocessor_target = count;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasGetSmCountTarget(cublasHandle_t handle, int *out)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    *out = handle->multiprocessor_target;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-const char *
-cublasGetStatusName(cublasStatus_t status)
-{
-    CALLED();
-    switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-        return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_NOT_INITIALIZED:
-        return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case CUBLAS_STATUS_ALLOC_FAILED:
-        return "CUBLAS_STATUS_ALLOC_FAILED";
-    case CUBLAS_STATUS_INVALID_VALUE:
-        return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-        return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-        return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default:
-        return "CUBLAS_STATUS_INTERNAL_ERROR";
-    }
-}
-
-const char *
-cublasGetStatusString(cublasStatus_t status)
-{
-    CALLED();
-    switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-        return "success";
-    case CUBLAS_STATUS_NOT_INITIALIZED:
-        return "the handle is not initialised";
-    case CUBLAS_STATUS_ALLOC_FAILED:
-        return "no memory left";
-    case CUBLAS_STATUS_INVALID_VALUE:
-        return "an argument has an impossible value";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-        return "the operation touches memory that is not there";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-        return "not supported";
-    default:
-        return "internal error";
-    }
 }
 
 /* ---- transfers ---------------------------------------------------------------------------------

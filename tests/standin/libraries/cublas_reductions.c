@@ -1,4 +1,5 @@
-/* cuBLAS: operations on vectors that end in one number (a norm, an index, ...). */
+/* cuBLAS: operations on vectors that end in one number. Norms and indices, which PyTorch itself
+ * does not call, are written by generate_stubs.py. */
 #include "libraries.h"
 
 #include <string.h>
@@ -115,130 +116,8 @@ cublasDotEx(cublasHandle_t handle, int n, const void *x, cudaDataType type_x, in
     return reduce(__func__, handle, first, second, (result){out, standin_type_bits(type_out) / 8});
 }
 
-cublasStatus_t
-cublasSnrm2_v2(cublasHandle_t handle, int n, const float *x, int incx, float *out)
+void
+standin_cublas_number(const char *name, struct cublasContext *handle, void *out, size_t size_bytes)
 {
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasDnrm2_v2(cublasHandle_t handle, int n, const double *x, int incx, double *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasScnrm2_v2(cublasHandle_t handle, int n, const cuComplex *x, int incx, float *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasDznrm2_v2(cublasHandle_t handle, int n, const cuDoubleComplex *x, int incx, double *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasSasum_v2(cublasHandle_t handle, int n, const float *x, int incx, float *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasDasum_v2(cublasHandle_t handle, int n, const double *x, int incx, double *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasScasum_v2(cublasHandle_t handle, int n, const cuComplex *x, int incx, float *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasDzasum_v2(cublasHandle_t handle, int n, const cuDoubleComplex *x, int incx, double *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIsamax_v2(cublasHandle_t handle, int n, const float *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIsamin_v2(cublasHandle_t handle, int n, const float *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIdamax_v2(cublasHandle_t handle, int n, const double *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIdamin_v2(cublasHandle_t handle, int n, const double *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_R_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIcamax_v2(cublasHandle_t handle, int n, const cuComplex *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIcamin_v2(cublasHandle_t handle, int n, const cuComplex *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_32F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIzamax_v2(cublasHandle_t handle, int n, const cuDoubleComplex *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
-}
-
-cublasStatus_t
-cublasIzamin_v2(cublasHandle_t handle, int n, const cuDoubleComplex *x, int incx, int *out)
-{
-    CALLED();
-    standin_range in = vector_range(x, CUDA_C_64F, n, incx);
-    return reduce(__func__, handle, in, (standin_range){0}, (result){out, sizeof *out});
+    (void)reduce(name, handle, (standin_range){0}, (standin_range){0}, (result){out, size_bytes});
 }

@@ -34,51 +34,8 @@ cublasLtGetVersion(void)
     return CUBLAS_VERSION;
 }
 
-size_t
-cublasLtGetCudartVersion(void)
-{
-    CALLED();
-    return CUDART_VERSION;
-}
-
-cublasStatus_t
-cublasLtCreate(cublasLtHandle_t *out)
-{
-    CALLED();
-    *out = standin_new_handle();
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasLtDestroy(cublasLtHandle_t handle)
-{
-    CALLED();
-    (void)handle;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 /* ---- layouts -----------------------------------------------------------------------------------
  */
-
-cublasStatus_t
-cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t matrix, size_t size, cudaDataType type,
-                                  uint64_t rows, uint64_t columns, int64_t leading)
-{
-    CALLED();
-    if (size < sizeof *matrix) {
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
-    layout *self = (layout *)(void *)matrix;
-    *self = (layout){
-        .type = type,
-        .order = CUBLASLT_ORDER_COL,
-        .rows = rows,
-        .columns = columns,
-        .leading = leading,
-        .batches = 1,
-    };
-    return CUBLAS_STATUS_SUCCESS;
-}
 
 cublasStatus_t
 cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,

@@ -135,13 +135,6 @@ cudnnGetCudartVersion(void)
     return CUDART_VERSION;
 }
 
-size_t
-cudnnGetMaxDeviceVersion(void)
-{
-    CALLED();
-    return CUDNN_MAX_DEVICE_VERSION;
-}
-
 cudnnStatus_t
 cudnnGetProperty(libraryPropertyType type, int *out)
 {

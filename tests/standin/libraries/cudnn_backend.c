@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    ENGINES = 4,        /* that an operation graph can be run by */
-    MOST_TENSORS = 64,  /* of an operation graph, as far as their memory is checked */
+    ENGINES = 4,       /* that an operation graph can be run by */
+    MOST_TENSORS = 64, /* of an operation graph, as far as their memory is checked */
     ATTENTION_BYTES = 256,
     WORKSPACE_UNIT = 4, /* engine i works on i parts of the largest tensor in so many */
 };

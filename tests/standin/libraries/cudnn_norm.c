@@ -1,8 +1,6 @@
 /* cuDNN's batch normalisation, activations, dropout, spatial transformers and CTC loss. */
 #include "dnn.h"
 
-#include <stdlib.h>
-
 enum {
     RANDOM_STATE_BYTES = 48, /* of one thread */
     RESIDENT_THREADS = 2048, /* of a multiprocessor */

@@ -45,17 +45,6 @@ cusolverDnSetStream(cusolverDnHandle_t handle, cudaStream_t stream)
     return CUSOLVER_STATUS_SUCCESS;
 }
 
-cusolverStatus_t
-cusolverDnGetStream(cusolverDnHandle_t handle, cudaStream_t *out)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUSOLVER_STATUS_NOT_INITIALIZED;
-    }
-    *out = handle->stream;
-    return CUSOLVER_STATUS_SUCCESS;
-}
-
 cudaError_t
 standin_report_success(const char *name, cudaStream_t stream, int *info, int64_t count)
 {

@@ -196,19 +196,6 @@ cudaGetSymbolAddress(void **out, const void *symbol)
     return standin_return(cudaSuccess);
 }
 
-cudaError_t
-cudaGetSymbolSize(size_t *out, const void *symbol)
-{
-    CALLED();
-    standin_enter();
-    uint64_t size_bytes = 0;
-    if (standin_symbol_address(symbol, &size_bytes) == 0) {
-        return standin_return(cudaErrorInvalidSymbol);
-    }
-    *out = size_bytes;
-    return standin_return(cudaSuccess);
-}
-
 /* ---- launches ----------------------------------------------------------------------------------
  */
 
@@ -356,19 +343,6 @@ __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
 /* ---- what a function says of itself ------------------------------------------------------------
  */
 
-cudaError_t
-cudaFuncGetName(const char **out, const void *function)
-{
-    CALLED();
-    standin_enter();
-    const char *name = find_registered(&functions, function);
-    if (name == NULL) {
-        return standin_return(cudaErrorInvalidDeviceFunction);
-    }
-    *out = name;
-    return standin_return(cudaSuccess);
-}
-
 /* cub chooses its kernels by ptxVersion, so it must be the device's. */
 cudaError_t
 cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *function)
@@ -401,8 +375,8 @@ cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int
     return standin_return(is_known ? cudaSuccess : cudaErrorInvalidDeviceFunction);
 }
 
-static int
-resident_blocks(int threads)
+int
+standin_resident_blocks(int threads)
 {
     if (threads < 1 || threads > MOST_THREADS) {
         return 0;
@@ -418,7 +392,7 @@ cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *function, in
     CALLED();
     (void)function, (void)shared_bytes;
     standin_enter();
-    *out = resident_blocks(threads);
+    *out = standin_resident_blocks(threads);
     return standin_return(cudaSuccess);
 }
 
@@ -429,38 +403,6 @@ cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, const void *fun
     CALLED();
     (void)function, (void)shared_bytes, (void)flags;
     standin_enter();
-    *out = resident_blocks(threads);
-    return standin_return(cudaSuccess);
-}
-
-cudaError_t
-cudaOccupancyAvailableDynamicSMemPerBlock(size_t *out, const void *function, int blocks,
-                                          int threads)
-{
-    CALLED();
-    (void)function, (void)threads;
-    standin_enter();
-    *out = SHARED_BYTES / (size_t)(blocks < 1 ? 1 : blocks);
-    return standin_return(cudaSuccess);
-}
-
-cudaError_t
-cudaOccupancyMaxPotentialClusterSize(int *out, const void *function,
-                                     const cudaLaunchConfig_t *config)
-{
-    CALLED();
-    (void)function, (void)config;
-    standin_enter();
-    *out = PORTABLE_CLUSTER;
-    return standin_return(cudaSuccess);
-}
-
-cudaError_t
-cudaOccupancyMaxActiveClusters(int *out, const void *function, const cudaLaunchConfig_t *config)
-{
-    CALLED();
-    (void)function, (void)config;
-    standin_enter();
-    *out = standin_settings_get()->multiprocessors / PORTABLE_CLUSTER;
+    *out = standin_resident_blocks(threads);
     return standin_return(cudaSuccess);
 }

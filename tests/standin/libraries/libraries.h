@@ -76,5 +76,14 @@ cudaError_t standin_report_success(const char *name, cudaStream_t stream, int *i
 struct cusolverDnContext;
 void standin_cusolver_success(const char *name, struct cusolverDnContext *handle, int *info,
                               int64_t count);
+void standin_cublas_success(const char *name, struct cublasContext *handle, int *info,
+                            int64_t count);
+
+/* ---- cublas_reductions.c -----------------------------------------------------------------------
+ */
+
+/* The number 0, on the host or the device as the handle's mode says. */
+void standin_cublas_number(const char *name, struct cublasContext *handle, void *out,
+                           size_t size_bytes);
 
 #endif

@@ -70,14 +70,6 @@ cufftSetWorkArea(cufftHandle plan, void *workspace)
     return CUFFT_SUCCESS;
 }
 
-cufftResult
-cufftGetVersion(int *out)
-{
-    CALLED();
-    *out = CUFFT_VERSION;
-    return CUFFT_SUCCESS;
-}
-
 /* Bytes from the first to the last element of a batch. Without `embed` the data have no gaps, and
  * the innermost dimension of the half-complex side of a real transform is half as long. */
 static uint64_t
@@ -152,14 +144,6 @@ cusparseGetErrorString(cusparseStatus_t status)
     default:
         return "an error that the stand-in GPU does not give";
     }
-}
-
-const char *
-cusparseGetErrorName(cusparseStatus_t status)
-{
-    CALLED();
-    return status == CUSPARSE_STATUS_SUCCESS ? "CUSPARSE_STATUS_SUCCESS"
-                                             : "CUSPARSE_STATUS_NOT_SUPPORTED";
 }
 
 ncclResult_t

@@ -105,11 +105,8 @@ static void
 run_fill(const standin_operation *self)
 {
     char *to = NULL;
-    if (!find_bytes(self, self->to, self->to_pitch_bytes, self->from & TO_HOST, &to) || !to) {
-        return;
-    }
-    for (uint64_t row = 0; row < self->height; row++) {
-        memset(to + row * self->to_pitch_bytes, self->value, (size_t)self->width_bytes);
+    if (find_bytes(self, self->to, self->width_bytes, self->from & TO_HOST, &to) && to) {
+        memset(to, self->value, (size_t)self->width_bytes);
     }
 }
 
@@ -268,39 +265,6 @@ standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t handl
 }
 
 cudaError_t
-standin_fill_rows(const char *name, const standin_rows *rows, int value, cudaStream_t handle,
-                  bool is_blocking)
-{
-    standin_stream *stream = NULL;
-    cudaError_t error = find_stream(handle, is_blocking, &stream);
-    if (error != cudaSuccess || rows->width_bytes == 0 || rows->height == 0) {
-        return error;
-    }
-    standin_place to = standin_place_of(rows->to);
-    error = check_end(name, &to, rows->to, rows->to_pitch_bytes, rows);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    if (to.type == cudaMemoryTypeUnregistered) {
-        standin_misuse("%s: 0x%" PRIx64 " is no memory that a device can fill", name, rows->to);
-        return cudaErrorInvalidValue;
-    }
-    uint64_t size_bytes = span_of(rows->width_bytes, rows->height, rows->to_pitch_bytes);
-    standin_operation fill = {
-        .name = name,
-        .ranges = {{rows->to, is_only_host(&to) ? 0 : size_bytes}},
-        .run = run_fill,
-        .to = rows->to,
-        .from = is_host(&to) ? TO_HOST : 0,
-        .width_bytes = rows->width_bytes,
-        .height = rows->height,
-        .to_pitch_bytes = rows->to_pitch_bytes,
-        .value = value,
-    };
-    return submit(stream, &fill, is_blocking);
-}
-
-cudaError_t
 standin_copy(const char *name, void *to, const void *from, uint64_t size_bytes, cudaStream_t stream,
              bool is_blocking)
 {
@@ -316,12 +280,34 @@ standin_copy(const char *name, void *to, const void *from, uint64_t size_bytes, 
 }
 
 cudaError_t
-standin_fill(const char *name, gml_address to, int value, uint64_t size_bytes, cudaStream_t stream,
+standin_fill(const char *name, gml_address to, int value, uint64_t size_bytes, cudaStream_t handle,
              bool is_blocking)
 {
-    standin_rows row = {
-        .to = to, .to_pitch_bytes = size_bytes, .width_bytes = size_bytes, .height = 1};
-    return standin_fill_rows(name, &row, value, stream, is_blocking);
+    standin_stream *stream = NULL;
+    cudaError_t error = find_stream(handle, is_blocking, &stream);
+    if (error != cudaSuccess || size_bytes == 0) {
+        return error;
+    }
+    standin_place place = standin_place_of(to);
+    error = check_place(name, &place, to, size_bytes);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (place.type == cudaMemoryTypeUnregistered) {
+        standin_misuse("%s: 0x%" PRIx64 " is no memory that a device can fill", name, to);
+        return cudaErrorInvalidValue;
+    }
+    standin_operation fill = {
+        .name = name,
+        .ranges = {{to, is_only_host(&place) ? 0 : size_bytes}},
+        .run = run_fill,
+        .to = to,
+        .from = is_host(&place) ? TO_HOST : 0,
+        .width_bytes = size_bytes,
+        .height = 1,
+        .value = value,
+    };
+    return submit(stream, &fill, is_blocking);
 }
 
 /* Reports an end that is not where the kind says. */

@@ -79,16 +79,6 @@ rows_of(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t w
 }
 
 cudaError_t
-cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
-             enum cudaMemcpyKind kind)
-{
-    CALLED();
-    standin_enter();
-    standin_rows rows = rows_of(dst, dpitch, src, spitch, width, height);
-    return standin_return(copy_now(__func__, &rows, kind));
-}
-
-cudaError_t
 cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
                   size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
@@ -123,17 +113,6 @@ check_owners(const char *name, const standin_rows *row, int to, int from)
 {
     cudaError_t error = check_owner(name, row->to, to);
     return error == cudaSuccess ? check_owner(name, row->from, from) : error;
-}
-
-cudaError_t
-cudaMemcpyPeer(void *dst, int dstDevice, const void *src, int srcDevice, size_t count)
-{
-    CALLED();
-    standin_enter();
-    standin_rows row = one_row(dst, src, count);
-    cudaError_t error = check_owners(__func__, &row, dstDevice, srcDevice);
-    return standin_return(error == cudaSuccess ? copy_now(__func__, &row, cudaMemcpyDefault)
-                                               : error);
 }
 
 cudaError_t
@@ -183,77 +162,21 @@ cudaMemcpyToSymbol(const void *symbol, const void *src, size_t count, size_t off
     return standin_return(error);
 }
 
-cudaError_t
-cudaMemcpyToSymbolAsync(const void *symbol, const void *src, size_t count, size_t offset,
-                        enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    CALLED();
-    standin_enter();
-    void *to = NULL;
-    cudaError_t error = find_in_symbol(symbol, count, offset, &to);
-    if (error == cudaSuccess) {
-        standin_rows row = one_row(to, src, count);
-        error = copy_in_order(__func__, &row, kind, stream, false);
-    }
-    return standin_return(error);
-}
-
-cudaError_t
-cudaMemcpyFromSymbol(void *dst, const void *symbol, size_t count, size_t offset,
-                     enum cudaMemcpyKind kind)
-{
-    CALLED();
-    standin_enter();
-    void *from = NULL;
-    cudaError_t error = find_in_symbol(symbol, count, offset, &from);
-    if (error == cudaSuccess) {
-        standin_rows row = one_row(dst, from, count);
-        error = copy_now(__func__, &row, kind);
-    }
-    return standin_return(error);
-}
-
-cudaError_t
-cudaMemcpyFromSymbolAsync(void *dst, const void *symbol, size_t count, size_t offset,
-                          enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    CALLED();
-    standin_enter();
-    void *from = NULL;
-    cudaError_t error = find_in_symbol(symbol, count, offset, &from);
-    if (error == cudaSuccess) {
-        standin_rows row = one_row(dst, from, count);
-        error = copy_in_order(__func__, &row, kind, stream, false);
-    }
-    return standin_return(error);
-}
-
 /* ---- fills -------------------------------------------------------------------------------------
  */
 
-static standin_rows
-rows_to_fill(void *to, size_t pitch, size_t width, size_t height)
-{
-    return (standin_rows){
-        .to = address_of(to), .to_pitch_bytes = pitch, .width_bytes = width, .height = height};
-}
-
 /* Over before the call returns unless the memory is the device's alone. */
-static cudaError_t
-fill_now(const char *name, const standin_rows *rows, int value)
-{
-    cudaError_t error = standin_guard_captures();
-    return error == cudaSuccess ? standin_fill_rows(name, rows, value, NULL, !is_device(rows->to))
-                                : error;
-}
-
 cudaError_t
 cudaMemset(void *devPtr, int value, size_t count)
 {
     CALLED();
     standin_enter();
-    standin_rows row = rows_to_fill(devPtr, count, count, 1);
-    return standin_return(fill_now(__func__, &row, value));
+    gml_address to = address_of(devPtr);
+    cudaError_t error = standin_guard_captures();
+    if (error == cudaSuccess) {
+        error = standin_fill(__func__, to, value, count, NULL, !is_device(to));
+    }
+    return standin_return(error);
 }
 
 cudaError_t
@@ -261,25 +184,5 @@ cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t stream)
 {
     CALLED();
     standin_enter();
-    standin_rows row = rows_to_fill(devPtr, count, count, 1);
-    return standin_return(standin_fill_rows(__func__, &row, value, stream, false));
-}
-
-cudaError_t
-cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width, size_t height)
-{
-    CALLED();
-    standin_enter();
-    standin_rows rows = rows_to_fill(devPtr, pitch, width, height);
-    return standin_return(fill_now(__func__, &rows, value));
-}
-
-cudaError_t
-cudaMemset2DAsync(void *devPtr, size_t pitch, int value, size_t width, size_t height,
-                  cudaStream_t stream)
-{
-    CALLED();
-    standin_enter();
-    standin_rows rows = rows_to_fill(devPtr, pitch, width, height);
-    return standin_return(standin_fill_rows(__func__, &rows, value, stream, false));
+    return standin_return(standin_fill(__func__, address_of(devPtr), value, count, stream, false));
 }

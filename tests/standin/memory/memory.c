@@ -163,10 +163,6 @@ allocate(standin_device *device, owner_kind kind, uint64_t size_bytes, unsigned 
 cudaError_t
 standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
 {
-    cudaError_t error = standin_guard_captures();
-    if (error != cudaSuccess) {
-        return error;
-    }
     if (size_bytes == 0) {
         *out = 0;
         return cudaSuccess;
@@ -259,7 +255,12 @@ standin_free(gml_address address)
         return refuse_free(address);
     }
     error = standin_synchronize_device(block->device);
-    return error == cudaSuccess ? give_back(block) : error;
+    if (error != cudaSuccess) {
+        return error;
+    }
+    /* Only this device was waited for. */
+    standin_check_unused("cudaFree", address, block->size_bytes);
+    return give_back(block);
 }
 
 static void
@@ -269,11 +270,7 @@ run_free(const standin_operation *self)
     if (!block || !block->is_leaving) {
         return;
     }
-    const char *user = standin_find_pending(self->to, block->size_bytes);
-    if (user) {
-        standin_misuse("%s: the block at 0x%" PRIx64 " is freed while %s still uses it", self->name,
-                       self->to, user);
-    }
+    standin_check_unused(self->name, self->to, block->size_bytes);
     (void)give_back(block);
 }
 

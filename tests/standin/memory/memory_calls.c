@@ -1,10 +1,7 @@
 /* The runtime API for plain, managed and page-locked memory, and for what memory is. */
-#include "base/rounding.h"
 #include "standin.h"
 
 #include <stdio.h>
-
-enum { PITCH_BYTES = 512 };
 
 static gml_address
 address_of(const void *pointer)
@@ -23,7 +20,10 @@ static cudaError_t
 allocate(uint64_t size_bytes, void **out)
 {
     gml_address address = 0;
-    cudaError_t error = standin_malloc(standin_current_device(), size_bytes, &address);
+    cudaError_t error = standin_guard_captures();
+    if (error == cudaSuccess) {
+        error = standin_malloc(standin_current_device(), size_bytes, &address);
+    }
     if (error == cudaSuccess) {
         *out = pointer_to(address);
     }
@@ -51,55 +51,6 @@ cudaMallocManaged(void **devPtr, size_t size, unsigned int flags)
     cudaError_t error = standin_malloc_managed(standin_current_device(), size, flags, &address);
     if (error == cudaSuccess) {
         *devPtr = pointer_to(address);
-    }
-    return standin_return(error);
-}
-
-/* Rows of `width` bytes, each at a multiple of the pitch. */
-static cudaError_t
-allocate_rows(void **out, size_t *pitch, size_t width, uint64_t height)
-{
-    uint64_t size_bytes = 0;
-    if (width > UINT64_MAX / 2) {
-        return cudaErrorMemoryAllocation;
-    }
-    uint64_t pitch_bytes = gml_round_up(width, PITCH_BYTES);
-    if (__builtin_mul_overflow(pitch_bytes, height, &size_bytes)) {
-        return cudaErrorMemoryAllocation;
-    }
-    cudaError_t error = allocate(size_bytes, out);
-    if (error == cudaSuccess) {
-        *pitch = pitch_bytes;
-    }
-    return error;
-}
-
-cudaError_t
-cudaMallocPitch(void **devPtr, size_t *pitch, size_t width, size_t height)
-{
-    CALLED();
-    standin_enter();
-    bool is_valid = devPtr && pitch;
-    return standin_return(is_valid ? allocate_rows(devPtr, pitch, width, height)
-                                   : cudaErrorInvalidValue);
-}
-
-cudaError_t
-cudaMalloc3D(struct cudaPitchedPtr *pitchedDevPtr, struct cudaExtent extent)
-{
-    CALLED();
-    standin_enter();
-    uint64_t rows = 0;
-    if (!pitchedDevPtr) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    if (__builtin_mul_overflow(extent.height, extent.depth, &rows)) {
-        return standin_return(cudaErrorMemoryAllocation);
-    }
-    struct cudaPitchedPtr made = {.xsize = extent.width, .ysize = extent.height};
-    cudaError_t error = allocate_rows(&made.ptr, &made.pitch, extent.width, rows);
-    if (error == cudaSuccess) {
-        *pitchedDevPtr = made;
     }
     return standin_return(error);
 }
@@ -171,30 +122,6 @@ cudaHostUnregister(void *ptr)
     CALLED();
     standin_enter();
     return standin_return(standin_host_unregister(ptr));
-}
-
-cudaError_t
-cudaHostGetDevicePointer(void **pDevice, void *pHost, unsigned int flags)
-{
-    CALLED();
-    standin_enter();
-    if (!pDevice || flags != 0 || !standin_is_pinned(pHost, 1)) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    *pDevice = pHost;
-    return standin_return(cudaSuccess);
-}
-
-cudaError_t
-cudaHostGetFlags(unsigned int *pFlags, void *pHost)
-{
-    CALLED();
-    standin_enter();
-    if (!pFlags || !standin_is_pinned(pHost, 1)) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    *pFlags = standin_place_of(address_of(pHost)).flags;
-    return standin_return(cudaSuccess);
 }
 
 cudaError_t

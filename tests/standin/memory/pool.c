@@ -132,13 +132,6 @@ standin_pool_after_synchronize(standin_device *device)
     }
 }
 
-uint64_t
-standin_pool_idle_bytes(const standin_device *device)
-{
-    const standin_pool *pool = pools_of[device->ordinal].standard;
-    return pool ? pool->reserved_bytes - pool->used_bytes : 0;
-}
-
 /* ---- allocation --------------------------------------------------------------------------------
  */
 
@@ -300,17 +293,6 @@ standin_pool_owns(gml_address address)
     return standin_block_at(address) != NULL;
 }
 
-/* Reports work that is still to use a block that nobody may use any more. */
-static void
-check_unused(const char *name, const standin_block *freed)
-{
-    const char *user = standin_find_pending(freed->node.address, freed->node.size_bytes);
-    if (user) {
-        standin_misuse("%s: the block at 0x%" PRIx64 " is freed while %s still uses it", name,
-                       freed->node.address, user);
-    }
-}
-
 /* The stream has come to the call of cudaFreeAsync number `from`: what is left of its block is
  * free. */
 static void
@@ -320,7 +302,7 @@ run_free(const standin_operation *self)
     for (standin_block *freed = standin_first_leaving(); freed; freed = next) {
         next = standin_next_leaving(freed);
         if (freed->free_call == self->from) {
-            check_unused(self->name, freed);
+            standin_check_unused(self->name, freed->node.address, freed->node.size_bytes);
             release(freed);
         }
     }
@@ -369,7 +351,7 @@ standin_pool_free(gml_address address, standin_stream *stream)
     if (stream) {
         return free_in_order(freed, stream);
     }
-    check_unused("cudaFree", freed);
+    standin_check_unused("cudaFree", address, freed->node.size_bytes);
     if (freed->is_of_graph) {
         free_graph_block(freed);
     } else {

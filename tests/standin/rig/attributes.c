@@ -155,6 +155,9 @@ cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
     CALLED();
     standin_enter();
     const standin_device *of = standin_device_at(ordinal);
+    if (!out) {
+        return standin_return(cudaErrorInvalidValue);
+    }
     if (of) {
         fill_properties(out, of);
     }
@@ -167,6 +170,9 @@ cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int ordinal)
     CALLED();
     standin_enter();
     const standin_device *of = standin_device_at(ordinal);
+    if (!out) {
+        return standin_return(cudaErrorInvalidValue);
+    }
     if (of) {
         *out = standin_attribute(of, (int)attribute);
     }

@@ -2,7 +2,6 @@
 #include "control.h"
 #include "standin.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +34,7 @@ standin_count_unanswered(standin_call *call, bool is_known)
     bool is_first = atomic_load_explicit(&call->count, memory_order_relaxed) == 0;
     standin_count(call);
     if (is_first && !is_known) {
-        fprintf(stderr, "gmlake stand-in: %s has no behaviour here and answers success\n",
-                call->name);
+        fprintf(stderr, "gmlake stand-in: %s has no behaviour here\n", call->name);
     }
 }
 
@@ -79,6 +77,13 @@ gmlake_standin_reset_calls(void)
     for (standin_call *call = atomic_load(&called); call; call = call->next) {
         atomic_store(&call->count, 0);
     }
+}
+
+void
+standin_forget_counts(void)
+{
+    gmlake_standin_reset_calls();
+    atomic_store(&misuses, 0);
 }
 
 /* A process that forked writes one report for itself and one for each child. */

@@ -43,11 +43,31 @@ open_device(standin_device *device, int ordinal)
     }
 }
 
-/* A child of fork() begins with the lock free, whatever other threads of its parent were doing. */
+/* A child of fork() goes on from a state that no other thread of its parent was changing. */
+static void
+lock_for_fork(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+static void
+unlock_in_parent(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
 static void
 unlock_in_child(void)
 {
-    (void)pthread_mutex_init(&lock, NULL);
+    (void)pthread_mutex_unlock(&lock);
+    standin_forget_counts();
+    standin_forget_host_functions();
+}
+
+static void __attribute__((constructor))
+watch_forks(void)
+{
+    (void)pthread_atfork(lock_for_fork, unlock_in_parent, unlock_in_child);
 }
 
 void
@@ -57,7 +77,6 @@ standin_enter(void)
     if (device_count > 0) {
         return;
     }
-    (void)pthread_atfork(NULL, NULL, unlock_in_child);
     device_count = standin_settings_get()->devices;
     for (int i = 0; i < device_count; i++) {
         open_device(&devices[i], i);
@@ -81,7 +100,6 @@ standin_device *
 standin_current_device(void)
 {
     has_current = true;
-    devices[current].is_active = true;
     return &devices[current];
 }
 
@@ -130,6 +148,9 @@ standin_device_of(gml_address address)
 cudaError_t
 standin_return(cudaError_t error)
 {
+    if (has_current) {
+        devices[current].is_active = true;
+    }
     standin_leave();
     if (error != cudaSuccess) {
         last_error = error;

@@ -98,7 +98,8 @@ read_capability(void)
     char end = 0;
     settings.major = 9;
     settings.minor = 0;
-    /* NOLINTNEXTLINE(cert-err34-c): "%2d" cannot overflow, and the rest is checked */
+    /* "%2d" cannot overflow, and the rest is checked. */
+    /* NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion) */
     if (value && (sscanf(value, "%2d.%1d%c", &settings.major, &settings.minor, &end) != 2 ||
                   settings.major < 5 || settings.minor < 0)) {
         refuse(name, "a compute capability such as 9.0");

@@ -93,7 +93,7 @@ standin_guard_stream(standin_stream *stream)
 cudaError_t
 standin_guard_device(const standin_device *device)
 {
-    cudaError_t error = cudaSuccess;
+    cudaError_t error = standin_guard_captures();
     for (standin_stream *stream = standin_streams(); stream; stream = stream->next) {
         if (stream->device == device && stream->capture) {
             error = refuse(stream->capture, cudaErrorStreamCaptureUnsupported);
@@ -327,24 +327,6 @@ standin_capture_action(standin_stream *stream, const standin_action *action, cud
     standin_nodes_clear(&stream->captured);
     stream->captured = behind;
     return cudaSuccess;
-}
-
-cudaError_t
-standin_capture_depend(standin_stream *stream, const standin_nodes *after, bool is_added)
-{
-    if (!stream->capture) {
-        return cudaErrorIllegalState;
-    }
-    cudaError_t error = standin_capture_check(stream);
-    for (size_t i = 0; i < after->count && error == cudaSuccess; i++) {
-        cudaGraphNode_t node = standin_node_of(after->items[i]);
-        error = node && node->graph == stream->capture->graph ? cudaSuccess : cudaErrorInvalidValue;
-    }
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return is_added ? standin_nodes_unite(&stream->captured, after)
-                    : standin_nodes_assign(&stream->captured, after);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------

@@ -80,6 +80,17 @@ standin_graph_free(cudaGraph_t graph)
     free(graph);
 }
 
+cudaError_t
+standin_graph_destroy(cudaGraph_t handle)
+{
+    cudaGraph_t graph = standin_graph_of(handle);
+    if (!graph || graph->is_captured) {
+        return cudaErrorInvalidValue;
+    }
+    standin_graph_free(graph);
+    return cudaSuccess;
+}
+
 /* Fills a new node in and puts it into the graph. */
 static cudaError_t
 attach(cudaGraph_t graph, cudaGraphNode_t added, const standin_nodes *after)
@@ -220,57 +231,6 @@ standin_graph_launch(cudaGraphExec_t executable, standin_stream *stream)
     }
     for (size_t i = 0; error == cudaSuccess && i < executable->nodes.count; i++) {
         error = launch_node(stream, executable->nodes.items[i]);
-    }
-    return error;
-}
-
-/* ---- update ------------------------------------------------------------------------------------
- */
-
-static enum cudaGraphExecUpdateResult
-compare(const struct CUgraphNode_st *before, const struct CUgraphNode_st *now)
-{
-    if (standin_node_type(before) != standin_node_type(now)) {
-        return cudaGraphExecUpdateErrorNodeTypeChanged;
-    }
-    if (before->after.count != now->after.count) {
-        return cudaGraphExecUpdateErrorTopologyChanged;
-    }
-    for (size_t i = 0; i < now->after.count; i++) {
-        if (before->after.items[i]->index != now->after.items[i]->index) {
-            return cudaGraphExecUpdateErrorTopologyChanged;
-        }
-    }
-    return cudaGraphExecUpdateSuccess;
-}
-
-static cudaGraphExecUpdateResultInfo
-compare_all(const standin_nodes *before, const standin_nodes *now)
-{
-    cudaGraphExecUpdateResultInfo info = {.result = cudaGraphExecUpdateSuccess};
-    if (before->count != now->count) {
-        info.result = cudaGraphExecUpdateErrorTopologyChanged;
-    }
-    for (size_t i = 0; i < now->count && info.result == cudaGraphExecUpdateSuccess; i++) {
-        info.result = compare(before->items[i], now->items[i]);
-        info.errorNode = info.result == cudaGraphExecUpdateSuccess ? NULL : now->items[i];
-    }
-    return info;
-}
-
-cudaError_t
-standin_graph_update(cudaGraphExec_t executable, cudaGraph_t graph,
-                     cudaGraphExecUpdateResultInfo *result)
-{
-    *result = compare_all(&executable->nodes, &graph->nodes);
-    if (result->result != cudaGraphExecUpdateSuccess) {
-        return cudaErrorGraphExecUpdateFailure;
-    }
-    standin_nodes updated;
-    cudaError_t error = hold_all(graph, &updated);
-    if (error == cudaSuccess) {
-        release_all(&executable->nodes);
-        executable->nodes = updated;
     }
     return error;
 }

@@ -52,7 +52,6 @@ void standin_nodes_clear(standin_nodes *nodes);
 
 void standin_node_hold(cudaGraphNode_t node);
 void standin_node_release(cudaGraphNode_t node);
-enum cudaGraphNodeType standin_node_type(const struct CUgraphNode_st *node);
 
 /* ---- graph.c -----------------------------------------------------------------------------------
  */
@@ -66,6 +65,9 @@ cudaGraphNode_t standin_node_of(cudaGraphNode_t handle);
 cudaGraph_t standin_graph_new(void);
 void standin_graph_free(cudaGraph_t graph);
 
+/* The same for a handle of the program. */
+cudaError_t standin_graph_destroy(cudaGraph_t handle);
+
 /* Adds a node that depends on `after`. `source` as in the node; with one, `drop` is ignored. On
  * failure the action's `drop` remains the caller's. */
 cudaError_t standin_graph_add(cudaGraph_t graph, const standin_action *action,
@@ -78,8 +80,6 @@ bool standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from,
 
 cudaError_t standin_graph_instantiate(cudaGraph_t graph, unsigned long long flags,
                                       cudaGraphExec_t *out);
-cudaError_t standin_graph_update(cudaGraphExec_t executable, cudaGraph_t graph,
-                                 cudaGraphExecUpdateResultInfo *result);
 cudaError_t standin_graph_launch(cudaGraphExec_t executable, standin_stream *stream);
 void standin_executable_free(cudaGraphExec_t executable);
 
@@ -102,10 +102,6 @@ cudaError_t standin_capture_join(standin_stream *stream, uint64_t capture_id,
 /* Adds a node behind what the stream has captured so far; as standin_graph_add(). */
 cudaError_t standin_capture_action(standin_stream *stream, const standin_action *action,
                                    cudaGraphNode_t source);
-
-/* What the next node of the stream depends on becomes `after`, or that and what it is. */
-cudaError_t standin_capture_depend(standin_stream *stream, const standin_nodes *after,
-                                   bool is_added);
 
 /* The stream is to be destroyed. */
 void standin_capture_leave(standin_stream *stream);

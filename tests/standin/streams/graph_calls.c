@@ -35,53 +35,6 @@ cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *out, size_t *count)
     return standin_return(cudaSuccess);
 }
 
-static bool
-is_root(const struct CUgraphNode_st *node, const struct CUgraphNode_st *unused)
-{
-    (void)unused;
-    return node->after.count == 0;
-}
-
-static bool
-depends_on(const struct CUgraphNode_st *node, const struct CUgraphNode_st *on)
-{
-    size_t i = 0;
-    while (i < node->after.count && node->after.items[i] != on) {
-        i++;
-    }
-    return i < node->after.count;
-}
-
-/* Gives the nodes of a graph for which `is_wanted` holds. */
-static cudaError_t
-give_some(const struct CUgraph_st *graph,
-          bool (*is_wanted)(const struct CUgraphNode_st *, const struct CUgraphNode_st *),
-          const struct CUgraphNode_st *context, cudaGraphNode_t *out, size_t *count)
-{
-    standin_nodes wanted = {.items = NULL};
-    cudaError_t error = cudaSuccess;
-    for (size_t i = 0; i < graph->nodes.count && error == cudaSuccess; i++) {
-        if (is_wanted(graph->nodes.items[i], context)) {
-            error = standin_nodes_append(&wanted, graph->nodes.items[i]);
-        }
-    }
-    if (error == cudaSuccess) {
-        give(&wanted, out, count);
-    }
-    standin_nodes_clear(&wanted);
-    return error;
-}
-
-cudaError_t
-cudaGraphGetRootNodes(cudaGraph_t handle, cudaGraphNode_t *out, size_t *count)
-{
-    CALLED();
-    standin_enter();
-    const struct CUgraph_st *graph = standin_graph_of(handle);
-    return standin_return(graph && count ? give_some(graph, is_root, NULL, out, count)
-                                         : cudaErrorInvalidValue);
-}
-
 static void
 clear_edges(cudaGraphEdgeData *edges, size_t count)
 {
@@ -102,36 +55,6 @@ cudaGraphNodeGetDependencies(cudaGraphNode_t handle, cudaGraphNode_t *out, cudaG
     }
     give(&node->after, out, count);
     clear_edges(out ? edges : NULL, *count);
-    return standin_return(cudaSuccess);
-}
-
-cudaError_t
-cudaGraphNodeGetDependentNodes(cudaGraphNode_t handle, cudaGraphNode_t *out,
-                               cudaGraphEdgeData *edges, size_t *count)
-{
-    CALLED();
-    standin_enter();
-    const struct CUgraphNode_st *node = standin_node_of(handle);
-    if (!node || !count) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    cudaError_t error = give_some(node->graph, depends_on, node, out, count);
-    if (error == cudaSuccess) {
-        clear_edges(out ? edges : NULL, *count);
-    }
-    return standin_return(error);
-}
-
-cudaError_t
-cudaGraphNodeGetType(cudaGraphNode_t handle, enum cudaGraphNodeType *out)
-{
-    CALLED();
-    standin_enter();
-    const struct CUgraphNode_st *node = standin_node_of(handle);
-    if (!node || !out) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    *out = standin_node_type(node);
     return standin_return(cudaSuccess);
 }
 
@@ -170,12 +93,7 @@ cudaGraphDestroy(cudaGraph_t handle)
 {
     CALLED();
     standin_enter();
-    cudaGraph_t graph = standin_graph_of(handle);
-    if (!graph || graph->is_captured) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    standin_graph_free(graph);
-    return standin_return(cudaSuccess);
+    return standin_return(standin_graph_destroy(handle));
 }
 
 /* ---- executable graphs -------------------------------------------------------------------------
@@ -207,54 +125,6 @@ cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t graph, unsigned 
     return standin_return(instantiate(out, graph, flags));
 }
 
-cudaError_t
-cudaGraphInstantiateWithParams(cudaGraphExec_t *out, cudaGraph_t graph,
-                               cudaGraphInstantiateParams *parameters)
-{
-    CALLED();
-    standin_enter();
-    if (!parameters) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    cudaError_t error = instantiate(out, graph, parameters->flags);
-    parameters->errNode_out = NULL;
-    parameters->result_out =
-        error == cudaSuccess ? cudaGraphInstantiateSuccess : cudaGraphInstantiateError;
-    return standin_return(error);
-}
-
-cudaError_t
-cudaGraphExecGetFlags(cudaGraphExec_t handle, unsigned long long *out)
-{
-    CALLED();
-    standin_enter();
-    const struct CUgraphExec_st *executable = standin_executable_of(handle);
-    if (!executable || !out) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    *out = executable->flags;
-    return standin_return(cudaSuccess);
-}
-
-cudaError_t
-cudaGraphExecUpdate(cudaGraphExec_t handle, cudaGraph_t graph_handle,
-                    cudaGraphExecUpdateResultInfo *result)
-{
-    CALLED();
-    standin_enter();
-    cudaGraphExec_t executable = standin_executable_of(handle);
-    cudaGraph_t graph = standin_graph_of(graph_handle);
-    cudaGraphExecUpdateResultInfo info = {.result = cudaGraphExecUpdateError};
-    cudaError_t error = cudaErrorInvalidValue;
-    if (executable && graph && !graph->is_captured) {
-        error = standin_graph_update(executable, graph, &info);
-    }
-    if (result) {
-        *result = info;
-    }
-    return standin_return(error);
-}
-
 /* The executable graph and the stream of a launch, or why there can be none. */
 static cudaError_t
 look_up(cudaGraphExec_t handle, cudaStream_t stream_handle, cudaGraphExec_t *executable,
@@ -266,16 +136,6 @@ look_up(cudaGraphExec_t handle, cudaStream_t stream_handle, cudaGraphExec_t *exe
         return cudaErrorInvalidValue;
     }
     return *stream ? cudaSuccess : cudaErrorInvalidResourceHandle;
-}
-
-cudaError_t
-cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t stream_handle)
-{
-    CALLED();
-    standin_enter();
-    cudaGraphExec_t executable;
-    standin_stream *stream;
-    return standin_return(look_up(handle, stream_handle, &executable, &stream));
 }
 
 cudaError_t

@@ -94,3 +94,16 @@ standin_run_host_functions(void)
     }
     (void)pthread_mutex_unlock(&lock);
 }
+
+/* Whatever thread ran them, and held the lock, is not in this process; the list is given up, for it
+ * may be half changed. */
+void
+standin_forget_host_functions(void)
+{
+    (void)pthread_mutex_init(&lock, NULL);
+    (void)pthread_cond_init(&has_run, NULL);
+    first = last = NULL;
+    is_running = is_inside;
+    awaited = 0;
+    atomic_store(&ran, atomic_load(&queued) - is_inside); /* the one that forked goes on */
+}

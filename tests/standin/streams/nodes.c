@@ -92,39 +92,3 @@ standin_node_release(cudaGraphNode_t node)
     standin_nodes_clear(&node->after);
     free(node);
 }
-
-static bool
-begins_with(const char *text, const char *start)
-{
-    return strncmp(text, start, strlen(start)) == 0;
-}
-
-/* Told from the name of the call: what is no copy, fill or function of the host counts as a kernel,
- * library calls among them. */
-enum cudaGraphNodeType
-standin_node_type(const struct CUgraphNode_st *node)
-{
-    const standin_action *action = &node->action;
-    if (action->kind != STANDIN_WORK) {
-        return action->kind == STANDIN_RECORD ? cudaGraphNodeTypeEventRecord
-                                              : cudaGraphNodeTypeWaitEvent;
-    }
-    if (action->operation.host_function) {
-        return cudaGraphNodeTypeHost;
-    }
-    static const struct {
-        const char *start;
-        enum cudaGraphNodeType type;
-    } types[] = {
-        {"cudaMemcpy", cudaGraphNodeTypeMemcpy},   {"cuMemcpy", cudaGraphNodeTypeMemcpy},
-        {"cudaMemset", cudaGraphNodeTypeMemset},   {"cuMemset", cudaGraphNodeTypeMemset},
-        {"cudaMalloc", cudaGraphNodeTypeMemAlloc}, {"cuMemAlloc", cudaGraphNodeTypeMemAlloc},
-        {"cudaFree", cudaGraphNodeTypeMemFree},    {"cuMemFree", cudaGraphNodeTypeMemFree},
-    };
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (begins_with(action->operation.name, types[i].start)) {
-            return types[i].type;
-        }
-    }
-    return cudaGraphNodeTypeKernel;
-}

@@ -116,11 +116,10 @@ discard(in_flight *done)
     free(done);
 }
 
-/* The oldest operation of the stream has happened. */
+/* `done`, the oldest operation of the stream, has happened. */
 static void
-finish_first(standin_stream *stream)
+finish_first(standin_stream *stream, in_flight *done)
 {
-    in_flight *done = stream->first;
     stream->first = done->next;
     if (!stream->first) {
         stream->last = NULL;
@@ -142,10 +141,11 @@ static bool
 step(standin_stream *stream)
 {
     uint64_t ran = 0;
-    if (gml_streams_advance(queues, stream->number, 1, &ran) != GML_OK || ran == 0) {
+    in_flight *oldest = stream->first;
+    if (!oldest || gml_streams_advance(queues, stream->number, 1, &ran) != GML_OK || ran == 0) {
         return false;
     }
-    finish_first(stream);
+    finish_first(stream, oldest);
     return true;
 }
 
@@ -386,8 +386,9 @@ is_overlapping(standin_range range, gml_address address, uint64_t size_bytes)
                                     : address - range.address < range.size_bytes);
 }
 
-const char *
-standin_find_pending(gml_address address, uint64_t size_bytes)
+/* The name of a pending operation that touches the range, or NULL. */
+static const char *
+find_pending(gml_address address, uint64_t size_bytes)
 {
     for (const standin_stream *stream = streams; stream; stream = stream->next) {
         for (const in_flight *at = stream->first; at; at = at->next) {
@@ -399,6 +400,16 @@ standin_find_pending(gml_address address, uint64_t size_bytes)
         }
     }
     return NULL;
+}
+
+void
+standin_check_unused(const char *name, gml_address address, uint64_t size_bytes)
+{
+    const char *user = find_pending(address, size_bytes);
+    if (user) {
+        standin_misuse("free in flight: %s of %llu bytes at 0x%llx while %s is pending on it", name,
+                       (unsigned long long)size_bytes, (unsigned long long)address, user);
+    }
 }
 
 /* ---- the streams themselves --------------------------------------------------------------------

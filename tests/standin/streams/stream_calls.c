@@ -91,45 +91,6 @@ cudaStreamGetPriority(cudaStream_t handle, int *out)
     return standin_return(error);
 }
 
-cudaError_t
-cudaStreamGetFlags(cudaStream_t handle, unsigned *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *stream;
-    cudaError_t error = look_up(handle, out, &stream);
-    if (error == cudaSuccess) {
-        *out = stream->flags;
-    }
-    return standin_return(error);
-}
-
-cudaError_t
-cudaStreamGetId(cudaStream_t handle, unsigned long long *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *stream;
-    cudaError_t error = look_up(handle, out, &stream);
-    if (error == cudaSuccess) {
-        *out = stream->number;
-    }
-    return standin_return(error);
-}
-
-cudaError_t
-cudaStreamGetDevice(cudaStream_t handle, int *out)
-{
-    CALLED();
-    standin_enter();
-    standin_stream *stream;
-    cudaError_t error = look_up(handle, out, &stream);
-    if (error == cudaSuccess) {
-        *out = stream->device->ordinal;
-    }
-    return standin_return(error);
-}
-
 /* ---- waiting -----------------------------------------------------------------------------------
  */
 
@@ -157,14 +118,8 @@ cudaDeviceSynchronize(void)
     CALLED();
     standin_enter();
     standin_device *device = standin_current_device();
-    cudaError_t error = standin_guard_captures();
-    if (error == cudaSuccess) {
-        error = standin_guard_device(device);
-    }
-    if (error == cudaSuccess) {
-        error = standin_synchronize_device(device);
-    }
-    return standin_return(error);
+    cudaError_t error = standin_guard_device(device);
+    return standin_return(error == cudaSuccess ? standin_synchronize_device(device) : error);
 }
 
 cudaError_t
@@ -319,23 +274,4 @@ cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *stat
         *count = stream->captured.count;
     }
     return standin_return(cudaSuccess);
-}
-
-cudaError_t
-cudaStreamUpdateCaptureDependencies(cudaStream_t handle, cudaGraphNode_t *dependencies,
-                                    const cudaGraphEdgeData *edges, size_t count, unsigned flags)
-{
-    CALLED();
-    (void)edges;
-    standin_enter();
-    standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return standin_return(cudaErrorInvalidResourceHandle);
-    }
-    if (flags > cudaStreamSetCaptureDependencies || (count > 0 && !dependencies)) {
-        return standin_return(cudaErrorInvalidValue);
-    }
-    standin_nodes after = {.items = dependencies, .count = count};
-    return standin_return(
-        standin_capture_depend(stream, &after, flags == cudaStreamAddCaptureDependencies));
 }
