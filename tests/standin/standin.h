@@ -238,7 +238,7 @@ void standin_forget_host_functions(void);
  * while one is under way that forbids it to this thread; that capture is then broken. */
 cudaError_t standin_guard_captures(void);
 
-/* The same for a call that would wait for, or query, this one stream. */
+/* The same for a call that would wait for, or query, this one stream, which may itself capture. */
 cudaError_t standin_guard_stream(standin_stream *stream);
 
 /* The same for a call that would wait for all streams of a device: where one of these captures, no
@@ -328,8 +328,9 @@ typedef struct standin_rows {
 cudaError_t standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t stream,
                               bool is_blocking);
 
-/* cudaErrorInvalidValue, reported, where the addresses do not fit the kind. Page-locked and managed
- * memory is both the host's and the device's. */
+/* cudaErrorInvalidValue, reported, where an address that the kind says is the device's is not.
+ * Where it says the host's, a device's will do: addresses are unified, and a GPU was seen to take
+ * them. */
 cudaError_t standin_check_kind(const char *name, gml_address to, gml_address from,
                                enum cudaMemcpyKind kind);
 

@@ -15,7 +15,7 @@ TEST(a_fork_must_be_joined)
     CHECK_EQ(cudaStreamEndCapture(fix.first, &graph), cudaErrorStreamCaptureUnjoined);
     CHECK(!graph);
     CHECK_EQ(status_of(fix.second), cudaStreamCaptureStatusNone);
-    CHECK_EQ(cudaEventQuery(fix.begun), cudaErrorCapturedEvent);
+    CHECK_EQ(cudaEventQuery(fix.begun), cudaErrorInvalidValue);
     CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
     CHECK_SUCCESS(cudaEventQuery(fix.begun));
     tear_down(&fix);

@@ -310,17 +310,15 @@ standin_fill(const char *name, gml_address to, int value, uint64_t size_bytes, c
     return submit(stream, &fill, is_blocking);
 }
 
-/* Reports an end that is not where the kind says. */
+/* Reports an end that is not the device's. */
 static cudaError_t
-check_side(const char *name, const char *side, gml_address address, bool wants_device)
+check_side(const char *name, const char *side, gml_address address)
 {
-    enum cudaMemoryType type = standin_place_of(address).type;
-    bool is_wrong =
-        wants_device ? type == cudaMemoryTypeUnregistered : type == cudaMemoryTypeDevice;
+    bool is_wrong = standin_place_of(address).type == cudaMemoryTypeUnregistered;
     if (is_wrong) {
-        standin_misuse("%s: its kind says that the %s is memory of the %s, which 0x%" PRIx64
+        standin_misuse("%s: its kind says that the %s is memory of the device, which 0x%" PRIx64
                        " is not",
-                       name, side, wants_device ? "device" : "host", address);
+                       name, side, address);
     }
     return is_wrong ? cudaErrorInvalidValue : cudaSuccess;
 }
@@ -336,6 +334,6 @@ standin_check_kind(const char *name, gml_address to, gml_address from, enum cuda
     }
     bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    cudaError_t error = check_side(name, "destination", to, to_device);
-    return error == cudaSuccess ? check_side(name, "source", from, from_device) : error;
+    cudaError_t error = to_device ? check_side(name, "destination", to) : cudaSuccess;
+    return error == cudaSuccess && from_device ? check_side(name, "source", from) : error;
 }

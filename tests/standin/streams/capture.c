@@ -85,9 +85,11 @@ cudaError_t
 standin_guard_stream(standin_stream *stream)
 {
     cudaError_t error = standin_capture_check(stream);
-    return stream->capture && error == cudaSuccess
-               ? refuse(stream->capture, cudaErrorStreamCaptureUnsupported)
-               : error;
+    if (error != cudaSuccess) {
+        return error;
+    }
+    return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureUnsupported)
+                           : standin_guard_captures();
 }
 
 cudaError_t
@@ -273,7 +275,7 @@ cudaError_t
 standin_capture_asked(uint64_t capture_id)
 {
     standin_capture *capture = find(capture_id);
-    return capture ? refuse(capture, cudaErrorCapturedEvent) : cudaErrorCapturedEvent;
+    return capture ? refuse(capture, cudaErrorCapturedEvent) : cudaErrorInvalidValue;
 }
 
 cudaError_t
@@ -286,7 +288,7 @@ standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_
     }
     if (!capture) { /* it has ended, and its nodes may be gone */
         return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureIsolation)
-                               : cudaErrorCapturedEvent;
+                               : cudaErrorInvalidValue;
     }
     if (capture->is_broken) {
         return cudaErrorStreamCaptureInvalidated;
