@@ -58,7 +58,7 @@ ifneq ($(HAS_STANDIN),)
 	@$(CTEST) --test-dir build/standin --label-regex standin --output-on-failure --parallel $(JOBS)
 	@$(STANDIN_RUN) -m pytest tests/standin
 else
-	@$(BIN)/python -m pytest tests/standin
+	@$(BIN)/python -m pytest tests/standin || [ $$? -eq 5 ] # 5: nothing but skipped files
 endif
 
 standin: $(STANDIN)/.package build/standin/.built ## Fetch PyTorch for CUDA, build the stand-in GPU

@@ -41,7 +41,10 @@ def _loaded() -> ctypes.CDLL:
 
 
 def calls() -> Counter[str]:
-    """How often each function was called since the start or the last reset."""
+    """How often each function was called since the start or the last reset.
+
+    A reset does not change what `--calls` prints in the end.
+    """
     library = _loaded()
     found: Counter[str] = Counter()
     name = ctypes.c_char_p()

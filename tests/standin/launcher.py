@@ -9,16 +9,18 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -38,6 +40,13 @@ class Report:
     misuses: int = 0
 
 
+def _is_library(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
 def find_library() -> Path:
     """Return the built stand-in; GMLAKE_STANDIN_LIBRARY names another than that of `make standin`.
 
@@ -47,6 +56,9 @@ def find_library() -> Path:
     path = Path(named) if named else ROOT / "build" / "standin" / "standin" / "libcuda.so.1"
     if not path.exists():
         msg = f"{path} is not there: run `make standin`"
+        raise StandinMissingError(msg)
+    if not _is_library(path):
+        msg = f"{path}, which GMLAKE_STANDIN_LIBRARY names, is no shared library"
         raise StandinMissingError(msg)
     return path
 
@@ -58,6 +70,9 @@ def find_python() -> Path:
     """
     named = os.environ.get("GMLAKE_STANDIN_PYTHON")
     if named:
+        if not os.access(named, os.X_OK):
+            msg = f"{named}, which GMLAKE_STANDIN_PYTHON names, cannot be run"
+            raise StandinMissingError(msg)
         return Path(named)
     for python in (Path(sys.executable), ROOT / ".venv-standin" / "bin" / "python"):
         libraries = python.parent.parent.glob("lib*/python3*/site-packages/torch/lib")
@@ -94,14 +109,23 @@ def environment(settings: Mapping[str, str], report_folder: str | None = None) -
     return variables
 
 
+_FORMAT: Final = b"gmlake stand-in report 1"
+_ENTRY: Final = struct.Struct("<56sQ")  # a name and a count; the first has the format and misuses
+
+
 def read_reports(folder: Path) -> Report:
-    """Add up what the processes of one program wrote on leaving."""
+    """Add up what the processes of one program did, however they ended."""
     total: Counter[str] = Counter()
+    misuses = 0
     for path in folder.glob("*.calls"):
-        for line in path.read_text().splitlines():
-            name, count = line.split()
-            total[name] += int(count)
-    misuses = total.pop("misuses", 0)
+        data = path.read_bytes()
+        (head, found), *entries = _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])
+        if head.rstrip(b"\0") != _FORMAT:
+            continue  # a process that ended before it began to count
+        misuses += found
+        for name, count in entries:
+            if count:
+                total[name.rstrip(b"\0").decode()] += count
     return Report(total, misuses)
 
 
@@ -141,29 +165,46 @@ def _show(report: Report) -> None:
         print(f"{name:{width}} {count:>12,}", file=sys.stderr)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the program, which gets Ctrl-C from the terminal itself."""
-    while True:
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            continue
-        return 128 - code if code < 0 else code
+@contextmanager
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Give the program the signals that ask this process to end; it decides what comes of them.
+
+    Ctrl-C in a terminal reaches the program by itself, and a second time does no harm.
+    """
+
+    def pass_on(number: int, _: object) -> None:
+        process.send_signal(number)
+
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    earlier = {number: signal.signal(number, pass_on) for number in names}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Report]:
     """Run `python *program` on the stand-in; return its exit code and what it did.
 
-    A program that succeeded but misused the device has the exit code MISUSE_EXIT.
-    Raises StandinMissingError.
+    The code is negative for a signal, as subprocess has it. A program that succeeded but misused
+    the device has the code MISUSE_EXIT. Raises StandinMissingError.
     """
     with tempfile.TemporaryDirectory(prefix="gmlake-standin-") as folder:
         process = subprocess.Popen(
             [find_python(), *program], env=environment(settings, report_folder=folder)
         )
-        code = _wait(process)
+        with _passing_on(process):
+            code = process.wait()
         report = read_reports(Path(folder))
     return (MISUSE_EXIT if report.misuses and code == 0 else code), report
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -174,7 +215,11 @@ def main(arguments: Sequence[str]) -> int:
     if program is None:
         parser.error("which program? Name a script, or -m MODULE, or -c CODE")
     names = ("devices", "capacity", "backed", "name", "capability", "pace", "lag", "abort")
-    settings = {name: getattr(options, name) for name in names if getattr(options, name)}
+    given = {name: getattr(options, name) for name in names}
+    settings = {name: value for name, value in given.items() if value is not None}
+    for name, value in settings.items():
+        if not value:
+            parser.error(f"--{name} needs a value")
     try:
         code, report = run(program, settings)
     except (StandinMissingError, OSError) as error:
@@ -184,6 +229,7 @@ def main(arguments: Sequence[str]) -> int:
         _show(report)
     if report.misuses:
         print(f"stand-in: rules of CUDA broken: {report.misuses}, see above", file=sys.stderr)
-    if code > 128:
-        print(f"stand-in: ended by {signal.Signals(code - 128).name}", file=sys.stderr)
+    if code < 0:
+        print(f"stand-in: ended by {_name_of_signal(-code)}", file=sys.stderr)
+        return 128 - code
     return code

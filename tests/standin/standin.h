@@ -30,8 +30,7 @@
 
 typedef struct standin_call {
     const char *name;
-    struct standin_call *next; /* of those called at least once */
-    atomic_ullong count;
+    atomic_uint place; /* in the report, from 1; 0 before the first call */
 } standin_call;
 
 /* These four need no lock. */
@@ -63,7 +62,7 @@ typedef enum standin_pace {
 } standin_pace;
 
 typedef struct standin_settings {
-    int devices;
+    int devices;             /* that are visible; one exists in any case */
     uint64_t capacity_bytes; /* of each device */
     bool is_backed;          /* device memory has bytes */
     char name[256];

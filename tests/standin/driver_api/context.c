@@ -59,6 +59,9 @@ CUresult
 cuInit(unsigned flags)
 {
     CALLED();
+    if (standin_settings_get()->devices == 0) {
+        return CUDA_ERROR_NO_DEVICE;
+    }
     return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

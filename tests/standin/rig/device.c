@@ -78,6 +78,7 @@ standin_enter(void)
         return;
     }
     device_count = standin_settings_get()->devices;
+    device_count = device_count ? device_count : 1; /* for who asks nobody and goes on */
     for (int i = 0; i < device_count; i++) {
         open_device(&devices[i], i);
     }

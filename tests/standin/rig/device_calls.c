@@ -16,7 +16,9 @@ cudaError_t
 cudaGetDeviceCount(int *out)
 {
     CALLED();
-    return give_number(standin_settings_get()->devices, out);
+    int devices = standin_settings_get()->devices;
+    cudaError_t error = give_number(devices, out);
+    return error == cudaSuccess && devices == 0 ? cudaErrorNoDevice : error;
 }
 
 cudaError_t

@@ -61,12 +61,12 @@ size_in_bytes(const char *name, uint64_t otherwise)
     errno = 0;
     unsigned long long number = strtoull(value, &end, 10);
     for (size_t i = 0; i < sizeof units / sizeof units[0] && end != value && *value != '-'; i++) {
-        if (!errno && strcmp(end, units[i].unit) == 0 && number > 0 &&
+        if (!errno && strcmp(end, units[i].unit) == 0 && number << units[i].shift >= 1 << 16 &&
             number <= (UINT64_C(1) << 46) >> units[i].shift) {
             return number << units[i].shift;
         }
     }
-    refuse(name, "a size such as 80GiB or 512MiB, up to 64TiB");
+    refuse(name, "a size such as 80GiB or 512MiB, from 64KiB to 64TiB");
 }
 
 static bool
@@ -101,16 +101,39 @@ read_capability(void)
     /* "%2d" cannot overflow, and the rest is checked. */
     /* NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion) */
     if (value && (sscanf(value, "%2d.%1d%c", &settings.major, &settings.minor, &end) != 2 ||
-                  settings.major < 5 || settings.minor < 0)) {
-        refuse(name, "a compute capability such as 9.0");
+                  settings.major < 7 || settings.major > 12 || settings.minor < 0)) {
+        refuse(name, "a compute capability such as 9.0, from 7.0 to 12.9");
     }
+}
+
+/* CUDA_VISIBLE_DEVICES as CUDA reads it, for devices named by number: what comes after one that is
+ * not there, or was named before, is not visible. */
+static int
+count_visible(int devices)
+{
+    const char *rest = getenv("CUDA_VISIBLE_DEVICES"); /* NOLINT(concurrency-mt-unsafe) */
+    uint64_t seen = 0;
+    int visible = 0;
+    while (rest && *rest) {
+        char *end = NULL;
+        unsigned long number = strtoul(rest, &end, 10);
+        bool is_number = end != rest && *rest >= '0' && *rest <= '9' && (!*end || *end == ',');
+        if (!is_number || number >= (unsigned long)devices || seen & UINT64_C(1) << number) {
+            return visible;
+        }
+        seen |= UINT64_C(1) << number;
+        visible++;
+        rest = *end ? end + 1 : end;
+    }
+    return rest ? visible : devices;
 }
 
 static void
 read_settings(void)
 {
     const char *name = value_of("GMLAKE_STANDIN_NAME");
-    settings.devices = (int)whole_number("GMLAKE_STANDIN_DEVICES", 1, 1, STANDIN_MOST_DEVICES);
+    settings.devices =
+        count_visible((int)whole_number("GMLAKE_STANDIN_DEVICES", 1, 1, STANDIN_MOST_DEVICES));
     settings.is_backed = yes_or_no("GMLAKE_STANDIN_BACKED", false);
     settings.capacity_bytes =
         size_in_bytes("GMLAKE_STANDIN_CAPACITY", UINT64_C(1) << (settings.is_backed ? 30 : 36));
