@@ -5,20 +5,24 @@ to be found again:
 
 - what was refused: it is asked for once more, and should be refused;
 - where the cache was emptied by a call that no notes name. A library may do so from C++, as
-  cudnn.benchmark does after trying its algorithms. What such a call gave back stands in the trace;
+  cudnn.benchmark does after trying its algorithms. What such a call gave back stands in the trace,
+  and so does what PyTorch gave back by itself, when a request found no room;
 - which frees waited for another stream until a request ran out of memory: PyTorch looks for a free
   block first, and waits for those only then.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gmlake.trace.layout import REQUEST, SMALL_LIMIT, SMALL_SEGMENT, Kind, Records
+from gmlake.trace.start_state import round_size
 
 if TYPE_CHECKING:
+    from gmlake.configuration import Configuration
     from gmlake.trace import Trace
     from gmlake.validation import Notes
 
@@ -26,28 +30,75 @@ LATE: Final = 1
 """GML_REQUEST_LATE of gmlake.h: this free waits until the next allocation runs out of memory."""
 
 _EVENTS_OF_ALLOC: Final = {Kind.FREE, Kind.SEGMENT_FREE, Kind.SEGMENT_ALLOC}
-GRANULE_BYTES: Final = 20 << 20
-"""By which expandable segments for large requests grow."""
-
-_LARGE_SEGMENT: Final = 20 << 20
-_LARGE_REQUEST: Final = 10 << 20
-_SEGMENT_GRAIN: Final = 2 << 20
 
 
-def requests_of(trace: Trace, notes: Notes | None) -> Records:
+def requests_of(trace: Trace, notes: Notes | None, configuration: Configuration) -> Records:
     """Return the requests of a trace; without notes, what was refused is not among them."""
     if notes is None:
-        return trace.requests_with_trims()
+        return _with_trims(trace.requests, set(oversize_runs(trace, configuration)))
     requests = _with_refusals(trace)
     noted = _noted_runs(requests, notes)
-    needed = _needed_rows(trace, requests, notes, noted)
+    needed = _needed_rows(_Device(trace, notes, configuration), requests, noted)
     is_late = requests["kind"][needed] == Kind.FREE
     requests["reserved"][needed[is_late]] = LATE
-    explained = noted.union(needed.tolist())
+    return _with_trims(requests, noted.union(needed.tolist()))
+
+
+def _with_trims(requests: Records, explained: set[int]) -> Records:
+    """Empty the cache where segments begin to go back, but for the rows that are explained."""
     places = [row for row in _first_of_runs(requests).tolist() if row not in explained]
     trims = np.zeros(len(places), REQUEST)
     trims["kind"] = Kind.TRIM
     return np.insert(requests, places, trims)
+
+
+def oversize_runs(trace: Trace, configuration: Configuration) -> list[int]:
+    """Return the rows where PyTorch gave back only oversize blocks, for a request without room.
+
+    With a max_split_size it tries that before it gives back everything. Without notes it shows in
+    the trace: more memory was asked for than was ever held, and _is_for_request holds.
+    """
+    if configuration.oversize_bytes is None or trace.is_expandable:
+        return []
+    requests = trace.requests
+    kind = requests["kind"]
+    reserved = recorded_bytes(trace, requests)
+    found = []
+    for first in _first_of_runs(requests).tolist():
+        end = first
+        while end < len(requests) and kind[end] == Kind.SEGMENT_FREE:
+            end += 1
+        is_followed = kind[end : end + 2].tolist() == [Kind.SEGMENT_ALLOC, Kind.ALLOC]
+        if (
+            is_followed
+            and int(reserved[first]) + int(requests["size_bytes"][end]) > reserved.max()
+            and _is_for_request(trace, configuration, requests[first:end], requests[end + 1])
+        ):
+            found.append(first)
+    return found
+
+
+def _is_for_request(
+    trace: Trace, configuration: Configuration, gone: Records, request: Records
+) -> bool:
+    """Tell whether oversize blocks went for the sake of a request that none of them could serve.
+
+    They are of its stream, and no more than were needed.
+    """
+    oversize_bytes = configuration.oversize_bytes or 0
+    sizes = gone["size_bytes"].astype(np.int64)
+    size_bytes = round_size(int(request["size_bytes"]), trace.settings)
+    slack = sizes - size_bytes
+    is_fit = (
+        (slack >= 0) & (slack < configuration.most_slack_bytes) & (size_bytes >= oversize_bytes)
+    )
+    return bool(
+        size_bytes > SMALL_LIMIT
+        and (sizes >= oversize_bytes).all()
+        and (gone["stream"] == request["stream"]).all()
+        and sizes[:-1].sum() < max(size_bytes, oversize_bytes)
+        and (size_bytes < oversize_bytes or not is_fit.any())
+    )
 
 
 def recorded_bytes(trace: Trace, requests: Records) -> Records:
@@ -86,21 +137,6 @@ def _with_refusals(trace: Trace) -> Records:
     return requests
 
 
-def _segment_bytes(size_bytes: int) -> int:
-    """Return what PyTorch's limit on its memory must have room for, to serve a request."""
-    if size_bytes <= SMALL_LIMIT:
-        return SMALL_SEGMENT
-    if size_bytes < _LARGE_REQUEST:
-        return _LARGE_SEGMENT
-    return -(-size_bytes // _SEGMENT_GRAIN) * _SEGMENT_GRAIN
-
-
-def _granules_bytes(size_bytes: int) -> int:
-    """Return what an expandable segment maps for a request where nothing is mapped yet."""
-    granule_bytes = SMALL_SEGMENT if size_bytes <= SMALL_LIMIT else GRANULE_BYTES
-    return -(-size_bytes // granule_bytes) * granule_bytes
-
-
 def _first_of_runs(requests: Records) -> Records:
     """Return the rows where segments begin to go back."""
     is_free = requests["kind"] == Kind.SEGMENT_FREE
@@ -117,18 +153,68 @@ def _noted_runs(requests: Records, notes: Notes) -> set[int]:
     }
 
 
-def _needed_rows(trace: Trace, requests: Records, notes: Notes, noted: set[int]) -> Records:
-    """Return the rows of all that allocations did because they ran out of memory."""
-    reserved = recorded_bytes(trace, requests)
+@dataclass(frozen=True)
+class _Device:
+    """Tells when PyTorch had no room for a request."""
+
+    trace: Trace
+    notes: Notes
+    configuration: Configuration
+
+    def first_needed(self, events: Records, reserved_bytes: int) -> int | None:
+        """Return from where on `events` happened for the allocation at their end; None: none did.
+
+        What is collected, and oversize blocks, go back without waiting for any free: those before
+        were complete.
+        """
+        was_refused = events["address"][-1] == 0
+        gave_back = np.flatnonzero(events["kind"] == Kind.SEGMENT_FREE)
+        if not len(gave_back):
+            return 0 if was_refused else None
+        sizes, is_taken = events["size_bytes"], events["kind"] == Kind.SEGMENT_ALLOC
+        is_before = np.arange(len(events)) < gave_back[0]
+        held_bytes = reserved_bytes + int(sizes[is_taken & is_before].sum())
+        taken_bytes = int(sizes[is_taken & ~is_before].sum())
+        is_collected = self._collects(held_bytes) and (sizes[gave_back] > SMALL_SEGMENT).all()
+        if not (was_refused or (is_collected and taken_bytes)) and not self._ran_short(
+            int(sizes[-1]), held_bytes, taken_bytes
+        ):
+            return None
+        oversize_bytes = self.configuration.oversize_bytes
+        is_oversize = oversize_bytes is not None and sizes[gave_back[0]] >= oversize_bytes
+        return int(gave_back[0]) if is_collected or is_oversize else 0
+
+    def _collects(self, held_bytes: int) -> bool:
+        """Tell whether PyTorch collects garbage, of large blocks only, before it takes memory."""
+        above_bytes = self.configuration.collects_above_bytes
+        return above_bytes is not None and held_bytes > above_bytes
+
+    def _ran_short(self, size_bytes: int, held_bytes: int, taken_bytes: int) -> bool:
+        """Tell whether a request for which `taken_bytes` were taken in the end had no room before.
+
+        What went back can make room that had to be mapped before, so the most that an expandable
+        segment can need is what counts.
+        """
+        rounded_bytes = round_size(size_bytes, self.trace.settings)
+        if self.trace.is_expandable:
+            taken_bytes = max(taken_bytes, self.configuration.granules_bytes(rounded_bytes))
+        limit = self.notes.limit_bytes
+        segment_bytes = self.configuration.segment_bytes(rounded_bytes)
+        is_over_limit = limit is not None and held_bytes + segment_bytes > limit
+        return held_bytes + taken_bytes > self.notes.capacity_bytes or is_over_limit
+
+
+def _needed_rows(device: _Device, requests: Records, noted: set[int]) -> Records:
+    """Return the rows of all that allocations did because they found no room."""
+    reserved = recorded_bytes(device.trace, requests)
     kind = requests["kind"].tolist()
-    bounds = {rows_before(requests, reading.events) for reading in notes.readings}
+    bounds = {rows_before(requests, reading.events) for reading in device.notes.readings}
     needed: list[int] = []
     for row in np.flatnonzero(requests["kind"] == Kind.ALLOC).tolist():
         begin = _begin_of_events(kind, row, noted, bounds)
-        events, held_bytes = requests[begin : row + 1], int(reserved[begin])
-        was_refused = requests["address"][row] == 0
-        if was_refused or _ran_short(events, held_bytes, notes, is_expandable=trace.is_expandable):
-            needed += range(begin, row)
+        first = device.first_needed(requests[begin : row + 1], int(reserved[begin]))
+        if first is not None:
+            needed += range(begin + first, row)
     return np.array(needed, np.int64)
 
 
@@ -144,23 +230,3 @@ def _begin_of_events(kind: list[int], row: int, noted: set[int], bounds: set[int
             return row
         first -= 1
     return first
-
-
-def _ran_short(events: Records, reserved_bytes: int, notes: Notes, *, is_expandable: bool) -> bool:
-    """Tell whether the allocation at the end of `events` had no room before segments went back.
-
-    What went back can make room that had to be mapped before, so the most that an expandable
-    segment can need is what counts.
-    """
-    gave_back = np.flatnonzero(events["kind"] == Kind.SEGMENT_FREE)
-    if not len(gave_back):
-        return False
-    sizes, is_taken = events["size_bytes"], events["kind"] == Kind.SEGMENT_ALLOC
-    is_first = np.arange(len(events)) < gave_back[0]
-    held_bytes = reserved_bytes + int(sizes[is_taken & is_first].sum())
-    taken_bytes = int(sizes[is_taken & ~is_first].sum())
-    if is_expandable:
-        taken_bytes = max(taken_bytes, _granules_bytes(int(sizes[-1])))
-    limit = notes.limit_bytes
-    is_over_limit = limit is not None and held_bytes + _segment_bytes(int(sizes[-1])) > limit
-    return held_bytes + taken_bytes > notes.capacity_bytes or is_over_limit

@@ -9,15 +9,17 @@ import numpy as np
 
 from gmlake import _core
 from gmlake.asking import (
-    GRANULE_BYTES,
     LATE,
     end_of_awaited_frees,
+    oversize_runs,
     recorded_bytes,
     requests_of,
     rows_before,
 )
+from gmlake.configuration import Configuration, configuration_of
 from gmlake.errors import TraceError, blaming_trace
 from gmlake.lake import Lake
+from gmlake.pools import Public, without_private_pools
 from gmlake.trace.layout import SMALL_LIMIT, Kind, Records
 from gmlake.validation import Notes, Reading, ValidationResult
 
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 
     from gmlake.trace import Trace
 
-_CAPACITY: Final = 1 << 46
+_ROOMY: Final = 1 << 46
+_ROOMY_EXPANDABLE: Final = 1 << 40
+_MIB: Final = 1 << 20
+_ADDRESSES: Final = 1 << 64
 _MOST_DIFFERENCES: Final = 20
 _SYNCHRONISATIONS: Final = "num_sync_all_streams"
 _SEGMENT_RECORD: Final = np.dtype(
@@ -39,19 +44,40 @@ _BLOCK_RECORD: Final = np.dtype(
 
 def compare(trace: Trace, notes: Notes | None) -> ValidationResult:
     """Return what agrees; see gmlake.validate. `trace` has been checked."""
+    public = without_private_pools(trace)
+    trace = public.trace
     _check_has_state(trace)
+    remarks: tuple[str, ...] = ()
+    if notes and (public.allocations or public.segments):
+        notes = None
+        remarks = ("statistics are not compared, since PyTorch's include its private pools",)
+    configuration = configuration_of(trace, notes)
     policy = "expandable" if trace.is_expandable else "caching"
-    settings = _settings(trace)
-    if notes and notes.limit_bytes is not None:
-        settings["memory_limit"] = notes.limit_bytes
-    capacity = notes.capacity_bytes if notes else _CAPACITY
-    with blaming_trace(), Lake("sim", policy, capacity, **settings) as lake:
-        run = _Run(trace, notes, lake)
+    capacity = notes.capacity_bytes if notes else _capacity_of(trace, configuration)
+    with blaming_trace(), Lake("sim", policy, capacity, **configuration.knobs) as lake:
+        run = _Run(trace, notes, configuration, lake)
         if policy == "caching":
             _restore(run.replay, trace)
             run.replay.follow_segments()
         run.all()
-        return run.result(policy)
+        return run.result(policy, public, remarks + configuration.remarks)
+
+
+def _capacity_of(trace: Trace, configuration: Configuration) -> int:
+    """Return a capacity where no notes tell it: more than enough, unless a request found no room.
+
+    Each stream and pool of expandable segments reserves 1 1/8 of it as address space, of which the
+    simulated device has 2^47 bytes.
+    """
+    peak_bytes = int(recorded_bytes(trace, trace.requests).max())
+    if not trace.is_expandable:
+        return peak_bytes if oversize_runs(trace, configuration) else _ROOMY
+    streams = trace.requests["stream"][trace.requests["kind"] == Kind.ALLOC]
+    most_bytes = _ROOMY // max(2 * len(np.unique(streams)), 1) // _MIB * _MIB
+    if peak_bytes > most_bytes:
+        reason = f"{peak_bytes} bytes on so many streams leave the simulated device no addresses"
+        raise TraceError(reason)
+    return min(max(_ROOMY_EXPANDABLE, 4 * peak_bytes // _MIB * _MIB), most_bytes)
 
 
 def _check_has_state(trace: Trace) -> None:
@@ -65,20 +91,6 @@ def _check_has_state(trace: Trace) -> None:
             "needed to compare those; switch recording on earlier"
         )
         raise TraceError(reason)
-
-
-def _settings(trace: Trace) -> dict[str, Any]:
-    """Return the recorded settings that change placement, as knobs."""
-    settings: dict[str, Any] = {}
-    limit = trace.settings.get("max_split_size", -1)
-    if type(limit) is int and limit > 0:
-        settings["max_split_size"] = limit
-    divisions = trace.settings.get("roundup_power2_divisions", {})
-    if isinstance(divisions, dict):
-        for interval, count in divisions.items():
-            if type(count) is int and count > 1:
-                settings[f"roundup_power2_divisions.{interval}"] = count
-    return settings
 
 
 # ---- the starting state
@@ -112,20 +124,26 @@ def _check_blocks_inside(segments: Records, blocks: Records) -> None:
 
 @dataclass
 class _Lane:
-    """The blocks of one stream and pool: how many live, how far ours lie from PyTorch's."""
+    """The blocks of one stream and pool: how many live, how far ours lie from PyTorch's.
+
+    The distance is None until a block shows it.
+    """
 
     live: int = 0
-    distance: int = 0
+    distance: int | None = None
 
 
 class _Run:
     """One trace on one lake, and what was found on the way."""
 
-    def __init__(self, trace: Trace, notes: Notes | None, lake: Lake) -> None:
+    def __init__(
+        self, trace: Trace, notes: Notes | None, configuration: Configuration, lake: Lake
+    ) -> None:
         self.trace = trace
+        self.configuration = configuration
         self.lake = lake
         self.readings = notes.readings if notes else ()
-        self.requests = requests_of(trace, notes)
+        self.requests = requests_of(trace, notes, configuration)
         ids = trace.id_count + int(np.count_nonzero(trace.requests["kind"] == Kind.OOM))
         self.replay = _core.Replay(lake, ids)
         self.addresses = np.zeros(len(self.requests), np.uint64)
@@ -179,7 +197,7 @@ class _Run:
 
     # ---- what came out
 
-    def result(self, policy: str) -> ValidationResult:
+    def result(self, policy: str, public: Public, remarks: tuple[str, ...]) -> ValidationResult:
         """Return what agrees."""
         is_caching = policy == "caching"
         expected = self.requests["address"] if is_caching else self._expected_addresses()
@@ -201,6 +219,9 @@ class _Run:
             reserved_matched=matched,
             peak_reserved_bytes=self.lake.stats()["peak_reserved_bytes"],
             recorded_peak_bytes=int(recorded_bytes(self.trace, self.requests).max()),
+            left_out_allocations=public.allocations,
+            left_out_segments=public.segments,
+            remarks=remarks,
             differences=tuple(self.differences),
         )
 
@@ -222,19 +243,24 @@ class _Run:
                 lane_of[number] = 2 * stream + (size <= SMALL_LIMIT)
                 lane = lanes.setdefault(lane_of[number], _Lane())
                 if not lane.live:
-                    lane.distance = int(self.addresses[place]) - address
+                    lane.distance = None
                 lane.live += 1
-                expected[place] = address + lane.distance
+                ours = int(self.addresses[place])
+                if lane.distance is None and ours:
+                    lane.distance = ours - address
+                expected[place] = (address + (lane.distance or 0)) % _ADDRESSES
         return expected
 
     def _compare_addresses(self, expected: Records) -> tuple[int, int]:
         """Return how many allocations there are, refused ones included, and how many agree."""
         is_alloc = self.requests["kind"] == Kind.ALLOC
-        differs = is_alloc & (self.addresses != expected)
+        is_refused, was_refused = self.addresses == 0, self.requests["address"] == 0
+        differs = is_alloc & ((self.addresses != expected) | (is_refused != was_refused))
         for place in np.flatnonzero(differs)[:_MOST_DIFFERENCES].tolist():
-            theirs, ours = int(expected[place]), int(self.addresses[place])
+            theirs = "refused by" if was_refused[place] else f"at {int(expected[place]):#x} by"
+            ours = "refused" if is_refused[place] else f"at {int(self.addresses[place]):#x}"
             size = int(self.requests["size_bytes"][place])
-            self._note(f"event {place}: {size} bytes at {ours:#x}, PyTorch's at {theirs:#x}")
+            self._note(f"event {place}: {size} bytes {ours}, {theirs} PyTorch")
         allocations = int(np.count_nonzero(is_alloc))
         return allocations, allocations - int(np.count_nonzero(differs))
 
@@ -244,7 +270,7 @@ class _Run:
         compared = np.flatnonzero(is_whole & (self.requests["reserved"] != LATE))
         theirs = recorded_bytes(self.trace, self.requests)[1:][compared]
         ours = self.reserved[compared]
-        differs = np.abs(theirs - ours) >= GRANULE_BYTES
+        differs = np.abs(theirs - ours) >= self.configuration.large_granule_bytes
         for place in np.flatnonzero(differs)[:_MOST_DIFFERENCES].tolist():
             self._note(
                 f"event {compared[place]}: {ours[place]} bytes reserved, PyTorch's {theirs[place]}"

@@ -95,7 +95,7 @@ def _replay_row(result: ReplayResult, *, is_best: bool) -> list[str]:
 
 
 def validation_tables(report: ValidationReport) -> Iterator[RenderableType]:
-    """Yield a table for each policy, and the first differences; what does not match is red."""
+    """Yield a table for each policy, remarks, and the first differences; these are red."""
     caching = [result for result in report.results if result.policy == "caching"]
     expandable = [result for result in report.results if result.policy == "expandable"]
     if caching or not expandable:
@@ -103,8 +103,20 @@ def validation_tables(report: ValidationReport) -> Iterator[RenderableType]:
     if expandable:
         yield _expandable_table(expandable)
     for result in report.results:
+        for remark in _remarks(result):
+            yield Text(f"{printable(result.trace)}: {printable(remark)}")
+    for result in report.results:
         for difference in result.differences:
             yield Text(f"{printable(result.trace)}: {printable(difference)}", style="red")
+
+
+def _remarks(result: ValidationResult) -> Iterator[str]:
+    if result.left_out_allocations or result.left_out_segments:
+        yield (
+            f"left out, as private pools are not modelled: {result.left_out_allocations:,} "
+            f"allocations, {result.left_out_segments:,} segments at the end"
+        )
+    yield from result.remarks
 
 
 def _validation_table(policy: str, columns: Iterable[str]) -> Table:

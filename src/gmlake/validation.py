@@ -102,6 +102,9 @@ class ValidationResult:
     reserved_events: events after which reserved bytes were compared; *_matched: those after which
         both differ by less than a granule.
     peak_reserved_bytes: of the policy; recorded_peak_bytes: of PyTorch.
+    left_out_allocations, left_out_segments: of PyTorch's private pools (CUDA graphs, MemPool),
+        which the policies have none of; allocations of the recording, and segments at its end.
+    remarks: what else could not be compared or followed, in words.
     differences: the first few, in words.
 
     What is not compared counts 0 of 0: final segments and blocks of `expandable`, reserved bytes
@@ -122,6 +125,9 @@ class ValidationResult:
     reserved_matched: int
     peak_reserved_bytes: int
     recorded_peak_bytes: int
+    left_out_allocations: int
+    left_out_segments: int
+    remarks: tuple[str, ...]
     differences: tuple[str, ...]
 
     @property
@@ -142,6 +148,11 @@ class ValidationReport:
     """The results of one or more traces; prints as a table."""
 
     results: tuple[ValidationResult, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was compared agrees, in every result."""
+        return all(result.is_complete for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
         """Return {"results": [...]}, as `gmlake validate --json` prints it."""
@@ -173,7 +184,11 @@ def validate(trace: Trace, notes: Notes | None = None) -> ValidationReport:
     algorithms: PyTorch's CUDACachingAllocator.
 
     With notes, statistics are compared at each reading, and what PyTorch refused is asked for
-    again and must be refused.
+    again and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...) become
+    the policy's; what cannot be followed is a remark of the result.
+
+    What belongs to a private pool at the end is left out, since events name no pool; what a private
+    pool gave back before the end cannot be told apart and counts. Notes are not used then.
 
     Raises TraceError for a trace without recorded addresses or segments, one with expandable
     segments that does not begin with the first allocation, where the starting state contradicts

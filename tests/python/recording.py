@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-if TYPE_CHECKING:
-    import gmlake
+import gmlake
+from gmlake import Notes, OutOfMemoryError, Reading, Trace
 
 KIB = 1 << 10
 MIB = 1 << 20
 BASE = 0x7F00_0000_0000
+FAR = BASE << 1
 
 
 def event(action: str, addr: int, size: Any, **more: Any) -> dict[str, Any]:
@@ -104,3 +106,71 @@ class Recorder:
                 | {"segment_type": kind}
             )
         return snapshot(self.events, segments)
+
+
+class Noter(Recorder):
+    """Records a Lake, what it refuses, and its statistics, as benchmarks/workloads does."""
+
+    def __init__(self, lake: gmlake.Lake, capacity: int) -> None:
+        super().__init__(lake)
+        self.capacity = capacity
+        self.readings: list[Reading] = []
+
+    def read(self, *, is_trim: bool = False) -> None:
+        self.readings.append(Reading(len(self.events), self.lake.torch_stats(), is_trim))
+
+    def trim(self) -> None:
+        self.read(is_trim=True)
+        super().trim()
+
+    def try_to_allocate(self, size: int, stream: int) -> gmlake.Block | None:
+        try:
+            return self.allocate(size, stream)
+        except OutOfMemoryError:
+            self._note_segments()
+            self.events.append({"action": "oom", "size": size, "stream": stream, "device_free": 0})
+            return None
+
+    def notes(self) -> Notes:
+        self.read()
+        return Notes(tuple(self.readings), self.capacity)
+
+
+class ExpandableNoter(Noter):
+    """Records the policy `expandable`: what it holds grows and shrinks in place."""
+
+    def _note_segments(self) -> None:
+        now = self.lake.stats()["reserved_bytes"]
+        before = sum(size for _, (size, _) in self.held.items())
+        self.held = {0: (now, 0)}
+        if now != before:
+            action = "segment_map" if now > before else "segment_unmap"
+            self._add(action, FAR + min(now, before), abs(now - before), 0)
+
+    def snapshot(self) -> dict[str, Any]:
+        held = self.lake.stats()["reserved_bytes"]
+        final = segment(FAR, held, [], is_expandable=True)
+        return snapshot(self.events, [final] if held else [])
+
+
+def note_program(
+    steps: list[tuple[int, int]], policy: str, capacity: int = 160 * MIB, **knobs: int
+) -> tuple[Trace, Notes]:
+    """Record a random program, each step of it told by a number and a size."""
+    with gmlake.Lake("sim", policy, capacity, **knobs) as lake:
+        noter = (Noter if policy == "caching" else ExpandableNoter)(lake, capacity)
+        live: list[gmlake.Block] = []
+        for choice, size in steps:
+            if choice % 10 == 9:
+                noter.trim()
+            elif choice % 10 == 8:
+                noter.read()
+            elif choice % 10 == 7:
+                Recorder.trim(noter)  # as a library does, unseen
+            elif live and choice % 2:
+                noter.free(live.pop(choice // 2 % len(live)))
+            else:
+                served = noter.try_to_allocate(size, choice // 2 % 3)
+                live += [served] if served else []
+        notes = replace(noter.notes(), limit_bytes=knobs.get("memory_limit"))
+        return Trace.from_snapshot(noter.snapshot()), notes

@@ -129,11 +129,49 @@ def test_validate(good: Path) -> None:
                 "reserved_matched": 0,
                 "peak_reserved_bytes": 20 * MIB,
                 "recorded_peak_bytes": 20 * MIB,
+                "left_out_allocations": 0,
+                "left_out_segments": 0,
+                "remarks": [],
                 "differences": [],
             }
         ]
     }
     assert "1 of 1" in run("validate", good).stdout
+
+
+def tampered(path: Path, address: int) -> Path:
+    """Write a snapshot that says an allocation lay where PyTorch would not have placed it."""
+    blocks = [block(BASE, 5 * MIB), block(BASE + 5 * MIB, 15 * MIB)]
+    events = [event("segment_alloc", BASE, 20 * MIB), alloc(address, 5 * MIB)]
+    path.write_bytes(pickle.dumps(snapshot(events, [segment(BASE, 20 * MIB, blocks)]), 4))
+    return path
+
+
+def test_validate_tells_by_its_exit_code(good: Path, tmp_path: Path) -> None:
+    wrong = tampered(tmp_path / "wrong.pickle", BASE + 512)
+    bad = tmp_path / "bad.pickle"
+    bad.write_bytes(b"x")
+    assert "exit code: 0 if all" in run("validate", "--help").stdout
+    for files, code in (
+        ([good], 0),
+        ([wrong, good], 1),
+        ([bad, wrong, good], 2),
+        ([wrong, bad], 2),
+    ):
+        done = run("validate", *files, "--json")
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+        names = [result["trace"] for result in json.loads(done.stdout)["results"]]
+        assert names == [path.name for path in files if path != bad]
+
+
+def test_validate_keeps_the_devices_before_one_that_fails(tmp_path: Path) -> None:
+    path = tmp_path / "two.pickle"
+    first, second = [event("segment_alloc", BASE, 2 * MIB)], [free(BASE, 512)]
+    path.write_bytes(pickled(snapshot([]) | {"device_traces": [first, second]}))
+    done = run("validate", path, "--json")
+    assert done.returncode == 2
+    assert [result["trace"] for result in json.loads(done.stdout)["results"]] == ["two.pickle:0"]
 
 
 def test_validate_statistics(good: Path) -> None:
@@ -143,7 +181,7 @@ def test_validate_statistics(good: Path) -> None:
         json.dumps({"limit_bytes": None, "marks": [{**mark, "stats": stats}]})
     )
     done = run("validate", good, "--statistics")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (1, "")
     assert "1 of 2" in done.stdout
     assert "end, after 2 events: num_ooms is 0, PyTorch's 3" in done.stdout
 

@@ -21,6 +21,7 @@ import pytest
 
 import gmlake
 from gmlake.asking import LATE, requests_of
+from gmlake.configuration import configuration_of
 from gmlake.trace import Kind
 
 if TYPE_CHECKING:
@@ -206,7 +207,8 @@ def test_some_retries_waited_for_another_stream(
 ) -> None:
     """Frees that wait until memory runs out are the hardest case, so the storm has to have it."""
     recorded = recording("storm", "default")
-    requests = requests_of(recorded.trace, recorded.notes)
+    trace, notes = recorded.trace, recorded.notes
+    requests = requests_of(trace, notes, configuration_of(trace, notes))
     late = np.flatnonzero(requests["reserved"] == LATE)
     is_just_let_go = requests["id"][late] == requests["id"][late - 1]
     assert np.count_nonzero(~is_just_let_go) > 0

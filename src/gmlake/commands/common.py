@@ -136,7 +136,7 @@ def named(path: str) -> Iterator[None]:
         raise TraceError(error.reason, event=error.event, path=error.path or path) from None
     except Error as error:
         raise type(error)(f"{printable(path)}: {error}") from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise TraceError(str(error), path=path) from None
     except MemoryError:
         raise TraceError(NO_MEMORY, path=path) from None

@@ -13,11 +13,19 @@ if TYPE_CHECKING:
     from gmlake.validation import ValidationReport
 
 
+_DIFFERS = 1
+_EXIT_CODES = (
+    "exit code: 0 if all that was compared is equal, 1 if anything differs, 2 for a wrong argument "
+    "or a file that could not be compared, whatever the others gave"
+)
+
+
 class ValidateCommand(common.Command):
     """Check the policies `caching` and `expandable` against what PyTorch recorded."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
+        parser.epilog = _EXIT_CODES
         common.add_file_options(parser)
         parser.add_argument(
             "--statistics",
@@ -35,7 +43,8 @@ class ValidateCommand(common.Command):
         def work(path: str) -> None:
             traces = common.read_file(path, args.device)
             notes = load_notes(Path(path).with_suffix(".json")) if args.statistics else None
-            reports.extend([validate(trace, notes) for trace in traces])
+            for trace in traces:
+                reports.append(validate(trace, notes))  # noqa: PERF401 (keeps those before an error)
 
         code = common.run_each(args.files, work)
         report = sum(reports, ValidationReport())
@@ -43,4 +52,4 @@ class ValidateCommand(common.Command):
             common.print_json(report.to_dict())
         elif reports:
             common.print_report(report)
-        return code
+        return code or (0 if report.is_complete else _DIFFERS)

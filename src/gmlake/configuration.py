@@ -1,0 +1,135 @@
+"""How PyTorch's allocator was set while it was recorded, as settings of the policies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
+
+if TYPE_CHECKING:
+    from gmlake.trace import Trace
+    from gmlake.validation import Notes
+
+_MIB: Final = 1 << 20
+_LARGE_SEGMENT: Final = 20 * _MIB
+_MOST_SLACK: Final = 20 * _MIB
+_LARGE_REQUEST: Final = 10 * _MIB
+_SEGMENT_GRAIN: Final = 2 * _MIB
+_VARIABLES: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_ONLY_IN_VARIABLES: Final = {
+    "large_segment_size_mb": "large_segment_size",
+    "max_non_split_rounding_mb": "max_non_split_rounding",
+}
+_PERCENT_TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The settings that change what PyTorch does, by the names of the policies' knobs.
+
+    remarks: what was set and cannot be followed, in words.
+    """
+
+    knobs: dict[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def large_granule_bytes(self) -> int:
+        """The segment of requests from 1 to 10 MiB; expandable segments grow by as much."""
+        return self.knobs.get("large_segment_size", _LARGE_SEGMENT)
+
+    @property
+    def oversize_bytes(self) -> int | None:
+        """From where on blocks are not split; None where all are."""
+        return self.knobs.get("max_split_size")
+
+    @property
+    def most_slack_bytes(self) -> int:
+        """What an oversize block may be larger than the request that it serves."""
+        return self.knobs.get("max_non_split_rounding", _MOST_SLACK)
+
+    @property
+    def collects_above_bytes(self) -> int | None:
+        """What PyTorch may hold before it collects garbage; None where it never does."""
+        percent = self.knobs.get("garbage_collection_percent")
+        return None if percent is None else int(percent / 100 * self.knobs["memory_limit"])
+
+    def segment_bytes(self, size_bytes: int) -> int:
+        """Return what PyTorch's limit on its memory must have room for, to serve a request."""
+        if size_bytes <= SMALL_LIMIT:
+            return SMALL_SEGMENT
+        least_bytes = -(-size_bytes // _SEGMENT_GRAIN) * _SEGMENT_GRAIN
+        if size_bytes < _LARGE_REQUEST:
+            return max(self.large_granule_bytes, least_bytes)
+        return least_bytes
+
+    def granules_bytes(self, size_bytes: int) -> int:
+        """Return what an expandable segment maps for a request where nothing is mapped yet."""
+        granule_bytes = SMALL_SEGMENT if size_bytes <= SMALL_LIMIT else self.large_granule_bytes
+        return -(-size_bytes // granule_bytes) * granule_bytes
+
+
+def configuration_of(trace: Trace, notes: Notes | None) -> Configuration:
+    """Return how the allocator was set, as far as the recording and the notes tell."""
+    settings = trace.settings
+    knobs = _split_limit(settings) | _divisions(settings) | _from_variables(settings)
+    if notes and notes.limit_bytes is not None:
+        knobs["memory_limit"] = notes.limit_bytes
+    threshold = settings.get("garbage_collection_threshold", 0.0)
+    # What belongs to an expandable segment is never collected.
+    if trace.is_expandable or type(threshold) is not float or not 0 < threshold < 1:
+        return Configuration(knobs)
+    return _with_collection(knobs, threshold, trace, notes)
+
+
+def _with_collection(
+    knobs: dict[str, int], threshold: float, trace: Trace, notes: Notes | None
+) -> Configuration:
+    """Add garbage collection, which PyTorch does only under a limit on its memory."""
+    gave_back = (trace.requests["kind"] == Kind.SEGMENT_FREE).any()
+    if not gave_back or (notes and notes.limit_bytes is None):
+        return Configuration(knobs)
+    percent = round(100 * threshold)
+    is_whole = percent > 0 and abs(100 * threshold - percent) < _PERCENT_TOLERANCE
+    if notes is None or notes.limit_bytes is None:
+        why = "without notes that tell the memory limit"
+    elif not is_whole:
+        why = "at fractions of a percent"
+    elif notes.limit_bytes > notes.capacity_bytes:
+        why = "where the memory limit exceeds the device"
+    else:
+        return Configuration(knobs | {"garbage_collection_percent": percent})
+    remark = (
+        f"garbage_collection_threshold is {threshold:g}, which is not modelled {why}; what PyTorch "
+        "collected is taken for a call of empty_cache"
+    )
+    return Configuration(knobs, (remark,))
+
+
+def _split_limit(settings: dict[str, Any]) -> dict[str, int]:
+    limit = settings.get("max_split_size", -1)
+    return {"max_split_size": limit} if type(limit) is int and limit > 0 else {}
+
+
+def _divisions(settings: dict[str, Any]) -> dict[str, int]:
+    divisions = settings.get("roundup_power2_divisions", {})
+    if not isinstance(divisions, dict):
+        return {}
+    return {
+        f"roundup_power2_divisions.{interval}": count
+        for interval, count in divisions.items()
+        if type(count) is int and count > 1
+    }
+
+
+def _from_variables(settings: dict[str, Any]) -> dict[str, int]:
+    """Read what PyTorch records only as part of the text of its environment variable."""
+    knobs: dict[str, int] = {}
+    for variable in _VARIABLES:
+        text = str(settings.get(variable, ""))
+        for name, knob in _ONLY_IN_VARIABLES.items():
+            if found := re.findall(rf"\b{name}\s*:\s*([0-9]{{1,9}})\b", text):
+                knobs[knob] = int(found[-1]) * _MIB
+    return knobs
