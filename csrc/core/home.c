@@ -49,6 +49,11 @@ clear_stuck(gml_home *home)
     if (!home->stuck_bytes) {
         return GML_OK;
     }
+    if (home->driver->is_frozen) {
+        return gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
+                               "the home space cannot grow while a graph is being captured: "
+                               "addresses of an earlier growth must be unmapped first");
+    }
     gml_status status =
         gml_unmap_finally(home->driver, home->base + home->stuck_offset, home->stuck_bytes);
     if (status == GML_OK) {
@@ -279,6 +284,19 @@ gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes)
     return first;
 }
 
+/* Whether the driver's limit lets in `bytes` more. */
+static gml_status
+check_limit(gml_home *home, uint64_t bytes)
+{
+    if (bytes <= gml_driver_room(home->driver)) {
+        return GML_OK;
+    }
+    return gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
+                           "%" PRIu64 " bytes more asked for, and the limit of %" PRIu64
+                           " leaves %" PRIu64,
+                           bytes, home->driver->limit_bytes, gml_driver_room(home->driver));
+}
+
 /* From this many chunks on it pays to ask the driver first, instead of creating most of them in
  * vain when another process holds the memory. */
 enum { ASK_FIRST_CHUNKS = 32 };
@@ -287,13 +305,13 @@ static gml_status
 check_room(gml_home *home, uint64_t count)
 {
     uint64_t free_bytes = UINT64_MAX, total_bytes;
-    gml_status status = GML_OK;
-    if (count >= ASK_FIRST_CHUNKS) {
+    uint64_t leftover = home->handle_count - home->present_count;
+    uint64_t new_bytes = count > leftover ? (count - leftover) * home->chunk_bytes : 0;
+    gml_status status = check_limit(home, new_bytes);
+    if (status == GML_OK && count >= ASK_FIRST_CHUNKS) {
         status = gml_driver_memory_info(home->driver, &free_bytes, &total_bytes);
     }
-    uint64_t leftover = home->handle_count - home->present_count;
-    if (status == GML_OK && count > leftover &&
-        (count - leftover) * home->chunk_bytes > free_bytes) {
+    if (status == GML_OK && new_bytes > free_bytes) {
         status = gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
                                  "%" PRIu64 " more chunks asked for, and the device has %" PRIu64
                                  " bytes free",

@@ -118,33 +118,35 @@ gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
 
 gml_status
 gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
-                   size_t count, gml_access access, gml_address *out, bool *is_mapped)
+                   size_t count, gml_access access, gml_address *out, uint64_t *mapped_bytes)
 {
     *out = 0;
-    *is_mapped = false;
+    *mapped_bytes = 0;
     gml_address address;
     gml_status status = gml_driver_reserve(driver, chunk_bytes * count, 0, &address);
     if (status != GML_OK) {
         return status;
     }
-    uint64_t stuck_bytes;
-    status = gml_mapping_add(driver, address, chunk_bytes, handles, count, access, &stuck_bytes);
-    *is_mapped = status == GML_OK || stuck_bytes != 0;
-    if (*is_mapped || gml_unreserve_finally(driver, address, chunk_bytes * count) != GML_OK) {
+    status = gml_mapping_add(driver, address, chunk_bytes, handles, count, access, mapped_bytes);
+    if (status == GML_OK) {
+        *mapped_bytes = chunk_bytes * count;
+    }
+    if (*mapped_bytes || gml_unreserve_finally(driver, address, chunk_bytes * count) != GML_OK) {
         *out = address;
     }
     return status;
 }
 
 gml_status
-gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes, bool *is_mapped)
+gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                    uint64_t *mapped_bytes)
 {
-    if (*is_mapped) {
-        gml_status status = gml_driver_unmap(driver, address, size_bytes);
+    if (*mapped_bytes) {
+        gml_status status = gml_driver_unmap(driver, address, *mapped_bytes);
         if (status != GML_OK) {
             return status;
         }
-        *is_mapped = false;
+        *mapped_bytes = 0;
     }
     return gml_driver_unreserve(driver, address, size_bytes);
 }

@@ -33,13 +33,15 @@ gml_status gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chu
 
 /* Reserves a range and maps the chunks into it: 1 reserve, `count` maps, set_access by `access`.
  * After a failure *out is 0 if nothing stayed behind; else it is the range that the driver refused
- * to take back, for gml_mapping_destroy later, with *is_mapped as that function wants it. */
+ * to take back, for gml_mapping_destroy later. *mapped_bytes: how much of it is mapped, from its
+ * beginning on. */
 gml_status gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
-                              size_t count, gml_access access, gml_address *out, bool *is_mapped);
+                              size_t count, gml_access access, gml_address *out,
+                              uint64_t *mapped_bytes);
 
-/* Undoes gml_mapping_create: 1 unmap, 1 unreserve. *is_mapped is true before the first call; after
- * a failure a later call goes on where this one stopped. */
+/* Undoes gml_mapping_create, with *mapped_bytes as that function left it: 1 unmap, 1 unreserve.
+ * After a failure a later call goes on where this one stopped. */
 gml_status gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes,
-                               bool *is_mapped);
+                               uint64_t *mapped_bytes);
 
 #endif

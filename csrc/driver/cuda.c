@@ -5,39 +5,11 @@
  * another stream notices them. */
 #include "driver/cuda.h"
 
+#include "driver/cuda_internal.h"
 #include "driver/cuda_library.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-typedef struct cuda_driver {
-    gml_driver base; /* must be first */
-    gml_cuda_api api;
-    gml_cu_device device;
-    gml_cu_context context; /* the primary one, retained; NULL before */
-    gml_cu_allocation allocation;
-    int caller_mode; /* capture mode to put back, between enter() and leave() */
-} cuda_driver;
-
-static cuda_driver *
-cuda_of(gml_driver *self)
-{
-    return (cuda_driver *)self;
-}
-
-/* Streams and events are integers above this file and pointers below it. */
-static gml_cu_stream
-stream_of(gml_stream stream)
-{
-    return (gml_cu_stream)(uintptr_t)stream;
-}
-
-static gml_cu_event
-event_of(gml_event event)
-{
-    return (gml_cu_event)(uintptr_t)event;
-}
 
 static gml_status
 status_of(gml_cu_result result)
@@ -53,9 +25,8 @@ status_of(gml_cu_result result)
     return is_about_capture ? GML_MISUSE : GML_DRIVER_FAILED;
 }
 
-/* Turns the answer of a call into a status, with a reason if it failed. */
-static gml_status
-check(cuda_driver *cuda, const char *call, gml_cu_result result)
+gml_status
+gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result)
 {
     if (result == GML_CU_SUCCESS) {
         return GML_OK;
@@ -68,17 +39,17 @@ check(cuda_driver *cuda, const char *call, gml_cu_result result)
                            name ? name : "unknown error", result, text ? text : "no description");
 }
 
-/* Begins a call that needs the context. */
-static gml_status
-enter(cuda_driver *cuda)
+gml_status
+gml_cuda_enter(gml_cuda_driver *cuda)
 {
-    gml_status status = check(cuda, "cuCtxPushCurrent", cuda->api.cuCtxPushCurrent(cuda->context));
+    gml_status status =
+        gml_cuda_check(cuda, "cuCtxPushCurrent", cuda->api.cuCtxPushCurrent(cuda->context));
     if (status != GML_OK) {
         return status;
     }
     cuda->caller_mode = GML_CU_CAPTURE_MODE_RELAXED;
-    status = check(cuda, "cuThreadExchangeStreamCaptureMode",
-                   cuda->api.cuThreadExchangeStreamCaptureMode(&cuda->caller_mode));
+    status = gml_cuda_check(cuda, "cuThreadExchangeStreamCaptureMode",
+                            cuda->api.cuThreadExchangeStreamCaptureMode(&cuda->caller_mode));
     if (status != GML_OK) {
         gml_cu_context ignored;
         (void)cuda->api.cuCtxPopCurrent(&ignored);
@@ -86,10 +57,8 @@ enter(cuda_driver *cuda)
     return status;
 }
 
-/* Ends it and passes its status on. Undoing what enter() did fails only where the driver is shut
- * down, and then the call's own answer says so. */
-static gml_status
-leave(cuda_driver *cuda, gml_status status)
+gml_status
+gml_cuda_leave(gml_cuda_driver *cuda, gml_status status)
 {
     gml_cu_context ignored;
     (void)cuda->api.cuThreadExchangeStreamCaptureMode(&cuda->caller_mode);
@@ -100,10 +69,11 @@ leave(cuda_driver *cuda, gml_status status)
 static void
 destroy(gml_driver *self)
 {
-    cuda_driver *cuda = cuda_of(self);
+    gml_cuda_driver *cuda = gml_cuda_of(self);
     if (cuda->context) {
         (void)cuda->api.cuDevicePrimaryCtxRelease(cuda->device);
     }
+    gml_cuda_peers_clear(&cuda->peers);
     free(cuda);
 }
 
@@ -113,10 +83,10 @@ destroy(gml_driver *self)
 static gml_status
 create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
 {
-    cuda_driver *cuda = cuda_of(self);
+    gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_handle handle;
-    gml_status status = check(cuda, "cuMemCreate",
-                              cuda->api.cuMemCreate(&handle, size_bytes, &cuda->allocation, 0));
+    gml_status status = gml_cuda_check(
+        cuda, "cuMemCreate", cuda->api.cuMemCreate(&handle, size_bytes, &cuda->allocation, 0));
     if (status == GML_OK) {
         *out = handle;
     }
@@ -126,18 +96,18 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
 static gml_status
 release(gml_driver *self, gml_handle handle)
 {
-    cuda_driver *cuda = cuda_of(self);
-    return check(cuda, "cuMemRelease", cuda->api.cuMemRelease(handle));
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    return gml_cuda_check(cuda, "cuMemRelease", cuda->api.cuMemRelease(handle));
 }
 
 static gml_status
 reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
 {
-    cuda_driver *cuda = cuda_of(self);
+    gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_pointer address;
     gml_status status =
-        check(cuda, "cuMemAddressReserve",
-              cuda->api.cuMemAddressReserve(&address, size_bytes, alignment_bytes, 0, 0));
+        gml_cuda_check(cuda, "cuMemAddressReserve",
+                       cuda->api.cuMemAddressReserve(&address, size_bytes, alignment_bytes, 0, 0));
     if (status == GML_OK) {
         *out = address;
     }
@@ -147,30 +117,54 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
 static gml_status
 unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
-    cuda_driver *cuda = cuda_of(self);
-    return check(cuda, "cuMemAddressFree", cuda->api.cuMemAddressFree(address, size_bytes));
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    return gml_cuda_check(cuda, "cuMemAddressFree",
+                          cuda->api.cuMemAddressFree(address, size_bytes));
 }
 
 static gml_status
 map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
 {
-    cuda_driver *cuda = cuda_of(self);
-    return check(cuda, "cuMemMap", cuda->api.cuMemMap(address, size_bytes, 0, handle, 0));
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    return gml_cuda_check(cuda, "cuMemMap", cuda->api.cuMemMap(address, size_bytes, 0, handle, 0));
+}
+
+static gml_status
+no_host_memory(gml_cuda_driver *cuda, const char *call)
+{
+    return gml_driver_fail(&cuda->base, GML_NO_HOST_MEMORY, "%s: no host memory left", call);
 }
 
 static gml_status
 unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
-    cuda_driver *cuda = cuda_of(self);
-    return check(cuda, "cuMemUnmap", cuda->api.cuMemUnmap(address, size_bytes));
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    if (!gml_cuda_peers_prepare(&cuda->peers)) {
+        return no_host_memory(cuda, "unmap");
+    }
+    gml_status status =
+        gml_cuda_check(cuda, "cuMemUnmap", cuda->api.cuMemUnmap(address, size_bytes));
+    if (status == GML_OK) {
+        gml_cuda_peers_closed(&cuda->peers, address, size_bytes);
+    }
+    return status;
 }
 
 static gml_status
 set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
-    cuda_driver *cuda = cuda_of(self);
-    gml_cu_access access = {cuda->allocation.location, GML_CU_ACCESS_READ_WRITE};
-    return check(cuda, "cuMemSetAccess", cuda->api.cuMemSetAccess(address, size_bytes, &access, 1));
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_cuda_peers *peers = &cuda->peers;
+    if (!gml_cuda_peers_prepare(peers)) {
+        return no_host_memory(cuda, "set_access");
+    }
+    gml_status status =
+        gml_cuda_check(cuda, "cuMemSetAccess",
+                       cuda->api.cuMemSetAccess(address, size_bytes, peers->access, peers->count));
+    if (status == GML_OK) {
+        gml_cuda_peers_opened(peers, address, size_bytes);
+    }
+    return status;
 }
 
 /* ---- plain memory ------------------------------------------------------------------------------
@@ -179,12 +173,12 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
 static gml_status
 cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
 {
-    cuda_driver *cuda = cuda_of(self);
+    gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_pointer address;
-    gml_status status = enter(cuda);
+    gml_status status = gml_cuda_enter(cuda);
     if (status == GML_OK) {
-        status = check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
-        (void)leave(cuda, status);
+        status = gml_cuda_check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
+        (void)gml_cuda_leave(cuda, status);
     }
     if (status == GML_OK) {
         *out = address;
@@ -195,24 +189,25 @@ cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
 static gml_status
 cuda_free(gml_driver *self, gml_address address)
 {
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter(cuda);
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = gml_cuda_enter(cuda);
     if (status != GML_OK) {
         return status;
     }
-    return leave(cuda, check(cuda, "cuMemFree", cuda->api.cuMemFree(address)));
+    return gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuMemFree", cuda->api.cuMemFree(address)));
 }
 
 static gml_status
 memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
 {
-    cuda_driver *cuda = cuda_of(self);
+    gml_cuda_driver *cuda = gml_cuda_of(self);
     size_t free_size;
     size_t total_size;
-    gml_status status = enter(cuda);
+    gml_status status = gml_cuda_enter(cuda);
     if (status == GML_OK) {
-        status = check(cuda, "cuMemGetInfo", cuda->api.cuMemGetInfo(&free_size, &total_size));
-        (void)leave(cuda, status);
+        status =
+            gml_cuda_check(cuda, "cuMemGetInfo", cuda->api.cuMemGetInfo(&free_size, &total_size));
+        (void)gml_cuda_leave(cuda, status);
     }
     if (status == GML_OK) {
         *free_bytes = free_size;
@@ -221,150 +216,121 @@ memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
     return status;
 }
 
-/* ---- streams and events ------------------------------------------------------------------------
+/* ---- other devices, other processes ------------------------------------------------------------
  */
 
-/* Whether `stream` captures, or is the default stream while one that it would wait for captures:
- * in both cases no call may be made on it. pre: inside enter() */
 static gml_status
-is_capturing(cuda_driver *cuda, gml_stream stream, bool *out)
+get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out)
 {
-    int capture = GML_CU_CAPTURE_NONE;
-    gml_cu_result result = cuda->api.cuStreamIsCapturing(stream_of(stream), &capture);
-    if (result != GML_CU_SUCCESS && result != GML_CU_STREAM_CAPTURE_IMPLICIT) {
-        return check(cuda, "cuStreamIsCapturing", result);
-    }
-    *out = result == GML_CU_STREAM_CAPTURE_IMPLICIT || capture != GML_CU_CAPTURE_NONE;
-    return GML_OK;
-}
-
-/* enter() for a call that a capture on `stream` would not survive. */
-static gml_status
-enter_uncaptured(cuda_driver *cuda, const char *call, gml_stream stream)
-{
-    gml_status status = enter(cuda);
+    int count = 0;
+    gml_status status =
+        gml_cuda_check(cuda, "cuDeviceGetCount", cuda->api.cuDeviceGetCount(&count));
     if (status != GML_OK) {
         return status;
     }
-    bool is_captured = false;
-    status = is_capturing(cuda, stream, &is_captured);
-    if (status == GML_OK && is_captured) {
-        status = gml_driver_fail(&cuda->base, GML_MISUSE,
-                                 "%s: forbidden while stream %" PRIu64 " captures a graph", call,
-                                 stream);
+    if (ordinal < 0 || ordinal >= count) {
+        return gml_driver_fail(&cuda->base, GML_DRIVER_ABSENT,
+                               "device %d asked for, %d found; devices count from 0 and "
+                               "CUDA_VISIBLE_DEVICES can hide them",
+                               ordinal, count);
     }
-    return status == GML_OK ? GML_OK : leave(cuda, status);
+    return gml_cuda_check(cuda, "cuDeviceGet", cuda->api.cuDeviceGet(out, ordinal));
+}
+
+/* Takes back what a peer got of the ranges before `end`. Fails only where the driver is broken, and
+ * then that device may touch what it need not. */
+static void
+close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_cuda_range *end)
+{
+    gml_cu_access none = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_NONE};
+    const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
+    for (; range != end; range = gml_cuda_peers_next(range)) {
+        (void)cuda->api.cuMemSetAccess(range->node.address, range->size_bytes, &none, 1);
+    }
 }
 
 static gml_status
-event_create(gml_driver *self, gml_event *out)
+open_to(gml_cuda_driver *cuda, gml_cu_device peer)
 {
-    cuda_driver *cuda = cuda_of(self);
-    gml_cu_event event;
-    gml_status status = enter(cuda);
-    if (status == GML_OK) {
-        status = check(cuda, "cuEventCreate",
-                       cuda->api.cuEventCreate(&event, GML_CU_EVENT_DISABLE_TIMING));
-        (void)leave(cuda, status);
+    gml_cu_access access = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_READ_WRITE};
+    const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
+    for (; range; range = gml_cuda_peers_next(range)) {
+        gml_status status = gml_cuda_check(
+            cuda, "cuMemSetAccess",
+            cuda->api.cuMemSetAccess(range->node.address, range->size_bytes, &access, 1));
+        if (status != GML_OK) {
+            close_to(cuda, peer, range);
+            return status;
+        }
     }
-    if (status == GML_OK) {
-        *out = (gml_event)(uintptr_t)event;
+    return GML_OK;
+}
+
+static gml_status
+grant(gml_driver *self, int peer)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_cu_device device = 0;
+    int can_reach = 0;
+    gml_status status = get_device(cuda, peer, &device);
+    if (status != GML_OK || gml_cuda_peers_has(&cuda->peers, device)) {
+        return status;
+    }
+    status = gml_cuda_check(cuda, "cuDeviceCanAccessPeer",
+                            cuda->api.cuDeviceCanAccessPeer(&can_reach, device, cuda->device));
+    bool is_possible = can_reach && cuda->peers.count < GML_CUDA_MOST_DEVICES;
+    if (status == GML_OK && is_possible) {
+        status = open_to(cuda, device);
+        if (status == GML_OK) {
+            gml_cuda_peers_add(&cuda->peers, device);
+        }
     }
     return status;
 }
 
+/* Makes memory with the chosen properties and gives it back. */
 static gml_status
-event_destroy(gml_driver *self, gml_event event)
+try_allocation(gml_cuda_driver *cuda)
 {
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return leave(cuda, check(cuda, "cuEventDestroy", cuda->api.cuEventDestroy(event_of(event))));
+    gml_handle handle;
+    gml_status status = create(&cuda->base, cuda->base.info.granularity_bytes, &handle);
+    return status == GML_OK ? release(&cuda->base, handle) : status;
+}
+
+/* An H200 makes memory of types that do not exist, so that only asking for what is known tells. */
+static bool
+is_handle_type(unsigned handle_type)
+{
+    return handle_type == GML_CU_HANDLE_NONE || handle_type == GML_CU_HANDLE_FILE ||
+           handle_type == GML_CU_HANDLE_FABRIC;
 }
 
 static gml_status
-event_record(gml_driver *self, gml_event event, gml_stream stream)
+share(gml_driver *self, unsigned handle_type)
 {
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuEventRecord", stream);
-    if (status != GML_OK) {
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    if (!is_handle_type(handle_type)) {
+        return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
+                               "handle type %u is unknown; there are 1 (file descriptor) and 8 "
+                               "(fabric)",
+                               handle_type);
+    }
+    int before = cuda->allocation.handle_types;
+    cuda->allocation.handle_types = (int)handle_type;
+    gml_status status = try_allocation(cuda);
+    if (status == GML_OK) {
+        return GML_OK;
+    }
+    cuda->allocation.handle_types = before;
+    if (status == GML_OUT_OF_MEMORY) {
         return status;
     }
-    return leave(cuda, check(cuda, "cuEventRecord",
-                             cuda->api.cuEventRecord(event_of(event), stream_of(stream))));
-}
-
-static gml_status
-event_query(gml_driver *self, gml_event event)
-{
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    gml_cu_result result = cuda->api.cuEventQuery(event_of(event));
-    return leave(cuda,
-                 result == GML_CU_NOT_READY ? GML_NOT_READY : check(cuda, "cuEventQuery", result));
-}
-
-static gml_status
-event_synchronize(gml_driver *self, gml_event event)
-{
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return leave(cuda,
-                 check(cuda, "cuEventSynchronize", cuda->api.cuEventSynchronize(event_of(event))));
-}
-
-static gml_status
-stream_wait(gml_driver *self, gml_stream stream, gml_event event)
-{
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuStreamWaitEvent", stream);
-    if (status != GML_OK) {
-        return status;
-    }
-    return leave(cuda, check(cuda, "cuStreamWaitEvent",
-                             cuda->api.cuStreamWaitEvent(stream_of(stream), event_of(event), 0)));
-}
-
-static gml_status
-stream_synchronize(gml_driver *self, gml_stream stream)
-{
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuStreamSynchronize", stream);
-    if (status != GML_OK) {
-        return status;
-    }
-    return leave(
-        cuda, check(cuda, "cuStreamSynchronize", cuda->api.cuStreamSynchronize(stream_of(stream))));
-}
-
-static gml_status
-stream_capturing(gml_driver *self, gml_stream stream, bool *out)
-{
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return leave(cuda, is_capturing(cuda, stream, out));
-}
-
-static gml_status
-device_synchronize(gml_driver *self)
-{
-    cuda_driver *cuda = cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuCtxSynchronize", 0);
-    if (status != GML_OK) {
-        return status;
-    }
-    return leave(cuda, check(cuda, "cuCtxSynchronize", cuda->api.cuCtxSynchronize()));
+    char why[GML_REASON_BYTES];
+    (void)snprintf(why, sizeof why, "%.120s", cuda->base.reason);
+    return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
+                           "no memory that can be exported as handle type %u (1: file descriptor, "
+                           "8: fabric): %s",
+                           handle_type, why);
 }
 
 static const gml_driver_ops cuda_ops = {
@@ -380,15 +346,17 @@ static const gml_driver_ops cuda_ops = {
     .malloc = cuda_malloc,
     .free = cuda_free,
     .memory_info = memory_info,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_query = event_query,
-    .event_synchronize = event_synchronize,
-    .stream_wait = stream_wait,
-    .stream_synchronize = stream_synchronize,
-    .stream_capturing = stream_capturing,
-    .device_synchronize = device_synchronize,
+    .event_create = gml_cuda_event_create,
+    .event_destroy = gml_cuda_event_destroy,
+    .event_record = gml_cuda_event_record,
+    .event_query = gml_cuda_event_query,
+    .event_synchronize = gml_cuda_event_synchronize,
+    .stream_wait = gml_cuda_stream_wait,
+    .stream_synchronize = gml_cuda_stream_synchronize,
+    .stream_capturing = gml_cuda_stream_capturing,
+    .device_synchronize = gml_cuda_device_synchronize,
+    .grant = grant,
+    .share = share,
 };
 
 /* ---- opening -----------------------------------------------------------------------------------
@@ -396,70 +364,57 @@ static const gml_driver_ops cuda_ops = {
 
 /* Initialises the library and finds the device. */
 static gml_status
-find_device(cuda_driver *cuda, int ordinal)
+find_device(gml_cuda_driver *cuda, int ordinal)
 {
     gml_cu_result result = cuda->api.cuInit(0);
     if (result != GML_CU_SUCCESS) {
-        (void)check(cuda, "cuInit", result);
+        (void)gml_cuda_check(cuda, "cuInit", result);
         char why[GML_REASON_BYTES];
         (void)snprintf(why, sizeof why, "%.150s", cuda->base.reason);
         return gml_driver_fail(&cuda->base, GML_DRIVER_ABSENT,
                                "%s; see what nvidia-smi says, or choose 'sim' or 'host'", why);
     }
-    int count = 0;
-    gml_status status = check(cuda, "cuDeviceGetCount", cuda->api.cuDeviceGetCount(&count));
-    if (status != GML_OK) {
-        return status;
-    }
-    if (ordinal < 0 || ordinal >= count) {
-        return gml_driver_fail(&cuda->base, GML_DRIVER_ABSENT,
-                               "device %d asked for, %d found; devices count from 0 and "
-                               "CUDA_VISIBLE_DEVICES can hide them",
-                               ordinal, count);
-    }
-    return check(cuda, "cuDeviceGet", cuda->api.cuDeviceGet(&cuda->device, ordinal));
+    return get_device(cuda, ordinal, &cuda->device);
 }
 
 static gml_status
-get_attribute(cuda_driver *cuda, int attribute, bool *out)
+get_attribute(gml_cuda_driver *cuda, int attribute, bool *out)
 {
     int value = 0;
-    gml_status status = check(cuda, "cuDeviceGetAttribute",
-                              cuda->api.cuDeviceGetAttribute(&value, attribute, cuda->device));
+    gml_status status =
+        gml_cuda_check(cuda, "cuDeviceGetAttribute",
+                       cuda->api.cuDeviceGetAttribute(&value, attribute, cuda->device));
     *out = value != 0;
     return status;
 }
 
+/* What a device without virtual memory management has for a granularity: that of cuMemAlloc. */
+enum { MALLOC_ALIGNMENT = 512 };
+
 /* Fills name, size and granularity, and the properties of future allocations. */
 static gml_status
-describe(cuda_driver *cuda)
+describe(gml_cuda_driver *cuda)
 {
     gml_device_info *info = &cuda->base.info;
     size_t total_bytes = 0;
-    size_t granularity_bytes = 0;
+    size_t granularity_bytes = MALLOC_ALIGNMENT;
     gml_status status =
-        check(cuda, "cuDeviceGetName",
-              cuda->api.cuDeviceGetName(info->name, (int)sizeof info->name, cuda->device));
+        gml_cuda_check(cuda, "cuDeviceGetName",
+                       cuda->api.cuDeviceGetName(info->name, (int)sizeof info->name, cuda->device));
     if (status == GML_OK) {
-        status =
-            check(cuda, "cuDeviceTotalMem", cuda->api.cuDeviceTotalMem(&total_bytes, cuda->device));
+        status = gml_cuda_check(cuda, "cuDeviceTotalMem",
+                                cuda->api.cuDeviceTotalMem(&total_bytes, cuda->device));
     }
     if (status == GML_OK) {
         status = get_attribute(cuda, GML_CU_ATTRIBUTE_VIRTUAL_MEMORY, &info->has_virtual_memory);
     }
-    if (status == GML_OK && !info->has_virtual_memory) {
-        status = gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
-                                 "%s cannot map physical memory at chosen addresses (virtual "
-                                 "memory management); use another device, or PyTorch's own "
-                                 "allocator",
-                                 info->name);
-    }
     cuda->allocation.type = GML_CU_ALLOCATION_PINNED;
     cuda->allocation.location = (gml_cu_location){GML_CU_LOCATION_DEVICE, cuda->device};
-    if (status == GML_OK) {
-        status = check(cuda, "cuMemGetAllocationGranularity",
-                       cuda->api.cuMemGetAllocationGranularity(
-                           &granularity_bytes, &cuda->allocation, GML_CU_GRANULARITY_MINIMUM));
+    if (status == GML_OK && info->has_virtual_memory) {
+        status =
+            gml_cuda_check(cuda, "cuMemGetAllocationGranularity",
+                           cuda->api.cuMemGetAllocationGranularity(
+                               &granularity_bytes, &cuda->allocation, GML_CU_GRANULARITY_MINIMUM));
     }
     info->total_bytes = total_bytes;
     info->granularity_bytes = granularity_bytes;
@@ -469,35 +424,46 @@ describe(cuda_driver *cuda)
 /* Asks for memory that network cards can reach, where the device has it and gives it: a virtual
  * machine may announce the ability and still refuse the allocation. */
 static gml_status
-choose_rdma(cuda_driver *cuda)
+choose_rdma(gml_cuda_driver *cuda)
 {
     bool has_rdma = false;
     gml_status status = get_attribute(cuda, GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY, &has_rdma);
-    if (status != GML_OK || !has_rdma) {
+    if (status != GML_OK || !has_rdma || !cuda->base.info.has_virtual_memory) {
         return status;
     }
-    gml_handle handle;
     cuda->allocation.flags.rdma_capable = 1;
-    if (create(&cuda->base, cuda->base.info.granularity_bytes, &handle) == GML_OK) {
-        return release(&cuda->base, handle);
+    if (try_allocation(cuda) != GML_OK) {
+        cuda->allocation.flags.rdma_capable = 0;
     }
-    cuda->allocation.flags.rdma_capable = 0;
     return GML_OK;
 }
 
 static gml_status
-start(cuda_driver *cuda, int ordinal)
+watch_peers(gml_cuda_driver *cuda)
+{
+    int count = 0;
+    gml_status status =
+        gml_cuda_check(cuda, "cuDeviceGetCount", cuda->api.cuDeviceGetCount(&count));
+    gml_cuda_peers_init(&cuda->peers, cuda->allocation.location, count > 1);
+    return status;
+}
+
+static gml_status
+start(gml_cuda_driver *cuda, int ordinal)
 {
     gml_status status = find_device(cuda, ordinal);
     if (status == GML_OK) {
         status = describe(cuda);
     }
     if (status == GML_OK) {
-        status = check(cuda, "cuDevicePrimaryCtxRetain",
-                       cuda->api.cuDevicePrimaryCtxRetain(&cuda->context, cuda->device));
+        status = gml_cuda_check(cuda, "cuDevicePrimaryCtxRetain",
+                                cuda->api.cuDevicePrimaryCtxRetain(&cuda->context, cuda->device));
     }
     if (status == GML_OK) {
         status = choose_rdma(cuda);
+    }
+    if (status == GML_OK) {
+        status = watch_peers(cuda);
     }
     uint64_t total_bytes;
     if (status == GML_OK) {
@@ -509,7 +475,7 @@ start(cuda_driver *cuda, int ordinal)
 gml_status
 gml_cuda_driver_open(int device, gml_driver **out, char *reason, size_t reason_bytes)
 {
-    cuda_driver *cuda = calloc(1, sizeof *cuda);
+    gml_cuda_driver *cuda = calloc(1, sizeof *cuda);
     if (!cuda) {
         (void)snprintf(reason, reason_bytes, "cuda: no host memory left");
         return GML_NO_HOST_MEMORY;

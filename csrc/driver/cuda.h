@@ -5,7 +5,7 @@
 #include "driver/driver.h"
 
 /* Opens the device with that ordinal and retains its primary context. GML_DRIVER_ABSENT without a
- * usable library or device, GML_UNSUPPORTED for a device without virtual memory management. */
+ * usable library or device. */
 gml_status gml_cuda_driver_open(int device, gml_driver **out, char *reason, size_t reason_bytes);
 
 #endif

@@ -37,8 +37,12 @@ enum {
     GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY = 110,
 
     GML_CU_ALLOCATION_PINNED = 1,
+    GML_CU_HANDLE_NONE = 0,
+    GML_CU_HANDLE_FILE = 1,
+    GML_CU_HANDLE_FABRIC = 8,
     GML_CU_LOCATION_DEVICE = 1,
     GML_CU_GRANULARITY_MINIMUM = 0,
+    GML_CU_ACCESS_NONE = 0,
     GML_CU_ACCESS_READ_WRITE = 3,
     GML_CU_EVENT_DISABLE_TIMING = 2,
     GML_CU_CAPTURE_NONE = 0,
@@ -77,6 +81,7 @@ typedef struct gml_cu_access {
     X(cuDeviceGet, 2000, (gml_cu_device * out, int ordinal))                                       \
     X(cuDeviceGetName, 2000, (char *out, int out_bytes, gml_cu_device device))                     \
     X(cuDeviceGetAttribute, 2000, (int *out, int attribute, gml_cu_device device))                 \
+    X(cuDeviceCanAccessPeer, 4000, (int *out, gml_cu_device from, gml_cu_device to))               \
     X(cuDeviceTotalMem, 3020, (size_t *out, gml_cu_device device))                                 \
     X(cuDevicePrimaryCtxRetain, 7000, (gml_cu_context * out, gml_cu_device device))                \
     X(cuDevicePrimaryCtxRelease, 11000, (gml_cu_device device))                                    \

@@ -3,6 +3,7 @@
 
 #include "driver/streams.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,7 @@ void
 gml_driver_close(gml_driver *driver)
 {
     if (driver) {
+        gml_map_clear(&driver->sizes);
         driver->ops->destroy(driver);
     }
 }
@@ -66,19 +68,96 @@ account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t 
     return status;
 }
 
+/* ---- what is held -----------------------------------------------------------------------------
+ */
+
+/* Device addresses end below this bit, so that they share a map with handles. */
+#define ADDRESS_BIT (UINT64_C(1) << 63)
+
+uint64_t
+gml_driver_room(const gml_driver *driver)
+{
+    if (!driver->limit_bytes) {
+        return UINT64_MAX;
+    }
+    return driver->held_bytes < driver->limit_bytes ? driver->limit_bytes - driver->held_bytes : 0;
+}
+
+/* Whether `size_bytes` more may be held; there is room in the map then, so that nothing can fail
+ * once the backend has given them. */
+static gml_status
+admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
+{
+    if (size_bytes > gml_driver_room(driver)) {
+        return gml_driver_fail(driver, GML_OUT_OF_MEMORY,
+                               "%s: %" PRIu64 " bytes more would exceed the limit of %" PRIu64
+                               ", of which %" PRIu64 " are held",
+                               gml_driver_call_name(call), size_bytes, driver->limit_bytes,
+                               driver->held_bytes);
+    }
+    if (gml_map_reserve(&driver->sizes, 1) != GML_OK) {
+        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                               "%s: no host memory for the record of it",
+                               gml_driver_call_name(call));
+    }
+    return GML_OK;
+}
+
+/* Notes what was given under `key`. pre: admitted. */
+static void
+hold(gml_driver *driver, uint64_t key, uint64_t size_bytes)
+{
+    (void)gml_map_insert(&driver->sizes, key, (void *)(uintptr_t)size_bytes);
+    driver->held_bytes += size_bytes;
+}
+
+static void
+let_go(gml_driver *driver, uint64_t key)
+{
+    driver->held_bytes -= (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
+}
+
+/* GML_UNSUPPORTED for a call that a capture would not survive, during one. */
+static gml_status
+check_thawed(gml_driver *driver, gml_driver_call call)
+{
+    if (!driver->is_frozen) {
+        return GML_OK;
+    }
+    return gml_driver_fail(driver, GML_UNSUPPORTED, "%s: not while a graph is being captured",
+                           gml_driver_call_name(call));
+}
+
+/* ---- the counted calls ------------------------------------------------------------------------
+ */
+
 gml_status
 gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
 {
+    gml_status status = admit(driver, GML_CALL_CREATE, size_bytes);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->create(driver, size_bytes, out);
+    status = driver->ops->create(driver, size_bytes, out);
+    if (status == GML_OK) {
+        hold(driver, *out, size_bytes);
+    }
     return account(driver, GML_CALL_CREATE, size_bytes, start_ns, status);
 }
 
 gml_status
 gml_driver_release(gml_driver *driver, gml_handle handle)
 {
+    gml_status status = check_thawed(driver, GML_CALL_RELEASE);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->release(driver, handle);
+    status = driver->ops->release(driver, handle);
+    if (status == GML_OK) {
+        let_go(driver, handle);
+    }
     return account(driver, GML_CALL_RELEASE, 0, start_ns, status);
 }
 
@@ -110,8 +189,12 @@ gml_driver_map(gml_driver *driver, gml_address address, uint64_t size_bytes, gml
 gml_status
 gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
 {
+    gml_status status = check_thawed(driver, GML_CALL_UNMAP);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->unmap(driver, address, size_bytes);
+    status = driver->ops->unmap(driver, address, size_bytes);
     return account(driver, GML_CALL_UNMAP, size_bytes, start_ns, status);
 }
 
@@ -126,16 +209,30 @@ gml_driver_set_access(gml_driver *driver, gml_address address, uint64_t size_byt
 gml_status
 gml_driver_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out)
 {
+    gml_status status = admit(driver, GML_CALL_MALLOC, size_bytes);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->malloc(driver, size_bytes, out);
+    status = driver->ops->malloc(driver, size_bytes, out);
+    if (status == GML_OK) {
+        hold(driver, *out | ADDRESS_BIT, size_bytes);
+    }
     return account(driver, GML_CALL_MALLOC, size_bytes, start_ns, status);
 }
 
 gml_status
 gml_driver_free(gml_driver *driver, gml_address address)
 {
+    gml_status status = check_thawed(driver, GML_CALL_FREE);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->free(driver, address);
+    status = driver->ops->free(driver, address);
+    if (status == GML_OK) {
+        let_go(driver, address | ADDRESS_BIT);
+    }
     return account(driver, GML_CALL_FREE, 0, start_ns, status);
 }
 
@@ -169,40 +266,60 @@ gml_driver_event_destroy(gml_driver *driver, gml_event event)
 gml_status
 gml_driver_event_record(gml_driver *driver, gml_event event, gml_stream stream)
 {
+    gml_status status = check_thawed(driver, GML_CALL_EVENT_RECORD);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->event_record(driver, event, stream);
+    status = driver->ops->event_record(driver, event, stream);
     return account(driver, GML_CALL_EVENT_RECORD, 0, start_ns, status);
 }
 
 gml_status
 gml_driver_event_query(gml_driver *driver, gml_event event)
 {
+    gml_status status = check_thawed(driver, GML_CALL_EVENT_QUERY);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->event_query(driver, event);
+    status = driver->ops->event_query(driver, event);
     return account(driver, GML_CALL_EVENT_QUERY, 0, start_ns, status);
 }
 
 gml_status
 gml_driver_event_synchronize(gml_driver *driver, gml_event event)
 {
+    gml_status status = check_thawed(driver, GML_CALL_EVENT_SYNCHRONIZE);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->event_synchronize(driver, event);
+    status = driver->ops->event_synchronize(driver, event);
     return account(driver, GML_CALL_EVENT_SYNCHRONIZE, 0, start_ns, status);
 }
 
 gml_status
 gml_driver_stream_wait(gml_driver *driver, gml_stream stream, gml_event event)
 {
+    gml_status status = check_thawed(driver, GML_CALL_STREAM_WAIT);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->stream_wait(driver, stream, event);
+    status = driver->ops->stream_wait(driver, stream, event);
     return account(driver, GML_CALL_STREAM_WAIT, 0, start_ns, status);
 }
 
 gml_status
 gml_driver_stream_synchronize(gml_driver *driver, gml_stream stream)
 {
+    gml_status status = check_thawed(driver, GML_CALL_STREAM_SYNCHRONIZE);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->stream_synchronize(driver, stream);
+    status = driver->ops->stream_synchronize(driver, stream);
     return account(driver, GML_CALL_STREAM_SYNCHRONIZE, 0, start_ns, status);
 }
 
@@ -217,8 +334,12 @@ gml_driver_stream_capturing(gml_driver *driver, gml_stream stream, bool *out)
 gml_status
 gml_driver_device_synchronize(gml_driver *driver)
 {
+    gml_status status = check_thawed(driver, GML_CALL_DEVICE_SYNCHRONIZE);
+    if (status != GML_OK) {
+        return status;
+    }
     uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->device_synchronize(driver);
+    status = driver->ops->device_synchronize(driver);
     return account(driver, GML_CALL_DEVICE_SYNCHRONIZE, 0, start_ns, status);
 }
 
@@ -242,6 +363,26 @@ gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_
                                driver->ops->name);
     }
     return driver->ops->expect_malloc(driver, address, size_bytes);
+}
+
+gml_status
+gml_driver_grant(gml_driver *driver, int peer)
+{
+    if (!driver->ops->grant) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' knows no other devices",
+                               driver->ops->name);
+    }
+    return driver->ops->grant(driver, peer);
+}
+
+gml_status
+gml_driver_share(gml_driver *driver, unsigned handle_type)
+{
+    if (!driver->ops->share) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' cannot export memory",
+                               driver->ops->name);
+    }
+    return driver->ops->share(driver, handle_type);
 }
 
 gml_streams *

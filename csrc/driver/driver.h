@@ -16,6 +16,7 @@
 #ifndef GML_DRIVER_DRIVER_H
 #define GML_DRIVER_DRIVER_H
 
+#include "base/map.h"
 #include "gmlake.h"
 
 typedef uint64_t gml_handle; /* physical memory; 0 is none */
@@ -72,6 +73,12 @@ typedef struct gml_driver_ops {
     gml_status (*expect_malloc)(gml_driver *self, gml_address address, uint64_t size_bytes);
     /* What the call would cost on a device; NULL: the time of the call is measured. */
     uint64_t (*cost_ns)(const gml_driver *self, gml_driver_call call, uint64_t size_bytes);
+    /* Opens everything that is accessible now, and what will be, to another device; GML_OK where
+     * that device cannot reach this one. */
+    gml_status (*grant)(gml_driver *self, int peer);
+    /* Physical memory created from now on can be exported as the given kind of handle, a
+     * CUmemAllocationHandleType. */
+    gml_status (*share)(gml_driver *self, unsigned handle_type);
     /* The queues behind the streams of a backend without a device. */
     gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
@@ -83,7 +90,15 @@ struct gml_driver {
     gml_device_info info;           /* fixed after opening, but for free_bytes */
     uint64_t calls[GML_CALL_COUNT]; /* made, failed ones included */
     uint64_t time_ns;               /* sum of modelled or measured costs */
-    char reason[GML_REASON_BYTES];  /* of the last failure */
+    gml_map sizes;                  /* of what is held: handle or address of malloc -> bytes */
+    uint64_t held_bytes;            /* created or malloc'ed and not given back */
+    uint64_t limit_bytes;           /* create and malloc refuse to hold more; 0: no limit */
+
+    /* A graph is being captured: calls that a capture would not survive (events, waiting) and those
+     * that would take memory from under it (release, unmap, free) are refused with
+     * GML_UNSUPPORTED before the backend sees them. */
+    bool is_frozen;
+    char reason[GML_REASON_BYTES]; /* of the last failure */
 };
 
 /* Opens a backend by name. `capacity_bytes` bounds `sim` and `host` (0: 80 GiB for `sim`, 1 GiB for
@@ -105,6 +120,9 @@ void gml_driver_close(gml_driver *driver);
 /* Keeps a printf-style reason and returns `status`. */
 gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* How many bytes more may be held by the limit; UINT64_MAX without one. */
+uint64_t gml_driver_room(const gml_driver *driver);
 
 /* The counted calls: one function per table entry, with the contract above. */
 gml_status gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out);
@@ -133,5 +151,7 @@ gml_status gml_driver_device_synchronize(gml_driver *driver);
 gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
                             void **out);
 gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
+gml_status gml_driver_grant(gml_driver *driver, int peer);
+gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
 
 #endif

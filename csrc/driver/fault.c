@@ -243,6 +243,20 @@ expect_malloc(gml_driver *self, gml_address address, uint64_t size_bytes)
     return relay(self, gml_driver_expect_malloc(inner_of(self), address, size_bytes));
 }
 
+static gml_status
+grant(gml_driver *self, int peer)
+{
+    gml_driver *inner = inner_of(self);
+    return relay(self, inner->ops->grant(inner, peer));
+}
+
+static gml_status
+share(gml_driver *self, unsigned handle_type)
+{
+    gml_driver *inner = inner_of(self);
+    return relay(self, inner->ops->share(inner, handle_type));
+}
+
 static uint64_t
 cost_ns(const gml_driver *self, gml_driver_call call, uint64_t size_bytes)
 {
@@ -281,6 +295,8 @@ static const gml_driver_ops fault_ops = {
     .bytes = bytes,
     .expect_malloc = expect_malloc,
     .cost_ns = cost_ns,
+    .grant = grant,
+    .share = share,
     .streams = streams,
 };
 
@@ -295,6 +311,8 @@ gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million, uin
     fault->ops = fault_ops;
     fault->ops.name = inner->ops->name;
     fault->ops.cost_ns = inner->ops->cost_ns ? cost_ns : NULL;
+    fault->ops.grant = inner->ops->grant ? grant : NULL;
+    fault->ops.share = inner->ops->share ? share : NULL;
     fault->ops.streams = inner->ops->streams ? streams : NULL;
     fault->base.ops = &fault->ops;
     fault->base.info = inner->info;

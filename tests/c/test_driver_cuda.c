@@ -168,9 +168,20 @@ TEST(defects_are_told_in_one_line)
 {
     check_defect("no_device", GML_DRIVER_ABSENT, "CUDA_ERROR_NO_DEVICE");
     check_defect("stub", GML_DRIVER_ABSENT, "nvidia-smi");
-    check_defect("no_virtual_memory", GML_UNSUPPORTED, "virtual memory management");
     check_defect("missing:cuMemSetAccess", GML_DRIVER_ABSENT, "cuMemSetAccess of CUDA 10.2");
     check_defect("missing:cuInit", GML_DRIVER_ABSENT, "newer NVIDIA driver");
+}
+
+TEST(a_device_without_virtual_memory_has_malloc)
+{
+    gml_address block = 0;
+    set_defect("no_virtual_memory");
+    gml_driver *driver = open_cuda();
+    CHECK(!driver->info.has_virtual_memory);
+    CHECK_OK(gml_driver_malloc(driver, 1 << 20, &block));
+    CHECK_OK(gml_driver_free(driver, block));
+    set_defect("");
+    gml_driver_close(driver);
 }
 
 TEST(refused_rdma_memory_is_done_without)
@@ -223,6 +234,7 @@ main(void)
     RUN(a_device_that_does_not_exist_is_absent);
     if (strcmp(cuda, "fake") == 0) {
         RUN(defects_are_told_in_one_line);
+        RUN(a_device_without_virtual_memory_has_malloc);
         RUN(refused_rdma_memory_is_done_without);
     }
     RUN(closing_lets_go_of_the_context);

@@ -156,6 +156,7 @@ struct standin_operation {
     /* For `run`; what they mean is its own affair. */
     uint64_t to, from, width_bytes, height, to_pitch_bytes, from_pitch_bytes;
     int value;
+    bool crosses_devices; /* by itself, so that no device needs access to another's memory */
     void *staged;
     void (*host_function)(void *); /* run with `staged`, after the lock was given back */
 };
@@ -327,6 +328,9 @@ typedef struct standin_rows {
 cudaError_t standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t stream,
                               bool is_blocking);
 
+/* The same from one device to another, neither of which needs access to the other's memory. */
+cudaError_t standin_copy_across(const char *name, const standin_rows *rows, cudaStream_t stream);
+
 /* cudaErrorInvalidValue, reported, where an address that the kind says is the device's is not.
  * Where it says the host's, a device's will do: addresses are unified, and a GPU was seen to take
  * them. */
@@ -367,7 +371,8 @@ typedef struct standin_mapping {
     standin_device *device;
     standin_range mapping, reservation;
     CUmemAllocationHandleType handle_types; /* as asked for by cuMemCreate */
-    bool is_accessible;
+    bool is_accessible;                     /* to its own device */
+    bool is_of_program;                     /* by a handle, not a pool's */
 } standin_mapping;
 
 /* False where no handle is mapped, in plain memory too. */
@@ -375,5 +380,18 @@ bool standin_find_mapping(gml_address address, standin_mapping *out);
 
 /* The reservation or plain block of a device that the address lies in; false if there is none. */
 bool standin_find_range(gml_address address, standin_range *out, bool *is_reservation);
+
+/* ---- peers.c: virtual memory and other devices -------------------------------------------------
+ */
+
+/* Lets devices, given as bits, touch what is mapped at an address, or shuts them out. */
+cudaError_t standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out);
+
+/* After an unmap. */
+void standin_peers_forget(gml_address mapping);
+
+/* cudaErrorIllegalAddress, reported, where work of that device would touch virtual memory of
+ * another that it was not let into. */
+cudaError_t standin_check_peers(const standin_device *device, const standin_operation *operation);
 
 #endif

@@ -20,6 +20,12 @@ check_run(const char *name, void (*test)(void))
     }
 }
 
+int
+check_failures(void)
+{
+    return atomic_load(&failed_checks);
+}
+
 bool
 check_true(bool holds, const char *what, const char *file, int line)
 {

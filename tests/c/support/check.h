@@ -26,6 +26,9 @@
 /* Runs one test and prints its name if a check in it failed. */
 void check_run(const char *name, void (*test)(void));
 
+/* How many checks have failed so far. */
+int check_failures(void);
+
 /* Each returns whether the check held. */
 bool check_true(bool holds, const char *what, const char *file, int line);
 bool check_equal(uint64_t actual, uint64_t expected, const char *what, const char *file, int line);

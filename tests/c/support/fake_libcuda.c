@@ -3,7 +3,8 @@
  * flags and properties, and that no call breaks a capture.
  *
  * The variable GMLAKE_FAKE_CUDA chooses a defect: "no_device", "stub", "no_virtual_memory",
- * "no_rdma" (announced, but refused), "missing:NAME" (that entry does not exist).
+ * "no_rdma" (announced, but refused), "missing:NAME" (that entry does not exist), "one_device",
+ * "narrow_peers" (no peer may touch more than one granule at a time), "no_memory" (cuMemCreate).
  */
 #include "support/fake_libcuda.h"
 
@@ -120,15 +121,22 @@ fake_cuGetErrorString(gml_cu_result error, const char **out)
 gml_cu_result
 fake_cuDeviceGetCount(int *out)
 {
-    *out = 1;
+    *out = fake_has_defect("one_device") ? 1 : FAKE_DEVICES;
     return GML_CU_SUCCESS;
 }
 
 gml_cu_result
 fake_cuDeviceGet(gml_cu_device *out, int ordinal)
 {
-    *out = 0;
-    return ordinal == 0 ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
+    *out = ordinal;
+    return ordinal >= 0 && ordinal < FAKE_DEVICES ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
+}
+
+gml_cu_result
+fake_cuDeviceCanAccessPeer(int *out, gml_cu_device from, gml_cu_device to)
+{
+    *out = from != to && from != FAKE_UNREACHING_DEVICE;
+    return to == 0 && from >= 0 && from < FAKE_DEVICES ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
 }
 
 gml_cu_result

@@ -9,6 +9,8 @@
 #define FAKE_EXTRA_ENTRIES(X)                                                                      \
     X(cuDevicePrimaryCtxGetState, 7000, (gml_cu_device of, unsigned *flags, int *is_active))       \
     X(cuCtxGetCurrent, 4000, (gml_cu_context * out))                                               \
+    X(cuMemGetAccess, 10020,                                                                       \
+      (unsigned long long *out, const gml_cu_location *of, gml_cu_pointer address))                \
     X(cuMemcpyHtoD, 3020, (gml_cu_pointer to, const void *from, size_t size))                      \
     X(cuMemcpyDtoH, 3020, (void *to, gml_cu_pointer from, size_t size))                            \
     X(cuStreamCreate, 2000, (gml_cu_stream * out, unsigned flags))                                 \
@@ -20,6 +22,12 @@
 GML_CUDA_ENTRIES(FAKE_DECLARE)
 FAKE_EXTRA_ENTRIES(FAKE_DECLARE)
 #undef FAKE_DECLARE
+
+/* Device 0 has memory. The others are there to be peers: the last cannot reach device 0. */
+enum { FAKE_DEVICES = 4, FAKE_UNREACHING_DEVICE = 3 };
+
+/* Nobody may touch the range any more. */
+void fake_forget_access(gml_cu_pointer address, size_t size);
 
 enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { MOST_CAPTURES = 8 };
+enum { MOST_CAPTURES = 8, FILE_HANDLE = 1 };
 
 typedef struct capture {
     gml_cu_stream stream;
@@ -68,7 +68,8 @@ guard_stream(gml_cu_stream stream)
 static bool
 is_valid_allocation(const gml_cu_allocation *properties)
 {
-    return properties->type == GML_CU_ALLOCATION_PINNED && properties->handle_types == 0 &&
+    bool is_exportable = properties->handle_types == 0 || properties->handle_types == FILE_HANDLE;
+    return properties->type == GML_CU_ALLOCATION_PINNED && is_exportable &&
            properties->location.type == GML_CU_LOCATION_DEVICE && properties->location.id == 0 &&
            !(properties->flags.rdma_capable && fake_has_defect("no_rdma"));
 }
@@ -90,6 +91,9 @@ fake_cuMemCreate(gml_cu_handle *out, size_t size, const gml_cu_allocation *prope
     gml_handle handle;
     if (!is_valid_allocation(properties) || flags != 0) {
         return GML_CU_INVALID_VALUE;
+    }
+    if (fake_has_defect("no_memory")) {
+        return GML_CU_OUT_OF_MEMORY;
     }
     gml_cu_result result = fake_result_of(gml_driver_create(fake_device(), size, &handle));
     if (result == GML_CU_SUCCESS) {
@@ -139,17 +143,11 @@ fake_cuMemMap(gml_cu_pointer address, size_t size, size_t offset, gml_cu_handle 
 gml_cu_result
 fake_cuMemUnmap(gml_cu_pointer address, size_t size)
 {
-    return fake_result_of(gml_driver_unmap(fake_device(), address, size));
-}
-
-gml_cu_result
-fake_cuMemSetAccess(gml_cu_pointer address, size_t size, const gml_cu_access *access, size_t count)
-{
-    if (count != 1 || access->location.type != GML_CU_LOCATION_DEVICE || access->location.id != 0 ||
-        access->flags != GML_CU_ACCESS_READ_WRITE) {
-        return GML_CU_INVALID_VALUE;
+    gml_cu_result result = fake_result_of(gml_driver_unmap(fake_device(), address, size));
+    if (result == GML_CU_SUCCESS) {
+        fake_forget_access(address, size);
     }
-    return fake_result_of(gml_driver_set_access(fake_device(), address, size));
+    return result;
 }
 
 /* ---- plain memory ------------------------------------------------------------------------------

@@ -15,6 +15,10 @@
     X(cuCtxPopCurrent, 4000, (gml_cu_context * out))                                               \
     X(cuCtxGetCurrent, 4000, (gml_cu_context * out))                                               \
     X(cuThreadExchangeStreamCaptureMode, 10010, (int *mode))                                       \
+    X(cuDeviceGetCount, 2000, (int *out))                                                          \
+    X(cuDeviceCanAccessPeer, 4000, (int *out, gml_cu_device from, gml_cu_device to))               \
+    X(cuMemGetAccess, 10020,                                                                       \
+      (unsigned long long *out, const gml_cu_location *of, gml_cu_pointer address))                \
     X(cuMemcpyHtoD, 3020, (gml_cu_pointer to, const void *from, size_t size))                      \
     X(cuMemcpyDtoH, 3020, (void *to, gml_cu_pointer from, size_t size))                            \
     X(cuStreamCreate, 2000, (gml_cu_stream * out, unsigned flags))                                 \

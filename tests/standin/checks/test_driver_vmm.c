@@ -326,6 +326,50 @@ TEST(a_reservation_goes_to_the_device_that_maps_first)
     CHECK_EQ(used_bytes(0) + used_bytes(1), 0);
 }
 
+static unsigned long long
+access_of(CUdeviceptr address, int ordinal)
+{
+    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
+    unsigned long long flags = 0;
+    CHECK_EQ(cuMemGetAccess(&flags, &location, address), CUDA_SUCCESS);
+    return flags;
+}
+
+/* Work of another device needs to be let in; a copy that is made to cross devices does not. */
+TEST(a_peer_touches_only_what_was_opened_to_it)
+{
+    scene of = open_scene();
+    CUmemAccessDesc none = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    int can_reach = 0;
+    void *plain = NULL;
+    void *mapped = (void *)(uintptr_t)of.base;
+    CHECK_EQ(cuDeviceCanAccessPeer(&can_reach, 1, 0), CUDA_SUCCESS);
+    CHECK_EQ(can_reach, 1);
+    CHECK_EQ(access_of(of.base, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK_EQ(access_of(of.base, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK_EQ(cudaSetDevice(1), cudaSuccess);
+    CHECK_EQ(cudaMalloc(&plain, 4096), cudaSuccess);
+    begin_listening();
+    CHECK_EQ(cudaMemcpyAsync(plain, mapped, 4096, cudaMemcpyDefault, NULL),
+             cudaErrorIllegalAddress);
+    expect_misuse("never opened to it");
+    CHECK_EQ(cudaMemcpyPeerAsync(plain, 1, mapped, 0, 4096, NULL), cudaSuccess);
+    CHECK_EQ(open_access(of.base, 1, 1), CUDA_SUCCESS);
+    CHECK_EQ(access_of(of.base + 5, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK_EQ(cudaMemcpyAsync(plain, mapped, 4096, cudaMemcpyDefault, NULL), cudaSuccess);
+    CHECK_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    CHECK_EQ(cuMemSetAccess(of.base, GRANULE, &none, 1), CUDA_SUCCESS);
+    CHECK_EQ(access_of(of.base, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK_EQ(access_of(of.base, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK_EQ(open_access(of.base, 1, 1), CUDA_SUCCESS);
+    CHECK_EQ(cuMemUnmap(of.base, GRANULE), CUDA_SUCCESS);
+    CHECK_EQ(cuMemMap(of.base, GRANULE, 0, of.handle, 0), CUDA_SUCCESS);
+    CHECK_EQ(access_of(of.base, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK_EQ(cudaFree(plain), cudaSuccess);
+    CHECK_EQ(cudaSetDevice(0), cudaSuccess);
+    close_scene(&of);
+}
+
 TEST(access_may_be_a_peers_and_has_no_holes)
 {
     scene of = open_scene();
@@ -370,6 +414,7 @@ main(void)
     RUN(a_handle_is_retained_by_address);
     RUN(a_reservation_goes_to_the_device_that_maps_first);
     RUN(an_address_has_a_mapping_and_a_reservation);
+    RUN(a_peer_touches_only_what_was_opened_to_it);
     RUN(access_may_be_a_peers_and_has_no_holes);
     return report();
 }

@@ -336,6 +336,9 @@ unmap_one(standin_device *device, gml_address address, uint64_t *size_bytes)
     bool is_last = physical->is_released && physical->mappings == 1;
     *size_bytes = physical->size_bytes;
     gml_status status = gml_driver_unmap(device->driver, address, *size_bytes);
+    if (status == GML_OK) {
+        standin_peers_forget(address);
+    }
     if (status == GML_OK && is_last) {
         forget(handle);
     }
@@ -406,34 +409,57 @@ cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 /* ---- access ------------------------------------------------------------------------------------
  */
 
-/* The devices that are to be given access, as bits. */
+/* What the devices are to be given, as bits. */
+typedef struct wanted_access {
+    unsigned let_in, shut_out;
+} wanted_access;
+
 static cudaError_t
-read_access(const CUmemAccessDesc *descriptors, size_t count, unsigned *out)
+read_access(const CUmemAccessDesc *descriptors, size_t count, wanted_access *out)
 {
-    *out = 0;
+    *out = (wanted_access){0};
     for (size_t i = 0; i < count; i++) {
-        if (descriptors[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            descriptors[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+        if (descriptors[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
             return cudaErrorNotSupported;
         }
         if (!standin_device_at(descriptors[i].location.id)) {
             return cudaErrorInvalidDevice;
         }
-        *out |= 1U << descriptors[i].location.id;
+        bool is_none = descriptors[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        *(is_none ? &out->shut_out : &out->let_in) |= 1U << descriptors[i].location.id;
     }
     return cudaSuccess;
 }
 
-/* A peer may reach what is mapped whether or not it was given access. */
 static cudaError_t
-set_access(gml_address address, uint64_t size_bytes, unsigned devices)
+change_peers(gml_address address, uint64_t size_bytes, wanted_access wanted)
+{
+    cudaError_t error = cudaSuccess;
+    gml_address end = address + size_bytes;
+    standin_mapping found;
+    while (error == cudaSuccess && address < end && standin_find_mapping(address, &found)) {
+        error = standin_peers_change(address, wanted.let_in, wanted.shut_out);
+        address += found.mapping.size_bytes;
+    }
+    return error;
+}
+
+static cudaError_t
+set_access(gml_address address, uint64_t size_bytes, wanted_access wanted)
 {
     standin_device *device = device_to_ask(address);
+    unsigned owner = 1U << device->ordinal;
+    if (wanted.shut_out & owner) {
+        return cudaErrorNotSupported;
+    }
     gml_status status =
-        devices & 1U << device->ordinal
+        wanted.let_in & owner
             ? gml_driver_set_access(device->driver, address, size_bytes)
             : gml_model_check_whole(model_of(device), "set_access", address, size_bytes);
-    return standin_error_of(device, status);
+    wanted.let_in &= ~owner;
+    bool has_peers = (wanted.let_in | wanted.shut_out) != 0;
+    return status == GML_OK && has_peers ? change_peers(address, size_bytes, wanted)
+                                         : standin_error_of(device, status);
 }
 
 CUresult
@@ -441,11 +467,11 @@ cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t
 {
     CALLED();
     standin_enter();
-    unsigned devices = 0;
+    wanted_access wanted = {0};
     cudaError_t error =
-        desc && count > 0 ? read_access(desc, count, &devices) : cudaErrorInvalidValue;
+        desc && count > 0 ? read_access(desc, count, &wanted) : cudaErrorInvalidValue;
     if (error == cudaSuccess) {
-        error = set_access(ptr, size, devices);
+        error = set_access(ptr, size, wanted);
     }
     return standin_return_driver(error);
 }
@@ -471,6 +497,7 @@ standin_find_mapping(gml_address address, standin_mapping *out)
         .reservation = {range->node.address, range->size_bytes},
         .handle_types = held ? held->properties.requestedHandleTypes : CU_MEM_HANDLE_TYPE_NONE,
         .is_accessible = slot->is_accessible,
+        .is_of_program = held != NULL,
     };
     return true;
 }

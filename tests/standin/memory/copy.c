@@ -236,8 +236,9 @@ check_end(const char *name, const standin_place *place, gml_address address, uin
     return check_place(name, place, address, span_of(rows->width_bytes, rows->height, pitch_bytes));
 }
 
-cudaError_t
-standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t handle, bool is_blocking)
+static cudaError_t
+copy_rows(const char *name, const standin_rows *rows, cudaStream_t handle, bool is_blocking,
+          bool crosses_devices)
 {
     standin_stream *stream = NULL;
     cudaError_t error = find_stream(handle, is_blocking, &stream);
@@ -254,6 +255,7 @@ standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t handl
         return error;
     }
     standin_operation copy = describe_copy(name, rows, &to, &from);
+    copy.crosses_devices = crosses_devices;
     /* A captured copy reads and writes the host whenever the graph runs. */
     bool must_wait = is_blocking || (!stream->capture && waits_by_itself(&to, &from));
     bool can_keep = is_host(&to) || standin_settings_get()->is_backed;
@@ -262,6 +264,18 @@ standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t handl
         return cudaErrorMemoryAllocation;
     }
     return submit(stream, &copy, must_wait);
+}
+
+cudaError_t
+standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t handle, bool is_blocking)
+{
+    return copy_rows(name, rows, handle, is_blocking, false);
+}
+
+cudaError_t
+standin_copy_across(const char *name, const standin_rows *rows, cudaStream_t handle)
+{
+    return copy_rows(name, rows, handle, false, true);
 }
 
 cudaError_t

@@ -123,9 +123,8 @@ cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, si
     standin_enter();
     standin_rows row = one_row(dst, src, count);
     cudaError_t error = check_owners(__func__, &row, dstDevice, srcDevice);
-    return standin_return(error == cudaSuccess
-                              ? copy_in_order(__func__, &row, cudaMemcpyDefault, stream, false)
-                              : error);
+    return standin_return(error == cudaSuccess ? standin_copy_across(__func__, &row, stream)
+                                               : error);
 }
 
 /* ---- variables of kernels ----------------------------------------------------------------------

@@ -242,6 +242,14 @@ append(standin_stream *stream, const in_flight *what, gml_event point)
     return cudaSuccess;
 }
 
+/* Whether the memory is there, and the stream's device may touch it. */
+static cudaError_t
+check_touch(const standin_stream *stream, const standin_operation *operation)
+{
+    cudaError_t error = standin_check_ranges(operation);
+    return error == cudaSuccess ? standin_check_peers(stream->device, operation) : error;
+}
+
 static cudaError_t
 submit(standin_stream *stream, const standin_operation *operation)
 {
@@ -249,7 +257,7 @@ submit(standin_stream *stream, const standin_operation *operation)
         standin_action action = {.kind = STANDIN_WORK, .operation = *operation};
         return standin_capture_action(stream, &action, NULL);
     }
-    cudaError_t error = standin_check_ranges(operation);
+    cudaError_t error = check_touch(stream, operation);
     if (error != cudaSuccess) {
         return error;
     }
@@ -270,7 +278,7 @@ cudaError_t
 standin_queue_node(standin_stream *stream, cudaGraphNode_t node)
 {
     const standin_operation *operation = &node->action.operation;
-    cudaError_t error = standin_check_ranges(operation);
+    cudaError_t error = check_touch(stream, operation);
     if (error != cudaSuccess) {
         return error;
     }

@@ -1,0 +1,46 @@
+/* Shared between the files of the driver `cuda`, and by nobody else. */
+#ifndef GML_DRIVER_CUDA_INTERNAL_H
+#define GML_DRIVER_CUDA_INTERNAL_H
+
+#include "driver/cuda_api.h"
+#include "driver/cuda_peers.h"
+#include "driver/driver.h"
+
+typedef struct gml_cuda_driver {
+    gml_driver base; /* must be first */
+    gml_cuda_api api;
+    gml_cu_device device;
+    gml_cu_context context; /* the primary one, retained; NULL before */
+    gml_cu_allocation allocation;
+    gml_cuda_peers peers;
+    int caller_mode; /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */
+} gml_cuda_driver;
+
+static inline gml_cuda_driver *
+gml_cuda_of(gml_driver *self)
+{
+    return (gml_cuda_driver *)self;
+}
+
+/* Turns the answer of a call into a status, with a reason if it failed. */
+gml_status gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result);
+
+/* Begins a call that needs the context. */
+gml_status gml_cuda_enter(gml_cuda_driver *cuda);
+
+/* Ends it and passes its status on. Undoing what gml_cuda_enter() did fails only where the driver
+ * is shut down, and then the call's own answer says so. */
+gml_status gml_cuda_leave(gml_cuda_driver *cuda, gml_status status);
+
+/* Table entries, cuda_streams.c. */
+gml_status gml_cuda_event_create(gml_driver *self, gml_event *out);
+gml_status gml_cuda_event_destroy(gml_driver *self, gml_event event);
+gml_status gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream);
+gml_status gml_cuda_event_query(gml_driver *self, gml_event event);
+gml_status gml_cuda_event_synchronize(gml_driver *self, gml_event event);
+gml_status gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event);
+gml_status gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream);
+gml_status gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out);
+gml_status gml_cuda_device_synchronize(gml_driver *self);
+
+#endif

@@ -1,0 +1,52 @@
+/* Who may touch the virtual memory of a device, and which ranges of it are open.
+ *
+ * CUDA opens mapped memory device by device, and forgets that at each unmap: a device that is let
+ * in later needs a call for every range that is open by then, so these are kept. Where there is one
+ * device only, nothing is kept and nothing costs anything. Not locked: the driver's owner
+ * serialises the calls.
+ */
+#ifndef GML_DRIVER_CUDA_PEERS_H
+#define GML_DRIVER_CUDA_PEERS_H
+
+#include "base/pool.h"
+#include "base/tree.h"
+#include "driver/cuda_api.h"
+
+enum { GML_CUDA_MOST_DEVICES = 128 };
+
+/* A range that set_access opened and that is mapped still. */
+typedef struct gml_cuda_range {
+    gml_tree_node node; /* ordered by address; its size is unused */
+    uint64_t size_bytes;
+} gml_cuda_range;
+
+typedef struct gml_cuda_peers {
+    gml_cu_access access[GML_CUDA_MOST_DEVICES]; /* the owner's, then one for each peer */
+    size_t count;                                /* the owner included */
+    bool keeps_ranges;                           /* there are other devices */
+    gml_tree ranges;                             /* gml_cuda_range, none overlapping another */
+    gml_pool range_objects;
+} gml_cuda_peers;
+
+/* `peers` is zeroed memory. */
+void gml_cuda_peers_init(gml_cuda_peers *peers, gml_cu_location owner, bool has_others);
+void gml_cuda_peers_clear(gml_cuda_peers *peers);
+
+/* Whether the device may touch what is opened; true of the owner. */
+bool gml_cuda_peers_has(const gml_cuda_peers *peers, gml_cu_device device);
+
+/* pre: it is not among them, and they are fewer than GML_CUDA_MOST_DEVICES. */
+void gml_cuda_peers_add(gml_cuda_peers *peers, gml_cu_device device);
+
+/* Makes sure that one call of the next two cannot fail; false when the host has no memory. */
+bool gml_cuda_peers_prepare(gml_cuda_peers *peers);
+
+/* After a prepare: a range is open now, whatever of it was before; or is unmapped now. */
+void gml_cuda_peers_opened(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes);
+void gml_cuda_peers_closed(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes);
+
+/* The open ranges, by address; NULL at the end. */
+const gml_cuda_range *gml_cuda_peers_first(const gml_cuda_peers *peers);
+const gml_cuda_range *gml_cuda_peers_next(const gml_cuda_range *range);
+
+#endif

@@ -1,0 +1,165 @@
+/* The driver `cuda`: streams and events. */
+#include "driver/cuda_internal.h"
+
+#include <inttypes.h>
+
+/* Streams and events are integers above this file and pointers below it. */
+static gml_cu_stream
+stream_of(gml_stream stream)
+{
+    return (gml_cu_stream)(uintptr_t)stream;
+}
+
+static gml_cu_event
+event_of(gml_event event)
+{
+    return (gml_cu_event)(uintptr_t)event;
+}
+
+/* Whether `stream` captures, or is the default stream while one that it would wait for captures:
+ * in both cases no call may be made on it. pre: inside gml_cuda_enter() */
+static gml_status
+is_capturing(gml_cuda_driver *cuda, gml_stream stream, bool *out)
+{
+    int capture = GML_CU_CAPTURE_NONE;
+    gml_cu_result result = cuda->api.cuStreamIsCapturing(stream_of(stream), &capture);
+    if (result != GML_CU_SUCCESS && result != GML_CU_STREAM_CAPTURE_IMPLICIT) {
+        return gml_cuda_check(cuda, "cuStreamIsCapturing", result);
+    }
+    *out = result == GML_CU_STREAM_CAPTURE_IMPLICIT || capture != GML_CU_CAPTURE_NONE;
+    return GML_OK;
+}
+
+/* gml_cuda_enter() for a call that a capture on `stream` would not survive. */
+static gml_status
+enter_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream)
+{
+    gml_status status = gml_cuda_enter(cuda);
+    if (status != GML_OK) {
+        return status;
+    }
+    bool is_captured = false;
+    status = is_capturing(cuda, stream, &is_captured);
+    if (status == GML_OK && is_captured) {
+        status = gml_driver_fail(&cuda->base, GML_MISUSE,
+                                 "%s: forbidden while stream %" PRIu64 " captures a graph", call,
+                                 stream);
+    }
+    return status == GML_OK ? GML_OK : gml_cuda_leave(cuda, status);
+}
+
+gml_status
+gml_cuda_event_create(gml_driver *self, gml_event *out)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_cu_event event;
+    gml_status status = gml_cuda_enter(cuda);
+    if (status == GML_OK) {
+        status = gml_cuda_check(cuda, "cuEventCreate",
+                                cuda->api.cuEventCreate(&event, GML_CU_EVENT_DISABLE_TIMING));
+        (void)gml_cuda_leave(cuda, status);
+    }
+    if (status == GML_OK) {
+        *out = (gml_event)(uintptr_t)event;
+    }
+    return status;
+}
+
+gml_status
+gml_cuda_event_destroy(gml_driver *self, gml_event event)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = gml_cuda_enter(cuda);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(
+        cuda, gml_cuda_check(cuda, "cuEventDestroy", cuda->api.cuEventDestroy(event_of(event))));
+}
+
+gml_status
+gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = enter_uncaptured(cuda, "cuEventRecord", stream);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(
+        cuda, gml_cuda_check(cuda, "cuEventRecord",
+                             cuda->api.cuEventRecord(event_of(event), stream_of(stream))));
+}
+
+gml_status
+gml_cuda_event_query(gml_driver *self, gml_event event)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = gml_cuda_enter(cuda);
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_cu_result result = cuda->api.cuEventQuery(event_of(event));
+    return gml_cuda_leave(cuda, result == GML_CU_NOT_READY
+                                    ? GML_NOT_READY
+                                    : gml_cuda_check(cuda, "cuEventQuery", result));
+}
+
+gml_status
+gml_cuda_event_synchronize(gml_driver *self, gml_event event)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = gml_cuda_enter(cuda);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuEventSynchronize",
+                                               cuda->api.cuEventSynchronize(event_of(event))));
+}
+
+gml_status
+gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = enter_uncaptured(cuda, "cuStreamWaitEvent", stream);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(
+        cuda, gml_cuda_check(cuda, "cuStreamWaitEvent",
+                             cuda->api.cuStreamWaitEvent(stream_of(stream), event_of(event), 0)));
+}
+
+gml_status
+gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = enter_uncaptured(cuda, "cuStreamSynchronize", stream);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuStreamSynchronize",
+                                               cuda->api.cuStreamSynchronize(stream_of(stream))));
+}
+
+gml_status
+gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = gml_cuda_enter(cuda);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(cuda, is_capturing(cuda, stream, out));
+}
+
+gml_status
+gml_cuda_device_synchronize(gml_driver *self)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = enter_uncaptured(cuda, "cuCtxSynchronize", 0);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(cuda,
+                          gml_cuda_check(cuda, "cuCtxSynchronize", cuda->api.cuCtxSynchronize()));
+}
