@@ -135,6 +135,8 @@ typedef struct gml_lake_config {
     uint64_t fail_call;        /* test aid: fail the n-th driver call from 1; 0: none */
     uint64_t fail_per_million; /* test aid: fail each call with this probability; 0: none */
     uint64_t fail_seed;        /* seed for fail_per_million */
+    unsigned handle_type;      /* 0, or the CUmemAllocationHandleType that physical memory shall be
+                                  exportable as */
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */
@@ -174,12 +176,63 @@ typedef struct gml_block_info {
     gml_state state; /* how it was served */
 } gml_block_info;
 
+/* Work on `stream` may use the live block at `address` until what is queued there now has run
+ * (torch.Tensor.record_stream). Once freed, its memory serves nobody before the work that was
+ * queued there at the free has run. The block's own stream changes nothing. GML_UNKNOWN_ADDRESS if
+ * no live block begins there; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
+GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream);
+
 /* Describes the live block that begins at `address`; GML_UNKNOWN_ADDRESS otherwise. */
 GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out);
 
 /* A host pointer to the bytes of the live block at `address`, valid until the block is freed.
  * GML_UNSUPPORTED unless the driver is `host`. */
 GML_API gml_status gml_lake_bytes(gml_lake *lake, gml_address address, void **out);
+
+/* ---- who serves -------------------------------------------------------------------------------
+ */
+
+typedef enum gml_server {
+    GML_SERVER_POLICY = 0, /* the lake's policy */
+    GML_SERVER_CACHING /* PyTorch's caching algorithm, in memory that it takes from that policy */
+} gml_server;
+
+/* Who serves requests from now on; at first GML_SERVER_POLICY. A block is freed by whoever served
+ * it, whenever that is. GML_NO_HOST_MEMORY, and nothing changes. */
+GML_API gml_status gml_lake_serve_with(gml_lake *lake, gml_server server);
+
+/* The most bytes to hold from the device from now on; 0: the configured capacity. What is held
+ * beyond it stays until it is freed and trimmed. */
+GML_API gml_status gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes);
+
+/* Opens everything held, and what comes later, to the device with the ordinal `peer`. GML_OK as
+ * well where that device cannot reach this one; GML_UNSUPPORTED where the driver knows no peers. */
+GML_API gml_status gml_lake_grant(gml_lake *lake, int peer);
+
+/* ---- graph capture: private pools
+ * -------------------------------------------------------------------------------
+ *
+ * A private pool serves the requests of streams that capture a graph. It shares no physical memory
+ * with anything else, and its addresses stay valid until it is released, live blocks until they are
+ * freed. While any pool is begun, no event is recorded, queried or waited for, and nothing goes
+ * back to the driver.
+ */
+
+typedef struct gml_pool_id {
+    uint64_t first, second; /* PyTorch's MempoolId_t */
+} gml_pool_id;
+
+/* From here on until the matching end, requests of capturing streams are served by the pool, which
+ * is made if need be: by the one that the same thread began last, else by the one begun last. Each
+ * begin is also a use of the pool, ended by gml_lake_release_pool(). GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_begin_pool(gml_lake *lake, gml_pool_id id);
+
+/* GML_INVALID_ARGUMENT for a pool that is not begun. */
+GML_API gml_status gml_lake_end_pool(gml_lake *lake, gml_pool_id id);
+
+/* Ends one use. After the last, memory of the pool that serves nobody goes back to the driver, at
+ * once or with a later trim. GML_INVALID_ARGUMENT for a pool without a use. */
+GML_API gml_status gml_lake_release_pool(gml_lake *lake, gml_pool_id id);
 
 /* A counter with its history, as in torch.cuda.memory_stats(). */
 typedef struct gml_stat {
@@ -219,7 +272,16 @@ typedef struct gml_stats {
 
 GML_API gml_status gml_lake_stats(gml_lake *lake, gml_stats *out);
 
-/* GML_UNSUPPORTED for a policy that keeps no such statistics. */
+/* As PyTorch counts, where the policy models PyTorch and serves alone. Otherwise:
+ *   active                as there: from the allocation to the end of the last use
+ *   reserved_bytes        held from the device; small_pool: by what serves requests up to 1 MiB
+ *   segment               pieces of physical memory held, all of them counted as large_pool's
+ *   inactive_split_bytes  reserved and not active; its peak is the highest that a call of this
+ *                         function saw since the peaks were reset
+ *   inactive_split, oversize_segments   0
+ *   num_device_alloc, num_device_free   driver calls that take or give physical memory
+ *   num_sync_all_streams                waits for the whole device
+ *   num_alloc_retries                   requests asked again after others had made room */
 GML_API gml_status gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out);
 
 /* Peaks start again from the current values; counters go on. */
@@ -274,7 +336,7 @@ typedef struct gml_device_info {
 GML_API gml_status gml_device_describe(const char *driver, int device, gml_device_info *out,
                                        char *reason, size_t reason_bytes);
 
-/* ---- replay -----------------------------------------------------------------------------------
+/* ---- events: of a trace, or as they happen ------------------------------------------------------
  */
 
 typedef enum gml_request_kind {
@@ -303,6 +365,22 @@ typedef struct gml_request {
 /* In `reserved` of a FREE: other streams were still using the memory until the next allocation ran
  * out of it and waited for them. Policies that know no such wait free it after that allocation. */
 enum { GML_REQUEST_LATE = 1 };
+
+/* Keeps the last `max_events` events of the lake from now on, and forgets earlier ones; 0 stops and
+ * gives the memory back. Kinds: ALLOC, FREE_REQUESTED and FREE (together unless other streams still
+ * use the memory), TRIM, OOM; time_ns is that of CLOCK_REALTIME; an id is that of one allocation
+ * within the lake. Blocks that are live now and freed later have events without an ALLOC.
+ * GML_NO_HOST_MEMORY, and nothing changes. */
+GML_API gml_status gml_lake_keep_history(gml_lake *lake, size_t max_events);
+
+/* Copies the kept events, oldest first: at most `capacity`, the youngest of them. *count is how
+ * many were copied, *total how many there were since the history was begun. With `out` NULL nothing
+ * is copied, and *count is how many there are to copy. */
+GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, size_t capacity,
+                                    size_t *count, uint64_t *total);
+
+/* ---- replay -----------------------------------------------------------------------------------
+ */
 
 typedef struct gml_replay_result {
     uint64_t events;          /* replayed so far */

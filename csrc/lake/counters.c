@@ -1,6 +1,7 @@
 /* The counters of a lake, and the text of a refusal. */
 #include "base/rounding.h"
 #include "lake/lake.h"
+#include "policy/torch/size.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -44,9 +45,18 @@ count_allocated(gml_lake *lake, const gml_block *block, stat_change change)
 {
     count_pools(lake->torch.allocation, block, change, 1);
     count_pools(lake->torch.allocated_bytes, block, change, block->block_bytes);
-    if (block->block_bytes >= lake->max_split_size) {
+    if (block->block_bytes >= lake->knobs.max_split_size) {
         change(&lake->torch.oversize_allocations, 1);
     }
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------
+ */
+
+static int
+pool_of(const gml_block *block)
+{
+    return block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE;
 }
 
 void
@@ -55,6 +65,28 @@ gml_lake_count_allocation(gml_lake *lake, gml_block *block)
     lake->stats.allocations++;
     lake->stats.states[block->state]++;
     gml_lake_count_begin(lake, block);
+}
+
+/* What is active: allocated, or let go and still in use. */
+static uint64_t
+active_blocks(const gml_lake *lake, int pool)
+{
+    return lake->torch.allocation[pool].current + lake->lingering.count[pool];
+}
+
+static uint64_t
+active_bytes(const gml_lake *lake, int pool)
+{
+    return lake->torch.allocated_bytes[pool].current + lake->lingering.bytes[pool];
+}
+
+static void
+raise_active_peaks(gml_lake *lake)
+{
+    for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
+        raise_peak(&lake->lingering.peak_active[pool], active_blocks(lake, pool));
+        raise_peak(&lake->lingering.peak_active_bytes[pool], active_bytes(lake, pool));
+    }
 }
 
 void
@@ -70,15 +102,33 @@ gml_lake_count_begin(gml_lake *lake, gml_block *block)
     raise_peak(&stats->peak_live_bytes, stats->live_bytes);
     count_allocated(lake, block, increase);
     count_pools(lake->torch.requested_bytes, block, increase, block->requested_bytes);
+    if (lake->lingering.count[GML_POOL_ALL]) {
+        raise_active_peaks(lake);
+    }
 }
 
-static void
-count_let_go(gml_lake *lake, gml_block *block)
+void
+gml_lake_count_let_go(gml_lake *lake, gml_block *block)
 {
-    if (!block->is_let_go) {
-        block->is_let_go = true;
-        count_allocated(lake, block, decrease);
+    if (block->is_let_go) {
+        return;
     }
+    block->is_let_go = true;
+    count_allocated(lake, block, decrease);
+    lake->lingering.count[GML_POOL_ALL]++;
+    lake->lingering.count[pool_of(block)]++;
+    lake->lingering.bytes[GML_POOL_ALL] += block->block_bytes;
+    lake->lingering.bytes[pool_of(block)] += block->block_bytes;
+}
+
+/* The end of a block that was let go before. */
+static void
+forget_lingering(gml_lake *lake, const gml_block *block)
+{
+    lake->lingering.count[GML_POOL_ALL]--;
+    lake->lingering.count[pool_of(block)]--;
+    lake->lingering.bytes[GML_POOL_ALL] -= block->block_bytes;
+    lake->lingering.bytes[pool_of(block)] -= block->block_bytes;
 }
 
 void
@@ -87,7 +137,7 @@ gml_lake_let_go(gml_lake *lake, gml_address address)
     pthread_mutex_lock(&lake->lock);
     gml_block *block = gml_map_find(&lake->blocks, address);
     if (block) {
-        count_let_go(lake, block);
+        gml_lake_count_let_go(lake, block);
     }
     pthread_mutex_unlock(&lake->lock);
 }
@@ -100,14 +150,75 @@ gml_lake_count_free(gml_lake *lake, gml_block *block)
     stats->live_blocks--;
     stats->requested_bytes -= block->requested_bytes;
     stats->live_bytes -= gml_round_up(block->requested_bytes, GML_ALIGNMENT);
-    count_let_go(lake, block);
+    if (block->is_let_go) {
+        forget_lingering(lake, block);
+    } else {
+        count_allocated(lake, block, decrease);
+    }
     count_pools(lake->torch.requested_bytes, block, decrease, block->requested_bytes);
 }
 
-void
-gml_lake_note_reserved(gml_lake *lake)
+/* ---- what is reserved --------------------------------------------------------------------------
+ */
+
+static void
+move_to(gml_stat *stat, uint64_t value)
 {
-    raise_peak(&lake->stats.peak_reserved_bytes, lake->policy->reserved_bytes);
+    if (value > stat->current) {
+        increase(stat, value - stat->current);
+    } else {
+        decrease(stat, stat->current - value);
+    }
+}
+
+static void
+add_small(void *context, gml_pool_id id, gml_policy *policy)
+{
+    (void)id;
+    *(uint64_t *)context += policy->small_bytes;
+}
+
+void
+gml_lake_follow_reserved(gml_lake *lake)
+{
+    uint64_t reserved_bytes = gml_lake_reserved(lake);
+    uint64_t small_bytes = gml_lake_small_bytes(lake);
+    lake->noted_small_bytes = small_bytes;
+    gml_pools_each(&lake->pools, add_small, &small_bytes);
+    gml_torch_stats *torch = &lake->torch;
+    move_to(&torch->reserved_bytes[GML_POOL_ALL], reserved_bytes);
+    move_to(&torch->reserved_bytes[GML_POOL_SMALL], small_bytes);
+    move_to(&torch->reserved_bytes[GML_POOL_LARGE], reserved_bytes - small_bytes);
+    move_to(&torch->segment[GML_POOL_ALL], lake->driver->sizes.count);
+    move_to(&torch->segment[GML_POOL_LARGE], lake->driver->sizes.count);
+    raise_peak(&lake->stats.peak_reserved_bytes, reserved_bytes);
+}
+
+/* ---- numbers for others ------------------------------------------------------------------------
+ */
+
+/* The largest request for whose segment `host_bytes` suffice. */
+static uint64_t
+largest_of_segment(const gml_knobs *knobs, uint64_t host_bytes)
+{
+    uint64_t segment_bytes = host_bytes / GML_TORCH_SEGMENT_GRAIN * GML_TORCH_SEGMENT_GRAIN;
+    if (!segment_bytes) {
+        return 0;
+    }
+    uint64_t size_bytes = gml_torch_round_down(knobs, segment_bytes);
+    bool is_enough = gml_torch_segment_size(knobs, size_bytes) <= host_bytes;
+    return is_enough ? size_bytes : (uint64_t)GML_SMALL_LIMIT;
+}
+
+static void
+add_guest_usage(gml_lake *lake, gml_usage *usage)
+{
+    gml_policy *guest = gml_guest_policy(lake->guest);
+    gml_usage own = {0};
+    guest->ops->usage(guest, &own);
+    uint64_t largest_bytes = largest_of_segment(&lake->knobs, usage->largest_free_bytes);
+    usage->largest_free_bytes =
+        own.largest_free_bytes > largest_bytes ? own.largest_free_bytes : largest_bytes;
 }
 
 /* Fills what the policy and the driver hold themselves. */
@@ -116,8 +227,11 @@ complete_stats(gml_lake *lake)
 {
     gml_usage usage = {0};
     lake->policy->ops->usage(lake->policy, &usage);
+    if (lake->guest && lake->server == GML_SERVER_CACHING) {
+        add_guest_usage(lake, &usage);
+    }
     gml_stats stats = lake->stats;
-    stats.reserved_bytes = lake->policy->reserved_bytes;
+    stats.reserved_bytes = gml_lake_reserved(lake);
     stats.views = usage.views;
     stats.view_bytes = usage.view_bytes;
     stats.largest_free_bytes = usage.largest_free_bytes;
@@ -135,21 +249,112 @@ gml_lake_stats(gml_lake *lake, gml_stats *out)
     return GML_OK;
 }
 
+/* ---- in PyTorch's form -------------------------------------------------------------------------
+ */
+
+/* From malloc to the end of the last use. */
+static gml_stat
+active_stat(const gml_stat *allocated, uint64_t lingering, uint64_t peak)
+{
+    return (gml_stat){
+        .current = allocated->current + lingering,
+        .peak = peak > allocated->peak ? peak : allocated->peak,
+        .allocated = allocated->allocated,
+        .freed = allocated->freed - lingering,
+    };
+}
+
+/* What is reserved and not active. `seen` keeps the peak of what was looked at. */
+static gml_stat
+idle_stat(const gml_stat *reserved, const gml_stat *active, gml_stat *seen)
+{
+    gml_stat idle = {
+        .current = reserved->current > active->current ? reserved->current - active->current : 0,
+        .allocated = reserved->allocated + active->freed,
+        .freed = reserved->freed + active->allocated,
+    };
+    raise_peak(&seen->peak, idle.current);
+    idle.peak = seen->peak;
+    return idle;
+}
+
+static void
+fill_pool_row(gml_lake *lake, int pool, gml_torch_stats *out)
+{
+    const gml_lingering *lingering = &lake->lingering;
+    out->active[pool] = active_stat(&lake->torch.allocation[pool], lingering->count[pool],
+                                    lingering->peak_active[pool]);
+    out->active_bytes[pool] =
+        active_stat(&lake->torch.allocated_bytes[pool], lingering->bytes[pool],
+                    lingering->peak_active_bytes[pool]);
+    out->inactive_split_bytes[pool] =
+        idle_stat(&out->reserved_bytes[pool], &out->active_bytes[pool],
+                  &lake->torch.inactive_split_bytes[pool]);
+}
+
+/* Adds what a policy that models PyTorch has counted of its own ladder. */
+static void
+add_ladder(gml_policy *policy, gml_torch_stats *out)
+{
+    if (policy->ops->torch_stats) {
+        gml_torch_stats own = {0};
+        policy->ops->torch_stats(policy, &own);
+        out->num_alloc_retries += own.num_alloc_retries;
+    }
+}
+
+/* Of the lake as a whole, whoever serves. */
+static void
+fill_torch_stats(gml_lake *lake, gml_torch_stats *out)
+{
+    const uint64_t *calls = lake->driver->calls;
+    uint64_t max_split_size = lake->knobs.max_split_size;
+    gml_lake_follow_reserved(lake);
+    *out = lake->torch;
+    for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
+        fill_pool_row(lake, pool, out);
+    }
+    add_ladder(lake->policy, out);
+    if (lake->guest) {
+        add_ladder(gml_guest_policy(lake->guest), out);
+    }
+    out->num_sync_all_streams = calls[GML_CALL_DEVICE_SYNCHRONIZE];
+    out->num_device_alloc = calls[GML_CALL_CREATE] + calls[GML_CALL_MALLOC];
+    out->num_device_free = calls[GML_CALL_RELEASE] + calls[GML_CALL_FREE];
+    out->max_split_size = max_split_size > INT64_MAX ? -1 : (int64_t)max_split_size;
+}
+
 gml_status
 gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out)
 {
-    gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);
-    if (lake->policy->ops->torch_stats) {
+    bool is_alone = !lake->guest && gml_list_is_empty(&lake->pools.all);
+    if (is_alone && lake->policy->ops->torch_stats) {
         *out = lake->torch;
         lake->policy->ops->torch_stats(lake->policy, out);
     } else {
-        status = gml_driver_fail(lake->driver, GML_UNSUPPORTED,
-                                 "the policy %s keeps no statistics in PyTorch's form",
-                                 lake->policy->ops->name);
+        fill_torch_stats(lake, out);
     }
     pthread_mutex_unlock(&lake->lock);
-    return status;
+    return GML_OK;
+}
+
+static void
+reset_torch_peaks(gml_lake *lake)
+{
+    gml_torch_stats *torch = &lake->torch;
+    gml_lake_follow_reserved(lake);
+    for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
+        torch->allocation[pool].peak = torch->allocation[pool].current;
+        torch->allocated_bytes[pool].peak = torch->allocated_bytes[pool].current;
+        torch->requested_bytes[pool].peak = torch->requested_bytes[pool].current;
+        torch->reserved_bytes[pool].peak = torch->reserved_bytes[pool].current;
+        torch->segment[pool].peak = torch->segment[pool].current;
+        torch->inactive_split_bytes[pool].peak = 0;
+        lake->lingering.peak_active[pool] = active_blocks(lake, pool);
+        lake->lingering.peak_active_bytes[pool] = active_bytes(lake, pool);
+    }
+    torch->oversize_allocations.peak = torch->oversize_allocations.current;
 }
 
 gml_status
@@ -157,16 +362,11 @@ gml_lake_reset_peaks(gml_lake *lake)
 {
     pthread_mutex_lock(&lake->lock);
     gml_stats *stats = &lake->stats;
+    reset_torch_peaks(lake);
     stats->peak_live_blocks = stats->live_blocks;
     stats->peak_requested_bytes = stats->requested_bytes;
     stats->peak_live_bytes = stats->live_bytes;
-    stats->peak_reserved_bytes = lake->policy->reserved_bytes;
-    for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
-        lake->torch.allocation[pool].peak = lake->torch.allocation[pool].current;
-        lake->torch.allocated_bytes[pool].peak = lake->torch.allocated_bytes[pool].current;
-        lake->torch.requested_bytes[pool].peak = lake->torch.requested_bytes[pool].current;
-    }
-    lake->torch.oversize_allocations.peak = lake->torch.oversize_allocations.current;
+    stats->peak_reserved_bytes = gml_lake_reserved(lake);
     if (lake->policy->ops->reset_peaks) {
         lake->policy->ops->reset_peaks(lake->policy);
     }
@@ -179,7 +379,8 @@ gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
 {
     const double mib = 1024.0 * 1024.0;
     gml_stats stats = complete_stats(lake);
-    uint64_t limit = lake->capacity_bytes ? lake->capacity_bytes : lake->driver->info.total_bytes;
+    uint64_t limit =
+        lake->driver->limit_bytes ? lake->driver->limit_bytes : lake->driver->info.total_bytes;
     lake->stats.states[GML_STATE_OOM]++;
     lake->torch.num_ooms++;
     (void)gml_driver_fail(lake->driver, GML_OUT_OF_MEMORY,

@@ -1,6 +1,8 @@
 /* Opening, closing, allocating and freeing. */
 #include "lake/lake.h"
 
+#include "base/status.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +43,13 @@ open_driver(const gml_lake_config *config, gml_driver **out, char *reason)
     gml_driver *driver;
     gml_status status = gml_driver_open(config->driver, config->device, config->capacity_bytes,
                                         &driver, reason, GML_REASON_BYTES);
+    if (status == GML_OK && config->handle_type) {
+        status = gml_driver_share(driver, config->handle_type);
+        if (status != GML_OK) {
+            snprintf(reason, GML_REASON_BYTES, "%s", driver->reason);
+            gml_driver_close(driver);
+        }
+    }
     if (status == GML_OK && (config->fail_call || config->fail_per_million)) {
         gml_driver *inner = driver;
         status = gml_fault_driver_open(inner, config->fail_call, config->fail_per_million,
@@ -73,6 +82,20 @@ open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *
     return status;
 }
 
+static void
+finish_free(void *context, gml_block *block)
+{
+    gml_lake_finish_free(context, block);
+}
+
+/* Lets a policy that models PyTorch wait for other streams where PyTorch does. */
+static void
+finish_frees_of(gml_lake *lake, gml_policy *policy)
+{
+    policy->finish_frees = gml_lake_finish_pending;
+    policy->finish_context = lake;
+}
+
 gml_status
 gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_t reason_bytes)
 {
@@ -92,7 +115,7 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     if (!lake) {
         return refuse(reason, reason_bytes, GML_NO_HOST_MEMORY, "out of host memory");
     }
-    lake->max_split_size = knobs.max_split_size;
+    lake->knobs = knobs;
     lake->capacity_bytes = config->capacity_bytes;
     lake->device = config->device;
     status = open_parts(lake, config, policy, &knobs, text);
@@ -101,6 +124,10 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
         return refuse(reason, reason_bytes, status, text);
     }
     pthread_mutex_init(&lake->lock, NULL);
+    lake->driver->limit_bytes = config->capacity_bytes;
+    gml_pools_init(&lake->pools);
+    gml_uses_init(&lake->uses, lake->driver, finish_free, lake);
+    finish_frees_of(lake, lake->policy);
     *out = lake;
     return GML_OK;
 }
@@ -111,33 +138,106 @@ gml_lake_close(gml_lake *lake)
     if (!lake) {
         return GML_OK;
     }
-    gml_status status = lake->policy->ops->destroy(lake->policy);
+    lake->driver->is_frozen = false;
+    gml_uses_close(&lake->uses);
+    gml_status status = gml_guest_close(lake->guest);
+    status = gml_first_failure(status, gml_pools_close(&lake->pools));
+    status = gml_first_failure(status, lake->policy->ops->destroy(lake->policy));
     gml_driver_close(lake->driver);
     gml_map_clear(&lake->blocks);
+    gml_history_close(&lake->history);
     pthread_mutex_destroy(&lake->lock);
     free(lake);
+    return status;
+}
+
+/* Who serves `stream` now. */
+static gml_status
+find_server(gml_lake *lake, gml_stream stream, gml_policy **out)
+{
+    gml_policy *pool = NULL;
+    if (!gml_list_is_empty(&lake->pools.begun)) {
+        gml_status status = gml_pools_find(&lake->pools, lake->driver, stream, &pool);
+        if (status != GML_OK) {
+            return status;
+        }
+    }
+    bool is_guest = lake->server == GML_SERVER_CACHING && lake->guest;
+    *out = pool ? pool : is_guest ? gml_guest_policy(lake->guest) : lake->policy;
+    return GML_OK;
+}
+
+static gml_status
+ask(gml_lake *lake, gml_policy *server, uint64_t size_bytes, gml_stream stream, gml_block **out)
+{
+    if (lake->guest && server == gml_guest_policy(lake->guest)) {
+        return gml_guest_allocate(lake->guest, size_bytes, stream, out);
+    }
+    return server->ops->allocate(server, size_bytes, stream, out);
+}
+
+/* Asks again once others have made room; GML_OUT_OF_MEMORY where they could not. */
+static gml_status
+ask_again(gml_lake *lake, gml_policy *server, uint64_t size_bytes, gml_stream stream,
+          gml_block **out)
+{
+    bool has_room = false;
+    gml_status status = gml_lake_make_room(lake, server, &has_room);
+    if (status != GML_OK || !has_room) {
+        return GML_OUT_OF_MEMORY;
+    }
+    lake->torch.num_alloc_retries++;
+    return ask(lake, server, size_bytes, stream, out);
+}
+
+/* A block belongs to its owner from here on. */
+static gml_status
+serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
+{
+    gml_policy *server;
+    gml_status status = find_server(lake, stream, &server);
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_block *block = NULL;
+    status = ask(lake, server, size_bytes, stream, &block);
+    if (status == GML_OUT_OF_MEMORY) {
+        status = ask_again(lake, server, size_bytes, stream, &block);
+    }
+    if (status == GML_OK) {
+        block->owner = server;
+        block->uses = NULL;
+        block->id = lake->next_id++;
+        *out = block;
+    }
     return status;
 }
 
 static gml_status
 allocate_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
 {
+    if (lake->uses.pending_count) {
+        gml_uses_poll(&lake->uses);
+    }
     /* Room in the table first: once the policy has served, nothing may fail. */
     gml_status status = gml_map_reserve(&lake->blocks, 1);
     if (status != GML_OK) {
         return gml_driver_fail(lake->driver, status, "the table of live blocks cannot grow");
     }
-    gml_block *block;
-    status = lake->policy->ops->allocate(lake->policy, size_bytes, stream, &block);
+    gml_block *block = NULL;
+    status = serve(lake, size_bytes, stream, &block);
     gml_lake_note_reserved(lake);
     if (status != GML_OK) {
         if (status == GML_OUT_OF_MEMORY) {
             gml_lake_explain_refusal(lake, size_bytes);
+            gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
         }
         return status;
     }
     (void)gml_map_insert(&lake->blocks, block->address, block);
     gml_lake_count_allocation(lake, block);
+    gml_history_add(&lake->history, GML_REQUEST_ALLOC, block->id, block->address, size_bytes,
+                    stream);
     *out = block->address;
     return GML_OK;
 }
@@ -165,6 +265,27 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
     return status;
 }
 
+/* The live block at `address`, or NULL with a reason. */
+static gml_block *
+find_block(gml_lake *lake, gml_address address)
+{
+    gml_block *block = gml_map_find(&lake->blocks, address);
+    if (!block) {
+        (void)gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
+                              "no live block begins at 0x%" PRIx64, address);
+    }
+    return block;
+}
+
+void
+gml_lake_finish_free(gml_lake *lake, gml_block *block)
+{
+    gml_history_add(&lake->history, GML_REQUEST_FREE, block->id, block->address,
+                    block->requested_bytes, block->stream);
+    gml_lake_count_free(lake, block);
+    block->owner->ops->free(block->owner, block);
+}
+
 gml_status
 gml_lake_free_locked(gml_lake *lake, gml_address address)
 {
@@ -174,9 +295,25 @@ gml_lake_free_locked(gml_lake *lake, gml_address address)
             lake->driver, GML_UNKNOWN_ADDRESS,
             "no live block begins at 0x%" PRIx64 ": it is foreign, or was freed before", address);
     }
-    gml_lake_count_free(lake, block);
-    lake->policy->ops->free(lake->policy, block);
+    gml_history_add(&lake->history, GML_REQUEST_FREE_REQUESTED, block->id, address,
+                    block->requested_bytes, block->stream);
+    if (block->uses) {
+        gml_lake_count_let_go(lake, block);
+        gml_uses_free(&lake->uses, block);
+    } else {
+        gml_lake_finish_free(lake, block);
+    }
     return GML_OK;
+}
+
+gml_status
+gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_block *block = find_block(lake, address);
+    gml_status status = block ? gml_uses_add(&lake->uses, block, stream) : GML_UNKNOWN_ADDRESS;
+    pthread_mutex_unlock(&lake->lock);
+    return status;
 }
 
 gml_status
@@ -196,25 +333,13 @@ gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
 {
     uint64_t released = 0;
     pthread_mutex_lock(&lake->lock);
-    gml_status status = lake->policy->ops->trim(lake->policy, &released);
-    gml_lake_note_reserved(lake);
+    gml_status status = gml_lake_trim_locked(lake, &released);
+    gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, released, 0);
     pthread_mutex_unlock(&lake->lock);
     if (released_bytes) {
         *released_bytes = released;
     }
     return status;
-}
-
-/* The live block at `address`, or NULL with a reason. */
-static gml_block *
-find_block(gml_lake *lake, gml_address address)
-{
-    gml_block *block = gml_map_find(&lake->blocks, address);
-    if (!block) {
-        (void)gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
-                              "no live block begins at 0x%" PRIx64, address);
-    }
-    return block;
 }
 
 gml_status
@@ -246,29 +371,6 @@ gml_lake_bytes(gml_lake *lake, gml_address address, void **out)
     return status;
 }
 
-gml_status
-gml_lake_check(gml_lake *lake)
-{
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = lake->policy->ops->check(lake->policy);
-    if (status == GML_OK && lake->blocks.count != lake->stats.live_blocks) {
-        status = gml_driver_fail(lake->driver, GML_CORRUPT,
-                                 "%zu live blocks in the table, %" PRIu64 " counted",
-                                 lake->blocks.count, lake->stats.live_blocks);
-    }
-    pthread_mutex_unlock(&lake->lock);
-    return status;
-}
-
-gml_status
-gml_lake_visit(gml_lake *lake, const gml_visitor *visitor)
-{
-    pthread_mutex_lock(&lake->lock);
-    lake->policy->ops->visit(lake->policy, visitor);
-    pthread_mutex_unlock(&lake->lock);
-    return GML_OK;
-}
-
 void
 gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes)
 {
@@ -278,4 +380,92 @@ gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes)
     pthread_mutex_lock(&lake->lock);
     snprintf(out, out_bytes, "%s", lake->driver->reason);
     pthread_mutex_unlock(&lake->lock);
+}
+
+gml_status
+gml_lake_serve_with(gml_lake *lake, gml_server server)
+{
+    gml_status status = GML_OK;
+    pthread_mutex_lock(&lake->lock);
+    bool is_caching_anyway = lake->policy->ops == &gml_caching_policy;
+    if (server == GML_SERVER_CACHING && !lake->guest && !is_caching_anyway) {
+        status = gml_guest_open(lake->policy, &lake->knobs, &lake->guest);
+        if (status == GML_OK) {
+            finish_frees_of(lake, gml_guest_policy(lake->guest));
+        }
+    }
+    if (status == GML_OK) {
+        lake->server = server;
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes)
+{
+    pthread_mutex_lock(&lake->lock);
+    bool is_below = limit_bytes && (!lake->capacity_bytes || limit_bytes < lake->capacity_bytes);
+    lake->driver->limit_bytes = is_below ? limit_bytes : lake->capacity_bytes;
+    pthread_mutex_unlock(&lake->lock);
+    return GML_OK;
+}
+
+gml_status
+gml_lake_grant(gml_lake *lake, int peer)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_driver_grant(lake->driver, peer);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_begin_pool(gml_lake *lake, gml_pool_id id)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status =
+        gml_pools_begin(&lake->pools, lake->driver, lake->capacity_bytes, &lake->knobs, id);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_end_pool(gml_lake *lake, gml_pool_id id)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_pools_end(&lake->pools, lake->driver, id);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_release_pool(gml_lake *lake, gml_pool_id id)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_pools_release(&lake->pools, lake->driver, id);
+    gml_lake_note_reserved(lake);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_keep_history(gml_lake *lake, size_t max_events)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_history_keep(&lake->history, max_events);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_history(gml_lake *lake, gml_request *out, size_t capacity, size_t *count, uint64_t *total)
+{
+    pthread_mutex_lock(&lake->lock);
+    size_t kept = lake->history.total < lake->history.capacity ? (size_t)lake->history.total
+                                                               : lake->history.capacity;
+    *count = out ? gml_history_copy(&lake->history, out, capacity) : kept;
+    *total = lake->history.total;
+    pthread_mutex_unlock(&lake->lock);
+    return GML_OK;
 }

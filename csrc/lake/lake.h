@@ -3,26 +3,92 @@
  * Lock: `lock` guards every field but itself, everything below the policy, and the driver. It is
  * the only lock of the library that is held while the driver is called, and nothing is called back
  * under it but the functions of a gml_visitor. Under Python the GIL is released before it is taken.
+ *
+ * Three kinds of policies may serve on one lake, all with the same driver below them:
+ *
+ *   policy   the configured one, for every request at first
+ *   guest    PyTorch's caching algorithm in memory that it takes from `policy`    (guest.h)
+ *   pools    PyTorch's caching algorithm in memory of its own, one per graph pool (pools.h)
  */
 #ifndef GML_LAKE_LAKE_H
 #define GML_LAKE_LAKE_H
 
 #include "base/map.h"
+#include "lake/guest.h"
+#include "lake/history.h"
+#include "lake/pools.h"
+#include "lake/uses.h"
 #include "policy/policy.h"
 
 #include <pthread.h>
+
+/* Blocks of which the program let go and that other streams still use, in [all, small, large]: they
+ * are active and no longer allocated. The peaks are of all that is active, and are kept only while
+ * there are such blocks: without any, active and allocated are the same. */
+typedef struct gml_lingering {
+    uint64_t count[GML_POOL_COUNT], bytes[GML_POOL_COUNT];
+    uint64_t peak_active[GML_POOL_COUNT], peak_active_bytes[GML_POOL_COUNT];
+} gml_lingering;
 
 struct gml_lake {
     pthread_mutex_t lock;
     gml_driver *driver;
     gml_policy *policy;
-    gml_map blocks;          /* live: address -> gml_block */
-    gml_stats stats;         /* but for what gml_policy and gml_driver hold themselves */
-    gml_torch_stats torch;   /* the part that policies leave to the lake */
-    uint64_t max_split_size; /* as configured; from here on an allocation is "oversize" */
-    uint64_t capacity_bytes; /* as configured; 0: the device's */
+    gml_guest *guest; /* NULL until it serves for the first time */
+    gml_server server;
+    gml_pools pools;
+    gml_uses uses;
+    gml_history history;
+    gml_map blocks;        /* live: address -> gml_block */
+    gml_stats stats;       /* but for what gml_policy and gml_driver hold themselves */
+    gml_torch_stats torch; /* the part that policies leave to the lake, and what stands in for a
+                              policy that counts nothing of the kind */
+    gml_lingering lingering;
+    uint64_t noted_small_bytes; /* of the policy and the guest, when last looked at */
+    uint64_t next_id;           /* of the next allocation */
+    gml_knobs knobs;            /* as configured */
+    uint64_t capacity_bytes;    /* as configured; 0: the device's */
     int device;
 };
+
+/* ---- lake.c ------------------------------------------------------------------------------------
+ */
+
+/* gml_lake_free() for a caller that holds the lock. */
+gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
+
+/* The end of a freed block: no stream uses it any more. Counts, and hands it to its owner. */
+void gml_lake_finish_free(gml_lake *lake, gml_block *block);
+
+/* What is held from the device: by the policy, whose memory the guest's is part of, and the pools.
+ */
+static inline uint64_t
+gml_lake_reserved(const gml_lake *lake)
+{
+    bool has_pools = !gml_list_is_empty(&lake->pools.all);
+    return lake->policy->reserved_bytes + (has_pools ? gml_pools_reserved(&lake->pools) : 0);
+}
+
+/* ---- reclaim.c ---------------------------------------------------------------------------------
+ */
+
+/* Gives idle memory of every policy back, waiting for the device where it must; nothing while the
+ * driver is frozen. *released_bytes: what the device got back. Goes on after a failure and returns
+ * the first. */
+gml_status gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes);
+
+/* Makes room for `policy`, which has refused a request: waits for streams that still use freed
+ * blocks, and takes from the other policies what they hold idle. *is_any: whether it may have
+ * helped. While the driver is frozen no call is made: only the guest may give to the
+ * policy. */
+gml_status gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is_any);
+
+/* gml_policy.finish_frees, with a lake as its context: waits for streams that still use freed
+ * blocks. */
+void gml_lake_finish_pending(void *context);
+
+/* ---- counters.c --------------------------------------------------------------------------------
+ */
 
 /* Counts a block that was served, one that begins to live without a request (a restored one), and
  * one that ends. pre: the lock is held, or nobody else knows the lake. */
@@ -30,16 +96,34 @@ void gml_lake_count_allocation(gml_lake *lake, gml_block *block);
 void gml_lake_count_begin(gml_lake *lake, gml_block *block);
 void gml_lake_count_free(gml_lake *lake, gml_block *block);
 
+/* Counts a live block as active only, no longer as allocated; nothing at the second time. */
+void gml_lake_count_let_go(gml_lake *lake, gml_block *block);
+
 /* The program let go of the live block at `address`, which other streams may still use: PyTorch
  * counts it as active from here on until it is freed, no longer as allocated. Nothing where no live
- * block begins there, or at the second time. */
+ * block begins there, or at the second time. For replays, whose traces tell when the use ends. */
 void gml_lake_let_go(gml_lake *lake, gml_address address);
 
-/* gml_lake_free() for a caller that holds the lock. */
-gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
+/* What the policy and the guest hold for requests up to 1 MiB. */
+static inline uint64_t
+gml_lake_small_bytes(const gml_lake *lake)
+{
+    uint64_t guest_bytes = lake->guest ? gml_guest_policy(lake->guest)->small_bytes : 0;
+    return lake->policy->small_bytes + guest_bytes;
+}
 
-/* Raises the peak of reserved bytes; call after anything that may have grown it. */
-void gml_lake_note_reserved(gml_lake *lake);
+/* Takes what is reserved now into the counters. */
+void gml_lake_follow_reserved(gml_lake *lake);
+
+/* The same where it has changed; call after anything that may have changed it. */
+static inline void
+gml_lake_note_reserved(gml_lake *lake)
+{
+    if (gml_lake_reserved(lake) != lake->torch.reserved_bytes[GML_POOL_ALL].current ||
+        gml_lake_small_bytes(lake) != lake->noted_small_bytes) {
+        gml_lake_follow_reserved(lake);
+    }
+}
 
 /* Puts the reason of a refused allocation into driver->reason. pre: the lock is held. */
 void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);

@@ -14,6 +14,8 @@
 #include "driver/driver.h"
 #include "policy/knobs.h"
 
+typedef struct gml_policy gml_policy;
+
 /* One live allocation. The lake keeps a pointer to it until free(). */
 typedef struct gml_block {
     gml_address address;
@@ -21,15 +23,19 @@ typedef struct gml_block {
     uint64_t block_bytes;
     gml_stream stream;
     gml_state state;
-    bool is_small;  /* served from the policy's pool for requests up to 1 MiB */
-    bool is_let_go; /* the lake's: no longer counted as allocated, see gml_lake_let_go() */
-} gml_block;
+    bool is_small; /* served from the policy's pool for requests up to 1 MiB */
 
-typedef struct gml_policy gml_policy;
+    /* The lake's, set when the policy has served: */
+    bool is_let_go;       /* no longer counted as allocated, see gml_lake_let_go() */
+    uint64_t id;          /* of the allocation, in the history */
+    gml_policy *owner;    /* whose free() ends it */
+    struct gml_use *uses; /* other streams that may use it, see lake/uses.h */
+} gml_block;
 
 /* What a policy holds right now; peaks are kept by the lake. */
 typedef struct gml_usage {
     uint64_t reserved_bytes;     /* asked from the driver and not given back */
+    uint64_t small_bytes;        /* of those, held for requests up to 1 MiB */
     uint64_t views, view_bytes;  /* stitched views mapped now, live or cached */
     uint64_t largest_free_bytes; /* filled by usage() only when asked for */
 } gml_usage;
@@ -82,6 +88,7 @@ struct gml_policy {
     const gml_policy_ops *ops;
     gml_driver *driver;
     uint64_t reserved_bytes; /* always current */
+    uint64_t small_bytes;    /* of those, held for requests up to 1 MiB; always current too */
 
     /* Waits for the streams that still use blocks of which the program let go, and frees those
      * blocks through ops->free. NULL where there are none. */

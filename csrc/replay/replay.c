@@ -16,6 +16,8 @@ struct gml_replay {
     gml_address *late; /* to be freed when memory runs out, or else after the next allocation */
     size_t late_count, late_room;
     bool follows_segments;
+    void (*lake_finish)(void *); /* the lake's own gml_policy.finish_frees, while ours is set */
+    void *lake_context;
 };
 
 gml_status
@@ -78,9 +80,8 @@ free_late(gml_replay *replay, gml_address address)
 
 /* pre: the lake's lock is held. The addresses are of live blocks, so that nothing can fail. */
 static void
-finish_frees(void *context)
+free_all_late(gml_replay *replay)
 {
-    gml_replay *replay = context;
     for (size_t i = 0; i < replay->late_count; i++) {
         (void)gml_lake_free_locked(replay->lake, replay->late[i]);
     }
@@ -88,14 +89,36 @@ finish_frees(void *context)
 }
 
 static void
-set_finish(gml_replay *replay, void (*finish)(void *))
+finish_frees(void *context)
+{
+    gml_replay *replay = context;
+    free_all_late(replay);
+    if (replay->lake_finish) {
+        replay->lake_finish(replay->lake_context);
+    }
+}
+
+/* From here on the policy waits for the late frees too, where it waits at all. */
+static void
+begin_late(gml_replay *replay)
 {
     pthread_mutex_lock(&replay->lake->lock);
-    if (!finish) {
-        finish_frees(replay);
-    }
-    replay->lake->policy->finish_frees = finish;
-    replay->lake->policy->finish_context = replay;
+    gml_policy *policy = replay->lake->policy;
+    replay->lake_finish = policy->finish_frees;
+    replay->lake_context = policy->finish_context;
+    policy->finish_frees = finish_frees;
+    policy->finish_context = replay;
+    pthread_mutex_unlock(&replay->lake->lock);
+}
+
+static void
+end_late(gml_replay *replay)
+{
+    pthread_mutex_lock(&replay->lake->lock);
+    gml_policy *policy = replay->lake->policy;
+    free_all_late(replay);
+    policy->finish_frees = replay->lake_finish;
+    policy->finish_context = replay->lake_context;
     pthread_mutex_unlock(&replay->lake->lock);
 }
 
@@ -106,11 +129,11 @@ allocate(gml_replay *replay, const gml_request *request, gml_address *out)
 {
     bool has_late = replay->late_count > 0;
     if (has_late) {
-        set_finish(replay, finish_frees);
+        begin_late(replay);
     }
     gml_status status = gml_lake_allocate(replay->lake, request->size_bytes, request->stream, out);
     if (has_late) {
-        set_finish(replay, NULL);
+        end_late(replay);
     }
     return status;
 }
@@ -248,6 +271,9 @@ adopt(gml_replay *replay, gml_block *const *blocks, const gml_recorded_block *re
 {
     gml_lake *lake = replay->lake;
     for (size_t i = 0; i < count; i++) {
+        blocks[i]->owner = lake->policy;
+        blocks[i]->uses = NULL;
+        blocks[i]->id = lake->next_id++;
         (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
         gml_lake_count_begin(lake, blocks[i]);
         replay->addresses[recorded[i].id] = blocks[i]->address;

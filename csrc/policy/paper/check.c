@@ -5,7 +5,7 @@
 
 /* What one walk over everything counts. */
 typedef struct paper_census {
-    uint64_t reserved_bytes, view_bytes;
+    uint64_t reserved_bytes, small_bytes, view_bytes;
     size_t idle_primitives, idle_views, idle_cells, unused_views;
 } paper_census;
 
@@ -104,6 +104,7 @@ check_segment(gml_paper *self, const gml_paper_cell *first, paper_census *census
         end += cell->node.size_bytes;
     }
     census->reserved_bytes += GML_PAPER_SEGMENT_BYTES;
+    census->small_bytes += GML_PAPER_SEGMENT_BYTES;
     return end == first->node.address + GML_PAPER_SEGMENT_BYTES
                ? GML_OK
                : broken(self, "the pieces of a segment do not fill it", first->node.address);
@@ -164,7 +165,8 @@ check_counters(gml_paper *self, const paper_census *census)
     if (ordered != census->unused_views) {
         return broken(self, "the order of last use misses an sBlock", 0);
     }
-    if (census->reserved_bytes != self->base.reserved_bytes) {
+    if (census->reserved_bytes != self->base.reserved_bytes ||
+        census->small_bytes != self->base.small_bytes) {
         return broken(self, "reserved_bytes is not the sum of what is held", 0);
     }
     return census->view_bytes == self->view_bytes

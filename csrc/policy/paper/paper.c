@@ -177,6 +177,9 @@ paper_trim(gml_policy *base, uint64_t *released_bytes)
     gml_paper *self = paper_of(base);
     uint64_t held_bytes = base->reserved_bytes;
     *released_bytes = 0;
+    if (base->driver->is_frozen) {
+        return GML_OK;
+    }
     gml_status first = gml_driver_device_synchronize(base->driver);
     if (first != GML_OK) {
         return first;
@@ -241,6 +244,7 @@ paper_usage(gml_policy *base, gml_usage *out)
 {
     gml_paper *self = paper_of(base);
     *out = (gml_usage){.reserved_bytes = base->reserved_bytes,
+                       .small_bytes = base->small_bytes,
                        .views = self->views.count,
                        .view_bytes = self->view_bytes};
     const gml_paper_lane *lane = (gml_paper_lane *)(void *)gml_tree_at_least(&self->lanes, 0, 0);

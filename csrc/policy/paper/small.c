@@ -58,6 +58,7 @@ grow_segment(gml_paper *self, gml_paper_lane *lane, gml_paper_cell **out)
         return status;
     }
     self->base.reserved_bytes += GML_PAPER_SEGMENT_BYTES;
+    self->base.small_bytes += GML_PAPER_SEGMENT_BYTES;
     cell->node.size_bytes = GML_PAPER_SEGMENT_BYTES;
     cell->lane = lane;
     add_segment(self, cell);
@@ -163,6 +164,7 @@ forget_segment(gml_paper *self, gml_paper_cell *first)
         gml_pool_give(&self->cell_pool, cell);
     }
     self->base.reserved_bytes -= GML_PAPER_SEGMENT_BYTES;
+    self->base.small_bytes -= GML_PAPER_SEGMENT_BYTES;
 }
 
 gml_status

@@ -12,6 +12,7 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
     gml_stitch *stitch = gml_stitch_of(self);
     *out = (gml_usage){
         .reserved_bytes = self->reserved_bytes,
+        .small_bytes = self->small_bytes,
         .views = stitch->views,
         .view_bytes = stitch->view_bytes,
     };
@@ -65,7 +66,7 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
 }
 
 static gml_status
-check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes)
+check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, uint64_t *small_bytes)
 {
     gml_status status = GML_OK;
     for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent && status == GML_OK;
@@ -74,6 +75,7 @@ check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes)
             const gml_placement *holder = extent->owner;
             *used_bytes += extent->size_bytes;
             if (holder->runs[0].extent == extent) {
+                *small_bytes += holder->slab ? holder->class->size_bytes : 0;
                 status = check_holder(stitch, holder);
             }
         } else if (extent->kind == GML_EXTENT_FREE) {
@@ -102,10 +104,11 @@ gml_status
 gml_stitch_check(gml_policy *self)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    uint64_t used_bytes = 0, free_bytes = 0, in_ponds = 0, idle_views = 0, fresh = 0, proven = 0;
+    uint64_t used_bytes = 0, free_bytes = 0, small_bytes = 0, in_ponds = 0, idle_views = 0,
+             fresh = 0, proven = 0;
     gml_status status = gml_home_check(&stitch->home);
     if (status == GML_OK) {
-        status = check_extents(stitch, &used_bytes, &free_bytes);
+        status = check_extents(stitch, &used_bytes, &free_bytes, &small_bytes);
     }
     if (status == GML_OK) {
         status = check_idle(stitch, &stitch->idle_views, &idle_views);
@@ -129,8 +132,9 @@ gml_stitch_check(gml_policy *self)
         }
         in_ponds += pond->set.free_bytes;
     }
-    if (in_ponds != free_bytes || fresh != stitch->idle_fresh_count ||
-        proven != stitch->idle_proven_count || used_bytes + free_bytes > self->reserved_bytes ||
+    if (in_ponds != free_bytes || small_bytes != self->small_bytes ||
+        fresh != stitch->idle_fresh_count || proven != stitch->idle_proven_count ||
+        used_bytes + free_bytes > self->reserved_bytes ||
         self->reserved_bytes != stitch->home.handle_count * stitch->home.chunk_bytes) {
         return gml_driver_fail(self->driver, GML_CORRUPT,
                                "%" PRIu64 " bytes used, %" PRIu64 " free, %" PRIu64
@@ -221,17 +225,6 @@ visit_home(const gml_home *home, const gml_visitor *visitor)
     }
 }
 
-/* A free range between `begin` and `end`, if there is any. */
-static void
-visit_gap(gml_address begin, gml_address end, const gml_visitor *visitor)
-{
-    const gml_range_info range = {.address = begin, .size_bytes = end - begin};
-    if (end > begin) {
-        visitor->range(visitor->context, &range);
-    }
-}
-
-/* The part of a view that its placement covers. */
 static void
 visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor *visitor)
 {
@@ -248,6 +241,7 @@ visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor 
     visitor->range(visitor->context, &range);
 }
 
+/* The part of a view that its placement covers: its ends may reach into chunks of others. */
 static void
 visit_view(const gml_placement *placement, const gml_visitor *visitor)
 {
@@ -255,17 +249,15 @@ visit_view(const gml_placement *placement, const gml_visitor *visitor)
     uint64_t size_bytes = placement->class->size_bytes;
     uint64_t used_bytes = placement->slab ? gml_slab_used_bytes(placement->slab) : size_bytes;
     const gml_region_info region = {
-        .address = placement->view,
-        .size_bytes = placement->view_bytes,
+        .address = placement->address,
+        .size_bytes = size_bytes,
         .used_bytes = is_live ? used_bytes : 0,
         .stream = placement->class->pond->stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
     };
     visitor->region(visitor->context, &region);
-    visit_gap(placement->view, placement->address, visitor);
     visit_view_body(placement, is_live, visitor);
-    visit_gap(placement->address + size_bytes, placement->view + placement->view_bytes, visitor);
 }
 
 void

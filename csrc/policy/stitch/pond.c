@@ -79,7 +79,7 @@ gml_stitch_synchronize(gml_stitch *stitch, bool *is_done)
 {
     gml_driver *driver = stitch->policy.driver;
     gml_status status = GML_OK;
-    bool is_capturing = false;
+    bool is_capturing = driver->is_frozen;
     gml_link *link = stitch->ponds.next;
     for (; link != &stitch->ponds && status == GML_OK && !is_capturing; link = link->next) {
         status = gml_driver_stream_capturing(driver, gml_pond_of_link(link)->stream, &is_capturing);

@@ -70,6 +70,7 @@ add_slab(gml_stitch *stitch, gml_pond *pond, gml_piece **out)
         gml_pool_give(&stitch->pieces, whole);
         return status;
     }
+    stitch->policy.small_bytes += SLAB_BYTES;
     slab->placement->slab = slab;
     slab->first = whole;
     whole->slab = slab;
@@ -172,6 +173,7 @@ gml_small_free(gml_stitch *stitch, gml_block *block)
         add_free(pond, freed);
         return;
     }
+    stitch->policy.small_bytes -= SLAB_BYTES;
     slab->placement->slab = NULL;
     gml_placement_park(stitch, slab->placement);
     gml_pool_give(&stitch->pieces, freed);

@@ -52,7 +52,6 @@ typedef struct gml_placement {
     bool is_ready;       /* in class->ready */
     bool is_waiting;     /* `waiting` is in a list */
     bool is_proven;      /* has served more than once */
-    bool is_view_mapped; /* false when only the address range is left to give back */
     gml_tree_node ready; /* in class->ready, by number */
     gml_link idle;       /* not live: in one of the stitch's idle lists, oldest use first */
     gml_link parked;     /* parked: in pond->parked */
@@ -63,10 +62,11 @@ typedef struct gml_placement {
     gml_address address; /* where its blocks begin */
     gml_address view;    /* start of its own mapping; 0: it lies in the home space */
     uint64_t view_bytes;
-    uint64_t number;  /* order of creation */
-    gml_link waiting; /* in a watch, or in stitch->stranded */
-    gml_watch *watch; /* the one it waits in, if it does */
-    gml_slab *slab;   /* what lives in it, if it serves the pond's small requests */
+    uint64_t mapped_bytes; /* of the view; less where the driver refused a part of the work */
+    uint64_t number;       /* order of creation */
+    gml_link waiting;      /* in a watch, or in stitch->stranded */
+    gml_watch *watch;      /* the one it waits in, if it does */
+    gml_slab *slab;        /* what lives in it, if it serves the pond's small requests */
 } gml_placement;
 
 struct gml_class {
@@ -146,8 +146,8 @@ gml_class *gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_byte
 /* Ends a class that has no placement. */
 void gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class);
 
-/* Waits for the device, unless the stream of a pond captures: *is_done is false then, and nothing
- * was done. */
+/* Waits for the device, unless the driver is frozen or the stream of a pond captures: *is_done is
+ * false then, and nothing was done. */
 gml_status gml_stitch_synchronize(gml_stitch *stitch, bool *is_done);
 
 /* The pond at a link of stitch->ponds. */

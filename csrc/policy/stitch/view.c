@@ -70,7 +70,7 @@ gml_view_map(gml_stitch *stitch, gml_placement *placement, const gml_run *runs, 
     if (status == GML_OK) {
         status =
             gml_mapping_create(stitch->policy.driver, chunk_bytes, stitch->scratch_handles, count,
-                               GML_ACCESS_RANGE, &placement->view, &placement->is_view_mapped);
+                               GML_ACCESS_RANGE, &placement->view, &placement->mapped_bytes);
     }
     if (placement->view) {
         placement->view_bytes = count * chunk_bytes;
@@ -88,7 +88,7 @@ gml_view_unmap(gml_stitch *stitch, gml_placement *placement)
         return GML_OK;
     }
     gml_status status = gml_mapping_destroy(stitch->policy.driver, placement->view,
-                                            placement->view_bytes, &placement->is_view_mapped);
+                                            placement->view_bytes, &placement->mapped_bytes);
     if (status == GML_OK) {
         stitch->views--;
         stitch->view_bytes -= placement->view_bytes;

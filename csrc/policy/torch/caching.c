@@ -44,7 +44,7 @@ caching_destroy(gml_policy *self)
 
 /* PyTorch counts searches, the age of its free blocks, only where it may collect them. */
 static bool
-may_collect(const gml_torch_heap *heap)
+has_garbage_limit(const gml_torch_heap *heap)
 {
     return gml_torch_bound(heap) && heap->knobs.garbage_collection_percent;
 }
@@ -53,7 +53,7 @@ static gml_torch_block *
 find_free(gml_torch_heap *heap, const gml_torch_request *request)
 {
     gml_torch_lane *lane = request->lane;
-    if (may_collect(heap)) {
+    if (has_garbage_limit(heap)) {
         heap->searches[lane->is_small]++;
     }
     gml_tree_node *node = gml_tree_at_least(&lane->free, request->size_bytes, 0);
@@ -75,15 +75,17 @@ must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t si
 }
 
 /* New memory, in PyTorch's order: collect garbage, ask; free oversize blocks, ask; free all cached
- * blocks, ask. A failure that is no lack of memory ends it. */
+ * blocks, ask. A failure that is no lack of memory ends it. While the driver is frozen nothing is
+ * freed. */
 static gml_status
 obtain_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
-    gml_status status = may_collect(heap) ? gml_caching_collect(heap) : GML_OK;
+    bool may_free = !heap->base.driver->is_frozen;
+    gml_status status = may_free && has_garbage_limit(heap) ? gml_caching_collect(heap) : GML_OK;
     if (status == GML_OK) {
         status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
     }
-    if (status == GML_OUT_OF_MEMORY) {
+    if (status == GML_OUT_OF_MEMORY && may_free) {
         bool enough;
         gml_status released = gml_caching_release_oversize(heap, request, &enough);
         if (released != GML_OK) {
@@ -93,7 +95,7 @@ obtain_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch
             status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
         }
     }
-    if (status == GML_OUT_OF_MEMORY) {
+    if (status == GML_OUT_OF_MEMORY && may_free) {
         status = gml_caching_release_all(heap);
         if (status != GML_OK) {
             return status;
@@ -169,7 +171,7 @@ const gml_policy_ops gml_caching_policy = {
     .create = caching_create,
     .destroy = caching_destroy,
     .allocate = caching_allocate,
-    .free = gml_torch_free,
+    .free = gml_torch_heap_free,
     .trim = caching_trim,
     .usage = gml_torch_usage,
     .check = caching_check,

@@ -29,6 +29,7 @@ gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t siz
     }
     gml_torch_segment_enter(heap, segment, address, size_bytes, GML_TORCH_FREE);
     self->reserved_bytes += size_bytes;
+    self->small_bytes += lane->is_small ? size_bytes : 0;
     gml_torch_stats_raise(heap->stats.segment, lane->is_small, 1);
     gml_torch_stats_raise(heap->stats.reserved_bytes, lane->is_small, size_bytes);
     if (size_bytes >= heap->knobs.max_split_size) {
@@ -52,6 +53,7 @@ release_segment(gml_torch_heap *heap, gml_torch_segment *segment)
     gml_torch_segment_leave(heap, segment);
     gml_torch_segment_discard(heap, segment);
     heap->base.reserved_bytes -= size_bytes;
+    heap->base.small_bytes -= is_small ? size_bytes : 0;
     gml_torch_stats_lower(heap->stats.segment, is_small, 1);
     gml_torch_stats_lower(heap->stats.reserved_bytes, is_small, size_bytes);
     if (size_bytes >= heap->knobs.max_split_size) {
@@ -201,6 +203,9 @@ can_release_any(const gml_torch_heap *heap)
 gml_status
 gml_caching_release_all(gml_torch_heap *heap)
 {
+    if (heap->base.driver->is_frozen) {
+        return GML_OK;
+    }
     heap->stats.num_sync_all_streams++;
     gml_policy_finish_frees(&heap->base);
     if (!can_release_any(heap)) {

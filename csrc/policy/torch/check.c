@@ -156,6 +156,7 @@ gml_torch_check_stats(gml_torch_heap *heap, const gml_torch_recount *recount)
         }
     }
     if (heap->base.reserved_bytes != recount->reserved_bytes[0] + recount->reserved_bytes[1] ||
+        heap->base.small_bytes != recount->reserved_bytes[1] ||
         stats->oversize_segments.current != recount->oversize_segments) {
         return gml_torch_corrupt(heap, "reserved bytes differ from a recount, bytes kept",
                                  heap->base.reserved_bytes);

@@ -267,11 +267,14 @@ release_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
     return first;
 }
 
-/* Gives back every free granule, and the reservations that hold nothing more. Goes on after a
- * failure and returns the first. */
+/* Gives back every free granule, and the reservations that hold nothing more; nothing while the
+ * driver is frozen. Goes on after a failure and returns the first. */
 static gml_status
 release_all(gml_torch_heap *heap)
 {
+    if (heap->base.driver->is_frozen) {
+        return GML_OK;
+    }
     heap->stats.num_sync_all_streams++;
     gml_policy_finish_frees(&heap->base);
     gml_status first = GML_OK;
@@ -293,7 +296,7 @@ static gml_status
 obtain_block(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
     gml_status status = grow(heap, request, out);
-    if (status == GML_OUT_OF_MEMORY) {
+    if (status == GML_OUT_OF_MEMORY && !heap->base.driver->is_frozen) {
         status = release_all(heap);
         if (status != GML_OK) {
             return status;
@@ -412,7 +415,7 @@ const gml_policy_ops gml_expandable_policy = {
     .create = expandable_create,
     .destroy = expandable_destroy,
     .allocate = expandable_allocate,
-    .free = gml_torch_free,
+    .free = gml_torch_heap_free,
     .trim = expandable_trim,
     .usage = gml_torch_usage,
     .check = expandable_check,

@@ -40,6 +40,7 @@ create_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t pla
         segment->granules[place] = GML_GRANULE_LOOSE;
         segment->handle_count++;
         heap->base.reserved_bytes += segment->granule_bytes;
+        heap->base.small_bytes += segment->base.lane->is_small ? segment->granule_bytes : 0;
     }
     return status;
 }
@@ -53,6 +54,7 @@ release_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t pl
         segment->granules[place] = GML_GRANULE_ABSENT;
         segment->handle_count--;
         heap->base.reserved_bytes -= segment->granule_bytes;
+        heap->base.small_bytes -= segment->base.lane->is_small ? segment->granule_bytes : 0;
     }
     return status;
 }
@@ -104,17 +106,29 @@ ensure_room(gml_torch_heap *heap, gml_expandable_segment *segment, size_t room)
     return GML_OK;
 }
 
+/* Makes a stuck granule loose. */
+static gml_status
+free_stuck(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place)
+{
+    if (segment->granules[place] != GML_GRANULE_STUCK) {
+        return GML_OK;
+    }
+    if (heap->base.driver->is_frozen) {
+        return gml_driver_fail(heap->base.driver, GML_OUT_OF_MEMORY,
+                               "a granule cannot be mapped anew while a graph is being captured");
+    }
+    return unmap_granule(heap, segment, place);
+}
+
 /* Makes every granule of the range loose, with the handles that are missing. */
 static gml_status
 gather_handles(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, size_t count)
 {
     uint64_t missing_bytes = 0;
     for (size_t place = first; place < first + count; place++) {
-        if (segment->granules[place] == GML_GRANULE_STUCK) {
-            gml_status status = unmap_granule(heap, segment, place);
-            if (status != GML_OK) {
-                return status;
-            }
+        gml_status status = free_stuck(heap, segment, place);
+        if (status != GML_OK) {
+            return status;
         }
         if (segment->granules[place] == GML_GRANULE_ABSENT) {
             missing_bytes += segment->granule_bytes;

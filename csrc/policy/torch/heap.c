@@ -324,7 +324,7 @@ add_free_neighbour(const gml_torch_block *neighbour, uint64_t *count, uint64_t *
 }
 
 void
-gml_torch_free(gml_policy *self, gml_block *live)
+gml_torch_heap_free(gml_policy *self, gml_block *live)
 {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     gml_torch_block *block = (gml_torch_block *)live;
@@ -371,6 +371,7 @@ gml_torch_usage(gml_policy *self, gml_usage *out)
     uint64_t large_bytes = largest_servable(heap, false);
     *out = (gml_usage){
         .reserved_bytes = self->reserved_bytes,
+        .small_bytes = self->small_bytes,
         .largest_free_bytes = large_bytes ? large_bytes : largest_servable(heap, true),
     };
 }

@@ -151,7 +151,7 @@ gml_status gml_torch_serve(gml_torch_heap *heap, gml_torch_block *block,
                            const gml_torch_request *request, bool must_split, gml_state state);
 
 /* The policy entries that both share. */
-void gml_torch_free(gml_policy *self, gml_block *block);
+void gml_torch_heap_free(gml_policy *self, gml_block *block);
 void gml_torch_usage(gml_policy *self, gml_usage *out);
 void gml_torch_visit(gml_policy *self, const gml_visitor *visitor);
 void gml_torch_stats_fill(gml_policy *self, gml_torch_stats *out);

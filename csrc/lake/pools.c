@@ -1,0 +1,248 @@
+/* Pools by id, and the begins that have not ended. */
+#include "lake/pools.h"
+
+#include "base/status.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+typedef struct pool {
+    gml_link link; /* must be first; in gml_pools.all */
+    gml_pool_id id;
+    gml_policy *policy;
+    size_t begun_count; /* begins that have not ended */
+    size_t use_count;   /* begins that have not been released; 0: idle memory may go back */
+} pool;
+
+typedef struct begin {
+    gml_link link; /* must be first; in gml_pools.begun */
+    pool *pool;
+    pthread_t thread;
+} begin;
+
+void
+gml_pools_init(gml_pools *pools)
+{
+    *pools = (gml_pools){0};
+    gml_list_init(&pools->all);
+    gml_list_init(&pools->begun);
+}
+
+static bool
+is_id(const pool *candidate, gml_pool_id id)
+{
+    return candidate->id.first == id.first && candidate->id.second == id.second;
+}
+
+static pool *
+find_pool(const gml_pools *pools, gml_pool_id id)
+{
+    for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
+        if (is_id((pool *)link, id)) {
+            return (pool *)link;
+        }
+    }
+    return NULL;
+}
+
+/* A new pool, or NULL with the reason in *status and the driver. */
+static pool *
+add_pool(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+         gml_pool_id id, gml_status *status)
+{
+    pool *added = calloc(1, sizeof *added);
+    if (!added) {
+        *status = gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                                  "the host has no memory for a private pool");
+        return NULL;
+    }
+    *status = gml_caching_policy.create(driver, capacity_bytes, knobs, &added->policy);
+    if (*status != GML_OK) {
+        free(added);
+        return NULL;
+    }
+    added->id = id;
+    gml_list_append(&pools->all, &added->link);
+    return added;
+}
+
+/* Frees a pool, whatever it holds. */
+static gml_status
+forget(pool *forgotten)
+{
+    gml_status status = forgotten->policy->ops->destroy(forgotten->policy);
+    gml_list_remove(&forgotten->link);
+    free(forgotten);
+    return status;
+}
+
+gml_status
+gml_pools_close(gml_pools *pools)
+{
+    gml_status first = GML_OK;
+    for (gml_link *link = pools->begun.next, *next; link != &pools->begun; link = next) {
+        next = link->next;
+        free(link);
+    }
+    for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
+        next = link->next;
+        first = gml_first_failure(first, forget((pool *)link));
+    }
+    gml_pools_init(pools);
+    return first;
+}
+
+gml_status
+gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,
+                const gml_knobs *knobs, gml_pool_id id)
+{
+    begin *added = calloc(1, sizeof *added);
+    if (!added) {
+        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                               "the host has no memory to begin a private pool");
+    }
+    gml_status status = GML_OK;
+    pool *begun = find_pool(pools, id);
+    if (!begun) {
+        begun = add_pool(pools, driver, capacity_bytes, knobs, id, &status);
+    }
+    if (!begun) {
+        free(added);
+        return status;
+    }
+    if (begun->begun_count++ == 0) {
+        pools->settled_bytes -= begun->policy->reserved_bytes;
+    }
+    begun->use_count++;
+    added->pool = begun;
+    added->thread = pthread_self();
+    gml_list_append(&pools->begun, &added->link);
+    driver->is_frozen = true;
+    return GML_OK;
+}
+
+/* The latest begin of this thread, else the latest of any; of `wanted` only, unless that is NULL.
+ */
+static begin *
+latest_begin(const gml_pools *pools, const pool *wanted)
+{
+    pthread_t thread = pthread_self();
+    begin *latest = NULL;
+    for (gml_link *link = pools->begun.previous; link != &pools->begun; link = link->previous) {
+        begin *candidate = (begin *)link;
+        if (wanted && candidate->pool != wanted) {
+            continue;
+        }
+        if (pthread_equal(candidate->thread, thread)) {
+            return candidate;
+        }
+        latest = latest ? latest : candidate;
+    }
+    return latest;
+}
+
+gml_status
+gml_pools_end(gml_pools *pools, gml_driver *driver, gml_pool_id id)
+{
+    pool *ended = find_pool(pools, id);
+    begin *latest = ended ? latest_begin(pools, ended) : NULL;
+    if (!latest) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "the private pool (%" PRIu64 ", %" PRIu64 ") is not begun", id.first,
+                               id.second);
+    }
+    gml_list_remove(&latest->link);
+    free(latest);
+    if (--ended->begun_count == 0) {
+        pools->settled_bytes += ended->policy->reserved_bytes;
+    }
+    driver->is_frozen = !gml_list_is_empty(&pools->begun);
+    return GML_OK;
+}
+
+/* Gives the idle memory of a released pool back; the pool is gone once it holds nothing. */
+static gml_status
+trim_pool(gml_pools *pools, pool *trimmed)
+{
+    gml_policy *policy = trimmed->policy;
+    uint64_t released_bytes = 0;
+    gml_status status = GML_OK;
+    if (policy->reserved_bytes) {
+        status = policy->ops->trim(policy, &released_bytes);
+    }
+    pools->settled_bytes -= released_bytes;
+    if (policy->reserved_bytes == 0) {
+        status = gml_first_failure(status, forget(trimmed));
+    }
+    return status;
+}
+
+gml_status
+gml_pools_trim(gml_pools *pools)
+{
+    gml_status first = GML_OK;
+    for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
+        next = link->next;
+        pool *candidate = (pool *)link;
+        if (candidate->use_count == 0 && candidate->begun_count == 0) {
+            first = gml_first_failure(first, trim_pool(pools, candidate));
+        }
+    }
+    return first;
+}
+
+gml_status
+gml_pools_release(gml_pools *pools, gml_driver *driver, gml_pool_id id)
+{
+    pool *released = find_pool(pools, id);
+    if (!released || released->use_count == 0) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "the private pool (%" PRIu64 ", %" PRIu64 ") has no use to release",
+                               id.first, id.second);
+    }
+    /* The use has ended whether or not the device takes its memory back now: a later trim will. */
+    if (--released->use_count == 0 && !driver->is_frozen) {
+        (void)trim_pool(pools, released);
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_pools_find(gml_pools *pools, gml_driver *driver, gml_stream stream, gml_policy **out)
+{
+    bool is_capturing = false;
+    gml_status status = GML_OK;
+    if (!gml_list_is_empty(&pools->begun)) {
+        status = gml_driver_stream_capturing(driver, stream, &is_capturing);
+    }
+    if (status == GML_OK) {
+        *out = is_capturing ? latest_begin(pools, NULL)->pool->policy : NULL;
+    }
+    return status;
+}
+
+uint64_t
+gml_pools_reserved(const gml_pools *pools)
+{
+    uint64_t reserved_bytes = pools->settled_bytes;
+    if (gml_list_is_empty(&pools->begun)) {
+        return reserved_bytes;
+    }
+    for (const gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
+        const pool *counted = (const pool *)link;
+        reserved_bytes += counted->begun_count ? counted->policy->reserved_bytes : 0;
+    }
+    return reserved_bytes;
+}
+
+void
+gml_pools_each(const gml_pools *pools,
+               void (*see)(void *context, gml_pool_id id, gml_policy *policy), void *context)
+{
+    for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
+        const pool *seen = (const pool *)link;
+        see(context, seen->id, seen->policy);
+    }
+}

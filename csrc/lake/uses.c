@@ -1,0 +1,419 @@
+/* One queue of recorded events per stream, in the order of recording. */
+#include "lake/uses.h"
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+enum { FIRST_EVENTS = 16, DESTROY_ATTEMPTS = 3 };
+
+/* The events of one stream complete in order, so only the first of them is asked for. */
+typedef struct queue {
+    gml_link link;    /* in gml_uses.streams while it has events */
+    gml_link waiting; /* of gml_use */
+    gml_stream stream;
+    size_t use_count; /* uses that name it; without any it is dropped */
+} queue;
+
+struct gml_use {
+    gml_use *next; /* of the same block */
+    gml_block *block;
+    queue *queue;
+    gml_link waiting; /* in the queue while `event` is not 0 */
+    gml_event event;  /* recorded, not known to have completed; 0: none */
+    bool is_done;     /* the stream has passed the free */
+
+    /* Of the first use of a freed block: */
+    gml_link pending; /* in `recorded` or `unrecorded` */
+    size_t remaining; /* uses that are not done */
+};
+
+static queue *
+queue_of_link(gml_link *link)
+{
+    return (queue *)(void *)((char *)link - offsetof(queue, link));
+}
+
+static gml_use *
+use_of_waiting(gml_link *link)
+{
+    return (gml_use *)(void *)((char *)link - offsetof(gml_use, waiting));
+}
+
+static gml_use *
+use_of_pending(gml_link *link)
+{
+    return (gml_use *)(void *)((char *)link - offsetof(gml_use, pending));
+}
+
+void
+gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *context)
+{
+    *uses = (gml_uses){.driver = driver, .finish = finish, .context = context};
+    uses->nodes.object_bytes = sizeof(gml_use);
+    uses->queues.object_bytes = sizeof(queue);
+    gml_list_init(&uses->streams);
+    gml_list_init(&uses->recorded);
+    gml_list_init(&uses->unrecorded);
+}
+
+/* ---- queues ------------------------------------------------------------------------------------
+ */
+
+static uint64_t
+key_of(gml_stream stream)
+{
+    return stream ? stream : UINT64_MAX;
+}
+
+/* The queue of a stream, made on first use; NULL when the host has no memory. */
+static queue *
+find_queue(gml_uses *uses, gml_stream stream)
+{
+    queue *found = gml_map_find(&uses->queue_of, key_of(stream));
+    if (found) {
+        return found;
+    }
+    queue *added = gml_pool_take(&uses->queues);
+    if (!added || gml_map_insert(&uses->queue_of, key_of(stream), added) != GML_OK) {
+        gml_pool_give(&uses->queues, added);
+        return NULL;
+    }
+    added->stream = stream;
+    gml_list_init(&added->waiting);
+    return added;
+}
+
+/* Handles of streams come and go; a queue lasts as long as a block names its stream. */
+static void
+drop_queue(gml_uses *uses, queue *dropped)
+{
+    if (dropped->use_count == 0) {
+        (void)gml_map_take(&uses->queue_of, key_of(dropped->stream));
+        gml_pool_give(&uses->queues, dropped);
+    }
+}
+
+/* ---- events ------------------------------------------------------------------------------------
+ */
+
+/* Room for one more event among the idle ones, so that giving one back cannot fail. */
+static gml_status
+reserve_event(gml_uses *uses)
+{
+    if (uses->event_count < uses->idle_capacity) {
+        return GML_OK;
+    }
+    size_t capacity = uses->idle_capacity ? uses->idle_capacity * 2 : FIRST_EVENTS;
+    gml_event *events = realloc(uses->idle_events, capacity * sizeof *events);
+    if (!events) {
+        return gml_driver_fail(uses->driver, GML_NO_HOST_MEMORY,
+                               "the table of idle events cannot grow");
+    }
+    uses->idle_events = events;
+    uses->idle_capacity = capacity;
+    return GML_OK;
+}
+
+static gml_status
+take_event(gml_uses *uses, gml_event *out)
+{
+    if (uses->idle_count) {
+        *out = uses->idle_events[--uses->idle_count];
+        return GML_OK;
+    }
+    gml_status status = reserve_event(uses);
+    if (status == GML_OK) {
+        status = gml_driver_event_create(uses->driver, out);
+    }
+    uses->event_count += status == GML_OK;
+    return status;
+}
+
+static void
+give_event(gml_uses *uses, gml_event event)
+{
+    uses->idle_events[uses->idle_count++] = event;
+}
+
+static gml_status
+record(gml_uses *uses, gml_use *use)
+{
+    gml_event event;
+    gml_status status = take_event(uses, &event);
+    if (status != GML_OK) {
+        return status;
+    }
+    status = gml_driver_event_record(uses->driver, event, use->queue->stream);
+    if (status != GML_OK) {
+        give_event(uses, event);
+        return status;
+    }
+    use->event = event;
+    if (gml_list_is_empty(&use->queue->waiting)) {
+        gml_list_append(&uses->streams, &use->queue->link);
+    }
+    gml_list_append(&use->queue->waiting, &use->waiting);
+    return GML_OK;
+}
+
+/* Takes a use out of its queue, and the queue from the list when nothing is left in it. */
+static void
+leave_queue(gml_uses *uses, gml_use *use)
+{
+    gml_list_remove(&use->waiting);
+    if (gml_list_is_empty(&use->queue->waiting)) {
+        gml_list_remove(&use->queue->link);
+    }
+    give_event(uses, use->event);
+    use->event = 0;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------
+ */
+
+/* The end of a block: none of its uses is in a queue. */
+static void
+finish_block(gml_uses *uses, gml_use *first)
+{
+    gml_block *block = first->block;
+    gml_list_remove(&first->pending);
+    uses->pending_count--;
+    uses->pending_bytes -= block->block_bytes;
+    block->uses = NULL;
+    for (gml_use *use = first, *next; use; use = next) {
+        next = use->next;
+        use->queue->use_count--;
+        drop_queue(uses, use->queue);
+        gml_pool_give(&uses->nodes, use);
+    }
+    uses->finish(uses->context, block);
+}
+
+/* The stream has passed the event of `use`. */
+static void
+complete(gml_uses *uses, gml_use *use)
+{
+    gml_use *first = use->block->uses;
+    leave_queue(uses, use);
+    use->is_done = true;
+    if (--first->remaining == 0) {
+        finish_block(uses, first);
+    }
+}
+
+/* Every stream has passed the free, whatever the events say. */
+static void
+finish_anyway(gml_uses *uses, gml_use *first)
+{
+    for (gml_use *use = first->block->uses; use; use = use->next) {
+        if (use->event) {
+            leave_queue(uses, use);
+        }
+    }
+    finish_block(uses, first);
+}
+
+static gml_status
+record_all(gml_uses *uses, gml_use *first)
+{
+    gml_status status = GML_OK;
+    for (gml_use *use = first; use && status == GML_OK; use = use->next) {
+        if (!use->event && !use->is_done) {
+            status = record(uses, use);
+        }
+    }
+    return status;
+}
+
+/* Records what is missing for a block in `unrecorded`, or else waits for the device and ends it. On
+ * failure it stays there. */
+static gml_status
+settle(gml_uses *uses, gml_use *first)
+{
+    gml_status status = record_all(uses, first);
+    if (status == GML_OK) {
+        gml_list_remove(&first->pending);
+        gml_list_append(&uses->recorded, &first->pending);
+        return GML_OK;
+    }
+    if (gml_driver_device_synchronize(uses->driver) == GML_OK) {
+        finish_anyway(uses, first);
+        return GML_OK;
+    }
+    return status;
+}
+
+/* Stops at the first failure: where neither an event nor waiting works, it will not for the next
+ * block either. */
+static gml_status
+settle_all(gml_uses *uses)
+{
+    gml_status status = GML_OK;
+    while (status == GML_OK && !gml_list_is_empty(&uses->unrecorded)) {
+        status = settle(uses, use_of_pending(uses->unrecorded.next));
+    }
+    return status;
+}
+
+/* ---- the interface -----------------------------------------------------------------------------
+ */
+
+static bool
+is_known(const gml_block *block, gml_stream stream)
+{
+    const gml_use *use = block->uses;
+    while (use && use->queue->stream != stream) {
+        use = use->next;
+    }
+    return stream == block->stream || use;
+}
+
+static gml_status
+no_host_memory(gml_uses *uses)
+{
+    return gml_driver_fail(uses->driver, GML_NO_HOST_MEMORY,
+                           "the host has no memory to note that a stream uses a block");
+}
+
+gml_status
+gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream)
+{
+    if (stream == UINT64_MAX) {
+        return gml_driver_fail(uses->driver, GML_INVALID_ARGUMENT,
+                               "2^64 - 1 is not a stream handle");
+    }
+    if (is_known(block, stream)) {
+        return GML_OK;
+    }
+    queue *named = find_queue(uses, stream);
+    if (!named) {
+        return no_host_memory(uses);
+    }
+    gml_use *use = gml_pool_take(&uses->nodes);
+    if (!use) {
+        drop_queue(uses, named);
+        return no_host_memory(uses);
+    }
+    *use = (gml_use){.next = block->uses, .block = block, .queue = named};
+    named->use_count++;
+    block->uses = use;
+    return GML_OK;
+}
+
+void
+gml_uses_free(gml_uses *uses, gml_block *block)
+{
+    gml_use *first = block->uses;
+    first->remaining = 0;
+    for (const gml_use *use = first; use; use = use->next) {
+        first->remaining++;
+    }
+    uses->pending_count++;
+    uses->pending_bytes += block->block_bytes;
+    gml_list_append(&uses->unrecorded, &first->pending);
+    if (!uses->driver->is_frozen) {
+        (void)settle(uses, first);
+    }
+}
+
+typedef gml_status (*event_call)(gml_driver *driver, gml_event event);
+
+/* Ends what `ask` finds completed, in order, until it answers otherwise. The queue is held, since
+ * the last block that names it may end here. */
+static gml_status
+drain(gml_uses *uses, queue *drained, event_call ask)
+{
+    gml_status status = GML_OK;
+    drained->use_count++;
+    while (status == GML_OK && !gml_list_is_empty(&drained->waiting)) {
+        gml_use *use = use_of_waiting(drained->waiting.next);
+        status = ask(uses->driver, use->event);
+        if (status == GML_OK) {
+            complete(uses, use);
+        }
+    }
+    drained->use_count--;
+    drop_queue(uses, drained);
+    return status;
+}
+
+static gml_status
+drain_all(gml_uses *uses, event_call ask)
+{
+    gml_status first = GML_OK;
+    for (gml_link *link = uses->streams.next, *next; link != &uses->streams; link = next) {
+        next = link->next;
+        first = gml_first_failure(first, drain(uses, queue_of_link(link), ask));
+    }
+    return first;
+}
+
+static void
+finish_all_anyway(gml_uses *uses, gml_link *blocks)
+{
+    while (!gml_list_is_empty(blocks)) {
+        finish_anyway(uses, use_of_pending(blocks->next));
+    }
+}
+
+/* A failure is no loss: what it concerns stays pending, and is looked at again the next time. */
+void
+gml_uses_poll(gml_uses *uses)
+{
+    if (uses->pending_count && !uses->driver->is_frozen) {
+        (void)settle_all(uses);
+        (void)drain_all(uses, gml_driver_event_query);
+    }
+}
+
+gml_status
+gml_uses_wait(gml_uses *uses)
+{
+    gml_status status = settle_all(uses);
+    status = gml_first_failure(status, drain_all(uses, gml_driver_event_synchronize));
+    if (status != GML_OK && gml_driver_device_synchronize(uses->driver) == GML_OK) {
+        finish_all_anyway(uses, &uses->unrecorded);
+        finish_all_anyway(uses, &uses->recorded);
+        return GML_OK;
+    }
+    return status;
+}
+
+void
+gml_uses_each(const gml_uses *uses, void (*see)(void *context, const gml_block *block),
+              void *context)
+{
+    const gml_link *lists[] = {&uses->recorded, &uses->unrecorded};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        for (gml_link *link = lists[i]->next; link != lists[i]; link = link->next) {
+            see(context, use_of_pending(link)->block);
+        }
+    }
+}
+
+/* There is no later moment to repeat a call in. */
+static void
+destroy_event(gml_uses *uses, gml_event event)
+{
+    gml_status status = GML_DRIVER_FAILED;
+    for (int i = 0; i < DESTROY_ATTEMPTS && status != GML_OK; i++) {
+        status = gml_driver_event_destroy(uses->driver, event);
+    }
+}
+
+void
+gml_uses_close(gml_uses *uses)
+{
+    finish_all_anyway(uses, &uses->unrecorded);
+    finish_all_anyway(uses, &uses->recorded);
+    while (uses->idle_count) {
+        destroy_event(uses, uses->idle_events[--uses->idle_count]);
+    }
+    free(uses->idle_events);
+    gml_map_clear(&uses->queue_of);
+    gml_pool_clear(&uses->queues);
+    gml_pool_clear(&uses->nodes);
+    gml_uses_init(uses, uses->driver, uses->finish, uses->context);
+}
