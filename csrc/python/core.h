@@ -36,6 +36,7 @@ typedef struct lake_object {
     gml_map blocks;   /* live, with a Block object: address -> block_object, borrowed */
     uint64_t users;   /* threads inside a call on `lake` */
     uint64_t exports; /* buffers of blocks that are held by others */
+    bool is_borrowed; /* fixed: the lake belongs to the process, and is never closed */
 } lake_object;
 
 typedef struct block_object {
@@ -75,6 +76,34 @@ int put_number(PyObject *dict, const char *name, uint64_t value);
 gml_lake *lake_enter(lake_object *self);
 void lake_leave(lake_object *self);
 
+/* An object of `type`, lake_type or a subtype of it, without a lake; NULL with an exception. */
+lake_object *lake_make(PyTypeObject *type, core_state *state);
+
+/* The settings of a tuple of (name, value); the names belong to the tuple, the array to the caller,
+ * who frees it. NULL with an exception on failure. */
+gml_setting *read_settings(PyObject *pairs, size_t *count);
+
+/* What a Block of this lake, or a number, stands for; *block is NULL for the latter. False with an
+ * exception. */
+bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
+                     gml_address *address);
+
+/* None, or the exception of a call on a lake that is held open. */
+PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status);
+
+/* Methods of Lake that lake_serving.c has. */
+PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords);
+PyObject *lake_serve_with(PyObject *object, PyObject *server);
+PyObject *lake_set_limit(PyObject *object, PyObject *limit);
+PyObject *lake_begin_pool(PyObject *object, PyObject *args);
+PyObject *lake_end_pool(PyObject *object, PyObject *args);
+PyObject *lake_release_pool(PyObject *object, PyObject *args);
+PyObject *lake_keep_history(PyObject *object, PyObject *max_events);
+PyObject *lake_history(PyObject *object, PyObject *unused);
+
+/* "policy" or "caching"; false with a ValueError for anything else. */
+bool read_server(PyObject *text, gml_server *out);
+
 /* Reports on a lake that is held open: new dicts and lists, or NULL. */
 PyObject *report_stats(const core_state *state, gml_lake *lake);
 PyObject *report_torch_stats(const core_state *state, gml_lake *lake);
@@ -98,6 +127,9 @@ extern PyType_Spec lake_spec, block_spec, replay_spec;
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);
 PyObject *describe_policies(PyObject *module, PyObject *unused);
+
+/* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
+extern PyMethodDef torch_methods[];
 
 /* The state that belongs to a type of this module or to a subclass of one. */
 core_state *state_of(PyTypeObject *type);

@@ -50,8 +50,7 @@ read_setting(PyObject *pair, gml_setting *out)
     return 0;
 }
 
-/* The settings of a tuple of (name, value); the names belong to the tuple. NULL on failure. */
-static gml_setting *
+gml_setting *
 read_settings(PyObject *pairs, size_t *count)
 {
     Py_ssize_t length = PyTuple_Size(pairs);
@@ -73,17 +72,26 @@ read_settings(PyObject *pairs, size_t *count)
     return settings;
 }
 
-static PyObject *
-open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
+lake_object *
+lake_make(PyTypeObject *type, core_state *state)
 {
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     lake_object *self = (lake_object *)allocate(type, 0);
+    if (self) {
+        self->state = state;
+        pthread_mutex_init(&self->guard, NULL);
+        pthread_cond_init(&self->idle, NULL);
+    }
+    return self;
+}
+
+static PyObject *
+open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
+{
+    lake_object *self = lake_make(type, state);
     if (!self) {
         return NULL;
     }
-    self->state = state;
-    pthread_mutex_init(&self->guard, NULL);
-    pthread_cond_init(&self->idle, NULL);
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
     gml_status status;
@@ -135,11 +143,15 @@ lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 /* ---- closing --------------------------------------------------------------------------------- */
 
 /* Takes the lake out of the object once no other thread is inside a call. pre: no GIL is held.
- * NULL if it was closed already; *exports tells how many buffers forbid it. */
+ * NULL if it was closed already, or is not the object's to close; *exports tells how many buffers
+ * forbid it. */
 static gml_lake *
 take_lake(lake_object *self, uint64_t *exports)
 {
     gml_lake *lake = NULL;
+    if (self->is_borrowed) {
+        return NULL;
+    }
     pthread_mutex_lock(&self->guard);
     *exports = self->exports;
     if (self->exports == 0) {
@@ -232,6 +244,12 @@ lake_get_closed(PyObject *object, void *Py_UNUSED(closure))
 
 /* ---- allocating and freeing ------------------------------------------------------------------ */
 
+PyObject *
+lake_answer(lake_object *self, gml_lake *lake, gml_status status)
+{
+    return status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
+}
+
 static gml_status
 free_without_gil(gml_lake *lake, gml_address address)
 {
@@ -268,9 +286,9 @@ lake_allocate(PyObject *object, PyObject *args, PyObject *keywords)
     return block;
 }
 
-/* What is to be freed: a Block of this lake, or an address. NULL and an address for the latter. */
-static bool
-read_victim(const lake_object *self, PyObject *object, block_object **block, gml_address *address)
+bool
+lake_read_block(const lake_object *self, PyObject *object, block_object **block,
+                gml_address *address)
 {
     if (!PyObject_TypeCheck(object, self->state->block_type)) {
         number_argument number = {"address", 0};
@@ -316,9 +334,8 @@ lake_free(PyObject *object, PyObject *victim)
         return NULL;
     }
     PyObject *result = NULL;
-    if (read_victim(self, victim, &block, &address) && retire(self, block, address)) {
-        gml_status status = free_without_gil(lake, address);
-        result = status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
+    if (lake_read_block(self, victim, &block, &address) && retire(self, block, address)) {
+        result = lake_answer(self, lake, free_without_gil(lake, address));
     }
     lake_leave(self);
     return result;
@@ -354,8 +371,7 @@ run(lake_object *self, gml_status (*call)(gml_lake *))
     }
     gml_status status;
     Py_BEGIN_ALLOW_THREADS status = call(lake);
-    Py_END_ALLOW_THREADS PyObject *result =
-        status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
+    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -434,7 +450,37 @@ PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
              "Give everything back to the driver; live blocks become invalid. A second call does\n"
              "nothing. Waits for calls of other threads. Raises BufferError while a buffer of a\n"
-             "block is in use.");
+             "block is in use. Does nothing on a lake below PyTorch, see torch_lake().");
+PyDoc_STRVAR(record_stream_doc,
+             "record_stream($self, /, block, stream)\n--\n\n"
+             "Say that work on another stream uses a live Block, or the block at an address.\n\n"
+             "Once freed, its memory serves nobody before what was queued on that stream at the\n"
+             "free has run. Raises ValueError for a foreign block or one freed before.");
+PyDoc_STRVAR(serve_with_doc,
+             "serve_with($self, server, /)\n--\n\n"
+             "Choose who serves requests from now on: \"policy\", or \"caching\", which is\n"
+             "PyTorch's algorithm in memory that it takes from the policy. Blocks live on.");
+PyDoc_STRVAR(set_limit_doc,
+             "set_limit($self, size, /)\n--\n\n"
+             "Hold at most `size` bytes from now on; 0: the capacity it was opened with.");
+PyDoc_STRVAR(begin_pool_doc,
+             "begin_pool($self, first, second, /)\n--\n\n"
+             "Serve capturing streams from a private pool from now on, made if need be; one more\n"
+             "use of it. The two numbers are PyTorch's id of the pool.");
+PyDoc_STRVAR(end_pool_doc,
+             "end_pool($self, first, second, /)\n--\n\n"
+             "End what begin_pool() began. Raises ValueError for a pool that is not begun.");
+PyDoc_STRVAR(release_pool_doc,
+             "release_pool($self, first, second, /)\n--\n\n"
+             "End one use of a pool; after the last one its idle memory goes back.\n\n"
+             "Raises ValueError for a pool without a use.");
+PyDoc_STRVAR(keep_history_doc,
+             "keep_history($self, max_events, /)\n--\n\n"
+             "Keep the last `max_events` events and forget earlier ones; 0 stops.");
+PyDoc_STRVAR(history_doc,
+             "history($self, /)\n--\n\n"
+             "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
+             "of a trace; and how many there were since keep_history().");
 
 static PyMethodDef lake_methods[] = {
     {"allocate", (PyCFunction)(void (*)(void))lake_allocate, METH_VARARGS | METH_KEYWORDS,
@@ -446,6 +492,15 @@ static PyMethodDef lake_methods[] = {
     {"stats", lake_stats, METH_NOARGS, stats_doc},
     {"torch_stats", lake_torch_stats, METH_NOARGS, torch_stats_doc},
     {"regions", lake_regions, METH_NOARGS, regions_doc},
+    {"record_stream", (PyCFunction)(void (*)(void))lake_record_stream, METH_VARARGS | METH_KEYWORDS,
+     record_stream_doc},
+    {"serve_with", lake_serve_with, METH_O, serve_with_doc},
+    {"set_limit", lake_set_limit, METH_O, set_limit_doc},
+    {"begin_pool", lake_begin_pool, METH_VARARGS, begin_pool_doc},
+    {"end_pool", lake_end_pool, METH_VARARGS, end_pool_doc},
+    {"release_pool", lake_release_pool, METH_VARARGS, release_pool_doc},
+    {"keep_history", lake_keep_history, METH_O, keep_history_doc},
+    {"history", lake_history, METH_NOARGS, history_doc},
     {"close", lake_close, METH_NOARGS, close_doc},
     {"__enter__", lake_enter_context, METH_NOARGS, NULL},
     {"__exit__", lake_exit_context, METH_VARARGS, NULL},

@@ -67,6 +67,9 @@ core_exec(PyObject *module)
     if (add_exceptions(state) < 0 || add_types(module, state) < 0) {
         return -1;
     }
+    if (PyModule_AddFunctions(module, torch_methods) < 0) {
+        return -1;
+    }
     return add_constants(module);
 }
 

@@ -82,6 +82,31 @@ def use_lake() -> None:
             del blocks
 
 
+def use_serving() -> None:
+    with gmlake.Lake("host", capacity="64MiB") as lake:
+        lake.keep_history(100)
+        lake.set_limit(32 * MIB)
+        lake.serve_with("caching")
+        block = lake.allocate(3 * MIB)
+        lake.record_stream(block, 7)
+        lake.free(block)
+        lake.serve_with("policy")
+        lake.begin_pool(1, 2)
+        lake.end_pool(1, 2)
+        lake.release_pool(1, 2)
+        _ = (lake.history(), lake.torch_stats())
+
+
+def use_lakes_below_pytorch() -> None:
+    # None is open here, as they could not be closed; test_serving.py has open ones.
+    _core.torch_configure("cuda", "stitch", MIB, (("growth", 4 * MIB),))
+    _core.torch_configure("cuda", "stitch")
+    _core.torch_serve_with("policy")
+    _core.torch_keep_history(0)
+    _ = (_core.torch_hooks(), _core.torch_find_exceptions(), _core.torch_foreign_frees())
+    _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
+
+
 def use_buffers() -> None:
     with gmlake.Lake("host", capacity="64MiB") as lake:
         block = lake.allocate(MIB)
@@ -126,7 +151,16 @@ def use_wrongly() -> None:
             lambda: lake.free(block),
             lambda: lake.free("x"),  # type: ignore[arg-type]
             lambda: memoryview(block),
-            lake.torch_stats,
+            lambda: lake.record_stream(block, 1),
+            lambda: lake.record_stream("x", 1),  # type: ignore[arg-type]
+            lambda: lake.serve_with("x"),  # type: ignore[arg-type]
+            lambda: lake.set_limit(-1),
+            lambda: lake.end_pool(1, 1),
+            lambda: lake.keep_history(2**57),
+            lambda: _core.torch_configure("host", "nothing"),
+            lambda: _core.torch_configure("host", "stitch", 0, (("growth", 1), ("bad",))),  # type: ignore[arg-type]
+            lambda: _core.torch_lake(int, 0),  # type: ignore[type-var]
+            lambda: _core.torch_serve_with("x"),  # type: ignore[arg-type]
             lambda: run.run(b"x"),
             lambda: run.run(REQUESTS),
             lambda: run.run(REQUESTS, bytearray(3)),
@@ -147,7 +181,13 @@ def use_descriptions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("use", [use_lake, use_buffers, use_replay, use_wrongly, use_descriptions])
+@pytest.mark.parametrize(
+    "use",
+    [
+        *(use_lake, use_serving, use_lakes_below_pytorch, use_buffers, use_replay, use_wrongly),
+        use_descriptions,
+    ],
+)
 def test_memory_does_not_grow(use: Callable[[], None]) -> None:
     for _ in range(REPEATS):
         use()

@@ -1,0 +1,198 @@
+/* The methods of Lake that say how it serves: other streams, graph pools, limits, histories. */
+#include "core.h"
+
+/* A number as a method's only argument; false with an exception. */
+static bool
+read_number(PyObject *object, const char *name, uint64_t *out)
+{
+    number_argument number = {name, 0};
+    if (!convert_number(object, &number)) {
+        return false;
+    }
+    *out = number.value;
+    return true;
+}
+
+PyObject *
+lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"block", "stream", NULL};
+    lake_object *self = (lake_object *)object;
+    PyObject *used = NULL;
+    number_argument stream = {"stream", 0};
+    block_object *block = NULL;
+    gml_address address = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&:record_stream", names, &used,
+                                     convert_number, &stream) ||
+        !lake_read_block(self, used, &block, &address)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_record_stream(lake, address, stream.value);
+    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    lake_leave(self);
+    return result;
+}
+
+bool
+read_server(PyObject *text, gml_server *out)
+{
+    if (!PyUnicode_Check(text)) {
+        PyErr_SetString(PyExc_TypeError, "the server must be \"policy\" or \"caching\"");
+        return false;
+    }
+    if (PyUnicode_CompareWithASCIIString(text, "policy") == 0) {
+        *out = GML_SERVER_POLICY;
+    } else if (PyUnicode_CompareWithASCIIString(text, "caching") == 0) {
+        *out = GML_SERVER_CACHING;
+    } else {
+        PyErr_Format(PyExc_ValueError, "the server must be \"policy\" or \"caching\", not %R",
+                     text);
+        return false;
+    }
+    return true;
+}
+
+PyObject *
+lake_serve_with(PyObject *object, PyObject *server)
+{
+    lake_object *self = (lake_object *)object;
+    gml_server wanted = GML_SERVER_POLICY;
+    gml_lake *lake = read_server(server, &wanted) ? lake_enter(self) : NULL;
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_serve_with(lake, wanted);
+    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_set_limit(PyObject *object, PyObject *limit)
+{
+    lake_object *self = (lake_object *)object;
+    uint64_t limit_bytes = 0;
+    gml_lake *lake = read_number(limit, "size", &limit_bytes) ? lake_enter(self) : NULL;
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_set_limit(lake, limit_bytes);
+    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    lake_leave(self);
+    return result;
+}
+
+/* ---- graph pools ----------------------------------------------------------------------------- */
+
+typedef gml_status (*pool_call)(gml_lake *lake, gml_pool_id id);
+
+/* Calls for the pool of two numbers. A status has no reason of its own in the lake. */
+static PyObject *
+call_pool(PyObject *object, PyObject *args, pool_call call, const char *complaint)
+{
+    lake_object *self = (lake_object *)object;
+    number_argument first = {"first", 0};
+    number_argument second = {"second", 0};
+    if (!PyArg_ParseTuple(args, "O&O&", convert_number, &first, convert_number, &second)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_pool_id id = {.first = first.value, .second = second.value};
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = call(lake, id);
+    Py_END_ALLOW_THREADS lake_leave(self);
+    if (status != GML_OK) {
+        return raise_status(self->state, status, status == GML_INVALID_ARGUMENT ? complaint : NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+lake_begin_pool(PyObject *object, PyObject *args)
+{
+    return call_pool(object, args, gml_lake_begin_pool, NULL);
+}
+
+PyObject *
+lake_end_pool(PyObject *object, PyObject *args)
+{
+    return call_pool(object, args, gml_lake_end_pool, "the pool is not begun");
+}
+
+PyObject *
+lake_release_pool(PyObject *object, PyObject *args)
+{
+    return call_pool(object, args, gml_lake_release_pool, "the pool is not in use");
+}
+
+/* ---- history --------------------------------------------------------------------------------- */
+
+PyObject *
+lake_keep_history(PyObject *object, PyObject *max_events)
+{
+    lake_object *self = (lake_object *)object;
+    uint64_t count = 0;
+    gml_lake *lake = read_number(max_events, "max_events", &count) ? lake_enter(self) : NULL;
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_keep_history(lake, (size_t)count);
+    Py_END_ALLOW_THREADS lake_leave(self);
+    return status == GML_OK ? Py_NewRef(Py_None) : raise_status(self->state, status, NULL);
+}
+
+/* A bytes object of `count` events, filled as far as there are any. */
+static PyObject *
+copy_events(const core_state *state, gml_lake *lake, size_t count, uint64_t *total)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(gml_request)));
+    gml_request *events = bytes ? (gml_request *)(void *)PyBytes_AsString(bytes) : NULL;
+    if (!events) {
+        return NULL;
+    }
+    size_t copied = 0;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_history(lake, events, count, &copied, total);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        Py_DECREF(bytes);
+        return raise_from_lake(state, status, lake);
+    }
+    if (copied < count) {
+        (void)_PyBytes_Resize(&bytes, (Py_ssize_t)(copied * sizeof(gml_request)));
+    }
+    return bytes;
+}
+
+PyObject *
+lake_history(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    lake_object *self = (lake_object *)object;
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    size_t count = 0;
+    uint64_t total = 0;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_history(lake, NULL, 0, &count, &total);
+    Py_END_ALLOW_THREADS PyObject *bytes = NULL;
+    if (status == GML_OK) {
+        bytes = copy_events(self->state, lake, count, &total);
+    } else {
+        (void)raise_from_lake(self->state, status, lake);
+    }
+    lake_leave(self);
+    return bytes ? Py_BuildValue("(NK)", bytes, (unsigned long long)total) : NULL;
+}

@@ -1,0 +1,225 @@
+/* The functions torch_*: the lakes below PyTorch, and the addresses of what PyTorch calls. */
+#include "core.h"
+#include "gmlake_torch.h"
+
+#include <stdlib.h>
+
+static PyObject *
+torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"driver", "policy", "capacity", "settings", "handle_type", NULL};
+    gml_lake_config config = {0};
+    number_argument capacity = {"capacity", 0};
+    number_argument handle_type = {"handle_type", 0};
+    PyObject *settings = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|O&O!O&:torch_configure", names,
+                                     &config.driver, &config.policy, convert_number, &capacity,
+                                     &PyTuple_Type, &settings, convert_number, &handle_type)) {
+        return NULL;
+    }
+    if (handle_type.value > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "handle_type must be below 2**32");
+        return NULL;
+    }
+    gml_setting *read = settings ? read_settings(settings, &config.setting_count) : NULL;
+    if (settings && !read) {
+        return NULL;
+    }
+    config.settings = read;
+    config.capacity_bytes = capacity.value;
+    config.handle_type = (unsigned)handle_type.value;
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_torch_configure(&config, reason, sizeof reason);
+    Py_END_ALLOW_THREADS free(read);
+    if (status != GML_OK) {
+        return raise_status(PyModule_GetState(module), status, reason);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+torch_serve_with(PyObject *module, PyObject *server)
+{
+    gml_server wanted = GML_SERVER_POLICY;
+    if (!read_server(server, &wanted)) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_torch_serve_with(wanted);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        return raise_status(PyModule_GetState(module), status, NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+torch_keep_history(PyObject *module, PyObject *max_events)
+{
+    number_argument count = {"max_events", 0};
+    if (!convert_number(max_events, &count)) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_torch_keep_history((size_t)count.value);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        return raise_status(PyModule_GetState(module), status, NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- hooks ----------------------------------------------------------------------------------- */
+
+typedef void (*any_function)(void);
+
+static const struct {
+    const char *name;
+    any_function function;
+} hooks[] = {
+    {"alloc", (any_function)gml_torch_alloc},
+    {"pool_alloc", (any_function)gml_torch_pool_alloc},
+    {"free", (any_function)gml_torch_free},
+    {"pool_free", (any_function)gml_torch_pool_free},
+    {"init", (any_function)gml_torch_init},
+    {"empty_cache", (any_function)gml_torch_empty_cache},
+    {"memory_fraction", (any_function)gml_torch_memory_fraction},
+    {"base", (any_function)gml_torch_base},
+    {"record_stream", (any_function)gml_torch_record_stream},
+    {"begin_pool", (any_function)gml_torch_begin_pool},
+    {"end_pool", (any_function)gml_torch_end_pool},
+    {"release_pool", (any_function)gml_torch_release_pool},
+};
+
+static PyObject *
+torch_hooks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *dict = PyDict_New();
+    for (size_t i = 0; dict && i < sizeof hooks / sizeof *hooks; i++) {
+        if (put_number(dict, hooks[i].name, (uint64_t)(uintptr_t)hooks[i].function) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
+static PyObject *
+torch_find_exceptions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    char reason[REASON_BYTES] = "";
+    Py_BEGIN_ALLOW_THREADS(void) gml_torch_find_exceptions(reason, sizeof reason);
+    Py_END_ALLOW_THREADS return PyUnicode_FromString(reason);
+}
+
+static PyObject *
+torch_foreign_frees(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyLong_FromUnsignedLongLong(gml_torch_foreign_frees());
+}
+
+/* ---- lakes ----------------------------------------------------------------------------------- */
+
+static PyObject *
+torch_fallback(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int device;
+    if (!PyArg_ParseTuple(args, "i:torch_fallback", &device)) {
+        return NULL;
+    }
+    char reason[REASON_BYTES] = "";
+    Py_BEGIN_ALLOW_THREADS gml_torch_fallback(device, reason, sizeof reason);
+    Py_END_ALLOW_THREADS return PyUnicode_FromString(reason);
+}
+
+static PyObject *
+torch_lake(PyObject *module, PyObject *args)
+{
+    core_state *state = PyModule_GetState(module);
+    PyObject *kind = NULL;
+    int device;
+    if (!PyArg_ParseTuple(args, "Oi:torch_lake", &kind, &device)) {
+        return NULL;
+    }
+    if (!PyType_Check(kind) || !PyType_IsSubtype((PyTypeObject *)kind, state->lake_type)) {
+        PyErr_SetString(PyExc_TypeError, "kind must be Lake or a subclass of it");
+        return NULL;
+    }
+    gml_lake *lake = gml_torch_lake(device);
+    if (!lake) {
+        Py_RETURN_NONE;
+    }
+    lake_object *self = lake_make((PyTypeObject *)kind, state);
+    if (self) {
+        self->is_borrowed = true;
+        self->lake = lake;
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *
+torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *list = PyList_New(0);
+    for (int device = 0; list && device < GML_TORCH_DEVICES; device++) {
+        PyObject *number = gml_torch_lake(device) ? PyLong_FromLong(device) : NULL;
+        bool has_failed = PyErr_Occurred() || (number && PyList_Append(list, number) < 0);
+        Py_XDECREF(number);
+        if (has_failed) {
+            Py_CLEAR(list);
+        }
+    }
+    PyObject *result = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return result;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(configure_doc,
+             "torch_configure(driver, policy, capacity=0, settings=(), handle_type=0)\n--\n\n"
+             "Say how the lakes below PyTorch are opened from now on.\n\n"
+             "Sizes in bytes; handle_type is 0 or the CUmemAllocationHandleType that memory shall\n"
+             "be exportable as. Raises ValueError for an unknown policy or setting, and once a\n"
+             "lake is open, unless nothing would change.");
+PyDoc_STRVAR(serve_with_doc,
+             "torch_serve_with(server, /)\n--\n\n"
+             "Let every lake below PyTorch, open now or later, be served by \"policy\" or by\n"
+             "\"caching\", see Lake.serve_with(). After a failure nothing has changed.");
+PyDoc_STRVAR(hooks_doc,
+             "torch_hooks()\n--\n\n"
+             "Return the addresses of the functions that PyTorch can be given, by name.");
+PyDoc_STRVAR(find_exceptions_doc,
+             "torch_find_exceptions()\n--\n\n"
+             "Return \"\" where the end of memory can be thrown as torch.OutOfMemoryError, else\n"
+             "why not.");
+PyDoc_STRVAR(keep_history_doc,
+             "torch_keep_history(max_events, /)\n--\n\n"
+             "Let every lake below PyTorch, open now or later, keep its last events; 0 stops.");
+PyDoc_STRVAR(fallback_doc,
+             "torch_fallback(device, /)\n--\n\n"
+             "Return why that device's lake serves as \"caching\" and not by the configured\n"
+             "policy; \"\" where it is as configured or not open.");
+PyDoc_STRVAR(lake_doc,
+             "torch_lake(kind, device, /)\n--\n\n"
+             "Return the lake of a device below PyTorch as an object of `kind`, which is Lake or\n"
+             "a subclass; None while it is not open. Its close() does nothing.");
+PyDoc_STRVAR(devices_doc, "torch_devices()\n--\n\n"
+                          "Return the devices with an open lake as a tuple, in ascending order.");
+PyDoc_STRVAR(foreign_frees_doc,
+             "torch_foreign_frees()\n--\n\n"
+             "Return how many frees there were of addresses that no lake had served.");
+
+PyMethodDef torch_methods[] = {
+    {"torch_configure", (PyCFunction)(void (*)(void))torch_configure, METH_VARARGS | METH_KEYWORDS,
+     configure_doc},
+    {"torch_serve_with", torch_serve_with, METH_O, serve_with_doc},
+    {"torch_hooks", torch_hooks, METH_NOARGS, hooks_doc},
+    {"torch_find_exceptions", torch_find_exceptions, METH_NOARGS, find_exceptions_doc},
+    {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
+    {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},
+    {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
+    {"torch_devices", torch_devices, METH_NOARGS, devices_doc},
+    {"torch_foreign_frees", torch_foreign_frees, METH_NOARGS, foreign_frees_doc},
+    {NULL, NULL, 0, NULL},
+};

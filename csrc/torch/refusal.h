@@ -1,0 +1,18 @@
+/* The text of a refusal, for the person who reads it. */
+#ifndef GML_TORCH_REFUSAL_H
+#define GML_TORCH_REFUSAL_H
+
+#include "gmlake.h"
+
+enum { GML_REFUSAL_BYTES = 1280 };
+
+/* Says why `lake` of `device` refused `size_bytes` with `status`: what there is, what is held, and
+ * what was tried. Begins as PyTorch's own text does where there is no memory. */
+void gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
+                       char *out, size_t out_bytes);
+
+/* The same where the device's lake could not be opened, for `reason`. */
+void gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status,
+                                const char *reason, char *out, size_t out_bytes);
+
+#endif

@@ -1,0 +1,405 @@
+/* One configuration, one lake per device. */
+#include "torch/registry.h"
+
+#include "base/status.h"
+#include "lake/lake.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DRIVER_NAME_BYTES = 32 };
+
+/* What belongs to a device whether or not its lake is open. */
+typedef struct device_state {
+    bool has_fraction;
+    double fraction;
+    char fallback[GML_REASON_BYTES];
+} device_state;
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Set once per process under the lock, read without it. */
+static _Atomic(gml_lake *) lakes[GML_TORCH_DEVICES];
+static _Atomic int lakes_end;  /* above the ordinal of every open lake */
+static _Atomic int server_now; /* a gml_server; changed under the lock */
+
+/* Guarded by the lock: */
+static struct {
+    gml_lake_config config; /* without a device; its texts are constants, or in the next two */
+    char driver[DRIVER_NAME_BYTES];
+    gml_setting *settings;
+    size_t history_events;
+    bool watches_forks;
+    device_state devices[GML_TORCH_DEVICES];
+} registry = {.config = {.driver = "cuda", .policy = "stitch"}};
+
+static bool
+is_device(int device)
+{
+    return device >= 0 && device < GML_TORCH_DEVICES;
+}
+
+gml_lake *
+gml_torch_lake(int device)
+{
+    return is_device(device) ? atomic_load_explicit(&lakes[device], memory_order_acquire) : NULL;
+}
+
+int
+gml_registry_end(void)
+{
+    return atomic_load_explicit(&lakes_end, memory_order_acquire);
+}
+
+gml_server
+gml_registry_server(void)
+{
+    return (gml_server)atomic_load_explicit(&server_now, memory_order_acquire);
+}
+
+static gml_status
+explain(char *reason, size_t reason_bytes, gml_status status, const char *text)
+{
+    if (reason && reason_bytes > 0) {
+        (void)snprintf(reason, reason_bytes, "%s", text[0] ? text : gml_status_text(status));
+    }
+    return status;
+}
+
+/* ---- the configuration ----------------------------------------------------------------------- */
+
+/* The settings and their names in one piece of memory, or NULL. */
+static gml_setting *
+copy_settings(const gml_lake_config *config)
+{
+    size_t text_bytes = 1;
+    for (size_t i = 0; i < config->setting_count; i++) {
+        text_bytes += strlen(config->settings[i].name) + 1;
+    }
+    gml_setting *copy = malloc(config->setting_count * sizeof *copy + text_bytes);
+    if (!copy) {
+        return NULL;
+    }
+    char *text = (char *)(copy + config->setting_count);
+    for (size_t i = 0; i < config->setting_count; i++) {
+        size_t name_bytes = strlen(config->settings[i].name) + 1;
+        memcpy(text, config->settings[i].name, name_bytes);
+        copy[i] = (gml_setting){.name = text, .value = config->settings[i].value};
+        text += name_bytes;
+    }
+    return copy;
+}
+
+/* Names that no lake could be opened with, said before the first request. */
+static gml_status
+check_names(const gml_lake_config *config, char *text)
+{
+    if (!config->driver || strlen(config->driver) >= DRIVER_NAME_BYTES) {
+        (void)snprintf(text, GML_REASON_BYTES, "choose one of the drivers: cuda, host, sim");
+        return GML_INVALID_ARGUMENT;
+    }
+    if (!config->policy || !gml_policy_find(config->policy)) {
+        (void)snprintf(text, GML_REASON_BYTES, "no policy is called \"%.60s\"",
+                       config->policy ? config->policy : "");
+        return GML_INVALID_ARGUMENT;
+    }
+    gml_knobs knobs;
+    gml_knobs_init(&knobs);
+    return gml_knobs_apply(&knobs, config->settings, config->setting_count, text, GML_REASON_BYTES);
+}
+
+static bool
+is_same(const gml_lake_config *known, const gml_lake_config *config)
+{
+    bool is_equal =
+        strcmp(known->driver, config->driver) == 0 && strcmp(known->policy, config->policy) == 0 &&
+        known->capacity_bytes == config->capacity_bytes &&
+        known->setting_count == config->setting_count && known->handle_type == config->handle_type;
+    for (size_t i = 0; is_equal && i < config->setting_count; i++) {
+        is_equal = strcmp(known->settings[i].name, config->settings[i].name) == 0 &&
+                   known->settings[i].value == config->settings[i].value;
+    }
+    return is_equal;
+}
+
+/* pre: the lock is held, the names are checked. */
+static gml_status
+configure_locked(const gml_lake_config *config, char *text)
+{
+    gml_lake_config *known = &registry.config;
+    if (is_same(known, config)) {
+        return GML_OK;
+    }
+    if (gml_registry_end() > 0) {
+        (void)snprintf(text, GML_REASON_BYTES,
+                       "a device is in use already, with the driver %s, the policy %s and settings "
+                       "of its own; these hold until the process ends",
+                       known->driver, known->policy);
+        return GML_INVALID_ARGUMENT;
+    }
+    gml_setting *settings = copy_settings(config);
+    if (!settings) {
+        return GML_NO_HOST_MEMORY;
+    }
+    free(registry.settings);
+    registry.settings = settings;
+    (void)snprintf(registry.driver, sizeof registry.driver, "%s", config->driver);
+    *known = *config;
+    known->driver = registry.driver;
+    known->policy = gml_policy_find(config->policy)->name;
+    known->settings = settings;
+    return GML_OK;
+}
+
+gml_status
+gml_torch_configure(const gml_lake_config *config, char *reason, size_t reason_bytes)
+{
+    char text[GML_REASON_BYTES] = "";
+    gml_status status = check_names(config, text);
+    if (status == GML_OK) {
+        pthread_mutex_lock(&registry_lock);
+        status = configure_locked(config, text);
+        pthread_mutex_unlock(&registry_lock);
+    }
+    return status == GML_OK ? status : explain(reason, reason_bytes, status, text);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Opens the lake as configured, or as `caching` where the device cannot do what the policy needs.
+ */
+static gml_status
+open_either(int device, gml_lake **out, char *text)
+{
+    gml_lake_config config = registry.config;
+    config.device = device;
+    gml_status status = gml_lake_open(&config, out, text, GML_REASON_BYTES);
+    if (status == GML_UNSUPPORTED && strcmp(config.policy, gml_caching_policy.name) != 0) {
+        char why[GML_REASON_BYTES];
+        (void)snprintf(why, sizeof why, "%s", text);
+        config.policy = gml_caching_policy.name;
+        status = gml_lake_open(&config, out, text, GML_REASON_BYTES);
+        if (status == GML_OK) {
+            (void)snprintf(registry.devices[device].fallback, sizeof why, "%s", why);
+        }
+    }
+    return status;
+}
+
+static void
+apply_fraction(gml_lake *lake, const device_state *state)
+{
+    if (!state->has_fraction) {
+        return;
+    }
+    double limit = state->fraction * (double)lake->driver->info.total_bytes;
+    /* 0 would be no limit at all. */
+    uint64_t limit_bytes = state->fraction >= 1 ? 0 : limit < 1 ? 1 : (uint64_t)limit;
+    (void)gml_lake_set_limit(lake, limit_bytes);
+}
+
+/* Gives a lake that nobody else knows what was asked of all of them. */
+static gml_status
+prepare(gml_lake *lake, int device, char *text)
+{
+    gml_status status = gml_lake_serve_with(lake, gml_registry_server());
+    if (status != GML_OK) {
+        gml_lake_reason(lake, text, GML_REASON_BYTES);
+        return status;
+    }
+    status = gml_lake_keep_history(lake, registry.history_events);
+    if (status != GML_OK) {
+        (void)snprintf(text, GML_REASON_BYTES, "the host has no memory for a history of %zu events",
+                       registry.history_events);
+        return status;
+    }
+    apply_fraction(lake, &registry.devices[device]);
+    return GML_OK;
+}
+
+/* Opens the memory of every open lake to the device, and the new lake's to theirs. */
+static gml_status
+meet_peers(gml_lake *lake, int device, char *text)
+{
+    for (int peer = 0; peer < gml_registry_end(); peer++) {
+        gml_lake *other = gml_torch_lake(peer);
+        if (!other) {
+            continue;
+        }
+        gml_status status = gml_lake_grant(lake, peer);
+        if (status != GML_OK && status != GML_UNSUPPORTED) {
+            gml_lake_reason(lake, text, GML_REASON_BYTES);
+            return status;
+        }
+        status = gml_lake_grant(other, device);
+        if (status != GML_OK && status != GML_UNSUPPORTED) {
+            gml_lake_reason(other, text, GML_REASON_BYTES);
+            return status;
+        }
+    }
+    return GML_OK;
+}
+
+/* In a child the lakes of the parent are out of reach: their locks may be held for ever, and their
+ * devices do not know this process. */
+static void
+forget_lakes(void)
+{
+    (void)pthread_mutex_init(&registry_lock, NULL);
+    for (int device = 0; device < GML_TORCH_DEVICES; device++) {
+        atomic_store_explicit(&lakes[device], NULL, memory_order_release);
+        registry.devices[device].fallback[0] = '\0';
+    }
+    atomic_store_explicit(&lakes_end, 0, memory_order_release);
+}
+
+static gml_status
+watch_forks(void)
+{
+    if (!registry.watches_forks && pthread_atfork(NULL, NULL, forget_lakes) != 0) {
+        return GML_NO_HOST_MEMORY;
+    }
+    registry.watches_forks = true;
+    return GML_OK;
+}
+
+static gml_status
+open_locked(int device, gml_lake **out, char *text)
+{
+    gml_lake *lake = NULL;
+    gml_status status = watch_forks();
+    if (status == GML_OK) {
+        status = open_either(device, &lake, text);
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    status = prepare(lake, device, text);
+    if (status == GML_OK) {
+        status = meet_peers(lake, device, text);
+    }
+    if (status != GML_OK) {
+        (void)gml_lake_close(lake);
+        registry.devices[device].fallback[0] = '\0';
+        return status;
+    }
+    if (gml_registry_end() <= device) {
+        atomic_store_explicit(&lakes_end, device + 1, memory_order_release);
+    }
+    atomic_store_explicit(&lakes[device], lake, memory_order_release);
+    *out = lake;
+    return GML_OK;
+}
+
+void
+gml_registry_grant_all(gml_lake *lake, int device)
+{
+    gml_status status = GML_OK;
+    for (int peer = 0; peer < GML_TORCH_DEVICES && status == GML_OK; peer++) {
+        status = peer == device ? GML_OK : gml_lake_grant(lake, peer);
+    }
+}
+
+gml_status
+gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
+{
+    if (!is_device(device)) {
+        (void)snprintf(reason, reason_bytes, "device %d is outside 0 to %d", device,
+                       GML_TORCH_DEVICES - 1);
+        return GML_INVALID_ARGUMENT;
+    }
+    char text[GML_REASON_BYTES] = "";
+    gml_status status = GML_OK;
+    pthread_mutex_lock(&registry_lock);
+    gml_lake *lake = gml_torch_lake(device);
+    if (!lake) {
+        status = open_locked(device, &lake, text);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    if (status != GML_OK) {
+        return explain(reason, reason_bytes, status, text);
+    }
+    *out = lake;
+    return GML_OK;
+}
+
+void
+gml_torch_fallback(int device, char *out, size_t out_bytes)
+{
+    if (out_bytes == 0) {
+        return;
+    }
+    pthread_mutex_lock(&registry_lock);
+    (void)snprintf(out, out_bytes, "%s",
+                   is_device(device) ? registry.devices[device].fallback : "");
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* ---- what holds for every lake --------------------------------------------------------------- */
+
+/* Lets the lakes below `end` be served by `server`; *reached is the first that could not. */
+static gml_status
+serve_below(int end, gml_server server, int *reached)
+{
+    for (int device = 0; device < end; device++) {
+        gml_lake *lake = gml_torch_lake(device);
+        gml_status status = lake ? gml_lake_serve_with(lake, server) : GML_OK;
+        if (status != GML_OK) {
+            *reached = device;
+            return status;
+        }
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_torch_serve_with(gml_server server)
+{
+    int reached = 0;
+    pthread_mutex_lock(&registry_lock);
+    gml_status status = serve_below(gml_registry_end(), server, &reached);
+    if (status == GML_OK) {
+        atomic_store_explicit(&server_now, (int)server, memory_order_release);
+    } else {
+        (void)serve_below(reached, gml_registry_server(), &reached);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
+gml_status
+gml_torch_keep_history(size_t max_events)
+{
+    gml_status first = GML_OK;
+    pthread_mutex_lock(&registry_lock);
+    for (int device = 0; device < gml_registry_end(); device++) {
+        gml_lake *lake = gml_torch_lake(device);
+        gml_status status = lake ? gml_lake_keep_history(lake, max_events) : GML_OK;
+        first = gml_first_failure(first, status);
+    }
+    if (first == GML_OK) {
+        registry.history_events = max_events;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return first;
+}
+
+void
+gml_registry_limit(int device, double fraction)
+{
+    if (!is_device(device) || !(fraction >= 0)) {
+        return;
+    }
+    pthread_mutex_lock(&registry_lock);
+    device_state *state = &registry.devices[device];
+    state->has_fraction = true;
+    state->fraction = fraction;
+    gml_lake *lake = gml_torch_lake(device);
+    if (lake) {
+        apply_fraction(lake, state);
+    }
+    pthread_mutex_unlock(&registry_lock);
+}

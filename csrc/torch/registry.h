@@ -1,0 +1,27 @@
+/* The lakes of this process, one per device, and how they are opened.
+ *
+ * Locks: the registry's own guards everything; the lakes' pointers and the server are read without
+ * it. It is taken before the lock of any lake, and held while a lake is opened.
+ */
+#ifndef GML_TORCH_REGISTRY_H
+#define GML_TORCH_REGISTRY_H
+
+#include "gmlake_torch.h"
+
+/* The lake of a device, opened if need be. On failure `reason` holds one line. */
+gml_status gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes);
+
+/* Opens the memory of a lake, which is that device's, to every device that can reach it. */
+void gml_registry_grant_all(gml_lake *lake, int device);
+
+/* No open lake has this ordinal or a higher one. */
+int gml_registry_end(void);
+
+/* Who serves on every lake, as gml_torch_serve_with() said last. */
+gml_server gml_registry_server(void);
+
+/* The most that the device's lake may hold, as a fraction of the device's memory; 1 or more: all.
+ * Remembered for a lake that is not open yet. Nothing for what is no fraction or no device. */
+void gml_registry_limit(int device, double fraction);
+
+#endif
