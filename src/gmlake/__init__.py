@@ -8,8 +8,11 @@
 
     print(gmlake.replay(gmlake.load_trace("snapshot.pickle"), policies="all"))
 
-Names are loaded on first use, so that importing gmlake costs next to nothing; PyTorch is never
-imported by it.
+    with gmlake.enabled():  # PyTorch's memory comes from gmlake
+        train()
+
+Names are loaded on first use, so that importing gmlake costs next to nothing; PyTorch is
+imported by enabled() and its kin only.
 """
 
 from __future__ import annotations
@@ -17,13 +20,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gmlake.errors import DriverError, Error, OutOfMemoryError, TraceError, UnsupportedError
+from gmlake.errors import (
+    DriverError,
+    Error,
+    GmlakeWarning,
+    OutOfMemoryError,
+    TraceError,
+    UnsupportedError,
+)
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from gmlake._core import Block, device_describe, knobs, policies
     from gmlake._core import version as __version__
     from gmlake.lake import Lake
+    from gmlake.pytorch import Region, disable, enable, enabled, is_enabled
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.trace import Trace, load_trace, load_traces
     from gmlake.validation import (
@@ -39,10 +50,12 @@ __all__ = [
     "Block",
     "DriverError",
     "Error",
+    "GmlakeWarning",
     "Lake",
     "Notes",
     "OutOfMemoryError",
     "Reading",
+    "Region",
     "ReplayReport",
     "ReplayResult",
     "Trace",
@@ -52,7 +65,11 @@ __all__ = [
     "ValidationResult",
     "__version__",
     "device_describe",
+    "disable",
+    "enable",
+    "enabled",
     "format_size",
+    "is_enabled",
     "knobs",
     "load_notes",
     "load_trace",
@@ -68,12 +85,17 @@ _HOMES = {
     "Lake": "gmlake.lake",
     "Notes": "gmlake.validation",
     "Reading": "gmlake.validation",
+    "Region": "gmlake.pytorch",
     "ReplayReport": "gmlake.replaying",
     "ReplayResult": "gmlake.replaying",
     "Trace": "gmlake.trace",
     "ValidationReport": "gmlake.validation",
     "ValidationResult": "gmlake.validation",
     "device_describe": "gmlake._core",
+    "disable": "gmlake.pytorch",
+    "enable": "gmlake.pytorch",
+    "enabled": "gmlake.pytorch",
+    "is_enabled": "gmlake.pytorch",
     "knobs": "gmlake._core",
     "load_notes": "gmlake.validation",
     "load_trace": "gmlake.trace",

@@ -27,6 +27,10 @@ class UnsupportedError(Error):
     """This driver, device or policy cannot do that."""
 
 
+class GmlakeWarning(UserWarning):
+    """Something of PyTorch works otherwise, or not at all, while gmlake serves it."""
+
+
 class TraceError(Error, ValueError):
     """A trace or snapshot cannot be read, or contradicts itself.
 

@@ -1,0 +1,31 @@
+"""What a user has to know, each said once."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from gmlake.errors import GmlakeWarning
+
+_PASSED_OVER = ("gmlake", "torch", "contextlib")
+_said: set[str] = set()
+
+
+def once(key: str, text: str) -> None:
+    """Warn with one line, in the name of whoever called gmlake or PyTorch; once per process."""
+    if key not in _said:
+        _said.add(key)
+        warnings.warn(f"{text} (gmlake: docs/pytorch.md)", GmlakeWarning, stacklevel=_level())
+
+
+def _level() -> int:
+    """Return the stack level, as once() sees it, of the nearest frame of a user."""
+    level = 1
+    frame = sys._getframe(1)  # noqa: SLF001
+    while frame.f_back is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _PASSED_OVER:
+            return level
+        frame = frame.f_back
+        level += 1
+    return level

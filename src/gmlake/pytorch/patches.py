@@ -1,0 +1,194 @@
+"""What PyTorch refuses under a foreign allocator, answered by gmlake instead; for full mode only.
+
+The functions are replaced on torch._C, where those of torch.cuda.memory look them up at each call,
+so that names which a program imported earlier get the new answers, too.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import torch
+
+from gmlake.pytorch import notices, snapshots, statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_C: Final[Any] = torch._C  # noqa: SLF001
+_fractions: dict[int, float] = {}  # by device, as set; 1.0 elsewhere
+_IN_POOL_MODE: Final = 'it works under gmlake.enabled(mode="pool"); see docs/pytorch.md'
+
+
+def install() -> None:
+    """Replace what does not work; what this PyTorch does not have is passed over."""
+    for name, function in _ANSWERS.items():
+        if hasattr(_C, name):
+            setattr(_C, name, function)
+    set_fraction = _C._cuda_setMemoryFraction  # noqa: SLF001
+
+    def remember_fraction(fraction: float, device: int) -> None:
+        set_fraction(fraction, device)
+        _fractions[device] = fraction
+
+    _C._cuda_setMemoryFraction = remember_fraction  # noqa: SLF001
+    _refuse_pools()
+    _refuse_sharing()
+    _spare_cudnn()
+
+
+# ---- statistics
+
+
+def _memory_stats(device: int) -> dict[str, Any]:
+    return statistics.nested(device)
+
+
+def _is_allocator_initialized() -> bool:
+    return bool(torch.cuda.is_initialized())
+
+
+def _empty_cache() -> None:
+    _C._cuda_emptyCache()  # noqa: SLF001
+
+
+def _memory_fraction(device: int) -> float:
+    return _fractions.get(device, 1.0)
+
+
+# ---- snapshots and histories
+
+
+def _snapshot(wanted: Sequence[Any] | None = None) -> dict[str, Any]:
+    """Take what PyTorch's takes: None, the two numbers of a pool, or these and a bool.
+
+    The bool says whether events are wanted. Memory of pools is not told apart here.
+    """
+    parts = tuple(wanted or ())
+    found = snapshots.snapshot(has_events=all(parts[2:]))
+    if any(parts[:2]):
+        found["segments"] = []
+    return found
+
+
+def _record_history(  # noqa: PLR0913, PLR0917 (PyTorch's own list)
+    enabled: str | None,
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = snapshots.MOST_EVENTS,
+    clear_history: bool = False,  # noqa: FBT001, FBT002
+    compile_context: bool = False,  # noqa: ARG001, FBT001, FBT002
+    global_record_annotations: bool = False,  # noqa: ARG001, FBT001, FBT002
+    skip_actions: Sequence[str] = (),
+) -> None:
+    for what, value, known in (
+        ("state", enabled, ("state", "all", None)),
+        ("context", context, ("state", "alloc", "all", None)),
+        ("stacks", stacks, ("python", "all")),
+    ):
+        if value not in known:
+            raise RuntimeError(f"expected {what} to be one of {known}, not {value!r}")
+    if enabled is not None and context is not None:
+        _say_no_frames()
+    # As PyTorch has it, "state" keeps one event and the stack traces of what is live.
+    kept = {"all": max(1, max_entries), "state": 1}.get(enabled or "", 0)
+    snapshots.record(kept, skip_actions, is_clear=clear_history)
+
+
+def _record_history_legacy(
+    enabled: bool,  # noqa: FBT001
+    record_context: bool = True,  # noqa: FBT001, FBT002
+    trace_alloc_max_entries: int = 1,
+    *_: object,
+) -> None:
+    if enabled and record_context:
+        _say_no_frames()
+    snapshots.record(max(1, trace_alloc_max_entries) if enabled else 0)
+
+
+def _say_no_frames() -> None:
+    notices.once(
+        "frames", "events of memory are recorded without stack traces while gmlake is the allocator"
+    )
+
+
+def _allocation_traceback(_address: int) -> None:
+    return None
+
+
+def _attach_observer(_observer: Callable[..., None]) -> None:
+    notices.once(
+        "observer",
+        "an observer of the end of memory is not called while gmlake is PyTorch's allocator; "
+        "catch torch.OutOfMemoryError instead",
+    )
+
+
+# ---- what stays impossible
+
+
+def _refusal(what: str, advice: str = _IN_POOL_MODE) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError(f"{what} cannot work while gmlake is PyTorch's allocator; {advice}")
+
+    return refuse
+
+
+_graph_trees = _refusal(
+    'torch.compile(mode="reduce-overhead")',
+    "set torch._inductor.config.triton.cudagraph_trees = False, or use "
+    'gmlake.enabled(mode="pool"); see docs/pytorch.md',
+)
+
+
+def _refuse_pools() -> None:
+    torch.cuda.MemPool.__init__ = _refusal("torch.cuda.MemPool")  # type: ignore[method-assign]
+
+
+def _refuse_sharing() -> None:
+    torch.UntypedStorage._share_cuda_ = _refusal(  # type: ignore[method-assign]
+        "sharing CUDA tensors between processes", "send them by the CPU; see docs/pytorch.md"
+    )
+
+
+def _spare_cudnn() -> None:
+    """Keep cudnn.benchmark off: its search asks the allocator for its largest free block."""
+    set_benchmark = _C._set_cudnn_benchmark  # noqa: SLF001
+
+    def refuse_benchmark(is_wanted: bool) -> None:  # noqa: FBT001
+        if is_wanted:
+            notices.once(
+                "cudnn",
+                "torch.backends.cudnn.benchmark stays off: PyTorch cannot search while gmlake is "
+                "its allocator; cuDNN's heuristics choose",
+            )
+        set_benchmark(False)
+
+    _C._set_cudnn_benchmark = refuse_benchmark  # noqa: SLF001
+    vars(type(torch.backends.cudnn))["benchmark"].setter = refuse_benchmark
+    if _C._get_cudnn_benchmark():  # noqa: SLF001
+        refuse_benchmark(True)  # noqa: FBT003
+
+
+_ANSWERS: Final[dict[str, Callable[..., Any]]] = {
+    "_cuda_memoryStats": _memory_stats,
+    "_cuda_resetPeakMemoryStats": statistics.reset_peaks,
+    "_cuda_resetAccumulatedMemoryStats": statistics.reset_accumulated,
+    "_accelerator_isAllocatorInitialized": _is_allocator_initialized,
+    "_accelerator_getDeviceStats": _memory_stats,
+    "_accelerator_resetPeakStats": statistics.reset_peaks,
+    "_accelerator_resetAccumulatedStats": statistics.reset_accumulated,
+    "_accelerator_emptyCache": _empty_cache,
+    "_cuda_getMemoryFraction": _memory_fraction,
+    "_cuda_memorySnapshot": _snapshot,
+    "_cuda_record_memory_history": _record_history,
+    "_cuda_record_memory_history_legacy": _record_history_legacy,
+    "_cuda_isHistoryEnabled": snapshots.is_recording,
+    "_cuda_allocationTraceback": _allocation_traceback,
+    "_cuda_attach_out_of_memory_observer": _attach_observer,
+    "_cuda_checkPoolLiveAllocations": _graph_trees,
+    "_cuda_getCheckpointState": _graph_trees,
+    "_cuda_setCheckpointPoolState": _graph_trees,
+}

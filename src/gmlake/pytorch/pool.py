@@ -1,0 +1,176 @@
+"""Pool mode: gmlake gives PyTorch's own allocator its segments, through pools of torch.cuda.
+
+A pool is begun for all threads of a device, so that the threads of autograd are served, too. What
+tensors of a pool leave behind stays with PyTorch as long as the pool lives, even where memory runs
+out; hence a pool is replaced by another when the program empties the cache, after a step of an
+optimizer on a device whose memory is nearly used up, and given up with the region.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from gmlake import _core
+from gmlake.pytorch import device as cuda
+from gmlake.pytorch import lakes, region
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_C: Final[Any] = torch._C  # noqa: SLF001
+_allocators: list[Any] = []  # PyTorch's object for our functions, never let go
+_open: dict[int, Any] = {}  # device: the pool that its requests go to
+_native: dict[str, Callable[..., Any]] = {}
+_hooks: list[Any] = []  # that sees the steps of optimizers
+
+_SCARCE: Final = 8  # memory is scarce where less than this part of a device is free
+
+
+def obstacle() -> str:
+    """Say why no pool can be made in this process; "" if one can."""
+    backend = cuda.backend()
+    if backend == "native":
+        return ""
+    return f"PyTorch's allocator is {backend}, which has no pools"
+
+
+def is_capturing() -> bool:
+    """Whether the current stream captures a graph, when no pool may come or go."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def devices() -> tuple[int, ...]:
+    """Return the devices that are served now."""
+    return tuple(sorted(_open))
+
+
+def begin(wanted: Iterable[int] | None) -> None:
+    """Serve these devices, too; None: the current one and those that this process uses already.
+
+    Nothing changes where that fails. Raises RuntimeError for a device that is not there.
+    """
+    torch.cuda.init()
+    _replace_empty_cache()
+    _watch_optimizers()
+    known = _open.keys()
+    fresh = [number for number in _checked(wanted) if number not in known]
+    if fresh:
+        # What PyTorch holds idle outside of the pools could not be had while they are open.
+        _native["_cuda_emptyCache"]()
+    begun: list[int] = []
+    try:
+        for number in fresh:
+            _begin(number)
+            begun.append(number)
+    except BaseException:
+        for number in begun:
+            _end(number)
+        raise
+
+
+def end() -> None:
+    """Serve nothing any more, and give back what no tensor holds."""
+    for number in devices():
+        _end(number)
+    _native["_cuda_emptyCache"]()
+    lakes.trim_all()
+
+
+def empty_cache() -> None:
+    """Give back what no tensor holds; stands for PyTorch's, which leaves open pools alone.
+
+    pre: the lock of the regions is held.
+    """
+    if not is_capturing():
+        _replace_pools(lakes.trim_all)
+
+
+def _replace_pools(then: Callable[[], None]) -> None:
+    """Take from PyTorch what its pools hold idle, and call `then` while there are none."""
+    served = devices()
+    for number in served:
+        _end(number)
+    try:
+        _native["_cuda_emptyCache"]()
+        then()
+    finally:
+        for number in served:
+            _begin(number)
+
+
+def _checked(wanted: Iterable[int] | None) -> list[int]:
+    count = int(torch.cuda.device_count())
+    if wanted is None:
+        current = int(torch.cuda.current_device())
+        is_used = _C._cuda_hasPrimaryContext  # noqa: SLF001
+        return [number for number in range(count) if number == current or is_used(number)]
+    found = sorted(set(wanted))
+    for number in found:
+        if not 0 <= number < count:
+            raise RuntimeError(f"there is no device {number}; PyTorch sees {count}")
+    return found
+
+
+def _begin(number: int) -> None:
+    if not _allocators:
+        hooks = _core.torch_hooks()
+        _allocators.append(
+            _C._cuda_customAllocator(hooks["pool_alloc"], hooks["pool_free"])  # noqa: SLF001
+        )
+    with torch.cuda.device(number):
+        pool = torch.cuda.MemPool(_allocators[0])
+        _C._cuda_beginAllocateToPool(number, pool.id)  # noqa: SLF001
+    _open[number] = pool
+
+
+def _end(number: int) -> None:
+    pool = _open.pop(number)
+    with torch.cuda.device(number):
+        _C._cuda_endAllocateToPool(number, pool.id)  # noqa: SLF001
+        _C._cuda_releasePool(number, pool.id)  # noqa: SLF001
+        del pool  # its destructor gives idle segments back
+
+
+def _replace_empty_cache() -> None:
+    if not _native:
+        _native["_cuda_emptyCache"] = _C._cuda_emptyCache  # noqa: SLF001
+        _C._cuda_emptyCache = _empty_cache  # noqa: SLF001
+
+
+def _empty_cache() -> None:
+    """Be what torch.cuda.empty_cache() calls."""
+    with region.lock():
+        if _open:
+            empty_cache()
+        else:
+            _native["_cuda_emptyCache"]()
+            if not is_capturing():
+                lakes.trim_all()
+
+
+def _watch_optimizers() -> None:
+    if not _hooks:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        _hooks.append(register_optimizer_step_post_hook(_after_step))
+
+
+def _after_step(*_: object) -> None:
+    """Replace the pools where PyTorch, left alone, would soon have to give back what it caches."""
+    if _open and not is_capturing() and any(map(_is_scarce, devices())):
+        with region.lock():
+            if _open:
+                _replace_pools(lambda: None)  # the lakes keep it for the next step
+
+
+def _is_scarce(number: int) -> bool:
+    """Whether little of a device is free, though PyTorch holds some of it idle."""
+    free_bytes, total_bytes = torch.cuda.mem_get_info(number)
+    if free_bytes >= total_bytes // _SCARCE:
+        return False
+    idle_bytes = torch.cuda.memory_reserved(number) - torch.cuda.memory_allocated(number)
+    return bool(idle_bytes > free_bytes)

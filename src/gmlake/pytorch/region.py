@@ -1,0 +1,293 @@
+"""Regions: the stretches of a program that gmlake serves.
+
+A region is open from its entry to its exit, whatever thread does either. The one that was entered
+last and is still open decides how requests are served, of every thread of the process; where none
+is open, PyTorch's own algorithm serves. PyTorch is imported with the first entry.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from gmlake.pytorch.settings import Given, Settings, with_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from gmlake.lake import Lake
+    from gmlake.pytorch.serving import Serving
+
+_CLOSED = "it is not open"
+
+
+class _Process:
+    """The regions of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # guards the rest, and the beginning and end of pools
+        self.open: list[Region] = []
+        self.lasting: Region | None = None  # that of enable()
+        self.serving: Serving | None = None
+
+
+_process = _Process()
+
+
+def lock() -> AbstractContextManager[bool]:
+    """Return the lock under which regions begin and end."""
+    return _process.lock
+
+
+class Region:
+    """A stretch of a program that gmlake serves, made by gmlake.enabled().
+
+    It begins with the `with` statement. It can be used again after its end, not within itself.
+
+    policy: which serves inside. mode: "full", "pool", or "off" where there is no CUDA; "" while
+    it is not open. why: half a sentence, why this mode.
+    """
+
+    def __init__(
+        self, given: Given, mode: str = "auto", devices: Iterable[int] | None = None
+    ) -> None:
+        """Check what was given; nothing begins yet."""
+        self._given = given
+        self.settings = Settings.of(given, mode)
+        self._devices = None if devices is None else tuple(devices)
+        self._server = ""
+        self.policy = self.settings.policy
+        self.mode = ""
+        self.why = _CLOSED
+
+    def __enter__(self) -> Self:
+        """Begin.
+
+        Raises RuntimeError where the mode is not possible or the region is open already, and
+        ValueError where the process serves with other settings already.
+        """
+        with _process.lock:
+            if self in _process.open:
+                raise RuntimeError("this region is open already; make another one to nest them")
+            self._open()
+            _process.open.append(self)
+            try:
+                _serve()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End; nothing where it ended already, or where this process was forked meanwhile."""
+        with _process.lock:
+            if self not in _process.open:
+                return
+            _process.open.remove(self)
+            mode, self.mode, self.why = self.mode, "", _CLOSED
+            try:
+                if mode == "pool" and not any(other.mode == "pool" for other in _process.open):
+                    from gmlake.pytorch import pool
+
+                    pool.end()
+            finally:
+                _serve()
+            if mode != "off":
+                from gmlake.pytorch import serving
+
+                serving.tell_of_fallbacks()
+
+    def _open(self) -> None:
+        from gmlake.pytorch import full, pool, serving
+
+        _process.serving = _process.serving or serving.Serving()
+        mode = serving.decide(self.settings.mode)
+        if mode.name == "pool" and pool.is_capturing():
+            raise RuntimeError("a region cannot begin in pool mode while a graph is captured")
+        if mode.name != "off":
+            is_alone = not _process.open
+            self.policy, self._server = _process.serving.settle(
+                self._given, self.settings, is_alone=is_alone
+            )
+        if mode.name == "full" and not full.is_installed():
+            full.install()
+        if mode.name == "pool":
+            pool.begin(self._devices)
+        self.mode, self.why = mode.name, mode.why
+
+    def check(self, given: Given, mode: str) -> None:
+        """Raise ValueError where something else is asked for than this region has."""
+        if mode not in ("auto", self.mode, self.settings.mode):
+            raise ValueError(f"gmlake is enabled in mode {self.mode!r} already, not {mode!r}")
+        wanted = with_changes(self.settings, given)
+        if difference := self.settings.difference(wanted):
+            raise ValueError(f"gmlake is enabled with other settings already: {difference}")
+
+    def __repr__(self) -> str:
+        """Say how it serves and why."""
+        if not self.mode:
+            return f"<gmlake.Region: policy {self.policy}, not open>"
+        if self.mode == "off":
+            return f"<gmlake.Region: off, since {self.why}>"
+        return (
+            f"<gmlake.Region: policy {self.policy}, mode {self.mode}, since {self.why}; "
+            f"devices served: {' '.join(map(str, self.devices)) or 'none yet'}>"
+        )
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices that are served; in full mode those that were asked for memory so far."""
+        if self.mode == "pool":
+            from gmlake.pytorch import pool
+
+            return pool.devices()
+        if self.mode == "full":
+            from gmlake.pytorch import lakes
+
+            return lakes.devices()
+        return ()
+
+    def lake(self, device: int | None = None) -> Lake:
+        """Return the lake of a device, of the current one where None.
+
+        It is PyTorch's: look at it and trim it, but do not allocate from it. Raises RuntimeError
+        where nothing has been asked of that device yet.
+        """
+        from gmlake.pytorch import lakes
+
+        number = lakes.current_device() if device is None else device
+        found = lakes.find(number)
+        if found is None:
+            raise RuntimeError(f"nothing has been asked of device {number} yet, so it has no lake")
+        return found
+
+    def stats(self, device: int | None = None) -> dict[str, Any]:
+        """Return Lake.stats() of a device, of the current one where None; sizes in bytes.
+
+        Empty where nothing has been asked of that device yet.
+        """
+        from gmlake.pytorch import lakes, serving
+
+        serving.tell_of_fallbacks()
+        found = lakes.find(lakes.current_device() if device is None else device)
+        return {} if found is None else dict(found.stats())
+
+    def trim(self) -> int:
+        """Give memory that serves no tensor back, on every device; return how many bytes went."""
+        from gmlake.pytorch import lakes, pool
+
+        held = lakes.reserved_bytes()
+        with _process.lock:
+            if self.mode == "pool":
+                pool.empty_cache()
+            elif self.mode == "full":
+                lakes.trim_all()
+        return max(0, held - lakes.reserved_bytes())
+
+
+def _serve() -> None:
+    """Let the innermost region have its way. pre: the lock is held."""
+    if _process.serving is not None:
+        serving = [region for region in _process.open if region.mode != "off"]
+        _process.serving.serve_with(serving[-1]._server if serving else "caching")  # noqa: SLF001
+
+
+def enabled(
+    policy: str | None = None,
+    *,
+    mode: str = "auto",
+    capacity: int | str | None = None,
+    handle_types: str | None = None,
+    devices: Iterable[int] | None = None,
+    **knobs: int | str,
+) -> Region:
+    """Return a region: `with gmlake.enabled() as lake:` lets gmlake serve PyTorch inside.
+
+    policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
+        serves as PyTorch would, and is allowed within regions of any other policy.
+    mode: "full": gmlake is PyTorch's allocator, which has to begin before CUDA is used, lasts
+        until the process ends, and serves as PyTorch would outside of regions. "pool": gmlake
+        gives PyTorch's allocator its memory, inside of the region. "auto": full where it is
+        still possible, else pool; GMLAKE_MODE.
+    capacity: the most memory to hold on each device, in bytes or as text ("60GiB");
+        GMLAKE_CAPACITY.
+    handle_types: what other processes can be given handles of, "posix_fd" or "fabric";
+        GMLAKE_HANDLE_TYPES.
+    devices: ordinals that pool mode serves; None: the current device and those in use already.
+    knobs: settings of the policy by name, see gmlake.knobs(); GMLAKE_SET="name=value,name=value".
+
+    Where there is no CUDA, the region does nothing and says so once, by a GmlakeWarning.
+
+    Policy, capacity and knobs hold for the process once a device was used; a later region that
+    asks for others is a ValueError at its entry. Raises ValueError for an unknown name or a value
+    out of range, with the name of the environment variable where that is to blame, and, at the
+    entry, RuntimeError where the mode is not possible any more.
+    """
+    return Region(Given(policy, capacity, handle_types, knobs), mode, devices)
+
+
+def enable(
+    policy: str | None = None,
+    *,
+    mode: str = "auto",
+    capacity: int | str | None = None,
+    handle_types: str | None = None,
+    devices: Iterable[int] | None = None,
+    **knobs: int | str,
+) -> Region:
+    """Begin a region that lasts until disable() or the end of the process; see enabled().
+
+    Where it lasts already, nothing changes and it is returned, unless the arguments ask for other
+    settings, which is a ValueError.
+    """
+    given = Given(policy, capacity, handle_types, knobs)
+    with _process.lock:
+        known = _process.lasting
+        if known is not None:
+            known.check(given, mode)
+            return known
+        _process.lasting = Region(given, mode, devices)
+        try:
+            return _process.lasting.__enter__()
+        except BaseException:
+            _process.lasting = None
+            raise
+
+
+def disable() -> None:
+    """End what enable() began; nothing where it began nothing."""
+    with _process.lock:
+        region, _process.lasting = _process.lasting, None
+        if region is not None:
+            region.__exit__(None, None, None)
+
+
+def is_enabled() -> bool:
+    """Whether gmlake serves PyTorch now: a region is open, and there is CUDA."""
+    with _process.lock:
+        return any(region.mode != "off" for region in _process.open)
+
+
+def _after_fork() -> None:
+    """Begin anew in a child that cannot use CUDA; where its parent did not, the regions go on."""
+    _process.lock = threading.RLock()  # another thread of the parent may have held it
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda._is_in_bad_fork():  # noqa: SLF001
+        for region in _process.open:
+            region.mode, region.why = "", _CLOSED
+        _process.open.clear()
+        _process.lasting = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,107 @@
+"""How this process is served: in which mode, with which settings, and by whom at the moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from gmlake import _core
+from gmlake.pytorch import device, full, lakes, notices, pool
+from gmlake.pytorch.settings import with_changes
+
+if TYPE_CHECKING:
+    from gmlake.pytorch.settings import Given, Settings
+
+_CACHING: Final = "caching"
+_HANDLES: Final = {"": 0, "posix_fd": 1, "fabric": 8}  # CUmemAllocationHandleType
+_WHAT_TO_DO: Final = (
+    "call gmlake.enable() before anything uses CUDA, or start the program with `gmlake run`"
+)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What a region gets. name: "full", "pool" or "off". why: half a sentence."""
+
+    name: str
+    why: str
+
+
+def decide(wanted: str) -> Mode:
+    """Choose the mode, which may be "auto"; RuntimeError where the wanted one is not possible."""
+    if full.is_installed():
+        if wanted == "pool":
+            raise RuntimeError(
+                "gmlake is PyTorch's allocator in this process already, and under that there are "
+                'no pools; mode="pool" is for processes that never had mode "full"'
+            )
+        return Mode("full", "gmlake is PyTorch's allocator since before CUDA was used")
+    if absence := device.absence():
+        notices.once("off", f"gmlake serves nothing in this process: {absence}")
+        return Mode("off", absence)
+    refusals = {}
+    for name, mode in (("full", full), ("pool", pool)):
+        if wanted in ("auto", name):
+            refusals[name] = mode.obstacle()
+            if not refusals[name]:
+                return Mode(name, _why(name, wanted, refusals))
+    reasons = "; ".join(f"mode {name} is impossible: {why}" for name, why in refusals.items())
+    raise RuntimeError(f"{reasons}; {_WHAT_TO_DO}")
+
+
+def _why(name: str, wanted: str, refusals: dict[str, str]) -> str:
+    if wanted == name:
+        return "it was asked for"
+    return "CUDA is not in use yet" if name == "full" else refusals["full"]
+
+
+class Serving:
+    """The settings that hold, until the process ends, from the first request to CUDA on."""
+
+    def __init__(self) -> None:
+        """Nothing is settled."""
+        self._fixed: Settings | None = None
+
+    def settle(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:
+        """Let a region have its settings; return its policy, and who serves as serve_with() has it.
+
+        settings: what the region chose, of which `given` is what arguments said. is_alone: no
+        other region is open. Raises ValueError where other settings hold already.
+        """
+        if self._fixed is None or (is_alone and not lakes.devices()):
+            _configure(settings)
+            self._fixed = settings
+            return settings.policy, "policy"
+        is_caching = given.policy == _CACHING != self._fixed.policy
+        wanted = with_changes(self._fixed, replace(given, policy=None) if is_caching else given)
+        if difference := self._fixed.difference(wanted):
+            raise ValueError(
+                f"gmlake serves this process with other settings already, which hold until it "
+                f"ends: {difference}"
+            )
+        return (_CACHING, "caching") if is_caching else (wanted.policy, "policy")
+
+    def serve_with(self, server: str) -> None:
+        """Let requests from now on be served by "policy" or by "caching"."""
+        if self._fixed is not None:
+            _core.torch_serve_with("caching" if server == "caching" else "policy")
+
+
+def _configure(settings: Settings) -> None:
+    _core.torch_configure(
+        "cuda",
+        settings.policy,
+        settings.capacity_bytes,
+        tuple(sorted(settings.knobs.items())),
+        _HANDLES[settings.handle_type],
+    )
+
+
+def tell_of_fallbacks() -> None:
+    """Say once, for each device, that it could not be served as configured."""
+    for number in lakes.devices():
+        if why := _core.torch_fallback(number):
+            notices.once(
+                f"fallback {number}",
+                f"device {number} is served as PyTorch's own allocator would: {why}",
+            )

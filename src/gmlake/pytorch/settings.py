@@ -1,0 +1,167 @@
+"""What a program may choose of gmlake inside PyTorch, by arguments or by environment variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from gmlake import _core
+from gmlake.lake import parse_capacity, settings_of
+from gmlake.pytorch.allocator_conf import read_allocator_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_Value = TypeVar("_Value")
+
+MODES: Final = ("auto", "full", "pool")
+HANDLE_TYPES: Final = ("posix_fd", "fabric")
+DEFAULT_POLICY: Final = "stitch"
+POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
+    *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a call chose by its arguments; None, or not there: nothing."""
+
+    policy: str | None = None
+    capacity: int | str | None = None
+    handle_types: str | None = None
+    knobs: Mapping[str, int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How gmlake serves a process.
+
+    policy: one of gmlake.policies(). mode: "auto", "full" or "pool". capacity_bytes: the most
+    memory to hold on each device; 0: all that it has. handle_type: what physical memory can be
+    exported as, "posix_fd" or "fabric"; "": nothing. knobs: by the names of gmlake.knobs().
+    """
+
+    policy: str = DEFAULT_POLICY
+    mode: str = "auto"
+    capacity_bytes: int = 0
+    handle_type: str = ""
+    knobs: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Given | None = None, mode: str = "auto") -> Settings:
+        """Return the settings, those that are left out from the environment.
+
+        mode: "auto" counts as left out. Each knob comes from the arguments, else from GMLAKE_SET,
+        else from what PYTORCH_ALLOC_CONF says of PyTorch's own algorithm, which serves outside of
+        regions. Raises ValueError, which names the variable that is to blame.
+        """
+        variables = _Variables(os.environ)
+        given = given or Given()
+        fallback = cls(
+            policy=variables.read(POLICY, _policy, DEFAULT_POLICY),
+            mode=variables.read(MODE, _mode, "auto"),
+            capacity_bytes=variables.read(CAPACITY, parse_capacity, 0),
+            handle_type=variables.read(HANDLES, _handle_type, ""),
+            knobs={
+                **read_allocator_conf(os.environ).knobs,
+                **variables.read(KNOBS, _knobs_of_text, {}),
+            },
+        )
+        chosen = with_changes(fallback, given)
+        return chosen if _mode(mode) == "auto" else replace(chosen, mode=mode)
+
+    def to_environment(self) -> dict[str, str]:
+        """Return the variables that give another process these settings."""
+        variables = {POLICY: self.policy, MODE: self.mode}
+        if self.capacity_bytes:
+            variables[CAPACITY] = str(self.capacity_bytes)
+        if self.handle_type:
+            variables[HANDLES] = self.handle_type
+        if self.knobs:
+            variables[KNOBS] = ",".join(f"{name}={value}" for name, value in self.knobs.items())
+        return variables
+
+    def difference(self, other: Settings) -> str:
+        """Say in words what `other` has otherwise, but for the mode; "" for nothing."""
+        parts = [
+            f"{name} is {mine or 'not set'}, not {theirs or 'unset'}"
+            for name, mine, theirs in (
+                ("policy", self.policy, other.policy),
+                ("capacity", self.capacity_bytes, other.capacity_bytes),
+                ("handle_types", self.handle_type, other.handle_type),
+                *(
+                    (name, self.knobs.get(name, ""), other.knobs.get(name, ""))
+                    for name in sorted({*self.knobs, *other.knobs})
+                ),
+            )
+            if mine != theirs
+        ]
+        return ", ".join(parts)
+
+
+class _Variables:
+    """Environment variables, of which an empty one says nothing."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._texts = {name: text.strip() for name, text in environment.items() if text.strip()}
+
+    def read(self, name: str, parse: Callable[[str], _Value], fallback: _Value) -> _Value:
+        """Return what a variable says; ValueError, with its name, where that is nonsense."""
+        if name not in self._texts:
+            return fallback
+        try:
+            return parse(self._texts[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
+
+def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise ValueError(f"no {what} is called {text[:60]!r}; there are: {' '.join(known)}")
+    return text
+
+
+def _policy(text: str) -> str:
+    return _one_of("policy", text, _core.policies())
+
+
+def _mode(text: str) -> str:
+    return _one_of("mode", text, MODES)
+
+
+def _handle_type(text: str) -> str:
+    return _one_of("handle type", text, HANDLE_TYPES)
+
+
+def _knobs_of_text(text: str) -> dict[str, int]:
+    """Read "knob=value,knob=value"."""
+    knobs: dict[str, int | str] = {}
+    for part in text.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not sign or not name or not value:
+            raise ValueError(f"{part.strip()[:60]!r} is not knob=value; separate several by commas")
+        knobs[name] = value
+    return check_knobs(knobs)
+
+
+def check_knobs(knobs: Mapping[str, int | str]) -> dict[str, int]:
+    """Return the knobs as numbers; ValueError for one that is not there or out of range."""
+    settings = settings_of(dict(knobs))
+    _core.Lake("sim", DEFAULT_POLICY, settings=settings).close()  # the core knows the ranges
+    return dict(settings)
+
+
+def with_changes(settings: Settings, given: Given) -> Settings:
+    """Return the settings with what is given in their place. Raises ValueError."""
+    return Settings(
+        policy=settings.policy if given.policy is None else _policy(given.policy),
+        mode=settings.mode,
+        capacity_bytes=settings.capacity_bytes
+        if given.capacity is None
+        else parse_capacity(given.capacity),
+        handle_type=settings.handle_type
+        if given.handle_types is None
+        else _handle_type(given.handle_types),
+        knobs={**settings.knobs, **check_knobs(given.knobs)},
+    )

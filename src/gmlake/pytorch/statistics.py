@@ -1,0 +1,83 @@
+"""What torch.cuda.memory_stats() says where gmlake is PyTorch's allocator."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+import torch
+
+from gmlake.pytorch import lakes
+
+_POOLS: Final = ("all", "small_pool", "large_pool")
+_VALUES: Final = ("current", "peak", "allocated", "freed")
+_POOLED: Final = (
+    *("allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes"),
+    *("active_bytes", "inactive_split_bytes", "requested_bytes"),
+)
+_SINGLE: Final = ("oversize_allocations", "oversize_segments")
+_COUNTS: Final = (
+    *("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc"),
+    "num_device_free",
+)
+_ONLY_LATER: Final = ("num_oom_rejections",)  # from PyTorch 2.12 on
+_ACCUMULATED: Final = ("allocated", "freed")
+
+_lock = threading.Lock()  # guards _forgotten
+_forgotten: dict[int, dict[str, int]] = {}  # by device: what was counted before the last reset
+
+
+def nested(device: int) -> dict[str, Any]:
+    """Return the statistics of a device as torch._C._cuda_memoryStats() does, sizes in bytes.
+
+    All are zero where nothing has been asked of the device.
+    """
+    flat = _since_reset(device)
+    result: dict[str, Any] = {name: flat.get(name, 0) for name in _COUNTS}
+    if _is_later():
+        result |= dict.fromkeys(_ONLY_LATER, 0)
+    result["max_split_size"] = flat.get("max_split_size", -1)
+    for name in _POOLED:
+        result[name] = {pool: _stat(flat, f"{name}.{pool}") for pool in _POOLS}
+    for name in _SINGLE:
+        result[name] = _stat(flat, name)
+    return result
+
+
+def reset_peaks(device: int) -> None:
+    """Let the peaks begin again at the current values."""
+    lake = lakes.find(device)
+    if lake is not None:
+        lake.reset_peaks()
+
+
+def reset_accumulated(device: int) -> None:
+    """Let what only ever rises begin again at zero."""
+    lake = lakes.find(device)
+    if lake is None:
+        return
+    with _lock:
+        _forgotten[device] = {
+            name: value for name, value in lake.torch_stats().items() if _only_rises(name)
+        }
+
+
+def _is_later() -> bool:
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
+
+
+def _only_rises(name: str) -> bool:
+    return name in _COUNTS or name.rpartition(".")[2] in _ACCUMULATED
+
+
+def _since_reset(device: int) -> dict[str, int]:
+    lake = lakes.find(device)
+    if lake is None:
+        return {}
+    with _lock:
+        forgotten = _forgotten.get(device, {})
+    return {name: value - forgotten.get(name, 0) for name, value in lake.torch_stats().items()}
+
+
+def _stat(flat: dict[str, int], name: str) -> dict[str, int]:
+    return {value: flat.get(f"{name}.{value}", 0) for value in _VALUES}

@@ -1,0 +1,170 @@
+"""What gmlake.enabled() takes from its arguments and from the environment, without a device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gmlake.pytorch.settings import Given, Settings
+
+VARIABLES = (
+    *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
+    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_defaults() -> None:
+    assert Settings.of() == Settings("stitch", "auto", 0, "", {})
+
+
+def test_variables_speak_where_arguments_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GMLAKE_POLICY", " caching ")
+    monkeypatch.setenv("GMLAKE_MODE", "pool")
+    monkeypatch.setenv("GMLAKE_CAPACITY", "20GiB")
+    monkeypatch.setenv("GMLAKE_SET", "growth=64MiB, max_views=100")
+    monkeypatch.setenv("GMLAKE_HANDLE_TYPES", "fabric")
+    found = Settings.of()
+    assert (found.policy, found.mode) == ("caching", "pool")
+    assert (found.capacity_bytes, found.handle_type) == (20 << 30, "fabric")
+    assert found.knobs == {"growth": 64 << 20, "max_views": 100}
+    given = Given("stitch", "1GiB", "posix_fd", {"growth": "1GiB"})
+    found = Settings.of(given, "full")
+    assert (found.policy, found.mode) == ("stitch", "full")
+    assert (found.capacity_bytes, found.handle_type) == (1 << 30, "posix_fd")
+    assert found.knobs == {"growth": 1 << 30, "max_views": 100}
+
+
+def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")
+    assert Settings.of() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "words"),
+    [
+        ("GMLAKE_POLICY", "best", "no policy is called 'best'; there are: "),
+        ("GMLAKE_MODE", "half", "no mode is called 'half'; there are: auto full pool"),
+        ("GMLAKE_CAPACITY", "lots", "'lots' is not a size"),
+        ("GMLAKE_CAPACITY", "0", "a capacity of 0 bytes serves nothing"),
+        ("GMLAKE_SET", "growth", "'growth' is not knob=value"),
+        ("GMLAKE_SET", "growth=1,", "'' is not knob=value"),
+        ("GMLAKE_SET", "grow=1", "no setting is called 'grow'"),
+        ("GMLAKE_SET", "growth=big", "growth: 'big' is not a size"),
+        ("GMLAKE_SET", "max_views=0", "max_views is 0, but must be between 1 and"),
+        ("GMLAKE_SET", "roundup_power2_divisions.3=2", "no setting is called"),
+        ("GMLAKE_HANDLE_TYPES", "socket", "no handle type is called 'socket'"),
+    ],
+)
+def test_a_bad_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, words: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ValueError, match=f"^{variable}: ") as caught:
+        Settings.of()
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Given(policy="best"),
+        Given(policy=""),
+        Given(capacity=-1),
+        Given(handle_types="socket"),
+        Given(knobs={"grow": 1}),
+        Given(knobs={"max_views": 0}),
+    ],
+)
+def test_a_bad_argument_is_refused(given: Given) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        Settings.of(given)
+    with pytest.raises(ValueError, match="no mode is called"):
+        Settings.of(mode="half")
+
+
+def test_another_process_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs: dict[str, int | str] = {"growth": "64MiB", "roundup_power2_divisions.256": 4}
+    settings = Settings.of(Given("caching", "20GiB", "fabric", knobs), "pool")
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert Settings.of() == settings
+    assert Settings().to_environment() == {"GMLAKE_POLICY": "stitch", "GMLAKE_MODE": "auto"}
+
+
+def test_pytorchs_own_settings_hold_for_its_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "max_split_size_mb:64, large_segment_size_mb:40,expandable_segments:True,"
+        "garbage_collection_threshold:0.8,roundup_power2_divisions:[256:1,512:2,>:4]",
+    )
+    knobs = Settings.of(Given(knobs={"large_segment_size": "20MiB"})).knobs
+    assert knobs["max_split_size"] == 64 << 20
+    assert knobs["large_segment_size"] == 20 << 20
+    assert knobs["garbage_collection_percent"] == 80
+    divisions = {
+        int(name.partition(".")[2]): count
+        for name, count in knobs.items()
+        if name.startswith("roundup")
+    }
+    assert divisions == {
+        1 << power: 1 if power <= 8 else 2 if power == 9 else 4 for power in range(16)
+    }
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:8")
+    assert Settings.of().knobs == {"roundup_power2_divisions": 8}
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "max_split_size_mb:1", "max_split_size_mb:x", "a:b,[,:", ":,:,["]
+)
+def test_what_pytorch_would_refuse_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", text)
+    assert Settings.of().knobs == {}
+
+
+PROGRAM = """
+import sys, warnings
+import gmlake
+assert not gmlake.is_enabled()
+region = gmlake.enabled()
+assert "torch" not in sys.modules
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    with region as lake:
+        assert lake.mode == "off" and not gmlake.is_enabled(), lake
+        assert lake.stats() == {} and lake.trim() == 0 and lake.devices == ()
+        with gmlake.enabled(mode="full"), gmlake.enabled(mode="pool"):
+            assert gmlake.enable() is gmlake.enable()
+        gmlake.disable()
+import torch
+assert torch.ones(3).sum() == 3
+said = [w for w in caught if w.category is gmlake.GmlakeWarning]
+assert len(said) == 1 and said[0].filename == "<string>", said
+print(said[0].message, lake)
+"""
+
+
+def test_without_cuda_a_region_does_nothing() -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gmlake serves nothing in this process" in done.stdout
+    assert "<gmlake.Region: policy stitch, not open>" in done.stdout

@@ -1,0 +1,458 @@
+"""Programs in which gmlake serves PyTorch from its start; each prints what it saw as JSON.
+
+The argument names one of the functions below.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import threading
+import warnings
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from tests.standin import control
+
+import gmlake
+from gmlake import _core
+
+MIB = 1 << 20
+SIZE = 8 * MIB
+
+
+def refused(function: Any, *arguments: Any, **settings: Any) -> str:
+    """Return the type and the text of what a call raises, "" where it raises nothing."""
+    try:
+        function(*arguments, **settings)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def block(size: int = SIZE) -> torch.Tensor:
+    """Return a tensor of so many bytes."""
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+def server() -> str:
+    """Tell who serves: PyTorch's algorithm takes 20 MiB for what stitch takes 4 MiB for."""
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    held = block(3 * MIB)
+    grown = torch.cuda.memory_reserved() - before
+    del held
+    torch.cuda.empty_cache()
+    return {4 * MIB: "stitch", 20 * MIB: "caching"}.get(grown, str(grown))
+
+
+def regions() -> dict[str, Any]:
+    """Nest regions, leave them by exceptions and in other orders, and from other threads."""
+    seen: dict[str, Any] = {"before": [gmlake.is_enabled(), torch.cuda.is_initialized()]}
+    outer = gmlake.enabled()
+    with outer as region:
+        seen["starts_nothing"] = not torch.cuda.is_initialized()
+        seen["empty"] = [region.mode, region.policy, list(region.devices), region.stats()]
+        seen["no_lake"] = refused(region.lake)
+        seen["entered_twice"] = refused(outer.__enter__)
+        seen["inside"] = server()
+        seen["enabled"] = gmlake.is_enabled()
+        with gmlake.enabled(policy="caching") as inner:
+            seen["nested"] = [server(), inner.policy, inner.mode]
+            with gmlake.enabled("stitch"):
+                seen["nested_twice"] = server()
+        seen["inside_again"] = server()
+        seen["other_knobs"] = refused(gmlake.enabled(growth="64MiB").__enter__)
+        seen["other_policy"] = refused(gmlake.enabled("expandable").__enter__)
+        seen["pool"] = refused(gmlake.enabled(mode="pool").__enter__)
+        seen["text"] = repr(region)
+        seen["trimmed"] = [region.trim(), region.stats()["reserved_bytes"]]
+        held = block()
+        seen["lake"] = region.lake().stats()["live_bytes"]
+        del held
+    seen["outside"] = [server(), gmlake.is_enabled(), repr(outer)]
+    with outer:
+        seen["reused"] = server()
+    try:
+        with gmlake.enabled():
+            raise KeyError("a program fails")  # noqa: TRY301
+    except KeyError:
+        seen["after_exception"] = [server(), gmlake.is_enabled()]
+    seen["orders"] = _cross_over()
+    seen["threads"] = _share_with_thread()
+    seen["lasting"] = _enable_and_disable()
+    seen["misuses"] = control.misuses()
+    return seen
+
+
+def _cross_over() -> list[str]:
+    """Leave the outer of two regions first."""
+    first, second = gmlake.enabled("stitch"), gmlake.enabled("caching")
+    found = []
+    with ExitStack() as one, ExitStack() as two:
+        one.enter_context(first)
+        two.enter_context(second)
+        found.append(server())
+        one.close()
+        found.append(server())
+        one.enter_context(first)
+        found.append(server())
+        two.close()
+        found.append(server())
+    return [*found, server()]
+
+
+def _share_with_thread() -> list[str]:
+    """A region of one thread serves every thread; the last one to begin decides."""
+    begun, done = threading.Event(), threading.Event()
+    found = []
+
+    def serve() -> None:
+        with gmlake.enabled():
+            begun.set()
+            done.wait()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    begun.wait()
+    found.append(server())
+    with gmlake.enabled("caching"):
+        done.set()
+        thread.join()
+        found.append(server())
+    found.append(server())
+    return found
+
+
+def _enable_and_disable() -> list[Any]:
+    region = gmlake.enable()
+    found = [server(), gmlake.enable() is region, gmlake.enable("stitch", mode="full") is region]
+    found += [refused(gmlake.enable, "caching"), refused(gmlake.enable, mode="pool")]
+    gmlake.disable()
+    gmlake.disable()
+    return [*found, server(), gmlake.is_enabled()]
+
+
+def fixed() -> dict[str, Any]:
+    """Let the first region that uses a device settle for all later ones what serves them."""
+    with gmlake.enabled("expandable"):
+        pass  # which uses none
+    with gmlake.enabled("caching", max_split_size="64MiB"):
+        seen: dict[str, Any] = {"server": server()}
+    with gmlake.enabled() as region:
+        seen["later"] = [region.policy, server()]
+    with gmlake.enabled("caching", max_split_size=64 * MIB) as region:
+        seen["same"] = region.policy
+    seen["other"] = refused(gmlake.enabled("stitch").__enter__)
+    seen["enabled"] = gmlake.is_enabled()
+    return seen
+
+
+def training() -> dict[str, Any]:
+    """Train, in a region and outside of it; a step that repeats itself asks the driver nothing."""
+    from tests.standin.training import Trainer, memory_calls
+
+    with gmlake.enabled() as region:
+        trainer = Trainer(torch.bfloat16, has_checkpoints=True)
+        for _ in range(4):
+            trainer.step()
+        held = torch.cuda.memory_reserved()
+        control.reset_calls()
+        for _ in range(3):
+            trainer.step()
+        calls = memory_calls(control.calls())
+        grown = torch.cuda.memory_reserved() - held
+        region.lake().check()
+    for _ in range(2):
+        trainer.step()
+    region.lake().check()
+    control.reset_calls()
+    with gmlake.enabled():
+        trainer.step()
+    again = memory_calls(control.calls())
+    peak = torch.cuda.max_memory_reserved()
+    live = torch.cuda.max_memory_allocated()
+    del trainer
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001
+    torch.cuda.empty_cache()
+    return {
+        "policy": region.policy,
+        "calls": calls,
+        "grown": grown,
+        "again": again,
+        "peak": [live, peak],
+        "left": [torch.cuda.memory_allocated(), torch.cuda.memory_reserved()],
+        "foreign_frees": _core.torch_foreign_frees(),
+        "misuses": control.misuses(),
+    }
+
+
+def out_of_memory() -> dict[str, Any]:
+    """Run out of memory again and again, in either mode, and go on; for a small device."""
+    from tests.standin.training import Trainer
+
+    if sys.argv[2] == "pool":
+        torch.cuda.init()
+    with gmlake.enabled() as region:
+        trainer = Trainer(torch.bfloat16)
+        trainer.step()
+        try:
+            block(torch.cuda.get_device_properties(0).total_memory * 2)
+        except torch.OutOfMemoryError as error:
+            text = str(error)
+        trainer.step()
+        before = [*_held(region), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
+        count = 0
+        for _ in range(1000):
+            try:
+                block(1 << 40)
+            except torch.OutOfMemoryError:
+                count += 1
+        after = [*_held(region), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
+        sizes = _shrink()
+        trainer.step()
+        region.lake().check()
+        return {
+            "mode": region.mode,
+            "text": text,
+            "count": count,
+            "before": before,
+            "after": after,
+            "sizes": sizes,
+            "ooms": torch.cuda.memory_stats()["num_ooms"],
+            "misuses": control.misuses(),
+        }
+
+
+def _held(region: gmlake.Region) -> list[int]:
+    stats = region.stats()
+    return [torch.cuda.memory_allocated(), stats["live_blocks"], stats["reserved_bytes"]]
+
+
+def _shrink() -> list[int]:
+    """Do what a script does that looks for the largest batch: halve it until it fits."""
+    tried = []
+    size = torch.cuda.get_device_properties(0).total_memory
+    while True:
+        tried.append(size // MIB)
+        try:
+            parts = [block(size // 4) for _ in range(4)]
+        except torch.OutOfMemoryError:
+            parts = []
+            size //= 2
+        else:
+            del parts
+            return tried
+
+
+def crowd() -> dict[str, Any]:
+    """Let threads begin and end regions while all of them allocate, in either mode."""
+    if sys.argv[2] == "pool":
+        torch.cuda.init()
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                kept = []
+                for turn in range(60):
+                    with gmlake.enabled("caching" if (turn + number) % 3 == 0 else "stitch"):
+                        kept.append(block((1 + turn % 7) * MIB))
+                    kept = kept[-3:]
+                    if turn % 20 == number:
+                        torch.cuda.empty_cache()
+        except Exception as error:  # noqa: BLE001
+            failures.append(repr(error))
+
+    with gmlake.enabled("stitch") as region:
+        block()  # settles who serves
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    region.lake().check()
+    return {
+        "failures": failures,
+        "enabled": gmlake.is_enabled(),
+        "left": [torch.cuda.memory_allocated(), torch.cuda.memory_reserved()],
+        "held": region.stats()["reserved_bytes"],
+        "misuses": control.misuses(),
+    }
+
+
+def streams_and_graphs() -> dict[str, Any]:
+    """Lend memory to another stream, and capture a graph whose output outlives much."""
+    gmlake.enable()
+    return {
+        "lent": _lend(),
+        "graph": _capture(),
+        "stats": torch.cuda.memory_allocated(),
+        "misuses": control.misuses(),
+    }
+
+
+def _lend() -> dict[str, Any]:
+    side = torch.cuda.Stream()
+    with control.paced("manual"):
+        lent = block()
+        address = lent.data_ptr()
+        with torch.cuda.stream(side):
+            lent.add_(1)
+        lent.record_stream(side)
+        del lent
+        stats = torch.cuda.memory_stats()
+        other = block()
+        control.advance(side.cuda_stream, control.pending(side.cuda_stream))
+        again = block()
+        torch.empty(0, device="cuda").record_stream(side)  # it has no memory to lend
+        return {
+            "allocated": stats["allocated_bytes.all.current"],
+            "active": stats["active_bytes.all.current"],
+            "is_kept": other.data_ptr() != address,
+            "is_back": again.data_ptr() == address,
+        }
+
+
+def _capture() -> dict[str, Any]:
+    from tests.standin.training import memory_calls
+
+    x = torch.ones(1024, 1024, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        x @ x  # cuBLAS takes its workspace outside of the capture
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    control.reset_calls()
+    with torch.cuda.graph(graph):
+        temporary = x * 2
+        address = temporary.data_ptr()
+        y = (temporary @ x).relu()
+        del temporary
+    called = control.calls()
+    begin, end = y.data_ptr(), y.data_ptr() + y.nbytes
+    eager = [block(3 * MIB) for _ in range(40)]
+    held = torch.cuda.memory_reserved()
+    is_apart = all(
+        part.data_ptr() + part.nbytes <= begin or part.data_ptr() >= end for part in eager
+    ) and all(part.data_ptr() != address for part in eager)
+    torch.cuda.empty_cache()
+    control.reset_calls()
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    replayed = memory_calls(control.calls())
+    is_there = y.data_ptr() == begin and y.shape == (1024, 1024)
+    del y, eager
+    graph.reset()
+    torch.cuda.empty_cache()
+    return {
+        "events_in_capture": called["cuEventRecord"] + called["cuEventQuery"],
+        "is_apart": is_apart,
+        "replayed": replayed,
+        "is_there": is_there,
+        "released": held - torch.cuda.memory_reserved(),
+    }
+
+
+def limits() -> dict[str, Any]:
+    """Set the share of the device that PyTorch may hold; PYTORCH_ALLOC_CONF set one before."""
+    gmlake.enable()
+    torch.cuda.init()
+    found: dict[str, Any] = {"from_variable": torch.cuda.get_per_process_memory_fraction()}
+    total = torch.cuda.get_device_properties(0).total_memory
+    found["above_variable"] = refused(block, total // 2 + 64 * MIB)[:16]
+    torch.cuda.set_per_process_memory_fraction(0.25)
+    found["set"] = torch.cuda.get_per_process_memory_fraction()
+    found["other_device"] = torch.cuda.get_per_process_memory_fraction(1)
+    found["below"] = refused(block, total // 4 - 64 * MIB)
+    found["above"] = refused(block, total // 4 + 64 * MIB)[:16]
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    found["without"] = refused(block, total // 2 + 64 * MIB)
+    found["on_other"] = refused(torch.empty, total // 4, dtype=torch.uint8, device="cuda:1")
+    return found
+
+
+def forks() -> dict[str, Any]:
+    """Fork before and after CUDA is used; a child tells by its exit code.
+
+    Asking PyTorch whether there is CUDA would be a use.
+    """
+    context = multiprocessing.get_context("fork")
+
+    def child(uses_cuda: Any, expected: Any) -> int:
+        def run() -> None:
+            is_right = gmlake.is_enabled() is expected
+            if uses_cuda:
+                held = torch.ones(10, device="cuda")
+                is_right = is_right and torch.cuda.memory_allocated() == 512
+                del held
+            else:
+                is_right = is_right and torch.cuda.memory_allocated() == 0
+                is_right = is_right and torch.cuda.memory_snapshot() == []
+            os._exit(0 if is_right else 1)
+
+        process = context.Process(target=run)
+        process.start()
+        process.join(60)
+        return process.exitcode if process.exitcode is not None else -1
+
+    with gmlake.enabled() as region:
+        before = child(uses_cuda=True, expected=True)
+        held = block()
+        after = child(uses_cuda=False, expected=False)
+        inside = os.fork()
+        if inside == 0:
+            region.__exit__(None, None, None)
+            region.trim()
+            os._exit(0 if repr(region).endswith("not open>") else 1)
+        left = os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1])
+        return {
+            "codes": [before, after, left],
+            "parent": [gmlake.is_enabled(), torch.cuda.memory_allocated() - held.nbytes],
+        }
+
+
+def late() -> dict[str, Any]:
+    """Ask for full mode when CUDA is in use."""
+    torch.cuda.init()
+    region = gmlake.enabled(mode="full")
+    return {
+        "refusal": refused(region.__enter__),
+        "enabled": gmlake.is_enabled(),
+        "backend": torch.cuda.get_allocator_backend(),
+    }
+
+
+def backend() -> dict[str, Any]:
+    """Run under PYTORCH_ALLOC_CONF=backend:cudaMallocAsync."""
+    if sys.argv[2] == "early":
+        with gmlake.enabled() as region:
+            held = block()
+            return {"mode": region.mode, "live": region.stats()["live_bytes"] - held.nbytes}
+    torch.cuda.init()
+    return {"refusal": refused(gmlake.enabled().__enter__)}
+
+
+def main() -> None:
+    """Do what the argument names."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = globals()[sys.argv[1]]()
+    said = [str(w.message) for w in caught if w.category is gmlake.GmlakeWarning]
+    where = {w.filename for w in caught if w.category is gmlake.GmlakeWarning}
+    json.dump(results | {"warnings": said, "is_ours": where <= {__file__}}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

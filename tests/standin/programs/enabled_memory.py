@@ -1,0 +1,268 @@
+"""What torch.cuda says of memory while gmlake is its allocator; prints what was seen as JSON.
+
+The argument names one of the functions below. Names are imported before gmlake begins, as scripts
+do that know nothing of it.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.standin import control
+from tests.standin.accounting import rounded, sums, tensor_bytes
+from torch.cuda import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
+
+import gmlake
+
+MIB = 1 << 20
+
+
+def refused(function: Any, *arguments: Any, **settings: Any) -> str:
+    """Return the type and the text of what a call raises, "" where it raises nothing."""
+    try:
+        function(*arguments, **settings)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def statistics() -> dict[str, Any]:
+    """Compare what the statistics say with what the program holds."""
+    seen: dict[str, Any] = {"unused": [memory_allocated(), dict(memory_stats())]}
+    reset_peak_memory_stats()
+    sizes = [100, 5000, 3 * MIB, 40 * MIB, 700 * 1024]
+    held = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes]
+    total = tensor_bytes(held)
+    stats = memory_stats()
+    seen["allocated"] = [memory_allocated(), max_memory_allocated(), total]
+    seen["requested"] = [stats["requested_bytes.all.current"], sum(sizes)]
+    seen["count"] = [stats["allocation.all.current"], len(sizes)]
+    small = sum(rounded(size) for size in sizes if size <= MIB)
+    seen["small"] = [stats["allocated_bytes.small_pool.current"], small]
+    seen["large"] = [stats["allocated_bytes.large_pool.current"], total - small]
+    seen["reserved"] = [memory_reserved(), torch.cuda.mem_get_info()[1] - _free_bytes()]
+    seen["accelerator"] = _twins()
+    seen["nested"] = _shape(torch.cuda.memory_stats_as_nested_dict())
+    seen["other_device"] = [memory_allocated(1), memory_reserved(1), len(memory_stats(1))]
+    seen["summary"] = memory_summary().count("\n")
+    seen["keys"] = len(stats)
+
+    del held[3]
+    seen["after_free"] = [memory_allocated(), max_memory_allocated() - total]
+    reset_peak_memory_stats()
+    seen["peak_reset"] = [max_memory_allocated(), memory_allocated(), total - 40 * MIB]
+    freed = memory_stats()["allocated_bytes.all.freed"]
+    reset_accumulated_memory_stats()
+    again = memory_stats()
+    seen["accumulated"] = [
+        *(freed, again["allocated_bytes.all.freed"], again["allocated_bytes.all.allocated"]),
+        *(again["num_device_alloc"], again["allocated_bytes.all.current"] - memory_allocated()),
+    ]
+    held.append(torch.empty(MIB, device="cuda"))
+    seen["accumulates"] = memory_stats()["allocated_bytes.all.allocated"]
+    held.clear()
+    reserved = memory_reserved()
+    empty_cache()
+    seen["emptied"] = [reserved > 0, memory_reserved(), max_memory_reserved() == reserved]
+    held.append(torch.empty(5 * MIB, device="cuda"))
+    held.clear()
+    torch.accelerator.empty_cache()
+    seen["emptied_twin"] = memory_reserved()
+    seen["cross_device"] = _on_second_device()
+    return seen
+
+
+def _free_bytes() -> int:
+    """What the device has left, but for what the driver and PyTorch hold beside the allocator."""
+    return int(torch.cuda.mem_get_info()[0])
+
+
+def _shape(nested: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _shape(value) if isinstance(value, dict) else type(value).__name__
+        for name, value in nested.items()
+    }
+
+
+def _twins() -> list[bool]:
+    twin = torch.accelerator
+    twin.reset_peak_memory_stats()
+    is_same = [
+        twin.memory_allocated() == memory_allocated() > 0,
+        twin.memory_reserved() == memory_reserved() > 0,
+        twin.max_memory_allocated() == max_memory_allocated() > 0,
+        twin.max_memory_reserved() == max_memory_reserved() > 0,
+        dict(twin.memory_stats()) == dict(memory_stats()),
+    ]
+    if hasattr(twin, "get_memory_info"):
+        is_same.append(twin.get_memory_info() == torch.cuda.mem_get_info())
+    return is_same
+
+
+def _on_second_device() -> list[int]:
+    held = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda:1")
+    found = [memory_allocated(1), memory_allocated(0), len(memory_snapshot())]
+    del held
+    empty_cache()
+    return [*found, memory_allocated(1), memory_reserved(1)]
+
+
+def snapshots() -> dict[str, Any]:
+    """Record a history of training, write it to the file of the second argument."""
+    from tests.standin.training import Trainer
+
+    path = Path(sys.argv[2])
+    torch.cuda.memory._record_memory_history()  # noqa: SLF001
+    seen: dict[str, Any] = {"is_recording": torch._C._cuda_isHistoryEnabled()}  # noqa: SLF001
+    trainer = Trainer(torch.bfloat16)
+    for _ in range(3):
+        trainer.step()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        side = torch.empty(3 * MIB, device="cuda")
+    refused(torch.empty, 1 << 46, device="cuda")
+    torch.cuda.memory._dump_snapshot(str(path))  # noqa: SLF001
+    found = torch.cuda.memory._snapshot()  # noqa: SLF001
+    segments = found["segments"]
+    total = sums(segments, 0)
+    stats = memory_stats()
+    seen["sums"] = {
+        name: [total[name], stats[f"{name}.all.current"]]
+        for name in ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
+    }
+    seen["is_apart"] = all(
+        left["address"] + left["total_size"] <= right["address"]
+        for left, right in pairwise(segments)
+    )
+    seen["is_tiled"] = all(_is_tiled(segment) for segment in segments)
+    seen["is_side_there"] = any(
+        block["address"] == side.data_ptr() and block["state"] == "active_allocated"
+        for segment in segments
+        for block in segment["blocks"]
+    )
+    events = found["device_traces"][0]
+    seen["traces"] = [len(found["device_traces"]), len(found["device_traces"][1])]
+    seen["actions"] = sorted({event["action"] for event in events})
+    seen["oom"] = [event["size"] for event in events if event["action"] == "oom"]
+    seen["event"] = sorted(next(event for event in events if event["action"] == "alloc"))
+    seen["segment"] = sorted(segments[0])
+    seen["block"] = sorted(segments[0]["blocks"][0])
+    seen["live"] = _live_at_end(events) == {
+        block["address"]
+        for segment in segments
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    }
+    seen["light"] = len(memory_snapshot(include_traces=False)) == len(segments)
+    seen["of_a_pool"] = memory_snapshot(mempool_id=(0, 1))
+    seen |= _histories()
+    return seen
+
+
+def _live_at_end(events: list[dict[str, Any]]) -> set[int]:
+    live: set[int] = set()
+    for event in events:
+        if event["action"] == "alloc":
+            live.add(event["addr"])
+        elif event["action"] == "free_completed":
+            live.remove(event["addr"])
+    return live
+
+
+def _is_tiled(segment: dict[str, Any]) -> bool:
+    position = segment["address"]
+    for block in segment["blocks"]:
+        if block["address"] != position:
+            return False
+        position += block["size"]
+    return bool(position == segment["address"] + segment["total_size"])
+
+
+def _histories() -> dict[str, Any]:
+    """Record a few events, skip some, and stop."""
+    record: Any = torch.cuda.memory._record_memory_history  # noqa: SLF001
+
+    def actions() -> list[str]:
+        held = torch.empty(3 * MIB, device="cuda")
+        del held
+        traces = torch.cuda.memory._snapshot()["device_traces"]  # noqa: SLF001
+        return [event["action"] for event in traces[0]]
+
+    record(max_entries=2, clear_history=True)
+    seen: dict[str, Any] = {"two": actions()}
+    record(max_entries=100, skip_actions=["free_requested"])
+    seen["skipped"] = actions()
+    record(enabled=None)
+    seen["stopped"] = [actions(), torch._C._cuda_isHistoryEnabled()]  # noqa: SLF001
+    record(True, trace_alloc_max_entries=3)  # noqa: FBT003
+    seen["legacy"] = len(actions())
+    record(False)  # noqa: FBT003
+    seen["bad"] = [
+        refused(record, enabled="some"),
+        refused(record, context="some"),
+        refused(record, stacks="some"),
+        refused(record, skip_actions=["some"]),
+    ]
+    return seen
+
+
+def refusals() -> dict[str, Any]:
+    """Call what PyTorch cannot do under a foreign allocator."""
+    held = torch.ones(100, device="cuda")
+    torch.backends.cudnn.benchmark = True
+    layer = torch.nn.Conv2d(3, 8, 3).cuda()
+    layer(torch.ones(2, 3, 32, 32, device="cuda")).sum().backward()
+    is_benchmarking = torch.backends.cudnn.benchmark
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        layer(torch.ones(2, 3, 16, 16, device="cuda"))
+    raw = torch.cuda.caching_allocator_alloc(5000)
+    with_raw = memory_allocated()
+    torch.cuda.caching_allocator_delete(raw)
+    before = memory_allocated()
+    internals: Any = torch._C  # noqa: SLF001
+    observe = internals._cuda_attach_out_of_memory_observer  # noqa: SLF001
+    return {
+        "benchmark": is_benchmarking,
+        "raw": with_raw - before,
+        "observer": refused(observe, lambda *_: None),
+        "pool": refused(torch.cuda.MemPool),
+        "share": refused(held.untyped_storage()._share_cuda_),
+        "trees": refused(torch._C._cuda_checkPoolLiveAllocations, 0, (0, 1), set()),  # noqa: SLF001
+        "backend": torch.cuda.get_allocator_backend(),
+        "host": torch.cuda.host_memory_stats()["num_host_alloc"],
+    }
+
+
+def main() -> None:
+    """Do what the argument names."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.backends.cudnn.benchmark = True
+        gmlake.enable()
+        results = globals()[sys.argv[1]]()
+        gc.collect()
+    said = [str(w.message) for w in caught if w.category is gmlake.GmlakeWarning]
+    json.dump(results | {"warnings": said, "misuses": control.misuses()}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""gmlake as PyTorch's allocator: regions, training, the end of memory, streams, graphs, forks."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from tests.standin.running import run_program
+
+MIB = 1 << 20
+SMALL = ("--capacity", "2GiB", "--devices", "2")
+
+
+@cache
+def run(name: str, *arguments: str, allocator: str = "", **variables: str) -> dict[str, Any]:
+    """Run one function of the program `enabled`; the rest of its warnings must be ours."""
+    outcome = run_program(
+        "enabled", name, *arguments, allocator=allocator, settings=SMALL, variables=variables
+    )
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results.pop("is_ours")
+    return outcome.results
+
+
+@pytest.fixture(scope="module")
+def regions() -> dict[str, Any]:
+    return run("regions")
+
+
+def test_full_mode_begins_without_starting_cuda(regions: dict[str, Any]) -> None:
+    assert regions["before"] == [False, False]
+    assert regions["starts_nothing"]
+    assert regions["empty"] == ["full", "stitch", [], {}]
+    assert "no lake" in regions["no_lake"]
+    assert regions["text"] == (
+        "<gmlake.Region: policy stitch, mode full, since CUDA is not in use yet; devices served: 0>"
+    )
+    assert regions["trimmed"] == [0, 0]
+    assert regions["lake"] == 8 * MIB
+
+
+def test_what_is_impossible_is_said_once(regions: dict[str, Any]) -> None:
+    (warning,) = regions["warnings"]
+    for word in ("MemPool", "shared between processes", "cudnn.benchmark", "reduce-overhead"):
+        assert word in warning
+
+
+def test_the_region_entered_last_decides_who_serves(regions: dict[str, Any]) -> None:
+    assert regions["inside"] == "stitch"
+    assert regions["enabled"]
+    assert regions["nested"] == ["caching", "caching", "full"]
+    assert regions["nested_twice"] == "stitch"
+    assert regions["inside_again"] == "stitch"
+    assert regions["outside"] == ["caching", False, "<gmlake.Region: policy stitch, not open>"]
+    assert regions["after_exception"] == ["caching", False]
+    assert regions["orders"] == ["caching", "caching", "stitch", "stitch", "caching"]
+    assert regions["threads"] == ["stitch", "caching", "caching"]
+
+
+def test_a_region_is_entered_again_after_its_end_only(regions: dict[str, Any]) -> None:
+    assert regions["entered_twice"].startswith("RuntimeError: this region is open already")
+    assert regions["reused"] == "stitch"
+
+
+def test_settings_hold_until_the_process_ends(regions: dict[str, Any]) -> None:
+    assert regions["other_knobs"].startswith("ValueError: ")
+    assert "growth is not set, not 67108864" in regions["other_knobs"]
+    assert "policy is stitch, not expandable" in regions["other_policy"]
+    assert regions["pool"].startswith("RuntimeError: ")
+    assert regions["misuses"] == 0
+
+
+def test_enable_lasts_until_disable(regions: dict[str, Any]) -> None:
+    first, is_same, is_same_again, other_policy, other_mode, last, enabled = regions["lasting"]
+    assert (first, is_same, is_same_again) == ("stitch", True, True)
+    assert "policy is stitch, not caching" in other_policy
+    assert "mode 'full' already, not 'pool'" in other_mode
+    assert (last, enabled) == ("caching", False)
+
+
+def test_a_model_trains() -> None:
+    results = run("training")
+    assert results["calls"] == {}
+    assert results["grown"] == 0
+    live, reserved = results["peak"]
+    assert live <= reserved
+    assert results["left"] == [0, 0]
+    assert results["foreign_frees"] == 0
+    assert results["misuses"] == 0
+
+
+@pytest.mark.parametrize("mode", ["full", "pool"])
+def test_a_program_goes_on_where_memory_ends(mode: str) -> None:
+    results = run("out_of_memory", mode)
+    assert results["mode"] == mode
+    assert results["text"].startswith("CUDA out of memory. Tried to allocate 4.00 GiB.")
+    assert results["count"] == 1000
+    *before, host_before = results["before"]
+    *after, host_after = results["after"]
+    assert after == before
+    assert host_after - host_before < 4096  # KiB
+    assert results["sizes"] == [2048, 1024]
+    assert results["ooms"] == 1002
+    assert results["misuses"] == 0
+
+
+def test_a_refusal_tells_what_is_held() -> None:
+    text = run("out_of_memory", "full")["text"]
+    for word in ("total capacity of 2.00 GiB", "policy stitch", "in use", "idle", "fragmentation"):
+        assert word in text
+
+
+@pytest.mark.parametrize("mode", ["full", "pool"])
+def test_threads_may_begin_and_end_regions_while_others_allocate(mode: str) -> None:
+    results = run("crowd", mode)
+    assert results["failures"] == []
+    assert not results["enabled"]
+    assert results["left"] == [0, 0]
+    assert results["held"] == 0
+    assert results["misuses"] == 0
+
+
+def test_memory_lent_to_a_stream_comes_back_when_it_is_done() -> None:
+    lent = run("streams_and_graphs")["lent"]
+    assert lent == {"allocated": 0, "active": 8 * MIB, "is_kept": True, "is_back": True}
+
+
+def test_a_graph_has_memory_of_its_own() -> None:
+    results = run("streams_and_graphs")
+    graph = results["graph"]
+    assert graph["events_in_capture"] == 0
+    assert graph["is_apart"]
+    assert graph["replayed"] == {}
+    assert graph["is_there"]
+    assert graph["released"] > 0
+    assert results["misuses"] == 0
+
+
+def test_a_share_of_the_device_is_all_that_is_served() -> None:
+    results = run("limits", allocator="per_process_memory_fraction:0.5")
+    assert results["from_variable"] == 0.5
+    assert results["above_variable"] == "OutOfMemoryError"
+    assert (results["set"], results["other_device"]) == (0.25, 0.5)
+    assert (results["below"], results["above"]) == ("", "OutOfMemoryError")
+    assert (results["without"], results["on_other"]) == ("", "")
+
+
+def test_a_forked_child_is_served_unless_its_parent_used_cuda() -> None:
+    results = run("forks")
+    assert results["codes"] == [0, 0, 0]
+    assert results["parent"] == [True, 0]
+
+
+def test_full_mode_comes_too_late_once_cuda_is_in_use() -> None:
+    results = run("late")
+    assert results["refusal"].startswith("RuntimeError: mode full is impossible: CUDA is in use")
+    assert "call gmlake.enable() before" in results["refusal"]
+    assert (results["enabled"], results["backend"]) == (False, "native")
+
+
+def test_another_backend_is_replaced_or_in_the_way() -> None:
+    early = run("backend", "early", allocator="backend:cudaMallocAsync")
+    assert (early["mode"], early["live"]) == ("full", 0)
+    assert any("backend:cudaMallocAsync" in line for line in early["warnings"])
+    late = run("backend", "late", allocator="backend:cudaMallocAsync")
+    assert "cudaMallocAsync, which has no pools" in late["refusal"]
+    assert late["warnings"] == []
+
+
+def test_variables_choose_what_arguments_leave_out() -> None:
+    results = run("training", GMLAKE_POLICY="caching", GMLAKE_CAPACITY="1GiB")
+    assert results["policy"] == "caching"
+    assert results["calls"] == {}
+    assert results["left"] == [0, 0]
+    assert results["misuses"] == 0
+
+
+def test_the_first_region_that_uses_a_device_settles_the_policy() -> None:
+    results = run("fixed")
+    assert results["server"] == "caching"
+    assert results["later"] == ["caching", "caching"]
+    assert results["same"] == "caching"
+    assert "policy is caching, not stitch" in results["other"]
+    assert not results["enabled"]
