@@ -17,7 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The stand-in GPU runs the CUDA build of PyTorch, 4.6 GB on disk, so it has an environment of its own
 # that only `make standin` makes. The headers of NVIDIA's compiler complete those that come with it.
 STANDIN := .venv-standin
-STANDIN_PACKAGES := torch==2.11.0 nvidia-cuda-crt==13.0.* numpy transformers peft pytest
+STANDIN_PACKAGES := torch==2.11.0 nvidia-cuda-crt==13.0.* numpy transformers peft accelerate \
+	lightning pytest
 STANDIN_RUN := $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 HAS_STANDIN := $(wildcard $(STANDIN)/.ready)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gmlake.commands import common
 from gmlake.commands.info import InfoCommand
 from gmlake.commands.replay import ReplayCommand
+from gmlake.commands.run import RunCommand
 from gmlake.commands.validate import ValidateCommand
 from gmlake.errors import Error
 
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
-COMMANDS: tuple[common.Command, ...] = (ReplayCommand(), ValidateCommand(), InfoCommand())
+COMMANDS: tuple[common.Command, ...] = (
+    RunCommand(),
+    ReplayCommand(),
+    ValidateCommand(),
+    InfoCommand(),
+)
 
 _INTERRUPTED = 130
 
@@ -27,7 +33,9 @@ class _Parser(argparse.ArgumentParser):
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Write the help; the base class passes over what went wrong."""
-        (file or sys.stdout).write(self.format_help())
+        out = file or sys.stdout
+        if out is not None:
+            out.write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         common.print_error(f"{message}; see {self.prog} --help")
@@ -68,14 +76,16 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: the output could not be written. 2: a wrong argument, or input that could not be
-    read. One line on stderr says what, where and what to do. 130: interrupted.
+    0: done. 1: `validate` found a difference, or the output could not be written. 2: a wrong
+    argument, or input that could not be read; one line on stderr says what, where and what to do.
+    130: interrupted. `run` becomes another program, and its exit code is that program's.
     """
-    if sys.stdout is None:
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if sys.stdout is None and _needs_output(words):
         common.print_error("standard output is closed")
         return common.CANNOT_WRITE
     try:
-        return _run(arguments)
+        return _run(words)
     except (Error, ValueError) as error:
         common.print_error(error)
         return common.BAD_INPUT
@@ -96,11 +106,17 @@ def _stop_writing(error: OSError) -> int:
     return common.CANNOT_WRITE
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _needs_output(words: list[str]) -> bool:
+    silent = [command.name for command in COMMANDS if not command.needs_output]
+    return not words or words[0] not in silent
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         args = make_parser().parse_args(arguments)
         command: common.Command = args.command
         return command.run(args)
     finally:
         # Also after --help and --version, which end in SystemExit.
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()

@@ -37,6 +37,9 @@ LONG_REPLAY = 200_000
 class Command(ABC):
     """One subcommand: named like its class without "Command", explained by its docstring."""
 
+    needs_output = True
+    """Whether it has something to say on standard output."""
+
     @property
     def name(self) -> str:
         """The word on the command line."""

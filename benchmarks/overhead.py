@@ -1,0 +1,179 @@
+"""ns per torch.empty/del pair on the stand-in GPU: PyTorch's own allocator against gmlake's modes.
+
+.venv-standin/bin/python benchmarks/overhead.py [--rounds 5] [--output overhead.json]
+
+Each figure is the median over processes, which take turns, of a median over batches of pairs. A
+steady pair makes no driver call, so what is measured is host code alone.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WAYS = {
+    "native": "PyTorch's own allocator",
+    "full": "full mode, stitch, inside a region",
+    "outside": "full mode, outside of regions",
+    "pool": "pool mode",
+    "own_pool": "PyTorch's own pool",
+}
+"""The last one is what PyTorch itself takes for a pool that gmlake has nothing to do with."""
+MIB = 1 << 20
+SIZES = {"512 B": 512, "1 MiB": MIB, "20 MiB": 20 * MIB}
+MIXED = (512, 2048, 40_000, 300_000, MIB, 3 * MIB, 7 * MIB, 20 * MIB, 33 * MIB)
+LIVE = 64
+PAIRS = 10_000
+BATCHES = 21
+
+
+def same_size(size_bytes: int) -> Callable[[], None]:
+    """Return a batch of pairs of one size."""
+    import torch
+
+    empty, kind = torch.empty, torch.uint8
+
+    def batch() -> None:
+        for _ in range(PAIRS):
+            tensor = empty(size_bytes, dtype=kind, device="cuda")
+            del tensor
+
+    return batch
+
+
+def mixed() -> Callable[[], None]:
+    """Return a batch of pairs in which each new tensor takes the place of one of 64 others."""
+    import torch
+
+    empty, kind = torch.empty, torch.uint8
+    choose = random.Random(1)  # noqa: S311 (no secret)
+    steps = [(choose.randrange(LIVE), choose.choice(MIXED)) for _ in range(PAIRS)]
+    live: list[torch.Tensor | None] = [None] * LIVE
+
+    def batch() -> None:
+        for place, size_bytes in steps:
+            live[place] = None
+            live[place] = empty(size_bytes, dtype=kind, device="cuda")
+
+    return batch
+
+
+def measure(way: str) -> dict[str, float]:
+    """Return ns per pair in this process, by scenario; the first batches warm up."""
+    import torch
+
+    import gmlake
+
+    if way == "pool":
+        torch.cuda.init()
+    if way in ("full", "outside", "pool"):
+        gmlake.enable("stitch", mode="pool" if way == "pool" else "full")
+    if way == "outside":
+        gmlake.disable()
+    if way == "own_pool":
+        own = torch.cuda.MemPool()  # begun as gmlake begins its own, for every thread
+        torch._C._cuda_beginAllocateToPool(0, own.id)  # noqa: SLF001
+    scenarios = {name: same_size(size_bytes) for name, size_bytes in SIZES.items()} | {
+        "mix": mixed()
+    }
+    found = {}
+    gc.disable()
+    for name, batch in scenarios.items():
+        times = []
+        for _ in range(BATCHES + 3):
+            start = time.thread_time_ns()  # other programs on the machine do not count
+            batch()
+            times.append((time.thread_time_ns() - start) / PAIRS)
+        found[name] = statistics.median(times[3:])
+    return found
+
+
+def measure_elsewhere(way: str) -> dict[str, float]:
+    """Return the same from a process of its own on the stand-in."""
+    command = (sys.executable, "-m", "tests.standin", "--capacity", "80GiB", __file__, "--way", way)
+    variables = {name: text for name, text in os.environ.items() if "ALLOC_CONF" not in name}
+    variables["PYTHONWARNINGS"] = "ignore"
+    done = subprocess.run(  # noqa: S603
+        command, cwd=machine.ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def compare(rounds: int) -> dict[str, dict[str, Any]]:
+    """Return the median ns, those of each process, and the ratio to native, by scenario and way."""
+    taken: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    ways = list(WAYS)
+    for _ in range(rounds):
+        for way in ways:
+            taken[way].append(measure_elsewhere(way))
+        ways = [*ways[1:], ways[0]]  # none is always the first
+    figures: dict[str, dict[str, Any]] = {}
+    for scenario in taken["native"][0]:
+        each = {way: [result[scenario] for result in results] for way, results in taken.items()}
+        native = statistics.median(each["native"])
+        figures[scenario] = {
+            way: {
+                "median_ns": round(statistics.median(times), 1),
+                "processes_ns": [round(ns, 1) for ns in times],
+                "ratio_to_native": round(statistics.median(times) / native, 3),
+            }
+            for way, times in each.items()
+        }
+    return figures
+
+
+def show(figures: dict[str, dict[str, Any]]) -> None:
+    """Print a table of ns and ratios."""
+    table = Table("ns per pair (ratio)", *WAYS.values())
+    for scenario, results in figures.items():
+        cells = (results[way] for way in WAYS)
+        table.add_row(
+            scenario,
+            *(f"{cell['median_ns']:,.0f} ({cell['ratio_to_native']:.2f})" for cell in cells),
+        )
+    Console().print(table)
+
+
+def main() -> None:
+    """Measure in turns, print, and keep it with --output."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=5, help="processes for each way (5)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.way:
+        print(json.dumps(measure(arguments.way)))
+        return
+    figures = compare(arguments.rounds)
+    show(figures)
+    if arguments.output:
+        import torch
+
+        run = machine.describe(gpu="none: host time on the stand-in GPU")
+        run |= {"torch": torch.__version__, "pairs": PAIRS, "batches": BATCHES}
+        text = json.dumps({"run": run, "ways": WAYS, "pairs": figures}, indent=1)
+        arguments.output.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""gmlake run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gmlake.commands import common
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gmlake.pytorch.settings import Settings
+
+STARTUP = Path(__file__).absolute().parents[1] / "pytorch" / "startup"
+"""The folder whose sitecustomize lets gmlake into every Python that the program starts."""
+
+_USAGE = """gmlake run [options] SCRIPT [ARGUMENT ...]
+       gmlake run [options] -m MODULE [ARGUMENT ...]
+       gmlake run [options] -c CODE [ARGUMENT ...]"""
+_EPILOG = (
+    "Options come before the program; what follows it is the program's. SCRIPT may be a folder or "
+    "zip file with a __main__.py, or - for standard input, as for python itself. The exit code is "
+    "the program's; 2 for a wrong option, or a script that is not there."
+)
+_WHICH = "name a script, or -m MODULE, or -c CODE"
+
+
+class RunCommand(common.Command):
+    """Run a Python program, unchanged, with its GPU memory served by gmlake.
+
+    Processes that it starts are served as well: those of torchrun, of multiprocessing, and others.
+    """
+
+    needs_output = False
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        parser.usage = _USAGE
+        parser.epilog = _EPILOG
+        add = parser.add_argument
+        add("--policy", metavar="NAME", help="who places memory (stitch); see `gmlake info`")
+        add(
+            "--mode",
+            metavar="MODE",
+            help="full: every tensor; pool: the segments of a torch.cuda.MemPool; auto: full, or "
+            "pool where CUDA has been used before (auto)",
+        )
+        add(
+            "--capacity",
+            type=common.size_argument,
+            metavar="SIZE",
+            help="most memory to hold on each device, as 20GiB (all it has)",
+        )
+        common.add_settings_option(parser)
+        add(
+            "--report",
+            action="store_true",
+            help="say on stderr, as each process ends, what it held at most and how it was served",
+        )
+        add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with arguments")
+        add("-c", dest="code", nargs=argparse.REMAINDER, help="code to run, with arguments")
+        add("script", nargs=argparse.REMAINDER, help="a script to run, with arguments")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Become the program: the process and its number stay, and nothing of ours is in it."""
+        program = _program(args)
+        settings = _settings(args)
+        variables = environment(settings, os.environ, is_reporting=args.report)
+        if not sys.executable:
+            msg = "this Python does not know its own program, so it cannot start another"
+            raise ValueError(msg)
+        command = [sys.executable, *_python_options(), *program]
+        try:
+            os.execve(sys.executable, command, variables)  # noqa: S606 (no shell is meant to run)
+        except OSError as error:
+            msg = f"{sys.executable} cannot be run: {error.strerror}"
+            raise ValueError(msg) from None
+
+
+def environment(
+    settings: Settings, variables: Mapping[str, str], *, is_reporting: bool
+) -> dict[str, str]:
+    """Return the variables of a process that gmlake shall serve, and of those that it starts."""
+    added = {"GMLAKE_RUN": "1"} | settings.to_environment()
+    if is_reporting:
+        added["GMLAKE_REPORT"] = "1"
+    folders = [
+        folder
+        for folder in variables.get("PYTHONPATH", "").split(os.pathsep)
+        if folder != str(STARTUP)
+    ]
+    if folders == [""]:
+        folders = []
+    return {**variables, **added, "PYTHONPATH": os.pathsep.join([str(STARTUP), *folders])}
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    """Return what the options say; ValueError for what no lake can be opened with."""
+    from gmlake.lake import Lake
+    from gmlake.pytorch.settings import Given, Settings
+
+    given = Given(policy=args.policy, capacity=args.capacity, knobs=dict(args.settings))
+    settings = Settings.of(given, args.mode or "auto")
+    capacity = settings.capacity_bytes or None
+    try:
+        Lake("sim", settings.policy, capacity, **settings.knobs).close()
+    except MemoryError:
+        msg = f"--capacity: accounting for that much {common.NO_MEMORY}"
+        raise ValueError(msg) from None
+    return settings
+
+
+def _program(args: argparse.Namespace) -> list[str]:
+    """Return what follows `python` on its command line."""
+    for option, words in (("-m", args.module), ("-c", args.code)):
+        if words is not None:
+            if not words:
+                msg = f"{option} of what? {_WHICH}"
+                raise ValueError(msg)
+            if args.script:  # as in -mNAME ARGUMENT
+                msg = f"write a blank between {option} and {words[0]}"
+                raise ValueError(msg)
+            return [option, *words]
+    script: list[str] = args.script[1:] if args.script[:1] == ["--"] else args.script
+    if not script:
+        msg = f"which program? {_WHICH}"
+        raise ValueError(msg)
+    if script[0] != "-" and not Path(script[0]).exists():
+        msg = f"{script[0]}: no such file; {_WHICH}{_advice(script[0])}"
+        raise ValueError(msg)
+    return script
+
+
+def _advice(name: str) -> str:
+    """Return what to do about names that are no scripts, but are often taken for one."""
+    if re.fullmatch(r"python[0-9.]*", name):
+        return "; leave python itself out"
+    if name == "torchrun":
+        return "; for torchrun, -m torch.distributed.run"
+    return ""
+
+
+def _python_options() -> list[str]:
+    """Return the options that this Python was started with, such as -u, to be passed on."""
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        msg = "gmlake run does nothing under the options -E, -I and -S of python; leave them out"
+        raise ValueError(msg)
+    last = len(sys.orig_argv) - len(sys.argv) + 1
+    options = sys.orig_argv[1 : last - 1]  # without the script, or the name after -m
+    if options and re.fullmatch(r"-[A-Za-z]*[mc]", options[-1]):
+        options[-1] = options[-1][:-1]
+    return [option for option in options if option != "-"]

@@ -1,0 +1,108 @@
+"""What `gmlake run` does in a process of the program, once PyTorch is there.
+
+Importing PyTorch starts no CUDA, and neither may this: the program may still choose devices, fork,
+or never use any. What has to be said waits until CUDA starts, so that a program without it sees
+nothing.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import torch
+
+from gmlake.errors import Error, GmlakeWarning
+from gmlake.printable import printable
+from gmlake.pytorch import device, full, lakes, notices, region
+from gmlake.pytorch.settings import Settings
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from gmlake._core import Stats
+
+
+def activate() -> None:
+    """Let gmlake serve this process as the environment says; one line where that is impossible."""
+    if device.absence():
+        return
+    if os.environ.get("GMLAKE_REPORT") == "1":
+        atexit.register(_report, os.getpid())
+    try:
+        if _must_wait(Settings.of()):
+            torch.cuda._lazy_call(_enable_pool)  # noqa: SLF001
+        else:
+            _enable_quietly()
+    except (Error, ValueError, RuntimeError) as error:
+        _say(f"this process runs without gmlake: {error}")
+
+
+def _must_wait(settings: Settings) -> bool:
+    """Whether there will be pools, which need CUDA, and CUDA has not been started."""
+    if torch.cuda.is_initialized():
+        return False
+    return settings.mode == "pool" or (settings.mode == "auto" and bool(full.obstacle()))
+
+
+def _enable_quietly() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        region.enable()
+    for warning in caught:
+        text = str(warning.message)
+        torch.cuda._lazy_call(lambda text=text: _warn(text))  # noqa: SLF001
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, GmlakeWarning, stacklevel=notices._level())  # noqa: SLF001
+
+
+def _enable_pool() -> None:
+    """Begin while CUDA starts, which most often happens before a program chose its device."""
+    rank = os.environ.get("LOCAL_RANK", "")
+    count = torch.cuda.device_count()
+    devices = [int(rank)] if rank.isdecimal() and int(rank) < count else None
+    try:
+        region.enable(mode="pool", devices=devices)
+    except (Error, ValueError, RuntimeError) as error:
+        _say(f"this process runs without gmlake: {error}")
+
+
+def _report(process: int) -> None:
+    """Say how each device was served; nothing where none was, and in forked children."""
+    if os.getpid() != process:
+        return
+    for number in lakes.devices():
+        lake = lakes.find(number)
+        if lake is not None:
+            mode = "full" if full.is_installed() else "pool"
+            _say(f"{_name()}, device {number}, {mode} mode: {_summary(lake.stats())}")
+
+
+def _name() -> str:
+    rank = os.environ.get("RANK")
+    return f"process {os.getpid()}" if rank is None else f"rank {rank}"
+
+
+def _summary(stats: Stats) -> str:
+    states = ", ".join(f"{name} {count:,}" for name, count in stats["states"].items())
+    return (
+        f"{format_size(stats['peak_reserved_bytes'])} reserved at the peak, "
+        f"{format_size(stats['peak_live_bytes'])} live; "
+        f"{stats['allocations']:,} allocations ({states}); "
+        f"{sum(stats['driver_calls'].values()):,} driver calls"
+    )
+
+
+def _say(text: str) -> None:
+    """Write one line at once, so that those of several processes do not mix."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"gmlake: {printable(text)}\n")
+            sys.stderr.flush()

@@ -1,0 +1,91 @@
+"""Starts programs under `gmlake run` on a stand-in of their own, and reads what they printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.standin.launcher import ROOT
+from tests.standin.running import PROGRAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RUN = ("-m", "gmlake", "run")
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+_REPORT = re.compile(
+    r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+), (?P<mode>\w+) mode: "
+    r"\S+ \S+ reserved at the peak, \S+ \S+ live; (?P<allocations>[\d,]+) allocations "
+    r"\((?P<states>.*)\); [\d,]+ driver calls$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a program left behind.
+
+    results: the JSON objects that it printed, one for each line that is one. reports: one for each
+    line of --report: name, device, mode, allocations.
+    """
+
+    code: int
+    results: list[dict[str, Any]]
+    reports: list[dict[str, str]]
+    output: str
+    errors: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The only JSON object."""
+        assert len(self.results) == 1, self.output + self.errors
+        return self.results[0]
+
+
+def program(name: str) -> str:
+    """Return the path of a program in the folder `programs`."""
+    return str(PROGRAMS / f"{name}.py")
+
+
+def start(
+    *words: str, settings: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start `python *words` on a stand-in with these options, to be given to finish()."""
+    environment = dict(os.environ)
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        environment.pop(name, None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.standin", *settings, *words],
+        cwd=ROOT,
+        env=environment | dict(variables or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 120) -> Ended:
+    """Wait for a program and read what it printed."""
+    with process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # the launcher and what it started
+    results = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
+    reports = [match.groupdict() for match in _REPORT.finditer(errors)]
+    return Ended(process.returncode, results, reports, output, errors)
+
+
+def run(
+    *words: str, settings: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> Ended:
+    """Run a program to its end; see start()."""
+    return finish(start(*words, settings=settings, variables=variables))

@@ -1,0 +1,251 @@
+"""`gmlake run` with the real PyTorch: when gmlake begins to serve, and in which processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.standin.gmlake_run import RUN, TORCHRUN, Ended, program, run
+
+ONE = ("--devices", "1", "--capacity", "256MiB")
+TWO = ("--devices", "2", "--capacity", "256MiB")
+MIB = 1 << 20
+COMMAND = Path(sys.executable).parent / "gmlake"
+
+SERVED = """
+import json, os, torch
+def show(**more):
+    import gmlake
+    stats = torch.cuda.memory_stats()
+    print(json.dumps({
+        "backend": torch.cuda.get_allocator_backend(), "enabled": gmlake.is_enabled(),
+        "allocated": torch.cuda.memory_allocated(), "rank": os.environ.get("RANK"), **more,
+    }) + "\\n", end="", flush=True)
+"""
+
+
+def run_code(
+    folder: Path,
+    code: str,
+    *options: str,
+    settings: tuple[str, ...] = ONE,
+    before: tuple[str, ...] = RUN,
+    variables: dict[str, str] | None = None,
+) -> Ended:
+    """Run a script of this code under `gmlake run`, which must end well."""
+    script = folder / "script.py"
+    script.write_text(code)
+    ended = run(*before, *options, str(script), settings=settings, variables=variables)
+    assert ended.code == 0, ended.errors
+    return ended
+
+
+@pytest.mark.parametrize(("mode", "backend"), [("full", "pluggable"), ("pool", "native")])
+def test_tensors_are_served(mode: str, backend: str, tmp_path: Path) -> None:
+    code = SERVED + f"tensor = torch.empty({3 * MIB}, device='cuda', dtype=torch.uint8)\nshow()"
+    ended = run_code(tmp_path, code, "--mode", mode, "--report")
+    assert ended.result == {
+        "backend": backend,
+        "enabled": True,
+        "allocated": 3 * MIB,
+        "rank": None,
+    }
+    (report,) = ended.reports
+    assert (report["mode"], report["device"], report["allocations"]) == (mode, "0", "1")
+    assert report["name"].startswith("process ")
+    assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0"
+
+
+@pytest.mark.parametrize("mode", ["full", "pool"])
+def test_the_import_of_torch_starts_nothing(mode: str, tmp_path: Path) -> None:
+    """So the program may set CUDA_VISIBLE_DEVICES afterwards, and fork."""
+    code = f"""
+import os, sys, torch
+from tests.standin import control
+assert all(name.startswith("__cudaRegister") for name in control.calls())
+assert not torch.cuda.is_initialized()
+child = os.fork()
+if child == 0:
+    torch.empty({MIB}, device="cuda")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+{SERVED}
+tensor = torch.empty({MIB}, device="cuda")
+show()
+"""
+    ended = run_code(tmp_path, code, "--mode", mode, "--report")
+    assert ended.result["allocated"] == 4 * MIB
+    assert [report["device"] for report in ended.reports] == ["0"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "pool"])
+@pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": ""}], ids=["cuda", "none"])
+def test_a_program_without_cuda_is_left_alone(
+    mode: str, variables: dict[str, str], tmp_path: Path
+) -> None:
+    code = "import torch; print(torch.ones(3).sum().item(), torch.cuda.is_initialized())"
+    ended = run_code(tmp_path, code, "--mode", mode, "--report", variables=variables)
+    assert (ended.output, ended.errors) == ("3.0 False\n", "")
+
+
+def test_what_pytorch_refuses_is_said_when_cuda_starts(tmp_path: Path) -> None:
+    code = """
+import sys, torch
+print("imported", file=sys.stderr)
+torch.cuda.init()
+torch.empty(1, device="cuda")
+"""
+    ended = run_code(tmp_path, code)
+    assert ended.errors.startswith("imported\n")
+    assert ended.errors.count("GmlakeWarning") == 1
+    assert f"{tmp_path}/script.py:4: GmlakeWarning" in ended.errors
+    silent = run_code(tmp_path, code, variables={"PYTHONWARNINGS": "ignore"})
+    assert silent.errors == "imported\n"
+
+
+def test_processes_of_multiprocessing_are_served(tmp_path: Path) -> None:
+    code = f"""
+{SERVED}
+import multiprocessing
+def work():
+    tensor = torch.empty({MIB}, device="cuda", dtype=torch.uint8)
+    show()
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=work)
+    process.start()
+    process.join()
+"""
+    ended = run_code(tmp_path, code, "--report")
+    assert ended.result["backend"] == "pluggable"
+    assert ended.result["allocated"] == MIB
+    assert len(ended.reports) == 1  # the parent used no device
+
+
+RANKS = (
+    SERVED
+    + """
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+tensor = torch.empty(1 << 20, device="cuda", dtype=torch.uint8)
+show(device=torch.cuda.current_device())
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("inner", "mode"),
+    [(RUN, "full"), (RUN, "pool"), (("--no-python", str(COMMAND), "run"), "full")],
+)
+def test_gmlake_run_under_torchrun(inner: tuple[str, ...], mode: str, tmp_path: Path) -> None:
+    before = (*TORCHRUN, *inner)
+    ended = run_code(tmp_path, RANKS, "--mode", mode, "--report", settings=TWO, before=before)
+    results = sorted(ended.results, key=lambda result: str(result["rank"]))
+    assert [(result["rank"], result["device"]) for result in results] == [("0", 0), ("1", 1)]
+    assert all(result["allocated"] == MIB for result in results)
+    reports = sorted(ended.reports, key=lambda report: report["name"])
+    assert [(report["name"], report["device"]) for report in reports] == [
+        ("rank 0", "0"),
+        ("rank 1", "1"),
+    ]
+    assert {report["mode"] for report in reports} == {mode}
+
+
+def test_a_region_of_the_program_nests(tmp_path: Path) -> None:
+    code = f"""
+{SERVED}
+import gmlake
+with gmlake.enabled() as region:
+    tensor = torch.empty({MIB}, device="cuda", dtype=torch.uint8)
+    show(policy=region.policy, mode=region.mode, same=gmlake.enable().mode)
+show()
+"""
+    ended = run_code(tmp_path, code, "--policy", "expandable")
+    inside, outside = ended.results
+    assert (inside["policy"], inside["mode"], inside["same"]) == ("expandable", "full", "full")
+    assert outside["enabled"]
+
+
+def test_settings_reach_the_lake(tmp_path: Path) -> None:
+    code = f"""
+{SERVED}
+try:
+    torch.empty({40 * MIB}, device="cuda", dtype=torch.uint8)
+except torch.OutOfMemoryError:
+    tensor = torch.empty({MIB}, device="cuda", dtype=torch.uint8)
+    show(reserved=torch.cuda.memory_reserved())
+"""
+    ended = run_code(tmp_path, code, "--capacity", "32MiB", "--set", "growth=8MiB")
+    assert ended.result["allocated"] == MIB
+    assert ended.result["reserved"] == 8 * MIB
+
+
+def test_a_process_that_cannot_be_served_goes_on_without(tmp_path: Path) -> None:
+    code = f"""
+import os
+os.environ["GMLAKE_POLICY"] = "magic"
+{SERVED}
+tensor = torch.empty({MIB}, device="cuda", dtype=torch.uint8)
+show()
+"""
+    ended = run_code(tmp_path, code, "--report")
+    assert (ended.result["backend"], ended.result["enabled"]) == ("native", False)
+    line = "gmlake: this process runs without gmlake: GMLAKE_POLICY: no policy is called 'magic'"
+    assert ended.errors.startswith(line)
+    assert ended.errors.count("\n") == 1
+
+
+def test_a_module_that_is_no_pytorch_may_be_called_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("value = 5")
+    ended = run_code(tmp_path, "import torch; print(torch.value)")
+    assert (ended.output, ended.errors) == ("5\n", "")
+
+
+def test_a_report_may_have_nowhere_to_go(tmp_path: Path) -> None:
+    code = f"""
+{SERVED}
+import sys
+tensor = torch.empty({MIB}, device="cuda", dtype=torch.uint8)
+show()
+sys.stderr = None
+"""
+    assert run_code(tmp_path, code, "--report").reports == []
+
+
+def test_pool_mode_wants_an_empty_cache_before_it_tries_again(tmp_path: Path) -> None:
+    """PyTorch keeps the blocks of an open pool even where memory ends."""
+    code = f"""
+{SERVED}
+def take(size):
+    return torch.empty(size << 20, dtype=torch.uint8, device="cuda")
+tensor = take(100)
+del tensor
+try:
+    take(200)
+except torch.OutOfMemoryError:
+    torch.cuda.empty_cache()
+tensor = take(200)
+show()
+"""
+    ended = run_code(tmp_path, code, "--mode", "pool", "--report")
+    assert ended.result["allocated"] == 200 * MIB
+    assert ended.reports[0]["states"] == "exact 0, split 0, stitch 0, grow 2, oom 1"
+
+
+def test_graphs_of_a_compiled_model_run_in_pool_mode() -> None:
+    ended = run(*RUN, "--mode", "pool", "--report", program("compiled"))
+    assert ended.code == 0, ended.errors
+    assert ended.result["reduce-overhead"]["kernels"]["cudaGraphLaunch"] > 0
+    assert ended.result["reserved_at_end"] == [0] * len(ended.result["reserved_at_end"])
+    assert [report["mode"] for report in ended.reports] == ["pool"]
+
+
+def test_full_mode_may_begin_after_harmless_questions(tmp_path: Path) -> None:
+    code = f"""
+import gmlake
+{SERVED}
+assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+gmlake.enable(mode="full")
+show()
+"""
+    assert run_code(tmp_path, code, before=()).result["backend"] == "pluggable"
