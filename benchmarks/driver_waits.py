@@ -4,7 +4,11 @@ python benchmarks/driver_waits.py [--write]
 
 A kernel is started that spins for a while and touches no memory; then each call is made and timed
 on the host, on memory that no work uses. A call that takes as long as the kernel waited for it.
+It also asks whether a part of a handle can be mapped, which CUDA's reference leaves to the future.
 """
+
+# PyTorch is typed in part only.
+# mypy: allow-untyped-calls
 
 from __future__ import annotations
 
@@ -88,6 +92,21 @@ def calls() -> dict[str, Callable[[], None]]:
     }
 
 
+def map_at_an_offset() -> str:
+    """Return what cuMemMap of the second half of a handle answers, by name."""
+    address, handle, name = Address(), Address(), ctypes.c_char_p()
+    whole, half, none = ctypes.c_size_t(2 * GRANULE), ctypes.c_size_t(GRANULE), Address(0)
+    must(cuda.cuMemAddressReserve(ctypes.byref(address), whole, half, none, none))
+    must(cuda.cuMemCreate(ctypes.byref(handle), whole, ctypes.byref(PINNED), none))
+    result = cuda.cuMemMap(address, half, half, handle, none)
+    if result == 0:
+        must(cuda.cuMemUnmap(address, half))
+    must(cuda.cuMemRelease(handle))
+    must(cuda.cuMemAddressFree(address, whole))
+    must(cuda.cuGetErrorName(result, ctypes.byref(name)))
+    return (name.value or b"unknown").decode()
+
+
 def seconds_of(call: Callable[[], None], *, is_busy: bool) -> float:
     """Return how long a call takes on the host, with the device spinning or idle."""
     torch.cuda.synchronize()
@@ -115,7 +134,12 @@ def measure() -> dict[str, Any]:
         busy_us = statistics.median(taken[True]) * 1e6
         waits = busy_us > spin_us / 2
         rows[name] = {"idle_us": round(idle_us, 1), "busy_us": round(busy_us, 1), "waits": waits}
-    return {"device": torch.cuda.get_device_name(), "spin_us": round(spin_us), "calls": rows}
+    return {
+        "device": torch.cuda.get_device_name(),
+        "spin_us": round(spin_us),
+        "calls": rows,
+        "map_at_an_offset": map_at_an_offset(),
+    }
 
 
 def main() -> None:
@@ -129,6 +153,7 @@ def main() -> None:
     for name, row in measured["calls"].items():
         says = "waits" if row["waits"] else "does not wait"
         print(f"{name:13} idle {row['idle_us']:9.1f} us   busy {row['busy_us']:11.1f} us   {says}")
+    print(f"a map of the second half of a handle answers {measured['map_at_an_offset']}")
     if arguments.write:
         print(machine.write("driver_waits", measured, gpu=measured["device"]))
 

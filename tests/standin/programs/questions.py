@@ -4,6 +4,9 @@ The same on a GPU and on the stand-in: `python tests/standin/programs/questions.
 is in tests/standin/answers_h200.json, and the stand-in has to say the same.
 """
 
+# PyTorch is typed in part only.
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import ctypes

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Everything that only a GPU can show, in under ten minutes: tests, the cost of driver calls, and
+# training steps under PyTorch's allocators and gmlake. Needs PyTorch with CUDA, gmlake importable,
+# pytest, hypothesis and a C compiler with CMake; no network.
+#
+#   benchmarks/gpu/run.sh [tests|costs|training]...     these parts; all of them unless named
+#
+# PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
+# the others; the exit status says whether one did.
+set -u
+cd "$(dirname "$0")/../.."
+PYTHON=${PYTHON:-python3}
+export PYTHONPATH="$PWD/benchmarks${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONUNBUFFERED=1
+failed=""
+
+part() {
+    name=$1
+    shift
+    echo "==== $name: $*"
+    began=$(date +%s)
+    "$@" || failed="$failed $name"
+    echo "==== $name: $(($(date +%s) - began)) s"
+}
+
+# Builds into build/$1 with the options that follow; what is there already is only brought up to date.
+build() {
+    folder=build/$1
+    shift
+    cmake -S . -B "$folder" "$@" >/dev/null && cmake --build "$folder" --parallel >/dev/null
+}
+
+"$PYTHON" -c 'import torch, gmlake
+assert torch.cuda.is_available(), "PyTorch sees no GPU"
+print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
+    exit 2
+
+[ $# -gt 0 ] || set -- tests costs training
+for wanted in "$@"; do
+    case $wanted in
+    tests)
+        part build-tests build c -DGMLAKE_TESTS=ON
+        part tests "$PYTHON" -m gpu.tested --write
+        ;;
+    costs)
+        part build-costs build bench -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
+        part driver-costs "$PYTHON" benchmarks/driver_costs.py --write
+        part driver-waits "$PYTHON" benchmarks/driver_waits.py --write
+        ;;
+    training)
+        part training "$PYTHON" -m gpu.compare --write
+        ;;
+    *)
+        echo "run.sh: no part is called '$wanted'; there are tests, costs and training" >&2
+        exit 2
+        ;;
+    esac
+done
+
+[ -z "$failed" ] || echo "failed:$failed" >&2
+[ -z "$failed" ]
