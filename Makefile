@@ -89,7 +89,7 @@ sanitize-address: build/address/.built
 	@$(CTEST) --test-dir build/address --output-on-failure --parallel $(JOBS)
 
 sanitize-thread: build/thread/.built
-	@$(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --output-on-failure --parallel $(JOBS)
+	@GMLAKE_STRESS_SECONDS=60 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --output-on-failure --parallel $(JOBS)
 
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --program build/bench/benchmarks/c/bench_policies
