@@ -29,6 +29,11 @@ static const knob_entry knobs_table[] = {
       "physical chunk in bytes, a multiple of the device granularity; 0: 2 MiB or one granule",
       ours, 0, 0, 64 * GIB},
      FIELD(chunk_size)},
+    {{"max_chunks",
+      "without a chunk_size, chunks are doubled until at most this many are the whole device or "
+      "capacity; 0: never",
+      "stitch", 0, 0, UINT32_MAX},
+     FIELD(max_chunks)},
     {{"growth", "least number of bytes taken from the driver at a time; 0: what is missing",
       "stitch", 0, 0, UINT64_C(1) << 48},
      FIELD(growth)},

@@ -369,6 +369,27 @@ TEST(a_full_device_is_asked_before_chunks_are_made_in_vain)
     close_lake(lake);
 }
 
+/* What one small request takes of the device. */
+static uint64_t
+chunk_of(uint64_t capacity_bytes, const gml_setting *settings, size_t count)
+{
+    gml_lake *lake = open_with("sim", "stitch", capacity_bytes, settings, count);
+    (void)allocate(lake, 1);
+    uint64_t chunk_bytes = stats_of(lake).reserved_bytes;
+    close_lake(lake);
+    return chunk_bytes;
+}
+
+TEST(chunks_grow_with_the_device_until_few_enough_make_it_up)
+{
+    const gml_setting settings[] = {{"max_chunks", 32}, {"chunk_size", 2 * MIB}};
+    CHECK_EQ(chunk_of(1024 * MIB, NULL, 0), 2 * MIB);
+    CHECK_EQ(chunk_of(64 * MIB, settings, 1), 2 * MIB);
+    CHECK_EQ(chunk_of(66 * MIB, settings, 1), 4 * MIB);
+    CHECK_EQ(chunk_of(1024 * MIB, settings, 1), 32 * MIB);
+    CHECK_EQ(chunk_of(1024 * MIB, settings, 2), 2 * MIB);
+}
+
 TEST(streams_that_take_turns_at_the_limit_reuse_their_views)
 {
     gml_lake *lake = open_with("sim", "stitch", 64 * CHUNK, NULL, 0);
@@ -604,6 +625,7 @@ main(void)
     RUN(a_bad_chunk_size_or_capacity_is_named);
     RUN(a_request_that_can_never_fit_takes_nothing);
     RUN(a_full_device_is_asked_before_chunks_are_made_in_vain);
+    RUN(chunks_grow_with_the_device_until_few_enough_make_it_up);
     RUN(streams_that_take_turns_at_the_limit_reuse_their_views);
     RUN(frag_limit_holds_where_the_home_space_has_holes);
     RUN(what_lies_under_a_large_block_serves_again_when_it_ends);

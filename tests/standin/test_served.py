@@ -54,7 +54,7 @@ def test_every_snapshot_replays(trainings: dict[str, Training], mode: str) -> No
 def test_full_mode_takes_less_than_pytorch_in_either_way(trainings: dict[str, Training]) -> None:
     taken = {mode: trainings[mode].results["peak_reserved_bytes"] for mode in MODES}
     assert taken["full"] < taken["expandable"] < taken["default"]
-    assert trainings["full"].results["peak_allocated_bytes"] > 0.997 * taken["full"]
+    assert trainings["full"].results["peak_allocated_bytes"] > 0.995 * taken["full"]
 
 
 def test_pool_mode_takes_what_pytorch_takes(trainings: dict[str, Training]) -> None:

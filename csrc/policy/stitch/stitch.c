@@ -13,15 +13,24 @@
 
 enum { LAST_ATTEMPTS = 3 }; /* at closing there is no later moment */
 
+/* The size of a chunk where none is set. */
+static uint64_t
+default_chunk(const gml_driver *driver, const gml_knobs *knobs, uint64_t limit_bytes)
+{
+    uint64_t chunk_bytes = gml_round_up(DEFAULT_CHUNK_BYTES, driver->info.granularity_bytes);
+    while (knobs->max_chunks && limit_bytes / chunk_bytes > knobs->max_chunks) {
+        chunk_bytes *= 2;
+    }
+    return chunk_bytes;
+}
+
 /* The size of a chunk, or 0 with a reason. */
 static uint64_t
-choose_chunk(gml_driver *driver, const gml_knobs *knobs)
+choose_chunk(gml_driver *driver, const gml_knobs *knobs, uint64_t limit_bytes)
 {
     uint64_t granularity = driver->info.granularity_bytes;
-    uint64_t chunk_bytes = knobs->chunk_size;
-    if (!chunk_bytes) {
-        chunk_bytes = gml_round_up(DEFAULT_CHUNK_BYTES, granularity);
-    }
+    uint64_t chunk_bytes =
+        knobs->chunk_size ? knobs->chunk_size : default_chunk(driver, knobs, limit_bytes);
     if (chunk_bytes % granularity) {
         (void)gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                               "chunk_size is %" PRIu64 ", but must be a multiple of the device's "
@@ -55,13 +64,13 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
                                "stitching needs virtual memory management, which this device does "
                                "not offer; use the policy caching");
     }
-    uint64_t chunk_bytes = choose_chunk(driver, knobs);
-    if (!chunk_bytes) {
-        return GML_INVALID_ARGUMENT;
-    }
     uint64_t limit = driver->info.total_bytes;
     if (capacity_bytes && capacity_bytes < limit) {
         limit = capacity_bytes;
+    }
+    uint64_t chunk_bytes = choose_chunk(driver, knobs, limit);
+    if (!chunk_bytes) {
+        return GML_INVALID_ARGUMENT;
     }
     if (limit < chunk_bytes) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
