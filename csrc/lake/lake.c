@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST_REQUEST (UINT64_C(1) << 48) /* more than any device's address space */
-
 static gml_status
 refuse(char *reason, size_t reason_bytes, gml_status status, const char *text)
 {
@@ -251,7 +249,7 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
     }
     pthread_mutex_lock(&lake->lock);
     gml_status status;
-    if (size_bytes > LARGEST_REQUEST) {
+    if (size_bytes > GML_LARGEST_REQUEST) {
         status =
             gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
                             "%" PRIu64 " bytes asked for; the largest request is 2^48", size_bytes);

@@ -22,6 +22,8 @@
 
 #include <pthread.h>
 
+#define GML_LARGEST_REQUEST (UINT64_C(1) << 48) /* more than any device's address space */
+
 /* Blocks of which the program let go and that other streams still use, in [all, small, large]: they
  * are active and no longer allocated. The peaks are of all that is active, and are kept only while
  * there are such blocks: without any, active and allocated are the same. */

@@ -321,6 +321,28 @@ TEST(a_lack_of_memory_waits_for_the_streams)
     finish(lake);
 }
 
+/* Half of all memory is live, and what is freed in the other half is too little to go back to the
+ * device: whoever waits for the stream, the request is served from where the block lay. */
+TEST(a_lack_of_memory_finds_what_the_wait_has_ended)
+{
+    for (int server = GML_SERVER_POLICY; server <= GML_SERVER_CACHING; server++) {
+        gml_lake *lake = open_by_hand(20 * MIB);
+        CHECK_OK(gml_lake_serve_with(lake, (gml_server)server));
+        gml_address live = lake_take(lake, 9 * MIB, 1);
+        gml_address first = lake_take(lake, 9 * MIB, 1);
+        CHECK_OK(gml_lake_record_stream(lake, first, 2));
+        queue_work(lake, 2);
+        lake_give(lake, first);
+        CHECK_EQ(pending(lake), 1);
+        CHECK_EQ(lake_take(lake, 9 * MIB, 1), first);
+        CHECK_EQ(pending(lake), 0);
+        CHECK_OK(gml_lake_check(lake));
+        lake_give(lake, first);
+        lake_give(lake, live);
+        finish(lake);
+    }
+}
+
 TEST(a_capture_defers_the_events)
 {
     gml_lake *lake = open_by_hand(0);
@@ -409,6 +431,8 @@ main(void)
          test_a_pending_block_is_active_but_not_allocated},
         {"trim waits for the streams", test_trim_waits_for_the_streams},
         {"a lack of memory waits for the streams", test_a_lack_of_memory_waits_for_the_streams},
+        {"a lack of memory finds what the wait has ended",
+         test_a_lack_of_memory_finds_what_the_wait_has_ended},
         {"a capture defers the events", test_a_capture_defers_the_events},
         {"what cannot be recorded is tried again", test_what_cannot_be_recorded_is_tried_again},
         {"a lake may end with pending blocks", test_a_lake_may_end_with_pending_blocks},

@@ -49,8 +49,14 @@ def test_it_reaches_the_script_from_threads_of_autograd(seen: dict[str, Any], wh
 def test_what_is_no_lack_of_memory_is_another_error(seen: dict[str, Any]) -> None:
     kind, text = seen["impossible"]
     assert kind == "RuntimeError"
-    assert "could not allocate 1048576.00 GiB on GPU 0" in text
-    assert "the largest request is 2^48" in text
+    assert "could not allocate 1 bytes on GPU 0" in text
+    assert "is not a stream handle" in text
+
+
+def test_what_no_device_has_is_a_lack_of_memory(seen: dict[str, Any]) -> None:
+    kind, text = seen["endless"]
+    assert kind == "OutOfMemoryError"
+    assert "Tried to allocate 1073741824.00 GiB. GPU 0 has a total capacity of 80.00 GiB" in text
 
 
 def test_a_memory_fraction_refuses_and_is_named(seen: dict[str, Any]) -> None:
