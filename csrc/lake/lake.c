@@ -174,18 +174,16 @@ ask(gml_lake *lake, gml_policy *server, uint64_t size_bytes, gml_stream stream, 
     return server->ops->allocate(server, size_bytes, stream, out);
 }
 
-/* Asks again once others have made room; GML_OUT_OF_MEMORY where they could not. */
-static gml_status
-ask_again(gml_lake *lake, gml_policy *server, uint64_t size_bytes, gml_stream stream,
-          gml_block **out)
+/* Makes room for `server`, which has refused a request; whether it is worth asking again. A policy
+ * that models PyTorch may have waited for streams itself, and does not look at what that freed:
+ * there were `pending_before` blocks to wait for before it was asked. */
+static bool
+may_ask_again(gml_lake *lake, const gml_policy *server, size_t pending_before)
 {
+    bool has_waited = lake->uses.pending_count < pending_before;
     bool has_room = false;
     gml_status status = gml_lake_make_room(lake, server, &has_room);
-    if (status != GML_OK || !has_room) {
-        return GML_OUT_OF_MEMORY;
-    }
-    lake->torch.num_alloc_retries++;
-    return ask(lake, server, size_bytes, stream, out);
+    return has_waited || (status == GML_OK && has_room);
 }
 
 /* A block belongs to its owner from here on. */
@@ -198,9 +196,11 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
         return status;
     }
     gml_block *block = NULL;
+    size_t pending_before = lake->uses.pending_count;
     status = ask(lake, server, size_bytes, stream, &block);
-    if (status == GML_OUT_OF_MEMORY) {
-        status = ask_again(lake, server, size_bytes, stream, &block);
+    if (status == GML_OUT_OF_MEMORY && may_ask_again(lake, server, pending_before)) {
+        lake->torch.num_alloc_retries++;
+        status = ask(lake, server, size_bytes, stream, &block);
     }
     if (status == GML_OK) {
         block->owner = server;

@@ -215,16 +215,42 @@ finish_anyway(gml_uses *uses, gml_use *first)
     finish_block(uses, first);
 }
 
+/* Records the use's event. Where the stream takes none it is waited for: it may be another
+ * device's, which waiting for this device would miss. */
+static gml_status
+record_or_wait(gml_uses *uses, gml_use *use)
+{
+    gml_status status = record(uses, use);
+    if (status == GML_OK || status == GML_MISUSE) {
+        return status;
+    }
+    status = gml_driver_stream_synchronize(uses->driver, use->queue->stream);
+    if (status == GML_OK) {
+        use->is_done = true;
+        use->block->uses->remaining--;
+    }
+    return status;
+}
+
 static gml_status
 record_all(gml_uses *uses, gml_use *first)
 {
     gml_status status = GML_OK;
     for (gml_use *use = first; use && status == GML_OK; use = use->next) {
         if (!use->event && !use->is_done) {
-            status = record(uses, use);
+            status = record_or_wait(uses, use);
         }
     }
     return status;
+}
+
+/* Waits for the whole device where that may help: not where a stream captures (GML_MISUSE), whose
+ * capture the wait would break. */
+static gml_status
+wait_instead(gml_uses *uses, gml_status status)
+{
+    bool may_help = status != GML_OK && status != GML_MISUSE;
+    return may_help && gml_driver_device_synchronize(uses->driver) == GML_OK ? GML_OK : status;
 }
 
 /* Records what is missing for a block in `unrecorded`, or else waits for the device and ends it. On
@@ -233,14 +259,18 @@ static gml_status
 settle(gml_uses *uses, gml_use *first)
 {
     gml_status status = record_all(uses, first);
+    if (status == GML_OK && first->remaining == 0) {
+        finish_block(uses, first);
+        return GML_OK;
+    }
     if (status == GML_OK) {
         gml_list_remove(&first->pending);
         gml_list_append(&uses->recorded, &first->pending);
         return GML_OK;
     }
-    if (gml_driver_device_synchronize(uses->driver) == GML_OK) {
+    status = wait_instead(uses, status);
+    if (status == GML_OK) {
         finish_anyway(uses, first);
-        return GML_OK;
     }
     return status;
 }
@@ -373,7 +403,7 @@ gml_uses_wait(gml_uses *uses)
 {
     gml_status status = settle_all(uses);
     status = gml_first_failure(status, drain_all(uses, gml_driver_event_synchronize));
-    if (status != GML_OK && gml_driver_device_synchronize(uses->driver) == GML_OK) {
+    if (status != GML_OK && wait_instead(uses, status) == GML_OK) {
         finish_all_anyway(uses, &uses->unrecorded);
         finish_all_anyway(uses, &uses->recorded);
         return GML_OK;

@@ -5,8 +5,9 @@
  * before each allocation. While the driver is frozen no event is recorded or queried, and such
  * blocks wait for the end of the capture. Events are kept for reuse.
  *
- * A stream on which no event can be recorded (its handle may be gone) is waited for with the whole
- * device. Where that fails as well the block stays pending, and the next look tries again.
+ * A stream on which no event can be recorded (it may be another device's) is waited for, and where
+ * that fails the whole device is. Where that fails as well, or the stream captures a graph that no
+ * pool was begun for, the block stays pending and the next look tries again.
  */
 #ifndef GML_LAKE_USES_H
 #define GML_LAKE_USES_H

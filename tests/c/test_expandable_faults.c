@@ -149,8 +149,15 @@ stubborn_stream_synchronize(gml_driver *self, gml_stream stream)
     return gml_driver_stream_synchronize(((stubborn *)self)->inner, stream);
 }
 
+static void
+stubborn_destroy(gml_driver *self)
+{
+    gml_driver_close(((stubborn *)self)->inner);
+}
+
 static const gml_driver_ops stubborn_ops = {
     .name = "stubborn",
+    .destroy = stubborn_destroy,
     .create = stubborn_create,
     .release = stubborn_release,
     .reserve = stubborn_reserve,
@@ -197,7 +204,7 @@ check_strays(gml_driver_call first, gml_driver_call second, int refusals, uint64
     CHECK_EQ(trimmed(&f), left_bytes); /* or it is given back */
     CHECK_OK(f.ops->destroy(f.policy));
     CHECK_EQ(held_by_driver(&f), 0);
-    gml_driver_close(driver.inner);
+    gml_driver_close(&driver.base);
 }
 
 TEST(what_cannot_be_undone_is_kept_and_reused)

@@ -372,7 +372,8 @@ TEST(a_capture_defers_the_events)
     finish(lake);
 }
 
-/* A stream that captures behind our back refuses the event, and the device refuses to wait. */
+/* A stream that captures behind our back refuses the event, and waiting for the device would break
+ * that capture. */
 TEST(what_cannot_be_recorded_is_tried_again)
 {
     gml_lake *lake = open_by_hand(0);
@@ -381,6 +382,7 @@ TEST(what_cannot_be_recorded_is_tried_again)
     CHECK_OK(gml_lake_record_stream(lake, first, 3));
     queue_work(lake, 3);
     CHECK_OK(gml_streams_set_capturing(streams_of(lake), 3, true));
+    uint64_t waits = calls_of(lake, GML_CALL_DEVICE_SYNCHRONIZE);
     lake_give(lake, first);
     for (int i = 0; i < 3; i++) {
         gml_address other = lake_take(lake, BLOCK_BYTES, 1);
@@ -388,6 +390,7 @@ TEST(what_cannot_be_recorded_is_tried_again)
         lake_give(lake, other);
         advance(lake, 2, ALL);
     }
+    CHECK_EQ(calls_of(lake, GML_CALL_DEVICE_SYNCHRONIZE), waits);
     CHECK_EQ(pending(lake), 1);
     CHECK_STATUS(gml_lake_trim(lake, NULL), GML_MISUSE);
     CHECK_EQ(pending(lake), 1);

@@ -17,7 +17,7 @@ take_over(gml_stitch *stitch, gml_pond *pond, bool *moved)
         gml_pond_unpark(stitch, other);
         *moved |= other != pond && other->set.free_bytes != 0;
     }
-    gml_status status = *moved ? gml_stitch_synchronize(stitch, moved) : GML_OK;
+    gml_status status = *moved ? gml_stitch_synchronize(stitch, pond, moved) : GML_OK;
     if (!*moved) {
         return status;
     }

@@ -75,14 +75,13 @@ gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class)
 }
 
 gml_status
-gml_stitch_synchronize(gml_stitch *stitch, bool *is_done)
+gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
 {
     gml_driver *driver = stitch->policy.driver;
     gml_status status = GML_OK;
     bool is_capturing = driver->is_frozen;
-    gml_link *link = stitch->ponds.next;
-    for (; link != &stitch->ponds && status == GML_OK && !is_capturing; link = link->next) {
-        status = gml_driver_stream_capturing(driver, gml_pond_of_link(link)->stream, &is_capturing);
+    if (asking && !is_capturing) {
+        status = gml_driver_stream_capturing(driver, asking->stream, &is_capturing);
     }
     if (status == GML_OK && !is_capturing) {
         status = gml_driver_device_synchronize(driver);

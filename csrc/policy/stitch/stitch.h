@@ -146,9 +146,10 @@ gml_class *gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_byte
 /* Ends a class that has no placement. */
 void gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class);
 
-/* Waits for the device, unless the driver is frozen or the stream of a pond captures: *is_done is
- * false then, and nothing was done. */
-gml_status gml_stitch_synchronize(gml_stitch *stitch, bool *is_done);
+/* Waits for the device, unless the driver is frozen or the stream of `asking` captures: *is_done is
+ * false then, and nothing was done. `asking` is the pond that is being served, or NULL. The other
+ * ponds' streams may be gone, and asking CUDA about one that is gone would be a crash. */
+gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done);
 
 /* The pond at a link of stitch->ponds. */
 gml_pond *gml_pond_of_link(gml_link *link);

@@ -92,7 +92,7 @@ static gml_status
 give_back(gml_stitch *stitch, uint64_t *released_bytes)
 {
     bool is_done;
-    gml_status status = gml_stitch_synchronize(stitch, &is_done);
+    gml_status status = gml_stitch_synchronize(stitch, NULL, &is_done);
     if (status != GML_OK || !is_done) {
         return status;
     }

@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 
-/* Makes room for one more view by forgetting those that were idle longest, an eighth of all at a
- * time so that the wait for the device is rare. During a capture the limits give way. */
+/* Makes room for one more view of `pond` by forgetting those that were idle longest, an eighth of
+ * all at a time so that the wait for the device is rare. During a capture the limits give way. */
 static gml_status
-make_room(gml_stitch *stitch, uint64_t view_bytes)
+make_room(gml_stitch *stitch, const gml_pond *pond, uint64_t view_bytes)
 {
     bool is_full = stitch->views >= stitch->max_views ||
                    stitch->view_bytes + view_bytes > stitch->max_view_bytes;
@@ -15,7 +15,7 @@ make_room(gml_stitch *stitch, uint64_t view_bytes)
         return GML_OK;
     }
     bool is_done;
-    gml_status status = gml_stitch_synchronize(stitch, &is_done);
+    gml_status status = gml_stitch_synchronize(stitch, pond, &is_done);
     if (status != GML_OK || !is_done) {
         return status;
     }
@@ -65,7 +65,7 @@ gml_view_map(gml_stitch *stitch, gml_placement *placement, const gml_run *runs, 
     size_t count = 0;
     gml_status status = collect_handles(stitch, runs, run_count, &count);
     if (status == GML_OK) {
-        status = make_room(stitch, count * chunk_bytes);
+        status = make_room(stitch, placement->class->pond, count * chunk_bytes);
     }
     if (status == GML_OK) {
         status =

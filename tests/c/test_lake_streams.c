@@ -1,0 +1,152 @@
+/* Streams that are not the lake's to touch, over every policy: some are gone, and CUDA crashes on a
+ * handle of these; some are another device's, on which no event of this device can be recorded and
+ * for which waiting for this device is no wait. */
+#include "driver/streams.h"
+#include "lake/lake.h"
+#include "support/contract.h"
+
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+enum { STREAM = 1, OTHER = 2, GONE = 8, FOREIGN = 9 };
+
+static const gml_driver_ops *inner; /* of the lake's driver, behind `outer` */
+static gml_driver_ops outer;
+static bool is_gone;
+
+static void
+check_there(gml_stream stream)
+{
+    CHECK(!is_gone || stream != GONE);
+}
+
+static gml_status
+stream_capturing(gml_driver *self, gml_stream stream, bool *out)
+{
+    check_there(stream);
+    return inner->stream_capturing(self, stream, out);
+}
+
+static gml_status
+stream_wait(gml_driver *self, gml_stream stream, gml_event event)
+{
+    check_there(stream);
+    return inner->stream_wait(self, stream, event);
+}
+
+static gml_status
+event_record(gml_driver *self, gml_event event, gml_stream stream)
+{
+    check_there(stream);
+    if (stream == FOREIGN) {
+        return gml_driver_fail(self, GML_DRIVER_FAILED, "the event is of another context");
+    }
+    return inner->event_record(self, event, stream);
+}
+
+static gml_status
+device_synchronize(gml_driver *self)
+{
+    gml_streams *streams = inner->streams(self);
+    gml_status status = GML_OK;
+    for (gml_stream stream = 0; stream < FOREIGN && status == GML_OK; stream++) {
+        status = gml_streams_synchronize(streams, stream);
+    }
+    return status;
+}
+
+static gml_lake *
+open_watched(uint64_t capacity_bytes)
+{
+    gml_lake *lake = lake_open(capacity_bytes);
+    inner = lake->driver->ops;
+    outer = *inner;
+    outer.stream_capturing = stream_capturing;
+    outer.stream_wait = stream_wait;
+    outer.event_record = event_record;
+    outer.device_synchronize = device_synchronize;
+    lake->driver->ops = &outer;
+    is_gone = false;
+    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
+    return lake;
+}
+
+/* ---- gone --------------------------------------------------------------------------------------
+ */
+
+/* Memory of 40 MiB that was used on a stream that is gone since. */
+static void
+leave_memory_of_gone(gml_lake *lake)
+{
+    is_gone = false;
+    lake_give(lake, lake_take(lake, 40 * MIB, GONE));
+    is_gone = true;
+}
+
+TEST(a_stream_that_is_gone_is_not_touched)
+{
+    for (int server = GML_SERVER_POLICY; server <= GML_SERVER_CACHING; server++) {
+        gml_lake *lake = open_watched(64 * MIB);
+        CHECK_OK(gml_lake_serve_with(lake, (gml_server)server));
+        leave_memory_of_gone(lake);
+        CHECK_OK(gml_lake_trim(lake, NULL));
+        CHECK_EQ(lake_stats_of(lake).reserved_bytes, 0);
+        leave_memory_of_gone(lake);
+        lake_give(lake, lake_take(lake, 40 * MIB, STREAM));
+        lake_finish(lake);
+    }
+}
+
+/* ---- another device's --------------------------------------------------------------------------
+ */
+
+static void
+read_once(void *context)
+{
+    (*(int *)context)--;
+}
+
+static void
+queue_read(gml_lake *lake, gml_stream stream, int *reads)
+{
+    (*reads)++;
+    CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, read_once, reads));
+}
+
+TEST(a_stream_of_another_device_has_read_before_the_block_serves_again)
+{
+    gml_lake *lake = open_watched(0);
+    int foreign_reads = 0;
+    int other_reads = 0;
+    gml_address first = lake_take(lake, 4 * MIB, STREAM);
+    CHECK_OK(gml_lake_record_stream(lake, first, FOREIGN));
+    queue_read(lake, FOREIGN, &foreign_reads);
+    lake_give(lake, first);
+    CHECK_EQ(lake_take(lake, 4 * MIB, STREAM), first);
+    CHECK_EQ(foreign_reads, 0);
+
+    CHECK_OK(gml_lake_record_stream(lake, first, OTHER));
+    CHECK_OK(gml_lake_record_stream(lake, first, FOREIGN));
+    queue_read(lake, FOREIGN, &foreign_reads);
+    queue_read(lake, OTHER, &other_reads);
+    lake_give(lake, first);
+    gml_address second = lake_take(lake, 4 * MIB, STREAM);
+    CHECK(second != first || other_reads == 0);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(lake->uses.pending_count, 0);
+    CHECK_EQ(foreign_reads + other_reads, 0);
+    lake_give(lake, second);
+    lake_finish(lake);
+}
+
+int
+main(void)
+{
+    static const contract_test tests[] = {
+        {"a stream that is gone is not touched", test_a_stream_that_is_gone_is_not_touched},
+        {"a stream of another device has read before the block serves again",
+         test_a_stream_of_another_device_has_read_before_the_block_serves_again},
+    };
+    return contract_run(tests, sizeof tests / sizeof *tests);
+}
