@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+import gmlake
 from gmlake.pytorch.settings import Given, Settings
 
 VARIABLES = (
@@ -91,6 +93,12 @@ def test_a_bad_argument_is_refused(given: Given) -> None:
         Settings.of(given)
     with pytest.raises(ValueError, match="no mode is called"):
         Settings.of(mode="half")
+
+
+@pytest.mark.parametrize("devices", ["cuda:0", ["cuda:0"], 0, [0.5]])
+def test_devices_are_numbers_in_a_list(devices: Any) -> None:
+    with pytest.raises(TypeError, match=r"devices are numbers in a list, as devices=\[0, 1\], not"):
+        gmlake.enabled(mode="pool", devices=devices)
 
 
 def test_another_process_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

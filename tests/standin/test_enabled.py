@@ -79,6 +79,17 @@ def test_enable_lasts_until_disable(regions: dict[str, Any]) -> None:
     assert (last, enabled) == ("caching", False)
 
 
+def test_settings_change_until_something_was_served() -> None:
+    results = run("unused")
+    assert results["replaced"] == ["", "expandable", "full"]
+    assert results["inside"] == ["stitch", 1 << 30]
+    assert results["too_late"].startswith("ValueError: ")
+
+
+def test_a_region_decorates_a_function() -> None:
+    assert run("unused")["decorated"] == ["stitch", "caching", "caching"]
+
+
 def test_a_model_trains() -> None:
     results = run("training")
     assert results["calls"] == {}

@@ -93,6 +93,7 @@ def test_emptying_the_cache_gives_back_all_that_is_idle(statistics: dict[str, An
 def test_every_device_has_statistics_of_its_own(statistics: dict[str, Any]) -> None:
     assert statistics["other_device"] == [0, 0, statistics["keys"]]
     assert statistics["cross_device"] == [3 * MIB, 0, 1, 0, 0]
+    assert statistics["no_device"] == ["RuntimeError: there is no device 7; PyTorch sees 2"] * 3
 
 
 def test_a_snapshot_adds_up_to_the_statistics(snapshots: dict[str, Any]) -> None:

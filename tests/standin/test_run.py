@@ -104,6 +104,49 @@ torch.empty(1, device="cuda")
     assert silent.errors == "imported\n"
 
 
+def test_a_program_whose_warnings_are_errors_runs(tmp_path: Path) -> None:
+    """An exception while CUDA starts would keep it from starting for good."""
+    code = "import torch\nprint(torch.empty(1, device='cuda').device)"
+    ended = run_code(tmp_path, code, variables={"PYTHONWARNINGS": "error"})
+    assert ended.output == "cuda:0\n"
+    assert ended.errors.startswith("gmlake: gmlake is PyTorch's allocator in this process; ")
+    assert ended.errors.count("\n") == 1
+
+
+def test_a_report_tells_the_peak_of_the_whole_process(tmp_path: Path) -> None:
+    """A program may reset PyTorch's peaks as often as it likes."""
+    code = f"""
+{SERVED}
+tensor = torch.empty({60 * MIB}, device="cuda", dtype=torch.uint8)
+del tensor
+torch.cuda.empty_cache()
+torch.cuda.reset_peak_memory_stats()
+tensor = torch.empty({20 * MIB}, device="cuda", dtype=torch.uint8)
+torch.cuda.reset_peak_memory_stats()
+show(peak=torch.cuda.max_memory_allocated())
+"""
+    ended = run_code(tmp_path, code, "--report")
+    assert ended.result["peak"] == 20 * MIB
+    assert "60.0 MiB reserved at the peak, 60.0 MiB live" in ended.errors
+
+
+def test_a_generator_may_hold_a_region_until_python_shuts_down(tmp_path: Path) -> None:
+    code = f"""
+{SERVED}
+import gmlake, sys, warnings
+warnings.simplefilter("ignore")
+def steps():
+    with gmlake.enabled():
+        yield torch.empty({MIB}, device="cuda")
+sys.modules["kept"] = steps()
+tensor = next(sys.modules["kept"])
+show()
+"""
+    for mode in ("full", "pool"):
+        ended = run_code(tmp_path, code, "--mode", mode)
+        assert (ended.result["allocated"], ended.errors) == (4 * MIB, "")
+
+
 def test_processes_of_multiprocessing_are_served(tmp_path: Path) -> None:
     code = f"""
 {SERVED}

@@ -20,7 +20,7 @@ import torch
 
 from gmlake.errors import Error, GmlakeWarning
 from gmlake.printable import printable
-from gmlake.pytorch import device, full, lakes, notices, region
+from gmlake.pytorch import device, full, lakes, notices, region, statistics
 from gmlake.pytorch.settings import Settings
 from gmlake.units import format_size
 
@@ -60,7 +60,11 @@ def _enable_quietly() -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, GmlakeWarning, stacklevel=notices._level())  # noqa: SLF001
+    """Warn while CUDA starts, which an exception would prevent for good where warnings raise."""
+    try:
+        warnings.warn(text, GmlakeWarning, stacklevel=notices._level())  # noqa: SLF001
+    except GmlakeWarning:
+        _say(text)
 
 
 def _enable_pool() -> None:
@@ -82,7 +86,12 @@ def _report(process: int) -> None:
         lake = lakes.find(number)
         if lake is not None:
             mode = "full" if full.is_installed() else "pool"
-            _say(f"{_name()}, device {number}, {mode} mode: {_summary(lake.stats())}")
+            reserved_bytes, live_bytes = statistics.peaks(number)
+            _say(
+                f"{_name()}, device {number}, {mode} mode: "
+                f"{format_size(reserved_bytes)} reserved at the peak, "
+                f"{format_size(live_bytes)} live; {_summary(lake.stats())}"
+            )
 
 
 def _name() -> str:
@@ -93,8 +102,6 @@ def _name() -> str:
 def _summary(stats: Stats) -> str:
     states = ", ".join(f"{name} {count:,}" for name, count in stats["states"].items())
     return (
-        f"{format_size(stats['peak_reserved_bytes'])} reserved at the peak, "
-        f"{format_size(stats['peak_live_bytes'])} live; "
         f"{stats['allocations']:,} allocations ({states}); "
         f"{sum(stats['driver_calls'].values()):,} driver calls"
     )

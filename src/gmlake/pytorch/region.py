@@ -7,15 +7,17 @@ is open, PyTorch's own algorithm serves. PyTorch is imported with the first entr
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import threading
+from collections.abc import Iterable
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
 from gmlake.pytorch.settings import Given, Settings, with_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -45,10 +47,11 @@ def lock() -> AbstractContextManager[bool]:
     return _process.lock
 
 
-class Region:
+class Region(ContextDecorator):
     """A stretch of a program that gmlake serves, made by gmlake.enabled().
 
-    It begins with the `with` statement. It can be used again after its end, not within itself.
+    It begins with the `with` statement. It can be used again after its end, not within itself. As
+    the decorator of a function it is a region of its own for each call.
 
     policy: which serves inside. mode: "full", "pool", or "off" where there is no CUDA; "" while
     it is not open. why: half a sentence, why this mode.
@@ -60,11 +63,14 @@ class Region:
         """Check what was given; nothing begins yet."""
         self._given = given
         self.settings = Settings.of(given, mode)
-        self._devices = None if devices is None else tuple(devices)
+        self._devices = None if devices is None else _ordinals(devices)
         self._server = ""
         self.policy = self.settings.policy
         self.mode = ""
         self.why = _CLOSED
+
+    def _recreate_cm(self) -> Self:
+        return type(self)(self._given, self.settings.mode, self._devices)
 
     def __enter__(self) -> Self:
         """Begin.
@@ -90,7 +96,13 @@ class Region:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End; nothing where it ended already, or where this process was forked meanwhile."""
+        """End; nothing where it ended already, or where this process was forked meanwhile.
+
+        Nothing either while Python shuts down, as where a generator held it open to the last: the
+        process ends with all its memory.
+        """
+        if sys.is_finalizing():
+            return
         with _process.lock:
             if self not in _process.open:
                 return
@@ -116,7 +128,7 @@ class Region:
         if mode.name == "pool" and pool.is_capturing():
             raise RuntimeError("a region cannot begin in pool mode while a graph is captured")
         if mode.name != "off":
-            is_alone = not _process.open
+            is_alone = all(region is _process.lasting for region in _process.open)
             self.policy, self._server = _process.serving.settle(
                 self._given, self.settings, is_alone=is_alone
             )
@@ -126,13 +138,17 @@ class Region:
             pool.begin(self._devices)
         self.mode, self.why = mode.name, mode.why
 
-    def check(self, given: Given, mode: str) -> None:
-        """Raise ValueError where something else is asked for than this region has."""
+    def may_stay(self, given: Given, mode: str) -> bool:
+        """Whether this region is what is asked for; False: it is not, and has served nothing yet.
+
+        Raises ValueError where it is not, and has.
+        """
         if mode not in ("auto", self.mode, self.settings.mode):
             raise ValueError(f"gmlake is enabled in mode {self.mode!r} already, not {mode!r}")
-        wanted = with_changes(self.settings, given)
-        if difference := self.settings.difference(wanted):
+        difference = self.settings.difference(with_changes(self.settings, given))
+        if difference and self.devices:
             raise ValueError(f"gmlake is enabled with other settings already: {difference}")
+        return not difference
 
     def __repr__(self) -> str:
         """Say how it serves and why."""
@@ -196,6 +212,14 @@ class Region:
         return max(0, held - lakes.reserved_bytes())
 
 
+def _ordinals(devices: object) -> tuple[int, ...]:
+    if isinstance(devices, Iterable) and not isinstance(devices, str):
+        found = tuple(devices)
+        if all(hasattr(device, "__index__") for device in found):
+            return tuple(map(operator.index, found))
+    raise TypeError(f"devices are numbers in a list, as devices=[0, 1], not {devices!r}")
+
+
 def _serve() -> None:
     """Let the innermost region have its way. pre: the lock is held."""
     if _process.serving is not None:
@@ -248,15 +272,15 @@ def enable(
 ) -> Region:
     """Begin a region that lasts until disable() or the end of the process; see enabled().
 
-    Where it lasts already, nothing changes and it is returned, unless the arguments ask for other
-    settings, which is a ValueError.
+    Where it lasts already, nothing changes and it is returned. Other settings replace it where no
+    device was used yet, and are a ValueError after that.
     """
     given = Given(policy, capacity, handle_types, knobs)
     with _process.lock:
         known = _process.lasting
-        if known is not None:
-            known.check(given, mode)
+        if known is not None and known.may_stay(given, mode):
             return known
+        disable()
         _process.lasting = Region(given, mode, devices)
         try:
             return _process.lasting.__enter__()

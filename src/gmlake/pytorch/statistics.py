@@ -23,15 +23,18 @@ _COUNTS: Final = (
 _ONLY_LATER: Final = ("num_oom_rejections",)  # from PyTorch 2.12 on
 _ACCUMULATED: Final = ("allocated", "freed")
 
-_lock = threading.Lock()  # guards _forgotten
+_lock = threading.Lock()  # guards the rest
 _forgotten: dict[int, dict[str, int]] = {}  # by device: what was counted before the last reset
+_highest: dict[int, tuple[int, int]] = {}  # by device: what peaks() was before the last reset
 
 
 def nested(device: int) -> dict[str, Any]:
     """Return the statistics of a device as torch._C._cuda_memoryStats() does, sizes in bytes.
 
-    All are zero where nothing has been asked of the device.
+    All are zero where nothing has been asked of the device. Raises RuntimeError where there is
+    no such device, as the other functions here do.
     """
+    _check(device)
     flat = _since_reset(device)
     result: dict[str, Any] = {name: flat.get(name, 0) for name in _COUNTS}
     if _is_later():
@@ -46,13 +49,18 @@ def nested(device: int) -> dict[str, Any]:
 
 def reset_peaks(device: int) -> None:
     """Let the peaks begin again at the current values."""
+    _check(device)
     lake = lakes.find(device)
     if lake is not None:
+        highest = peaks(device)
+        with _lock:
+            _highest[device] = highest
         lake.reset_peaks()
 
 
 def reset_accumulated(device: int) -> None:
     """Let what only ever rises begin again at zero."""
+    _check(device)
     lake = lakes.find(device)
     if lake is None:
         return
@@ -60,6 +68,26 @@ def reset_accumulated(device: int) -> None:
         _forgotten[device] = {
             name: value for name, value in lake.torch_stats().items() if _only_rises(name)
         }
+
+
+def peaks(device: int) -> tuple[int, int]:
+    """Return the most bytes that were reserved, and live, on a device, whatever was reset."""
+    lake = lakes.find(device)
+    if lake is None:
+        return (0, 0)
+    stats = lake.stats()
+    with _lock:
+        reserved_bytes, live_bytes = _highest.get(device, (0, 0))
+    return (
+        max(reserved_bytes, stats["peak_reserved_bytes"]),
+        max(live_bytes, stats["peak_live_bytes"]),
+    )
+
+
+def _check(device: int) -> None:
+    count = torch.cuda.device_count()
+    if not 0 <= device < count:
+        raise RuntimeError(f"there is no device {device}; PyTorch sees {count}")
 
 
 def _is_later() -> bool:

@@ -155,6 +155,21 @@ def fixed() -> dict[str, Any]:
     return seen
 
 
+def unused() -> dict[str, Any]:
+    """Change settings that nothing was served with yet, as a script under `gmlake run` may."""
+    first = gmlake.enable()
+    second = gmlake.enable("expandable")
+    seen: dict[str, Any] = {"replaced": [first.mode, second.policy, second.mode]}
+    with gmlake.enabled("stitch", capacity="1GiB") as region:
+        kept = block()
+        seen["inside"] = [server(), region.settings.capacity_bytes]
+    seen["too_late"] = refused(gmlake.enable, "caching", capacity="2GiB")
+    gmlake.disable()
+    seen["decorated"] = [gmlake.enabled()(server)(), gmlake.enabled("caching")(server)(), server()]
+    del kept
+    return seen
+
+
 def training() -> dict[str, Any]:
     """Train, in a region and outside of it; a step that repeats itself asks the driver nothing."""
     from tests.standin.training import Trainer, memory_calls

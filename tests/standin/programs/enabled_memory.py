@@ -63,6 +63,10 @@ def statistics() -> dict[str, Any]:
     seen["reserved"] = [memory_reserved(), torch.cuda.mem_get_info()[1] - _free_bytes()]
     seen["accelerator"] = _twins()
     seen["nested"] = _shape(torch.cuda.memory_stats_as_nested_dict())
+    seen["no_device"] = [
+        refused(function, 7)
+        for function in (memory_stats, reset_peak_memory_stats, reset_accumulated_memory_stats)
+    ]
     seen["other_device"] = [memory_allocated(1), memory_reserved(1), len(memory_stats(1))]
     seen["summary"] = memory_summary().count("\n")
     seen["keys"] = len(stats)
