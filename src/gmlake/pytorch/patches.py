@@ -37,6 +37,7 @@ def install() -> None:
     _refuse_pools()
     _refuse_sharing()
     _spare_cudnn()
+    _tell_of_what_is_ignored()
 
 
 # ---- statistics
@@ -170,6 +171,38 @@ def _spare_cudnn() -> None:
     vars(type(torch.backends.cudnn))["benchmark"].setter = refuse_benchmark
     if _C._get_cudnn_benchmark():  # noqa: SLF001
         refuse_benchmark(True)  # noqa: FBT003
+
+
+def _tell_of_what_is_ignored() -> None:
+    """Say once what PyTorch takes without complaint, and a foreign allocator never hears of."""
+    set_settings, enable, set_metadata = (
+        _C._accelerator_setAllocatorSettings,  # noqa: SLF001
+        _C._cuda_cudaCachingAllocator_enable,  # noqa: SLF001
+        _C._cuda_setMemoryMetadata,  # noqa: SLF001
+    )
+
+    def tell_of_settings(settings: str) -> None:
+        set_settings(settings)
+        if any(not part.strip().startswith("pinned_") for part in settings.split(",") if part):
+            notices.once(
+                "settings",
+                "settings of PyTorch's allocator reach gmlake by PYTORCH_ALLOC_CONF, before the "
+                "program starts; those of a running program change nothing",
+            )
+
+    def tell_of_caching(is_wanted: bool) -> None:  # noqa: FBT001
+        enable(is_wanted)
+        if not is_wanted:
+            notices.once("caching", "memory is cached on, which gmlake cannot do without")
+
+    def tell_of_metadata(text: str) -> None:
+        set_metadata(text)
+        if text:
+            notices.once("metadata", "events of memory are recorded without metadata")
+
+    _C._accelerator_setAllocatorSettings = tell_of_settings  # noqa: SLF001
+    _C._cuda_cudaCachingAllocator_enable = tell_of_caching  # noqa: SLF001
+    _C._cuda_setMemoryMetadata = tell_of_metadata  # noqa: SLF001
 
 
 _ANSWERS: Final[dict[str, Callable[..., Any]]] = {

@@ -4,12 +4,18 @@ A pool is begun for all threads of a device, so that the threads of autograd are
 tensors of a pool leave behind stays with PyTorch as long as the pool lives, even where memory runs
 out; hence a pool is replaced by another when the program empties the cache, after a step of an
 optimizer on a device whose memory is nearly used up, and given up with the region.
+
+PyTorch aborts the process where the object of any pool goes while requests are sent to another, or
+a graph is captured. So none goes at once, not even one of the program: they are retired until
+PyTorch has waited for its streams, which it does only while nothing of the kind is under way.
 """
 
 # mypy: allow-untyped-calls
 
 from __future__ import annotations
 
+import atexit
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -25,6 +31,8 @@ _C: Final[Any] = torch._C  # noqa: SLF001
 _allocators: list[Any] = []  # PyTorch's object for our functions, never let go
 _open: dict[int, Any] = {}  # device: the pool that its requests go to
 _native: dict[str, Callable[..., Any]] = {}
+_retired: list[Any] = []  # pools that nobody has any more
+_users = Counter[tuple[int, int]]()  # by pool: how often torch.cuda.use_mem_pool() is in it
 _hooks: list[Any] = []  # that sees the steps of optimizers
 
 _SCARCE: Final = 8  # memory is scarce where less than this part of a device is free
@@ -54,7 +62,7 @@ def begin(wanted: Iterable[int] | None) -> None:
     Nothing changes where that fails. Raises RuntimeError for a device that is not there.
     """
     torch.cuda.init()
-    _replace_empty_cache()
+    _replace_functions()
     _watch_optimizers()
     known = _open.keys()
     fresh = [number for number in _checked(wanted) if number not in known]
@@ -76,7 +84,7 @@ def end() -> None:
     """Serve nothing any more, and give back what no tensor holds."""
     for number in devices():
         _end(number)
-    _native["_cuda_emptyCache"]()
+    _empty()
     lakes.trim_all()
 
 
@@ -90,12 +98,17 @@ def empty_cache() -> None:
 
 
 def _replace_pools(then: Callable[[], None]) -> None:
-    """Take from PyTorch what its pools hold idle, and call `then` while there are none."""
+    """Take from PyTorch what its pools hold idle, and call `then` while there are none.
+
+    Nothing while the program is in a pool of its own, which has to stay the last that was begun.
+    """
+    if _users.total():
+        return
     served = devices()
     for number in served:
         _end(number)
     try:
-        _native["_cuda_emptyCache"]()
+        _empty()
         then()
     finally:
         for number in served:
@@ -132,13 +145,69 @@ def _end(number: int) -> None:
     with torch.cuda.device(number):
         _C._cuda_endAllocateToPool(number, pool.id)  # noqa: SLF001
         _C._cuda_releasePool(number, pool.id)  # noqa: SLF001
-        del pool  # its destructor gives idle segments back
+    _retired.append(pool)
 
 
-def _replace_empty_cache() -> None:
-    if not _native:
-        _native["_cuda_emptyCache"] = _C._cuda_emptyCache  # noqa: SLF001
-        _C._cuda_emptyCache = _empty_cache  # noqa: SLF001
+def _empty() -> None:
+    """Take from PyTorch what it holds idle, in retired pools, too, where they can go.
+
+    pre: none is open.
+    """
+    before = _waits()
+    _native["_cuda_emptyCache"]()
+    if all(now > then for now, then in zip(_waits(), before, strict=True)):
+        gone = _retired.copy()
+        _retired.clear()
+        del gone  # the destructor of each gives its idle segments back
+
+
+def _waits() -> list[int]:
+    """Return how often PyTorch has waited for all streams of each device."""
+    return [
+        _C._cuda_memoryStats(number)["num_sync_all_streams"]  # noqa: SLF001
+        for number in range(torch.cuda.device_count())
+    ]
+
+
+def _replace_functions() -> None:
+    if _native:
+        return
+    _native["_cuda_emptyCache"] = _C._cuda_emptyCache  # noqa: SLF001
+    _C._cuda_emptyCache = _C._accelerator_emptyCache = _empty_cache  # noqa: SLF001
+    torch.cuda.MemPool.__del__ = _retire  # type: ignore[attr-defined]
+    atexit.register(_close)
+    for name, change in (
+        ("_cuda_beginAllocateCurrentThreadToPool", 1),
+        ("_cuda_endAllocateToPool", -1),
+    ):
+        setattr(torch.cuda.memory, name, _counting(getattr(torch.cuda.memory, name), change))
+
+
+def _close() -> None:
+    """Let go of what the end of the process destroys in an order of its own."""
+    with region.lock():
+        if not torch.cuda._is_in_bad_fork():  # noqa: SLF001
+            for number in devices():
+                _end(number)
+
+
+def _counting(function: Callable[..., None], change: int) -> Callable[..., None]:
+    """Return what torch.cuda.use_mem_pool() calls, and counts where the program is."""
+
+    def call(number: int, pool: tuple[int, int]) -> None:
+        with region.lock():
+            if _retired and _open and not is_capturing():
+                _replace_pools(lambda: None)  # so that the retired ones give back what they hold
+            function(number, pool)
+            _users[pool] += change
+
+    return call
+
+
+def _retire(pool: torch.cuda.MemPool) -> None:
+    """Be the finalizer of every pool: keep it where it cannot go."""
+    if _open:
+        _retired.append(pool)
 
 
 def _empty_cache() -> None:
