@@ -106,8 +106,8 @@ def out_of_memory() -> Answer:
 
 
 def scattered() -> list[Tensor]:
-    """Leave free memory in pieces of 6 MiB, and return what lies between them."""
-    blocks = [torch.empty(6 * MIB, dtype=torch.uint8, device="cuda") for _ in range(64)]
+    """Leave free memory in pieces of 24 MiB, and return what lies between them."""
+    blocks = [torch.empty(24 * MIB, dtype=torch.uint8, device="cuda") for _ in range(64)]
     return blocks[::2]
 
 
@@ -116,7 +116,7 @@ def stitched() -> Answer:
     torch.cuda.empty_cache()
     between = scattered()
     torch.manual_seed(2)
-    side = 5000  # 100 MB: 16 pieces and more
+    side = 5000  # 100 MB: four pieces and more
     reserved_bytes = torch.cuda.memory_reserved()
     wide = torch.randn(side, side, device="cuda").requires_grad_()
     grown_bytes = torch.cuda.memory_reserved() - reserved_bytes

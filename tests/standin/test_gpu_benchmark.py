@@ -85,7 +85,7 @@ def test_every_scenario_of_the_gpu_tests_runs(mode: str, devices: int) -> None:
     assert answers["trimming"]["missing_bytes"] == 0
     assert answers["statistics"]["allocated_bytes"] == 10 << 20
     if mode == "full":
-        assert answers["stitched"]["states"]["stitch"] == 1
+        assert answers["stitched"]["states"]["stitch"] >= 1
         assert answers["stitched"]["grown_bytes"] == 0
 
 
