@@ -1,4 +1,5 @@
 /* What the numbers and walks of gmlake.h tell, compared with a count of our own. */
+#include "support/census.h"
 #include "support/contract.h"
 
 /* ---- numbers ----------------------------------------------------------------------------------
@@ -116,62 +117,19 @@ TEST(block_and_bytes_know_only_live_blocks)
     lake_finish(lake);
 }
 
-typedef struct census {
-    gml_region_info region;
-    bool is_open;
-    uint64_t next, used_bytes;                          /* in the region walked now */
-    uint64_t physical_bytes, requested_bytes, requests; /* over all */
-} census;
-
-static void
-close_region(const census *seen)
-{
-    if (seen->is_open) {
-        CHECK_EQ(seen->next, seen->region.address + seen->region.size_bytes);
-        CHECK_EQ(seen->used_bytes, seen->region.used_bytes);
-    }
-}
-
-static void
-see_region(void *context, const gml_region_info *region)
-{
-    census *seen = context;
-    close_region(seen);
-    seen->is_open = true;
-    seen->region = *region;
-    seen->next = region->address;
-    seen->used_bytes = 0;
-    seen->physical_bytes += region->is_view ? 0 : region->size_bytes;
-}
-
-static void
-see_range(void *context, const gml_range_info *range)
-{
-    census *seen = context;
-    CHECK_EQ(range->address, seen->next);
-    CHECK(range->size_bytes > 0 && (range->is_used || !range->requested_bytes));
-    seen->next += range->size_bytes;
-    seen->used_bytes += range->is_used ? range->size_bytes : 0;
-    seen->requested_bytes += range->requested_bytes;
-    seen->requests += range->requested_bytes != 0;
-}
-
 TEST(a_visit_sees_everything_once)
 {
     gml_lake *lake = lake_open(0);
     live_block blocks[60];
     size_t count = lake_churn(lake, blocks, 60, 400, 3, 27);
-    census seen = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range}));
-    close_region(&seen);
+    census seen = census_of(lake);
     gml_stats stats = lake_stats_of(lake);
     CHECK_EQ(seen.requests, stats.live_blocks);
     CHECK_EQ(seen.requested_bytes, stats.requested_bytes);
     CHECK_EQ(seen.physical_bytes, stats.reserved_bytes);
     lake_drain(lake, blocks, count);
     CHECK_OK(gml_lake_trim(lake, NULL));
-    seen = (census){0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range}));
+    seen = census_of(lake);
     CHECK_EQ(seen.physical_bytes, 0);
     lake_finish(lake);
 }

@@ -1,6 +1,7 @@
 /* A lake whose requests are served by its policy and by PyTorch's algorithm inside it, in turns. */
 #include "driver/streams.h"
 #include "lake/lake.h"
+#include "support/census.h"
 #include "support/contract.h"
 
 #include <stdlib.h>
@@ -485,55 +486,13 @@ TEST(a_request_waits_for_blocks_in_use_elsewhere)
     }
 }
 
-typedef struct census {
-    gml_region_info region;
-    bool is_open;
-    uint64_t next, used_bytes;                          /* in the region walked now */
-    uint64_t physical_bytes, requested_bytes, requests; /* over all */
-} census;
-
-static void
-close_region(const census *seen)
-{
-    if (seen->is_open) {
-        CHECK_EQ(seen->next, seen->region.address + seen->region.size_bytes);
-        CHECK_EQ(seen->used_bytes, seen->region.used_bytes);
-    }
-}
-
-static void
-see_region(void *context, const gml_region_info *region)
-{
-    census *seen = context;
-    close_region(seen);
-    seen->is_open = true;
-    seen->region = *region;
-    seen->next = region->address;
-    seen->used_bytes = 0;
-    seen->physical_bytes += region->is_view ? 0 : region->size_bytes;
-}
-
-static void
-see_range(void *context, const gml_range_info *range)
-{
-    census *seen = context;
-    CHECK_EQ(range->address, seen->next);
-    CHECK(range->size_bytes > 0 && (range->is_used || !range->requested_bytes));
-    seen->next += range->size_bytes;
-    seen->used_bytes += range->is_used ? range->size_bytes : 0;
-    seen->requested_bytes += range->requested_bytes;
-    seen->requests += range->requested_bytes != 0;
-}
-
 TEST(a_visit_sees_the_blocks_of_both)
 {
     for (uint64_t seed = 1; seed <= 4; seed++) {
         gml_lake *lake = lake_open(0);
         live_block blocks[MOST_LIVE];
         size_t count = mix(lake, blocks, 300, 50 + seed);
-        census seen = {0};
-        CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range}));
-        close_region(&seen);
+        census seen = census_of(lake);
         gml_stats stats = lake_stats_of(lake);
         CHECK_EQ(seen.requests, stats.live_blocks);
         CHECK_EQ(seen.requested_bytes, stats.requested_bytes);

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.standin.launcher import ROOT
-from tests.standin.running import PROGRAMS
+from tests.standin.running import PROGRAMS, read_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,12 +72,7 @@ def start(
 
 def finish(process: subprocess.Popen[str], seconds: float = 120) -> Ended:
     """Wait for a program and read what it printed."""
-    with process:
-        try:
-            output, errors = process.communicate(timeout=seconds)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # the launcher and what it started
+    output, errors = read_to_the_end(process, seconds)
     results = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
     reports = [match.groupdict() for match in _REPORT.finditer(errors)]
     return Ended(process.returncode, results, reports, output, errors)

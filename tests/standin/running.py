@@ -63,14 +63,19 @@ def start_program(
     )
 
 
-def finish_program(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
-    """Wait for a program, which must print a JSON object before it ends."""
+def read_to_the_end(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """Wait for a program in a session of its own; return its output and its errors."""
     with process:
         try:
-            output, errors = process.communicate(timeout=seconds)
+            return process.communicate(timeout=seconds)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # the launcher and what it started
+
+
+def finish_program(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
+    """Wait for a program, which must print a JSON object before it ends."""
+    output, errors = read_to_the_end(process, seconds)
     assert output.startswith("{"), f"exit code {process.returncode}\n{output}{errors}"
     return Outcome(process.returncode, json.loads(output), errors)
 

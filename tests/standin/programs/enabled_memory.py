@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from tests.standin import control
 from tests.standin.accounting import rounded, sums, tensor_bytes
+from tests.standin.refusal import refused
 from torch.cuda import (
     empty_cache,
     max_memory_allocated,
@@ -35,15 +36,6 @@ from torch.cuda import (
 import gmlake
 
 MIB = 1 << 20
-
-
-def refused(function: Any, *arguments: Any, **settings: Any) -> str:
-    """Return the type and the text of what a call raises, "" where it raises nothing."""
-    try:
-        function(*arguments, **settings)
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def statistics() -> dict[str, Any]:

@@ -16,20 +16,12 @@ from typing import Any
 
 import torch
 from tests.standin import control
+from tests.standin.refusal import refused
 
 import gmlake
 from gmlake import _core
 
 MIB = 1 << 20
-
-
-def refused(function: Any, *arguments: Any, **settings: Any) -> str:
-    """Return the type and the text of what a call raises, "" where it raises nothing."""
-    try:
-        function(*arguments, **settings)
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def block(size: int = 30 * MIB, device: str = "cuda") -> torch.Tensor:

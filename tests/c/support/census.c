@@ -1,0 +1,45 @@
+#include "support/census.h"
+
+#include "support/check.h"
+
+static void
+close_region(const census *seen)
+{
+    if (seen->is_open) {
+        CHECK_EQ(seen->next, seen->region.address + seen->region.size_bytes);
+        CHECK_EQ(seen->used_bytes, seen->region.used_bytes);
+    }
+}
+
+static void
+see_region(void *context, const gml_region_info *region)
+{
+    census *seen = context;
+    close_region(seen);
+    seen->is_open = true;
+    seen->region = *region;
+    seen->next = region->address;
+    seen->used_bytes = 0;
+    seen->physical_bytes += region->is_view ? 0 : region->size_bytes;
+}
+
+static void
+see_range(void *context, const gml_range_info *range)
+{
+    census *seen = context;
+    CHECK_EQ(range->address, seen->next);
+    CHECK(range->size_bytes > 0 && (range->is_used || !range->requested_bytes));
+    seen->next += range->size_bytes;
+    seen->used_bytes += range->is_used ? range->size_bytes : 0;
+    seen->requested_bytes += range->requested_bytes;
+    seen->requests += range->requested_bytes != 0;
+}
+
+census
+census_of(gml_lake *lake)
+{
+    census seen = {0};
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range}));
+    close_region(&seen);
+    return seen;
+}

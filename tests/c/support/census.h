@@ -1,0 +1,17 @@
+/* A walk over everything a lake holds that checks how it is told and adds it up. */
+#ifndef GML_TEST_CENSUS_H
+#define GML_TEST_CENSUS_H
+
+#include "gmlake.h"
+
+typedef struct census {
+    gml_region_info region;
+    bool is_open;
+    uint64_t next, used_bytes;                          /* in the region walked last */
+    uint64_t physical_bytes, requested_bytes, requests; /* over all */
+} census;
+
+/* Walks, and fails the test where ranges do not tile their region or do not add up. */
+census census_of(gml_lake *lake);
+
+#endif
