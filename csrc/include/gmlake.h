@@ -126,17 +126,17 @@ GML_API gml_status gml_knob_describe(size_t index, gml_knob_info *out);
 GML_API const char *gml_policy_name(size_t index);
 
 typedef struct gml_lake_config {
-    const char *driver;          /* "sim", "host" or "cuda" */
-    const char *policy;          /* a name from gml_policy_name() */
-    int device;                  /* ordinal, from 0 */
-    uint64_t capacity_bytes;     /* most memory to hold; 0: all the device has */
+    const char *driver;      /* "sim", "host" or "cuda" */
+    const char *policy;      /* a name from gml_policy_name() */
+    int device;              /* ordinal, from 0 */
+    unsigned handle_type;    /* 0, or the CUmemAllocationHandleType that physical memory shall be
+                                exportable as */
+    uint64_t capacity_bytes; /* most memory to hold; 0: all the device has */
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
     uint64_t fail_call;        /* test aid: fail the n-th driver call from 1; 0: none */
     uint64_t fail_per_million; /* test aid: fail each call with this probability; 0: none */
     uint64_t fail_seed;        /* seed for fail_per_million */
-    unsigned handle_type;      /* 0, or the CUmemAllocationHandleType that physical memory shall be
-                                  exportable as */
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */

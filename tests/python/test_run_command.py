@@ -216,7 +216,8 @@ VARIABLES = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 def variables_of(*arguments: str, **variables: str) -> dict[str, str]:
-    done = run(*RUN, *arguments, env=os.environ | variables)
+    others = {name: text for name, text in os.environ.items() if not name.startswith("GMLAKE_")}
+    done = run(*RUN, *arguments, env=others | variables)
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, str] = json.loads(done.stdout)
     return found

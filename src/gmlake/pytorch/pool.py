@@ -22,7 +22,8 @@ import torch
 
 from gmlake import _core
 from gmlake.pytorch import device as cuda
-from gmlake.pytorch import lakes, region
+from gmlake.pytorch import lakes
+from gmlake.pytorch.locking import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -185,7 +186,7 @@ def _replace_functions() -> None:
 
 def _close() -> None:
     """Let go of what the end of the process destroys in an order of its own."""
-    with region.lock():
+    with lock:
         if not torch.cuda._is_in_bad_fork():  # noqa: SLF001
             for number in devices():
                 _end(number)
@@ -195,7 +196,7 @@ def _counting(function: Callable[..., None], change: int) -> Callable[..., None]
     """Return what torch.cuda.use_mem_pool() calls, and counts where the program is."""
 
     def call(number: int, pool: tuple[int, int]) -> None:
-        with region.lock():
+        with lock:
             if _retired and _open and not is_capturing():
                 _replace_pools(lambda: None)  # so that the retired ones give back what they hold
             function(number, pool)
@@ -212,7 +213,7 @@ def _retire(pool: torch.cuda.MemPool) -> None:
 
 def _empty_cache() -> None:
     """Be what torch.cuda.empty_cache() calls."""
-    with region.lock():
+    with lock:
         if _open:
             empty_cache()
         else:
@@ -231,7 +232,7 @@ def _watch_optimizers() -> None:
 def _after_step(*_: object) -> None:
     """Replace the pools where PyTorch, left alone, would soon have to give back what it caches."""
     if _open and not is_capturing() and any(map(_is_scarce, devices())):
-        with region.lock():
+        with lock:
             if _open:
                 _replace_pools(lambda: None)  # the lakes keep it for the next step
 

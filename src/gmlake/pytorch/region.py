@@ -10,15 +10,14 @@ from __future__ import annotations
 import operator
 import os
 import sys
-import threading
 from collections.abc import Iterable
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
+from gmlake.pytorch.locking import lock
 from gmlake.pytorch.settings import Given, Settings, with_changes
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from typing_extensions import Self
@@ -30,21 +29,15 @@ _CLOSED = "it is not open"
 
 
 class _Process:
-    """The regions of this process."""
+    """The regions of this process, guarded by locking.lock."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # guards the rest, and the beginning and end of pools
         self.open: list[Region] = []
         self.lasting: Region | None = None  # that of enable()
         self.serving: Serving | None = None
 
 
 _process = _Process()
-
-
-def lock() -> AbstractContextManager[bool]:
-    """Return the lock under which regions begin and end."""
-    return _process.lock
 
 
 class Region(ContextDecorator):
@@ -78,7 +71,7 @@ class Region(ContextDecorator):
         Raises RuntimeError where the mode is not possible or the region is open already, and
         ValueError where the process serves with other settings already.
         """
-        with _process.lock:
+        with lock:
             if self in _process.open:
                 raise RuntimeError("this region is open already; make another one to nest them")
             self._open()
@@ -103,7 +96,7 @@ class Region(ContextDecorator):
         """
         if sys.is_finalizing():
             return
-        with _process.lock:
+        with lock:
             if self not in _process.open:
                 return
             _process.open.remove(self)
@@ -204,7 +197,7 @@ class Region(ContextDecorator):
         from gmlake.pytorch import lakes, pool
 
         held = lakes.reserved_bytes()
-        with _process.lock:
+        with lock:
             if self.mode == "pool":
                 pool.empty_cache()
             elif self.mode == "full":
@@ -276,7 +269,7 @@ def enable(
     device was used yet, and are a ValueError after that.
     """
     given = Given(policy, capacity, handle_types, knobs)
-    with _process.lock:
+    with lock:
         known = _process.lasting
         if known is not None and known.may_stay(given, mode):
             return known
@@ -291,7 +284,7 @@ def enable(
 
 def disable() -> None:
     """End what enable() began; nothing where it began nothing."""
-    with _process.lock:
+    with lock:
         region, _process.lasting = _process.lasting, None
         if region is not None:
             region.__exit__(None, None, None)
@@ -299,13 +292,13 @@ def disable() -> None:
 
 def is_enabled() -> bool:
     """Whether gmlake serves PyTorch now: a region is open, and there is CUDA."""
-    with _process.lock:
+    with lock:
         return any(region.mode != "off" for region in _process.open)
 
 
 def _after_fork() -> None:
     """Begin anew in a child that cannot use CUDA; where its parent did not, the regions go on."""
-    _process.lock = threading.RLock()  # another thread of the parent may have held it
+    lock.renew()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda._is_in_bad_fork():  # noqa: SLF001
         for region in _process.open:

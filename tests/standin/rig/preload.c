@@ -1,4 +1,5 @@
-/* What happens when the library is loaded; left out of the C checks, which choose settings later. */
+/* What happens when the library is loaded; left out of the C checks, which choose settings later.
+ */
 #include "standin.h"
 
 /* A setting that cannot be understood is said before the program begins. */
