@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import gmlake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "examples" / "traces").glob("*.gmtrace"))
@@ -29,6 +33,14 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables look the same wherever the tests run."""
     for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Let programs heed SIGINT, also where the tests run in a background that ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=SHARED or [NO_SHARED], ids=lambda path: path.stem if path else "none")

@@ -474,6 +474,7 @@ def drain(descriptor: int) -> bytes:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
     trace = gmlake.load_trace(SHIPPED[0])
     path = tmp_path / "x.gmtrace"

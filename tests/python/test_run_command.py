@@ -182,6 +182,7 @@ def test_it_ends_as_under_python(code: str, tmp_path: Path) -> None:
     assert served.stderr == plain.stderr
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_reaches_the_program(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
