@@ -42,7 +42,7 @@ class AllocatorConf:
 def read_allocator_conf(environment: Mapping[str, str]) -> AllocatorConf:
     """Read the variable that PyTorch reads: the newer name first."""
     text = next((environment[name] for name in VARIABLES if environment.get(name)), "")
-    entries = {match[1]: match[2].strip() for match in _ENTRY.finditer(text)}
+    entries = _entries(text)
     limits = {knob["name"]: (knob["minimum"], knob["maximum"]) for knob in _core.knobs()}
     knobs = _sizes(entries) | _collection(entries) | _divisions(entries)
     kept = {}
@@ -51,6 +51,15 @@ def read_allocator_conf(environment: Mapping[str, str]) -> AllocatorConf:
         if low <= value <= high:
             kept[name] = value
     return AllocatorConf(kept, entries.get("backend", "native"), _fraction(entries))
+
+
+def read_sizes(text: str) -> dict[str, int]:
+    """Return the sizes in the text of such a variable, in bytes, by the names of gmlake.knobs()."""
+    return _sizes(_entries(text))
+
+
+def _entries(text: str) -> dict[str, str]:
+    return {match[1]: match[2].strip() for match in _ENTRY.finditer(text)}
 
 
 def _number(text: str | None) -> float | None:

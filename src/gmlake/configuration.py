@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from gmlake.allocator_conf import VARIABLES, read_sizes
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
 
 if TYPE_CHECKING:
@@ -17,11 +17,7 @@ _LARGE_SEGMENT: Final = 20 * _MIB
 _MOST_SLACK: Final = 20 * _MIB
 _LARGE_REQUEST: Final = 10 * _MIB
 _SEGMENT_GRAIN: Final = 2 * _MIB
-_VARIABLES: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-_ONLY_IN_VARIABLES: Final = {
-    "large_segment_size_mb": "large_segment_size",
-    "max_non_split_rounding_mb": "max_non_split_rounding",
-}
+_ONLY_IN_VARIABLES: Final = ("large_segment_size", "max_non_split_rounding")
 _PERCENT_TOLERANCE: Final = 1e-9
 
 
@@ -127,9 +123,7 @@ def _divisions(settings: dict[str, Any]) -> dict[str, int]:
 def _from_variables(settings: dict[str, Any]) -> dict[str, int]:
     """Read what PyTorch records only as part of the text of its environment variable."""
     knobs: dict[str, int] = {}
-    for variable in _VARIABLES:
-        text = str(settings.get(variable, ""))
-        for name, knob in _ONLY_IN_VARIABLES.items():
-            if found := re.findall(rf"\b{name}\s*:\s*([0-9]{{1,9}})\b", text):
-                knobs[knob] = int(found[-1]) * _MIB
+    for variable in VARIABLES:
+        sizes = read_sizes(str(settings.get(variable, "")))
+        knobs |= {knob: sizes[knob] for knob in _ONLY_IN_VARIABLES if knob in sizes}
     return knobs

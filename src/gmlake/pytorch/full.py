@@ -10,10 +10,10 @@ from typing import Final
 import torch
 
 from gmlake import _core
+from gmlake.allocator_conf import read_allocator_conf
 from gmlake.pytorch import device, notices, patches
-from gmlake.pytorch.allocator_conf import read_allocator_conf
 
-_SETTERS: Final = {
+SETTERS: Final = {
     "init": "set_init_fn",
     "empty_cache": "set_reset_fn",
     "memory_fraction": "set_memory_fraction_fn",
@@ -45,7 +45,7 @@ def install() -> None:
     """Make gmlake the allocator, for good. pre: there is no obstacle."""
     hooks = _core.torch_hooks()
     allocator = torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])  # noqa: SLF001
-    for hook, setter in _SETTERS.items():
+    for hook, setter in SETTERS.items():
         getattr(allocator, setter)(hooks[hook])
     replaced = device.backend()
     torch._C._cuda_changeCurrentAllocator(allocator)  # noqa: SLF001

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gmlake import _core
+from gmlake.allocator_conf import read_allocator_conf
 from gmlake.lake import parse_capacity, settings_of
-from gmlake.pytorch.allocator_conf import read_allocator_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -148,6 +148,8 @@ def _knobs_of_text(text: str) -> dict[str, int]:
 def check_knobs(knobs: Mapping[str, int | str]) -> dict[str, int]:
     """Return the knobs as numbers; ValueError for one that is not there or out of range."""
     settings = settings_of(dict(knobs))
+    if not settings:
+        return {}  # as for most regions: opening a lake takes longer than all the rest
     _core.Lake("sim", DEFAULT_POLICY, settings=settings).close()  # the core knows the ranges
     return dict(settings)
 

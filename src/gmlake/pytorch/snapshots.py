@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake import _core
+from gmlake.allocator_conf import VARIABLES, read_allocator_conf
 from gmlake.pytorch import device as cuda
 from gmlake.pytorch import lakes
-from gmlake.pytorch.allocator_conf import VARIABLES, read_allocator_conf
 from gmlake.trace.layout import REQUEST, Kind
 
 if TYPE_CHECKING:

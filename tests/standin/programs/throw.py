@@ -19,21 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gmlake import Lake, _core
+from gmlake.pytorch.full import SETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOO_MUCH = 1 << 40
-SETTERS = {
-    "init": "set_init_fn",
-    "empty_cache": "set_reset_fn",
-    "memory_fraction": "set_memory_fraction_fn",
-    "base": "set_base_alloc_fn",
-    "record_stream": "set_record_stream_fn",
-    "begin_pool": "set_begin_allocate_to_pool",
-    "end_pool": "set_end_allocate_to_pool_fn",
-    "release_pool": "set_release_pool",
-}
 
 
 class Allocator(torch.cuda.memory._CUDAAllocator):
