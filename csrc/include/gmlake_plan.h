@@ -1,0 +1,312 @@
+/* gmlake's planner: lifetimes in, offsets out; and plans of training steps.
+ *
+ * Placing buffers of known sizes and lifetimes so that the highest address is lowest is called
+ * dynamic storage allocation. Nothing here needs a device, a lake or Python.
+ *
+ *   lifetime   one request: its size, and the time from its allocation to its free
+ *   problem    lifetimes to be placed together, once or with a period
+ *   step       the requests of one training step, as a lake watched them
+ *   plan       where each request of a step goes, in the order in which they come
+ *   lane       the addresses of one stream in a plan; lanes share no memory
+ *
+ * Times are counts of events, not seconds. Sizes and offsets are in bytes. The same input gives the
+ * same output (see gml_planner_options.budget_ms for the one exception).
+ */
+#ifndef GMLAKE_PLAN_H
+#define GMLAKE_PLAN_H
+
+#include "gmlake.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GML_NO_OFFSET UINT64_MAX
+
+/* ---- placing lifetimes ------------------------------------------------------------------------
+ */
+
+enum { GML_LIFETIME_DYNAMIC = 1 }; /* its size changes from step to step: it gets no offset */
+
+/* 64 bytes. */
+typedef struct gml_lifetime {
+    uint64_t size_bytes; /* 1 to 2^48 */
+    uint64_t start, end; /* live on [start, end), start < end. With a period: start < period and
+                            end <= start + period; what goes beyond the period wraps */
+    gml_stream stream;
+    uint32_t phase_start, phase_end; /* of the allocation and the free (forward, backward, ... of
+                                        each micro-batch); 0: not known */
+    uint32_t scope_start, scope_end; /* the module of a dynamic one; 0: none */
+    uint32_t flags;
+    uint32_t reserved; /* 0 */
+    uint64_t tag;      /* the caller's */
+} gml_lifetime;
+
+/* Work that `after` is given from `time` on runs after all work that `before` was given up to then.
+ */
+typedef struct gml_ordering {
+    uint64_t time;
+    gml_stream before, after;
+} gml_ordering;
+
+/* A range of addresses. */
+typedef struct gml_span {
+    uint64_t offset, size_bytes;
+} gml_span;
+
+typedef struct gml_problem {
+    const gml_lifetime *lifetimes;
+    size_t count;
+    uint64_t period;          /* 0: everything happens once */
+    uint64_t alignment_bytes; /* of every offset; a power of two; 0: 512. Sizes are rounded up to it
+                                 wherever they are summed or compared */
+    const gml_ordering *orderings; /* any order; two streams share addresses only where one of these
+                                      lies between the free and the allocation; with a period none
+                                      are allowed */
+    size_t ordering_count;
+    const gml_span *taken; /* addresses that nothing may be given: multiples of the alignment */
+    size_t taken_count;
+} gml_problem;
+
+/* Who placed it. */
+typedef enum gml_method {
+    GML_METHOD_STALLOC = 0,    /* STAlloc's synthesis as published (EuroSys 2026) */
+    GML_METHOD_FIRST_FIT_SIZE, /* first fit; larger first, then earlier */
+    GML_METHOD_FIRST_FIT_LIFE, /* first fit; longer-lived first (by powers of 4), then earlier */
+    GML_METHOD_FIRST_FIT_LATE, /* first fit; longer-lived first (by powers of 16), then later end */
+    GML_METHOD_FIRST_FIT_AREA, /* first fit; by size times life (by powers of 4), then earlier */
+    GML_METHOD_FIRST_FIT_CONTENTION, /* first fit; by sixteenths of contention, then life (by 4) */
+    GML_METHOD_LOWEST_CONTENTION,    /* lowest segment; by the largest live sum in its life, life */
+    GML_METHOD_LOWEST_LIFE,          /* lowest segment; by life (powers of 1.5), size, start */
+    GML_METHOD_LOWEST_AREA,          /* lowest segment; by size times life */
+    GML_METHOD_LOWEST_CONTENTION16,  /* lowest segment; by sixteenths of contention, then area */
+    GML_METHOD_LOWEST_PEAK, /* lowest segment; what lives at the peak, then life (powers of 4) */
+    GML_METHOD_LOWEST_CONTENTION_SIZE, /* lowest segment; by contention, then size */
+    GML_METHOD_ONLINE_BEST_FIT,        /* in the order of time, without foresight */
+    GML_METHOD_IMPROVED, /* a better order found from one of those above ("squeaky wheel") */
+    GML_METHOD_EXACT,    /* depth-first search over canonical placements */
+    GML_METHOD_COUNT
+} gml_method;
+
+/* "stalloc", "first-fit-size", ...; never NULL. */
+GML_API const char *gml_method_name(gml_method method);
+
+typedef struct gml_planner_options {
+    uint64_t budget_ms; /* about how long to search on; 0: 1000 for up to 4096 lifetimes, else 350
+                           or 1 for every 220 lifetimes. Counted in work, so that it does not change
+                           results; a clock stops only what takes four times as long */
+    uint64_t capacity_bytes; /* 0: the lowest peak; else any peak up to this will do */
+    uint32_t methods; /* bit 1 << gml_method each; 0: all. Where none of them can serve the problem,
+                         or none is done in time, the fastest that can does */
+} gml_planner_options;
+
+typedef struct gml_solution {
+    uint64_t peak_bytes; /* the largest end of any placed lifetime */
+    /* the largest live sum, with what is taken; no placement is lower */
+    uint64_t lower_bound_bytes;
+    gml_method method;
+    uint64_t time_ns;
+    bool is_proven; /* nothing is lower than peak_bytes */
+} gml_solution;
+
+/* Gives every lifetime that is not dynamic an offset, and dynamic ones GML_NO_OFFSET. The result
+ * has passed gml_planner_check(). GML_INVALID_ARGUMENT for a lifetime or setting outside its range,
+ * or a sum of sizes above 2^62; GML_NO_HOST_MEMORY; GML_CORRUPT if no method's result was valid.
+ * `reason` (may be NULL) then holds one line, at most reason_bytes. A capacity that is not met is
+ * not an error: look at peak_bytes. `options` may be NULL. */
+GML_API gml_status gml_planner_solve(const gml_problem *problem, const gml_planner_options *options,
+                                     uint64_t *offsets, gml_solution *out, char *reason,
+                                     size_t reason_bytes);
+
+/* The independent check, which shares no code with what places: a sweep over raw times. GML_CORRUPT
+ * with a reason if two lifetimes meet in time and address, two streams share addresses without an
+ * ordering between, an offset is not aligned, overflows, lies on a taken span or ends above
+ * `peak_bytes`, or if peak_bytes is not the largest end. O(N log N). */
+GML_API gml_status gml_planner_check(const gml_problem *problem, const uint64_t *offsets,
+                                     uint64_t peak_bytes, char *reason, size_t reason_bytes);
+
+/* The addresses in [0, limit_bytes) that no placed lifetime occupies at any time in [start, end):
+ * STAlloc's dynamic reusable space. For query i the spans, in ascending order, are
+ * (*spans)[first[i]] to (*spans)[first[i + 1] - 1]; `first` has query_count + 1 entries, *spans is
+ * to be given to free(). A query may wrap as a lifetime may. Cost: a sweep for all queries
+ * together, and what overlaps each. */
+typedef struct gml_time_range {
+    uint64_t start, end;
+} gml_time_range;
+GML_API gml_status gml_planner_idle_spans(const gml_problem *problem, const uint64_t *offsets,
+                                          uint64_t limit_bytes, const gml_time_range *queries,
+                                          size_t query_count, gml_span **spans, size_t *first);
+
+/* ---- steps, as watched ------------------------------------------------------------------------
+ */
+
+#define GML_STILL_LIVE UINT64_MAX
+
+typedef struct gml_step_request {
+    uint64_t size_bytes; /* rounded up to 512 */
+    gml_stream stream;
+    uint64_t birth;        /* events of the step before it; each request and each free is one */
+    uint64_t death;        /* the same of its free, in the step `death_serial`; GML_STILL_LIVE */
+    uint64_t death_serial; /* of the step in which it was freed. What was freed between two steps,
+                              or in one of another kind, was freed at the end of the one before */
+    uint32_t phase_birth, phase_death;
+    uint32_t scope_birth, scope_death; /* dynamic scope; 0: none */
+} gml_step_request;
+
+typedef enum gml_mark_kind { GML_MARK_PHASE, GML_MARK_SCOPE } gml_mark_kind;
+
+/* The program entered a phase, or a dynamic scope (id 0: left it). */
+typedef struct gml_step_mark {
+    uint64_t time;    /* events of the step before it */
+    uint64_t request; /* requests of the step before it */
+    gml_mark_kind kind;
+    uint32_t id;
+} gml_step_mark;
+
+typedef struct gml_step {
+    uint64_t serial; /* counts the steps of its kind */
+    uint64_t event_count;
+    gml_step_request *requests;
+    size_t request_count;
+    gml_step_mark *marks;
+    size_t mark_count;
+} gml_step;
+
+/* Memory of one stream's lane that a plan must not use. */
+typedef struct gml_taken {
+    gml_stream stream;
+    gml_span span;
+} gml_taken;
+
+/* What a plan is made from. */
+typedef struct gml_profile {
+    gml_step last;     /* the step to plan for */
+    gml_step previous; /* one before it like it, whose frees tell when what is still live at the end
+                          of `last` will be freed; request_count 0: there is none */
+    gml_taken *taken;
+    size_t taken_count;
+} gml_profile;
+
+GML_API void gml_profile_free(gml_profile *profile); /* NULL is allowed */
+
+/* ---- plans ------------------------------------------------------------------------------------
+ */
+
+/* Never changes once made, and is counted: whoever keeps one holds a reference. */
+typedef struct gml_plan gml_plan;
+
+typedef struct gml_plan_info {
+    size_t requests; /* of the period, dynamic ones not counted */
+    size_t placed;   /* of those, that have an offset; the rest live too long to be planned */
+    size_t dynamic;  /* requests in dynamic scopes, as watched */
+    unsigned steps;  /* in the period: 2 where something lives longer than one step */
+    unsigned lanes;
+    uint64_t peak_bytes; /* over all lanes */
+    uint64_t lower_bound_bytes;
+    gml_method method;    /* of the largest lane */
+    uint64_t time_ns;     /* that planning took; 0 for a plan that was read from a file */
+    uint64_t fingerprint; /* of the sizes and lanes in request order; equal steps, equal numbers */
+} gml_plan_info;
+
+/* A plan for steps like profile->last. Requests that are still live two steps later, or whose end
+ * is not known, are left without an offset. GML_INVALID_ARGUMENT for a step without requests or a
+ * profile that contradicts itself; GML_NO_HOST_MEMORY; GML_CORRUPT if the result does not pass the
+ * independent check. `options` and `reason` may be NULL. */
+GML_API gml_status gml_plan_build(const gml_profile *profile, const gml_planner_options *options,
+                                  gml_plan **out, char *reason, size_t reason_bytes);
+
+GML_API gml_plan *gml_plan_retain(gml_plan *plan);
+GML_API void gml_plan_release(gml_plan *plan); /* NULL is allowed */
+GML_API void gml_plan_describe(const gml_plan *plan, gml_plan_info *out);
+
+/* One request of a plan, in request order over its steps. */
+typedef struct gml_plan_request {
+    uint64_t size_bytes, offset; /* GML_NO_OFFSET: left to others */
+    uint64_t start, end;         /* in events of the period; end may go beyond it */
+    uint32_t lane;
+    uint32_t step; /* of the period, from 0 */
+} gml_plan_request;
+
+/* The request at `index` < gml_plan_info.requests. */
+GML_API void gml_plan_request_at(const gml_plan *plan, size_t index, gml_plan_request *out);
+
+/* The plan as bytes: versioned, checksummed, the same on every machine. *out is to be given to
+ * free(). */
+GML_API gml_status gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *out_bytes);
+
+/* Reads what gml_plan_encode() wrote. Every plan read has passed the independent check. GML_CORRUPT
+ * with a reason for anything else, GML_UNSUPPORTED for another version. */
+GML_API gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out,
+                                   char *reason, size_t reason_bytes);
+
+/* ---- serving plans ----------------------------------------------------------------------------
+ *
+ * On a lake whose policy is `stitch` or `plan`. Requests outside of steps are the policy's.
+ */
+
+/* Watches steps from now on. GML_UNSUPPORTED for any other policy. Nothing the second time. */
+GML_API gml_status gml_lake_watch_steps(gml_lake *lake);
+
+/* A step begins. `kind` is the caller's number for steps that are alike (training, evaluation);
+ * each kind has its own plans. A step that is open ends first. The first plan of the kind that
+ * agrees with how the step begins serves it. GML_MISUSE unless steps are watched;
+ * GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_begin_step(gml_lake *lake, uint64_t kind);
+
+typedef struct gml_step_report {
+    uint64_t kind, serial;
+    uint64_t requests;                      /* in the step */
+    uint64_t foreseen;                      /* of those, that met their entry of the plan */
+    uint64_t served;                        /* of those, that got the address planned for them */
+    uint64_t left;                          /* foreseen, and left to the policy by the plan */
+    uint64_t dynamic;                       /* in dynamic scopes */
+    uint64_t dynamic_served;                /* of those, in idle planned space */
+    uint64_t borrowed;                      /* not foreseen, and served from idle pool memory */
+    uint64_t requested_bytes, served_bytes; /* of all requests, of those served as planned */
+    uint64_t driver_calls;                  /* made during the step */
+    uint64_t pool_bytes;                    /* physical memory of the pools at the end */
+    uint64_t fingerprint; /* of the step's requests, comparable with gml_plan_info's */
+    bool is_planned;      /* a plan served */
+} gml_step_report;
+
+/* The open step ends. `out` may be NULL. GML_MISUSE where none is open. */
+GML_API gml_status gml_lake_end_step(gml_lake *lake, gml_step_report *out);
+
+/* The program enters a phase; 0: none. Phases tell plans apart in time, and are where matching
+ * finds its place again. Nothing outside of steps. */
+GML_API gml_status gml_lake_enter_phase(gml_lake *lake, uint32_t phase);
+
+/* The program enters a dynamic scope, a module whose sizes change from step to step (a mixture of
+ * experts); 0: it leaves. */
+GML_API gml_status gml_lake_enter_scope(gml_lake *lake, uint32_t scope);
+
+/* What was watched of the last step of that kind that has ended, to be given to gml_profile_free().
+ * GML_MISUSE if there is none. */
+GML_API gml_status gml_lake_profile(gml_lake *lake, uint64_t kind, gml_profile **out);
+
+/* Adds a plan for a kind; at most 16 per kind are kept, those used last. It serves from the next
+ * step on. A plan with the same fingerprint is replaced. */
+GML_API gml_status gml_lake_add_plan(gml_lake *lake, uint64_t kind, gml_plan *plan);
+
+/* Forgets every plan of that kind. Live blocks stay. */
+GML_API gml_status gml_lake_drop_plans(gml_lake *lake, uint64_t kind);
+
+/* A step boundary for a lake whose policy is `plan`, which then watches, plans and serves by
+ * itself: the step before ends, the next begins, and once `profile_steps` steps alike were watched
+ * a plan is made. Nothing on any other policy. */
+GML_API gml_status gml_lake_mark(gml_lake *lake);
+
+/* Sums over all steps since watching began. */
+typedef struct gml_plan_stats {
+    uint64_t steps, planned_steps;
+    uint64_t requests, foreseen, served, left; /* in planned steps */
+    uint64_t plans_made;                       /* by gml_lake_mark() */
+    uint64_t pool_bytes;                       /* now */
+} gml_plan_stats;
+GML_API gml_status gml_lake_plan_stats(gml_lake *lake, gml_plan_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

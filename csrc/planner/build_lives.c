@@ -1,0 +1,143 @@
+/* How long requests live.
+ *
+ * What was freed within the watched step says so itself. What is still live at its end lives as
+ * long as its twin in the step before did, if that one is gone. Ends are given in the time of the
+ * step as if it went on and on: an end at period + t is an end at t, one repetition later.
+ */
+#include "planner/align.h"
+#include "planner/build.h"
+
+#include <stdlib.h>
+
+/* The end of a request made in `step`, or GML_LIFE_UNKNOWN. A step in which it was freed may be
+ * longer than the one planned for. */
+static uint64_t
+end_in(const gml_step *step, const gml_step_request *request, uint64_t period)
+{
+    if (request->death == GML_STILL_LIVE) {
+        return GML_LIFE_UNKNOWN;
+    }
+    uint64_t later = request->death_serial - step->serial;
+    if (later > GML_PLAN_MOST_STEPS) {
+        return GML_LIFE_UNKNOWN;
+    }
+    return later * period + (request->death < period ? request->death : period);
+}
+
+/* A twin that was freed while its own step ran tells nothing about a request that outlived its
+ * step; but one freed at the very end does: the last step ended before the program came to its
+ * free. */
+static uint64_t
+end_of_twin(const gml_profile *profile, const gml_step_request *twin)
+{
+    uint64_t period = profile->last.event_count;
+    if (twin->death_serial == profile->previous.serial) {
+        return twin->death == profile->previous.event_count ? period : GML_LIFE_UNKNOWN;
+    }
+    return end_in(&profile->previous, twin, period);
+}
+
+static gml_status
+ask_twins(gml_builder *builder)
+{
+    const gml_profile *profile = builder->profile;
+    size_t count = profile->last.request_count;
+    size_t *twins = gml_plan_array(count, sizeof *twins);
+    gml_status status =
+        twins ? gml_align_steps(&profile->last, &profile->previous, twins) : GML_NO_HOST_MEMORY;
+    for (size_t i = 0; i < count && status == GML_OK; i++) {
+        const gml_step_request *request = &profile->last.requests[i];
+        if (request->death == GML_STILL_LIVE && twins[i] != GML_NO_TWIN &&
+            profile->previous.requests[twins[i]].death != GML_STILL_LIVE) {
+            builder->ends[i] = end_of_twin(profile, &profile->previous.requests[twins[i]]);
+        }
+    }
+    free(twins);
+    return status;
+}
+
+gml_status
+gml_build_find_ends(gml_builder *builder)
+{
+    const gml_step *last = &builder->profile->last;
+    bool are_known = true;
+    for (size_t i = 0; i < last->request_count; i++) {
+        builder->ends[i] = end_in(last, &last->requests[i], last->event_count);
+        are_known &= last->requests[i].death != GML_STILL_LIVE;
+    }
+    bool is_alone = builder->profile->previous.request_count == 0;
+    return are_known || is_alone ? GML_OK : ask_twins(builder);
+}
+
+/* ---- how many steps -----------------------------------------------------------------------------
+ */
+
+typedef struct release {
+    uint64_t time; /* 1 to the period */
+    uint64_t size_bytes;
+} release;
+
+static int
+compare_releases(const void *left, const void *right)
+{
+    const release *a = left, *b = right;
+    return (a->time > b->time) - (a->time < b->time);
+}
+
+static bool
+is_counted(const gml_builder *builder, size_t index)
+{
+    const gml_step_request *request = &builder->profile->last.requests[index];
+    return !gml_build_is_dynamic(request) && builder->ends[index] != GML_LIFE_UNKNOWN;
+}
+
+/* The largest live sum of a step that repeats. */
+static gml_status
+measure_peak(const gml_builder *builder, uint64_t *peak_bytes)
+{
+    const gml_step *last = &builder->profile->last;
+    uint64_t period = last->event_count, live = 0, peak = 0;
+    release *releases = gml_plan_array(last->request_count, sizeof *releases);
+    if (!releases) {
+        return GML_NO_HOST_MEMORY;
+    }
+    size_t count = 0, next = 0;
+    for (size_t i = 0; i < last->request_count; i++) {
+        if (is_counted(builder, i)) {
+            uint64_t size = gml_build_size(&last->requests[i]), end = builder->ends[i];
+            releases[count++] = (release){(end - 1) % period + 1, size};
+            live += (end - 1) / period * size; /* those of earlier steps */
+        }
+    }
+    qsort(releases, count, sizeof *releases, compare_releases);
+    for (size_t i = 0; i < last->request_count; i++) {
+        while (next < count && releases[next].time <= last->requests[i].birth) {
+            live -= releases[next++].size_bytes;
+        }
+        live += is_counted(builder, i) ? gml_build_size(&last->requests[i]) : 0;
+        peak = live > peak ? live : peak;
+    }
+    free(releases);
+    *peak_bytes = peak;
+    return GML_OK;
+}
+
+gml_status
+gml_build_choose_steps(const gml_builder *builder, unsigned *steps)
+{
+    const gml_step *last = &builder->profile->last;
+    uint64_t period = last->event_count, long_bytes = 0, peak = 0;
+    *steps = 1;
+    for (size_t i = 0; i < last->request_count; i++) {
+        uint64_t life = is_counted(builder, i) ? builder->ends[i] - last->requests[i].birth : 0;
+        if (life > period && life <= GML_PLAN_MOST_STEPS * period) {
+            long_bytes += gml_build_size(&last->requests[i]);
+        }
+    }
+    if (long_bytes == 0) {
+        return GML_OK;
+    }
+    gml_status status = measure_peak(builder, &peak);
+    *steps = status == GML_OK && long_bytes > peak / 1000 ? 2 : 1;
+    return status;
+}

@@ -1,0 +1,127 @@
+/* Profiles come from programs, by way of Python, so they are checked before they are believed. */
+#include "planner/build.h"
+
+typedef struct watched_step {
+    const gml_step *step;
+    const char *name;
+    char *reason;
+    size_t reason_bytes;
+} watched_step;
+
+#define REFUSE(subject, ...)                                                                       \
+    gml_plan_refuse(GML_INVALID_ARGUMENT, (subject)->reason, (subject)->reason_bytes, __VA_ARGS__)
+
+static bool
+ends_in_time(const gml_step *step, const gml_step_request *request)
+{
+    if (request->death == GML_STILL_LIVE) {
+        return true;
+    }
+    if (request->death_serial != step->serial) {
+        return request->death_serial > step->serial && request->death <= GML_PLAN_MOST_EVENTS;
+    }
+    return request->death > request->birth && request->death <= step->event_count;
+}
+
+static gml_status
+check_requests(const watched_step *subject)
+{
+    const gml_step *step = subject->step;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < step->request_count; i++) {
+        const gml_step_request *request = &step->requests[i];
+        if (request->size_bytes == 0 || request->size_bytes > GML_PLAN_MOST_SIZE) {
+            return REFUSE(subject, "request %zu of the %s step asks for %llu B", i, subject->name,
+                          (unsigned long long)request->size_bytes);
+        }
+        if (request->birth >= step->event_count ||
+            (i > 0 && request->birth <= step->requests[i - 1].birth)) {
+            return REFUSE(subject, "request %zu of the %s step is event %llu: out of order", i,
+                          subject->name, (unsigned long long)request->birth);
+        }
+        if (!ends_in_time(step, request)) {
+            return REFUSE(subject, "request %zu of the %s step is freed before it is made, or late",
+                          i, subject->name);
+        }
+        sum += gml_build_size(request);
+        if (sum > GML_PLAN_MOST_BYTES / GML_PLAN_MOST_STEPS) {
+            return REFUSE(subject, "the requests of the %s step have too many bytes in all",
+                          subject->name);
+        }
+    }
+    return GML_OK;
+}
+
+/* A mark tells its place twice: in events and in requests. */
+static bool
+is_mark_in_place(const gml_step *step, const gml_step_mark *mark)
+{
+    if (mark->request > step->request_count || mark->time > step->event_count) {
+        return false;
+    }
+    bool follows = mark->request == 0 || step->requests[mark->request - 1].birth < mark->time;
+    bool precedes =
+        mark->request == step->request_count || step->requests[mark->request].birth >= mark->time;
+    return follows && precedes;
+}
+
+static gml_status
+check_marks(const watched_step *subject)
+{
+    const gml_step *step = subject->step;
+    for (size_t i = 0; i < step->mark_count; i++) {
+        const gml_step_mark *mark = &step->marks[i];
+        bool is_ordered = i == 0 || mark->time >= step->marks[i - 1].time;
+        if (!is_ordered || !is_mark_in_place(step, mark) ||
+            (mark->kind != GML_MARK_PHASE && mark->kind != GML_MARK_SCOPE)) {
+            return REFUSE(subject, "mark %zu of the %s step, at event %llu, is out of place", i,
+                          subject->name, (unsigned long long)mark->time);
+        }
+    }
+    return GML_OK;
+}
+
+static gml_status
+check_step(const watched_step *subject)
+{
+    const gml_step *step = subject->step;
+    if (step->event_count > GML_PLAN_MOST_EVENTS || step->request_count > GML_PLAN_MOST_ENTRIES ||
+        step->mark_count > GML_PLAN_MOST_ENTRIES) {
+        return REFUSE(subject, "the %s step has too many events, requests or marks", subject->name);
+    }
+    gml_status status = check_requests(subject);
+    return status == GML_OK ? check_marks(subject) : status;
+}
+
+static gml_status
+check_taken(const gml_profile *profile, char *reason, size_t reason_bytes)
+{
+    for (size_t i = 0; i < profile->taken_count; i++) {
+        const gml_span *span = &profile->taken[i].span;
+        if (span->offset % GML_PLAN_UNIT || span->size_bytes % GML_PLAN_UNIT ||
+            span->size_bytes == 0 || span->offset > GML_PLAN_MOST_BYTES ||
+            span->size_bytes > GML_PLAN_MOST_BYTES - span->offset) {
+            return gml_plan_refuse(
+                GML_INVALID_ARGUMENT, reason, reason_bytes, "taken span %zu has %llu B at %llu", i,
+                (unsigned long long)span->size_bytes, (unsigned long long)span->offset);
+        }
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_profile_check(const gml_profile *profile, char *reason, size_t reason_bytes)
+{
+    const watched_step last = {&profile->last, "last", reason, reason_bytes};
+    const watched_step previous = {&profile->previous, "previous", reason, reason_bytes};
+    if (profile->last.request_count == 0) {
+        return REFUSE(&last, "the step to plan for has no requests");
+    }
+    gml_status status = check_step(&last);
+    if (status == GML_OK && profile->previous.request_count > 0) {
+        status = profile->previous.serial < profile->last.serial
+                     ? check_step(&previous)
+                     : REFUSE(&previous, "the previous step is not older than the last");
+    }
+    return status == GML_OK ? check_taken(profile, reason, reason_bytes) : status;
+}

@@ -1,0 +1,166 @@
+#include "planner/exact_choice.h"
+
+enum {
+    SLACK_PART = 16
+}; /* of the capacity, added to slack so that tight slots are not all equal */
+
+static uint32_t
+slack_of(const gml_exact_space *space, const gml_exact_slot *slot)
+{
+    return space->items.capacity - slot->low - slot->remaining;
+}
+
+/* How many branches there would be: the last is that no item is at the lowest offset. */
+static uint64_t
+ways(const gml_exact_space *space, const gml_exact_slot *slot, uint32_t least_size)
+{
+    uint32_t slack = slack_of(space, slot);
+    bool can_be_none = slack >= least_size ||
+                       (slot->next_low != GML_EXACT_NONE && slot->next_low - slot->low <= slack);
+    return (uint64_t)slot->options + can_be_none;
+}
+
+static uint64_t
+pair(uint64_t first, uint64_t second)
+{
+    return first << 32 | second;
+}
+
+static uint64_t
+badness(const gml_exact_space *space, gml_exact_choice choice, const gml_exact_slot *slot,
+        uint32_t origin, uint32_t least_size)
+{
+    uint64_t failures = space->failures[origin], slack = slack_of(space, slot);
+    uint64_t branches = ways(space, slot, least_size);
+    switch (choice) {
+    case GML_EXACT_BY_LOW_SLACK:
+        return pair(slot->low, slack);
+    case GML_EXACT_BY_LOW_OPTIONS:
+        return pair(slot->low, slot->options);
+    case GML_EXACT_BY_OPTIONS:
+        return pair(slot->options, slack);
+    case GML_EXACT_BY_REMAINING:
+        return pair(slot->low + slack, branches);
+    case GML_EXACT_BY_FAILURES:
+        return pair(branches, 0) / failures;
+    case GML_EXACT_BY_SLACK_FAILURES:
+    default:
+        return (branches * (slack + space->items.capacity / SLACK_PART) << 16) / failures;
+    }
+}
+
+static uint32_t
+least_size_of(const gml_exact_node *node)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < node->unplaced; i++) {
+        uint32_t size = node->part->size[node->order[i]];
+        least = size < least ? size : least;
+    }
+    return least;
+}
+
+static uint32_t
+best_slot(gml_exact_space *space, gml_exact_choice choice, const gml_exact_node *node,
+          uint32_t least_size, const uint32_t *is_refused)
+{
+    const gml_exact_part *part = node->part;
+    uint32_t best = 0;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < part->slots; i++) {
+        const gml_exact_slot *slot = &node->slots[i];
+        if (slot->low == GML_EXACT_NONE || is_refused[i]) {
+            continue;
+        }
+        uint64_t bad = badness(space, choice, slot, part->origin[i], least_size);
+        if (bad < least) {
+            least = bad;
+            best = i;
+        }
+    }
+    space->visits += 2 * (uint64_t)part->slots;
+    return best;
+}
+
+/* Whether another item could come below this one. */
+static bool
+is_hollow(const gml_exact_node *node, uint32_t rank)
+{
+    for (uint32_t i = node->part->begin[rank]; i < node->part->end[rank]; i++) {
+        if (node->slots[i].low < node->low[rank]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+refuse(const gml_exact_node *node, uint32_t rank, uint32_t *is_refused)
+{
+    for (uint32_t i = node->part->begin[rank]; i < node->part->end[rank]; i++) {
+        is_refused[i] |= node->slots[i].low == node->low[rank];
+    }
+}
+
+static bool
+is_alike(const gml_exact_part *part, uint32_t a, uint32_t b)
+{
+    return part->size[a] == part->size[b] && part->begin[a] == part->begin[b] &&
+           part->end[a] == part->end[b];
+}
+
+/* Ascending by rank; of those that are alike the first. */
+static uint32_t
+insert(const gml_exact_part *part, uint16_t *ranks, uint32_t count, uint16_t rank)
+{
+    uint32_t at = count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_alike(part, ranks[i], rank)) {
+            ranks[i] = rank < ranks[i] ? rank : ranks[i];
+            return count;
+        }
+    }
+    for (; at > 0 && ranks[at - 1] > rank; at--) {
+        ranks[at] = ranks[at - 1];
+    }
+    ranks[at] = rank;
+    return count + 1;
+}
+
+/* The options of a slot; 0 where one of them is hollow: the slots that it keeps from being next are
+ * refused. */
+static uint32_t
+options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused, uint16_t *out)
+{
+    const gml_exact_part *part = node->part;
+    uint32_t low = node->slots[slot].low, count = 0;
+    for (uint32_t i = 0; i < node->unplaced && node->low[node->order[i]] <= low; i++) {
+        uint16_t rank = node->order[i];
+        if (node->low[rank] != low || part->begin[rank] > slot || part->end[rank] <= slot) {
+            continue;
+        }
+        if (is_hollow(node, rank)) {
+            refuse(node, rank, is_refused);
+            return 0;
+        }
+        count = insert(part, out, count, rank);
+    }
+    return count;
+}
+
+uint32_t
+gml_exact_branches(gml_exact_space *space, gml_exact_choice choice, const gml_exact_node *node,
+                   uint16_t *out)
+{
+    uint32_t *is_refused = space->slot_count;
+    for (uint32_t i = 0; i < node->part->slots; i++) {
+        is_refused[i] = 0;
+    }
+    uint32_t least_size = least_size_of(node), count = 0;
+    while (!count) { /* ends: nothing is below what is lowest of all */
+        uint32_t slot = best_slot(space, choice, node, least_size, is_refused);
+        count = options_of(node, slot, is_refused, out);
+        space->visits += node->unplaced;
+    }
+    return count;
+}

@@ -1,0 +1,238 @@
+/* Squeaky wheel: what ended high is served earlier next time (Joslin and Clements, "Squeaky wheel
+ * optimization", 1999). The order is the solution; a constructor turns it into a placement. */
+#include "planner/methods.h"
+#include "planner/sort.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STEP = 1024,        /* the distance of neighbours in the order */
+    MOST_DOUBLINGS = 5, /* of how far everything is shaken */
+    WORK_PER_ITEM = 2   /* of making an order */
+};
+
+typedef struct improving {
+    const gml_instance *instance;
+    gml_lowest *lowest; /* NULL: first fit */
+    gml_budget *budget;
+    uint64_t random;
+    uint32_t *order, *next_order;
+    uint64_t *offsets, *next_offsets; /* made from them */
+    uint64_t peak;
+    gml_keyed *keys; /* and as many behind them for sorting */
+} improving;
+
+/* ---- chance, the same in every run -----------------------------------------------------------
+ */
+
+/* splitmix64 */
+static uint64_t
+draw(improving *wheel)
+{
+    uint64_t mixed = wheel->random += UINT64_C(0x9e3779b97f4a7c15);
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return mixed ^ (mixed >> 31);
+}
+
+/* 0 to bound - 1. pre: bound > 0. */
+static uint64_t
+draw_below(improving *wheel, uint64_t bound)
+{
+    return draw(wheel) % bound;
+}
+
+/* ---- orders -----------------------------------------------------------------------------------
+ */
+
+static void
+sort_keys(improving *wheel)
+{
+    size_t count = wheel->instance->count;
+    gml_sort_keyed(wheel->keys, wheel->keys + count, count);
+    for (size_t i = 0; i < count; i++) {
+        wheel->next_order[i] = (uint32_t)wheel->keys[i].index;
+    }
+}
+
+static void
+order_by_offset(improving *wheel)
+{
+    for (size_t i = 0; i < wheel->instance->count; i++) {
+        wheel->keys[i] = (gml_keyed){wheel->offsets[i], i};
+    }
+    sort_keys(wheel);
+}
+
+/* What ended above a level moves forward, each by its own part of the way; all of it, or half.
+ * Everything is shaken by a few places. */
+static void
+shake(improving *wheel)
+{
+    const gml_instance *instance = wheel->instance;
+    uint64_t bound = instance->lower_bound;
+    uint64_t level = bound + draw_below(wheel, wheel->peak - bound);
+    uint64_t jitter = (uint64_t)STEP << draw_below(wheel, MOST_DOUBLINGS);
+    bool is_half = draw(wheel) & 1;
+    for (size_t i = 0; i < instance->count; i++) {
+        uint32_t item = wheel->order[i];
+        uint64_t key = (uint64_t)i * STEP;
+        bool is_high = wheel->offsets[item] + instance->sizes[item] > level;
+        if (is_high && !(is_half && (draw(wheel) & 1))) {
+            key = (uint64_t)i * draw_below(wheel, STEP);
+        }
+        wheel->keys[i] = (gml_keyed){key + draw_below(wheel, jitter), item};
+    }
+    sort_keys(wheel);
+}
+
+/* ---- turning ----------------------------------------------------------------------------------
+ */
+
+/* Makes the next order the one, if what comes of it is no higher. GML_NOT_READY if it is. */
+static gml_status
+try_next(improving *wheel)
+{
+    uint64_t peak = 0;
+    gml_status status = wheel->lowest
+                            ? gml_lowest_run(wheel->lowest, wheel->next_order, wheel->peak,
+                                             wheel->budget, wheel->next_offsets, &peak)
+                            : gml_first_fit(wheel->instance, wheel->next_order, wheel->peak,
+                                            wheel->budget, wheel->next_offsets, &peak);
+    if (status == GML_OK) {
+        uint32_t *order = wheel->order;
+        uint64_t *offsets = wheel->offsets;
+        wheel->order = wheel->next_order;
+        wheel->next_order = order;
+        wheel->offsets = wheel->next_offsets;
+        wheel->next_offsets = offsets;
+        wheel->peak = peak;
+    }
+    return status;
+}
+
+/* First fit in the order of addresses, which is never worse than what stands. */
+static gml_status
+order_anew(improving *wheel)
+{
+    order_by_offset(wheel);
+    memcpy(wheel->order, wheel->next_order, wheel->instance->count * sizeof *wheel->order);
+    gml_status status = try_next(wheel);
+    return status == GML_NOT_READY ? GML_OK : status;
+}
+
+/* The same after the skyline, which does not see the room below wrapped lifetimes: from then on
+ * first fit goes on if that fills it. */
+static gml_status
+fill_below(improving *wheel)
+{
+    gml_lowest *lowest = wheel->lowest;
+    uint64_t before = wheel->peak;
+    order_by_offset(wheel);
+    wheel->lowest = NULL;
+    wheel->peak = before - 1;
+    gml_status status = try_next(wheel);
+    if (status == GML_OK) {
+        gml_lowest_close(lowest);
+    } else {
+        wheel->peak = before;
+        wheel->lowest = lowest;
+    }
+    return status == GML_NOT_READY ? GML_OK : status;
+}
+
+static gml_status
+turn(improving *wheel, uint64_t target)
+{
+    size_t count = wheel->instance->count;
+    gml_status status = GML_OK;
+    while (status == GML_OK && wheel->peak > target &&
+           !gml_budget_spend(wheel->budget, count * WORK_PER_ITEM)) {
+        shake(wheel);
+        status = try_next(wheel);
+        status = status == GML_NOT_READY ? GML_OK : status;
+    }
+    return status;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static gml_status
+wheel_open(improving *wheel, const uint64_t *offsets)
+{
+    size_t count = wheel->instance->count;
+    wheel->order = malloc(count * sizeof *wheel->order);
+    wheel->next_order = malloc(count * sizeof *wheel->next_order);
+    wheel->offsets = malloc(count * sizeof *wheel->offsets);
+    wheel->next_offsets = malloc(count * sizeof *wheel->next_offsets);
+    wheel->keys = malloc(2 * count * sizeof *wheel->keys);
+    if (!wheel->order || !wheel->next_order || !wheel->offsets || !wheel->next_offsets ||
+        !wheel->keys) {
+        return GML_NO_HOST_MEMORY;
+    }
+    memcpy(wheel->offsets, offsets, count * sizeof *offsets);
+    return GML_OK;
+}
+
+static void
+wheel_close(improving *wheel)
+{
+    gml_lowest_close(wheel->lowest);
+    free(wheel->order);
+    free(wheel->next_order);
+    free(wheel->offsets);
+    free(wheel->next_offsets);
+    free(wheel->keys);
+}
+
+static bool
+is_lowest(gml_method method)
+{
+    return method >= GML_METHOD_LOWEST_CONTENTION && method <= GML_METHOD_LOWEST_CONTENTION_SIZE;
+}
+
+/* The order and the constructor to begin with. */
+static gml_status
+prepare(improving *wheel, gml_method method, const uint32_t *order)
+{
+    if (!order) {
+        return order_anew(wheel);
+    }
+    memcpy(wheel->order, order, wheel->instance->count * sizeof *order);
+    if (!is_lowest(method)) {
+        return GML_OK;
+    }
+    gml_status status = gml_lowest_open(wheel->instance, &wheel->lowest);
+    if (status == GML_OK && wheel->instance->wrapped_count > 0) {
+        status = fill_below(wheel);
+    }
+    return status;
+}
+
+gml_status
+gml_improve(const gml_instance *instance, gml_method method, const uint32_t *order,
+            uint64_t capacity_bytes, gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes)
+{
+    uint64_t bound = instance->lower_bound;
+    uint64_t target = capacity_bytes > bound ? capacity_bytes : bound;
+    if (*peak_bytes <= target) {
+        return GML_OK;
+    }
+    improving wheel = {
+        .instance = instance, .budget = budget, .random = instance->count, .peak = *peak_bytes};
+    gml_status status = wheel_open(&wheel, offsets);
+    if (status == GML_OK) {
+        status = prepare(&wheel, method, order);
+    }
+    if (status == GML_OK) {
+        status = turn(&wheel, target);
+    }
+    if (wheel.peak < *peak_bytes) {
+        *peak_bytes = wheel.peak;
+        memcpy(offsets, wheel.offsets, instance->count * sizeof *offsets);
+    }
+    wheel_close(&wheel);
+    return status;
+}

@@ -1,0 +1,99 @@
+/* The ways to place an instance. Offsets are by item; *peak_bytes is the largest end. */
+#ifndef GML_PLANNER_METHODS_H
+#define GML_PLANNER_METHODS_H
+
+#include "planner/budget.h"
+#include "planner/instance.h"
+
+/* ---- first_fit.c: each item at the lowest address where it fits, in an order ------------------
+ *
+ * Serves wrapped items and taken spans. `order` lists the items. GML_NO_HOST_MEMORY; GML_NOT_READY
+ * if the budget ended first, or as soon as an item would end above `limit_bytes` (UINT64_MAX:
+ * never); nothing is written then.
+ */
+gml_status gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limit_bytes,
+                         gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
+
+/* ---- lowest.c: fills the lowest segment of the skyline with the best-ranked item that fits ------
+ *
+ * `order` lists the items, the best first, as for first fit. Wrapped items are placed first. What
+ * does not depend on the order is made once by gml_lowest_open() and serves any number of runs.
+ */
+typedef struct gml_lowest gml_lowest;
+
+/* pre: no taken spans; `instance` outlives *out. GML_NO_HOST_MEMORY. */
+gml_status gml_lowest_open(const gml_instance *instance, gml_lowest **out);
+void gml_lowest_close(gml_lowest *lowest); /* NULL is allowed */
+
+/* GML_NOT_READY if the budget ended first, or as soon as what was left empty somewhere makes a peak
+ * within `limit_bytes` impossible (UINT64_MAX: never); nothing is written then. */
+gml_status gml_lowest_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes,
+                          gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
+
+/* ---- online.c: in the order of time, the smallest free range that fits ------------------------
+ *
+ * pre: nothing wrapped, nothing taken.
+ */
+gml_status gml_online_best_fit(const gml_instance *instance, uint64_t *offsets,
+                               uint64_t *peak_bytes);
+
+/* ---- exact.c: a placement within a capacity, or the proof that there is none ------------------
+ */
+
+typedef enum gml_exact_outcome {
+    GML_EXACT_FOUND,
+    GML_EXACT_IMPOSSIBLE, /* proven */
+    GML_EXACT_UNDECIDED   /* the budget ended */
+} gml_exact_outcome;
+
+enum { GML_EXACT_MOST_ITEMS = 4096 };
+
+/* pre: nothing wrapped, nothing taken, at most GML_EXACT_MOST_ITEMS items. GML_NO_HOST_MEMORY. */
+gml_status gml_exact_search(const gml_instance *instance, uint64_t capacity_bytes,
+                            gml_budget *budget, uint64_t *offsets, gml_exact_outcome *out);
+
+/* The lowest peak that can be found below *peak_bytes, of which `offsets` holds a placement: both
+ * are replaced where a better one is found. Begins at the lower bound. *is_proven: nothing is
+ * lower. `capacity_bytes` as in gml_planner_options. */
+gml_status gml_exact_improve(const gml_instance *instance, uint64_t capacity_bytes,
+                             gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
+                             bool *is_proven);
+
+/* ---- improve.c: better orders ("squeaky wheel") ------------------------------------------------
+ *
+ * pre: `offsets` holds a placement made from `order` (the best first) by gml_first_fit() where
+ * `method` is one of GML_METHOD_FIRST_FIT_*, by gml_lowest_run() where it is one of
+ * GML_METHOD_LOWEST_*. For any other method `order` is NULL and the offsets give the order.
+ * Replaces `offsets` and *peak_bytes where it finds a better placement, and returns when the budget
+ * is over, the peak is at the lower bound or within `capacity_bytes`. GML_NO_HOST_MEMORY; never
+ * GML_NOT_READY.
+ */
+gml_status gml_improve(const gml_instance *instance, gml_method method, const uint32_t *order,
+                       uint64_t capacity_bytes, gml_budget *budget, uint64_t *offsets,
+                       uint64_t *peak_bytes);
+
+/* ---- stalloc.c: STAlloc's synthesis as published -----------------------------------------------
+ *
+ * HomoPhase groups and their fusion by time-memory product; the groups as requests of their own in
+ * HomoSize memory-layers in descending size, with smaller ones going into idle intervals of larger
+ * layers (section 5.1 of the paper). Phases come from the problem. pre: nothing wrapped, nothing
+ * taken. GML_NOT_READY if the budget ended first.
+ */
+gml_status gml_stalloc_place(const gml_problem *problem, const gml_instance *instance,
+                             gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
+
+/* ---- portfolio.c: all of them on one instance ---------------------------------------------------
+ */
+
+typedef struct gml_placing {
+    uint64_t peak_bytes;
+    gml_method method;
+    bool is_proven;
+} gml_placing;
+
+/* The best placement that the allowed methods find. */
+gml_status gml_portfolio_place(const gml_problem *problem, const gml_instance *instance,
+                               const gml_planner_options *options, gml_budget *budget,
+                               uint64_t *offsets, gml_placing *out);
+
+#endif

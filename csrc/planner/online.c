@@ -1,0 +1,234 @@
+/* What an allocator without foresight would do: requests in the order of time, each into the
+ * smallest free range that fits, lowest address first; what is freed joins what is free beside it.
+ */
+#include "base/tree.h"
+#include "planner/methods.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_BLOCK UINT32_MAX
+
+typedef struct piece {
+    gml_tree_node node; /* its range; first, so that a node is its block */
+    uint32_t below, above;
+    bool is_free;
+} piece;
+
+typedef struct arena {
+    piece *blocks;
+    gml_tree free;
+    uint32_t last;   /* the one with the highest address */
+    uint32_t unused; /* first of a list through `above` */
+} arena;
+
+/* ---- blocks -----------------------------------------------------------------------------------
+ */
+
+static gml_status
+heap_open(arena *heap, size_t most_blocks)
+{
+    *heap = (arena){.last = NO_BLOCK};
+    heap->blocks = calloc(most_blocks, sizeof *heap->blocks);
+    if (!heap->blocks) {
+        return GML_NO_HOST_MEMORY;
+    }
+    for (size_t i = 0; i < most_blocks; i++) {
+        heap->blocks[i].above = i + 1 < most_blocks ? (uint32_t)(i + 1) : NO_BLOCK;
+    }
+    return GML_OK;
+}
+
+/* Right above `below`. pre: one is unused. */
+static uint32_t
+add_block(arena *heap, uint32_t below, uint64_t address, uint64_t size)
+{
+    uint32_t added = heap->unused;
+    piece *block = &heap->blocks[added];
+    heap->unused = block->above;
+    block->node.address = address;
+    block->node.size_bytes = size;
+    block->is_free = false;
+    block->below = below;
+    block->above = NO_BLOCK;
+    if (below != NO_BLOCK) {
+        block->above = heap->blocks[below].above;
+        heap->blocks[below].above = added;
+    }
+    if (block->above != NO_BLOCK) {
+        heap->blocks[block->above].below = added;
+    } else {
+        heap->last = added;
+    }
+    return added;
+}
+
+/* Makes the block below as large as both. pre: neither is in the tree. */
+static void
+join_below(arena *heap, uint32_t at)
+{
+    piece *gone = &heap->blocks[at];
+    piece *below = &heap->blocks[gone->below];
+    below->node.size_bytes += gone->node.size_bytes;
+    below->above = gone->above;
+    if (gone->above != NO_BLOCK) {
+        heap->blocks[gone->above].below = gone->below;
+    } else {
+        heap->last = gone->below;
+    }
+    gone->above = heap->unused;
+    heap->unused = at;
+}
+
+static void
+set_free(arena *heap, uint32_t at, bool is_free)
+{
+    piece *block = &heap->blocks[at];
+    block->is_free = is_free;
+    if (is_free) {
+        gml_tree_insert(&heap->free, &block->node);
+    } else {
+        gml_tree_remove(&heap->free, &block->node);
+    }
+}
+
+/* ---- requests ---------------------------------------------------------------------------------
+ */
+
+static uint32_t
+take_free(arena *heap, uint32_t at, uint64_t size)
+{
+    set_free(heap, at, false);
+    gml_tree_node *node = &heap->blocks[at].node;
+    if (node->size_bytes > size) {
+        uint64_t rest = node->size_bytes - size;
+        node->size_bytes = size;
+        set_free(heap, add_block(heap, at, node->address + size, rest), true);
+    }
+    return at;
+}
+
+static uint32_t
+allocate(arena *heap, uint64_t size)
+{
+    gml_tree_node *fit = gml_tree_at_least(&heap->free, size, 0);
+    if (fit) {
+        return take_free(heap, (uint32_t)((piece *)fit - heap->blocks), size);
+    }
+    if (heap->last == NO_BLOCK) {
+        return add_block(heap, NO_BLOCK, 0, size);
+    }
+    piece *last = &heap->blocks[heap->last];
+    if (last->is_free) {
+        set_free(heap, heap->last, false);
+        last->node.size_bytes = size;
+        return heap->last;
+    }
+    return add_block(heap, heap->last, last->node.address + last->node.size_bytes, size);
+}
+
+static void
+release(arena *heap, uint32_t at)
+{
+    uint32_t above = heap->blocks[at].above, below = heap->blocks[at].below;
+    if (above != NO_BLOCK && heap->blocks[above].is_free) {
+        set_free(heap, above, false);
+        join_below(heap, above);
+    }
+    if (below != NO_BLOCK && heap->blocks[below].is_free) {
+        set_free(heap, below, false);
+        join_below(heap, at);
+        at = below;
+    }
+    set_free(heap, at, true);
+}
+
+/* ---- the order of time ------------------------------------------------------------------------
+ */
+
+/* Items by slot, ascending. `first` has slots + 2 entries; first[slot] to first[slot + 1] are the
+ * slot's; slots up to instance->slots are served. */
+static void
+sort_by_slot(const uint32_t *slot_of, size_t count, uint32_t slots, uint32_t *first,
+             uint32_t *items)
+{
+    memset(first, 0, ((size_t)slots + 2) * sizeof *first);
+    for (size_t i = 0; i < count; i++) {
+        first[slot_of[i] + 1]++;
+    }
+    for (uint32_t slot = 0; slot <= slots; slot++) {
+        first[slot + 1] += first[slot];
+    }
+    for (size_t i = 0; i < count; i++) {
+        items[first[slot_of[i]]++] = (uint32_t)i;
+    }
+    memmove(&first[1], first, ((size_t)slots + 1) * sizeof *first);
+    first[0] = 0;
+}
+
+typedef struct timeline {
+    uint32_t *begins, *ends; /* items in this order */
+    uint32_t *first_begin, *first_end;
+    uint32_t *block_of; /* by item */
+} timeline;
+
+static gml_status
+timeline_open(timeline *time, const gml_instance *instance)
+{
+    size_t count = instance->count, slots = (size_t)instance->slots + 2;
+    uint32_t *memory = malloc((3 * count + 2 * slots) * sizeof *memory);
+    if (!memory) {
+        return GML_NO_HOST_MEMORY;
+    }
+    time->first_begin = memory;
+    time->first_end = memory + slots;
+    time->begins = memory + 2 * slots;
+    time->ends = time->begins + count;
+    time->block_of = time->ends + count;
+    sort_by_slot(instance->begin, count, instance->slots, time->first_begin, time->begins);
+    sort_by_slot(instance->end, count, instance->slots, time->first_end, time->ends);
+    return GML_OK;
+}
+
+/* How many blocks there can be: between two that are free lies one that is not. */
+static size_t
+most_blocks(const timeline *time, uint32_t slots)
+{
+    size_t most = 0;
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        size_t live = time->first_begin[slot + 1] - time->first_end[slot + 1];
+        most = live > most ? live : most;
+    }
+    return 2 * most + 2;
+}
+
+gml_status
+gml_online_best_fit(const gml_instance *instance, uint64_t *offsets, uint64_t *peak_bytes)
+{
+    timeline time;
+    gml_status status = timeline_open(&time, instance);
+    if (status != GML_OK) {
+        return status;
+    }
+    arena heap;
+    status = heap_open(&heap, most_blocks(&time, instance->slots));
+    uint64_t peak = 0;
+    for (uint32_t slot = 0; slot < instance->slots && status == GML_OK; slot++) {
+        for (uint32_t i = time.first_end[slot]; i < time.first_end[slot + 1]; i++) {
+            release(&heap, time.block_of[time.ends[i]]);
+        }
+        for (uint32_t i = time.first_begin[slot]; i < time.first_begin[slot + 1]; i++) {
+            uint32_t item = time.begins[i], block = allocate(&heap, instance->sizes[item]);
+            time.block_of[item] = block;
+            offsets[item] = heap.blocks[block].node.address;
+            uint64_t end = offsets[item] + instance->sizes[item];
+            peak = end > peak ? end : peak;
+        }
+    }
+    if (status == GML_OK) {
+        *peak_bytes = peak;
+    }
+    free(heap.blocks);
+    free(time.first_begin);
+    return status;
+}

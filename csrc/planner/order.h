@@ -1,0 +1,13 @@
+/* The orders in which the methods place items, the best first. */
+#ifndef GML_PLANNER_ORDER_H
+#define GML_PLANNER_ORDER_H
+
+#include "planner/instance.h"
+#include "planner/sort.h"
+
+/* `order` lists the items in the order of GML_METHOD_FIRST_FIT_* or GML_METHOD_LOWEST_*. `room` is
+ * for twice the items; its content is lost. */
+void gml_order_make(const gml_instance *instance, gml_method method, gml_keyed *room,
+                    uint32_t *order);
+
+#endif

@@ -1,0 +1,214 @@
+#include "planner/plan.h"
+
+#include "planner/plan_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+gml_status
+gml_plan_refuse(gml_status status, char *reason, size_t reason_bytes, const char *format, ...)
+{
+    if (reason && reason_bytes > 0) {
+        va_list arguments;
+        va_start(arguments, format);
+        (void)vsnprintf(reason, reason_bytes, format, arguments);
+        va_end(arguments);
+    }
+    return status;
+}
+
+void *
+gml_plan_array(size_t count, size_t item_bytes)
+{
+    return calloc(count > 0 ? count : 1, item_bytes);
+}
+
+/* ---- a plan's life ------------------------------------------------------------------------------
+ */
+
+gml_plan *
+gml_plan_new(void)
+{
+    gml_plan *plan = calloc(1, sizeof *plan);
+    if (plan) {
+        atomic_init(&plan->references, 1);
+    }
+    return plan;
+}
+
+gml_plan *
+gml_plan_retain(gml_plan *plan)
+{
+    (void)atomic_fetch_add_explicit(&plan->references, 1, memory_order_relaxed);
+    return plan;
+}
+
+void
+gml_plan_release(gml_plan *plan)
+{
+    if (!plan || atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) > 1) {
+        return;
+    }
+    free(plan->entries);
+    free(plan->lanes);
+    free(plan->marks);
+    free(plan->visits);
+    free(plan->dynamic);
+    free(plan->spans);
+    free(plan);
+}
+
+static void
+close_step(gml_step *step)
+{
+    free(step->requests);
+    free(step->marks);
+}
+
+void
+gml_profile_free(gml_profile *profile)
+{
+    if (!profile) {
+        return;
+    }
+    close_step(&profile->last);
+    close_step(&profile->previous);
+    free(profile->taken);
+    free(profile);
+}
+
+/* ---- what it says -------------------------------------------------------------------------------
+ */
+
+void
+gml_plan_describe(const gml_plan *plan, gml_plan_info *out)
+{
+    *out = (gml_plan_info){
+        .requests = plan->entry_count,
+        .placed = plan->placed_count,
+        .dynamic = plan->dynamic_count,
+        .steps = plan->steps,
+        .lanes = (unsigned)plan->lane_count,
+        .time_ns = plan->time_ns,
+        .fingerprint = plan->fingerprint,
+    };
+    uint64_t largest = 0;
+    for (size_t i = 0; i < plan->lane_count; i++) {
+        const gml_plan_lane *lane = &plan->lanes[i];
+        out->peak_bytes += lane->peak_bytes;
+        out->lower_bound_bytes += lane->lower_bound_bytes;
+        if (i == 0 || lane->peak_bytes > largest) {
+            largest = lane->peak_bytes;
+            out->method = lane->method;
+        }
+    }
+}
+
+void
+gml_plan_request_at(const gml_plan *plan, size_t index, gml_plan_request *out)
+{
+    const gml_plan_entry *entry = &plan->entries[index];
+    *out = (gml_plan_request){
+        .size_bytes = entry->size_bytes,
+        .offset = entry->offset,
+        .start = entry->start,
+        .end = entry->end,
+        .lane = entry->lane,
+        .step = plan->steps > 1 && index >= plan->step_entry[1],
+    };
+}
+
+uint64_t
+gml_plan_fingerprint(const gml_plan *plan)
+{
+    uint64_t fingerprint = GML_FINGERPRINT_SEED;
+    for (size_t i = 0; i < plan->step_entry[1]; i++) {
+        const gml_plan_entry *entry = &plan->entries[i];
+        fingerprint = gml_fingerprint_add(fingerprint, entry->size_bytes, entry->lane);
+    }
+    return fingerprint;
+}
+
+/* ---- its lanes as problems ----------------------------------------------------------------------
+ */
+
+/* Lane i begins at first[i + 1], which moves to its end as entries are added: then it is where lane
+ * i + 1 begins. */
+static void
+count_lanes(const gml_plan *plan, size_t *first)
+{
+    for (size_t i = 0; i < plan->entry_count; i++) {
+        if (plan->entries[i].offset != GML_NO_OFFSET) {
+            first[plan->entries[i].lane + 2]++;
+        }
+    }
+    for (size_t i = 1; i < GML_PLAN_MOST_LANES + 2; i++) {
+        first[i] += first[i - 1];
+    }
+}
+
+static gml_lifetime
+lifetime_of(const gml_plan *plan, size_t index)
+{
+    const gml_plan_entry *entry = &plan->entries[index];
+    return (gml_lifetime){
+        .size_bytes = entry->size_bytes,
+        .start = entry->start,
+        .end = entry->end,
+        .stream = plan->lanes[entry->lane].stream,
+        .phase_start = entry->phase_start,
+        .phase_end = entry->phase_end,
+        .tag = index,
+    };
+}
+
+gml_status
+gml_lane_problems_open(gml_lane_problems *problems, const gml_plan *plan)
+{
+    size_t count = plan->entry_count;
+    *problems = (gml_lane_problems){
+        .lifetimes = gml_plan_array(count, sizeof(gml_lifetime)),
+        .offsets = gml_plan_array(count, sizeof(uint64_t)),
+        .entries = gml_plan_array(count, sizeof(uint32_t)),
+        .first = gml_plan_array(GML_PLAN_MOST_LANES + 2, sizeof(size_t)),
+    };
+    if (!problems->lifetimes || !problems->offsets || !problems->entries || !problems->first) {
+        gml_lane_problems_close(problems);
+        return GML_NO_HOST_MEMORY;
+    }
+    count_lanes(plan, problems->first);
+    for (size_t i = 0; i < count; i++) {
+        const gml_plan_entry *entry = &plan->entries[i];
+        if (entry->offset != GML_NO_OFFSET) {
+            size_t at = problems->first[entry->lane + 1]++;
+            problems->lifetimes[at] = lifetime_of(plan, i);
+            problems->offsets[at] = entry->offset;
+            problems->entries[at] = (uint32_t)i;
+        }
+    }
+    return GML_OK;
+}
+
+void
+gml_lane_problems_close(gml_lane_problems *problems)
+{
+    free(problems->lifetimes);
+    free(problems->offsets);
+    free(problems->entries);
+    free(problems->first);
+    *problems = (gml_lane_problems){.lifetimes = NULL};
+}
+
+/* More methods can place a problem without a period, so it has one only where something wraps. */
+gml_problem
+gml_lane_problem(const gml_lane_problems *problems, const gml_plan *plan, size_t lane)
+{
+    size_t first = problems->first[lane], count = problems->first[lane + 1] - first;
+    gml_problem problem = {
+        .lifetimes = problems->lifetimes + first, .count = count, .alignment_bytes = GML_PLAN_UNIT};
+    for (size_t i = 0; i < count && problem.period == 0; i++) {
+        problem.period = problem.lifetimes[i].end > plan->period ? plan->period : 0;
+    }
+    return problem;
+}

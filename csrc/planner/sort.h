@@ -1,0 +1,18 @@
+/* Sorts indices by 64-bit keys: stable, and linear in their number (radix sort, least digit first).
+ *
+ * To sort by several keys, sort by the least one first.
+ */
+#ifndef GML_PLANNER_SORT_H
+#define GML_PLANNER_SORT_H
+
+#include "gmlake.h"
+
+typedef struct gml_keyed {
+    uint64_t key;
+    uint64_t index;
+} gml_keyed;
+
+/* Ascending by key. `scratch` has room for `count` as well; its content is lost. */
+void gml_sort_keyed(gml_keyed *items, gml_keyed *scratch, size_t count);
+
+#endif

@@ -1,0 +1,258 @@
+#include "support/tape.h"
+
+#include "planner/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Tests have memory, or end. */
+static void *
+grown(void *array, size_t count, size_t item_bytes)
+{
+    bool is_full = count == 0 || (count >= 8 && (count & (count - 1)) == 0);
+    void *larger = array;
+    if (is_full) {
+        larger = realloc(array, (count < 8 ? 8 : 2 * count) * item_bytes);
+    }
+    if (!larger) {
+        abort();
+    }
+    return larger;
+}
+
+static gml_step *
+last_step(step_tape *tape)
+{
+    return &tape->steps[tape->step_count - 1];
+}
+
+void
+tape_close(step_tape *tape)
+{
+    for (size_t i = 0; i < tape->step_count; i++) {
+        free(tape->steps[i].requests);
+        free(tape->steps[i].marks);
+    }
+    free(tape->blocks);
+    *tape = (step_tape){.step_count = 0};
+}
+
+/* ---- serving ------------------------------------------------------------------------------------
+ */
+
+static bool
+meet(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
+{
+    return a < b + b_size && b < a + a_size;
+}
+
+static bool
+meets_spans(const gml_plan *plan, const tape_block *dynamic, uint64_t offset, uint64_t size_bytes)
+{
+    const gml_plan_dynamic *who = &plan->dynamic[dynamic->dynamic];
+    bool meets = false;
+    for (size_t i = 0; i < who->span_count; i++) {
+        const gml_span *span = &plan->spans[who->first_span + i];
+        meets = meets || meet(span->offset, span->size_bytes, offset, size_bytes);
+    }
+    return meets;
+}
+
+static bool
+blocks_meet(const gml_plan *plan, const tape_block *a, const tape_block *b)
+{
+    if (a->stream != b->stream || (a->dynamic != SIZE_MAX && b->dynamic != SIZE_MAX)) {
+        return false;
+    }
+    if (a->dynamic != SIZE_MAX) {
+        return meets_spans(plan, a, b->offset, b->size_bytes);
+    }
+    if (b->dynamic != SIZE_MAX) {
+        return meets_spans(plan, b, a->offset, a->size_bytes);
+    }
+    return meet(a->offset, a->size_bytes, b->offset, b->size_bytes);
+}
+
+static void
+serve(step_tape *tape, tape_block *block)
+{
+    const gml_plan *plan = tape->plan;
+    if (tape->scope) {
+        block->dynamic = tape->next_dynamic++;
+        block->is_served = true;
+    } else {
+        const gml_plan_entry *entry = &plan->entries[tape->next_entry++];
+        tape->mismatches += entry->size_bytes != block->size_bytes ||
+                            plan->lanes[entry->lane].stream != block->stream;
+        block->offset = entry->offset;
+        block->is_served = entry->offset != GML_NO_OFFSET;
+        tape->left += !block->is_served;
+        tape->served += block->is_served;
+    }
+    for (size_t i = 0; i < tape->block_count && block->is_served; i++) {
+        const tape_block *other = &tape->blocks[i];
+        if (other != block && other->is_live && other->is_served) {
+            tape->overlaps += blocks_meet(plan, block, other);
+        }
+    }
+}
+
+void
+tape_serve(step_tape *tape, const gml_plan *plan)
+{
+    tape->plan = plan;
+    tape->plan_begin = tape->step_count;
+}
+
+static void
+begin_serving(step_tape *tape)
+{
+    const gml_plan *plan = tape->plan;
+    size_t step = (tape->step_count - 1 - tape->plan_begin) % plan->steps;
+    tape->mismatches += step == 0 && tape->step_count - 1 > tape->plan_begin &&
+                        tape->next_entry != plan->entry_count;
+    tape->next_entry = plan->step_entry[step];
+    tape->next_dynamic = step * (plan->dynamic_count / plan->steps);
+}
+
+/* ---- watching -----------------------------------------------------------------------------------
+ */
+
+void
+tape_begin(step_tape *tape)
+{
+    if (tape->step_count == TAPE_MOST_STEPS) {
+        abort();
+    }
+    tape->steps[tape->step_count] = (gml_step){.serial = tape->step_count};
+    tape->step_count++;
+    tape->is_open = true;
+    tape->phase = 0;
+    tape->scope = 0;
+    if (tape->plan) {
+        begin_serving(tape);
+    }
+}
+
+void
+tape_end(step_tape *tape)
+{
+    tape->is_open = false;
+}
+
+static void
+watch(step_tape *tape, tape_block *block)
+{
+    gml_step *step = last_step(tape);
+    step->requests = grown(step->requests, step->request_count, sizeof *step->requests);
+    block->step = tape->step_count - 1;
+    block->request = step->request_count;
+    step->requests[step->request_count++] = (gml_step_request){
+        .size_bytes = block->size_bytes,
+        .stream = block->stream,
+        .birth = step->event_count++,
+        .death = GML_STILL_LIVE,
+        .phase_birth = tape->phase,
+        .scope_birth = tape->scope,
+    };
+}
+
+size_t
+tape_request(step_tape *tape, uint64_t size_bytes, gml_stream stream)
+{
+    tape->blocks = grown(tape->blocks, tape->block_count, sizeof *tape->blocks);
+    tape_block *block = &tape->blocks[tape->block_count++];
+    *block = (tape_block){.size_bytes = (size_bytes + 511) / 512 * 512,
+                          .stream = stream,
+                          .step = SIZE_MAX,
+                          .dynamic = SIZE_MAX,
+                          .is_live = true};
+    if (tape->is_open) {
+        watch(tape, block);
+        if (tape->plan) {
+            serve(tape, block);
+        }
+    }
+    return tape->block_count - 1;
+}
+
+void
+tape_release(step_tape *tape, size_t index)
+{
+    tape_block *block = &tape->blocks[index];
+    block->is_live = false;
+    uint64_t time = 0;
+    if (tape->step_count > 0) {
+        time = tape->is_open ? last_step(tape)->event_count++ : last_step(tape)->event_count;
+    }
+    if (block->step != SIZE_MAX) {
+        gml_step_request *request = &tape->steps[block->step].requests[block->request];
+        request->death = time;
+        request->death_serial = tape->step_count - 1;
+        request->phase_death = tape->phase;
+        request->scope_death = tape->scope;
+    }
+}
+
+static void
+mark(step_tape *tape, gml_mark_kind kind, uint32_t id)
+{
+    gml_step *step = last_step(tape);
+    step->marks = grown(step->marks, step->mark_count, sizeof *step->marks);
+    step->marks[step->mark_count++] = (gml_step_mark){
+        .time = step->event_count, .request = step->request_count, .kind = kind, .id = id};
+}
+
+void
+tape_phase(step_tape *tape, uint32_t phase)
+{
+    tape->phase = phase;
+    mark(tape, GML_MARK_PHASE, phase);
+}
+
+void
+tape_scope(step_tape *tape, uint32_t scope)
+{
+    tape->scope = scope;
+    mark(tape, GML_MARK_SCOPE, scope);
+}
+
+/* ---- profiles -----------------------------------------------------------------------------------
+ */
+
+static void *
+copied(const void *array, size_t bytes)
+{
+    void *copy = malloc(bytes ? bytes : 1);
+    if (!copy) {
+        abort();
+    }
+    if (bytes) {
+        memcpy(copy, array, bytes);
+    }
+    return copy;
+}
+
+static gml_step
+copy_step(const gml_step *step)
+{
+    gml_step copy = *step;
+    copy.requests = copied(step->requests, step->request_count * sizeof *step->requests);
+    copy.marks = copied(step->marks, step->mark_count * sizeof *step->marks);
+    return copy;
+}
+
+gml_profile *
+tape_profile(const step_tape *tape)
+{
+    gml_profile *profile = calloc(1, sizeof *profile);
+    if (!profile) {
+        abort();
+    }
+    size_t ended = tape->step_count - (tape->is_open ? 1 : 0);
+    profile->last = copy_step(&tape->steps[ended - 1]);
+    if (ended > 1) {
+        profile->previous = copy_step(&tape->steps[ended - 2]);
+    }
+    return profile;
+}

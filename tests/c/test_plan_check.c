@@ -1,0 +1,230 @@
+/* A plan that was changed in one place must not pass: each change here is one that a file, or a
+ * mistake in what builds plans, could make. */
+#include "planner/plan_parts.h"
+#include "support/check.h"
+#include "support/tape.h"
+#include "support/training.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const gml_planner_options quick = {.budget_ms = 10};
+
+/* Of two steps, with everything that a plan can have. */
+static gml_plan *
+make_plan(void)
+{
+    training program = {.layers = 8,
+                        .batch_bytes = 3 << 20,
+                        .keeps_gradients = true,
+                        .has_side_stream = true,
+                        .has_experts = true,
+                        .has_phases = true};
+    step_tape tape = {.step_count = 0};
+    for (size_t i = 0; i < 3; i++) {
+        training_step(&program, &tape);
+    }
+    gml_profile *profile = tape_profile(&tape);
+    gml_plan *plan = NULL;
+    if (!CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0))) {
+        abort();
+    }
+    gml_profile_free(profile);
+    tape_close(&tape);
+    return plan;
+}
+
+static void
+expect_corrupt(const gml_plan *plan, const char *what)
+{
+    char reason[200] = "";
+    if (!CHECK_STATUS(gml_plan_check(plan, reason, sizeof reason), GML_CORRUPT) ||
+        !CHECK(reason[0] != '\0')) {
+        printf("    %s\n", what);
+    }
+    CHECK_STATUS(gml_plan_check(plan, NULL, 0), GML_CORRUPT);
+}
+
+/* What is changed is put back. */
+#define CORRUPT(place, value)                                                                      \
+    do {                                                                                           \
+        uint64_t kept = (uint64_t)(place);                                                         \
+        (place) = (value);                                                                         \
+        expect_corrupt(plan, #place " = " #value);                                                 \
+        memcpy(&(place), &kept, sizeof(place));                                                    \
+    } while (0)
+
+TEST(a_plan_as_built_passes)
+{
+    gml_plan *plan = make_plan();
+    CHECK_OK(gml_plan_check(plan, NULL, 0));
+    CHECK_EQ(plan->steps, 2);
+    gml_plan_release(plan);
+}
+
+TEST(shapes_that_do_not_fit)
+{
+    gml_plan *plan = make_plan();
+    CORRUPT(plan->steps, 0);
+    CORRUPT(plan->steps, 1);
+    CORRUPT(plan->steps, 3);
+    CORRUPT(plan->period, 0);
+    CORRUPT(plan->period, plan->period + 2);
+    CORRUPT(plan->period, UINT64_MAX - 1);
+    CORRUPT(plan->step_time[1], plan->step_time[1] - 1);
+    CORRUPT(plan->step_entry[1], plan->step_entry[1] - 1);
+    CORRUPT(plan->step_mark[2], plan->step_mark[2] - 1);
+    CORRUPT(plan->lane_count, 1);
+    CORRUPT(plan->lane_count, 100000);
+    CORRUPT(plan->placed_count, plan->placed_count - 1);
+    CORRUPT(plan->fingerprint, plan->fingerprint ^ 1);
+    CHECK_OK(gml_plan_check(plan, NULL, 0));
+    gml_plan_release(plan);
+}
+
+TEST(lanes_that_cannot_be)
+{
+    gml_plan *plan = make_plan();
+    CORRUPT(plan->lanes[0].lower_bound_bytes, plan->lanes[0].peak_bytes + 512);
+    CORRUPT(plan->lanes[0].peak_bytes, plan->lanes[0].peak_bytes + 512);
+    CORRUPT(plan->lanes[1].peak_bytes, UINT64_MAX);
+    CHECK_OK(gml_plan_check(plan, NULL, 0));
+    gml_plan_release(plan);
+}
+
+TEST(a_lane_without_requests_has_no_peak)
+{
+    step_tape tape = {.step_count = 0};
+    tape_begin(&tape);
+    tape_scope(&tape, 1);
+    tape_release(&tape, tape_request(&tape, 512, 3));
+    tape_end(&tape);
+    gml_profile *profile = tape_profile(&tape);
+    gml_plan *plan = NULL;
+    if (CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0))) {
+        CORRUPT(plan->lanes[0].peak_bytes, 512);
+    }
+    gml_plan_release(plan);
+    gml_profile_free(profile);
+    tape_close(&tape);
+}
+
+TEST(entries_that_contradict_each_other)
+{
+    gml_plan *plan = make_plan();
+    gml_plan_entry *entries = plan->entries;
+    size_t half = plan->step_entry[1];
+    CORRUPT(entries[3].size_bytes, 0);
+    CORRUPT(entries[3].size_bytes, entries[3].size_bytes + 1);
+    CORRUPT(entries[3].size_bytes, UINT64_C(1) << 49);
+    CORRUPT(entries[half + 3].size_bytes, entries[3].size_bytes + 512);
+    CORRUPT(entries[3].lane, 7);
+    CORRUPT(entries[0].lane, 1);
+    CORRUPT(entries[half + 3].lane, 1);
+    CORRUPT(entries[3].start, entries[2].start);
+    CORRUPT(entries[3].end, entries[3].start);
+    CORRUPT(entries[3].end, entries[3].start + plan->period + 1);
+    CORRUPT(entries[half + 3].end, entries[half + 3].end + 1);
+    CORRUPT(entries[half - 1].start, plan->step_time[1]);
+    CORRUPT(entries[3].offset, entries[3].offset + 1);
+    CORRUPT(entries[3].offset, entries[0].offset);
+    CORRUPT(entries[3].offset, GML_NO_OFFSET);
+    CORRUPT(entries[3].offset, GML_NO_OFFSET - 511);
+    CHECK_OK(gml_plan_check(plan, NULL, 0));
+    gml_plan_release(plan);
+}
+
+/* Lanes are numbered by their first request, or equal steps would have different fingerprints. */
+TEST(lanes_in_another_order)
+{
+    gml_plan *plan = make_plan();
+    gml_plan_lane first = plan->lanes[0];
+    plan->lanes[0] = plan->lanes[1];
+    plan->lanes[1] = first;
+    for (size_t i = 0; i < plan->entry_count; i++) {
+        plan->entries[i].lane = 1 - plan->entries[i].lane;
+    }
+    for (size_t i = 0; i < plan->dynamic_count; i++) {
+        plan->dynamic[i].lane = 1 - plan->dynamic[i].lane;
+    }
+    plan->fingerprint = gml_plan_fingerprint(plan);
+    expect_corrupt(plan, "swapped lanes");
+    gml_plan_release(plan);
+}
+
+TEST(an_entry_without_offset_ends_within_a_period)
+{
+    step_tape tape = {.step_count = 0};
+    tape_begin(&tape);
+    (void)tape_request(&tape, 512, 0);
+    tape_release(&tape, tape_request(&tape, 512, 0));
+    tape_end(&tape);
+    gml_profile *profile = tape_profile(&tape);
+    gml_plan *plan = NULL;
+    if (CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0))) {
+        CHECK_EQ(plan->entries[0].offset, GML_NO_OFFSET);
+        CORRUPT(plan->entries[0].end, plan->entries[0].start + plan->period + 1);
+        CORRUPT(plan->entries[0].end, 0);
+    }
+    gml_plan_release(plan);
+    gml_profile_free(profile);
+    tape_close(&tape);
+}
+
+TEST(marks_and_visits_out_of_place)
+{
+    gml_plan *plan = make_plan();
+    CORRUPT(plan->marks[0].entry, plan->marks[1].entry + 1);
+    CORRUPT(plan->marks[2].entry, (uint32_t)plan->step_entry[1] + 1);
+    CORRUPT(plan->marks[plan->mark_count - 1].entry, (uint32_t)plan->entry_count + 1);
+    CORRUPT(plan->visits[1].scope, 0);
+    CORRUPT(plan->visits[1].scope, 77);
+    CORRUPT(plan->visits[1].first_request, 0);
+    CORRUPT(plan->visits[1].request_count, UINT32_MAX);
+    CORRUPT(plan->visits[plan->visit_count - 1].request_count, 1);
+    CORRUPT(plan->dynamic_count, plan->dynamic_count + 2);
+    CHECK_OK(gml_plan_check(plan, NULL, 0));
+    gml_plan_release(plan);
+}
+
+TEST(spans_outside_of_their_lane)
+{
+    gml_plan *plan = make_plan();
+    size_t with_spans = 0;
+    while (with_spans < plan->dynamic_count && plan->dynamic[with_spans].span_count < 2) {
+        with_spans++;
+    }
+    if (CHECK(with_spans < plan->dynamic_count)) {
+        gml_plan_dynamic *dynamic = &plan->dynamic[with_spans];
+        gml_span *spans = plan->spans + dynamic->first_span;
+        CORRUPT(dynamic->lane, 9);
+        CORRUPT(dynamic->size_bytes, 0);
+        CORRUPT(dynamic->first_span, (uint32_t)plan->span_count + 1);
+        CORRUPT(dynamic->span_count, UINT32_MAX);
+        CORRUPT(dynamic->span_count, (uint32_t)plan->span_count);
+        CORRUPT(spans[0].size_bytes, 0);
+        CORRUPT(spans[0].size_bytes, spans[0].size_bytes + 100);
+        CORRUPT(spans[0].size_bytes, spans[1].offset + 512);
+        CORRUPT(spans[1].offset, spans[0].offset);
+        CORRUPT(spans[0].offset, spans[0].offset + 1);
+        CORRUPT(spans[1].size_bytes, plan->lanes[0].peak_bytes);
+        CORRUPT(spans[1].offset, UINT64_MAX - 511);
+    }
+    CHECK_OK(gml_plan_check(plan, NULL, 0));
+    gml_plan_release(plan);
+}
+
+int
+main(void)
+{
+    RUN(a_plan_as_built_passes);
+    RUN(shapes_that_do_not_fit);
+    RUN(lanes_that_cannot_be);
+    RUN(a_lane_without_requests_has_no_peak);
+    RUN(entries_that_contradict_each_other);
+    RUN(lanes_in_another_order);
+    RUN(an_entry_without_offset_ends_within_a_period);
+    RUN(marks_and_visits_out_of_place);
+    RUN(spans_outside_of_their_lane);
+    return report();
+}

@@ -1,0 +1,537 @@
+/* Plan files: what was written is read again, and nothing else is a plan. */
+#include "planner/plan.h"
+#include "planner/plan_file.h"
+#include "support/check.h"
+#include "support/tape.h"
+#include "support/training.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const gml_planner_options quick = {.budget_ms = 10};
+
+typedef struct file_bytes {
+    uint8_t *bytes;
+    size_t count;
+} file_bytes;
+
+/* ---- plans --------------------------------------------------------------------------------------
+ */
+
+static gml_plan *
+plan_after(size_t steps, training program)
+{
+    step_tape tape = {.step_count = 0};
+    for (size_t i = 0; i < steps; i++) {
+        training_step(&program, &tape);
+    }
+    gml_profile *profile = tape_profile(&tape);
+    gml_plan *plan = NULL;
+    if (!CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0))) {
+        abort();
+    }
+    gml_profile_free(profile);
+    tape_close(&tape);
+    return plan;
+}
+
+static gml_plan *
+plan_of(training program)
+{
+    return plan_after(3, program);
+}
+
+/* One step; two lanes; gradients that wrap; phases; dynamic scopes. */
+static gml_plan *
+rich_plan(void)
+{
+    return plan_of((training){.layers = 8,
+                              .keeps_gradients = true,
+                              .has_side_stream = true,
+                              .has_experts = true,
+                              .has_phases = true});
+}
+
+/* The same with a period of two steps. */
+static gml_plan *
+two_step_plan(void)
+{
+    return plan_of((training){.layers = 8,
+                              .batch_bytes = 3 << 20,
+                              .keeps_gradients = true,
+                              .has_experts = true,
+                              .has_phases = true});
+}
+
+/* With requests that have no offset, of sizes that others have as well. */
+static gml_plan *
+plan_with_gaps(void)
+{
+    return plan_after(1, (training){.layers = 6, .keeps_gradients = true});
+}
+
+static file_bytes
+encode(const gml_plan *plan)
+{
+    file_bytes file = {NULL, 0};
+    if (!CHECK_OK(gml_plan_encode(plan, &file.bytes, &file.count))) {
+        abort();
+    }
+    return file;
+}
+
+static void
+repair_checksum(file_bytes *file)
+{
+    uint64_t sum =
+        gml_checksum(file->bytes + GML_PLAN_FILE_HEADER, file->count - GML_PLAN_FILE_HEADER);
+    for (unsigned i = 0; i < 8; i++) {
+        file->bytes[GML_PLAN_FILE_CHECKSUM + i] = (uint8_t)(sum >> (8 * i));
+    }
+}
+
+/* ---- there and back -----------------------------------------------------------------------------
+ */
+
+static bool
+are_equal(const void *a, const void *b, size_t count, size_t item_bytes)
+{
+    return count == 0 || memcmp(a, b, count * item_bytes) == 0;
+}
+
+static void
+check_equal_plans(const gml_plan *a, const gml_plan *b)
+{
+    CHECK_EQ(a->steps, b->steps);
+    CHECK_EQ(a->period, b->period);
+    CHECK_EQ(a->fingerprint, b->fingerprint);
+    CHECK_EQ(a->placed_count, b->placed_count);
+    CHECK(are_equal(a->step_time, b->step_time, 3, sizeof a->step_time[0]));
+    CHECK(are_equal(a->step_entry, b->step_entry, 3, sizeof a->step_entry[0]));
+    CHECK(are_equal(a->step_mark, b->step_mark, 3, sizeof a->step_mark[0]));
+    if (CHECK_EQ(a->entry_count, b->entry_count)) {
+        CHECK(are_equal(a->entries, b->entries, a->entry_count, sizeof *a->entries));
+    }
+    if (CHECK_EQ(a->mark_count, b->mark_count)) {
+        CHECK(are_equal(a->marks, b->marks, a->mark_count, sizeof *a->marks));
+    }
+    if (CHECK_EQ(a->visit_count, b->visit_count)) {
+        CHECK(are_equal(a->visits, b->visits, a->visit_count, sizeof *a->visits));
+    }
+    if (CHECK_EQ(a->dynamic_count, b->dynamic_count)) {
+        CHECK(are_equal(a->dynamic, b->dynamic, a->dynamic_count, sizeof *a->dynamic));
+    }
+    if (CHECK_EQ(a->span_count, b->span_count)) {
+        CHECK(are_equal(a->spans, b->spans, a->span_count, sizeof *a->spans));
+    }
+    if (CHECK_EQ(a->lane_count, b->lane_count)) {
+        for (size_t i = 0; i < a->lane_count; i++) {
+            CHECK_EQ(a->lanes[i].stream, b->lanes[i].stream);
+            CHECK_EQ(a->lanes[i].peak_bytes, b->lanes[i].peak_bytes);
+            CHECK_EQ(a->lanes[i].lower_bound_bytes, b->lanes[i].lower_bound_bytes);
+            CHECK_EQ(a->lanes[i].method, b->lanes[i].method);
+        }
+    }
+}
+
+static void
+check_round_trip(gml_plan *plan)
+{
+    file_bytes file = encode(plan);
+    gml_plan *again = NULL;
+    char reason[200] = "";
+    if (!CHECK_OK(gml_plan_decode(file.bytes, file.count, &again, reason, sizeof reason))) {
+        printf("    %s\n", reason);
+    } else {
+        check_equal_plans(plan, again);
+        file_bytes second = encode(again);
+        CHECK_EQ(second.count, file.count);
+        CHECK(second.count == file.count && memcmp(second.bytes, file.bytes, file.count) == 0);
+        gml_plan_info info;
+        gml_plan_describe(again, &info);
+        CHECK_EQ(info.time_ns, 0);
+        free(second.bytes);
+    }
+    gml_plan_release(again);
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+TEST(what_is_written_is_read_again)
+{
+    check_round_trip(rich_plan());
+    check_round_trip(two_step_plan());
+    check_round_trip(plan_with_gaps());
+    check_round_trip(plan_of((training){.layers = 1}));
+}
+
+/* A file must not move from machine to machine with other bytes, nor from version to version of the
+ * code with the same number: this one was written by version 1. */
+TEST(the_format_stays_what_it_is)
+{
+    step_tape tape = {.step_count = 0};
+    tape_begin(&tape);
+    size_t a = tape_request(&tape, 1024, 0), b = tape_request(&tape, 512, 0);
+    tape_release(&tape, a);
+    tape_release(&tape, b);
+    tape_end(&tape);
+    gml_profile *profile = tape_profile(&tape);
+    gml_plan *plan = NULL;
+    CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0));
+    static const uint8_t expected[] = {
+        'g', 'm', 'l', 'p', 'l', 'a', 'n', '\n', 1, 0, 0, 0, 0, 0, 0, 0,
+    };
+    static const uint8_t counts[] = {1, 4, 2, 0, 1, 2, 0, 0, 0};
+    if (plan) {
+        file_bytes file = encode(plan);
+        CHECK(memcmp(file.bytes, expected, sizeof expected) == 0);
+        CHECK(memcmp(file.bytes + GML_PLAN_FILE_HEADER, counts, sizeof counts) == 0);
+        const uint8_t *body = file.bytes + GML_PLAN_FILE_HEADER + sizeof counts + 8;
+        const uint8_t lane[] = {0, 3, 3, (uint8_t)plan->lanes[0].method};
+        static const uint8_t rest[] = {
+            1, 1,             /* sizes: 1 and 2 units */
+            1, 0, 2, 0, 0, 2, /* size, start, life */
+            2, 2, 2,          /* lane and phases: as guessed, both times */
+        };
+        CHECK(memcmp(body, lane, sizeof lane) == 0);
+        CHECK(memcmp(body + sizeof lane, rest, sizeof rest) == 0);
+        free(file.bytes);
+    }
+    gml_plan_release(plan);
+    gml_profile_free(profile);
+    tape_close(&tape);
+}
+
+TEST(a_file_takes_few_bytes_per_request)
+{
+    gml_plan *plan = plan_of((training){
+        .layers = 64, .keeps_gradients = true, .has_side_stream = true, .has_phases = true});
+    file_bytes file = encode(plan);
+    CHECK(file.count < 10 * plan->entry_count);
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+/* ---- damage -------------------------------------------------------------------------------------
+ */
+
+/* Numbers of what a file announces, as the header's comment lists them. */
+enum { COUNT_STEPS, COUNT_EVENTS, COUNT_ENTRIES, COUNT_MARKS, COUNT_LANES, COUNT_SIZES };
+
+static gml_status
+try_decode(const uint8_t *bytes, size_t count, gml_plan **out)
+{
+    /* A copy of exactly this size, so that a sanitizer sees what is read behind it. */
+    uint8_t *copy = malloc(count ? count : 1);
+    if (!copy) {
+        abort();
+    }
+    memcpy(copy, bytes, count);
+    char reason[200] = "";
+    gml_status status = gml_plan_decode(copy, count, out, reason, sizeof reason);
+    CHECK(status == GML_OK || reason[0] != '\0');
+    free(copy);
+    return status;
+}
+
+/* What a lane holds never overlaps: asked of the check directly, with problems made here. */
+static void
+check_lane_by_itself(const gml_plan *plan, uint32_t lane)
+{
+    gml_lifetime *lifetimes = calloc(plan->entry_count + 1, sizeof *lifetimes);
+    uint64_t *offsets = calloc(plan->entry_count + 1, sizeof *offsets);
+    gml_problem problem = {.lifetimes = lifetimes, .period = plan->period};
+    for (size_t i = 0; lifetimes && offsets && i < plan->entry_count; i++) {
+        const gml_plan_entry *entry = &plan->entries[i];
+        if (entry->lane == lane && entry->offset != GML_NO_OFFSET) {
+            offsets[problem.count] = entry->offset;
+            lifetimes[problem.count++] = (gml_lifetime){
+                .size_bytes = entry->size_bytes, .start = entry->start, .end = entry->end};
+        }
+    }
+    if (problem.count > 0) {
+        CHECK_OK(gml_planner_check(&problem, offsets, plan->lanes[lane].peak_bytes, NULL, 0));
+    }
+    free(lifetimes);
+    free(offsets);
+}
+
+static void
+check_accepted(gml_plan *plan)
+{
+    for (uint32_t lane = 0; lane < plan->lane_count; lane++) {
+        check_lane_by_itself(plan, lane);
+    }
+    for (size_t i = 0; i < plan->dynamic_count; i++) {
+        const gml_plan_dynamic *dynamic = &plan->dynamic[i];
+        CHECK(dynamic->lane < plan->lane_count);
+        for (size_t k = 0; k < dynamic->span_count; k++) {
+            const gml_span *span = &plan->spans[dynamic->first_span + k];
+            CHECK(span->offset + span->size_bytes <= plan->lanes[dynamic->lane].peak_bytes);
+        }
+    }
+    for (size_t i = 0; i < plan->mark_count; i++) {
+        CHECK(plan->marks[i].entry <= plan->entry_count);
+    }
+}
+
+static void
+cut_everywhere(gml_plan *plan)
+{
+    file_bytes file = encode(plan);
+    gml_plan *read = NULL;
+    for (size_t count = 0; count < file.count; count++) {
+        CHECK_STATUS(try_decode(file.bytes, count, &read), GML_CORRUPT);
+        if (count >= GML_PLAN_FILE_HEADER) {
+            file_bytes cut = {file.bytes, count};
+            uint8_t checksum[8];
+            memcpy(checksum, file.bytes + GML_PLAN_FILE_CHECKSUM, 8);
+            repair_checksum(&cut);
+            CHECK_STATUS(try_decode(cut.bytes, count, &read), GML_CORRUPT);
+            memcpy(file.bytes + GML_PLAN_FILE_CHECKSUM, checksum, 8);
+        }
+    }
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+TEST(a_file_that_was_cut_is_refused)
+{
+    cut_everywhere(rich_plan());
+    cut_everywhere(two_step_plan());
+}
+
+TEST(a_file_with_something_behind_is_refused)
+{
+    gml_plan *plan = rich_plan(), *read = NULL;
+    file_bytes file = encode(plan);
+    uint8_t *longer = realloc(file.bytes, file.count + 1);
+    if (longer) {
+        file = (file_bytes){longer, file.count + 1};
+        file.bytes[file.count - 1] = 0;
+        repair_checksum(&file);
+        CHECK_STATUS(try_decode(file.bytes, file.count, &read), GML_CORRUPT);
+    }
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+TEST(any_changed_byte_is_noticed)
+{
+    gml_plan *plan = two_step_plan(), *read = NULL;
+    file_bytes file = encode(plan);
+    for (size_t i = 0; i < file.count; i++) {
+        for (unsigned bit = 0; bit < 8; bit++) {
+            file.bytes[i] ^= (uint8_t)(1U << bit);
+            gml_status expected = i >= 8 && i < 12 ? GML_UNSUPPORTED : GML_CORRUPT;
+            CHECK_STATUS(try_decode(file.bytes, file.count, &read), expected);
+            file.bytes[i] ^= (uint8_t)(1U << bit);
+        }
+    }
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+/* Whoever writes the checksum as well gets a plan that is valid, or none. */
+static void
+change_everything(gml_plan *plan, size_t *accepted)
+{
+    static const uint8_t changes[] = {0x01, 0x02, 0x10, 0x40, 0x80, 0xff};
+    file_bytes file = encode(plan);
+    for (size_t i = GML_PLAN_FILE_HEADER; i < file.count; i++) {
+        for (size_t k = 0; k < sizeof changes; k++) {
+            gml_plan *read = NULL;
+            file.bytes[i] ^= changes[k];
+            repair_checksum(&file);
+            if (try_decode(file.bytes, file.count, &read) == GML_OK) {
+                check_accepted(read);
+                gml_plan_release(read);
+                ++*accepted;
+            }
+            file.bytes[i] ^= changes[k];
+        }
+    }
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+TEST(a_forged_plan_is_valid_or_refused)
+{
+    size_t accepted = 0;
+    change_everything(rich_plan(), &accepted);
+    change_everything(two_step_plan(), &accepted);
+    change_everything(plan_with_gaps(), &accepted);
+    CHECK(accepted > 0);
+}
+
+TEST(random_changes_with_a_right_checksum)
+{
+    check_random random = {17};
+    gml_plan *plan = rich_plan();
+    file_bytes file = encode(plan);
+    uint8_t *kept = malloc(file.count);
+    for (size_t round = 0; kept && round < 3000; round++) {
+        memcpy(kept, file.bytes, file.count);
+        for (uint64_t k = 1 + check_below(&random, 4); k > 0; k--) {
+            uint64_t at = check_below(&random, file.count - GML_PLAN_FILE_HEADER);
+            file.bytes[GML_PLAN_FILE_HEADER + at] = (uint8_t)check_next(&random);
+        }
+        repair_checksum(&file);
+        gml_plan *read = NULL;
+        if (try_decode(file.bytes, file.count, &read) == GML_OK) {
+            check_accepted(read);
+            gml_plan_release(read);
+        }
+        memcpy(file.bytes, kept, file.count);
+    }
+    free(kept);
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+TEST(random_bytes_are_no_plan)
+{
+    check_random random = {23};
+    for (size_t round = 0; round < 3000; round++) {
+        uint8_t bytes[200];
+        size_t count = (size_t)check_below(&random, sizeof bytes);
+        for (size_t i = 0; i < count; i++) {
+            bytes[i] = (uint8_t)(check_next(&random) & (round % 2 ? 0xff : 0x07));
+        }
+        file_bytes file = {bytes, count};
+        gml_plan *read = NULL;
+        if (count >= GML_PLAN_FILE_HEADER && round % 4) {
+            memcpy(bytes, "gmlplan\n\1\0\0\0\0\0\0\0", GML_PLAN_FILE_CHECKSUM);
+            repair_checksum(&file);
+        }
+        gml_status status = try_decode(bytes, count, &read);
+        CHECK(status != GML_OK);
+    }
+}
+
+TEST(another_version_is_named)
+{
+    gml_plan *plan = rich_plan(), *read = NULL;
+    file_bytes file = encode(plan);
+    char reason[200] = "";
+    file.bytes[8] = 2;
+    CHECK_STATUS(gml_plan_decode(file.bytes, file.count, &read, reason, sizeof reason),
+                 GML_UNSUPPORTED);
+    CHECK(strstr(reason, "version 2") != NULL);
+    CHECK_STATUS(gml_plan_decode(file.bytes, file.count, &read, NULL, 0), GML_UNSUPPORTED);
+    free(file.bytes);
+    gml_plan_release(plan);
+}
+
+/* A file of a few bytes that announces exabytes. Were they allocated, this would fail or take long.
+ */
+TEST(what_is_only_announced_is_not_allocated)
+{
+    for (int which = COUNT_STEPS; which <= COUNT_SIZES + 3; which++) {
+        for (unsigned bits = 8; bits < 64; bits += 5) {
+            gml_byte_writer out = {.bytes = NULL};
+            gml_put_fixed(&out, GML_PLAN_FILE_MAGIC, 8);
+            gml_put_fixed(&out, GML_PLAN_FILE_VERSION, 8);
+            gml_put_fixed(&out, 0, 8);
+            for (int i = 0; i <= COUNT_SIZES + 3; i++) {
+                gml_put_varint(&out, i == which ? UINT64_C(1) << bits : i < COUNT_ENTRIES);
+            }
+            gml_put_fixed(&out, 0, 8);
+            gml_put_fixed(&out, 0, 8);
+            file_bytes file = {out.bytes, out.count};
+            gml_plan *read = NULL;
+            repair_checksum(&file);
+            CHECK(try_decode(file.bytes, file.count, &read) == GML_CORRUPT ||
+                  which == COUNT_EVENTS);
+            gml_plan_release(read);
+            free(out.bytes);
+        }
+    }
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------
+ */
+
+TEST(numbers_are_read_as_written)
+{
+    static const uint64_t numbers[] = {
+        0, 1, 127, 128, 300, UINT32_MAX, UINT64_C(1) << 62, UINT64_C(1) << 63, UINT64_MAX};
+    enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+    gml_byte_writer out = {.bytes = NULL};
+    for (size_t i = 0; i < NUMBERS; i++) {
+        gml_put_varint(&out, numbers[i]);
+        gml_put_varint(&out, gml_difference(numbers[i], 500));
+    }
+    gml_byte_reader in = {.bytes = out.bytes, .count = out.count};
+    for (size_t i = 0; i < NUMBERS; i++) {
+        CHECK_EQ(gml_get_varint(&in), numbers[i]);
+        CHECK_EQ(gml_add_difference(500, gml_get_varint(&in)), numbers[i]);
+    }
+    free(out.bytes);
+}
+
+TEST(guesses_that_hold_cost_nothing)
+{
+    static const uint64_t column[] = {5, 5, 5, 9, 9, 1, 1, 1, 1};
+    enum { LENGTH = sizeof column / sizeof column[0] };
+    gml_byte_writer out = {.bytes = NULL};
+    gml_guess_writer guesses = {0};
+    for (size_t i = 0; i < LENGTH; i++) {
+        gml_put_guessed(&out, &guesses, column[i], i > 0 ? column[i - 1] : 0);
+    }
+    gml_end_guesses(&out, &guesses);
+    CHECK_EQ(out.count, 7);
+    gml_byte_reader in = {.bytes = out.bytes, .count = out.count};
+    gml_guess_reader answers = {0};
+    uint64_t last = 0;
+    for (size_t i = 0; i < LENGTH; i++) {
+        last = gml_get_guessed(&in, &answers, last);
+        CHECK_EQ(last, column[i]);
+    }
+    gml_close_guesses(&in, &answers);
+    CHECK(in.failure == NULL && in.at == in.count);
+    in.at = 0;
+    answers = (gml_guess_reader){0};
+    for (size_t i = 0; i + 2 < LENGTH; i++) {
+        (void)gml_get_guessed(&in, &answers, 0);
+    }
+    gml_close_guesses(&in, &answers);
+    CHECK(in.failure != NULL);
+    free(out.bytes);
+}
+
+TEST(a_number_has_one_way_to_be_written)
+{
+    static const uint8_t padded[] = {0x80, 0x00};
+    static const uint8_t huge[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02};
+    static const uint8_t endless[] = {0x80, 0x80};
+    gml_byte_reader in = {.bytes = padded, .count = sizeof padded};
+    CHECK_EQ(gml_get_varint(&in), 0);
+    CHECK(in.failure != NULL);
+    in = (gml_byte_reader){.bytes = huge, .count = sizeof huge};
+    CHECK_EQ(gml_get_varint(&in), 0);
+    CHECK(in.failure != NULL);
+    in = (gml_byte_reader){.bytes = endless, .count = sizeof endless};
+    CHECK_EQ(gml_get_varint(&in), 0);
+    CHECK(in.failure != NULL);
+}
+
+int
+main(void)
+{
+    RUN(what_is_written_is_read_again);
+    RUN(the_format_stays_what_it_is);
+    RUN(a_file_takes_few_bytes_per_request);
+    RUN(a_file_that_was_cut_is_refused);
+    RUN(a_file_with_something_behind_is_refused);
+    RUN(any_changed_byte_is_noticed);
+    RUN(a_forged_plan_is_valid_or_refused);
+    RUN(random_changes_with_a_right_checksum);
+    RUN(random_bytes_are_no_plan);
+    RUN(another_version_is_named);
+    RUN(what_is_only_announced_is_not_allocated);
+    RUN(numbers_are_read_as_written);
+    RUN(guesses_that_hold_cost_nothing);
+    RUN(a_number_has_one_way_to_be_written);
+    return report();
+}

@@ -1,0 +1,150 @@
+/* Profiles that cannot be true: they come from programs, so they are refused, with a reason. */
+#include "planner/plan.h"
+#include "support/check.h"
+#include "support/tape.h"
+#include "support/training.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const gml_planner_options quick = {.budget_ms = 20};
+
+static void
+expect_refusal(const gml_profile *profile, const char *word, const char *what)
+{
+    gml_plan *plan = NULL;
+    char reason[200] = "";
+    gml_status status = gml_plan_build(profile, &quick, &plan, reason, sizeof reason);
+    if (!CHECK_STATUS(status, GML_INVALID_ARGUMENT) || !CHECK(strstr(reason, word) != NULL) ||
+        !CHECK(plan == NULL)) {
+        printf("    %s: %s\n", what, reason);
+    }
+    gml_plan_release(plan);
+    CHECK_STATUS(gml_plan_build(profile, &quick, &plan, NULL, 0), GML_INVALID_ARGUMENT);
+}
+
+#define REFUSED(word, change)                                                                      \
+    do {                                                                                           \
+        gml_profile *profile = tape_profile(&tape);                                                \
+        gml_step *last = &profile->last;                                                           \
+        (void)last;                                                                                \
+        change;                                                                                    \
+        expect_refusal(profile, word, #change);                                                    \
+        gml_profile_free(profile);                                                                 \
+    } while (0)
+
+static void
+take(gml_profile *profile, uint64_t offset, uint64_t size_bytes)
+{
+    profile->taken = calloc(1, sizeof *profile->taken);
+    if (profile->taken) {
+        profile->taken[0].span = (gml_span){offset, size_bytes};
+        profile->taken_count = 1;
+    }
+}
+
+/* Each size is possible; their sum is not. */
+static void
+make_huge(gml_step *step)
+{
+    gml_step_request *requests = calloc(1 << 14, sizeof *requests);
+    if (!requests) {
+        abort();
+    }
+    for (size_t i = 0; i < 1 << 14; i++) {
+        requests[i] = (gml_step_request){
+            .size_bytes = UINT64_C(1) << 48, .birth = i, .death = GML_STILL_LIVE};
+    }
+    free(step->requests);
+    step->requests = requests;
+    step->request_count = 1 << 14;
+    step->event_count = 1 << 14;
+}
+
+TEST(contradictions_are_refused)
+{
+    training program = {.layers = 6, .keeps_gradients = true, .has_phases = true};
+    step_tape tape = {.step_count = 0};
+    training_step(&program, &tape);
+    training_step(&program, &tape);
+    REFUSED("no requests", last->request_count = 0);
+    REFUSED("request", last->event_count = last->requests[5].birth);
+    REFUSED("too many events", last->event_count = UINT64_MAX);
+    REFUSED("request", last->requests[4].birth = last->requests[3].birth);
+    REFUSED("request", last->requests[0].birth = UINT64_MAX);
+    REFUSED("is freed", last->requests[3].death = last->requests[3].birth);
+    REFUSED("is freed", last->requests[3].death = last->event_count + 1);
+    REFUSED("is freed", (last->requests[3].death = 4, last->requests[3].death_serial = 0));
+    REFUSED("is freed",
+            (last->requests[3].death = UINT64_MAX - 1, last->requests[3].death_serial = 9));
+    REFUSED("request", last->requests[7].size_bytes = 0);
+    REFUSED("request", last->requests[7].size_bytes = UINT64_MAX);
+    REFUSED("request", last->requests[7].size_bytes = (UINT64_C(1) << 48) + 1);
+    REFUSED("mark", last->marks[1].request = last->request_count + 1);
+    REFUSED("mark", last->marks[1].request += 1);
+    REFUSED("mark", last->marks[1].request -= 1);
+    REFUSED("mark", last->marks[1].time = UINT64_MAX);
+    REFUSED("mark", last->marks[2].time = last->marks[1].time - 1);
+    REFUSED("mark", memset(&last->marks[0].kind, 7, sizeof last->marks[0].kind));
+    REFUSED("not older", profile->previous.serial = last->serial);
+    REFUSED("previous step", profile->previous.requests[2].size_bytes = 0);
+    REFUSED("previous step", profile->previous.event_count = 0);
+    REFUSED("too many bytes", make_huge(last));
+    REFUSED("taken", take(profile, 100, 512));
+    REFUSED("taken", take(profile, 512, 0));
+    REFUSED("taken", take(profile, UINT64_MAX - 511, 1024));
+    tape_close(&tape);
+}
+
+TEST(more_streams_than_any_program_has_are_refused)
+{
+    step_tape tape = {.step_count = 0};
+    tape_begin(&tape);
+    for (gml_stream stream = 0; stream < 300; stream++) {
+        tape_release(&tape, tape_request(&tape, 512, stream));
+    }
+    tape_end(&tape);
+    REFUSED("256 streams", (void)0);
+    tape_close(&tape);
+}
+
+/* Random nonsense is refused or planned, and never more than that. */
+TEST(random_profiles_do_no_harm)
+{
+    training program = {
+        .layers = 5, .keeps_gradients = true, .has_phases = true, .has_experts = true};
+    step_tape tape = {.step_count = 0};
+    training_step(&program, &tape);
+    training_step(&program, &tape);
+    check_random random = {11};
+    size_t planned = 0;
+    for (size_t round = 0; round < 400; round++) {
+        gml_profile *profile = tape_profile(&tape);
+        gml_step *step = check_below(&random, 2) ? &profile->last : &profile->previous;
+        gml_step_request *request = &step->requests[check_below(&random, step->request_count)];
+        uint64_t *fields[] = {&request->size_bytes,   &request->birth,  &request->death,
+                              &request->death_serial, &request->stream, &step->event_count,
+                              &step->serial};
+        uint64_t value = check_next(&random) >> check_below(&random, 64);
+        *fields[check_below(&random, 7)] = value;
+        step->marks[check_below(&random, step->mark_count)].id ^= (uint32_t)check_below(&random, 3);
+        gml_plan *plan = NULL;
+        if (gml_plan_build(profile, &quick, &plan, NULL, 0) == GML_OK) {
+            planned++;
+            CHECK_OK(gml_plan_check(plan, NULL, 0));
+        }
+        gml_plan_release(plan);
+        gml_profile_free(profile);
+    }
+    CHECK(planned > 20);
+    tape_close(&tape);
+}
+
+int
+main(void)
+{
+    RUN(contradictions_are_refused);
+    RUN(more_streams_than_any_program_has_are_refused);
+    RUN(random_profiles_do_no_harm);
+    return report();
+}

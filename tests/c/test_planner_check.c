@@ -1,0 +1,319 @@
+/* The independent check: by hand, and against the definition of a valid placement. */
+#include "support/placement.h"
+
+#include <string.h>
+
+static gml_status
+check_scene(const stage *scene)
+{
+    return gml_planner_check(&scene->problem, scene->offsets, scene->peak, NULL, 0);
+}
+
+/* ---- by hand --------------------------------------------------------------------------------- */
+
+TEST(touching_in_time_or_address_is_no_meeting)
+{
+    stage s;
+    stage_open(&s, 512, 0);
+    stage_place(&s, 512, 0, 5, 0, 0);
+    stage_place(&s, 512, 5, 9, 0, 0);    /* begins when the first ends */
+    stage_place(&s, 1024, 0, 9, 0, 512); /* lies right above both */
+    s.peak = 1536;
+    CHECK_OK(check_scene(&s));
+    s.lifetimes[1].start = 4;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(sizes_count_rounded_up_to_the_alignment)
+{
+    stage s;
+    stage_open(&s, 0, 0);
+    stage_place(&s, 1, 0, 5, 0, 0);
+    stage_place(&s, 513, 0, 5, 0, 512);
+    s.peak = 1536;
+    CHECK_OK(check_scene(&s));
+    s.peak = 1025;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(the_peak_is_the_largest_end)
+{
+    stage s;
+    stage_open(&s, 1, 0);
+    CHECK_OK(check_scene(&s)); /* nothing at all: 0 */
+    stage_place(&s, 10, 0, 5, 0, 3);
+    s.peak = 13;
+    CHECK_OK(check_scene(&s));
+    s.peak = 12;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.peak = 14;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(offsets_are_aligned_and_do_not_overflow)
+{
+    stage s;
+    stage_open(&s, 512, 0);
+    stage_place(&s, 512, 0, 5, 0, 256);
+    s.peak = 768;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.offsets[0] = 1;
+    s.peak = 513;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.offsets[0] = UINT64_MAX - 511;
+    s.peak = 0; /* what the sum would wrap to */
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.offsets[0] = UINT64_MAX - 1023;
+    s.peak = UINT64_MAX - 511;
+    CHECK_OK(check_scene(&s));
+}
+
+TEST(dynamic_lifetimes_and_no_others_have_no_offset)
+{
+    stage s;
+    stage_open(&s, 512, 0);
+    stage_place(&s, 512, 0, 5, 0, GML_NO_OFFSET);
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.lifetimes[0].flags = GML_LIFETIME_DYNAMIC;
+    CHECK_OK(check_scene(&s));
+    s.offsets[0] = 0;
+    s.peak = 512;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(values_out_of_range_are_refused)
+{
+    stage s;
+    stage_open(&s, 512, 0);
+    stage_place(&s, 512, 0, 5, 0, 0);
+    s.peak = 512;
+    CHECK_OK(check_scene(&s));
+    s.lifetimes[0].size_bytes = 0;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.lifetimes[0].size_bytes = (UINT64_C(1) << 48) + 1;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.lifetimes[0].size_bytes = 512;
+    s.lifetimes[0].start = 5;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.lifetimes[0].start = 0;
+    s.problem.alignment_bytes = 768;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.problem.alignment_bytes = 512;
+    s.problem.period = 4; /* the lifetime is longer */
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.problem.period = 5;
+    CHECK_OK(check_scene(&s));
+    stage_order(&s, 1, 1, 2); /* orderings do not go with a period */
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(a_wrapped_lifetime_lives_on_both_sides)
+{
+    stage s;
+    stage_open(&s, 1, 10);
+    stage_place(&s, 4, 8, 13, 0, 0); /* [8, 10) and [0, 3) */
+    stage_place(&s, 4, 3, 8, 0, 0);
+    s.peak = 4;
+    CHECK_OK(check_scene(&s));
+    s.lifetimes[1].start = 2;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.lifetimes[1].start = 3;
+    s.lifetimes[1].end = 9;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.lifetimes[1].end = 8;
+    s.lifetimes[0].end = 18; /* all the time, which does not meet itself */
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.offsets[1] = 4;
+    s.peak = 8;
+    CHECK_OK(check_scene(&s));
+}
+
+TEST(taken_spans_are_left_alone)
+{
+    stage s;
+    stage_open(&s, 512, 0);
+    stage_place(&s, 1024, 0, 5, 0, 1024);
+    s.peak = 2048;
+    stage_take(&s, 2048, 512);
+    stage_take(&s, 0, 512);
+    stage_take(&s, 512, 512);
+    stage_take(&s, 0, 1024); /* over both */
+    stage_take(&s, 1536, 0); /* nothing */
+    CHECK_OK(check_scene(&s));
+    s.offsets[0] = 512;
+    s.peak = 1536;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.offsets[0] = 1536;
+    s.peak = 2560;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.offsets[0] = 1024;
+    s.peak = 2048;
+    s.taken[0].offset = 100;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.taken[0] = (gml_span){UINT64_MAX - 511, 1024};
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(streams_share_addresses_only_with_an_ordering_between)
+{
+    stage s;
+    stage_open(&s, 1, 0);
+    stage_place(&s, 8, 0, 10, 1, 0);
+    stage_place(&s, 8, 20, 30, 2, 4);
+    s.peak = 12;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    stage_order(&s, 10, 1, 2); /* right at the free is enough */
+    CHECK_OK(check_scene(&s));
+    s.orderings[0].time = 20; /* and right at the allocation */
+    CHECK_OK(check_scene(&s));
+    s.orderings[0].time = 9;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.orderings[0].time = 21;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.orderings[0] = (gml_ordering){15, 2, 1}; /* the wrong way round */
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    s.lifetimes[1].stream = 1;
+    CHECK_OK(check_scene(&s));
+    s.lifetimes[1].stream = 2;
+    s.offsets[1] = 8; /* no address in common */
+    s.peak = 16;
+    CHECK_OK(check_scene(&s));
+}
+
+TEST(an_older_owner_of_some_bytes_counts)
+{
+    stage s;
+    stage_open(&s, 1, 0);
+    stage_place(&s, 8, 0, 10, 1, 0);
+    stage_place(&s, 4, 12, 14, 2, 0); /* ordered */
+    stage_place(&s, 8, 20, 30, 2, 0); /* its upper half had the first one last */
+    stage_order(&s, 11, 1, 2);
+    s.peak = 8;
+    CHECK_OK(check_scene(&s));
+    stage_place(&s, 2, 40, 41, 3, 6);
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+    stage_order(&s, 35, 2, 3); /* by way of stream 2 also after stream 1 */
+    CHECK_OK(check_scene(&s));
+    s.lifetimes[2].size_bytes = 6; /* then only stream 1 had those bytes */
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(with_a_period_streams_share_nothing)
+{
+    stage s;
+    stage_open(&s, 1, 100);
+    stage_place(&s, 8, 0, 10, 1, 0);
+    stage_place(&s, 8, 20, 30, 2, 8);
+    s.peak = 16;
+    CHECK_OK(check_scene(&s));
+    s.offsets[1] = 7;
+    s.peak = 15;
+    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
+}
+
+TEST(the_reason_is_one_line_that_fits)
+{
+    stage s;
+    stage_open(&s, 1, 0);
+    stage_place(&s, 8, 0, 10, 0, 0);
+    stage_place(&s, 8, 5, 15, 0, 4);
+    char reason[200] = "";
+    CHECK_STATUS(gml_planner_check(&s.problem, s.offsets, 12, reason, sizeof reason), GML_CORRUPT);
+    CHECK(strstr(reason, "0 and 1") != NULL);
+    CHECK(strchr(reason, '\n') == NULL);
+    char little[8] = "";
+    CHECK_STATUS(gml_planner_check(&s.problem, s.offsets, 12, little, sizeof little), GML_CORRUPT);
+    CHECK(memchr(little, 0, sizeof little) != NULL);
+    CHECK_STATUS(gml_planner_check(&s.problem, s.offsets, 12, little, 0), GML_CORRUPT);
+}
+
+/* ---- against the definition ------------------------------------------------------------------ */
+
+static void
+mutate(stage *scene, check_random *random)
+{
+    size_t a = check_below(random, scene->problem.count);
+    size_t b = check_below(random, scene->problem.count);
+    uint64_t kept = scene->offsets[a];
+    switch (check_below(random, 6)) {
+    case 0: /* shift */
+        scene->offsets[a] = check_below(random, STAGE_BYTES - scene->lifetimes[a].size_bytes + 1);
+        break;
+    case 1: /* swap */
+        scene->offsets[a] = scene->offsets[b];
+        scene->offsets[b] = kept;
+        break;
+    case 2: /* drop */
+        scene->lifetimes[a] = scene->lifetimes[scene->problem.count - 1];
+        scene->offsets[a] = scene->offsets[--scene->problem.count];
+        break;
+    case 3: /* duplicate */
+        if (scene->problem.count < STAGE_MOST) {
+            scene->lifetimes[scene->problem.count] = scene->lifetimes[a];
+            scene->offsets[scene->problem.count++] = kept;
+        }
+        break;
+    case 4: /* grow */
+        scene->lifetimes[a].size_bytes++;
+        break;
+    default: /* another stream, or another time of an ordering */
+        if (scene->problem.ordering_count) {
+            scene->orderings[check_below(random, scene->problem.ordering_count)].time =
+                check_below(random, STAGE_TIMES);
+        } else {
+            scene->lifetimes[a].stream = check_below(random, 3);
+        }
+    }
+    for (size_t i = 0; i < scene->problem.count; i++) {
+        uint64_t size = scene->lifetimes[i].size_bytes;
+        scene->offsets[i] =
+            scene->offsets[i] + size > STAGE_BYTES ? STAGE_BYTES - size : scene->offsets[i];
+    }
+    if (check_below(random, 8)) {
+        stage_settle_peak(scene);
+    }
+}
+
+TEST(the_check_agrees_with_the_definition)
+{
+    unsigned valid = 0, invalid = 0;
+    for (uint64_t seed = 0; seed < 6000; seed++) {
+        check_random random = {seed};
+        stage s;
+        stage_fill(&s, &random);
+        if (s.problem.count == 0) {
+            continue;
+        }
+        CHECK(stage_is_valid(&s));
+        CHECK_OK(check_scene(&s));
+        for (unsigned round = 0; round < 3 && s.problem.count; round++) {
+            mutate(&s, &random);
+            bool truth = stage_is_valid(&s);
+            if (!CHECK_STATUS(check_scene(&s), truth ? GML_OK : GML_CORRUPT)) {
+                printf("    seed %" PRIu64 " round %u\n", seed, round);
+                return;
+            }
+            *(truth ? &valid : &invalid) += 1;
+        }
+    }
+    CHECK(valid > 2000 && invalid > 2000);
+}
+
+int
+main(void)
+{
+    RUN(touching_in_time_or_address_is_no_meeting);
+    RUN(sizes_count_rounded_up_to_the_alignment);
+    RUN(the_peak_is_the_largest_end);
+    RUN(offsets_are_aligned_and_do_not_overflow);
+    RUN(dynamic_lifetimes_and_no_others_have_no_offset);
+    RUN(values_out_of_range_are_refused);
+    RUN(a_wrapped_lifetime_lives_on_both_sides);
+    RUN(taken_spans_are_left_alone);
+    RUN(streams_share_addresses_only_with_an_ordering_between);
+    RUN(an_older_owner_of_some_bytes_counts);
+    RUN(with_a_period_streams_share_nothing);
+    RUN(the_reason_is_one_line_that_fits);
+    RUN(the_check_agrees_with_the_definition);
+    return report();
+}

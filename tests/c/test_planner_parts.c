@@ -1,0 +1,370 @@
+/* What the solver is made of, against plain models: sorting, problems made ready, lists of runs,
+ * first fit, orders and budgets. */
+#include "planner/methods.h"
+#include "planner/order.h"
+#include "planner/runs.h"
+#include "planner/sort.h"
+#include "support/check.h"
+#include "support/problems.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { REASON_BYTES = 200 };
+
+static gml_instance
+open_all(const gml_problem *problem)
+{
+    uint32_t members[MOST];
+    for (uint32_t i = 0; i < problem->count; i++) {
+        members[i] = i;
+    }
+    gml_instance instance;
+    CHECK_OK(gml_instance_open(&instance, problem, members, problem->count, NULL));
+    return instance;
+}
+
+/* ---- sorting ----------------------------------------------------------------------------------
+ */
+
+TEST(sort_is_stable)
+{
+    check_random random = {1};
+    enum { MOST_KEYS = 9000 };
+    static gml_keyed items[MOST_KEYS], scratch[MOST_KEYS];
+    for (int round = 0; round < 60; round++) {
+        size_t count = check_below(&random, (uint64_t[]){40, 300, MOST_KEYS}[round % 3]);
+        unsigned shift = round % 2 ? 60 : (unsigned)check_below(&random, 64);
+        for (size_t i = 0; i < count; i++) {
+            items[i] = (gml_keyed){check_next(&random) >> shift, i};
+        }
+        gml_sort_keyed(items, scratch, count);
+        for (size_t i = 1; i < count; i++) {
+            bool is_ordered =
+                items[i - 1].key < items[i].key ||
+                (items[i - 1].key == items[i].key && items[i - 1].index < items[i].index);
+            if (!CHECK(is_ordered)) {
+                return;
+            }
+        }
+    }
+}
+
+/* ---- instances --------------------------------------------------------------------------------
+ */
+
+static void
+check_instance(const gml_problem *problem)
+{
+    gml_instance instance = open_all(problem);
+    uint64_t most_live = 0;
+    for (size_t a = 0; a < instance.count; a++) {
+        const gml_lifetime *lifetime = &problem->lifetimes[instance.lifetime[a]];
+        uint64_t contention = model_contention(problem, lifetime);
+        most_live = contention > most_live ? contention : most_live;
+        CHECK_EQ(instance.contention[a], contention);
+        uint64_t turned = lifetime->start + problem->period - instance.origin;
+        CHECK_EQ(instance.start[a], problem->period ? turned % problem->period : lifetime->start);
+        CHECK_EQ(instance.life[a], lifetime->end - lifetime->start);
+        CHECK_EQ(instance.sizes[a], rounded(problem, instance.lifetime[a]));
+        CHECK(a == 0 || instance.begin[a - 1] <= instance.begin[a]);
+        CHECK(instance.begin[a] < instance.slots && instance.end[a] <= instance.slots);
+        for (size_t b = 0; b < instance.count; b++) {
+            CHECK_EQ(gml_items_meet(&instance, a, b),
+                     meet(problem, instance.lifetime[a], instance.lifetime[b]));
+        }
+    }
+    CHECK_EQ(gml_instance_most_live(&instance), most_live);
+    CHECK_EQ(instance.lower_bound, model_least_end(problem, most_live));
+    for (size_t i = 1; i < instance.taken_count; i++) {
+        CHECK(instance.taken[i - 1].offset + instance.taken[i - 1].size_bytes <
+              instance.taken[i].offset);
+    }
+    gml_instance_close(&instance);
+}
+
+TEST(instance_agrees_with_its_problem)
+{
+    check_random random = {2};
+    static example_problem example;
+    for (int round = 0; round < 400 && !check_failures(); round++) {
+        problem_shape shape = random_shape(&random);
+        make_example(&example, &random, &shape);
+        check_instance(&example.problem);
+    }
+}
+
+TEST(instance_lives_as_long_as_the_given_ends)
+{
+    gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 1},
+                                {.size_bytes = 512, .start = 3, .end = 4},
+                                {.size_bytes = 512, .start = 1, .end = 2}};
+    gml_problem problem = {.lifetimes = lifetimes, .count = 3};
+    uint32_t members[] = {2, 0};
+    uint64_t ends[] = {9, 2};
+    gml_instance instance;
+    CHECK_OK(gml_instance_open(&instance, &problem, members, 2, ends));
+    CHECK_EQ(instance.count, 2);
+    CHECK_EQ(instance.lifetime[0], 0);
+    CHECK_EQ(instance.life[0], 2);
+    CHECK_EQ(instance.lifetime[1], 2);
+    CHECK_EQ(instance.life[1], 8);
+    CHECK_EQ(instance.lower_bound, 1024);
+    gml_instance_close(&instance);
+}
+
+/* Where the period begins does not matter where something else has a better beginning. */
+TEST(periods_begin_where_least_is_live)
+{
+    gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 8, .end = 13},
+                                {.size_bytes = 512, .start = 2, .end = 5},
+                                {.size_bytes = 512, .start = 6, .end = 9},
+                                {.size_bytes = 512, .start = 1, .end = 3}};
+    gml_problem problem = {.lifetimes = lifetimes, .count = 4, .period = 10};
+    gml_instance instance = open_all(&problem);
+    CHECK_EQ(instance.origin, 5);
+    CHECK_EQ(instance.wrapped_count, 0);
+    gml_instance_close(&instance);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------
+ */
+
+/* Against a bit for every address. */
+TEST(runs_hold_what_was_added)
+{
+    check_random random = {13};
+    for (int round = 0; round < 200 && !check_failures(); round++) {
+        gml_run_store store;
+        gml_runs lists[3] = {{0}};
+        uint64_t held[3] = {0};
+        CHECK_OK(gml_run_store_open(&store));
+        for (int step = 0; step < 30; step++) {
+            size_t list = check_below(&random, 3);
+            uint64_t low = check_below(&random, 60), size = 1 + check_below(&random, 4);
+            held[list] |= ((UINT64_C(1) << size) - 1) << low;
+            CHECK_OK(gml_runs_add(&store, &lists[list], low, low + size));
+        }
+        for (size_t list = 0; list < 3; list++) {
+            uint64_t bits = 0, behind = 0;
+            for (uint32_t i = 0; i < lists[list].count; i++) {
+                gml_run run = store.runs[lists[list].first + i];
+                CHECK(run.low < run.high && (i == 0 || behind < run.low));
+                behind = run.high;
+                bits |= ((UINT64_C(1) << (run.high - run.low)) - 1) << run.low;
+            }
+            CHECK_EQ(bits, held[list]);
+        }
+        gml_run_store_close(&store);
+    }
+}
+
+/* ---- first fit --------------------------------------------------------------------------------
+ */
+
+/* Whether `item` could lie at `offset` without touching what was placed before it. */
+static bool
+fits(const gml_instance *instance, const gml_problem *problem, const uint32_t *order, size_t placed,
+     const uint64_t *offsets, uint32_t item, uint64_t offset)
+{
+    uint64_t end = offset + instance->sizes[item];
+    for (size_t i = 0; i < placed; i++) {
+        uint32_t other = order[i];
+        if (gml_items_meet(instance, item, other) && offsets[other] < end &&
+            offset < offsets[other] + instance->sizes[other]) {
+            return false;
+        }
+    }
+    return !is_taken(problem, offset, end);
+}
+
+static uint64_t
+model_first_fit(const gml_instance *instance, const gml_problem *problem, const uint32_t *order,
+                uint64_t *offsets)
+{
+    uint64_t peak = 0, unit = gml_problem_alignment(problem);
+    for (size_t i = 0; i < instance->count; i++) {
+        uint32_t item = order[i];
+        uint64_t offset = 0;
+        while (!fits(instance, problem, order, i, offsets, item, offset)) {
+            offset += unit;
+        }
+        offsets[item] = offset;
+        uint64_t end = offset + instance->sizes[item];
+        peak = end > peak ? end : peak;
+    }
+    return peak;
+}
+
+static void
+shuffle(uint32_t *order, size_t count, check_random *random)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t other = check_below(random, i + 1);
+        order[i] = order[other];
+        order[other] = (uint32_t)i;
+    }
+}
+
+TEST(first_fit_is_first_fit)
+{
+    check_random random = {3};
+    static example_problem example;
+    for (int round = 0; round < 400 && !check_failures(); round++) {
+        problem_shape shape = random_shape(&random);
+        shape.alignment = shape.alignment == 1 ? 64 : shape.alignment;
+        make_example(&example, &random, &shape);
+        gml_instance instance = open_all(&example.problem);
+        uint32_t order[MOST];
+        uint64_t expected[MOST], offsets[MOST], peak = 0;
+        shuffle(order, instance.count, &random);
+        uint64_t expected_peak = model_first_fit(&instance, &example.problem, order, expected);
+        gml_budget budget;
+        gml_budget_begin(&budget, UINT64_MAX);
+        CHECK_OK(gml_first_fit(&instance, order, expected_peak, &budget, offsets, &peak));
+        CHECK_EQ(peak, expected_peak);
+        CHECK(!memcmp(offsets, expected, instance.count * sizeof *offsets));
+        gml_instance_close(&instance);
+    }
+}
+
+/* Thousands of items, so that lists grow and merge; valid by the independent check. */
+TEST(first_fit_of_many)
+{
+    enum { MANY = 6000 };
+    check_random random = {4};
+    gml_lifetime *lifetimes = calloc(MANY, sizeof *lifetimes);
+    uint32_t *order = calloc(MANY, sizeof *order);
+    uint64_t *found = calloc(MANY, sizeof *found), *offsets = calloc(MANY, sizeof *offsets);
+    for (uint32_t i = 0; i < MANY; i++) {
+        order[i] = i;
+        uint64_t start = check_below(&random, 10000);
+        lifetimes[i] = (gml_lifetime){.size_bytes = 512 * (1 + check_below(&random, 50)),
+                                      .start = start,
+                                      .end = start + 1 + check_below(&random, 900)};
+    }
+    gml_problem problem = {.lifetimes = lifetimes, .count = MANY, .period = 10000};
+    gml_instance instance;
+    CHECK_OK(gml_instance_open(&instance, &problem, order, MANY, NULL));
+    CHECK(instance.wrapped_count > 100);
+    shuffle(order, MANY, &random);
+    gml_budget budget;
+    gml_budget_begin(&budget, UINT64_MAX);
+    uint64_t peak = 0;
+    CHECK_OK(gml_first_fit(&instance, order, UINT64_MAX, &budget, found, &peak));
+    for (size_t i = 0; i < MANY; i++) {
+        offsets[instance.lifetime[i]] = found[i];
+    }
+    char reason[REASON_BYTES];
+    CHECK_OK(gml_planner_check(&problem, offsets, peak, reason, sizeof reason));
+    CHECK(peak < 2 * instance.lower_bound);
+    gml_instance_close(&instance);
+    free(lifetimes);
+    free(order);
+    free(found);
+    free(offsets);
+}
+
+TEST(first_fit_gives_up)
+{
+    gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 2},
+                                {.size_bytes = 512, .start = 1, .end = 3}};
+    gml_problem problem = {.lifetimes = lifetimes, .count = 2};
+    gml_instance instance = open_all(&problem);
+    uint32_t order[] = {0, 1};
+    uint64_t offsets[] = {7, 7}, peak = 7;
+    gml_budget budget;
+    gml_budget_begin(&budget, UINT64_MAX);
+    CHECK_STATUS(gml_first_fit(&instance, order, 1023, &budget, offsets, &peak), GML_NOT_READY);
+    gml_budget_begin(&budget, 0);
+    CHECK_STATUS(gml_first_fit(&instance, order, 1024, &budget, offsets, &peak), GML_NOT_READY);
+    CHECK_EQ(offsets[0], 7);
+    CHECK_EQ(peak, 7);
+    gml_instance_close(&instance);
+}
+
+/* ---- orders -----------------------------------------------------------------------------------
+ */
+
+TEST(orders_list_every_item_once)
+{
+    check_random random = {5};
+    static example_problem example;
+    problem_shape shape = {.count = MOST, .horizon = 50};
+    make_example(&example, &random, &shape);
+    gml_instance instance = open_all(&example.problem);
+    gml_keyed room[2 * MOST];
+    uint32_t order[MOST];
+    for (int method = GML_METHOD_FIRST_FIT_SIZE; method <= GML_METHOD_LOWEST_CONTENTION_SIZE;
+         method++) {
+        gml_order_make(&instance, (gml_method)method, room, order);
+        uint64_t seen = 0;
+        for (size_t i = 0; i < MOST; i++) {
+            seen |= UINT64_C(1) << order[i];
+        }
+        CHECK_EQ(seen, UINT64_MAX);
+    }
+    gml_order_make(&instance, GML_METHOD_FIRST_FIT_SIZE, room, order);
+    for (size_t i = 1; i < MOST; i++) {
+        uint64_t before = instance.sizes[order[i - 1]], size = instance.sizes[order[i]];
+        CHECK(before > size || (before == size && order[i - 1] < order[i]));
+    }
+    gml_order_make(&instance, GML_METHOD_LOWEST_CONTENTION, room, order);
+    for (size_t i = 1; i < MOST; i++) {
+        uint64_t before = instance.contention[order[i - 1]];
+        uint64_t here = instance.contention[order[i]];
+        CHECK(before > here ||
+              (before == here && instance.life[order[i - 1]] >= instance.life[order[i]]));
+    }
+    gml_instance_close(&instance);
+}
+
+/* ---- budgets ----------------------------------------------------------------------------------
+ */
+
+TEST(budget_ends_after_its_work)
+{
+    gml_budget whole, part;
+    gml_budget_begin(&whole, 1000);
+    CHECK(!gml_budget_spend(&whole, 1));
+    uint64_t limit = whole.work_limit;
+    gml_budget_open(&part, &whole, 1, 4);
+    CHECK_EQ(part.work_limit, (limit - 1) / 4);
+    CHECK(!gml_budget_spend(&part, part.work_limit - 1));
+    CHECK(gml_budget_spend(&part, 1));
+    CHECK(gml_budget_spend(&part, 0));
+    gml_budget_close(&part, &whole);
+    CHECK_EQ(whole.work, 1 + (limit - 1) / 4);
+    CHECK(!whole.is_over);
+    CHECK(gml_budget_spend(&whole, limit));
+    gml_budget_open(&part, &whole, 1, 1);
+    CHECK(part.is_over);
+}
+
+TEST(budget_may_be_endless_or_nothing)
+{
+    gml_budget budget, part;
+    gml_budget_begin(&budget, UINT64_MAX);
+    CHECK(!gml_budget_spend(&budget, UINT64_C(1) << 60));
+    gml_budget_open(&part, &budget, 3, 4);
+    CHECK(!gml_budget_spend(&part, UINT64_C(1) << 60));
+    gml_budget_begin(&budget, 0);
+    CHECK(gml_budget_spend(&budget, 0));
+}
+
+int
+main(void)
+{
+    RUN(sort_is_stable);
+    RUN(instance_agrees_with_its_problem);
+    RUN(instance_lives_as_long_as_the_given_ends);
+    RUN(periods_begin_where_least_is_live);
+    RUN(runs_hold_what_was_added);
+    RUN(first_fit_is_first_fit);
+    RUN(first_fit_of_many);
+    RUN(first_fit_gives_up);
+    RUN(orders_list_every_item_once);
+    RUN(budget_ends_after_its_work);
+    RUN(budget_may_be_endless_or_nothing);
+    return report();
+}

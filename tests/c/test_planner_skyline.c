@@ -1,0 +1,426 @@
+/* The lowest segment of the skyline and its parts, each against a slow twin. */
+#include "planner/candidates.h"
+#include "planner/circle.h"
+#include "planner/tops.h"
+#include "support/placing.h"
+
+#include <string.h>
+
+/* ---- candidates -------------------------------------------------------------------------------
+ */
+
+static uint32_t
+best_of(const gml_instance *instance, const uint32_t *order, const bool *is_gone, uint32_t begin,
+        uint32_t end)
+{
+    for (uint32_t rank = 0; rank < instance->count; rank++) {
+        uint32_t item = order[rank];
+        if (!is_gone[item] && instance->begin[item] >= begin && instance->end[item] <= end) {
+            return rank;
+        }
+    }
+    return GML_NO_CANDIDATE;
+}
+
+/* Takes random ranges' best until nothing is left. */
+static void
+drain(const placing *f, gml_candidates *candidates, check_random *random)
+{
+    bool is_gone[PLACING_MOST] = {false};
+    uint64_t visits = 0;
+    uint32_t slots = f->instance.slots;
+    for (size_t left = f->instance.count, tries = 0; left > 0; tries++) {
+        uint32_t begin = (uint32_t)check_below(random, slots);
+        uint32_t end = begin + 1 + (uint32_t)check_below(random, slots - begin);
+        if (tries % 8 == 7) {
+            begin = 0;
+            end = slots;
+        }
+        uint32_t best = gml_candidates_best(candidates, begin, end, &visits);
+        if (!CHECK_EQ(best, best_of(&f->instance, f->order, is_gone, begin, end))) {
+            return;
+        }
+        if (best != GML_NO_CANDIDATE) {
+            is_gone[f->order[best]] = true;
+            gml_candidates_remove(candidates, f->order[best], &visits);
+            left--;
+        }
+    }
+    CHECK_EQ(gml_candidates_best(candidates, 0, slots, &visits), GML_NO_CANDIDATE);
+    CHECK(visits > 0);
+}
+
+TEST(candidates_agree_with_a_scan)
+{
+    static placing f;
+    check_random random = {21};
+    for (size_t count = 1; count <= 330; count += 1 + count / 7) {
+        placing_random(&f, &random, (placing_kind){count, count + 3, 1 + count / 3, 4, 0});
+        gml_candidates candidates;
+        const gml_instance *instance = &f.instance;
+        CHECK_OK(gml_candidates_open(&candidates, count, instance->slots, instance->begin,
+                                     instance->end));
+        uint32_t rank[PLACING_MOST];
+        for (size_t i = 0; i < count; i++) {
+            rank[f.order[i]] = (uint32_t)i;
+        }
+        for (int round = 0; round < 2; round++) {
+            gml_candidates_fill(&candidates, rank, instance->end);
+            drain(&f, &candidates, &random);
+        }
+        gml_candidates_close(&candidates);
+        placing_close(&f);
+    }
+}
+
+/* ---- tops -------------------------------------------------------------------------------------
+ */
+
+TEST(tops_tell_the_first_that_is_above)
+{
+    enum { SLOTS = 3 * GML_TOPS_BLOCK + 10, LIMIT = 5000 };
+    check_random random = {20};
+    gml_tops tops;
+    CHECK_OK(gml_tops_open(&tops, SLOTS));
+    for (int round = 0; round < 200; round++) {
+        uint64_t expected[SLOTS];
+        for (uint32_t slot = 0; slot < SLOTS; slot++) {
+            expected[slot] = check_below(&random, LIMIT);
+        }
+        gml_tops_reset(&tops, expected);
+        bool is_above = false;
+        while (!is_above) {
+            uint32_t begin = (uint32_t)check_below(&random, SLOTS);
+            uint32_t end = begin + 1 + (uint32_t)check_below(&random, SLOTS - begin);
+            uint64_t by = check_below(&random, 1 + LIMIT / 50);
+            for (uint32_t slot = begin; slot < end; slot++) {
+                expected[slot] += by;
+                is_above |= expected[slot] > LIMIT;
+            }
+            if (!CHECK_EQ(gml_tops_raise(&tops, begin, end, by, LIMIT), is_above)) {
+                break;
+            }
+        }
+    }
+    gml_tops_close(&tops);
+}
+
+/* ---- the lowest segment -----------------------------------------------------------------------
+ */
+
+typedef struct range {
+    uint32_t begin, end;
+} range;
+
+/* The lowest run of slots of equal height, the first of equal ones. */
+static range
+lowest_range(const uint64_t *heights, uint32_t slots)
+{
+    uint32_t begin = 0;
+    for (uint32_t slot = 1; slot < slots; slot++) {
+        begin = heights[slot] < heights[begin] ? slot : begin;
+    }
+    uint32_t end = begin;
+    while (end < slots && heights[end] == heights[begin]) {
+        end++;
+    }
+    return (range){begin, end};
+}
+
+static void
+lift_range(uint64_t *heights, uint32_t slots, range at)
+{
+    uint64_t left = at.begin > 0 ? heights[at.begin - 1] : UINT64_MAX;
+    uint64_t right = at.end < slots ? heights[at.end] : UINT64_MAX;
+    for (uint32_t slot = at.begin; slot < at.end; slot++) {
+        heights[slot] = left < right ? left : right;
+    }
+}
+
+/* With one height per slot and a scan for everything. */
+static void
+place_slowly(const gml_instance *instance, const uint32_t *order, uint64_t *offsets)
+{
+    uint64_t heights[2 * PLACING_MOST] = {0};
+    bool is_placed[PLACING_MOST] = {false};
+    for (size_t left = instance->count; left > 0;) {
+        range at = lowest_range(heights, instance->slots);
+        for (;;) {
+            uint32_t best = best_of(instance, order, is_placed, at.begin, at.end);
+            if (best == GML_NO_CANDIDATE) {
+                lift_range(heights, instance->slots, at);
+                break;
+            }
+            uint32_t item = order[best], begin = instance->begin[item], end = instance->end[item];
+            offsets[item] = heights[begin];
+            is_placed[item] = true;
+            left--;
+            for (uint32_t slot = begin; slot < end; slot++) {
+                heights[slot] += instance->sizes[item];
+            }
+            if (begin > at.begin) {
+                at.end = begin;
+            } else if (end < at.end) {
+                at.begin = end;
+            } else {
+                break;
+            }
+        }
+    }
+}
+
+TEST(lowest_segment_agrees_with_its_slow_twin)
+{
+    static placing f;
+    check_random random = {22};
+    for (int round = 0; round < 300; round++) {
+        size_t count = 1 + check_below(&random, 200);
+        placing_random(&f, &random,
+                       (placing_kind){count, 1 + check_below(&random, 2 * count),
+                                      1 + check_below(&random, count), 1 + check_below(&random, 9),
+                                      0});
+        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
+        placing_check(&f.instance, f.offsets, f.peak);
+        uint64_t expected[PLACING_MOST] = {0};
+        place_slowly(&f.instance, f.order, expected);
+        CHECK(memcmp(expected, f.offsets, count * sizeof *expected) == 0);
+        placing_close(&f);
+    }
+}
+
+/* One opened for several orders gives what one opened for each gives. */
+TEST(lowest_segment_runs_do_not_touch_each_other)
+{
+    static placing f;
+    check_random random = {23};
+    placing_random(&f, &random, (placing_kind){300, 400, 60, 20, 0});
+    gml_lowest *lowest = NULL;
+    CHECK_OK(gml_lowest_open(&f.instance, &lowest));
+    for (int round = 0; round < 10; round++) {
+        uint64_t offsets[PLACING_MOST], peak = 0;
+        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
+        gml_status limited = gml_lowest_run(lowest, f.order, f.peak - 1, &f.budget, offsets, &peak);
+        CHECK_STATUS(limited, GML_NOT_READY);
+        CHECK_OK(gml_lowest_run(lowest, f.order, f.peak, &f.budget, offsets, &peak));
+        CHECK_EQ(peak, f.peak);
+        CHECK(memcmp(offsets, f.offsets, f.instance.count * sizeof *offsets) == 0);
+        placing_shuffle(&random, f.order, f.instance.count);
+    }
+    gml_lowest_close(lowest);
+    placing_close(&f);
+}
+
+TEST(lowest_segment_within_a_limit_is_the_same_or_nothing)
+{
+    static placing f;
+    check_random random = {24};
+    uint64_t whole = 0, early = 0;
+    for (int round = 0; round < 100; round++) {
+        bool is_circle = round % 2;
+        placing_random(&f, &random, (placing_kind){120, 100, 30, 20, is_circle ? 100 : 0});
+        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
+        whole += f.budget.work;
+        uint64_t peak = f.peak, first = f.offsets[0];
+        CHECK_OK(placing_run_lowest(&f, peak));
+        CHECK_EQ(f.peak, peak);
+        CHECK_EQ(f.offsets[0], first);
+        uint64_t before = f.budget.work;
+        CHECK_STATUS(placing_run_lowest(&f, f.instance.lower_bound),
+                     peak == f.instance.lower_bound ? GML_OK : GML_NOT_READY);
+        early += f.budget.work - before;
+        f.offsets[0] = 77;
+        CHECK_STATUS(placing_run_lowest(&f, peak - 1 - check_below(&random, peak / 2)),
+                     GML_NOT_READY);
+        CHECK_EQ(f.offsets[0], 77);
+        CHECK_EQ(f.peak, peak);
+        placing_close(&f);
+    }
+    CHECK(early * 3 < whole); /* it sees that the limit cannot be kept long before it is reached */
+}
+
+TEST(lowest_segment_stops_with_its_budget)
+{
+    static placing f;
+    check_random random = {25};
+    placing_random(&f, &random, (placing_kind){300, 300, 30, 20, 0});
+    f.budget.work_limit = 10;
+    f.budget.next_look = 10;
+    f.offsets[0] = 77;
+    CHECK_STATUS(placing_run_lowest(&f, UINT64_MAX), GML_NOT_READY);
+    CHECK_EQ(f.offsets[0], 77);
+    CHECK(f.budget.work < 200);
+    placing_close(&f);
+}
+
+/* ---- the circle -------------------------------------------------------------------------------
+ */
+
+/* What is live across the cut before slot `cut`. */
+static uint64_t
+sum_across(const gml_instance *instance, uint32_t cut)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < instance->count; i++) {
+        uint32_t begin = instance->begin[i], end = instance->end[i];
+        bool is_everywhere = begin == end || end - begin == instance->slots;
+        bool is_across = begin < end ? begin < cut && cut < end : cut < end || begin < cut;
+        sum += !is_everywhere && is_across ? instance->sizes[i] : 0;
+    }
+    return sum;
+}
+
+static bool
+is_live(const gml_circle *circle, size_t item, uint32_t slot)
+{
+    uint32_t begin = circle->begin[item], end = circle->end[item];
+    return begin < end ? begin <= slot && slot < end : slot < end || begin <= slot;
+}
+
+/* The largest sum of what is stacked up to the top of an item and what else is live above it. */
+static uint64_t
+highest(const gml_instance *instance, const gml_circle *circle, const uint32_t *stack)
+{
+    uint64_t most = 0;
+    for (uint32_t slot = 0; slot < instance->slots; slot++) {
+        uint64_t top = 0, below = 0;
+        for (size_t i = 0; i < circle->stack_count; i++) {
+            below += instance->sizes[stack[i]];
+            top = is_live(circle, stack[i], slot) ? below : top;
+        }
+        for (size_t i = 0; i < instance->count; i++) {
+            bool is_stacked = circle->begin[i] >= circle->end[i];
+            top += !is_stacked && is_live(circle, i, slot) ? instance->sizes[i] : 0;
+        }
+        most = top > most ? top : most;
+    }
+    return most;
+}
+
+/* The least highest() over all orders; `stack` is left in some order. */
+static uint64_t
+least_highest(const gml_instance *instance, const gml_circle *circle, uint32_t *stack, size_t fixed)
+{
+    if (fixed == circle->stack_count) {
+        return highest(instance, circle, stack);
+    }
+    uint64_t least = UINT64_MAX;
+    for (size_t i = fixed; i < circle->stack_count; i++) {
+        uint32_t item = stack[i];
+        stack[i] = stack[fixed];
+        stack[fixed] = item;
+        uint64_t found = least_highest(instance, circle, stack, fixed + 1);
+        least = found < least ? found : least;
+        stack[fixed] = stack[i];
+        stack[i] = item;
+    }
+    return least;
+}
+
+static void
+check_circle(const gml_instance *instance, const gml_circle *circle)
+{
+    gml_instance line = *instance;
+    line.begin = circle->begin;
+    line.end = circle->end;
+    uint64_t stacked = 0, least = UINT64_MAX;
+    size_t changed = 0, wrong_heights = 0;
+    for (size_t i = 0; i < instance->count; i++) {
+        stacked += circle->begin[i] >= circle->end[i] ? instance->sizes[i] : 0;
+        for (size_t j = 0; j < i; j++) {
+            changed += gml_items_meet(&line, i, j) != gml_items_meet(instance, i, j);
+        }
+    }
+    CHECK_EQ(changed, 0);
+    for (uint32_t cut = 0; cut < instance->slots; cut++) {
+        uint64_t sum = sum_across(instance, cut);
+        least = sum < least ? sum : least;
+    }
+    CHECK_EQ(stacked, least);
+    for (uint32_t slot = 0; slot < instance->slots; slot++) {
+        uint64_t top = 0, below = 0;
+        for (size_t i = 0; i < circle->stack_count; i++) {
+            below += instance->sizes[circle->stack[i]];
+            top = is_live(circle, circle->stack[i], slot) ? below : top;
+        }
+        wrong_heights += circle->heights[slot] != top;
+    }
+    CHECK_EQ(wrong_heights, 0);
+}
+
+TEST(circle_is_cut_and_stacked_where_it_costs_least)
+{
+    static placing f;
+    check_random random = {26};
+    size_t stacks = 0;
+    for (int round = 0; round < 400; round++) {
+        uint64_t times = 4 + check_below(&random, 40);
+        placing_random(&f, &random,
+                       (placing_kind){1 + check_below(&random, 24), times,
+                                      1 + check_below(&random, times), 9, times});
+        gml_circle circle;
+        CHECK_OK(gml_circle_open(&circle, &f.instance));
+        check_circle(&f.instance, &circle);
+        if (circle.stack_count > 1 && circle.stack_count <= 5) {
+            uint32_t stack[5];
+            memcpy(stack, circle.stack, circle.stack_count * sizeof *stack);
+            CHECK_EQ(highest(&f.instance, &circle, circle.stack),
+                     least_highest(&f.instance, &circle, stack, 0));
+            stacks++;
+        }
+        gml_circle_close(&circle);
+        placing_close(&f);
+    }
+    CHECK(stacks > 50);
+}
+
+TEST(lowest_segment_serves_wrapped_lifetimes)
+{
+    static placing f;
+    check_random random = {27};
+    uint64_t lowest = 0, first = 0;
+    for (int round = 0; round < 300; round++) {
+        uint64_t times = 4 + check_below(&random, 200);
+        placing_random(&f, &random,
+                       (placing_kind){1 + check_below(&random, 150), times,
+                                      1 + check_below(&random, times), 20, times});
+        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
+        placing_check(&f.instance, f.offsets, f.peak);
+        lowest += f.peak / PLACING_UNIT;
+        CHECK_OK(gml_first_fit(&f.instance, f.order, UINT64_MAX, &f.budget, f.offsets, &f.peak));
+        first += f.peak / PLACING_UNIT;
+        placing_close(&f);
+    }
+    CHECK(lowest < first); /* in random orders, all together */
+}
+
+/* What is stacked alone may be the peak. */
+TEST(lowest_segment_of_wrapped_lifetimes_only)
+{
+    static placing f;
+    for (size_t i = 0; i < 3; i++) {
+        f.lifetimes[i] =
+            (gml_lifetime){.size_bytes = PLACING_UNIT << i, .start = 10 - i, .end = 11 + i};
+    }
+    placing_open(&f, 3, 11);
+    CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
+    placing_check(&f.instance, f.offsets, f.peak);
+    CHECK_EQ(f.peak, 7 * PLACING_UNIT);
+    placing_close(&f);
+}
+
+int
+main(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    RUN(candidates_agree_with_a_scan);
+    RUN(tops_tell_the_first_that_is_above);
+    RUN(lowest_segment_agrees_with_its_slow_twin);
+    RUN(lowest_segment_runs_do_not_touch_each_other);
+    RUN(lowest_segment_within_a_limit_is_the_same_or_nothing);
+    RUN(lowest_segment_stops_with_its_budget);
+    RUN(circle_is_cut_and_stacked_where_it_costs_least);
+    RUN(lowest_segment_serves_wrapped_lifetimes);
+    RUN(lowest_segment_of_wrapped_lifetimes_only);
+    return report();
+}

@@ -1,0 +1,423 @@
+/* The solver as a whole: valid, repeatable, as low as the best of its methods. */
+#include "planner/instance.h"
+#include "support/check.h"
+#include "support/problems.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { REASON_BYTES = 200, QUICK_MS = 20 };
+
+static gml_status
+solve(const gml_problem *problem, const gml_planner_options *options, uint64_t *offsets,
+      gml_solution *out)
+{
+    char reason[REASON_BYTES] = "";
+    gml_status status = gml_planner_solve(problem, options, offsets, out, reason, sizeof reason);
+    check_true(status == GML_OK, reason, __FILE__, __LINE__);
+    return status;
+}
+
+static void
+check_solution(const gml_problem *problem, const gml_planner_options *options)
+{
+    uint64_t offsets[MOST], again[MOST];
+    gml_solution solution, second;
+    char reason[REASON_BYTES];
+    if (solve(problem, options, offsets, &solution) != GML_OK) {
+        return;
+    }
+    CHECK_OK(gml_planner_check(problem, offsets, solution.peak_bytes, reason, sizeof reason));
+    CHECK(solution.peak_bytes >= solution.lower_bound_bytes);
+    CHECK(solution.is_proven || solution.peak_bytes > solution.lower_bound_bytes);
+    for (size_t i = 0; i < problem->count; i++) {
+        bool is_dynamic = problem->lifetimes[i].flags & GML_LIFETIME_DYNAMIC;
+        CHECK_EQ(offsets[i] == GML_NO_OFFSET, is_dynamic);
+    }
+    CHECK_OK(solve(problem, options, again, &second));
+    CHECK_EQ(second.peak_bytes, solution.peak_bytes);
+    CHECK_EQ(second.method, solution.method);
+    CHECK(!memcmp(offsets, again, problem->count * sizeof *offsets));
+}
+
+TEST(solutions_are_valid_and_repeat)
+{
+    check_random random = {6};
+    static example_problem example;
+    for (int round = 0; round < 200 && !check_failures(); round++) {
+        problem_shape shape = random_shape(&random);
+        make_example(&example, &random, &shape);
+        gml_planner_options options = {.budget_ms = 1 + check_below(&random, 3)};
+        check_solution(&example.problem, &options);
+    }
+}
+
+/* The bound for one stream, and for streams that nothing orders, is that of the models. */
+TEST(bound_is_the_largest_live_sum)
+{
+    check_random random = {7};
+    static example_problem example;
+    for (int round = 0; round < 100 && !check_failures(); round++) {
+        problem_shape shape = random_shape(&random);
+        shape.has_dynamic = false;
+        shape.orderings = 0;
+        make_example(&example, &random, &shape);
+        uint64_t offsets[MOST], bytes = 0;
+        for (uint64_t stream = 0; stream < 5; stream++) {
+            gml_problem lane = example.problem;
+            gml_lifetime own[MOST];
+            lane.lifetimes = own;
+            lane.count = 0;
+            for (size_t i = 0; i < example.problem.count; i++) {
+                if (example.lifetimes[i].stream == 100 * stream) {
+                    own[lane.count++] = example.lifetimes[i];
+                }
+            }
+            uint64_t most = 0;
+            for (size_t i = 0; i < lane.count; i++) {
+                uint64_t contention = model_contention(&lane, &own[i]);
+                most = contention > most ? contention : most;
+            }
+            bytes += most;
+        }
+        gml_solution solution;
+        gml_planner_options options = {.budget_ms = 1};
+        CHECK_OK(solve(&example.problem, &options, offsets, &solution));
+        CHECK_EQ(solution.lower_bound_bytes, model_least_end(&example.problem, bytes));
+    }
+}
+
+TEST(every_method_alone_is_valid)
+{
+    check_random random = {8};
+    static example_problem example;
+    for (int round = 0; round < 40 && !check_failures(); round++) {
+        problem_shape shape = random_shape(&random);
+        make_example(&example, &random, &shape);
+        for (unsigned method = 0; method < GML_METHOD_COUNT; method++) {
+            gml_planner_options options = {.budget_ms = 2, .methods = UINT32_C(1) << method};
+            check_solution(&example.problem, &options);
+        }
+    }
+}
+
+TEST(the_method_asked_for_is_the_method_told)
+{
+    check_random random = {9};
+    static example_problem example;
+    problem_shape shape = {.count = 40, .horizon = 60};
+    make_example(&example, &random, &shape);
+    for (unsigned method = 0; method <= GML_METHOD_ONLINE_BEST_FIT; method++) {
+        uint64_t offsets[MOST];
+        gml_solution solution;
+        gml_planner_options options = {.budget_ms = 1000, .methods = UINT32_C(1) << method};
+        CHECK_OK(solve(&example.problem, &options, offsets, &solution));
+        CHECK_EQ(solution.method, method);
+    }
+}
+
+/* All methods together are as good as the best of them. */
+TEST(the_best_method_wins)
+{
+    check_random random = {14};
+    static example_problem example;
+    for (int round = 0; round < 40 && !check_failures(); round++) {
+        problem_shape shape = random_shape(&random);
+        shape.streams = 1;
+        shape.orderings = 0;
+        make_example(&example, &random, &shape);
+        uint64_t offsets[MOST];
+        gml_solution all, one;
+        gml_planner_options options = {.budget_ms = QUICK_MS,
+                                       .methods = (UINT32_C(2) << GML_METHOD_ONLINE_BEST_FIT) - 1};
+        CHECK_OK(solve(&example.problem, &options, offsets, &all));
+        for (unsigned method = 0; method <= GML_METHOD_ONLINE_BEST_FIT; method++) {
+            options.methods = UINT32_C(1) << method;
+            CHECK_OK(solve(&example.problem, &options, offsets, &one));
+            CHECK(all.peak_bytes <= one.peak_bytes);
+        }
+    }
+}
+
+/* Lives that nest fit without a gap, and so do equal sizes. */
+TEST(easy_problems_meet_the_bound)
+{
+    gml_lifetime nested[MOST], equal[MOST];
+    check_random random = {10};
+    for (uint64_t i = 0; i < MOST; i++) {
+        nested[i] = (gml_lifetime){
+            .size_bytes = 1 + check_below(&random, 9999), .start = i, .end = 4 * MOST - i};
+        uint64_t start = check_below(&random, 100);
+        equal[i] = (gml_lifetime){
+            .size_bytes = 700, .start = start, .end = start + 1 + check_below(&random, 50)};
+    }
+    const gml_lifetime *both[] = {nested, equal};
+    for (int i = 0; i < 2; i++) {
+        gml_problem problem = {.lifetimes = both[i], .count = MOST};
+        uint64_t offsets[MOST];
+        gml_solution solution;
+        CHECK_OK(solve(&problem, NULL, offsets, &solution));
+        CHECK_EQ(solution.peak_bytes, solution.lower_bound_bytes);
+        CHECK(solution.is_proven);
+    }
+}
+
+TEST(a_capacity_is_enough)
+{
+    check_random random = {11};
+    static example_problem example;
+    problem_shape shape = {.count = MOST, .horizon = 40, .alignment = 1};
+    for (int round = 0; round < 20; round++) {
+        make_example(&example, &random, &shape);
+        uint64_t offsets[MOST];
+        gml_solution best, fitting;
+        gml_planner_options options = {.budget_ms = QUICK_MS};
+        CHECK_OK(solve(&example.problem, &options, offsets, &best));
+        options.capacity_bytes = best.peak_bytes + best.peak_bytes / 5;
+        CHECK_OK(solve(&example.problem, &options, offsets, &fitting));
+        CHECK(fitting.peak_bytes <= options.capacity_bytes);
+        options.capacity_bytes = UINT64_MAX; /* whatever comes first will do */
+        CHECK_OK(solve(&example.problem, &options, offsets, &fitting));
+        CHECK_EQ(fitting.method, GML_METHOD_ONLINE_BEST_FIT);
+    }
+}
+
+/* ---- streams ----------------------------------------------------------------------------------
+ */
+
+static uint64_t
+peak_of_two_streams(const gml_ordering *orderings, size_t count)
+{
+    gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 2, .stream = 1},
+                                {.size_bytes = 512, .start = 5, .end = 7, .stream = 2}};
+    gml_problem problem = {
+        .lifetimes = lifetimes, .count = 2, .orderings = orderings, .ordering_count = count};
+    uint64_t offsets[2];
+    gml_solution solution;
+    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_EQ(solution.lower_bound_bytes, count ? 512 : 1024);
+    return solution.peak_bytes;
+}
+
+TEST(streams_share_only_what_is_ordered)
+{
+    CHECK_EQ(peak_of_two_streams(NULL, 0), 1024);
+    for (uint64_t time = 0; time < 9; time++) {
+        gml_ordering right = {time, 1, 2}, wrong = {time, 2, 1};
+        CHECK_EQ(peak_of_two_streams(&right, 1), time >= 2 && time <= 5 ? 512 : 1024);
+        CHECK_EQ(peak_of_two_streams(&wrong, 1), 1024);
+    }
+}
+
+TEST(many_streams_stack)
+{
+    gml_lifetime lifetimes[MOST];
+    for (uint64_t i = 0; i < MOST; i++) {
+        lifetimes[i] = (gml_lifetime){.size_bytes = 512, .start = i, .end = i + 1, .stream = i};
+    }
+    gml_span taken[] = {{512, 1024}, {8192, 512}};
+    gml_problem problem = {.lifetimes = lifetimes, .count = MOST, .taken = taken, .taken_count = 2};
+    uint64_t offsets[MOST];
+    gml_solution solution;
+    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_EQ(solution.peak_bytes, 512 * MOST + 1536);
+    CHECK_EQ(solution.lower_bound_bytes, solution.peak_bytes);
+}
+
+/* ---- edges ------------------------------------------------------------------------------------
+ */
+
+TEST(nothing_to_place)
+{
+    gml_solution solution;
+    uint64_t offset = 0;
+    CHECK_OK(solve(&(gml_problem){0}, NULL, NULL, &solution));
+    CHECK_EQ(solution.peak_bytes, 0);
+    gml_lifetime dynamic = {.size_bytes = 5, .end = 1, .flags = GML_LIFETIME_DYNAMIC};
+    gml_problem problem = {.lifetimes = &dynamic, .count = 1};
+    CHECK_OK(solve(&problem, NULL, &offset, &solution));
+    CHECK_EQ(offset, GML_NO_OFFSET);
+    CHECK_EQ(solution.peak_bytes, 0);
+    CHECK(solution.is_proven);
+}
+
+TEST(the_largest_numbers)
+{
+    gml_lifetime lifetimes[MOST];
+    for (uint64_t i = 0; i < MOST; i++) {
+        lifetimes[i] = (gml_lifetime){
+            .size_bytes = UINT64_C(1) << 48,
+            .start = UINT64_MAX - 3 * MOST + i,
+            .end = UINT64_MAX - i,
+        };
+    }
+    gml_problem problem = {.lifetimes = lifetimes, .count = MOST};
+    gml_planner_options options = {.budget_ms = QUICK_MS};
+    check_solution(&problem, &options);
+    gml_span taken = {0, UINT64_C(1) << 61};
+    problem.taken = &taken;
+    problem.taken_count = 1;
+    check_solution(&problem, &options);
+    for (size_t i = 0; i < MOST; i++) {
+        lifetimes[i].start = UINT64_MAX / 2 - 1;
+        lifetimes[i].end = UINT64_MAX - 2;
+    }
+    problem.period = UINT64_MAX / 2;
+    check_solution(&problem, &options);
+}
+
+TEST(what_is_refused)
+{
+    const uint64_t large = UINT64_C(1) << 48;
+    const gml_lifetime good = {.size_bytes = 1, .end = 1};
+    gml_lifetime bad[] = {
+        {.size_bytes = 0, .end = 1},
+        {.size_bytes = large + 1, .end = 1},
+        {.size_bytes = 1},
+        {.size_bytes = 1, .start = 2, .end = 1},
+        {.size_bytes = 1, .end = 1, .flags = 2},
+        {.size_bytes = 1, .end = 1, .reserved = 1},
+    };
+    gml_solution solution;
+    uint64_t offset = 0;
+    char reason[REASON_BYTES];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        gml_problem problem = {.lifetimes = &bad[i], .count = 1};
+        reason[0] = 0;
+        CHECK_STATUS(gml_planner_solve(&problem, NULL, &offset, &solution, reason, sizeof reason),
+                     GML_INVALID_ARGUMENT);
+        CHECK(reason[0] != 0);
+    }
+    gml_ordering ordering = {0, 0, 1};
+    gml_span odd = {1, 512}, high = {UINT64_C(1) << 62, 512};
+    gml_lifetime late = {.size_bytes = 1, .start = 4, .end = 5};
+    gml_lifetime over = {.size_bytes = 1, .start = 3, .end = 8};
+    gml_problem problems[] = {
+        {.lifetimes = &good, .count = 1, .alignment_bytes = 48},
+        {.lifetimes = &late, .count = 1, .period = 4},
+        {.lifetimes = &over, .count = 1, .period = 4},
+        {.lifetimes = &good, .count = 1, .period = 1, .orderings = &ordering, .ordering_count = 1},
+        {.lifetimes = &good, .count = 1, .taken = &odd, .taken_count = 1},
+        {.lifetimes = &good, .count = 1, .taken = &high, .taken_count = 1},
+        {.count = 1},
+    };
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
+        CHECK_STATUS(gml_planner_solve(&problems[i], NULL, &offset, &solution, NULL, 0),
+                     GML_INVALID_ARGUMENT);
+    }
+    gml_problem problem = {.lifetimes = &good, .count = 1};
+    gml_planner_options options = {.methods = UINT32_C(1) << GML_METHOD_COUNT};
+    CHECK_STATUS(gml_planner_solve(&problem, &options, &offset, &solution, reason, sizeof reason),
+                 GML_INVALID_ARGUMENT);
+}
+
+TEST(sums_above_2_to_62_are_refused)
+{
+    enum { COUNT = (1 << 14) + 1 };
+    gml_lifetime *lifetimes = calloc(COUNT, sizeof *lifetimes);
+    for (size_t i = 0; i < COUNT; i++) {
+        lifetimes[i] = (gml_lifetime){.size_bytes = UINT64_C(1) << 48, .end = 1};
+    }
+    gml_problem problem = {.lifetimes = lifetimes, .count = COUNT};
+    CHECK_STATUS(gml_problem_check(&problem, NULL, 0), GML_INVALID_ARGUMENT);
+    problem.count--;
+    CHECK_OK(gml_problem_check(&problem, NULL, 0));
+    free(lifetimes);
+}
+
+/* ---- training ---------------------------------------------------------------------------------
+ */
+
+/* Forward and backward through `layers`, `micros` times. */
+static size_t
+make_training(gml_lifetime *lifetimes, uint64_t layers, uint64_t micros)
+{
+    size_t count = 0;
+    uint64_t time = 0;
+    for (uint64_t micro = 0; micro < micros; micro++) {
+        size_t first = count;
+        uint64_t length = 512 * (16 + micro % 5);
+        for (uint64_t layer = 0; layer < layers; layer++) {
+            for (uint64_t part = 1; part <= 4; part++) {
+                lifetimes[count++] = (gml_lifetime){.size_bytes = length * part, .start = time++};
+                lifetimes[count] = (gml_lifetime){.size_bytes = length, .start = time, .end = 0};
+                time += 2;
+                lifetimes[count++].end = time - 1;
+            }
+        }
+        for (size_t i = count; i-- > first;) {
+            if (!lifetimes[i].end) {
+                lifetimes[i].end = ++time;
+            }
+        }
+    }
+    return count;
+}
+
+TEST(training_meets_the_bound)
+{
+    enum { LAYERS = 24, MICROS = 30, COUNT = 8 * LAYERS * MICROS };
+    gml_lifetime *lifetimes = calloc(COUNT, sizeof *lifetimes);
+    uint64_t *offsets = calloc(COUNT, sizeof *offsets);
+    gml_problem problem = {.lifetimes = lifetimes,
+                           .count = make_training(lifetimes, LAYERS, MICROS)};
+    CHECK_EQ(problem.count, COUNT);
+    gml_solution solution;
+    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_EQ(solution.peak_bytes, solution.lower_bound_bytes);
+    free(lifetimes);
+    free(offsets);
+}
+
+/* A budget that is gone at once still gives something valid. */
+TEST(a_tiny_budget_is_enough)
+{
+    enum { COUNT = 30000 };
+    check_random random = {12};
+    gml_lifetime *lifetimes = calloc(COUNT, sizeof *lifetimes);
+    uint64_t *offsets = calloc(COUNT, sizeof *offsets);
+    for (size_t i = 0; i < COUNT; i++) {
+        uint64_t start = check_below(&random, 40000);
+        lifetimes[i] = (gml_lifetime){.size_bytes = 1 + check_below(&random, 1 << 20),
+                                      .start = start,
+                                      .end = start + 1 + check_below(&random, 3000)};
+    }
+    gml_problem problem = {.lifetimes = lifetimes, .count = COUNT};
+    gml_planner_options options = {.budget_ms = 1};
+    gml_solution solution;
+    CHECK_OK(solve(&problem, &options, offsets, &solution));
+    CHECK(solution.peak_bytes < 2 * solution.lower_bound_bytes);
+    free(lifetimes);
+    free(offsets);
+}
+
+TEST(methods_have_names)
+{
+    for (int method = 0; method < GML_METHOD_COUNT; method++) {
+        CHECK(strcmp(gml_method_name((gml_method)method), "unknown") != 0);
+    }
+    CHECK(!strcmp(gml_method_name(GML_METHOD_COUNT), "unknown"));
+    CHECK(!strcmp(gml_method_name(GML_METHOD_LOWEST_CONTENTION16), "lowest-contention16"));
+}
+
+int
+main(void)
+{
+    RUN(solutions_are_valid_and_repeat);
+    RUN(bound_is_the_largest_live_sum);
+    RUN(every_method_alone_is_valid);
+    RUN(the_method_asked_for_is_the_method_told);
+    RUN(the_best_method_wins);
+    RUN(easy_problems_meet_the_bound);
+    RUN(a_capacity_is_enough);
+    RUN(streams_share_only_what_is_ordered);
+    RUN(many_streams_stack);
+    RUN(nothing_to_place);
+    RUN(the_largest_numbers);
+    RUN(what_is_refused);
+    RUN(sums_above_2_to_62_are_refused);
+    RUN(training_meets_the_bound);
+    RUN(a_tiny_budget_is_enough);
+    RUN(methods_have_names);
+    return report();
+}
