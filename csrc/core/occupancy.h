@@ -1,0 +1,53 @@
+/* Which parts of a range of addresses are in use: the guard of planned addresses.
+ *
+ * The range is cut into cells (chunks). A cell is free, wholly used, or has a bitmap of its lines
+ * of 512 bytes. So a test or change costs a few instructions per cell and at most 2 bitmaps,
+ * whatever lies in the range, and there is no search and no tree.
+ */
+#ifndef GML_CORE_OCCUPANCY_H
+#define GML_CORE_OCCUPANCY_H
+
+#include "gmlake.h"
+
+typedef enum gml_cell_state {
+    GML_CELL_FREE = 0, /* the bitmap, if any, is clear */
+    GML_CELL_WHOLE,    /* used as a whole; the bitmap, if any, is clear */
+    GML_CELL_LINES     /* the bitmap tells; at least one line is used, and all may be */
+} gml_cell_state;
+
+typedef struct gml_cell {
+    uint64_t *lines; /* bits; NULL until a part of the cell was first prepared */
+    uint32_t used_lines;
+    uint32_t state;
+} gml_cell;
+
+typedef struct gml_occupancy {
+    uint64_t cell_bytes; /* a multiple of 512, at most 1 TiB */
+    uint64_t cell_count; /* grows on demand */
+    gml_cell *cells;
+    uint64_t used_bytes;
+    unsigned cell_shift; /* of cell_bytes where it is a power of two; else 0 */
+} gml_occupancy;
+
+void gml_occupancy_init(gml_occupancy *occupancy, uint64_t cell_bytes);
+void gml_occupancy_close(gml_occupancy *occupancy);
+
+/* Makes sure that marking [offset, offset + size) cannot fail. GML_NO_HOST_MEMORY. */
+gml_status gml_occupancy_prepare(gml_occupancy *occupancy, uint64_t offset, uint64_t size_bytes);
+
+/* Whether all of it is free; what lies behind the last cell is. Multiples of 512. */
+bool gml_occupancy_is_free(const gml_occupancy *occupancy, uint64_t offset, uint64_t size_bytes);
+
+/* pre: this range was prepared; free (take) or used (give) as a whole. */
+void gml_occupancy_take(gml_occupancy *occupancy, uint64_t offset, uint64_t size_bytes);
+void gml_occupancy_give(gml_occupancy *occupancy, uint64_t offset, uint64_t size_bytes);
+
+/* The next free run at or behind `offset` and below `limit`, cut off there; false: there is none.
+ * Multiples of 512. */
+bool gml_occupancy_next_free(const gml_occupancy *occupancy, uint64_t offset, uint64_t limit,
+                             uint64_t *out_offset, uint64_t *out_bytes);
+
+/* Nothing in the cell is used. */
+bool gml_occupancy_is_cell_free(const gml_occupancy *occupancy, uint64_t cell);
+
+#endif
