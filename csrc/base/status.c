@@ -21,7 +21,7 @@ static const char *const status_texts[GML_STATUS_COUNT] = {
 
 static const char *const state_names[GML_STATE_COUNT] = {
     [GML_STATE_EXACT] = "exact", [GML_STATE_SPLIT] = "split", [GML_STATE_STITCH] = "stitch",
-    [GML_STATE_GROW] = "grow",   [GML_STATE_OOM] = "oom",
+    [GML_STATE_GROW] = "grow",   [GML_STATE_OOM] = "oom",     [GML_STATE_PLAN] = "plan",
 };
 
 const char *

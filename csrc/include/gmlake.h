@@ -53,7 +53,7 @@ GML_API const char *gml_status_text(gml_status status);
 /* "major.minor.patch" of the library. */
 GML_API const char *gml_version(void);
 
-/* ---- how one allocation was served: GMLake's states S1 to S5 -------------------------------- */
+/* ---- how one allocation was served: GMLake's states S1 to S5, and by a plan ----------------- */
 
 typedef enum gml_state {
     GML_STATE_EXACT = 0, /* a free extent or a cached view of just that size */
@@ -61,6 +61,7 @@ typedef enum gml_state {
     GML_STATE_STITCH,    /* a new view over free chunks */
     GML_STATE_GROW,      /* new physical memory, alone or stitched with free chunks */
     GML_STATE_OOM,       /* refused */
+    GML_STATE_PLAN,      /* in a planned pool, see gmlake_plan.h */
     GML_STATE_COUNT
 } gml_state;
 

@@ -146,6 +146,12 @@ gml_guest_allocate(gml_guest *guest, uint64_t size_bytes, gml_stream stream, gml
     return report(guest, caching->ops->allocate(caching, size_bytes, stream, out));
 }
 
+void
+gml_guest_move(gml_guest *guest, gml_policy *host)
+{
+    guest->host = host;
+}
+
 gml_policy *
 gml_guest_policy(gml_guest *guest)
 {

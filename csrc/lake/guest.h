@@ -23,6 +23,9 @@ gml_status gml_guest_close(gml_guest *guest);
 gml_status gml_guest_allocate(gml_guest *guest, uint64_t size_bytes, gml_stream stream,
                               gml_block **out);
 
+/* `host`, which is a policy around the one before, takes its place. */
+void gml_guest_move(gml_guest *guest, gml_policy *host);
+
 /* The caching policy, for everything but allocating. */
 gml_policy *gml_guest_policy(gml_guest *guest);
 

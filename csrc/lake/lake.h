@@ -36,7 +36,8 @@ struct gml_lake {
     pthread_mutex_t lock;
     gml_driver *driver;
     gml_policy *policy;
-    gml_guest *guest; /* NULL until it serves for the first time */
+    bool plans_by_itself; /* at marks: it was opened with the policy `plan` */
+    gml_guest *guest;     /* NULL until it serves for the first time */
     gml_server server;
     gml_pools pools;
     gml_uses uses;

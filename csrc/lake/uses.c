@@ -412,8 +412,7 @@ gml_uses_wait(gml_uses *uses)
 }
 
 void
-gml_uses_each(const gml_uses *uses, void (*see)(void *context, const gml_block *block),
-              void *context)
+gml_uses_each(const gml_uses *uses, void (*see)(void *context, gml_block *block), void *context)
 {
     const gml_link *lists[] = {&uses->recorded, &uses->unrecorded};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {

@@ -60,7 +60,7 @@ void gml_uses_poll(gml_uses *uses);
 gml_status gml_uses_wait(gml_uses *uses);
 
 /* Calls `see` with each pending block. */
-void gml_uses_each(const gml_uses *uses, void (*see)(void *context, const gml_block *block),
+void gml_uses_each(const gml_uses *uses, void (*see)(void *context, gml_block *block),
                    void *context);
 
 #endif

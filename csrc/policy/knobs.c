@@ -18,7 +18,7 @@ typedef struct knob_entry {
 
 #define FIELD(name) offsetof(gml_knobs, name), 1
 
-static const char ours[] = "stitch, gmlake-paper";
+static const char ours[] = "stitch, plan, gmlake-paper";
 static const char torchs[] = "caching, expandable";
 
 static const knob_entry knobs_table[] = {
@@ -32,16 +32,26 @@ static const knob_entry knobs_table[] = {
     {{"max_chunks",
       "without a chunk_size, chunks are doubled until at most this many are the whole device or "
       "capacity; 0: never",
-      "stitch", 0, 0, UINT32_MAX},
+      "stitch, plan", 0, 0, UINT32_MAX},
      FIELD(max_chunks)},
     {{"growth", "least number of bytes taken from the driver at a time; 0: what is missing",
-      "stitch", 0, 0, UINT64_C(1) << 48},
+      "stitch, plan", 0, 0, UINT64_C(1) << 48},
      FIELD(growth)},
     {{"max_views", "stitched views kept mapped at most", ours, 16384, 1, UINT32_MAX},
      FIELD(max_views)},
     {{"max_view_bytes", "address space of stitched views at most, in bytes", ours, 16384 * GIB, 0,
       UINT64_C(1) << 46},
      FIELD(max_view_bytes)},
+    {{"profile_steps",
+      "steps alike that are watched before the next is planned, where marks tell them", "plan", 2,
+      1, 4},
+     FIELD(profile_steps)},
+    {{"plan_budget", "about how long to search for a better plan, in milliseconds", "plan", 200, 1,
+      3600000},
+     FIELD(plan_budget)},
+    {{"plan_window", "requests within which a plan finds its place again in a step that differs",
+      "plan", 64, 1, 65536},
+     FIELD(plan_window)},
     {{"max_split_size", "blocks of this many bytes or more are not split; the maximum: no limit",
       torchs, UINT64_MAX, 20 * MIB, UINT64_MAX},
      FIELD(max_split_size)},

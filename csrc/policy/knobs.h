@@ -9,13 +9,17 @@ enum {
 };
 
 typedef struct gml_knobs {
-    /* stitch and gmlake-paper */
+    /* stitch, plan and gmlake-paper */
     uint64_t frag_limit;     /* smallest request that may be stitched, bytes */
     uint64_t chunk_size;     /* physical chunk, bytes; a multiple of the device granularity */
     uint64_t max_chunks;     /* chunks that the device may hold; 0: any number */
     uint64_t growth;         /* bytes taken from the driver at a time, at least */
     uint64_t max_views;      /* cached views kept at most */
     uint64_t max_view_bytes; /* address space of cached views at most */
+    /* plan */
+    uint64_t profile_steps; /* steps alike before one is planned */
+    uint64_t plan_budget;   /* milliseconds for making a plan */
+    uint64_t plan_window;   /* requests within which matching finds its place again */
     /* caching and expandable, by PyTorch's names */
     uint64_t max_split_size;                                  /* bytes; UINT64_MAX: unlimited */
     uint64_t max_non_split_rounding;                          /* bytes */

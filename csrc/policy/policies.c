@@ -4,10 +4,8 @@
 #include <string.h>
 
 static const gml_policy_ops *const policies[] = {
-    &gml_caching_policy,
-    &gml_expandable_policy,
-    &gml_paper_policy,
-    &gml_stitch_policy,
+    &gml_caching_policy, &gml_expandable_policy, &gml_paper_policy,
+    &gml_stitch_policy,  &gml_plan_policy,
 };
 
 enum { POLICY_COUNT = sizeof policies / sizeof *policies };

@@ -24,6 +24,7 @@ typedef struct gml_block {
     gml_stream stream;
     gml_state state;
     bool is_small; /* served from the policy's pool for requests up to 1 MiB */
+    uint64_t note; /* of a policy around the one that served; 0 at first */
 
     /* The lake's, set when the policy has served: */
     bool is_let_go;       /* no longer counted as allocated, see gml_lake_let_go() */
@@ -113,6 +114,7 @@ extern const gml_policy_ops gml_caching_policy;
 extern const gml_policy_ops gml_expandable_policy;
 extern const gml_policy_ops gml_paper_policy;
 extern const gml_policy_ops gml_stitch_policy;
+extern const gml_policy_ops gml_plan_policy;
 
 enum {
     GML_ALIGNMENT = 512,       /* every block address and size is a multiple */

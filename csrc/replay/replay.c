@@ -1,4 +1,5 @@
 /* A recorded trace run through a lake: ids become addresses. */
+#include "gmlake_plan.h"
 #include "lake/lake.h"
 
 #include <inttypes.h>
@@ -224,8 +225,9 @@ replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *re
         return replay_let_go(replay, request);
     case GML_REQUEST_SEGMENT_FREE:
     case GML_REQUEST_OOM:
-    case GML_REQUEST_MARK:
         return GML_OK;
+    case GML_REQUEST_MARK:
+        return gml_lake_mark(replay->lake);
     case GML_REQUEST_KIND_COUNT:
     default:
         return corrupt(replay, request, "an event of unknown kind");

@@ -1,7 +1,9 @@
 /* Every driver call may fail: a scenario of some hundred driver calls, run once per call with just
  * that call failing, and under failures at random. After each step the policy's structures,
  * its reserved bytes and the contents of live blocks are checked; at the end, that nothing leaked.
- */
+ *
+ * Under the policy `plan` the scenario is made of steps that repeat, so that a plan serves. */
+#include "policy/plan/steps.h"
 #include "support/check.h"
 #include "support/rig.h"
 #include "support/stamp.h"
@@ -14,6 +16,7 @@
 enum {
     FIRST_STEPS = 260,
     MOST_STEPS = 8000,
+    PERIOD = 65, /* of steps that repeat */
     MOST_BLOCKS = 24,
     STRIDE_BYTES = 1 << 20,
     LEAST_CALLS = 200,
@@ -37,7 +40,7 @@ static const char *policy_name;
 static const char *driver_name;
 
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}, {"max_views", 16}};
-static const gml_setting stitch_settings[] = {{"max_views", 16}};
+static const gml_setting stitch_settings[] = {{"max_views", 16}, {"plan_budget", 1}};
 
 typedef struct held_block {
     gml_block *block;
@@ -47,10 +50,12 @@ typedef struct held_block {
 
 typedef struct scenario {
     test_rig rig;
+    uint64_t seed;
     check_random random;
     held_block blocks[MOST_BLOCKS];
     size_t count, steps;
     uint64_t refused, failed; /* calls of the policy that ran out of memory, or failed otherwise */
+    bool is_served;           /* by plans, where there are such */
     const char *fault;        /* NULL while all is well */
 } scenario;
 
@@ -67,11 +72,11 @@ open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fa
     if (strcmp(policy_name, "gmlake-paper") == 0) {
         config.settings = paper_settings;
         config.setting_count = 2;
-    } else if (strcmp(policy_name, "stitch") == 0) {
+    } else if (strcmp(policy_name, "stitch") == 0 || strcmp(policy_name, "plan") == 0) {
         config.settings = stitch_settings;
-        config.setting_count = 1;
+        config.setting_count = 2;
     }
-    *self = (scenario){.random = {seed}, .steps = steps};
+    *self = (scenario){.seed = seed, .random = {seed}, .steps = steps};
     return rig_open(&self->rig, &config);
 }
 
@@ -162,10 +167,25 @@ look(scenario *self)
     }
 }
 
+/* From here on the scenario repeats itself, with nothing live. */
+static void
+begin_period(scenario *self)
+{
+    while (self->count && !self->fault) {
+        end_block(self);
+        look(self);
+    }
+    note(self, gml_steps_mark(self->rig.policy));
+    self->random = (check_random){self->seed};
+}
+
 static void
 run_steps(scenario *self)
 {
     for (size_t i = 0; i < self->steps && !self->fault; i++) {
+        if (i % PERIOD == 0 && gml_steps_are_watched(self->rig.policy)) {
+            begin_period(self);
+        }
         uint64_t kind = check_below(&self->random, 100);
         if (kind < 6) {
             trim(self);
@@ -182,6 +202,16 @@ run_steps(scenario *self)
     }
 }
 
+static bool
+has_served(const scenario *self)
+{
+    gml_plan_stats stats = {.served = 1};
+    if (gml_steps_are_watched(self->rig.policy)) {
+        gml_steps_stats(self->rig.policy, &stats);
+    }
+    return stats.served != 0;
+}
+
 /* The idle end: everything can be given back, at the second try at the latest. */
 static void
 end_scenario(scenario *self, bool can_still_fail)
@@ -193,6 +223,7 @@ end_scenario(scenario *self, bool can_still_fail)
     if (!self->fault && !can_still_fail && self->rig.policy->reserved_bytes) {
         self->fault = "trim left memory behind that nobody uses";
     }
+    self->is_served = has_served(self);
     gml_status status = self->fault ? GML_OK : rig_destroy_policy(&self->rig);
     note(self, status);
     shadow_counts left = shadow_count(self->rig.shadow);
@@ -240,6 +271,7 @@ measure(uint64_t capacity_bytes, uint64_t seed, bool may_refuse, size_t *steps)
         bool is_good = run_once(&self, *steps, capacity_bytes, 0, 0, seed);
         is_good &= CHECK(may_refuse || !self.refused);
         is_good &= CHECK_EQ(self.failed, 0);
+        is_good &= CHECK(may_refuse || self.is_served);
         calls = rig_calls(&self.rig);
         rig_close(&self.rig);
         if (!is_good) {

@@ -158,7 +158,7 @@ TEST(calls_fail_at_random)
 }
 
 static void
-count_block(void *context, const gml_block *block)
+count_block(void *context, gml_block *block)
 {
     (void)block;
     (*(size_t *)context)++;

@@ -4,6 +4,7 @@
  *
  * `operations` is for `stitch`; each other policy gets a tenth. A failure prints the seed. */
 #include "driver/streams.h"
+#include "policy/plan/steps.h"
 #include "support/check.h"
 #include "support/faulty.h"
 #include "support/rig.h"
@@ -193,6 +194,8 @@ work(void *context)
             check_lake(self);
         } else if (kind == 1) {
             (void)gml_lake_trim(self->lake, NULL);
+        } else if (kind == 2) {
+            (void)gml_lake_mark(self->lake);
         } else if (kind < 1000 && self->count) {
             exchange_one(self);
         } else if (self->count < MOST_ITEMS && self->live_bytes < BUDGET_BYTES &&
@@ -343,6 +346,44 @@ look(program *self, uint64_t at)
     }
 }
 
+/* Under `plan` the program is made of steps that repeat, but for some drift: two of them in turn,
+ * each beginning with a few blocks of the one before. */
+enum { STEP_OPERATIONS = 240, CARRIED_BLOCKS = 6, DRIFT_EVERY = 700 };
+
+static void
+mark_step(program *self, uint64_t at, uint64_t seed)
+{
+    while (self->count > CARRIED_BLOCKS) {
+        end_block(self);
+    }
+    if (gml_steps_mark(self->rig.policy) != GML_OK) {
+        self->fault = "a step could not begin";
+    }
+    self->random = (check_random){seed + at / STEP_OPERATIONS % 2};
+}
+
+static void
+step_of_plan(program *self, uint64_t at, uint64_t seed)
+{
+    if (at % STEP_OPERATIONS == 0) {
+        mark_step(self, at, seed);
+    }
+    if (at % DRIFT_EVERY == 0) {
+        begin_block(self);
+    }
+    step(self);
+}
+
+static bool
+has_served(const program *self)
+{
+    gml_plan_stats stats = {.served = 1};
+    if (gml_steps_are_watched(self->rig.policy)) {
+        gml_steps_stats(self->rig.policy, &stats);
+    }
+    return stats.served != 0;
+}
+
 /* Runs a random program with streams that make progress only now and then. Returns whether all was
  * well; `why` receives the first fault. */
 static bool
@@ -360,8 +401,15 @@ run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed, bool forge
         shadow_forget_waits(self.rig.shadow);
     }
     for (uint64_t i = 0; i < count && !self.fault; i++) {
-        step(&self);
+        if (gml_steps_are_watched(self.rig.policy)) {
+            step_of_plan(&self, i, seed);
+        } else {
+            step(&self);
+        }
         look(&self, i);
+    }
+    if (!self.fault && !has_served(&self)) {
+        self.fault = "no plan has served";
     }
     if (!self.fault && rig_destroy_policy(&self.rig) != GML_OK) {
         self.fault = "the policy could not be destroyed";

@@ -17,6 +17,7 @@
 #include "base/rounding.h"
 #include "policy/stitch/stitch.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 /* How many heads a search for a pair looks at: enough in practice, and a bound on the time. */
@@ -231,11 +232,14 @@ plan_stitch(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, a
     return true;
 }
 
-/* Takes `count` chunks from the driver, or a growth step if that is more and can be had. */
-static gml_status
-grow(gml_stitch *stitch, gml_pond *pond, uint64_t count)
+gml_status
+gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t count)
 {
     gml_home *home = &stitch->home;
+    if (stitch->is_bounded) {
+        return gml_driver_fail(stitch->policy.driver, GML_OUT_OF_MEMORY,
+                               "%" PRIu64 " more chunks needed", count);
+    }
     uint64_t step = stitch->growth_bytes / home->chunk_bytes;
     uint64_t wanted_bytes = pond->set.whole_bytes + count * home->chunk_bytes;
     gml_status status = GML_OUT_OF_MEMORY;
@@ -268,7 +272,7 @@ choose_growth(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choic
         missing = least - present;
         plan = plan_pair(set, size_bytes, least * chunk_bytes);
     }
-    gml_status status = grow(stitch, pond, missing);
+    gml_status status = gml_stitch_grow(stitch, pond, missing);
     gml_freeset_index(&pond->set);
     choice->state = GML_STATE_GROW;
     return status == GML_OK ? build(stitch, set, &plan, choice) : status;
@@ -291,7 +295,8 @@ choose_contiguous(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_c
 {
     const gml_home *home = &stitch->home;
     uint64_t missing_bytes = size_bytes - bytes_before_growth(home, &pond->set);
-    gml_status status = grow(stitch, pond, gml_divide_up(missing_bytes, home->chunk_bytes));
+    gml_status status =
+        gml_stitch_grow(stitch, pond, gml_divide_up(missing_bytes, home->chunk_bytes));
     if (status == GML_OK && !choose_fit(stitch, &pond->set, size_bytes, choice, &status)) {
         status = gml_driver_fail(stitch->policy.driver, GML_OUT_OF_MEMORY,
                                  "the home space has no room in one piece");

@@ -133,7 +133,7 @@ serve(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **o
     }
     uint64_t new_bytes = stitch->mode == GML_MODE_COARSE ? coarse_size(size_bytes) : size_bytes;
     status = make_sized(stitch, pond, new_bytes, may_stitch, out);
-    if (status != GML_OUT_OF_MEMORY) {
+    if (status != GML_OUT_OF_MEMORY || stitch->is_bounded) {
         return status;
     }
     bool moved;

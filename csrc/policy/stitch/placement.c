@@ -224,6 +224,19 @@ gml_placement_destroy(gml_stitch *stitch, gml_placement *placement)
     return GML_OK;
 }
 
+void
+gml_placement_end(gml_stitch *stitch, gml_placement *placement)
+{
+    gml_class *class = placement->class;
+    gml_watch_forget(stitch, placement);
+    stitch->held_bytes -= placement->block.block_bytes;
+    for (size_t i = 0; i < placement->run_count; i++) {
+        gml_home_unclaim(&stitch->home, placement->runs[i].extent, &class->pond->set);
+    }
+    release_host(stitch, placement);
+    gml_class_drop_if_empty(stitch, class);
+}
+
 gml_status
 gml_placement_destroy_doomed(gml_stitch *stitch)
 {

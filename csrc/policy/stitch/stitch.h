@@ -106,6 +106,7 @@ typedef struct gml_stitch {
     gml_policy policy;
     gml_home home;
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
+    bool is_bounded; /* serve from what is held for the stream, or refuse */
     uint64_t next_number;
     uint64_t views, view_bytes; /* mapped */
     uint64_t idle_fresh_count, idle_proven_count;
@@ -180,6 +181,9 @@ gml_status gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_
  * On failure it is doomed: out of every list but stitch->doomed. */
 gml_status gml_placement_destroy(gml_stitch *stitch, gml_placement *placement);
 
+/* Ends a live placement without a view, whose extents become free in its pond. */
+void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
+
 /* Tries again to destroy everything that is doomed; returns the first failure. */
 gml_status gml_placement_destroy_doomed(gml_stitch *stitch);
 
@@ -242,6 +246,24 @@ typedef struct gml_choice {
 /* Chooses bytes of the class's pond for its size, and grows the home space if it must. The pond is
  * unparked. `may_stitch` false: one range only. GML_OUT_OF_MEMORY if the driver has no more. */
 gml_status gml_choose(gml_stitch *stitch, const gml_class *class, bool may_stitch, gml_choice *out);
+
+/* Takes `count` chunks from the driver for the pond, or a growth step if that is more and can be
+ * had. */
+gml_status gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t count);
+
+/* ---- lend.c: whole chunks for somebody else's mappings ----------------------------------------
+ */
+
+/* Takes `count` whole free chunks out of the pond, one placement each, in the home space as if they
+ * served; what is missing is taken from the driver. On failure, GML_OUT_OF_MEMORY among others,
+ * nothing was taken. */
+gml_status gml_stitch_lend(gml_stitch *stitch, gml_pond *pond, size_t count, gml_placement **out);
+
+/* The end of a chunk that was lent. The caller has unmapped it, after waiting for what used it. */
+void gml_stitch_take_back(gml_stitch *stitch, gml_placement *chunk);
+
+/* The physical memory of a chunk that was lent. */
+gml_handle gml_stitch_handle(const gml_stitch *stitch, const gml_placement *chunk);
 
 /* ---- small.c: requests up to 1 MiB ------------------------------------------------------------
  */

@@ -1,0 +1,41 @@
+/* A step as it is watched: its requests, when each was freed, and the marks. */
+#ifndef GML_POLICY_PLAN_RECORD_H
+#define GML_POLICY_PLAN_RECORD_H
+
+#include "gmlake_plan.h"
+#include "policy/policy.h"
+
+typedef struct gml_record {
+    gml_step step;
+    size_t request_room, mark_room;
+    struct gml_kind *kind;
+    uint64_t number;      /* of the step, over all kinds, from 1 */
+    uint64_t fingerprint; /* of the requests that are not dynamic */
+    gml_stream *lanes;    /* by number: streams in the order of their first request */
+    uint32_t lane_count, lane_room;
+    bool is_poor; /* no plan served it, or one that did not suit it */
+} gml_record;
+
+/* Empty, as a new one is; what it has room for stays. */
+void gml_record_clear(gml_record *record);
+
+/* Gives the host memory back. */
+void gml_record_close(gml_record *record);
+
+/* Room for one more request, so that adding it cannot fail. GML_NO_HOST_MEMORY. */
+gml_status gml_record_prepare(gml_record *record);
+
+/* The request that came now, as its index. pre: prepared. */
+size_t gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream, uint32_t phase,
+                      uint32_t scope);
+
+/* The request that the next gml_record_add() would add, without an event: for looking ahead. */
+void gml_record_peek(gml_record *record, uint64_t size_bytes, gml_stream stream);
+
+/* GML_NO_HOST_MEMORY. */
+gml_status gml_record_mark(gml_record *record, gml_mark_kind kind, uint32_t id);
+
+/* A copy that shares nothing. GML_NO_HOST_MEMORY, and *out has no requests. */
+gml_status gml_record_copy(const gml_record *record, gml_step *out);
+
+#endif
