@@ -9,7 +9,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include "base/map.h"
-#include "gmlake.h"
+#include "gmlake_plan.h"
 
 #include <pthread.h>
 #include <Python.h>
@@ -22,10 +22,13 @@ typedef struct core_state {
     PyTypeObject *lake_type;
     PyTypeObject *block_type;
     PyTypeObject *replay_type;
+    PyTypeObject *profile_type;
+    PyTypeObject *plan_type;
     PyObject *error; /* the classes of gmlake.errors */
     PyObject *out_of_memory_error;
     PyObject *driver_error;
     PyObject *unsupported_error;
+    PyObject *plan_error;
 } core_state;
 
 typedef struct lake_object {
@@ -56,6 +59,10 @@ PyObject *raise_status(const core_state *state, gml_status status, const char *r
 /* The same, with the reason that the lake kept. */
 PyObject *raise_from_lake(const core_state *state, gml_status status, gml_lake *lake);
 
+/* The same for what the planner and plan files answer: GML_CORRUPT and GML_UNSUPPORTED are a
+ * PlanError. */
+PyObject *raise_plan_status(const core_state *state, gml_status status, const char *reason);
+
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 typedef struct number_argument {
@@ -65,6 +72,16 @@ typedef struct number_argument {
 
 /* A converter for "O&": an integer from 0 to 2^64 - 1; ValueError outside, TypeError for others. */
 int convert_number(PyObject *object, void *argument);
+
+/* A private, aligned copy of a bytes-like object of whole records; NULL with an exception. The
+ * caller frees it. */
+void *copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name);
+
+/* The same; None has no records. */
+void *copy_optional_records(PyObject *object, size_t record_bytes, size_t *count, const char *name);
+
+/* A writable buffer of `count` aligned 64-bit integers; false with an exception. */
+bool get_numbers(PyObject *object, size_t count, Py_buffer *view, const char *name);
 
 /* dict[name] = value; steals `value`, which may be NULL after a failure. -1 on failure. */
 int put(PyObject *dict, const char *name, PyObject *value);
@@ -101,6 +118,18 @@ PyObject *lake_release_pool(PyObject *object, PyObject *args);
 PyObject *lake_keep_history(PyObject *object, PyObject *max_events);
 PyObject *lake_history(PyObject *object, PyObject *unused);
 
+/* Methods of Lake that lake_steps.c has. */
+PyObject *lake_watch_steps(PyObject *object, PyObject *unused);
+PyObject *lake_begin_step(PyObject *object, PyObject *kind);
+PyObject *lake_end_step(PyObject *object, PyObject *unused);
+PyObject *lake_enter_phase(PyObject *object, PyObject *phase);
+PyObject *lake_enter_scope(PyObject *object, PyObject *scope);
+PyObject *lake_profile(PyObject *object, PyObject *kind);
+PyObject *lake_add_plan(PyObject *object, PyObject *args);
+PyObject *lake_drop_plans(PyObject *object, PyObject *kind);
+PyObject *lake_mark(PyObject *object, PyObject *unused);
+PyObject *lake_plan_stats(PyObject *object, PyObject *unused);
+
 /* "policy" or "caching"; false with a ValueError for anything else. */
 bool read_server(PyObject *text, gml_server *out);
 
@@ -120,9 +149,23 @@ PyObject *block_new(lake_object *owner, gml_lake *lake, gml_address address, uin
 typedef enum retirement { RETIRED, FREED_BEFORE, BUFFER_IN_USE } retirement;
 retirement block_retire_locked(block_object *self);
 
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+/* A Profile of what a lake watched; takes `profile` over, also on failure. */
+PyObject *profile_wrap(const core_state *state, gml_profile *profile);
+
+/* What a Profile holds, borrowed; NULL with a TypeError for anything else. */
+const gml_profile *profile_of(const core_state *state, PyObject *object);
+
+/* What a Plan holds, borrowed; NULL with a TypeError for anything else. */
+gml_plan *plan_of(const core_state *state, PyObject *object);
+
+/* The bits of a sequence of names of methods; false with an exception. */
+bool read_methods(PyObject *names, uint32_t *out);
+
 /* ---- the parts of the module ----------------------------------------------------------------- */
 
-extern PyType_Spec lake_spec, block_spec, replay_spec;
+extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec;
 
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);
@@ -130,6 +173,9 @@ PyObject *describe_policies(PyObject *module, PyObject *unused);
 
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];
+
+/* solve, check_placement and plan_methods; ended by an empty one. */
+extern PyMethodDef planner_methods[];
 
 /* The state that belongs to a type of this module or to a subclass of one. */
 core_state *state_of(PyTypeObject *type);

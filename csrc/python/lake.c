@@ -482,6 +482,37 @@ PyDoc_STRVAR(history_doc,
              "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
              "of a trace; and how many there were since keep_history().");
 
+PyDoc_STRVAR(watch_steps_doc, "watch_steps($self, /)\n--\n\n"
+                              "Watch steps from now on, so that they can be planned.\n\n"
+                              "Raises UnsupportedError for a policy that serves no plans.");
+PyDoc_STRVAR(
+    begin_step_doc,
+    "begin_step($self, kind, /)\n--\n\n"
+    "A step begins; `kind` is the caller's number for steps that are alike. A step that is\n"
+    "open ends first. Raises ValueError unless steps are watched.");
+PyDoc_STRVAR(
+    end_step_doc,
+    "end_step($self, /)\n--\n\n"
+    "The open step ends; return how it was served as a dict. Raises ValueError where none\n"
+    "is open.");
+PyDoc_STRVAR(enter_phase_doc, "enter_phase($self, phase, /)\n--\n\n"
+                              "The program enters a phase of the step; 0: none.");
+PyDoc_STRVAR(enter_scope_doc,
+             "enter_scope($self, scope, /)\n--\n\n"
+             "The program enters a module whose sizes change from step to step; 0: it leaves.");
+PyDoc_STRVAR(profile_doc,
+             "profile($self, kind, /)\n--\n\n"
+             "Return what was watched of the last step of that kind that has ended.\n\n"
+             "Raises ValueError if there is none.");
+PyDoc_STRVAR(add_plan_doc, "add_plan($self, kind, plan, /)\n--\n\n"
+                           "Serve steps of that kind with a Plan, from the next step on.");
+PyDoc_STRVAR(drop_plans_doc, "drop_plans($self, kind, /)\n--\n\n"
+                             "Forget every plan of that kind. Live blocks stay.");
+PyDoc_STRVAR(mark_doc, "mark($self, /)\n--\n\n"
+                       "A step boundary, for the policy \"plan\"; nothing on any other.");
+PyDoc_STRVAR(plan_stats_doc, "plan_stats($self, /)\n--\n\n"
+                             "Return sums over all steps since watching began, as a dict.");
+
 static PyMethodDef lake_methods[] = {
     {"allocate", (PyCFunction)(void (*)(void))lake_allocate, METH_VARARGS | METH_KEYWORDS,
      allocate_doc},
@@ -501,6 +532,16 @@ static PyMethodDef lake_methods[] = {
     {"release_pool", lake_release_pool, METH_VARARGS, release_pool_doc},
     {"keep_history", lake_keep_history, METH_O, keep_history_doc},
     {"history", lake_history, METH_NOARGS, history_doc},
+    {"watch_steps", lake_watch_steps, METH_NOARGS, watch_steps_doc},
+    {"begin_step", lake_begin_step, METH_O, begin_step_doc},
+    {"end_step", lake_end_step, METH_NOARGS, end_step_doc},
+    {"enter_phase", lake_enter_phase, METH_O, enter_phase_doc},
+    {"enter_scope", lake_enter_scope, METH_O, enter_scope_doc},
+    {"profile", lake_profile, METH_O, profile_doc},
+    {"add_plan", lake_add_plan, METH_VARARGS, add_plan_doc},
+    {"drop_plans", lake_drop_plans, METH_O, drop_plans_doc},
+    {"mark", lake_mark, METH_NOARGS, mark_doc},
+    {"plan_stats", lake_plan_stats, METH_NOARGS, plan_stats_doc},
     {"close", lake_close, METH_NOARGS, close_doc},
     {"__enter__", lake_enter_context, METH_NOARGS, NULL},
     {"__exit__", lake_exit_context, METH_VARARGS, NULL},

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct replay_object {
     PyObject_HEAD lake_object *owner;
@@ -106,30 +105,6 @@ end(replay_object *self)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* A private, aligned copy of a bytes-like object of whole records; NULL with an exception. */
-static void *
-copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name)
-{
-    Py_buffer view;
-    if (PyObject_GetBuffer(object, &view, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    size_t length = (size_t)view.len;
-    bool is_whole = length % record_bytes == 0;
-    void *copy = is_whole ? malloc(length ? length : 1) : NULL;
-    if (!is_whole) {
-        PyErr_Format(PyExc_ValueError, "%s must be whole records of %zu bytes, not %zu bytes", name,
-                     record_bytes, length);
-    } else if (!copy) {
-        PyErr_NoMemory();
-    } else {
-        memcpy(copy, view.buf, length);
-        *count = length / record_bytes;
-    }
-    PyBuffer_Release(&view);
-    return copy;
-}
-
 /* A segment as it arrives: the flag is a number, since any byte may come. */
 typedef struct segment_record {
     uint64_t address, size_bytes, stream, is_small;
@@ -214,22 +189,6 @@ run_slice(replay_object *self, gml_lake *lake, const gml_request *requests, size
     return totals_dict(&self->totals);
 }
 
-/* A writable buffer of `count` aligned 64-bit integers; false with an exception. */
-static bool
-get_addresses(PyObject *object, size_t count, Py_buffer *view)
-{
-    if (PyObject_GetBuffer(object, view, PyBUF_WRITABLE) < 0) {
-        return false;
-    }
-    if ((size_t)view->len == count * sizeof(gml_address) &&
-        (uintptr_t)view->buf % sizeof(gml_address) == 0) {
-        return true;
-    }
-    PyErr_SetString(PyExc_ValueError, "addresses must be one aligned uint64 for each request");
-    PyBuffer_Release(view);
-    return false;
-}
-
 static PyObject *
 replay_run(PyObject *object, PyObject *args, PyObject *keywords)
 {
@@ -247,7 +206,7 @@ replay_run(PyObject *object, PyObject *args, PyObject *keywords)
     }
     Py_buffer view = {0};
     PyObject *result = NULL;
-    if (addresses == Py_None || get_addresses(addresses, count, &view)) {
+    if (addresses == Py_None || get_numbers(addresses, count, &view, "addresses")) {
         gml_lake *lake = begin(self);
         if (lake) {
             result = run_slice(self, lake, requests, count, view.buf);

@@ -1,5 +1,8 @@
-/* From statuses to exceptions, and from Python's integers to ours. */
+/* From statuses to exceptions, and from Python's integers and buffers to ours. */
 #include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static PyObject *
 exception_of(const core_state *state, gml_status status)
@@ -43,6 +46,17 @@ raise_from_lake(const core_state *state, gml_status status, gml_lake *lake)
     return raise_status(state, status, reason);
 }
 
+PyObject *
+raise_plan_status(const core_state *state, gml_status status, const char *reason)
+{
+    if (status != GML_CORRUPT && status != GML_UNSUPPORTED) {
+        return raise_status(state, status, reason);
+    }
+    bool has_reason = reason && reason[0];
+    PyErr_SetString(state->plan_error, has_reason ? reason : gml_status_text(status));
+    return NULL;
+}
+
 int
 convert_number(PyObject *object, void *argument)
 {
@@ -59,6 +73,61 @@ convert_number(PyObject *object, void *argument)
     }
     number->value = value;
     return 1;
+}
+
+static void *
+copy_whole_records(const Py_buffer *view, size_t record_bytes, size_t *count, const char *name)
+{
+    size_t length = (size_t)view->len;
+    if (length % record_bytes != 0) {
+        PyErr_Format(PyExc_ValueError, "%s must be whole records of %zu bytes, not %zu bytes", name,
+                     record_bytes, length);
+        return NULL;
+    }
+    void *copy = malloc(length ? length : 1);
+    if (!copy) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    memcpy(copy, view->buf, length);
+    *count = length / record_bytes;
+    return copy;
+}
+
+void *
+copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(object, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    void *copy = copy_whole_records(&view, record_bytes, count, name);
+    PyBuffer_Release(&view);
+    return copy;
+}
+
+void *
+copy_optional_records(PyObject *object, size_t record_bytes, size_t *count, const char *name)
+{
+    const Py_buffer nothing = {.buf = ""};
+    return object == Py_None ? copy_whole_records(&nothing, record_bytes, count, name)
+                             : copy_records(object, record_bytes, count, name);
+}
+
+bool
+get_numbers(PyObject *object, size_t count, Py_buffer *view, const char *name)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_WRITABLE) < 0) {
+        return false;
+    }
+    if ((size_t)view->len == count * sizeof(uint64_t) &&
+        (uintptr_t)view->buf % sizeof(uint64_t) == 0) {
+        return true;
+    }
+    PyErr_Format(PyExc_ValueError, "%s must be one aligned uint64 for each of %zu records", name,
+                 count);
+    PyBuffer_Release(view);
+    return false;
 }
 
 int

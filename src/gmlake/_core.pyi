@@ -1,5 +1,6 @@
-# The C core: lakes, blocks, replays. Users reach it through the package gmlake.
+# The C core: lakes, blocks, replays, plans. Users reach it through the package gmlake.
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, final
 
@@ -63,9 +64,78 @@ class ReplayTotals(TypedDict):
     peak_reserved_bytes: int
     seconds_ns: int
 
+class Solution(TypedDict):
+    peak_bytes: int
+    lower_bound_bytes: int
+    method: str
+    time_ns: int
+    is_proven: bool
+
+class PlanInfo(TypedDict):
+    requests: int
+    placed: int
+    dynamic: int
+    steps: int
+    lanes: int
+    peak_bytes: int
+    lower_bound_bytes: int
+    method: str
+    time_ns: int
+    fingerprint: int
+
+class StepReport(TypedDict):
+    kind: int
+    serial: int
+    requests: int
+    foreseen: int
+    served: int
+    left: int
+    dynamic: int
+    dynamic_served: int
+    borrowed: int
+    requested_bytes: int
+    served_bytes: int
+    driver_calls: int
+    pool_bytes: int
+    fingerprint: int
+    is_planned: bool
+
+class PlanStats(TypedDict):
+    steps: int
+    planned_steps: int
+    requests: int
+    foreseen: int
+    served: int
+    left: int
+    plans_made: int
+    pool_bytes: int
+
 def device_describe(driver: str, device: int = 0) -> DeviceInfo: ...
 def knobs() -> list[KnobInfo]: ...
 def policies() -> tuple[str, ...]: ...
+def solve(
+    lifetimes: _Bytes,
+    offsets: _Bytes,
+    *,
+    period: int = 0,
+    alignment: int = 512,
+    orderings: _Bytes | None = None,
+    taken: _Bytes | None = None,
+    budget_ms: int = 0,
+    capacity: int = 0,
+    methods: Iterable[str] | None = (),
+) -> Solution: ...
+def check_placement(
+    lifetimes: _Bytes,
+    offsets: _Bytes,
+    peak_bytes: int,
+    *,
+    period: int = 0,
+    alignment: int = 512,
+    orderings: _Bytes | None = None,
+    taken: _Bytes | None = None,
+) -> None: ...
+def plan_methods() -> tuple[str, ...]: ...
 def torch_configure(
     driver: str,
     policy: str,
@@ -112,6 +182,16 @@ class Lake:
     def release_pool(self, first: int, second: int, /) -> None: ...
     def keep_history(self, max_events: int, /) -> None: ...
     def history(self) -> tuple[bytes, int]: ...
+    def watch_steps(self) -> None: ...
+    def begin_step(self, kind: int, /) -> None: ...
+    def end_step(self) -> StepReport: ...
+    def enter_phase(self, phase: int, /) -> None: ...
+    def enter_scope(self, scope: int, /) -> None: ...
+    def profile(self, kind: int, /) -> Profile: ...
+    def add_plan(self, kind: int, plan: Plan, /) -> None: ...
+    def drop_plans(self, kind: int, /) -> None: ...
+    def mark(self) -> None: ...
+    def plan_stats(self) -> PlanStats: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -149,3 +229,42 @@ class Replay:
     def restore(self, segments: _Bytes, blocks: _Bytes) -> None: ...
     def follow_segments(self) -> None: ...
     def free_all(self) -> None: ...
+
+@final
+class Profile:
+    def __new__(
+        cls,
+        requests: _Bytes,
+        event_count: int,
+        previous: _Bytes | None = None,
+        previous_event_count: int = 0,
+        marks: _Bytes | None = None,
+        taken: _Bytes | None = None,
+        serial: int = 1,
+        previous_serial: int = 0,
+        previous_marks: _Bytes | None = None,
+    ) -> Self: ...
+    @property
+    def event_count(self) -> int: ...
+    @property
+    def request_count(self) -> int: ...
+    @property
+    def serial(self) -> int: ...
+    @property
+    def previous_event_count(self) -> int: ...
+    def requests(self) -> bytes: ...
+    def marks(self) -> bytes: ...
+    def previous_requests(self) -> bytes: ...
+    def taken(self) -> bytes: ...
+
+@final
+class Plan:
+    @classmethod
+    def build(
+        cls, profile: Profile, budget_ms: int = 0, methods: Iterable[str] | None = ()
+    ) -> Plan: ...
+    @classmethod
+    def decode(cls, data: _Bytes, /) -> Plan: ...
+    def encode(self) -> bytes: ...
+    def describe(self) -> PlanInfo: ...
+    def requests(self) -> bytes: ...

@@ -27,6 +27,10 @@ class UnsupportedError(Error):
     """This driver, device or policy cannot do that."""
 
 
+class PlanError(Error):
+    """A plan, a placement or a plan file is damaged, of another version, or not valid."""
+
+
 class GmlakeWarning(UserWarning):
     """Something of PyTorch works otherwise, or not at all, while gmlake serves it."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,6 +25,8 @@ SIM_CAPACITY: Final = 1 << 40
 SLICE_EVENTS: Final = 1 << 16
 """Events between two reports of progress, and between two chances to interrupt."""
 
+_PLAN: Final = "plan"
+
 Progress = Callable[[int], None]
 """Called with the number of events just replayed."""
 
@@ -42,6 +44,7 @@ class ReplayResult:
     driver_calls: how often each driver call was made.
     driver_time_ns: what these calls cost; modelled by the driver "sim", measured by others.
     seconds: wall time of the replay itself.
+    plan: what the policy "plan" did, see gmlake.planning.serving; None for other policies.
     """
 
     trace: str
@@ -55,6 +58,14 @@ class ReplayResult:
     driver_calls: dict[str, int]
     driver_time_ns: int
     seconds: float
+    plan: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every figure, without `plan` where there is none."""
+        figures = asdict(self)
+        if self.plan is None:
+            del figures["plan"]
+        return figures
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class ReplayReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return {"results": [...]}, as `gmlake replay --json` prints it."""
-        return {"results": [asdict(result) for result in self.results]}
+        return {"results": [result.to_dict() for result in self.results]}
 
     def __add__(self, other: ReplayReport) -> ReplayReport:
         """Join the results of two reports made under the same settings."""
@@ -119,7 +130,8 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     """Run the trace's requests through the allocator, once per policy, each on a fresh lake.
 
     Blocks that were live before recording are placed first. SEGMENT_* events are not replayed,
-    since every policy decides by itself when to grow; TRIM events are.
+    since every policy decides by itself when to grow; TRIM events are. The policy "plan" plans the
+    steps between the trace's marks, or those found where it has none.
 
     policies: "all", or names from gmlake.policies().
     capacity: of the device, in bytes or as text. None on "sim": 1 TiB, so that nothing is refused.
@@ -138,7 +150,10 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     results = []
     for policy in choose_policies(policies):
         with Lake(driver, policy, capacity, device, **settings) as lake, blaming_trace():
-            results.append(_replay_on(lake, policy, trace, requests, progress))
+            if policy == _PLAN:
+                results.append(_replay_planned(lake, trace, progress))
+            else:
+                results.append(_replay_on(lake, policy, trace, requests, progress))
     capacity_bytes = parse_capacity(capacity)
     if capacity_bytes == 0:
         capacity_bytes = _core.device_describe(driver, device)["total_bytes"]
@@ -149,16 +164,40 @@ def _replay_on(
     lake: Lake, policy: str, trace: Trace, requests: Records, progress: Progress | None
 ) -> ReplayResult:
     run = _core.Replay(lake, trace.id_count)
-    octets = requests.view(np.uint8)
-    size = _core.REQUEST_BYTES
     totals = run.run(b"")
     begin = time.perf_counter()
-    for first in range(0, len(requests), SLICE_EVENTS):
-        count = min(SLICE_EVENTS, len(requests) - first)
-        totals = run.run(octets[first * size : (first + count) * size])
+    for part in slices(requests):
+        totals = run.run(part.view(np.uint8))
         if progress is not None:
-            progress(count)
+            progress(len(part))
     seconds = time.perf_counter() - begin
+    return _result(lake, policy, trace, totals, seconds)
+
+
+def _replay_planned(lake: Lake, trace: Trace, progress: Progress | None) -> ReplayResult:
+    """Replay under the policy that plans, and watch it from mark to mark."""
+    from gmlake.planning.periods import with_marks
+    from gmlake.planning.serving import Serving
+
+    requests = with_marks(trace).replay_requests()
+    run = _core.Replay(lake, trace.id_count)
+    begin = time.perf_counter()
+    serving = Serving(lake, run)
+    serving.run(requests, progress)
+    seconds = time.perf_counter() - begin
+    result = _result(lake, _PLAN, trace, serving.totals(), seconds)
+    return replace(result, plan=serving.report())
+
+
+def slices(requests: Records) -> Iterator[Records]:
+    """Yield requests in parts short enough for progress to be told in between."""
+    for first in range(0, len(requests), SLICE_EVENTS):
+        yield requests[first : first + SLICE_EVENTS]
+
+
+def _result(
+    lake: Lake, policy: str, trace: Trace, totals: _core.ReplayTotals, seconds: float
+) -> ReplayResult:
     stats = lake.stats()
     live, reserved = totals["peak_live_bytes"], totals["peak_reserved_bytes"]
     return ReplayResult(

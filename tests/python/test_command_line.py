@@ -95,7 +95,14 @@ def test_replay_json(good: Path) -> None:
     assert caching["peak_live_bytes"] == 5 * MIB
     assert caching["peak_reserved_bytes"] == 20 * MIB
     assert caching["utilization"] == 0.25
-    assert caching["states"] == {"exact": 0, "split": 0, "stitch": 0, "grow": 1, "oom": 0}
+    assert caching["states"] == {
+        "exact": 0,
+        "split": 0,
+        "stitch": 0,
+        "grow": 1,
+        "oom": 0,
+        "plan": 0,
+    }
     assert caching["driver_calls"]["malloc"] == 1
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import gmlake
 from gmlake import _core
+from gmlake.planning.layout import LIFETIME, ORDERING, SPAN
 from gmlake.trace import REQUEST
 
 if TYPE_CHECKING:
@@ -129,6 +130,39 @@ def use_replay() -> None:
         lake.torch_stats()
 
 
+def use_planner() -> None:
+    problem, offsets = np.zeros(2, LIFETIME), np.zeros(2, np.uint64)
+    problem["size_bytes"], problem["end"] = 512, 1
+    ordering, taken = np.array([(5, 1, 2)], ORDERING), np.array([(0, 512)], SPAN)
+    found = _core.solve(
+        problem, offsets, orderings=ordering, taken=taken, methods=_core.plan_methods()
+    )
+    _core.check_placement(problem, offsets, found["peak_bytes"], orderings=ordering, taken=taken)
+
+
+def use_plans() -> None:
+    with gmlake.Lake() as lake:
+        lake.watch_steps()
+        for _ in range(3):
+            lake.begin_step(1)
+            lake.enter_phase(2)
+            lake.enter_scope(3)
+            lake.enter_scope(0)
+            lake.free(lake.allocate(MIB))
+            lake.end_step()
+            profile = lake.profile(1)
+            plan = _core.Plan.build(profile, methods=("first-fit-size",))
+            lake.add_plan(1, _core.Plan.decode(plan.encode()))
+            _ = (plan.describe(), plan.requests(), lake.plan_stats())
+        lake.drop_plans(1)
+        again = _core.Profile(profile.requests(), profile.event_count, marks=profile.marks())
+        _ = (again.previous_requests(), again.taken(), again.request_count)
+        _ = (again.serial, again.previous_event_count)
+    with gmlake.Lake(policy="plan") as lake:
+        lake.mark()
+        lake.mark()
+
+
 def use_wrongly() -> None:
     wrong: list[Callable[[], object]] = [
         lambda: gmlake.Lake("nothing"),
@@ -138,6 +172,17 @@ def use_wrongly() -> None:
         lambda: _core.Lake("sim", settings=(3,)),  # type: ignore[arg-type]
         lambda: _core.device_describe("nothing"),
         lambda: _core.device_describe("cuda", 63),
+        lambda: _core.solve(b"x", b""),
+        lambda: _core.solve(bytes(64), np.zeros(1, np.uint64)),
+        lambda: _core.solve(b"", b"", orderings=b"x"),
+        lambda: _core.solve(b"", np.zeros(1, np.uint64)),
+        lambda: _core.solve(b"", b"", methods=("x",)),
+        lambda: _core.check_placement(bytes(64), b"", 0),
+        lambda: _core.check_placement(bytes(64), bytes(8), 0),
+        lambda: _core.Profile(b"x", 0),
+        lambda: _core.Profile(bytes(56), 0, marks=b"x"),
+        lambda: _core.Plan.build(_core.Profile(bytes(56), 0)),
+        lambda: _core.Plan.decode(b"x"),
         _core.Block,
     ]
     with gmlake.Lake(capacity="64MiB") as lake, gmlake.Lake() as other:
@@ -161,6 +206,10 @@ def use_wrongly() -> None:
             lambda: _core.torch_configure("host", "stitch", 0, (("growth", 1), ("bad",))),  # type: ignore[arg-type]
             lambda: _core.torch_lake(int, 0),  # type: ignore[type-var]
             lambda: _core.torch_serve_with("x"),  # type: ignore[arg-type]
+            lambda: lake.begin_step(0),
+            lake.end_step,
+            lambda: lake.profile(0),
+            lambda: lake.add_plan(0, 5),  # type: ignore[arg-type]
             lambda: run.run(b"x"),
             lambda: run.run(REQUESTS),
             lambda: run.run(REQUESTS, bytearray(3)),
@@ -185,6 +234,7 @@ def use_descriptions() -> None:
     "use",
     [
         *(use_lake, use_serving, use_lakes_below_pytorch, use_buffers, use_replay, use_wrongly),
+        *(use_planner, use_plans),
         use_descriptions,
     ],
 )
@@ -206,7 +256,7 @@ def test_memory_does_not_grow(use: Callable[[], None]) -> None:
 
 def test_every_entry_point_is_used_above() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    for owner in (_core, _core.Lake, _core.Block, _core.Replay):
+    for owner in (_core, _core.Lake, _core.Block, _core.Replay, _core.Profile, _core.Plan):
         for name in vars(owner):
             if not name.startswith("_") and name != "REQUEST_BYTES":
                 assert f".{name}" in text or name in ("close", "closed"), name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, asdict
+from dataclasses import FrozenInstanceError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,7 +66,7 @@ def test_a_report_by_hand() -> None:
     trace.name = "by hand"
     report = gmlake.replay(trace, "caching,stitch,caching")
     caching, stitch = report.results
-    assert list(asdict(caching)) == KEYS
+    assert list(caching.to_dict()) == KEYS
     assert (caching.trace, caching.policy, stitch.policy) == ("by hand", "caching", "stitch")
     assert (caching.events, caching.allocations) == (2, 2)
     assert caching.peak_live_bytes == stitch.peak_live_bytes == 20 * MIB + 512
@@ -74,7 +74,7 @@ def test_a_report_by_hand() -> None:
     assert caching.utilization == pytest.approx((20 * MIB + 512) / (38 * MIB))
     assert stitch.peak_reserved_bytes == 22 * MIB, "11 chunks"
     assert sum(caching.states.values()) == 2
-    assert set(caching.states) == {"exact", "split", "stitch", "grow", "oom"}
+    assert set(caching.states) == {"exact", "split", "stitch", "grow", "oom", "plan"}
     assert caching.driver_calls["malloc"] == 2
     assert {"create", "map", "set_access", "unmap", "release", "reserve"} <= set(
         caching.driver_calls
@@ -146,7 +146,9 @@ def test_knobs_reach_the_policy() -> None:
 
 @pytest.mark.parametrize("policies", ["", "magic", "stitch,magic", [], ["magic"]])
 def test_unknown_policies(policies: Any) -> None:
-    with pytest.raises(ValueError, match="there are caching, expandable, gmlake-paper, stitch"):
+    with pytest.raises(
+        ValueError, match="there are caching, expandable, gmlake-paper, stitch, plan"
+    ):
         gmlake.replay(Trace(np.zeros(0, REQUEST)), policies)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gmlake.commands import common
 from gmlake.commands.info import InfoCommand
+from gmlake.commands.plan import PlanCommand
 from gmlake.commands.replay import ReplayCommand
 from gmlake.commands.run import RunCommand
 from gmlake.commands.validate import ValidateCommand
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COMMANDS: tuple[common.Command, ...] = (
     RunCommand(),
     ReplayCommand(),
+    PlanCommand(),
     ValidateCommand(),
     InfoCommand(),
 )
@@ -76,9 +78,10 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: `validate` found a difference, or the output could not be written. 2: a wrong
-    argument, or input that could not be read; one line on stderr says what, where and what to do.
-    130: interrupted. `run` becomes another program, and its exit code is that program's.
+    0: done. 1: `validate` found a difference, `plan` something that does not fit, or the output
+    could not be written. 2: a wrong argument, or input that could not be read; one line on stderr
+    says what, where and what to do. 130: interrupted. `run` becomes another program, and its exit
+    code is that program's.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     if sys.stdout is None and _needs_output(words):

@@ -1,0 +1,238 @@
+/* The methods of Lake about steps: watching, planning and serving them. */
+#include "core.h"
+
+static lake_object *
+as_lake(PyObject *self)
+{
+    return (lake_object *)self;
+}
+
+/* None, or the exception of a call about steps: what comes in the wrong order is a ValueError. */
+static PyObject *
+answer(lake_object *self, gml_lake *lake, gml_status status, const char *misuse)
+{
+    if (status == GML_MISUSE) {
+        PyErr_SetString(PyExc_ValueError, misuse);
+        return NULL;
+    }
+    return lake_answer(self, lake, status);
+}
+
+/* ---- calls with a number ----------------------------------------------------------------------
+ */
+
+typedef gml_status (*number_call)(gml_lake *lake, uint64_t number);
+
+static PyObject *
+call_with_number(PyObject *object, PyObject *value, number_argument *number, number_call call,
+                 const char *misuse)
+{
+    lake_object *self = as_lake(object);
+    gml_lake *lake = convert_number(value, number) ? lake_enter(self) : NULL;
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = call(lake, number->value);
+    Py_END_ALLOW_THREADS PyObject *result = answer(self, lake, status, misuse);
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_begin_step(PyObject *object, PyObject *kind)
+{
+    return call_with_number(object, kind, &(number_argument){"kind", 0}, gml_lake_begin_step,
+                            "steps are not watched; call watch_steps() first");
+}
+
+PyObject *
+lake_drop_plans(PyObject *object, PyObject *kind)
+{
+    return call_with_number(object, kind, &(number_argument){"kind", 0}, gml_lake_drop_plans,
+                            "steps are not watched; call watch_steps() first");
+}
+
+typedef gml_status (*id_call)(gml_lake *lake, uint32_t id);
+
+static PyObject *
+call_with_id(PyObject *object, PyObject *value, const char *name, id_call call)
+{
+    lake_object *self = as_lake(object);
+    number_argument number = {name, 0};
+    if (!convert_number(value, &number)) {
+        return NULL;
+    }
+    if (number.value > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**32 - 1", name);
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = call(lake, (uint32_t)number.value);
+    Py_END_ALLOW_THREADS PyObject *result = answer(self, lake, status, "steps are not watched");
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_enter_phase(PyObject *object, PyObject *phase)
+{
+    return call_with_id(object, phase, "phase", gml_lake_enter_phase);
+}
+
+PyObject *
+lake_enter_scope(PyObject *object, PyObject *scope)
+{
+    return call_with_id(object, scope, "scope", gml_lake_enter_scope);
+}
+
+/* ---- calls without an argument ----------------------------------------------------------------
+ */
+
+static PyObject *
+call_plain(PyObject *object, gml_status (*call)(gml_lake *))
+{
+    lake_object *self = as_lake(object);
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = call(lake);
+    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_watch_steps(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return call_plain(object, gml_lake_watch_steps);
+}
+
+PyObject *
+lake_mark(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return call_plain(object, gml_lake_mark);
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static PyObject *
+step_dict(const gml_step_report *step)
+{
+    PyObject *dict = PyDict_New();
+    if (dict &&
+        (put_number(dict, "kind", step->kind) < 0 || put_number(dict, "serial", step->serial) < 0 ||
+         put_number(dict, "requests", step->requests) < 0 ||
+         put_number(dict, "foreseen", step->foreseen) < 0 ||
+         put_number(dict, "served", step->served) < 0 || put_number(dict, "left", step->left) < 0 ||
+         put_number(dict, "dynamic", step->dynamic) < 0 ||
+         put_number(dict, "dynamic_served", step->dynamic_served) < 0 ||
+         put_number(dict, "borrowed", step->borrowed) < 0 ||
+         put_number(dict, "requested_bytes", step->requested_bytes) < 0 ||
+         put_number(dict, "served_bytes", step->served_bytes) < 0 ||
+         put_number(dict, "driver_calls", step->driver_calls) < 0 ||
+         put_number(dict, "pool_bytes", step->pool_bytes) < 0 ||
+         put_number(dict, "fingerprint", step->fingerprint) < 0 ||
+         put(dict, "is_planned", PyBool_FromLong(step->is_planned)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+PyObject *
+lake_end_step(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    lake_object *self = as_lake(object);
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_step_report step = {0};
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_end_step(lake, &step);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status == GML_OK ? step_dict(&step) : answer(self, lake, status, "no step is open");
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_plan_stats(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    lake_object *self = as_lake(object);
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_plan_stats stats = {0};
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_plan_stats(lake, &stats);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        (void)answer(self, lake, status, "steps are not watched");
+        lake_leave(self);
+        return NULL;
+    }
+    lake_leave(self);
+    PyObject *dict = PyDict_New();
+    if (dict &&
+        (put_number(dict, "steps", stats.steps) < 0 ||
+         put_number(dict, "planned_steps", stats.planned_steps) < 0 ||
+         put_number(dict, "requests", stats.requests) < 0 ||
+         put_number(dict, "foreseen", stats.foreseen) < 0 ||
+         put_number(dict, "served", stats.served) < 0 || put_number(dict, "left", stats.left) < 0 ||
+         put_number(dict, "plans_made", stats.plans_made) < 0 ||
+         put_number(dict, "pool_bytes", stats.pool_bytes) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* ---- profiles and plans ---------------------------------------------------------------------- */
+
+PyObject *
+lake_profile(PyObject *object, PyObject *value)
+{
+    lake_object *self = as_lake(object);
+    number_argument kind = {"kind", 0};
+    gml_lake *lake = convert_number(value, &kind) ? lake_enter(self) : NULL;
+    if (!lake) {
+        return NULL;
+    }
+    gml_profile *profile = NULL;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_profile(lake, kind.value, &profile);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status == GML_OK ? profile_wrap(self->state, profile)
+                         : answer(self, lake, status, "no step of that kind has ended");
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_add_plan(PyObject *object, PyObject *args)
+{
+    lake_object *self = as_lake(object);
+    number_argument kind = {"kind", 0};
+    PyObject *argument = NULL;
+    if (!PyArg_ParseTuple(args, "O&O:add_plan", convert_number, &kind, &argument)) {
+        return NULL;
+    }
+    gml_plan *plan = plan_of(self->state, argument);
+    gml_lake *lake = plan ? lake_enter(self) : NULL;
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_lake_add_plan(lake, kind.value, plan);
+    Py_END_ALLOW_THREADS PyObject *result =
+        answer(self, lake, status, "steps are not watched; call watch_steps() first");
+    lake_leave(self);
+    return result;
+}

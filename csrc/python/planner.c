@@ -1,0 +1,230 @@
+/* Placing lifetimes, and the independent check of placements. */
+#include "core.h"
+
+#include <stdlib.h>
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static bool
+read_method(PyObject *name, uint32_t *out)
+{
+    for (int i = 0; PyUnicode_Check(name) && i < GML_METHOD_COUNT; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, gml_method_name((gml_method)i)) == 0) {
+            *out |= UINT32_C(1) << i;
+            return true;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "no method is called %R; see plan_methods()", name);
+    return false;
+}
+
+bool
+read_methods(PyObject *names, uint32_t *out)
+{
+    *out = 0;
+    if (names == Py_None) {
+        return true;
+    }
+    PyObject *tuple = PySequence_Tuple(names);
+    bool is_good = tuple != NULL;
+    for (Py_ssize_t i = 0; is_good && i < PyTuple_Size(tuple); i++) {
+        is_good = read_method(PyTuple_GetItem(tuple, i), out);
+    }
+    Py_XDECREF(tuple);
+    return is_good;
+}
+
+/* A problem whose arrays are its own. */
+typedef struct own_problem {
+    gml_lifetime *lifetimes;
+    gml_ordering *orderings;
+    gml_span *taken;
+    gml_problem problem;
+} own_problem;
+
+static void
+drop_problem(own_problem *own)
+{
+    free(own->lifetimes);
+    free(own->orderings);
+    free(own->taken);
+}
+
+/* The objects that a problem is made of. */
+typedef struct problem_arguments {
+    PyObject *lifetimes, *orderings, *taken;
+    number_argument period, alignment;
+} problem_arguments;
+
+/* False with an exception. The caller drops `own` either way. */
+static bool
+read_problem(const problem_arguments *from, own_problem *own)
+{
+    gml_problem *problem = &own->problem;
+    own->lifetimes =
+        copy_records(from->lifetimes, sizeof *own->lifetimes, &problem->count, "lifetimes");
+    own->orderings = own->lifetimes ? copy_optional_records(from->orderings, sizeof *own->orderings,
+                                                            &problem->ordering_count, "orderings")
+                                    : NULL;
+    own->taken = own->orderings ? copy_optional_records(from->taken, sizeof *own->taken,
+                                                        &problem->taken_count, "taken")
+                                : NULL;
+    problem->lifetimes = own->lifetimes;
+    problem->orderings = own->orderings;
+    problem->taken = own->taken;
+    problem->period = from->period.value;
+    problem->alignment_bytes = from->alignment.value;
+    return own->taken != NULL;
+}
+
+/* ---- solving --------------------------------------------------------------------------------- */
+
+static PyObject *
+solution_dict(const gml_solution *solution)
+{
+    PyObject *dict = PyDict_New();
+    if (dict && (put_number(dict, "peak_bytes", solution->peak_bytes) < 0 ||
+                 put_number(dict, "lower_bound_bytes", solution->lower_bound_bytes) < 0 ||
+                 put(dict, "method", PyUnicode_FromString(gml_method_name(solution->method))) < 0 ||
+                 put_number(dict, "time_ns", solution->time_ns) < 0 ||
+                 put(dict, "is_proven", PyBool_FromLong(solution->is_proven)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+solve_problem(const core_state *state, const gml_problem *problem,
+              const gml_planner_options *options, void *offsets)
+{
+    gml_solution solution = {0};
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        gml_planner_solve(problem, options, offsets, &solution, reason, sizeof reason);
+    Py_END_ALLOW_THREADS return status == GML_OK ? solution_dict(&solution)
+                                                 : raise_plan_status(state, status, reason);
+}
+
+static PyObject *
+planner_solve(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"lifetimes", "offsets",   "period",   "alignment", "orderings",
+                            "taken",     "budget_ms", "capacity", "methods",   NULL};
+    problem_arguments from = {.orderings = Py_None,
+                              .taken = Py_None,
+                              .period = {"period", 0},
+                              .alignment = {"alignment", 512}};
+    number_argument budget = {"budget_ms", 0};
+    number_argument capacity = {"capacity", 0};
+    PyObject *offsets = NULL;
+    PyObject *methods = Py_None;
+    gml_planner_options options = {0};
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "OO|$O&O&OOO&O&O:solve", names, &from.lifetimes, &offsets,
+            convert_number, &from.period, convert_number, &from.alignment, &from.orderings,
+            &from.taken, convert_number, &budget, convert_number, &capacity, &methods) ||
+        !read_methods(methods, &options.methods)) {
+        return NULL;
+    }
+    options.budget_ms = budget.value;
+    options.capacity_bytes = capacity.value;
+    own_problem own = {0};
+    Py_buffer view = {0};
+    PyObject *result = NULL;
+    if (read_problem(&from, &own) && get_numbers(offsets, own.problem.count, &view, "offsets")) {
+        result = solve_problem(PyModule_GetState(module), &own.problem, &options, view.buf);
+        PyBuffer_Release(&view);
+    }
+    drop_problem(&own);
+    return result;
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+static PyObject *
+check_problem(const core_state *state, const gml_problem *problem, const uint64_t *offsets,
+              uint64_t peak_bytes)
+{
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        gml_planner_check(problem, offsets, peak_bytes, reason, sizeof reason);
+    Py_END_ALLOW_THREADS return status == GML_OK ? Py_NewRef(Py_None)
+                                                 : raise_plan_status(state, status, reason);
+}
+
+static PyObject *
+planner_check(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"lifetimes", "offsets",   "peak_bytes", "period",
+                            "alignment", "orderings", "taken",      NULL};
+    problem_arguments from = {.orderings = Py_None,
+                              .taken = Py_None,
+                              .period = {"period", 0},
+                              .alignment = {"alignment", 512}};
+    PyObject *offsets = NULL;
+    number_argument peak = {"peak_bytes", 0};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOO&|$O&O&OO:check_placement", names,
+                                     &from.lifetimes, &offsets, convert_number, &peak,
+                                     convert_number, &from.period, convert_number, &from.alignment,
+                                     &from.orderings, &from.taken)) {
+        return NULL;
+    }
+    own_problem own = {0};
+    size_t count = 0;
+    uint64_t *placed = NULL;
+    PyObject *result = NULL;
+    if (read_problem(&from, &own)) {
+        placed = copy_records(offsets, sizeof *placed, &count, "offsets");
+    }
+    if (placed && count == own.problem.count) {
+        result = check_problem(PyModule_GetState(module), &own.problem, placed, peak.value);
+    } else if (placed) {
+        PyErr_Format(PyExc_ValueError, "there are %zu offsets for %zu lifetimes", count,
+                     own.problem.count);
+    }
+    free(placed);
+    drop_problem(&own);
+    return result;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static PyObject *
+planner_method_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *tuple = PyTuple_New(GML_METHOD_COUNT);
+    for (int i = 0; tuple && i < GML_METHOD_COUNT; i++) {
+        PyObject *name = PyUnicode_FromString(gml_method_name((gml_method)i));
+        if (!name || PyTuple_SetItem(tuple, i, name) < 0) {
+            Py_CLEAR(tuple);
+        }
+    }
+    return tuple;
+}
+
+PyDoc_STRVAR(
+    solve_doc,
+    "solve(lifetimes, offsets, *, period=0, alignment=512, orderings=None, taken=None,\n"
+    "      budget_ms=0, capacity=0, methods=())\n--\n\n"
+    "Place 64-byte lifetimes so that the highest address is lowest; return how as a dict:\n"
+    "peak_bytes, lower_bound_bytes, method, time_ns, is_proven.\n\n"
+    "`offsets`, a writable buffer of one uint64 per lifetime, receives the addresses; 2**64 - 1\n"
+    "for dynamic ones. Raises ValueError for input outside its range.");
+PyDoc_STRVAR(
+    check_doc,
+    "check_placement(lifetimes, offsets, peak_bytes, *, period=0, alignment=512,\n"
+    "                orderings=None, taken=None)\n--\n\n"
+    "Check a placement by a sweep that shares no code with solve(). Raises PlanError with\n"
+    "the first thing that is wrong.");
+PyDoc_STRVAR(names_doc, "plan_methods()\n--\n\n"
+                        "Return the names of the ways to place, as a tuple.");
+
+PyMethodDef planner_methods[] = {
+    {"solve", (PyCFunction)(void (*)(void))planner_solve, METH_VARARGS | METH_KEYWORDS, solve_doc},
+    {"check_placement", (PyCFunction)(void (*)(void))planner_check, METH_VARARGS | METH_KEYWORDS,
+     check_doc},
+    {"plan_methods", planner_method_names, METH_NOARGS, names_doc},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,151 @@
+"""What planning came to: results per trace or instance, printed as a table or as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from gmlake import _core
+    from gmlake.planning.instances import Instance
+    from gmlake.trace.layout import Records
+
+
+def ratio(peak_bytes: int, lower_bound_bytes: int) -> float:
+    """Return peak / bound; 1.0 where nothing is live."""
+    return peak_bytes / lower_bound_bytes if lower_bound_bytes else 1.0
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The plan of the step that a trace repeats. Sizes are in bytes.
+
+    first_event: the row of trace.requests at which the planned step begins.
+    events: allocations and frees in it. requests: of the plan's period. placed: of those, that
+        have an address; the others live too long to be planned, or their end is not known.
+    steps_in_period: 2 where something lives for longer than one step.
+    alike: steps of the trace that ask for just the same.
+    lower_bound_bytes, peak_bytes: of the lanes of all streams together.
+    seconds: that planning took.
+    plan: to be saved with save_plans(), or given to Lake.add_plan().
+    """
+
+    first_event: int
+    events: int
+    requests: int
+    placed: int
+    steps_in_period: int
+    alike: int
+    lower_bound_bytes: int
+    peak_bytes: int
+    ratio: float
+    method: str
+    seconds: float
+    fingerprint: int
+    plan: _core.Plan = field(repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every figure; the fingerprint as text, as JSON readers round large numbers."""
+        figures = {
+            name: value for name, value in vars(self).items() if name not in ("plan", "fingerprint")
+        }
+        return {**figures, "fingerprint": f"{self.fingerprint:016x}"}
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """One trace or instance placed as a whole. Sizes are in bytes.
+
+    trace: the file as it was named, or the trace's name.
+    requests: blocks that were placed, those live before recording included.
+    lower_bound_bytes: the largest live sum, which no placement can go below.
+    peak_bytes: how much memory the placement takes. ratio: that by the bound.
+    method: what found it. is_proven: no placement takes less.
+    seconds: that placing took. valid: it has passed the independent check.
+    alignment: of every offset. capacity_bytes: as asked for, 0 for none.
+    device: of a trace; None for an instance.
+    step: the plan of the repeated step; None for an instance, or where nothing repeats.
+    offsets: where each block lies, in the order of `lifetimes`.
+    """
+
+    trace: str
+    requests: int
+    lower_bound_bytes: int
+    peak_bytes: int
+    ratio: float
+    method: str
+    seconds: float
+    valid: bool
+    is_proven: bool
+    alignment: int
+    capacity_bytes: int = 0
+    device: int | None = None
+    step: StepResult | None = None
+    lifetimes: Records | None = field(default=None, repr=False, compare=False)
+    offsets: Records | None = field(default=None, repr=False, compare=False)
+    instance: Instance | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it takes no more than the capacity; None where none was given."""
+        return self.peak_bytes <= self.capacity_bytes if self.capacity_bytes else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures, without what does not apply."""
+        figures: dict[str, Any] = {name: getattr(self, name) for name in _FIGURES}
+        if self.device is None:
+            del figures["device"]
+        if self.capacity_bytes:
+            figures.update(capacity_bytes=self.capacity_bytes, fits=self.fits)
+        if self.step is not None:
+            figures["step"] = self.step.to_dict()
+        return figures
+
+
+_FIGURES = (
+    "trace",
+    "device",
+    "requests",
+    "lower_bound_bytes",
+    "peak_bytes",
+    "ratio",
+    "method",
+    "seconds",
+    "valid",
+    "is_proven",
+    "alignment",
+)
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """The results of one or more inputs, in the order they were made; prints as a table."""
+
+    results: tuple[PlanResult, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether everything is valid, and within the capacity where one was given."""
+        return all(result.valid and result.fits is not False for result in self.results)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return {"results": [...]}, as `gmlake plan --json` prints it."""
+        return {"results": [result.to_dict() for result in self.results]}
+
+    def __add__(self, other: PlanReport) -> PlanReport:
+        """Join two reports."""
+        return PlanReport(self.results + other.results)
+
+    def __str__(self) -> str:
+        """Render the table as plain text."""
+        from gmlake.tables import as_text
+
+        return as_text(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the table, a row per input and one for its step."""
+        from gmlake.planning.tables import plan_tables
+
+        yield from plan_tables(self)

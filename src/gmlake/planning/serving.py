@@ -1,0 +1,113 @@
+"""A replay under the policy `plan`: what was planned, and how well it was served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gmlake.replaying import slices
+from gmlake.trace.layout import Kind
+
+if TYPE_CHECKING:
+    from gmlake import _core
+    from gmlake.lake import Lake
+    from gmlake.replaying import Progress
+    from gmlake.trace.layout import Records
+
+
+class Serving:
+    """Runs requests from mark to mark.
+
+    Peaks start anew where the first planned step has ended, so that the figures from then on are
+    those of a program that goes on like this.
+    """
+
+    def __init__(self, lake: Lake, replay: _core.Replay) -> None:
+        """Run nothing yet."""
+        self._lake = lake
+        self._replay = replay
+        self._totals = replay.run(b"")
+        self._before: _core.ReplayTotals | None = None  # the totals when peaks started anew
+        self._settled: _Settled | None = None
+
+    def run(self, requests: Records, progress: Progress | None) -> None:
+        """Replay everything."""
+        marks = np.flatnonzero(requests["kind"] == Kind.MARK) + 1
+        begin = 0
+        for end in [*marks.tolist(), len(requests)]:
+            for part in slices(requests[begin:end]):
+                self._totals = self._replay.run(part.view(np.uint8))
+                if progress is not None:
+                    progress(int(np.count_nonzero(part["kind"] != Kind.MARK)))
+            if end < len(requests) or (len(marks) and end == marks[-1]):
+                self._at_mark()
+            begin = end
+
+    def _at_mark(self) -> None:
+        """Look at the step that just ended; the next one has begun."""
+        if self._settled is not None:
+            self._settled.look()
+        elif self._lake.plan_stats()["planned_steps"]:
+            self._before = self._totals
+            self._lake.reset_peaks()
+            self._settled = _Settled(self._lake)
+
+    def totals(self) -> _core.ReplayTotals:
+        """Return the totals of the whole replay."""
+        totals = self._totals.copy()
+        if self._before is not None:
+            for name in ("peak_live_bytes", "peak_reserved_bytes"):
+                totals[name] = max(totals[name], self._before[name])
+        return totals
+
+    def report(self) -> dict[str, Any]:
+        """Return what was planned and served, over all steps and after the first planned one.
+
+        steps, planned_steps, plans, pool_bytes; of the requests in planned steps: requests,
+        foreseen, served, left, hit_rate. settled: from the second planned step on to the last mark:
+        steps, utilization, hit_rate, driver_calls; None where there was no second one.
+        """
+        stats = self._lake.plan_stats()
+        return {
+            "steps": stats["steps"],
+            "planned_steps": stats["planned_steps"],
+            "plans": stats["plans_made"],
+            "pool_bytes": stats["pool_bytes"],
+            "requests": stats["requests"],
+            "foreseen": stats["foreseen"],
+            "served": stats["served"],
+            "left": stats["left"],
+            "hit_rate": _rate(stats["served"], stats["requests"] - stats["left"]),
+            "settled": self._settled.report if self._settled else None,
+        }
+
+
+class _Settled:
+    """What happens from the second planned step on."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._first = lake.plan_stats()
+        self._calls = self._count_calls()
+        self.report: dict[str, Any] | None = None
+
+    def _count_calls(self) -> int:
+        return sum(self._lake.stats()["driver_calls"].values())
+
+    def look(self) -> None:
+        """A step has ended."""
+        told, stats = self._lake.plan_stats(), self._lake.stats()
+        left = told["left"] - self._first["left"]
+        requests = told["requests"] - self._first["requests"]
+        reserved = stats["peak_reserved_bytes"]
+        self.report = {
+            "steps": told["planned_steps"] - self._first["planned_steps"],
+            "utilization": stats["peak_live_bytes"] / reserved if reserved else 1.0,
+            "hit_rate": _rate(told["served"] - self._first["served"], requests - left),
+            "driver_calls": self._count_calls() - self._calls,
+        }
+
+
+def _rate(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
