@@ -25,16 +25,31 @@ from gmlake.errors import (
     Error,
     GmlakeWarning,
     OutOfMemoryError,
+    PlanError,
     TraceError,
     UnsupportedError,
 )
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from gmlake._core import Block, device_describe, knobs, policies
+    from gmlake._core import Block, Plan, Profile, device_describe, knobs, plan_methods, policies
     from gmlake._core import version as __version__
     from gmlake.lake import Lake
+    from gmlake.planning import (
+        Instance,
+        PlanFile,
+        PlanReport,
+        PlanResult,
+        StepResult,
+        load_instance,
+        load_plans,
+        plan,
+        save_plans,
+    )
     from gmlake.pytorch import Region, disable, enable, enabled, is_enabled
+    from gmlake.pytorch.autoplan import AutoPlan
+    from gmlake.pytorch.phases import phase
+    from gmlake.pytorch.planner import StepReport
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.trace import Trace, load_trace, load_traces
     from gmlake.validation import (
@@ -47,17 +62,27 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AutoPlan",
     "Block",
     "DriverError",
     "Error",
     "GmlakeWarning",
+    "Instance",
     "Lake",
     "Notes",
     "OutOfMemoryError",
+    "Plan",
+    "PlanError",
+    "PlanFile",
+    "PlanReport",
+    "PlanResult",
+    "Profile",
     "Reading",
     "Region",
     "ReplayReport",
     "ReplayResult",
+    "StepReport",
+    "StepResult",
     "Trace",
     "TraceError",
     "UnsupportedError",
@@ -71,23 +96,39 @@ __all__ = [
     "format_size",
     "is_enabled",
     "knobs",
+    "load_instance",
     "load_notes",
+    "load_plans",
     "load_trace",
     "load_traces",
     "parse_size",
+    "phase",
+    "plan",
+    "plan_methods",
     "policies",
     "replay",
+    "save_plans",
     "validate",
 ]
 
 _HOMES = {
+    "AutoPlan": "gmlake.pytorch.autoplan",
+    "StepReport": "gmlake.pytorch.planner",
+    "phase": "gmlake.pytorch.phases",
     "Block": "gmlake._core",
+    "Instance": "gmlake.planning",
     "Lake": "gmlake.lake",
     "Notes": "gmlake.validation",
+    "Plan": "gmlake._core",
+    "PlanFile": "gmlake.planning",
+    "PlanReport": "gmlake.planning",
+    "PlanResult": "gmlake.planning",
+    "Profile": "gmlake._core",
     "Reading": "gmlake.validation",
     "Region": "gmlake.pytorch",
     "ReplayReport": "gmlake.replaying",
     "ReplayResult": "gmlake.replaying",
+    "StepResult": "gmlake.planning",
     "Trace": "gmlake.trace",
     "ValidationReport": "gmlake.validation",
     "ValidationResult": "gmlake.validation",
@@ -97,11 +138,16 @@ _HOMES = {
     "enabled": "gmlake.pytorch",
     "is_enabled": "gmlake.pytorch",
     "knobs": "gmlake._core",
+    "load_instance": "gmlake.planning",
     "load_notes": "gmlake.validation",
+    "load_plans": "gmlake.planning",
     "load_trace": "gmlake.trace",
     "load_traces": "gmlake.trace",
+    "plan": "gmlake.planning",
+    "plan_methods": "gmlake._core",
     "policies": "gmlake._core",
     "replay": "gmlake.replaying",
+    "save_plans": "gmlake.planning",
     "validate": "gmlake.validation",
 }
 

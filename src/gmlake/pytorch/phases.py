@@ -1,0 +1,260 @@
+"""Where a step is: its phases and its dynamic modules, seen by hooks that leave the model alone.
+
+Phases (forward, backward, optimizer) tell the planner which requests belong together, and the
+matcher where it is. Dynamic modules (a mixture of experts) are those whose tensors have other sizes
+in each step. Both are known by numbers that are the same in every process: a checksum of the name.
+
+Forward passes are seen by hooks on the model, backward passes by a hook on the autograd node of its
+output, so the graph that autograd records stays as it is.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+DYNAMIC: Final = ("*experts", "*moe", "*MoE", "*MoeBlock", "*MoeMLP", "*SwitchMLP")
+"""Names and class names of modules whose sizes change from step to step, as in fnmatch."""
+
+FORWARD: Final = "forward"
+BACKWARD: Final = "backward"
+OPTIMIZER: Final = "optimizer"
+BETWEEN: Final = "between"
+
+
+class Sink(Protocol):
+    """Who is told."""
+
+    def enter_phase(self, number: int) -> None:
+        """Be in the phase from here on; 0: in none."""
+
+    def enter_scope(self, number: int) -> None:
+        """Be in the dynamic module from here on; 0: in none."""
+
+
+def number_of(name: str, index: int | str | None = None) -> int:
+    """Return the number of a phase or scope: above 0, below 2^32, the same in every process."""
+    return zlib.crc32(f"{name}/{index}".encode()) or 1
+
+
+class Watcher:
+    """Watches models and optimizers, and tells a sink what they are at.
+
+    dynamic: patterns of names or class names, and modules, of which each is a scope.
+    """
+
+    def __init__(self, sink: Sink, dynamic: Iterable[str | nn.Module] = DYNAMIC) -> None:
+        """Watch nothing yet."""
+        chosen = tuple(dynamic)
+        self._sink = sink
+        self._patterns = tuple(item for item in chosen if isinstance(item, str))
+        self._marked = [item for item in chosen if isinstance(item, nn.Module)]
+        self._models: set[int] = set()
+        self._handles: list[RemovableHandle] = []
+        self._discovery: list[RemovableHandle] = []
+        self._forwards = 0
+        self._depth = 0
+        self._scopes: list[int] = []
+        self._is_open = False
+
+    # ---- what is watched ------------------------------------------------------------------------
+
+    def watch_model(self, model: nn.Module) -> None:
+        """Watch the passes of a model, and its dynamic modules."""
+        if id(model) in self._models:
+            return
+        self._models.add(id(model))
+        self._handles += [
+            model.register_forward_pre_hook(self._forward_begins),
+            model.register_forward_hook(self._forward_ends, always_call=True),
+        ]
+        for name, module in self._dynamic_modules(model):
+            self._watch_scope(name, module)
+
+    def watch_optimizers(self) -> None:
+        """Watch every optimizer's step()."""
+        self._handles += [
+            register_optimizer_step_pre_hook(self._optimizer_begins),
+            register_optimizer_step_post_hook(self._optimizer_ends),
+        ]
+
+    def discover_models(self) -> None:
+        """Watch every module that is called from outside of any other."""
+        if not self._discovery:
+            self._discovery.append(register_module_forward_pre_hook(self._discover))
+
+    def stop_discovery(self) -> None:
+        """Stay with the models that were found."""
+        for handle in self._discovery:
+            handle.remove()
+        self._discovery.clear()
+
+    def close(self) -> None:
+        """Take every hook away."""
+        self.stop_discovery()
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._models.clear()
+
+    @property
+    def has_models(self) -> bool:
+        """Whether any model is watched."""
+        return bool(self._models)
+
+    # ---- steps ----------------------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        """Count passes from 0 again."""
+        self._forwards = self._depth = 0
+        self._scopes.clear()
+        self._is_open = True
+
+    def end_step(self) -> None:
+        """Tell nothing until the next step."""
+        self._is_open = False
+
+    # ---- phases ---------------------------------------------------------------------------------
+
+    def _phase(self, name: str, index: int | None = None) -> None:
+        if self._is_open:
+            self._sink.enter_phase(number_of(name, index))
+
+    def _discover(self, module: nn.Module, _inputs: object) -> None:
+        if self._depth == 0 and id(module) not in self._models and not isinstance(module, _LOSSES):
+            self.watch_model(module)
+            self._forward_begins(module, None)  # the hook just added misses this call
+
+    def _forward_begins(self, _module: nn.Module, _inputs: object) -> None:
+        if self._depth == 0:
+            self._phase(FORWARD, self._forwards)
+        self._depth += 1
+
+    def _forward_ends(self, _module: nn.Module, _inputs: object, output: object) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth:
+            return
+        index = self._forwards
+        self._forwards += 1
+        for node in _nodes_of(output):
+            node.register_prehook(lambda _gradients: self._phase(BACKWARD, index))
+        self._phase(BETWEEN, index)
+
+    def _optimizer_begins(self, *_ignored: object) -> None:
+        self._phase(OPTIMIZER)
+
+    def _optimizer_ends(self, *_ignored: object) -> None:
+        self._phase(BETWEEN, -1)
+
+    # ---- scopes ---------------------------------------------------------------------------------
+
+    def _dynamic_modules(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the outermost dynamic modules below a model, with their names."""
+        outermost: list[str] = []
+        for name, module in model.named_modules():
+            is_inside = any(name.startswith(f"{outer}.") for outer in outermost)
+            if name and not is_inside and self._is_dynamic(name, module):
+                outermost.append(name)
+                yield name, module
+
+    def _is_dynamic(self, name: str, module: nn.Module) -> bool:
+        names = (name, type(module).__name__)
+        is_named = any(fnmatchcase(text, pattern) for text in names for pattern in self._patterns)
+        return is_named or any(module is marked for marked in self._marked)
+
+    def _watch_scope(self, name: str, module: nn.Module) -> None:
+        forward, backward = number_of(name, FORWARD), number_of(name, BACKWARD)
+
+        def begins(_module: nn.Module, inputs: object) -> None:
+            for tensor in _tensors_of(inputs):
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda _gradient: self._scope(0))
+            self._scopes.append(forward)
+            self._scope(forward)
+
+        def ends(_module: nn.Module, _inputs: object, output: object) -> None:
+            if self._scopes:
+                self._scopes.pop()
+            for node in _nodes_of(output):
+                node.register_prehook(lambda _gradients: self._scope(backward))
+            self._scope(self._scopes[-1] if self._scopes else 0)
+
+        self._handles += [
+            module.register_forward_pre_hook(begins),
+            module.register_forward_hook(ends, always_call=True),
+        ]
+
+    def _scope(self, number: int) -> None:
+        if self._is_open:
+            self._sink.enter_scope(number)
+
+
+_LOSSES: Final = nn.modules.loss._Loss  # noqa: SLF001 (the only name of what all losses are)
+
+
+def _tensors_of(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested sequences and mappings."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors_of(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_of(item)
+
+
+def _nodes_of(value: object) -> list[Any]:
+    """Return the autograd nodes that made the tensors of an output, each once."""
+    nodes = {id(node): node for tensor in _tensors_of(value) if (node := tensor.grad_fn)}
+    return list(nodes.values())
+
+
+_watching: list[Sink] = []  # of the AutoPlans that have an open step
+
+
+def add_sink(sink: Sink) -> None:
+    """Let phase() tell this sink, too."""
+    _watching.append(sink)
+
+
+def remove_sink(sink: Sink) -> None:
+    """Let phase() forget the sink."""
+    if sink in _watching:
+        _watching.remove(sink)
+
+
+@contextmanager
+def phase(name: str, *, microbatch: int | None = None) -> Iterator[None]:
+    """Mark a phase of the open steps of every AutoPlan: `with gmlake.phase("forward", ...):`.
+
+    For programs whose passes no hook sees, as hand-written pipelines. name: any text. microbatch:
+    which one, where a step has several. Marks may differ from step to step; those that come back
+    in the same order are where a plan finds its place again. At the end the step is in no phase.
+    Does nothing where no step is open.
+    """
+    sinks = tuple(_watching)
+    number = number_of(name, microbatch)
+    for sink in sinks:
+        sink.enter_phase(number)
+    try:
+        yield
+    finally:
+        for sink in sinks:
+            sink.enter_phase(0)

@@ -1,0 +1,179 @@
+"""AutoPlan under the real PyTorch: training steps on the stand-in GPU, watched, planned, served."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.standin.launcher import ROOT
+from tests.standin.running import run_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Steps = list[dict[str, Any]]
+
+
+def run(*arguments: str, variables: dict[str, str] | None = None) -> dict[str, Any]:
+    outcome = run_program(
+        "autoplan", *arguments, settings=("--capacity", "80GiB"), variables=variables
+    )
+    assert outcome.code == 0, outcome.errors
+    return outcome.results
+
+
+def planned(steps: Steps, kind: str = "train") -> Steps:
+    return [step for step in steps if step["is_planned"] and step["kind"] == kind]
+
+
+def assert_steady(steps: Steps) -> None:
+    """Each of them got every address that was planned, without a driver call or more memory."""
+    assert steps
+    for step in steps:
+        assert step["hit_rate"] == 1, step
+        assert step["driver_calls"] == 0, step
+        assert step["reserved_bytes"] == steps[0]["reserved_bytes"]
+
+
+@pytest.mark.parametrize("where", ["before", "after", "in place"])
+def test_gradients_may_end_anywhere(where: str) -> None:
+    steps = run("zeroing", where)["steps"]
+    served = planned(steps)
+    assert len(served) >= 5
+    assert_steady(served[2:])
+    assert served[-1]["left"] <= 0.01 * served[-1]["requests"]
+    # Watching takes no more than serving: the memory of the first steps becomes the pool.
+    assert served[-1]["reserved_bytes"] <= 1.02 * steps[1]["reserved_bytes"]
+
+
+def test_evaluation_has_plans_of_its_own() -> None:
+    told = run("evaluating")
+    steps = told["steps"]
+    assert_steady(planned(steps)[3:])
+    evaluations = planned(steps, "evaluation")
+    assert len(evaluations) >= 3
+    assert evaluations[-1]["hit_rate"] == 1
+    assert evaluations[-1]["driver_calls"] == 0
+    assert "train: 1 plans" in told["text"]
+    assert "evaluation: 1 plans" in told["text"]
+
+
+def test_each_length_gets_a_plan_once_it_came_back() -> None:
+    steps = run("lengths")["steps"]
+    assert_steady(steps[-3:])
+    assert len({step["fingerprint"] for step in steps[-3:]}) == 3
+
+
+def test_what_outlives_its_step_alternates_between_two_places() -> None:
+    steps = run("kept_output")["steps"]
+    assert_steady(planned(steps)[-2:])
+    assert planned(steps)[-1]["left"] <= 0.01 * planned(steps)[-1]["requests"]
+
+
+def test_a_saved_plan_serves_the_first_step(tmp_path: Path) -> None:
+    path = tmp_path / "of-{rank}.gmplan"
+    told = run("saved", str(path))
+    assert told["empty"].startswith("PlanError: there is no plan yet")
+    assert told["path"] == str(tmp_path / "of-0.gmplan")
+    steps = run("loaded", str(path))["steps"]
+    assert steps[0]["is_planned"]
+    assert steps[0]["hit_rate"] > 0.9
+    assert_steady(steps[2:])
+
+
+def test_a_plan_of_another_rank_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "plan.gmplan"
+    run("saved", str(path))
+    told = run("loaded", str(path), variables={"RANK": "1", "WORLD_SIZE": "2"})
+    assert not told["steps"][0]["is_planned"]
+    assert told["steps"][-1]["is_planned"]
+    assert any("made for rank 0 of 1, this is rank 1 of 2" in text for text in told["warnings"])
+
+
+def test_experts_are_served_from_idle_planned_space() -> None:
+    steps = run("experts", "mixed.*")["steps"]
+    served = planned(steps)
+    assert served[-1]["dynamic"] > 0
+    assert served[-1]["dynamic_served"] > 0.5 * served[-1]["dynamic"]
+    assert served[-1]["hit_rate"] == 1
+
+
+def test_phases_marked_by_hand_and_steps_that_fail() -> None:
+    told = run("phases")
+    assert_steady(planned(told["steps"])[1:])
+    assert told["after_exception"] == 6
+    assert told["nested"].startswith("RuntimeError: a step of kind 'train' is open already")
+    assert told["bad_kind"].startswith("TypeError: a kind of step has a name")
+    assert told["last"]["hit_rate"] == 1
+    before, after = told["hooks"]
+    assert before > after == 0
+
+
+def test_the_end_of_memory_leaves_the_plan_alone() -> None:
+    told = run("out_of_memory")
+    assert "out of memory" in told["refusal"]
+    last = told["steps"][-1]
+    assert last["is_planned"]
+    assert last["hit_rate"] == 1
+    assert last["driver_calls"] == 0
+
+
+def test_what_cannot_be_planned_is_told() -> None:
+    told = run("refusals")
+    assert told["profile_steps"].startswith("ValueError: profile_steps is 0")
+    assert told["budget"].startswith("TypeError: budget_ms")
+    assert told["replan"].startswith("ValueError: replan_below")
+    assert told["dynamic"].startswith("TypeError: dynamic is a list")
+    assert told["reports"] == 0
+    assert any("steps are not planned on device 0" in text for text in told["warnings"])
+
+
+def test_pool_mode_plans_nothing_and_says_so() -> None:
+    told = run("pool_mode")
+    assert told["steps"] == []
+    assert any("steps are not planned, which needs mode full" in text for text in told["warnings"])
+
+
+def test_a_compiled_model_is_planned() -> None:
+    assert_steady(planned(run("compiled")["steps"])[1:])
+
+
+def example(*options: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.standin", "--capacity", "80GiB"]
+    command += [str(ROOT / "examples" / "plan_training.py"), "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_the_example_is_planned_and_then_planned_at_once(tmp_path: Path) -> None:
+    options = ("--size", "small", "--batch", "2", "--plan", str(tmp_path / "gpt.gmplan"))
+    first = example(*options, "--steps", "41")
+    trained = planned(first["steps"])
+    assert_steady(trained[3:])
+    evaluated = planned(first["steps"], "evaluation")
+    assert evaluated[-1]["hit_rate"] == 1
+    assert evaluated[-1]["driver_calls"] == 0
+    assert first["peak_bytes"]["allocated"] > 0.98 * first["peak_bytes"]["reserved"]
+    second = example(*options, "--steps", "4")
+    assert second["steps"][0]["is_planned"]
+    assert second["steps"][0]["hit_rate"] > 0.9
+
+
+@pytest.mark.slow
+def test_one_process_for_each_rank(tmp_path: Path) -> None:
+    program = str(ROOT / "tests" / "standin" / "programs" / "autoplan.py")
+    command = [sys.executable, "-m", "tests.standin", "--devices", "2", "--capacity", "80GiB"]
+    command += ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    command += [program, "saved", str(tmp_path / "{rank}-of-{world}.gmplan")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, env=dict(os.environ)
+    )
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["0-of-2.gmplan", "1-of-2.gmplan"]
