@@ -1,9 +1,9 @@
 #!/bin/sh
 # Everything that only a GPU can show, in under ten minutes: tests, the cost of driver calls, and
-# training steps under PyTorch's allocators and gmlake. Needs PyTorch with CUDA, gmlake importable,
+# training steps under PyTorch's allocators and gmlake, planned ones among them. Needs PyTorch with CUDA, gmlake importable,
 # pytest, hypothesis and a C compiler with CMake; no network.
 #
-#   benchmarks/gpu/run.sh [tests|costs|training]...     these parts; all of them unless named
+#   benchmarks/gpu/run.sh [tests|costs|training|planned]...     these parts; all of them unless named
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -35,7 +35,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs training
+[ $# -gt 0 ] || set -- tests costs training planned
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -50,8 +50,11 @@ for wanted in "$@"; do
     training)
         part training "$PYTHON" -m gpu.compare --write
         ;;
+    planned)
+        part planned "$PYTHON" -m gpu.planned --write
+        ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs and training" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, training and planned" >&2
         exit 2
         ;;
     esac
