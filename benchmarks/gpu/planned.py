@@ -3,8 +3,9 @@
     PYTHONPATH=benchmarks python -m gpu.planned [--write]
 
 Trains the adapters of gpu.model with gradients accumulated over micro-batches and an evaluation
-every tenth step, each way in a process of its own. The losses of every run have to be those of the
-first, bit for bit. `planned` watches and plans, `loaded` begins with the plans that it saved.
+every tenth step, each way in processes of its own: --rounds of them, every other round in the
+opposite order, since a GPU that gets warm gets slower. The losses of every run have to be those of
+the first, bit for bit. `planned` watches and plans, `loaded` begins with the plans that it saved.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -112,7 +114,8 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
             reports.append({**asdict(auto.last), "hit_rate": auto.last.hit_rate})
     if auto and options.way == "planned":
         auto.save(options.plan)
-    late = sorted(time for number, time in enumerate(seconds, 1) if number % EVALUATE_EVERY)
+    numbered = list(enumerate(seconds, 1))[options.steps // 2 :]
+    late = [value for number, value in numbered if number % EVALUATE_EVERY]
     allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     return {
         "device": torch.cuda.get_device_name(),
@@ -120,7 +123,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         "peak_allocated_bytes": allocated,
         "peak_reserved_bytes": reserved,
         "utilization": round(allocated / reserved, 4),
-        "median_train_seconds": round(late[len(late) // 2], 4),
+        "median_train_seconds": round(statistics.median(late), 4),
         "seconds": [round(value, 4) for value in seconds],
         "losses": losses,
         "steps": reports,
@@ -154,6 +157,30 @@ def run(way: str, options: argparse.Namespace, plan: Path) -> dict[str, Any]:
     return told
 
 
+def run_all(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Run every way, and tell of the first round's runs; the times are medians over the rounds."""
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.gmplan"
+        for number in range(options.rounds):
+            for way in list(WAYS)[:: -1 if number % 2 else 1]:
+                runs[way].append(run(way, options, plan))
+                print(f"round {number}, {way}: {runs[way][-1].get('failed', 'done')}", flush=True)
+    expected = runs["default"][0].get("losses")
+    summary = {}
+    for way, rounds in runs.items():
+        told = next((one for one in rounds if "failed" in one), rounds[0])
+        same = [expected is not None and one.pop("losses", None) == expected for one in rounds]
+        times = [one.get("median_train_seconds", 0.0) for one in rounds]
+        summary[way] = {
+            **told,
+            "has_same_losses": all(same),
+            "rounds_seconds": times,
+            "median_train_seconds": round(statistics.median(times), 4),
+        }
+    return summary
+
+
 def show(figures: dict[str, Any]) -> None:
     """Print one row for each way."""
     columns = ("way", "allocated", "reserved", "used", "s/step", "first hit", "last hit", "losses")
@@ -183,6 +210,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--batch", type=int, default=8, help="sequences per micro-batch")
     parser.add_argument("--accumulate", type=int, default=2, help="micro-batches per step")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--way", choices=WAYS, help="run only this one, here, and print JSON")
     parser.add_argument("--plan", type=Path, help="the plan file of --way planned and loaded")
     parser.add_argument("--output", type=Path, help="file for the figures, as JSON")
@@ -191,15 +219,9 @@ def main() -> int:
     if options.way:
         json.dump(train(options), sys.stdout)
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        plan = Path(folder) / "plan.gmplan"
-        runs = {way: run(way, options, plan) for way in WAYS}
-    expected = runs["default"].get("losses")
-    for told in runs.values():
-        told["has_same_losses"] = expected is not None and told.pop("losses", None) == expected
-    figures = {
-        name: getattr(options, name) for name in ("size", "steps", "batch", "accumulate")
-    } | {"losses": expected, "runs": runs}
+    runs = run_all(options)
+    named = ("size", "steps", "batch", "accumulate", "rounds")
+    figures = {name: getattr(options, name) for name in named} | {"runs": runs}
     show(figures)
     if options.output:
         options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

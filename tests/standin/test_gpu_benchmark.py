@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 BENCHMARKS = ROOT / "benchmarks"
 
 
-def compare(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Run gpu.compare; return its exit status and what it wrote."""
+def measure(program: str, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run a benchmark; return its exit status and what it wrote."""
     output = folder / "figures.json"
     paths = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "gpu.compare", "--size", "tiny", "--output", str(output)]
+    command = [sys.executable, "-m", program, "--size", "tiny", "--output", str(output)]
     done = subprocess.run(
         [*command, *options],
         env=os.environ | {"PYTHONPATH": paths},
@@ -42,7 +42,7 @@ def compare(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_every_allocator_trains(tmp_path: Path) -> None:
-    status, figures = compare(tmp_path, "--no-search")
+    status, figures = measure("gpu.compare", tmp_path, "--no-search")
     assert status == 0
     assert set(figures["runs"]) == {"default", "expandable", "async", "gmlake", "gmlake-pool"}
     allocated = {told["peak_allocated_bytes"] for told in figures["runs"].values()}
@@ -58,7 +58,7 @@ def test_every_allocator_trains(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_largest_batch_is_found(tmp_path: Path) -> None:
-    status, figures = compare(tmp_path, "--allocators", "gmlake")
+    status, figures = measure("gpu.compare", tmp_path, "--allocators", "gmlake")
     found = figures["runs"]["gmlake"]["largest"]
     assert status == 0
     assert found["tried"][str(found["batch"])] is True
@@ -125,3 +125,17 @@ def test_the_search_finds_the_limit_from_any_guess(
     assert largest(fits, guess) == limit
     assert len(asked) == len(set(asked))
     assert min(asked) >= 1
+
+
+@pytest.mark.slow
+def test_planned_training_runs(tmp_path: Path) -> None:
+    options = ("--steps", "12", "--batch", "2", "--rounds", "1")
+    status, figures = measure("gpu.planned", tmp_path, *options)
+    assert status == 0
+    runs = figures["runs"]
+    assert set(runs) == {"default", "expandable", "stitch", "planned", "loaded"}
+    assert all(told["has_same_losses"] for told in runs.values())
+    trained = [step for step in runs["planned"]["steps"] if step["kind"] == "train"]
+    assert trained[-1]["hit_rate"] == 1
+    assert trained[-1]["driver_calls"] == 0
+    assert runs["loaded"]["steps"][0]["is_planned"]
