@@ -4,15 +4,35 @@
  * A request that is made in one module and freed in another may be served by what stays idle from
  * the beginning of the first to the end of the second, whatever its size. Requests with the same
  * two bounds ask for the same addresses, so each pair of bounds is asked for once.
+ *
+ * What stays idle may be in thousands of pieces, and a plan that lists all of them for each of
+ * thousands of pairs of bounds is too large to keep. A request fits into a large span wherever it
+ * fits into a small one, and each request that lives takes room from about one span, so that as
+ * many of the largest as there are dynamic requests alive at once serve nearly all that the whole
+ * list serves. Steps of mixtures of experts leave 2 spans for a pair of bounds. On random steps of
+ * 30,000 requests and 10,000 dynamic ones, which leave 400 to 850, of the dynamic requests were
+ * served in the next step, whose sizes differ by up to half, in percent:
+ *
+ *   spans kept                              16     32     64    128    all
+ *   many sizes, 40 alive at once, tight   89.4   89.5   89.5   89.5   89.5
+ *   many sizes, 1,000 alive at once       85.0   85.1   85.1   85.1   85.4
+ *   static 1 to 2 MiB, 40 alive at once   96.2   96.8   97.0   97.0   97.0
+ *   static 1 to 2 MiB, 300 alive at once  71.1   77.4   85.2   89.1   89.3
  */
 #include "base/map.h"
 #include "planner/build.h"
+#include "planner/idle.h"
+#include "planner/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Spans that a request may choose from: as many as are alive at once, within these bounds. */
+enum { FEWEST_SPANS = 32, MOST_SPANS = 128 };
+
 typedef struct window {
     gml_time_range range;
+    gml_time_range life; /* as watched */
     uint32_t lane;
     uint32_t dynamic; /* index in the plan */
 } window;
@@ -83,6 +103,16 @@ range_of(const span_finder *finder, size_t request_index, uint64_t visit_begin, 
     return (gml_time_range){step_begin + visit_begin, step_begin + end};
 }
 
+/* One that nobody saw end is there once in every period. */
+static gml_time_range
+life_of(const span_finder *finder, size_t request_index, uint64_t step_begin)
+{
+    uint64_t birth = finder->builder->profile->last.requests[request_index].birth;
+    uint64_t end = finder->builder->ends[request_index];
+    end = end == GML_LIFE_UNKNOWN ? birth + finder->builder->plan->period : end;
+    return (gml_time_range){step_begin + birth, step_begin + end};
+}
+
 /* Between two events: what the event behind the mark frees is still live when the scope begins, so
  * that idleness has to begin with the event before it. */
 static uint64_t
@@ -115,6 +145,7 @@ open_windows(span_finder *finder, uint64_t step_begin)
         uint32_t dynamic = (uint32_t)finder->window_count;
         finder->windows[finder->window_count++] =
             (window){.range = range_of(finder, i, visit_begin, step_begin),
+                     .life = life_of(finder, i, step_begin),
                      .lane = finder->builder->lanes[i],
                      .dynamic = dynamic};
     }
@@ -235,6 +266,31 @@ open_idle_problem(const span_finder *finder, const gml_lane_problems *problems, 
     return GML_OK;
 }
 
+/* The most requests that are alive at once. */
+static gml_status
+count_alive(const window *windows, size_t count, uint64_t period, size_t *most)
+{
+    gml_keyed *changes = gml_plan_array(4 * count, sizeof *changes);
+    if (!changes) {
+        return GML_NO_HOST_MEMORY;
+    }
+    size_t alive = 0; /* when the period begins */
+    for (size_t i = 0; i < count; i++) {
+        uint64_t turns = (windows[i].life.end - 1) / period;
+        alive += turns;
+        changes[2 * i] = (gml_keyed){windows[i].life.end - turns * period, 0};
+        changes[2 * i + 1] = (gml_keyed){windows[i].life.start, 1};
+    }
+    gml_sort_keyed(changes, changes + 2 * count, 2 * count);
+    *most = alive;
+    for (size_t i = 0; i < 2 * count; i++) {
+        alive = changes[i].index ? alive + 1 : alive - 1;
+        *most = alive > *most ? alive : *most;
+    }
+    free(changes);
+    return GML_OK;
+}
+
 /* The different bounds among windows, and for each window which of them it has. */
 static size_t
 distinct_ranges(const window *windows, size_t count, gml_time_range *ranges, size_t *group)
@@ -269,6 +325,13 @@ enter_lists(span_finder *finder, const window *windows, size_t count, const size
     return status;
 }
 
+static size_t
+spans_to_keep(size_t alive)
+{
+    size_t most = alive < MOST_SPANS ? alive : MOST_SPANS;
+    return most > FEWEST_SPANS ? most : FEWEST_SPANS;
+}
+
 static gml_status
 serve_lane(span_finder *finder, const gml_lane_problems *problems, const window *windows,
            size_t count)
@@ -284,11 +347,14 @@ serve_lane(span_finder *finder, const gml_lane_problems *problems, const window 
     if (!ranges || !group || !first) {
         status = GML_NO_HOST_MEMORY;
     }
+    size_t alive = 0;
+    if (status == GML_OK) {
+        status = count_alive(windows, count, problem.period, &alive);
+    }
     if (status == GML_OK) {
         size_t groups = distinct_ranges(windows, count, ranges, group);
-        status =
-            gml_planner_idle_spans(&problem, offsets, finder->builder->plan->lanes[lane].peak_bytes,
-                                   ranges, groups, &spans, first);
+        status = gml_idle_largest(&problem, offsets, finder->builder->plan->lanes[lane].peak_bytes,
+                                  ranges, groups, spans_to_keep(alive), &spans, first);
     }
     if (status == GML_OK) {
         status = enter_lists(finder, windows, count, group, spans, first);

@@ -6,6 +6,7 @@
 #include "support/training.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MIB = 1024 * 1024, SERVED_STEPS = 7 };
 
@@ -318,6 +319,135 @@ TEST(equal_lists_are_kept_once)
     tape_close(&tape);
 }
 
+/* ---- how much is kept ---------------------------------------------------------------------------
+ */
+
+enum { HOLES = 200 };
+
+/* Taken memory leaves holes of 1 to 200 KiB, not in that order, in which nothing is placed. */
+static gml_plan *
+build_among_holes(const step_tape *tape)
+{
+    gml_profile *profile = tape_profile(tape);
+    profile->taken = calloc(HOLES, sizeof *profile->taken);
+    if (!profile->taken) {
+        abort();
+    }
+    profile->taken_count = HOLES;
+    for (uint64_t i = 0; i < HOLES; i++) {
+        uint64_t hole = (1 + i * 77 % HOLES) * 1024;
+        profile->taken[i].span = (gml_span){i * MIB + hole, MIB - hole};
+    }
+    gml_plan *plan = NULL;
+    CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0));
+    gml_profile_free(profile);
+    return plan;
+}
+
+/* `alive` dynamic requests at once, with memory for moments before each of them. */
+static void
+ask_in_scope(step_tape *tape, size_t *dynamic, size_t alive)
+{
+    tape_scope(tape, 1);
+    for (size_t i = 0; i < alive; i++) {
+        tape_release(tape, tape_request(tape, 2048, 0));
+        dynamic[i] = tape_request(tape, 1024, 0);
+    }
+    tape_scope(tape, 0);
+}
+
+static void
+release_all(step_tape *tape, const size_t *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        tape_release(tape, blocks[i]);
+    }
+}
+
+/* The place of the only request that is planned, and the largest holes. */
+static void
+expect_largest(const gml_plan *plan, size_t count)
+{
+    for (size_t i = 0; plan && i < plan->dynamic_count; i++) {
+        const gml_plan_dynamic *dynamic = &plan->dynamic[i];
+        const gml_span *spans = &plan->spans[dynamic->first_span];
+        bool is_right = CHECK_EQ(dynamic->span_count, count);
+        for (size_t k = 0; k < dynamic->span_count; k++) {
+            is_right = is_right && spans[k].size_bytes >= (HOLES + 2 - count) * 1024 &&
+                       (k == 0 || spans[k].offset > spans[k - 1].offset);
+        }
+        if (!CHECK(is_right)) {
+            return;
+        }
+    }
+}
+
+TEST(as_many_spans_as_requests_live_at_once)
+{
+    static const struct {
+        size_t alive, spans;
+    } cases[] = {{1, 32}, {31, 32}, {33, 33}, {100, 100}, {129, 128}, {200, 128}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t dynamic[HOLES];
+        step_tape tape = {.step_count = 0};
+        tape_begin(&tape);
+        tape_release(&tape, tape_request(&tape, 4 * MIB, 0));
+        ask_in_scope(&tape, dynamic, cases[i].alive);
+        release_all(&tape, dynamic, cases[i].alive);
+        tape_end(&tape);
+        gml_plan *plan = build_among_holes(&tape);
+        expect_largest(plan, cases[i].spans);
+        gml_plan_release(plan);
+        tape_close(&tape);
+    }
+}
+
+/* What lives on into the next step is there beside what that one asks for. */
+TEST(requests_that_live_from_step_to_step_count_twice)
+{
+    for (size_t asks_first = 0; asks_first < 2; asks_first++) {
+        enum { ALIVE = 40 };
+        size_t dynamic[ALIVE], before[ALIVE];
+        step_tape tape = {.step_count = 0};
+        for (size_t step = 0; step < 3; step++) {
+            tape_begin(&tape);
+            tape_release(&tape, tape_request(&tape, 4 * MIB, 0));
+            if (step > 0 && !asks_first) {
+                release_all(&tape, before, ALIVE);
+            }
+            ask_in_scope(&tape, dynamic, ALIVE);
+            if (step > 0 && asks_first) {
+                release_all(&tape, before, ALIVE);
+            }
+            memcpy(before, dynamic, sizeof before);
+            tape_end(&tape);
+        }
+        gml_plan *plan = build_among_holes(&tape);
+        for (size_t i = 0; plan && i < plan->dynamic_count; i++) {
+            CHECK_EQ(plan->dynamic[i].span_count, asks_first ? 2 * ALIVE : ALIVE);
+        }
+        gml_plan_release(plan);
+        tape_close(&tape);
+    }
+}
+
+/* One that nobody saw end is there at all times, once. */
+TEST(requests_without_an_end_count_once)
+{
+    size_t dynamic[40];
+    step_tape tape = {.step_count = 0};
+    tape_begin(&tape);
+    tape_release(&tape, tape_request(&tape, 4 * MIB, 0));
+    ask_in_scope(&tape, dynamic, 40);
+    tape_end(&tape);
+    gml_plan *plan = build_among_holes(&tape);
+    for (size_t i = 0; plan && i < plan->dynamic_count; i++) {
+        CHECK_EQ(plan->dynamic[i].span_count, 41);
+    }
+    gml_plan_release(plan);
+    tape_close(&tape);
+}
+
 int
 main(void)
 {
@@ -331,5 +461,8 @@ main(void)
     RUN(idleness_ends_with_the_next_mark_outside_of_scopes);
     RUN(taken_memory_is_not_idle);
     RUN(equal_lists_are_kept_once);
+    RUN(as_many_spans_as_requests_live_at_once);
+    RUN(requests_that_live_from_step_to_step_count_twice);
+    RUN(requests_without_an_end_count_once);
     return report();
 }
