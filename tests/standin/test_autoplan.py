@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 Steps = list[dict[str, Any]]
 
 
-def run(*arguments: str, variables: dict[str, str] | None = None) -> dict[str, Any]:
-    outcome = run_program(
-        "autoplan", *arguments, settings=("--capacity", "80GiB"), variables=variables
-    )
+def run(
+    *arguments: str, variables: dict[str, str] | None = None, devices: int = 1
+) -> dict[str, Any]:
+    settings = ("--capacity", "80GiB", "--devices", str(devices))
+    outcome = run_program("autoplan", *arguments, settings=settings, variables=variables)
     assert outcome.code == 0, outcome.errors
     return outcome.results
 
@@ -140,6 +141,59 @@ def test_pool_mode_plans_nothing_and_says_so() -> None:
 
 def test_a_compiled_model_is_planned() -> None:
     assert_steady(planned(run("compiled")["steps"])[1:])
+
+
+def test_two_auto_plans_take_turns() -> None:
+    told = run("one_step_at_a_time")
+    assert told["inside"] == "RuntimeError: a step of kind 'train' is open already"
+    assert told["closed"] == "RuntimeError: this AutoPlan is closed"
+    for name in ("first", "second"):
+        assert [step["is_planned"] for step in told[name][:4]] == [False, False, True, True]
+    assert "train: 1 plans" in told["text"]
+    assert_steady(told["after"][-2:])
+
+
+def test_forked_children_leave_the_lakes_alone() -> None:
+    told = run("forked")
+    assert told["codes"] == [0] * 12
+    assert told["steps"][-1]["hit_rate"] == 1
+
+
+def test_steps_of_other_threads_are_refused_while_one_is_open() -> None:
+    told = run("threads")
+    assert told["refusals"] == ["RuntimeError: a step of kind 'train' is open already"]
+    assert told["steps"][-1]["hit_rate"] == 1
+
+
+def test_nothing_grows_with_the_steps() -> None:
+    told = run("many_steps")
+    before, after, last = told["seen"]
+    assert after == {**before, "reports": 1024}
+    assert last["remembered"] <= 256
+    assert {**last, "remembered": 0} == {**after, "remembered": 0}
+    assert told["hooks"] == 0
+
+
+def test_plans_of_a_device_that_is_not_here_are_kept(tmp_path: Path) -> None:
+    path = str(tmp_path / "plans")
+    told = run("two_devices", path, devices=2)
+    for device in (0, 1):
+        assert_steady([step for step in planned(told["steps"])[2:] if step["device"] == device])
+    assert "device 1, train: 1 plans" in told["text"]
+    again = run("saved_again", path)
+    devices = [device for device, _ in again["plans"]]
+    assert devices.count(0) >= 2
+    assert devices.count(1) == 2
+    assert sorted(again["devices"]) == ["0", "1"]
+
+
+def test_a_plan_for_another_model_is_replaced(tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.gmplan")
+    run("saved", path)
+    steps = run("another_model", path)["steps"]
+    assert steps[0]["is_planned"]
+    assert steps[0]["hit_rate"] < 0.5
+    assert_steady(steps[-2:])
 
 
 def example(*options: str) -> dict[str, Any]:

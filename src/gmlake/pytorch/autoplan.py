@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import zlib
+import threading
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,7 +58,7 @@ class AutoPlan:
 
     gmlake is enabled, for the rest of the process, unless it is already. Plans need mode "full" and
     the policy "stitch" or "plan"; elsewhere steps are served as ever, and a GmlakeWarning says why.
-    Where an AutoPlan is used from several threads at the same time, only one may have a step open.
+    One step can be open at a time, over all AutoPlans of the process and all threads.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class AutoPlan:
         dynamic: Iterable[str | nn.Module] = phases.DYNAMIC,
         replan_below: float = 0.95,
     ) -> None:
-        """Check the settings and enable gmlake. Raises ValueError and TypeError."""
+        """Check the settings, enable gmlake, watch the model. Raises ValueError and TypeError."""
         self._profile_steps = _at_least_one("profile_steps", profile_steps)
         self._budget_ms = _at_least_one("budget_ms", budget_ms)
         if not 0 <= replan_below <= 1:
@@ -81,17 +83,19 @@ class AutoPlan:
         self._refused: set[int] = set()
         self._saved: list[files.SavedPlan] = []  # read from a file, for devices not used yet
         self._saved_for = files.MadeFor()
-        self._open: _Step | None = None
+        self._numbers: dict[str, int] = {}  # kinds of steps, as lakes know them
+        self._is_closed = False
         self._index = 0
         self._reports: deque[StepReport] = deque(maxlen=_HISTORY)
         self._watcher = phases.Watcher(self, dynamic)
-        self._watcher.watch_optimizers()
+        if not gmlake.is_enabled():
+            gmlake.enable()
         if model is not None:
             self._watcher.watch_model(model)
         else:
             self._watcher.discover_models()
-        if not gmlake.is_enabled():
-            gmlake.enable()
+        self._watcher.watch_optimizers()
+        _all.add(self)
 
     # ---- steps ----------------------------------------------------------------------------------
 
@@ -106,36 +110,51 @@ class AutoPlan:
         return _Step(self, kind)
 
     def _begin(self, step: _Step) -> None:
-        if self._open is not None:
-            raise RuntimeError(f"a step of kind {self._open.kind!r} is open already")
-        self._find_lakes()
-        self._open = step
-        self._watcher.begin_step()
-        number = _kind_number(step.kind)
-        for planner in self._planners.values():
-            planner.begin(step.kind, number)
-        phases.add_sink(self)
+        if self._is_closed:
+            raise RuntimeError("this AutoPlan is closed")
+        _turn.take(step)
+        try:
+            self._find_lakes()
+            self._watcher.begin_step()
+            for planner in self._planners.values():
+                planner.begin(step.kind, self._number(step.kind))
+            phases.add_sink(self)
+        except BaseException:
+            self._leave()
+            raise
 
     def _end(self, step: _Step, *, is_whole: bool) -> None:
-        if self._open is not step:
+        if _turn.step is not step:
             return
+        try:
+            if self._watcher.has_models:
+                self._watcher.stop_discovery()
+            index, self._index = self._index, self._index + 1
+            for planner in self._planners.values():
+                self._reports.append(planner.end(step.kind, index, is_whole=is_whole))
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Be in no step. pre: one of this AutoPlan is open."""
         phases.remove_sink(self)
         self._watcher.end_step()
-        if self._watcher.has_models:
-            self._watcher.stop_discovery()
-        self._open = None
-        index, self._index = self._index, self._index + 1
-        for planner in self._planners.values():
-            self._reports.append(planner.end(step.kind, index, is_whole=is_whole))
+        _turn.give()
+
+    def _number(self, kind: str) -> int:
+        if kind not in self._numbers:
+            self._numbers[kind] = next(_kind_numbers)
+        return self._numbers[kind]
 
     def _find_lakes(self) -> None:
         """Watch the lakes that came into being since the last step."""
         if not full.is_installed():
-            notices.once(
-                "planning",
-                "steps are not planned, which needs mode full: call gmlake.enable() before "
-                "anything uses CUDA, or start the program with `gmlake run`",
-            )
+            if torch.cuda.is_initialized():
+                notices.once(
+                    "planning",
+                    "steps are not planned, which needs mode full: call gmlake.enable() before "
+                    "anything uses CUDA, or start the program with `gmlake run`",
+                )
             return
         for device in lakes.devices():
             if device in self._planners or device in self._refused:
@@ -205,11 +224,21 @@ class AutoPlan:
             yield f"device {planner.device}, {kind}: {len(plans)} plans{rate}"
 
     def close(self) -> None:
-        """Take the hooks away and stop planning. What was planned goes on to serve nothing."""
-        if self._open is not None:
-            self._end(self._open, is_whole=False)
+        """Take the hooks away and let no plan serve any more. No step can begin then."""
+        step = _turn.step
+        if step is not None and step.auto is self:
+            self._end(step, is_whole=False)
+        self._is_closed = True
         self._watcher.close()
         self._workshop.close()
+        for planner in self._planners.values():
+            planner.close()
+        self._planners.clear()
+
+    def _forget_lakes(self) -> None:
+        """Leave the lakes alone in a forked child: another thread may have held their locks."""
+        self._planners.clear()
+        self._watcher.end_step()
 
     # ---- files ----------------------------------------------------------------------------------
 
@@ -235,7 +264,8 @@ class AutoPlan:
         ]
         saved += self._saved
         target = _fill_in(path)
-        files.save_plans(target, saved, _made_for(sorted({plan.device for plan in saved})))
+        here = {device: _describe_device(device) for device in self._planners}
+        files.save_plans(target, saved, _made_for({**self._saved_for.devices, **here}))
         return target
 
     @classmethod
@@ -254,7 +284,7 @@ class AutoPlan:
 
         Plans for another rank, world size or kind of device are not used: a GmlakeWarning says so,
         and steps are watched and planned as without a file. missing_ok: the same without a file.
-        Raises PlanError for a file that is damaged or of another version, and OSError.
+        Raises PlanError for a file that is missing, damaged or of another version.
         """
         auto = cls(
             model,
@@ -300,9 +330,11 @@ class AutoPlan:
             )
             return
         for saved in mine:
-            name, number = saved.kind.removesuffix(_FIRST), _kind_number(saved.kind)
-            add = planner.add_first if saved.kind.endswith(_FIRST) else planner.add
-            add(name, number, saved.plan)
+            name = saved.kind.removesuffix(_FIRST)
+            if name == saved.kind:
+                planner.add(name, self._number(name), saved.plan)
+            else:
+                planner.add_first(name, self._number(name), self._number(saved.kind), saved.plan)
 
 
 class _Step:
@@ -310,12 +342,12 @@ class _Step:
 
     def __init__(self, auto: AutoPlan, kind: str) -> None:
         """Begin nothing yet."""
-        self._auto = auto
+        self.auto = auto
         self.kind = kind
 
     def __enter__(self) -> Self:
-        """Begin the step. Raises RuntimeError where one is open already."""
-        self._auto._begin(self)  # noqa: SLF001
+        """Begin the step. Raises RuntimeError where one is open already, of any AutoPlan."""
+        self.auto._begin(self)  # noqa: SLF001
         return self
 
     def __exit__(
@@ -325,7 +357,43 @@ class _Step:
         trace: TracebackType | None,
     ) -> None:
         """End the step. One that an exception breaks off is not planned for."""
-        self._auto._end(self, is_whole=kind is None)  # noqa: SLF001
+        self.auto._end(self, is_whole=kind is None)  # noqa: SLF001
+
+
+class _Turn:
+    """Whose step is open: lakes belong to the process, and know one step at a time."""
+
+    def __init__(self) -> None:
+        """Nobody's."""
+        self._lock = threading.Lock()
+        self.step: _Step | None = None
+
+    def take(self, step: _Step) -> None:
+        """Open a step. Raises RuntimeError where one is open."""
+        with self._lock:
+            if self.step is not None:
+                raise RuntimeError(f"a step of kind {self.step.kind!r} is open already")
+            self.step = step
+
+    def give(self) -> None:
+        """Close the open step."""
+        self.step = None
+
+
+_turn = _Turn()
+_kind_numbers = itertools.count(1)
+_all: weakref.WeakSet[AutoPlan] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    global _turn  # noqa: PLW0603
+    _turn = _Turn()
+    phases.remove_sinks()
+    for auto in _all:
+        auto._forget_lakes()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _at_least_one(name: str, value: object) -> int:
@@ -334,10 +402,6 @@ def _at_least_one(name: str, value: object) -> int:
     if value < 1:
         raise ValueError(f"{name} is {value}, but must be 1 or more")
     return value
-
-
-def _kind_number(name: str) -> int:
-    return zlib.crc32(name.encode())
 
 
 def _place() -> tuple[int, int]:
@@ -359,11 +423,11 @@ def _describe_device(device: int) -> str:
     return f"{properties.name}, {properties.total_memory} bytes"
 
 
-def _made_for(devices: list[int]) -> files.MadeFor:
+def _made_for(devices: dict[int, str]) -> files.MadeFor:
     rank, world = _place()
     return files.MadeFor(
         rank=rank,
         world_size=world,
-        devices={device: _describe_device(device) for device in devices},
+        devices=devices,
         torch=str(torch.__version__),
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -27,6 +27,8 @@ from torch.optim.optimizer import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.utils.hooks import RemovableHandle
 
 DYNAMIC: Final = ("*experts", "*moe", "*MoE", "*MoeBlock", "*MoeMLP", "*SwitchMLP")
@@ -53,6 +55,27 @@ def number_of(name: str, index: int | str | None = None) -> int:
     return zlib.crc32(f"{name}/{index}".encode()) or 1
 
 
+class _Hook:
+    """A hook, which compilers do not see.
+
+    It stays with its model: a copy, and a file that the model is saved to, have in its place what
+    does nothing, and needs no gmlake to be read.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        """Call the function."""
+        self._function = function
+
+    def __call__(self, *arguments: object) -> None:
+        """Call it, but not while a compiler traces the model."""
+        if not torch.compiler.is_compiling():
+            self._function(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be nullcontext().__exit__, which takes anything and returns None."""
+        return getattr, (nullcontext(), "__exit__")
+
+
 class Watcher:
     """Watches models and optimizers, and tells a sink what they are at.
 
@@ -60,14 +83,18 @@ class Watcher:
     """
 
     def __init__(self, sink: Sink, dynamic: Iterable[str | nn.Module] = DYNAMIC) -> None:
-        """Watch nothing yet."""
+        """Watch nothing yet. Raises TypeError."""
         chosen = tuple(dynamic)
+        for item in chosen:
+            if not isinstance(item, str | nn.Module):
+                raise TypeError(f"dynamic has patterns and modules, not {item!r}")
         self._sink = sink
         self._patterns = tuple(item for item in chosen if isinstance(item, str))
         self._marked = [item for item in chosen if isinstance(item, nn.Module)]
-        self._models: set[int] = set()
+        self._known: set[int] = set()  # the modules of watched models
         self._handles: list[RemovableHandle] = []
         self._discovery: list[RemovableHandle] = []
+        self._of_step: list[RemovableHandle] = []  # on tensors that may outlive the step
         self._forwards = 0
         self._depth = 0
         self._scopes: list[int] = []
@@ -76,47 +103,47 @@ class Watcher:
     # ---- what is watched ------------------------------------------------------------------------
 
     def watch_model(self, model: nn.Module) -> None:
-        """Watch the passes of a model, and its dynamic modules."""
-        if id(model) in self._models:
+        """Watch the passes of a model, and its dynamic modules. Raises TypeError."""
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"a model is a torch.nn.Module, not {model!r}")
+        if id(model) in self._known or not _takes_hooks(model):
             return
-        self._models.add(id(model))
+        scopes = list(self._dynamic_modules(model))
+        self._known.update(map(id, model.modules()))
         self._handles += [
-            model.register_forward_pre_hook(self._forward_begins),
-            model.register_forward_hook(self._forward_ends, always_call=True),
+            model.register_forward_pre_hook(_Hook(self._forward_begins)),
+            model.register_forward_hook(_Hook(self._forward_ends), always_call=True),
         ]
-        for name, module in self._dynamic_modules(model):
+        for name, module in scopes:
             self._watch_scope(name, module)
 
     def watch_optimizers(self) -> None:
         """Watch every optimizer's step()."""
         self._handles += [
-            register_optimizer_step_pre_hook(self._optimizer_begins),
-            register_optimizer_step_post_hook(self._optimizer_ends),
+            register_optimizer_step_pre_hook(_Hook(self._optimizer_begins)),
+            register_optimizer_step_post_hook(_Hook(self._optimizer_ends)),
         ]
 
     def discover_models(self) -> None:
-        """Watch every module that is called from outside of any other."""
+        """Watch every module that a step calls from outside of any other."""
         if not self._discovery:
-            self._discovery.append(register_module_forward_pre_hook(self._discover))
+            self._discovery.append(register_module_forward_pre_hook(_Hook(self._discover)))
 
     def stop_discovery(self) -> None:
         """Stay with the models that were found."""
-        for handle in self._discovery:
-            handle.remove()
-        self._discovery.clear()
+        _remove(self._discovery)
 
     def close(self) -> None:
         """Take every hook away."""
+        self.end_step()
         self.stop_discovery()
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._models.clear()
+        _remove(self._handles)
+        self._known.clear()
 
     @property
     def has_models(self) -> bool:
         """Whether any model is watched."""
-        return bool(self._models)
+        return bool(self._known)
 
     # ---- steps ----------------------------------------------------------------------------------
 
@@ -129,6 +156,7 @@ class Watcher:
     def end_step(self) -> None:
         """Tell nothing until the next step."""
         self._is_open = False
+        _remove(self._of_step)
 
     # ---- phases ---------------------------------------------------------------------------------
 
@@ -137,7 +165,8 @@ class Watcher:
             self._sink.enter_phase(number_of(name, index))
 
     def _discover(self, module: nn.Module, _inputs: object) -> None:
-        if self._depth == 0 and id(module) not in self._models and not isinstance(module, _LOSSES):
+        is_outermost = self._is_open and self._depth == 0 and not isinstance(module, _LOSSES)
+        if is_outermost and id(module) not in self._known and _takes_hooks(module):
             self.watch_model(module)
             self._forward_begins(module, None)  # the hook just added misses this call
 
@@ -152,8 +181,9 @@ class Watcher:
             return
         index = self._forwards
         self._forwards += 1
-        for node in _nodes_of(output):
-            node.register_prehook(lambda _gradients: self._phase(BACKWARD, index))
+        if self._is_open:
+            for node in _nodes_of(output):
+                node.register_prehook(lambda _gradients: self._phase(BACKWARD, index))
         self._phase(BETWEEN, index)
 
     def _optimizer_begins(self, *_ignored: object) -> None:
@@ -171,7 +201,8 @@ class Watcher:
             is_inside = any(name.startswith(f"{outer}.") for outer in outermost)
             if name and not is_inside and self._is_dynamic(name, module):
                 outermost.append(name)
-                yield name, module
+                if id(module) not in self._known and _takes_hooks(module):
+                    yield name, module
 
     def _is_dynamic(self, name: str, module: nn.Module) -> bool:
         names = (name, type(module).__name__)
@@ -182,23 +213,31 @@ class Watcher:
         forward, backward = number_of(name, FORWARD), number_of(name, BACKWARD)
 
         def begins(_module: nn.Module, inputs: object) -> None:
-            for tensor in _tensors_of(inputs):
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda _gradient: self._scope(0))
-            self._scopes.append(forward)
-            self._scope(forward)
+            if self._is_open:
+                self._end_backward_scope_at(inputs)
+                self._scopes.append(forward)
+                self._scope(forward)
 
         def ends(_module: nn.Module, _inputs: object, output: object) -> None:
-            if self._scopes:
-                self._scopes.pop()
-            for node in _nodes_of(output):
-                node.register_prehook(lambda _gradients: self._scope(backward))
-            self._scope(self._scopes[-1] if self._scopes else 0)
+            if self._is_open:
+                if self._scopes:
+                    self._scopes.pop()
+                for node in _nodes_of(output):
+                    node.register_prehook(lambda _gradients: self._scope(backward))
+                self._scope(self._scopes[-1] if self._scopes else 0)
 
         self._handles += [
-            module.register_forward_pre_hook(begins),
-            module.register_forward_hook(ends, always_call=True),
+            module.register_forward_pre_hook(_Hook(begins)),
+            module.register_forward_hook(_Hook(ends), always_call=True),
         ]
+
+    def _end_backward_scope_at(self, inputs: object) -> None:
+        """Leave the scope once the gradients of a dynamic module's inputs are known."""
+        for tensor in _tensors_of(inputs):
+            if tensor.requires_grad:
+                handle = tensor.register_hook(lambda _gradient: self._scope(0))
+                if tensor.is_leaf:
+                    self._of_step.append(handle)
 
     def _scope(self, number: int) -> None:
         if self._is_open:
@@ -206,6 +245,16 @@ class Watcher:
 
 
 _LOSSES: Final = nn.modules.loss._Loss  # noqa: SLF001 (the only name of what all losses are)
+
+
+def _takes_hooks(module: nn.Module) -> bool:
+    return not isinstance(module, torch.jit.ScriptModule)
+
+
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+    handles.clear()
 
 
 def _tensors_of(value: object) -> Iterator[torch.Tensor]:
@@ -238,6 +287,11 @@ def remove_sink(sink: Sink) -> None:
     """Let phase() forget the sink."""
     if sink in _watching:
         _watching.remove(sink)
+
+
+def remove_sinks() -> None:
+    """Let phase() forget every sink."""
+    _watching.clear()
 
 
 @contextmanager

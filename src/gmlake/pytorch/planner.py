@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,12 @@ _SHORT_SECONDS: Final = 0.005
 
 _GIVE_UP_AFTER: Final = 8
 """Planned steps in a row, served badly and none like another, after which plans are dropped."""
+
+_REMEMBERED: Final = 256
+"""Fingerprints of a kind that are remembered; where no two steps are alike, each has its own."""
+
+_KEPT_PLANS: Final = 16
+"""Plans of a kind that a lake keeps."""
 
 _REFINE_AFTER: Final = 2
 """Planned steps after which a plan that leaves requests out is made anew, with better knowledge of
@@ -94,12 +101,14 @@ class _Kind:
     number: int
     watched: int = 0
     seen: Counter[int] = field(default_factory=Counter)  # fingerprints of steps served badly
+    tries: Counter[int] = field(default_factory=Counter)  # plans made for them that changed nothing
     plans: dict[int, _core.Plan] = field(default_factory=dict)  # by fingerprint
-    planned_steps: Counter[int] = field(default_factory=Counter)
-    refined: set[int] = field(default_factory=set)
+    planned_steps: Counter[int] = field(default_factory=Counter)  # by fingerprint, served well
     poor_steps: int = 0  # in a row
     is_given_up: bool = False  # only a step that comes back is planned for
     first: _core.Profile | None = None  # of the first step in this process
+    first_number: int = 0  # of the kind that has the plan for it; 0: there is none
+    first_plan: _core.Plan | None = None
     under_way: Future[Any] | None = None
 
 
@@ -126,7 +135,6 @@ class DevicePlanner:
         self._replan_below = replan_below
         self._kinds: dict[str, _Kind] = {}
         self._number = 0  # of the kind that the open step has for the lake
-        self._firsts: dict[str, int] = {}  # kinds whose first step has a plan of its own: its kind
         self._lock = threading.Lock()  # guards `plans` of every kind, which the thread adds to
 
     # ---- plans ----------------------------------------------------------------------------------
@@ -139,12 +147,16 @@ class DevicePlanner:
         kind = self._kind(name, number)
         self.lake.add_plan(number, plan)
         with self._lock:
-            kind.plans[plan.describe()["fingerprint"]] = plan
+            fingerprint = plan.describe()["fingerprint"]
+            kind.plans.pop(fingerprint, None)
+            kind.plans[fingerprint] = plan
+            _forget_oldest(kind.plans, _KEPT_PLANS)
 
-    def add_first(self, name: str, number: int, plan: _core.Plan) -> None:
-        """Let a plan serve the first step of a kind, as steps of the kind `number`."""
-        self.lake.add_plan(number, plan)
-        self._firsts[name] = number
+    def add_first(self, name: str, number: int, first_number: int, plan: _core.Plan) -> None:
+        """Let a plan serve the first step of a kind, which has a number of its own."""
+        kind = self._kind(name, number)
+        self.lake.add_plan(first_number, plan)
+        kind.first_number, kind.first_plan = first_number, plan
 
     def plans(self) -> dict[str, list[_core.Plan]]:
         """Return the plans by kind, oldest first."""
@@ -155,8 +167,9 @@ class DevicePlanner:
 
     def begin(self, name: str, number: int) -> None:
         """Begin a step."""
-        is_first = self._kind(name, number).watched == 0
-        self._number = self._firsts.get(name, number) if is_first else number
+        kind = self._kind(name, number)
+        is_planned_first = kind.watched == 0 and kind.first_number
+        self._number = kind.first_number if is_planned_first else number
         self.lake.begin_step(self._number)
 
     def end(self, name: str, index: int, *, is_whole: bool) -> StepReport:
@@ -185,7 +198,7 @@ class DevicePlanner:
             if kind.watched == 1:
                 kind.first = self.lake.profile(self._number)
             if self._needs_plan(kind, report):
-                self._plan(kind)
+                self._plan(kind, report)
             elif self._is_hopeless(kind, report):
                 self._drop_plans(kind)
         return report
@@ -215,61 +228,78 @@ class DevicePlanner:
         fingerprint = report.fingerprint
         if report.is_planned and report.hit_rate >= self._replan_below:
             kind.seen.pop(fingerprint, None)
+            kind.tries.pop(fingerprint, None)
             return self._is_worth_refining(kind, report)
         kind.seen[fingerprint] += 1
+        _forget_oldest(kind.seen, _REMEMBERED)
         with self._lock:
             has_none = not kind.plans
         if has_none and not kind.is_given_up:
             return kind.watched >= self._profile_steps
-        return kind.seen[fingerprint] >= max(self._profile_steps, 1)
+        # A plan that did not help is made again, but each time after twice as many steps.
+        return kind.seen[fingerprint] >= self._profile_steps << kind.tries[fingerprint]
 
     def _is_worth_refining(self, kind: _Kind, report: StepReport) -> bool:
         """Whether a plan made early, before all frees had been seen, leaves requests out."""
         fingerprint = report.fingerprint
         kind.planned_steps[fingerprint] += 1
-        is_time = kind.planned_steps[fingerprint] == _REFINE_AFTER
-        if not (is_time and report.left) or fingerprint in kind.refined:
-            return False
-        kind.refined.add(fingerprint)
-        return True
+        _forget_oldest(kind.planned_steps, _REMEMBERED)
+        return bool(report.left) and kind.planned_steps[fingerprint] == _REFINE_AFTER
 
-    def _plan(self, kind: _Kind) -> None:
+    def _plan(self, kind: _Kind, report: StepReport) -> None:
         """Make a plan from the last step; wait for a moment in case that is all it takes."""
-        profile = self.lake.profile(kind.number)
-        kind.under_way = self._workshop.submit(self._make, kind, profile)
+        is_refinement = kind.seen.pop(report.fingerprint, 0) == 0
+        if not is_refinement:
+            kind.tries[report.fingerprint] += 1
+            _forget_oldest(kind.tries, _REMEMBERED)
+        profile = self.lake.profile(self._number)
         try:
-            kind.under_way.result(_SHORT_SECONDS)
-        except (TimeoutError, FutureTimeoutError):
+            kind.under_way = self._workshop.submit(self._make, kind, profile, is_refinement)
+        except RuntimeError as error:  # no thread is left, or the interpreter ends
+            notices.once("planning", f"steps of kind {kind.name!r} are not planned: {error}")
             return
+        with suppress(TimeoutError, FutureTimeoutError):
+            kind.under_way.result(_SHORT_SECONDS)
 
-    def _make(self, kind: _Kind, profile: _core.Profile) -> None:
+    def _make(self, kind: _Kind, profile: _core.Profile, is_refinement: bool) -> None:  # noqa: FBT001
         """Make a plan. In the workshop's thread: a failure is told, and the step is not planned."""
         try:
             plan = _core.Plan.build(profile, budget_ms=self._budget_ms)
-            fingerprint = plan.describe()["fingerprint"]
             with self._lock:
-                known = kind.plans.get(fingerprint)
-            is_refined = fingerprint in kind.refined
-            if known and is_refined and _placed(plan) <= _placed(known):
-                return
-            self.add(kind.name, kind.number, plan)
-            kind.seen.pop(fingerprint, None)
+                known = kind.plans.get(plan.describe()["fingerprint"])
+            if not (is_refinement and known and _placed(plan) <= _placed(known)):
+                self.add(kind.name, kind.number, plan)
         except (Error, ValueError, MemoryError) as error:
             notices.once("planning", f"steps of kind {kind.name!r} are not planned: {error}")
 
     def first_plans(self) -> dict[str, _core.Plan]:
         """Return by kind a plan for the first step of a process, which makes what then stays."""
-        firsts = {name: kind.first for name, kind in self._kinds.items() if kind.first}
-        return {
-            name: _core.Plan.build(profile, budget_ms=self._budget_ms)
-            for name, profile in firsts.items()
-        }
+        plans = {}
+        for name, kind in self._kinds.items():
+            if kind.first:
+                plans[name] = _core.Plan.build(kind.first, budget_ms=self._budget_ms)
+            elif kind.first_plan:
+                plans[name] = kind.first_plan
+        return plans
 
     def wait(self) -> None:
         """Wait for plans that are under way."""
         for kind in self._kinds.values():
             if kind.under_way is not None:
                 kind.under_way.result()
+
+    def close(self) -> None:
+        """Let no plan serve from here on. pre: none is under way."""
+        for kind in self._kinds.values():
+            self.lake.drop_plans(kind.number)
+            if kind.first_number:
+                self.lake.drop_plans(kind.first_number)
+
+
+def _forget_oldest(table: dict[int, Any], most: int) -> None:
+    """Drop what was inserted first where there are more than so many."""
+    if len(table) > most:
+        del table[next(iter(table))]
 
 
 def _placed(plan: _core.Plan) -> int:

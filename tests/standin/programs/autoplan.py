@@ -7,8 +7,13 @@ The first argument names one of the functions below.
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import signal
 import sys
+import threading
+import time
 import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -279,6 +284,154 @@ def compiled() -> dict[str, Any]:
     training = Training("after")
     training.model.compile(backend="aot_eager")
     return {"steps": run(auto, 6, lambda _number: training.step())}
+
+
+def one_step_at_a_time() -> dict[str, Any]:
+    """Two AutoPlans take turns; steps inside of steps, of whichever, are refused."""
+    first, second = gmlake.AutoPlan(), gmlake.AutoPlan()
+    training = Training("after")
+    for auto in (first, second) * 4:
+        run(auto, 1, lambda _number: training.step())
+    with first.step():
+        inside = refused(second.step().__enter__)
+    seen = {"inside": inside, "first": told(first), "second": told(second), "text": repr(second)}
+    first.close()
+    first.close()
+    seen["closed"] = refused(first.step().__enter__)
+    seen["after"] = run(second, 2, lambda _number: training.step())
+    return seen
+
+
+def forked() -> dict[str, Any]:
+    """Children leave the lakes alone, whose locks a thread of the parent held during the fork."""
+    auto = gmlake.AutoPlan()
+    training = Training("after")
+    run(auto, 3, lambda _number: training.step())
+    is_over = threading.Event()
+
+    def allocate() -> None:
+        while not is_over.is_set():
+            torch.empty(1000, device="cuda")
+
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    with auto.step():
+        codes = [child_of(auto) for _ in range(12)]
+    is_over.set()
+    thread.join()
+    return {"codes": codes, "steps": run(auto, 2, lambda _number: training.step())}
+
+
+def child_of(auto: gmlake.AutoPlan) -> int:
+    """Fork a child that computes on the CPU in steps of its own; return its exit code."""
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        try:
+            with gmlake.phase("in a child"), auto.step():
+                model = nn.Linear(3, 3)
+                model(torch.ones(3))
+                torch.optim.SGD(model.parameters(), lr=0.1).step()
+            auto.close()
+            os._exit(0 if "no plan yet" in refused(lambda: auto.save("never")) else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def many_steps() -> dict[str, Any]:
+    """A thousand steps, of which most are served alike and the others never: nothing grows."""
+    auto = gmlake.AutoPlan(dynamic=["0"])
+    with torch.device("cuda"):
+        model = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32))
+        rows = torch.randn(8, 32, requires_grad=True)
+
+    def train(number: int) -> None:
+        model(rows).sum().backward()
+        model.zero_grad()
+        torch.empty(512 * (1 + max(number, 0)), device="cuda")
+
+    run(auto, 500, lambda _number: train(0))
+    seen = [objects(auto)]
+    run(auto, 600, lambda _number: train(0))
+    seen.append(objects(auto))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run(auto, 400, train)
+    seen.append(objects(auto))
+    return {"seen": seen, "hooks": len(rows._backward_hooks or ())}  # noqa: SLF001
+
+
+def objects(auto: gmlake.AutoPlan) -> dict[str, int]:
+    """Count what could grow: hooks, tensors, and what is remembered of steps."""
+    gc.collect()
+    kind = auto._planners[0]._kinds["train"]  # noqa: SLF001
+    tables: list[Any] = [kind.seen, kind.tries, kind.planned_steps, kind.plans]
+    return {
+        "hooks": len(auto._watcher._handles) + len(auto._watcher._of_step),  # noqa: SLF001
+        "tensors": sum(isinstance(item, torch.Tensor) for item in gc.get_objects()),
+        "allocated": torch.cuda.memory_allocated(),
+        "remembered": max(map(len, tables)),
+        "reports": len(auto.reports),
+    }
+
+
+def threads() -> dict[str, Any]:
+    """Steps of two threads: whoever comes while one is open is refused, the others are planned."""
+    auto = gmlake.AutoPlan()
+    training = Training("after")
+    run(auto, 4, lambda _number: training.step())
+    told_of: list[str] = []
+
+    def meddle() -> None:
+        while "open already" not in " ".join(told_of):
+            told_of.append(refused(auto.step().__enter__) or refused(auto.close))
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=meddle)
+    with auto.step():
+        thread.start()
+        training.step()
+        thread.join(10)
+    return {"refusals": told_of, "steps": told(auto)}
+
+
+def saved_again(path: str) -> dict[str, Any]:
+    """Write down what was read, with plans for a device that this process has not."""
+    auto = gmlake.AutoPlan.load(path)
+    training = Training("after")
+    run(auto, 1, lambda _number: training.step())
+    file = gmlake.load_plans(auto.save(path + ".again"))
+    devices = {str(device): text for device, text in file.made_for.devices.items()}
+    return {"plans": [[plan.device, plan.kind] for plan in file.plans], "devices": devices}
+
+
+def two_devices(path: str) -> dict[str, Any]:
+    """Train on two devices in one step, and save."""
+    auto = gmlake.AutoPlan()
+    models = [nn.Linear(512, 512, device=f"cuda:{device}") for device in range(2)]
+
+    def train(_number: int) -> None:
+        for device, model in enumerate(models):
+            model(torch.ones(64, 512, device=f"cuda:{device}")).sum().backward()
+            model.zero_grad()
+
+    steps = run(auto, 5, train)
+    auto.save(path)
+    return {"steps": steps, "text": repr(auto)}
+
+
+def another_model(path: str) -> dict[str, Any]:
+    """A plan is loaded that was made for another model, and one step is to be enough to plan."""
+    auto = gmlake.AutoPlan.load(path, profile_steps=1)
+    with torch.device("cuda"):
+        model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(20)))
+
+    def train(_number: int) -> None:
+        model(torch.ones(64, 512, device="cuda")).sum().backward()
+        model.zero_grad()
+
+    return {"steps": run(auto, 6, train)}
 
 
 def main() -> None:
