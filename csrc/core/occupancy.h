@@ -1,30 +1,26 @@
 /* Which parts of a range of addresses are in use: the guard of planned addresses.
  *
- * The range is cut into cells (chunks). A cell is free, wholly used, or has a bitmap of its lines
- * of 512 bytes. So a test or change costs a few instructions per cell and at most 2 bitmaps,
- * whatever lies in the range, and there is no search and no tree.
+ * The range is cut into cells (chunks). Two bits tell whether a cell is free, wholly used, or has a
+ * bitmap of its lines of 512 bytes. So a test or change costs at most 2 bitmaps, at the ends, and a
+ * word for 64 cells in between, whatever lies in the range, and there is no search and no tree.
  */
 #ifndef GML_CORE_OCCUPANCY_H
 #define GML_CORE_OCCUPANCY_H
 
 #include "gmlake.h"
 
-typedef enum gml_cell_state {
-    GML_CELL_FREE = 0, /* the bitmap, if any, is clear */
-    GML_CELL_WHOLE,    /* used as a whole; the bitmap, if any, is clear */
-    GML_CELL_LINES     /* the bitmap tells; at least one line is used, and all may be */
-} gml_cell_state;
-
+/* The lines of a cell that is used in part, or was. */
 typedef struct gml_cell {
-    uint64_t *lines; /* bits; NULL until a part of the cell was first prepared */
-    uint32_t used_lines;
-    uint32_t state;
+    uint64_t *lines;     /* bits; NULL until a part of the cell was first prepared */
+    uint64_t used_lines; /* 0, and no bit is set, unless the cell is in `partial` */
 } gml_cell;
 
 typedef struct gml_occupancy {
     uint64_t cell_bytes; /* a multiple of 512, at most 1 TiB */
     uint64_t cell_count; /* grows on demand */
     gml_cell *cells;
+    uint64_t *used;    /* bit by cell: something in it is used */
+    uint64_t *partial; /* bit by cell, of those: its lines tell what; else all of it is */
     uint64_t used_bytes;
     unsigned cell_shift; /* of cell_bytes where it is a power of two; else 0 */
 } gml_occupancy;

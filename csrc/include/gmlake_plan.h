@@ -128,8 +128,8 @@ GML_API gml_status gml_planner_check(const gml_problem *problem, const uint64_t 
 /* The addresses in [0, limit_bytes) that no placed lifetime occupies at any time in [start, end):
  * STAlloc's dynamic reusable space. For query i the spans, in ascending order, are
  * (*spans)[first[i]] to (*spans)[first[i + 1] - 1]; `first` has query_count + 1 entries, *spans is
- * to be given to free(). A query may wrap as a lifetime may. Cost: a sweep for all queries
- * together, and what overlaps each. */
+ * to be given to free(). A query may wrap as a lifetime may. Cost: one sweep for all queries
+ * together, and what comes out, times the logarithm of the number of addresses. */
 typedef struct gml_time_range {
     uint64_t start, end;
 } gml_time_range;
@@ -281,7 +281,9 @@ GML_API gml_status gml_lake_enter_phase(gml_lake *lake, uint32_t phase);
 GML_API gml_status gml_lake_enter_scope(gml_lake *lake, uint32_t scope);
 
 /* What was watched of the last step of that kind that has ended, to be given to gml_profile_free().
- * GML_MISUSE if there is none. */
+ * Two things are told otherwise than they were: small requests that fit between what lives on in
+ * chunks already in use, as still live, so that a plan leaves them to the policy; and a step of
+ * more than 2^22 requests, as one without any. GML_MISUSE if there is none. */
 GML_API gml_status gml_lake_profile(gml_lake *lake, uint64_t kind, gml_profile **out);
 
 /* Adds a plan for a kind; at most 16 per kind are kept, those used last. It serves from the next

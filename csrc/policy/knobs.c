@@ -50,7 +50,7 @@ static const knob_entry knobs_table[] = {
       3600000},
      FIELD(plan_budget)},
     {{"plan_window", "requests within which a plan finds its place again in a step that differs",
-      "plan", 64, 1, 65536},
+      "plan", 256, 1, 65536},
      FIELD(plan_window)},
     {{"max_split_size", "blocks of this many bytes or more are not split; the maximum: no limit",
       torchs, UINT64_MAX, 20 * MIB, UINT64_MAX},

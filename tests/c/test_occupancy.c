@@ -9,9 +9,9 @@
 #define GIB (UINT64_C(1) << 30)
 
 /* Sanitizers end the program on a request for absurdly much memory unless told to say no. */
-const char *
+GML_API const char *
 __asan_default_options(void); // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
-const char *
+GML_API const char *
 __tsan_default_options(void); // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 
 const char *

@@ -155,6 +155,55 @@ TEST(the_plan_that_fits_serves)
     trainer_close(lake);
 }
 
+/* One block of 40 MiB, then one of each of the sizes, all live to the end. The phase is entered at
+ * the beginning, and again at each size of 0. */
+static gml_step_report
+run_sizes(gml_lake *lake, const uint64_t *mib, size_t count)
+{
+    gml_address blocks[16];
+    size_t live = 0;
+    gml_step_report report;
+    CHECK_OK(gml_lake_begin_step(lake, 0));
+    CHECK_OK(gml_lake_enter_phase(lake, 1));
+    blocks[live++] = trainer_take(lake, 40 * MIB, 0);
+    for (size_t i = 0; i < count; i++) {
+        if (mib[i]) {
+            blocks[live++] = trainer_take(lake, mib[i] * MIB, 0);
+        } else {
+            CHECK_OK(gml_lake_enter_phase(lake, 1));
+        }
+    }
+    while (live) {
+        CHECK_OK(gml_lake_free(lake, blocks[--live]));
+    }
+    CHECK_OK(gml_lake_end_step(lake, &report));
+    return report;
+}
+
+/* A plan that takes a step over has seen the phases so far: the next one is not taken for the
+ * first, which would lead matching back. */
+TEST(the_plan_that_takes_over_knows_the_phases)
+{
+    static const uint64_t one[] = {6, 7, 0, 6, 7, 0, 6, 7, 8, 9};
+    static const uint64_t other[] = {3, 2};
+    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
+    (void)run_sizes(lake, one, 10);
+    (void)run_sizes(lake, one, 10);
+    trainer_add_plan(lake, 0);
+    (void)run_sizes(lake, other, 2);
+    (void)run_sizes(lake, other, 2);
+    trainer_add_plan(lake, 0);
+    gml_step_report report = run_sizes(lake, other, 2);
+    trainer_check_whole(&report);
+    for (int i = 0; i < 3; i++) {
+        report = run_sizes(lake, one, 10);
+        trainer_check_whole(&report);
+        report = run_sizes(lake, other, 2);
+        trainer_check_whole(&report);
+    }
+    trainer_close(lake);
+}
+
 TEST(plans_may_go_while_they_serve)
 {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
@@ -487,6 +536,7 @@ main(void)
     RUN(addresses_are_those_of_the_plan);
     RUN(an_evaluation_between);
     RUN(the_plan_that_fits_serves);
+    RUN(the_plan_that_takes_over_knows_the_phases);
     RUN(plans_may_go_while_they_serve);
     RUN(what_is_refused);
     RUN(a_profile_tells_what_was_watched);

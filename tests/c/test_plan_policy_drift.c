@@ -273,6 +273,34 @@ TEST(the_pool_gives_way)
     trainer_close(lake);
 }
 
+/* No more than what is needed, and the plan is whole again afterwards. */
+TEST(the_pool_gives_what_is_needed)
+{
+    enum { CAPACITY = 200 << 20 };
+    gml_lake *lake = trainer_open_lake("sim", "plan", CAPACITY);
+    trainer self = {.lake = lake, .scale = 1};
+    (void)trainer_step(&self);
+    (void)trainer_step(&self);
+    trainer_add_plan(lake, 0);
+    (void)trainer_step(&self);
+    trainer_drop_gradients(&self);
+    gml_plan_stats before, after;
+    CHECK_OK(gml_lake_plan_stats(lake, &before));
+    uint64_t rest_bytes = CAPACITY - before.pool_bytes;
+    gml_address rest = trainer_take(lake, rest_bytes, 3);
+    gml_address more = trainer_take(lake, 7 * MIB, 3);
+    CHECK_OK(gml_lake_plan_stats(lake, &after));
+    CHECK_EQ(before.pool_bytes - after.pool_bytes, 8 * MIB);
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_free(lake, more));
+    CHECK_OK(gml_lake_free(lake, rest));
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    gml_step_report report = trainer_step(&self);
+    trainer_check_whole(&report);
+    trainer_drop_gradients(&self);
+    trainer_close(lake);
+}
+
 TEST(trimming_takes_what_is_idle)
 {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
@@ -392,6 +420,40 @@ TEST(marks_are_enough)
     trainer_close(lake);
 }
 
+/* Requests that are always the same; either the first half of them lives on, or the second. */
+static void
+mark_and_run_half(gml_lake *lake, bool keeps_first)
+{
+    enum { COUNT = 40 };
+    gml_address blocks[COUNT];
+    size_t begin = keeps_first ? 0 : COUNT / 2, end = begin + COUNT / 2;
+    CHECK_OK(gml_lake_mark(lake));
+    for (size_t i = 0; i < COUNT; i++) {
+        blocks[i] = trainer_take(lake, 2 * MIB, 0);
+        if (i < begin || i >= end) {
+            CHECK_OK(gml_lake_free(lake, blocks[i]));
+        }
+    }
+    for (size_t i = begin; i < end; i++) {
+        CHECK_OK(gml_lake_free(lake, blocks[i]));
+    }
+}
+
+/* Planning holds the program up, so it is tried less and less often where it does not help. */
+TEST(planning_in_vain_becomes_rare)
+{
+    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
+    gml_plan_stats stats;
+    for (int i = 0; i < 200; i++) { /* two of each in turn */
+        mark_and_run_half(lake, i % 4 < 2);
+    }
+    CHECK_OK(gml_lake_plan_stats(lake, &stats));
+    CHECK(stats.plans_made >= 3);
+    CHECK(stats.plans_made <= 10);
+    CHECK(stats.planned_steps >= 190);
+    trainer_close(lake);
+}
+
 int
 main(void)
 {
@@ -399,8 +461,10 @@ main(void)
     RUN(contents_with_little_memory);
     RUN(edits);
     RUN(the_pool_gives_way);
+    RUN(the_pool_gives_what_is_needed);
     RUN(trimming_takes_what_is_idle);
     RUN(each_call_fails);
     RUN(marks_are_enough);
+    RUN(planning_in_vain_becomes_rare);
     return report();
 }

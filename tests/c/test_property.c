@@ -348,7 +348,7 @@ look(program *self, uint64_t at)
 
 /* Under `plan` the program is made of steps that repeat, but for some drift: two of them in turn,
  * each beginning with a few blocks of the one before. */
-enum { STEP_OPERATIONS = 240, CARRIED_BLOCKS = 6, DRIFT_EVERY = 700 };
+enum { STEP_OPERATIONS = 240, CARRIED_BLOCKS = 6, DRIFT_EVERY = 700, LEAST_STEPS = 40 };
 
 static void
 mark_step(program *self, uint64_t at, uint64_t seed)
@@ -430,6 +430,7 @@ TEST(order_and_reserved_bytes)
     const char *policy = policy_name;
     char why[GML_REASON_BYTES];
     uint64_t count = operations_of(policy) / 5;
+    count = count < LEAST_STEPS * STEP_OPERATIONS ? LEAST_STEPS * STEP_OPERATIONS : count;
     if (!CHECK(run_program(gml_policy_find(policy), count, base_seed, false, why))) {
         fprintf(stderr, "%s: order, seed %" PRIu64 ": %s\n", policy, base_seed, why);
     }

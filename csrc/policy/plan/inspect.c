@@ -3,6 +3,32 @@
 
 #include <inttypes.h>
 
+/* ---- sums --------------------------------------------------------------------------------------
+ */
+
+static uint64_t
+used_within(const gml_lane *lane, uint64_t offset, uint64_t end)
+{
+    uint64_t used_bytes = end - offset, at, bytes;
+    while (gml_occupancy_next_free(&lane->occupancy, offset, end, &at, &bytes)) {
+        used_bytes -= bytes;
+        offset = at + bytes;
+    }
+    return used_bytes;
+}
+
+uint64_t
+gml_lane_largest_free(const gml_lane *lane)
+{
+    uint64_t offset = 0, end = lane->prefix_count * lane->occupancy.cell_bytes;
+    uint64_t largest_bytes = 0, at, bytes;
+    while (gml_occupancy_next_free(&lane->occupancy, offset, end, &at, &bytes)) {
+        largest_bytes = bytes > largest_bytes ? bytes : largest_bytes;
+        offset = at + bytes;
+    }
+    return largest_bytes;
+}
+
 /* ---- check -------------------------------------------------------------------------------------
  */
 
@@ -57,7 +83,9 @@ check_lane(const gml_lanes *lanes, const gml_lane *lane)
             used_bytes += block->block.block_bytes;
         }
     }
-    if (attached_count != lane->attached_count || used_bytes != lane->occupancy.used_bytes) {
+    /* Blocks that share a byte have more bytes together than are marked. */
+    if (attached_count != lane->attached_count || used_bytes != lane->occupancy.used_bytes ||
+        used_bytes != used_within(lane, 0, lane->cell_count * lane->occupancy.cell_bytes)) {
         return corrupt(lanes, lane, "does not add up");
     }
     return GML_OK;
@@ -126,17 +154,6 @@ visit_ranges(const gml_lane *lane, uint64_t offset, uint64_t end, const gml_visi
             offset = end;
         }
     }
-}
-
-static uint64_t
-used_within(const gml_lane *lane, uint64_t offset, uint64_t end)
-{
-    uint64_t used_bytes = end - offset, at, bytes;
-    while (gml_occupancy_next_free(&lane->occupancy, offset, end, &at, &bytes)) {
-        used_bytes -= bytes;
-        offset = at + bytes;
-    }
-    return used_bytes;
 }
 
 /* One region: cells from `first` on that are attached side by side. Returns the cell behind. */

@@ -234,6 +234,38 @@ gml_slot_begin(gml_planned *planned, gml_slot *slot, unsigned step)
     }
 }
 
+void
+gml_open_visit(gml_open_step *open, uint32_t scope)
+{
+    const gml_plan *plan = open->slot ? open->slot->plan : NULL;
+    size_t visit_count = plan && scope ? plan->visit_count : 0;
+    open->visit_request = 0;
+    open->visit = SIZE_MAX;
+    for (size_t i = 0; i < visit_count && open->visit == SIZE_MAX; i++) {
+        size_t visit = (open->next_visit + i) % visit_count;
+        if (plan->visits[visit].scope == scope) {
+            open->visit = visit;
+            open->next_visit = visit + 1;
+        }
+    }
+}
+
+/* Lets the plan that serves see the marks from `mark` on that came before request number `request`;
+ * returns the next. */
+static size_t
+replay_marks(gml_open_step *open, size_t mark, size_t request)
+{
+    const gml_step *seen = &open->record->step;
+    for (; mark < seen->mark_count && seen->marks[mark].request <= request; mark++) {
+        if (seen->marks[mark].kind == GML_MARK_SCOPE) {
+            gml_open_visit(open, seen->marks[mark].id);
+        } else {
+            gml_matcher_enter_phase(&open->slot->matcher, seen->marks[mark].id);
+        }
+    }
+    return mark;
+}
+
 /* Lets `slot` serve the rest of the open step, as if it had from the beginning. */
 static void
 take_over_step(gml_planned *planned, gml_slot *slot, unsigned step, size_t seen_count)
@@ -244,13 +276,17 @@ take_over_step(gml_planned *planned, gml_slot *slot, unsigned step, size_t seen_
     if (before && before != slot && before->is_dropped) {
         gml_slot_drop(planned, before);
     }
+    const gml_step *seen = &open->record->step;
+    size_t mark = 0;
     for (size_t i = 0; i < seen_count; i++) {
-        const gml_step_request *request = &open->record->step.requests[i];
+        mark = replay_marks(open, mark, i);
+        const gml_step_request *request = &seen->requests[i];
         if (!request->scope_birth) {
             uint32_t lane = gml_slot_lane(slot, request->stream, request->size_bytes);
             (void)gml_matcher_meet(&slot->matcher, request->size_bytes, lane);
         }
     }
+    (void)replay_marks(open, mark, seen_count);
 }
 
 enum { MOST_LOOKED_BACK = 64 }; /* requests after which a step keeps its plan */

@@ -296,8 +296,7 @@ gml_lane_best_attached(const gml_lane *lane, uint64_t size_bytes, uint64_t *offs
 static bool
 is_idle(const gml_lane *lane, uint64_t cell)
 {
-    return cell < lane->cell_count && lane->cells[cell].chunk &&
-           gml_occupancy_is_cell_free(&lane->occupancy, cell);
+    return lane->cells[cell].chunk && gml_occupancy_is_cell_free(&lane->occupancy, cell);
 }
 
 static bool
@@ -322,33 +321,34 @@ detach(gml_lanes *lanes, gml_lane *lane, uint64_t first, uint64_t count)
     lane->prefix_count = first < lane->prefix_count ? first : lane->prefix_count;
 }
 
-/* pre: the device was synchronised. */
+/* Gives back up to `most` chunks, and adds to *count how many. pre: the device was synchronised. */
 static gml_status
-release_idle(gml_lanes *lanes, gml_lane *lane, bool *is_any)
+release_idle(gml_lanes *lanes, gml_lane *lane, uint64_t most, uint64_t *count)
 {
     uint64_t chunk_bytes = chunk_bytes_of(lanes);
     gml_status status = clear_stuck(lanes, lane);
-    for (uint64_t cell = 0; cell < lane->cell_count && status == GML_OK; cell++) {
-        uint64_t end = cell;
-        while (is_idle(lane, end)) {
-            end++;
+    for (uint64_t end = lane->cell_count; end > 0 && *count < most && status == GML_OK;) {
+        uint64_t first = end;
+        while (first > 0 && end - first < most - *count && is_idle(lane, first - 1)) {
+            first--;
         }
-        if (end == cell) {
+        if (first == end) {
+            end--;
             continue;
         }
-        status = gml_driver_unmap(driver_of(lanes), lane->base + cell * chunk_bytes,
-                                  (end - cell) * chunk_bytes);
+        status = gml_driver_unmap(driver_of(lanes), lane->base + first * chunk_bytes,
+                                  (end - first) * chunk_bytes);
         if (status == GML_OK) {
-            detach(lanes, lane, cell, end - cell);
-            *is_any = true;
+            detach(lanes, lane, first, end - first);
+            *count += end - first;
         }
-        cell = end;
+        end = first;
     }
     return status;
 }
 
 gml_status
-gml_lanes_release_idle(gml_lanes *lanes, const gml_pond *asking, bool *is_any)
+gml_lanes_release_idle(gml_lanes *lanes, const gml_pond *asking, uint64_t most, bool *is_any)
 {
     *is_any = false;
     bool is_worth_it = false;
@@ -363,9 +363,11 @@ gml_lanes_release_idle(gml_lanes *lanes, const gml_pond *asking, bool *is_any)
     if (status != GML_OK || !is_done) {
         return status;
     }
+    uint64_t count = 0;
     for (gml_lane *lane = lanes->first; lane && status == GML_OK; lane = lane->next) {
-        status = release_idle(lanes, lane, is_any);
+        status = release_idle(lanes, lane, most, &count);
     }
+    *is_any = count > 0;
     return status;
 }
 

@@ -82,10 +82,15 @@ bool gml_lane_best_fit(const gml_lane *lane, uint64_t begin, uint64_t end, uint6
 /* The same in what is attached. */
 bool gml_lane_best_attached(const gml_lane *lane, uint64_t size_bytes, uint64_t *offset);
 
-/* Gives every chunk in which nothing is used back to the stitching policy, after waiting for the
- * device; nothing while that is not possible, because the driver is frozen or the stream of
- * `asking` (may be NULL) captures. *is_any: whether a chunk was given back. */
-gml_status gml_lanes_release_idle(gml_lanes *lanes, const gml_pond *asking, bool *is_any);
+/* Gives chunks in which nothing is used back to the stitching policy, after waiting for the device:
+ * `most` of them, those at the highest addresses of each lane first. Nothing while that is not
+ * possible, because the driver is frozen or the stream of `asking` (may be NULL) captures. *is_any:
+ * whether a chunk was given back. */
+gml_status gml_lanes_release_idle(gml_lanes *lanes, const gml_pond *asking, uint64_t most,
+                                  bool *is_any);
+
+/* The largest free run of what is attached at the beginning of the lane. */
+uint64_t gml_lane_largest_free(const gml_lane *lane);
 
 /* See gml_policy_ops. */
 gml_status gml_lanes_check(const gml_lanes *lanes);

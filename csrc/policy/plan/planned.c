@@ -103,7 +103,7 @@ trim(gml_policy *self, uint64_t *released_bytes)
     gml_planned *planned = gml_planned_of(self);
     uint64_t released = 0;
     bool is_any;
-    gml_status status = gml_lanes_release_idle(&planned->lanes, NULL, &is_any);
+    gml_status status = gml_lanes_release_idle(&planned->lanes, NULL, UINT64_MAX, &is_any);
     if (status == GML_OK) {
         status = planned->inner->ops->trim(planned->inner, &released);
     }
@@ -119,6 +119,10 @@ usage(gml_policy *self, gml_usage *out)
 {
     gml_planned *planned = gml_planned_of(self);
     planned->inner->ops->usage(planned->inner, out);
+    const gml_lane *lane = gml_lanes_find(&planned->lanes, 0);
+    uint64_t free_bytes = lane ? gml_lane_largest_free(lane) : 0;
+    out->largest_free_bytes =
+        free_bytes > out->largest_free_bytes ? free_bytes : out->largest_free_bytes;
 }
 
 static gml_status

@@ -116,6 +116,10 @@ void gml_slot_begin(gml_planned *planned, gml_slot *slot, unsigned step);
  */
 bool gml_planned_switch(gml_planned *planned, size_t count);
 
+/* The program entered the dynamic scope: the plan's visit that this is becomes open->visit, the
+ * next of that scope behind the visit found last, around the end. */
+void gml_open_visit(gml_open_step *open, uint32_t scope);
+
 /* ---- watch.c: what happens in steps ------------------------------------------------------------
  */
 

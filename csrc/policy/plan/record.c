@@ -31,45 +31,58 @@ gml_record_close(gml_record *record)
     *record = (gml_record){0};
 }
 
-/* The array with twice the room; NULL, and the old one stays, without host memory. */
+/* Forgets every request and mark: a part of a step is no step to plan for. */
+static void
+cut(gml_record *record)
+{
+    free(record->step.requests);
+    free(record->step.marks);
+    record->step.requests = NULL;
+    record->step.marks = NULL;
+    record->step.request_count = record->step.mark_count = 0;
+    record->request_room = record->mark_room = 0;
+    record->is_cut = true;
+}
+
+/* The array with twice the room; NULL, and the old one stays, at the limit or without host memory.
+ */
 static void *
 grow(void *items, size_t *room, size_t item_bytes)
 {
     size_t wanted = *room ? 2 * *room : FIRST_ROOM;
-    void *grown = realloc(items, wanted * item_bytes);
+    void *grown = *room < GML_RECORD_MOST ? realloc(items, wanted * item_bytes) : NULL;
     if (grown) {
         *room = wanted;
     }
     return grown;
 }
 
-static gml_status
-prepare_lane(gml_record *record)
-{
-    if (record->lane_count < record->lane_room) {
-        return GML_OK;
-    }
-    size_t room = record->lane_room;
-    gml_stream *grown = grow(record->lanes, &room, sizeof *grown);
-    if (!grown) {
-        return GML_NO_HOST_MEMORY;
-    }
-    record->lanes = grown;
-    record->lane_room = (uint32_t)room;
-    return GML_OK;
-}
-
-gml_status
-gml_record_prepare(gml_record *record)
+static bool
+has_room(gml_record *record)
 {
     if (record->step.request_count == record->request_room) {
         gml_step_request *grown = grow(record->step.requests, &record->request_room, sizeof *grown);
         if (!grown) {
-            return GML_NO_HOST_MEMORY;
+            return false;
         }
         record->step.requests = grown;
     }
-    return prepare_lane(record);
+    if (record->lane_count == record->lane_room) {
+        gml_stream *grown = grow(record->lanes, &record->lane_room, sizeof *grown);
+        if (!grown) {
+            return false;
+        }
+        record->lanes = grown;
+    }
+    return true;
+}
+
+void
+gml_record_prepare(gml_record *record)
+{
+    if (!record->is_cut && !has_room(record)) {
+        cut(record);
+    }
 }
 
 /* The number of the stream's lane, a further one at its first request. */
@@ -119,16 +132,20 @@ gml_record_peek(gml_record *record, uint64_t size_bytes, gml_stream stream)
     };
 }
 
-gml_status
+void
 gml_record_mark(gml_record *record, gml_mark_kind kind, uint32_t id)
 {
     gml_step *step = &record->step;
-    if (step->mark_count == record->mark_room) {
+    if (!record->is_cut && step->mark_count == record->mark_room) {
         gml_step_mark *grown = grow(step->marks, &record->mark_room, sizeof *grown);
-        if (!grown) {
-            return GML_NO_HOST_MEMORY;
+        if (grown) {
+            step->marks = grown;
+        } else {
+            cut(record);
         }
-        step->marks = grown;
+    }
+    if (record->is_cut) {
+        return;
     }
     step->marks[step->mark_count++] = (gml_step_mark){
         .time = step->event_count,
@@ -136,7 +153,6 @@ gml_record_mark(gml_record *record, gml_mark_kind kind, uint32_t id)
         .kind = kind,
         .id = id,
     };
-    return GML_OK;
 }
 
 gml_status

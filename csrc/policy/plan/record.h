@@ -12,9 +12,15 @@ typedef struct gml_record {
     uint64_t number;      /* of the step, over all kinds, from 1 */
     uint64_t fingerprint; /* of the requests that are not dynamic */
     gml_stream *lanes;    /* by number: streams in the order of their first request */
-    uint32_t lane_count, lane_room;
+    uint32_t lane_count;
+    size_t lane_room;
     bool is_poor; /* no plan served it, or one that did not suit it */
+    bool is_cut;  /* too long for a plan, or the host had no memory: no request is known */
 } gml_record;
+
+/* A step has at most so many requests and marks, that one which never ends does not fill the host's
+ * memory. */
+enum { GML_RECORD_MOST = 1 << 22 };
 
 /* Empty, as a new one is; what it has room for stays. */
 void gml_record_clear(gml_record *record);
@@ -22,18 +28,19 @@ void gml_record_clear(gml_record *record);
 /* Gives the host memory back. */
 void gml_record_close(gml_record *record);
 
-/* Room for one more request, so that adding it cannot fail. GML_NO_HOST_MEMORY. */
-gml_status gml_record_prepare(gml_record *record);
+/* Room for one more request; where that cannot be had the record is cut. */
+void gml_record_prepare(gml_record *record);
 
-/* The request that came now, as its index. pre: prepared. */
+/* The request that came now, as its index. pre: prepared, not cut. */
 size_t gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream, uint32_t phase,
                       uint32_t scope);
 
-/* The request that the next gml_record_add() would add, without an event: for looking ahead. */
+/* The request that the next gml_record_add() would add, without an event: for looking ahead. pre:
+ * as there. */
 void gml_record_peek(gml_record *record, uint64_t size_bytes, gml_stream stream);
 
-/* GML_NO_HOST_MEMORY. */
-gml_status gml_record_mark(gml_record *record, gml_mark_kind kind, uint32_t id);
+/* Nothing in a record that is cut, which a mark that cannot be kept leads to. */
+void gml_record_mark(gml_record *record, gml_mark_kind kind, uint32_t id);
 
 /* A copy that shares nothing. GML_NO_HOST_MEMORY, and *out has no requests. */
 gml_status gml_record_copy(const gml_record *record, gml_step *out);

@@ -61,8 +61,28 @@ borrow(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block *
     return adopt(planned, found, size_bytes, true, out);
 }
 
-/* The inner policy, and when it has no more: idle pool memory in place, and idle chunks given back.
- * So nothing fails that the inner policy alone could have served. */
+/* Gives `most` idle chunks of pools back and asks again. GML_OUT_OF_MEMORY where there are none, or
+ * that does not suffice. */
+static gml_status
+ask_for_released(gml_planned *planned, uint64_t size_bytes, gml_stream stream, uint64_t most,
+                 gml_block **out)
+{
+    gml_pond *pond;
+    bool is_any = false;
+    gml_status status = gml_pond_find(planned->stitch, stream, &pond);
+    if (status == GML_OK) {
+        status = gml_lanes_release_idle(&planned->lanes, pond, most, &is_any);
+    }
+    if (status == GML_OK && !is_any) {
+        return gml_driver_fail(planned->policy.driver, GML_OUT_OF_MEMORY,
+                               "neither the device nor a pool has memory left");
+    }
+    return is_any ? ask_inner(planned, size_bytes, stream, out) : status;
+}
+
+/* The inner policy, and when it has no more: idle pool memory in place, and idle chunks given back,
+ * no more of them than the request needs if that will do. So nothing fails that the inner policy
+ * alone could have served. */
 static gml_status
 ask_for_all(gml_planned *planned, uint64_t size_bytes, gml_stream stream, outcome *how,
             gml_block **out)
@@ -75,17 +95,12 @@ ask_for_all(gml_planned *planned, uint64_t size_bytes, gml_stream stream, outcom
         *how = BORROWED;
         return GML_OK;
     }
-    gml_pond *pond;
-    bool is_any = false;
-    status = gml_pond_find(planned->stitch, stream, &pond);
-    if (status == GML_OK) {
-        status = gml_lanes_release_idle(&planned->lanes, pond, &is_any);
+    uint64_t needed = gml_divide_up(size_bytes, planned->stitch->home.chunk_bytes);
+    status = ask_for_released(planned, size_bytes, stream, needed, out);
+    if (status == GML_OUT_OF_MEMORY) {
+        status = ask_for_released(planned, size_bytes, stream, UINT64_MAX, out);
     }
-    if (status == GML_OK && !is_any) {
-        return gml_driver_fail(planned->policy.driver, GML_OUT_OF_MEMORY,
-                               "neither the device nor a pool has memory left");
-    }
-    return is_any ? ask_inner(planned, size_bytes, stream, out) : status;
+    return status;
 }
 
 /* What no plan places: from what is held already, then from idle pool memory, then from the device.
@@ -124,7 +139,7 @@ meet(gml_planned *planned, uint64_t bytes, gml_stream stream)
     size_t expected = open->slot->matcher.position;
     uint32_t lane = gml_slot_lane(open->slot, stream, bytes);
     size_t entry = gml_matcher_meet(&open->slot->matcher, bytes, lane);
-    if (entry == expected || open->is_settled) {
+    if (entry == expected || open->is_settled || open->record->is_cut) {
         return entry;
     }
     gml_record_peek(open->record, bytes, stream);
@@ -253,10 +268,7 @@ serve_in_step(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
 {
     gml_open_step *open = &planned->open;
     uint64_t bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
-    if (gml_record_prepare(open->record) != GML_OK) {
-        return gml_driver_fail(planned->policy.driver, GML_NO_HOST_MEMORY,
-                               "no host memory to watch a request");
-    }
+    gml_record_prepare(open->record);
     outcome how = BY_OTHERS;
     gml_status status;
     size_t entry = GML_NO_ENTRY;
@@ -275,8 +287,10 @@ serve_in_step(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
     }
     open->visit_request += open->scope != 0;
     count(&open->report, bytes, open->scope != 0, how);
-    size_t index = gml_record_add(open->record, size_bytes, stream, open->phase, open->scope);
-    (*out)->note = open->record->number << 32 | index;
+    if (!open->record->is_cut) {
+        size_t index = gml_record_add(open->record, size_bytes, stream, open->phase, open->scope);
+        (*out)->note = open->record->number << 32 | index;
+    }
     return GML_OK;
 }
 

@@ -112,7 +112,8 @@ conclude(gml_planned *planned, gml_step_report *report)
     }
     uint64_t expected = report->requests - report->dynamic;
     uint64_t good = report->served + report->left;
-    open->record->is_poor = !report->is_planned || good * 100 < expected * 95;
+    open->record->is_poor =
+        !open->record->is_cut && (!report->is_planned || good * 100 < expected * 95);
 }
 
 /* Puts the record that was written before those of the kind. */
@@ -164,30 +165,13 @@ gml_steps_enter_phase(gml_policy *policy, uint32_t phase)
     if (!open->record) {
         return GML_OK;
     }
-    if (gml_record_mark(open->record, GML_MARK_PHASE, phase) != GML_OK) {
-        return no_host_memory(planned);
-    }
+    gml_record_mark(open->record, GML_MARK_PHASE, phase);
     open->phase = phase;
+    open->is_refused = false;
     if (open->slot) {
         gml_matcher_enter_phase(&open->slot->matcher, phase);
     }
     return GML_OK;
-}
-
-/* The visit of the plan that this entering of `scope` is: the next one of that scope behind the
- * visit found last, around the end. */
-static size_t
-find_visit(const gml_open_step *open, uint32_t scope)
-{
-    const gml_plan *plan = open->slot ? open->slot->plan : NULL;
-    size_t visit_count = plan && scope ? plan->visit_count : 0;
-    for (size_t i = 0; i < visit_count; i++) {
-        size_t visit = (open->next_visit + i) % visit_count;
-        if (plan->visits[visit].scope == scope) {
-            return visit;
-        }
-    }
-    return SIZE_MAX;
 }
 
 gml_status
@@ -198,13 +182,10 @@ gml_steps_enter_scope(gml_policy *policy, uint32_t scope)
     if (!open->record) {
         return GML_OK;
     }
-    if (gml_record_mark(open->record, GML_MARK_SCOPE, scope) != GML_OK) {
-        return no_host_memory(planned);
-    }
+    gml_record_mark(open->record, GML_MARK_SCOPE, scope);
     open->scope = scope;
-    open->visit_request = 0;
-    open->visit = find_visit(open, scope);
-    open->next_visit = open->visit == SIZE_MAX ? open->next_visit : open->visit + 1;
+    open->is_refused = false;
+    gml_open_visit(open, scope);
     return GML_OK;
 }
 
@@ -229,7 +210,11 @@ gml_planned_note_free(gml_planned *planned, uint64_t note)
     if (!record) {
         return;
     }
-    gml_step_request *request = &record->step.requests[note & UINT32_MAX];
+    uint64_t index = note & UINT32_MAX;
+    if (index >= record->step.request_count) {
+        return; /* of a record that was cut since then */
+    }
+    gml_step_request *request = &record->step.requests[index];
     if (!open->record || open->record->kind != record->kind) {
         note_outside(record, request);
         return;
@@ -248,11 +233,12 @@ static const gml_record *
 record_before(const gml_kind *kind)
 {
     for (size_t i = 1; i < kind->record_count; i++) {
-        if (kind->records[i]->fingerprint == kind->records[0]->fingerprint) {
-            return kind->records[i];
+        const gml_record *record = kind->records[i];
+        if (!record->is_cut && record->fingerprint == kind->records[0]->fingerprint) {
+            return record;
         }
     }
-    return kind->record_count > 1 ? kind->records[1] : NULL;
+    return kind->record_count > 1 && !kind->records[1]->is_cut ? kind->records[1] : NULL;
 }
 
 /* Whether a plan for `last` must leave the block where it is. */

@@ -1,0 +1,118 @@
+/* Whole chunks that the policy `stitch` lends, and takes back. */
+#include "policy/stitch/stitch.h"
+#include "support/check.h"
+#include "support/rig.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define CHUNK (2 * MIB)
+
+enum { MOST_LENT = 64 };
+
+typedef struct loan {
+    test_rig rig;
+    gml_stitch *stitch;
+    gml_pond *pond;
+    gml_placement *chunks[MOST_LENT];
+} loan;
+
+static loan
+open_loan(uint64_t capacity_bytes)
+{
+    loan self = {.stitch = NULL};
+    CHECK_OK(rig_open(&self.rig, &(rig_config){.driver = "sim",
+                                               .policy = &gml_stitch_policy,
+                                               .capacity_bytes = capacity_bytes}));
+    self.stitch = gml_stitch_of(self.rig.policy);
+    CHECK_OK(gml_pond_find(self.stitch, 0, &self.pond));
+    return self;
+}
+
+static void
+close_loan(loan *self)
+{
+    uint64_t released_bytes;
+    gml_policy *policy = self->rig.policy;
+    CHECK_OK(policy->ops->check(policy));
+    CHECK_OK(policy->ops->trim(policy, &released_bytes));
+    CHECK_EQ(policy->reserved_bytes, 0);
+    CHECK_OK(rig_destroy_policy(&self->rig));
+    CHECK_EQ(rig_leftovers(&self->rig), 0);
+    rig_close(&self->rig);
+}
+
+static gml_block *
+take(loan *self, uint64_t size_bytes)
+{
+    gml_block *block = NULL;
+    gml_policy *policy = self->rig.policy;
+    CHECK_OK(policy->ops->allocate(policy, size_bytes, 0, &block));
+    return block;
+}
+
+static void
+take_back(loan *self, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        gml_stitch_take_back(self->stitch, self->chunks[i]);
+    }
+    CHECK_OK(self->rig.policy->ops->check(self->rig.policy));
+}
+
+TEST(lent_chunks_serve_nobody_else)
+{
+    loan self = open_loan(16 * CHUNK);
+    gml_policy *policy = self.rig.policy;
+    policy->ops->free(policy, take(&self, 4 * CHUNK));
+    CHECK_OK(gml_stitch_lend(self.stitch, self.pond, 8, self.chunks)); /* 4 of them new */
+    CHECK_EQ(policy->reserved_bytes, 8 * CHUNK);
+    CHECK_OK(policy->ops->check(policy));
+    for (size_t i = 0; i < 8; i++) {
+        for (size_t k = 0; k < i; k++) {
+            CHECK(gml_stitch_handle(self.stitch, self.chunks[i]) !=
+                  gml_stitch_handle(self.stitch, self.chunks[k]));
+        }
+    }
+    gml_block *block = take(&self, 8 * CHUNK), *refused = NULL;
+    CHECK_STATUS(policy->ops->allocate(policy, MIB, 0, &refused), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_stitch_lend(self.stitch, self.pond, 1, self.chunks + 8), GML_OUT_OF_MEMORY);
+    take_back(&self, 8);
+    CHECK_STATUS(gml_stitch_lend(self.stitch, self.pond, 9, self.chunks), GML_OUT_OF_MEMORY);
+    CHECK_OK(policy->ops->check(policy));
+    policy->ops->free(policy, block);
+    block = take(&self, 16 * CHUNK);
+    policy->ops->free(policy, block);
+    close_loan(&self);
+}
+
+/* A placement that was found to overlap a chunk on loan serves again once that is over. */
+TEST(who_waits_for_a_chunk_on_loan_is_told_of_its_end)
+{
+    loan self = open_loan(0);
+    gml_policy *policy = self.rig.policy;
+    gml_block *block = take(&self, 5 * CHUNK);
+    gml_address first = block->address;
+    policy->ops->free(policy, block);
+    CHECK_OK(gml_stitch_lend(self.stitch, self.pond, 5, self.chunks));
+    block = take(&self, 5 * CHUNK);
+    CHECK(block->address != first);
+    policy->ops->free(policy, block);
+    take_back(&self, 5);
+    for (int i = 0; i < 100; i++) { /* what a chunk on loan was kept in is used for others */
+        gml_block *other = take(&self, 5 * CHUNK);
+        CHECK_EQ(other->address, first);
+        CHECK_EQ(other->state, GML_STATE_EXACT);
+        gml_block *small = take(&self, MIB + 4096);
+        policy->ops->free(policy, other);
+        policy->ops->free(policy, small);
+        CHECK_OK(policy->ops->check(policy));
+    }
+    close_loan(&self);
+}
+
+int
+main(void)
+{
+    RUN(lent_chunks_serve_nobody_else);
+    RUN(who_waits_for_a_chunk_on_loan_is_told_of_its_end);
+    return report();
+}
