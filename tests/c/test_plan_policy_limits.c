@@ -285,6 +285,73 @@ TEST(threads_share_a_lake_with_steps)
     trainer_close(self.lake);
 }
 
+/* ---- what earlier steps leave ------------------------------------------------------------------
+ */
+
+enum { GRADIENTS = 4, TEMPORARIES = 6 };
+
+/* One micro-batch: temporaries and gradients. The gradients stay until the next one ends, which
+ * begins in the same way, adds its own to them at once, and asks for something more. */
+static gml_step_report
+micro_batch(gml_lake *lake, uint64_t kind, bool is_update, gml_address *gradients)
+{
+    gml_address temporaries[TEMPORARIES];
+    gml_step_report report;
+    CHECK_OK(gml_lake_begin_step(lake, kind));
+    for (uint64_t i = 0; i < TEMPORARIES; i++) {
+        temporaries[i] = trainer_take(lake, (3 + i) * MIB, 0);
+    }
+    for (size_t i = 0; i < GRADIENTS; i++) {
+        gml_address gradient = trainer_take(lake, 5 * MIB, 0);
+        if (is_update) {
+            CHECK_OK(gml_lake_free(lake, gradient));
+        } else {
+            gradients[i] = gradient;
+        }
+    }
+    for (size_t i = 0; i < TEMPORARIES; i++) {
+        CHECK_OK(gml_lake_free(lake, temporaries[i]));
+    }
+    if (is_update) {
+        CHECK_OK(gml_lake_free(lake, trainer_take(lake, 9 * MIB, 0)));
+        for (size_t i = 0; i < GRADIENTS; i++) {
+            CHECK_OK(gml_lake_free(lake, gradients[i]));
+        }
+    }
+    CHECK_OK(gml_lake_end_step(lake, &report));
+    return report;
+}
+
+/* A step for each micro-batch. The plan of the second finds the gradients of the first in its pool,
+ * and is made around them; both begin alike, so only what came before tells which of them comes. */
+static void
+accumulate(uint64_t kind_of_updates)
+{
+    gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
+    gml_address gradients[GRADIENTS];
+    gml_step_report report = {0};
+    CHECK_OK(gml_lake_watch_steps(lake));
+    for (int i = 0; i < 16; i++) {
+        uint64_t kind = i % 2 ? kind_of_updates : 0;
+        report = micro_batch(lake, kind, i % 2, gradients);
+        if (i < 6 || report.served + report.left < report.requests) {
+            trainer_add_plan(lake, kind);
+        }
+        if (i >= 12) {
+            CHECK_EQ(report.served + report.left, report.requests);
+            CHECK(report.served >= TEMPORARIES);
+            CHECK_EQ(report.driver_calls, 0);
+        }
+    }
+    trainer_close(lake);
+}
+
+TEST(plans_are_made_around_what_other_steps_leave)
+{
+    accumulate(0);
+    accumulate(1);
+}
+
 int
 main(void)
 {
@@ -293,6 +360,7 @@ main(void)
     RUN(a_request_asked_again_meets_its_entry);
     RUN(a_plan_beyond_the_device_serves_what_it_can);
     RUN(a_step_without_an_end_is_forgotten);
+    RUN(plans_are_made_around_what_other_steps_leave);
     RUN(threads_share_a_lake_with_steps);
     return report();
 }

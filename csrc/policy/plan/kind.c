@@ -200,6 +200,54 @@ gml_slot_lane(gml_slot *slot, gml_stream stream, uint64_t size_bytes)
     return lane == UINT32_MAX ? lane : bind(slot, lane, stream);
 }
 
+/* ---- foreseeing --------------------------------------------------------------------------------
+ */
+
+/* How many of the last steps were, in the same order, those up to the one `at` steps before. */
+static size_t
+likeness(const gml_kind *kind, size_t at)
+{
+    size_t length = 0;
+    while (at + length < kind->past_count && kind->past[length] == kind->past[at + length]) {
+        length++;
+    }
+    return length;
+}
+
+/* The fingerprint of the step that followed the last time that steps went as they just did, over
+ * the longest stretch: what repeats may be several steps, as where gradients are accumulated over
+ * them. false: they never did. */
+static bool
+foresee(const gml_kind *kind, uint64_t *fingerprint)
+{
+    size_t longest = 0;
+    for (size_t at = 1; at < kind->past_count; at++) {
+        size_t length = likeness(kind, at);
+        if (length > longest) {
+            longest = length;
+            *fingerprint = kind->past[at - 1];
+        }
+    }
+    return longest != 0;
+}
+
+gml_slot *
+gml_slot_foresee(const gml_kind *kind)
+{
+    uint64_t fingerprint = 0;
+    bool is_foreseen = foresee(kind, &fingerprint);
+    gml_slot *best = NULL;
+    for (size_t i = 0; i < kind->slot_count; i++) {
+        gml_slot *slot = kind->slots[i];
+        if (is_foreseen && slot->plan->fingerprint == fingerprint) {
+            return slot;
+        }
+        /* Else the one that served last, or the youngest of those that never did. */
+        best = !best || slot->last_used >= best->last_used ? slot : best;
+    }
+    return best;
+}
+
 /* ---- choosing ----------------------------------------------------------------------------------
  */
 

@@ -89,7 +89,9 @@ free_block(gml_policy *self, gml_block *block)
     gml_planned *planned = gml_planned_of(self);
     uint64_t note = block->note;
     if (block->state == GML_STATE_PLAN) {
-        gml_lane_give(&planned->lanes, (gml_lane_block *)(void *)block);
+        gml_lane_block *given = (gml_lane_block *)(void *)block;
+        gml_planned_note_inherited(planned, given);
+        gml_lane_give(&planned->lanes, given);
     } else {
         planned->inner->ops->free(planned->inner, block);
         follow(planned);

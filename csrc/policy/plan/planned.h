@@ -20,6 +20,7 @@
 enum {
     GML_KEPT_RECORDS = 4, /* steps of a kind that are remembered */
     GML_KEPT_PLANS = 16,  /* of a kind */
+    GML_KEPT_PAST = 64,   /* steps of a kind whose fingerprints are remembered */
 };
 
 typedef struct gml_slot {
@@ -41,6 +42,8 @@ typedef struct gml_kind {
     size_t record_count;
     gml_slot *slots[GML_KEPT_PLANS];
     size_t slot_count;
+    uint64_t past[GML_KEPT_PAST]; /* fingerprints of the last steps, the youngest first */
+    size_t past_count;
     gml_slot *latest;                                   /* served the last step; NULL: none did */
     uint64_t planned_fingerprint, plan_after, patience; /* see auto.c */
 } gml_kind;
@@ -108,6 +111,9 @@ void gml_slot_drop(gml_planned *planned, gml_slot *slot);
  * was watched, or asks for what the plan expects there; UINT32_MAX: none. */
 uint32_t gml_slot_lane(gml_slot *slot, gml_stream stream, uint64_t size_bytes);
 
+/* The plan to begin the next step of the kind with; NULL: there is none. */
+gml_slot *gml_slot_foresee(const gml_kind *kind);
+
 /* Lets the slot serve the open step, as step `step` of its period. */
 void gml_slot_begin(gml_planned *planned, gml_slot *slot, unsigned step);
 
@@ -125,6 +131,16 @@ void gml_open_visit(gml_open_step *open, uint32_t scope);
 
 /* The block that a note stands for is freed now. */
 void gml_planned_note_free(gml_planned *planned, uint64_t note);
+
+/* ---- taken.c: what a plan must leave where it is -----------------------------------------------
+ */
+
+/* A block in a lane is freed now: if an earlier step made it, the open one remembers. */
+void gml_planned_note_inherited(gml_planned *planned, const gml_lane_block *block);
+
+/* Fills profile->taken for a plan for `last`. GML_NO_HOST_MEMORY. */
+gml_status gml_planned_list_taken(const gml_planned *planned, const gml_record *last,
+                                  gml_profile *profile);
 
 /* ---- leave.c -----------------------------------------------------------------------------------
  */

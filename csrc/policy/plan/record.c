@@ -18,6 +18,8 @@ gml_record_clear(gml_record *record)
         .mark_room = record->mark_room,
         .lanes = record->lanes,
         .lane_room = record->lane_room,
+        .inherited = record->inherited,
+        .inherited_room = record->inherited_room,
         .fingerprint = GML_FINGERPRINT_SEED,
     };
 }
@@ -28,6 +30,7 @@ gml_record_close(gml_record *record)
     free(record->step.requests);
     free(record->step.marks);
     free(record->lanes);
+    free(record->inherited);
     *record = (gml_record){0};
 }
 
@@ -118,6 +121,19 @@ gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream, uint3
         record->fingerprint = gml_fingerprint_add(record->fingerprint, rounded_bytes, lane);
     }
     return step->request_count++;
+}
+
+void
+gml_record_inherit(gml_record *record, gml_inherited inherited)
+{
+    if (record->inherited_count == record->inherited_room) {
+        gml_inherited *grown = grow(record->inherited, &record->inherited_room, sizeof *grown);
+        if (!grown) {
+            return;
+        }
+        record->inherited = grown;
+    }
+    record->inherited[record->inherited_count++] = inherited;
 }
 
 void

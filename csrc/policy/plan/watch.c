@@ -42,18 +42,6 @@ take_record(gml_planned *planned, gml_kind *kind)
     return record;
 }
 
-/* The plan to begin with: the one that served last, or the youngest of those that never did. */
-static gml_slot *
-first_slot(const gml_kind *kind)
-{
-    gml_slot *best = NULL;
-    for (size_t i = 0; i < kind->slot_count; i++) {
-        gml_slot *slot = kind->slots[i];
-        best = !best || slot->last_used >= best->last_used ? slot : best;
-    }
-    return best;
-}
-
 gml_status
 gml_steps_begin(gml_policy *policy, uint64_t id)
 {
@@ -77,7 +65,7 @@ gml_steps_begin(gml_policy *policy, uint64_t id)
     record->number = planned->next_number++;
     record->step.serial = ++kind->serial;
     (void)gml_map_insert(&planned->records, record->number, record);
-    gml_slot *slot = first_slot(kind);
+    gml_slot *slot = gml_slot_foresee(kind);
     planned->open = (gml_open_step){
         .record = record,
         .visit = SIZE_MAX,
@@ -125,6 +113,11 @@ keep_record(gml_kind *kind, gml_record *record)
     }
     kind->records[0] = record;
     kind->record_count++;
+    kind->past_count += kind->past_count < GML_KEPT_PAST;
+    for (size_t i = kind->past_count - 1; i > 0; i--) {
+        kind->past[i] = kind->past[i - 1];
+    }
+    kind->past[0] = record->fingerprint;
 }
 
 gml_status
@@ -241,38 +234,6 @@ record_before(const gml_kind *kind)
     return kind->record_count > 1 && !kind->records[1]->is_cut ? kind->records[1] : NULL;
 }
 
-/* Whether a plan for `last` must leave the block where it is. */
-static bool
-is_taken(const gml_lane_block *block, const gml_record *last)
-{
-    uint64_t serial = last->step.serial;
-    return block->kind != last->kind || (block->is_borrowed && block->serial < serial) ||
-           block->serial + GML_KEPT_RECORDS <= serial;
-}
-
-/* Copies what is taken to `out`, unless that is NULL; returns how much it is. */
-static size_t
-list_taken(const gml_planned *planned, const gml_record *last, gml_taken *out)
-{
-    size_t count = 0;
-    for (const gml_lane *lane = planned->lanes.first; lane; lane = lane->next) {
-        for (uint64_t cell = 0; cell < lane->cell_count; cell++) {
-            const gml_lane_block *block = lane->cells[cell].first;
-            for (; block; block = block->next) {
-                if (!is_taken(block, last)) {
-                    continue;
-                }
-                if (out) {
-                    out[count] =
-                        (gml_taken){lane->pond->stream, {block->offset, block->block.block_bytes}};
-                }
-                count++;
-            }
-        }
-    }
-    return count;
-}
-
 gml_status
 gml_steps_profile(gml_policy *policy, uint64_t id, gml_profile **out)
 {
@@ -288,11 +249,8 @@ gml_steps_profile(gml_policy *policy, uint64_t id, gml_profile **out)
     if (!profile) {
         return no_host_memory(planned);
     }
-    profile->taken_count = list_taken(planned, last, NULL);
-    profile->taken = calloc(profile->taken_count + 1, sizeof *profile->taken);
-    gml_status status = profile->taken ? GML_OK : GML_NO_HOST_MEMORY;
+    gml_status status = gml_planned_list_taken(planned, last, profile);
     if (status == GML_OK) {
-        (void)list_taken(planned, last, profile->taken);
         status = gml_record_copy(last, &profile->last);
     }
     if (status == GML_OK && before) {
