@@ -5,6 +5,7 @@
 enum {
     WORK_PER_MS = 130000, /* visits that take about a millisecond on a server core of 2024 */
     WORK_BETWEEN_LOOKS = 50000,
+    CACHED_COUNT = 400000,   /* as many again, and a visit takes as long again */
     PATIENCE = 4,            /* times the budget that the clock allows, */
     LEAST_PATIENCE_MS = 100, /* and this on top, so that a pause of the machine changes no result */
     NS_PER_MS = 1000000
@@ -47,6 +48,13 @@ gml_budget_begin(gml_budget *budget, uint64_t milliseconds)
         .deadline_ns = saturating_sum(now_ns(), saturating_product(patience_ms, NS_PER_MS)),
         .is_over = milliseconds == 0,
     };
+    budget->next_look = next_look(budget);
+}
+
+void
+gml_budget_slow_down(gml_budget *budget, size_t count)
+{
+    budget->work_limit = budget->work_limit / (CACHED_COUNT + count) * CACHED_COUNT;
     budget->next_look = next_look(budget);
 }
 

@@ -8,6 +8,7 @@
 #define GML_PLANNER_BUDGET_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct gml_budget {
@@ -18,6 +19,10 @@ typedef struct gml_budget {
 } gml_budget;
 
 void gml_budget_begin(gml_budget *budget, uint64_t milliseconds);
+
+/* For an input of `count` lifetimes: where it is larger than the caches, each visit takes longer.
+ */
+void gml_budget_slow_down(gml_budget *budget, size_t count);
 
 /* A part of what is left of `whole`: `share` of `of` equal parts. Work spent on it has to be added
  * to `whole` by gml_budget_close(). */

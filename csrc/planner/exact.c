@@ -1,3 +1,6 @@
+/* Exact search: strategies in turn, one independent range of time after the other, and the lowest
+ * peak by halving.
+ */
 #include "planner/exact_search.h"
 
 #include <stdlib.h>

@@ -102,29 +102,15 @@ refuse(const gml_exact_node *node, uint32_t rank, uint32_t *is_refused)
     }
 }
 
-static bool
-is_alike(const gml_exact_part *part, uint32_t a, uint32_t b)
-{
-    return part->size[a] == part->size[b] && part->begin[a] == part->begin[b] &&
-           part->end[a] == part->end[b];
-}
-
-/* Ascending by rank; of those that are alike the first. */
-static uint32_t
-insert(const gml_exact_part *part, uint16_t *ranks, uint32_t count, uint16_t rank)
+/* Ascending by rank. */
+static void
+insert(uint16_t *ranks, uint32_t count, uint16_t rank)
 {
     uint32_t at = count;
-    for (uint32_t i = 0; i < count; i++) {
-        if (is_alike(part, ranks[i], rank)) {
-            ranks[i] = rank < ranks[i] ? rank : ranks[i];
-            return count;
-        }
-    }
     for (; at > 0 && ranks[at - 1] > rank; at--) {
         ranks[at] = ranks[at - 1];
     }
     ranks[at] = rank;
-    return count + 1;
 }
 
 /* The options of a slot; 0 where one of them is hollow: the slots that it keeps from being next are
@@ -143,7 +129,7 @@ options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused, uint
             refuse(node, rank, is_refused);
             return 0;
         }
-        count = insert(part, out, count, rank);
+        insert(out, count++, rank);
     }
     return count;
 }
@@ -163,4 +149,22 @@ gml_exact_branches(gml_exact_space *space, gml_exact_choice choice, const gml_ex
         space->visits += node->unplaced;
     }
     return count;
+}
+
+static bool
+is_alike(const gml_exact_part *part, uint32_t a, uint32_t b)
+{
+    return part->size[a] == part->size[b] && part->begin[a] == part->begin[b] &&
+           part->end[a] == part->end[b];
+}
+
+bool
+gml_exact_is_repeated(const gml_exact_node *node, const uint16_t *ranks, uint32_t at)
+{
+    for (uint32_t i = 0; i < at; i++) {
+        if (is_alike(node->part, ranks[i], ranks[at])) {
+            return true;
+        }
+    }
+    return false;
 }

@@ -181,7 +181,10 @@ place_next(search_state *search, frame *top)
 {
     gml_exact_space *space = search->space;
     const gml_exact_part *part = top->node.part;
-    uint32_t rank = top->options[top->next_option++];
+    uint32_t at = top->next_option++, rank = top->options[at];
+    if (gml_exact_is_repeated(&top->node, top->options, at)) {
+        return GO_ON;
+    }
     gml_arena_mark mark = gml_arena_here(&space->arena);
     gml_exact_node child;
     switch (gml_exact_place(space, &top->node, rank, &child, &top->was_felt)) {

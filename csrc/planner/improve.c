@@ -12,7 +12,7 @@ enum {
     WORK_PER_ITEM = 2   /* of making an order */
 };
 
-typedef struct improving {
+struct gml_wheel {
     const gml_instance *instance;
     gml_lowest *lowest; /* NULL: first fit */
     gml_budget *budget;
@@ -21,14 +21,14 @@ typedef struct improving {
     uint64_t *offsets, *next_offsets; /* made from them */
     uint64_t peak;
     gml_keyed *keys; /* and as many behind them for sorting */
-} improving;
+};
 
 /* ---- chance, the same in every run -----------------------------------------------------------
  */
 
 /* splitmix64 */
 static uint64_t
-draw(improving *wheel)
+draw(gml_wheel *wheel)
 {
     uint64_t mixed = wheel->random += UINT64_C(0x9e3779b97f4a7c15);
     mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -38,7 +38,7 @@ draw(improving *wheel)
 
 /* 0 to bound - 1. pre: bound > 0. */
 static uint64_t
-draw_below(improving *wheel, uint64_t bound)
+draw_below(gml_wheel *wheel, uint64_t bound)
 {
     return draw(wheel) % bound;
 }
@@ -47,7 +47,7 @@ draw_below(improving *wheel, uint64_t bound)
  */
 
 static void
-sort_keys(improving *wheel)
+sort_keys(gml_wheel *wheel)
 {
     size_t count = wheel->instance->count;
     gml_sort_keyed(wheel->keys, wheel->keys + count, count);
@@ -57,7 +57,7 @@ sort_keys(improving *wheel)
 }
 
 static void
-order_by_offset(improving *wheel)
+order_by_offset(gml_wheel *wheel)
 {
     for (size_t i = 0; i < wheel->instance->count; i++) {
         wheel->keys[i] = (gml_keyed){wheel->offsets[i], i};
@@ -68,7 +68,7 @@ order_by_offset(improving *wheel)
 /* What ended above a level moves forward, each by its own part of the way; all of it, or half.
  * Everything is shaken by a few places. */
 static void
-shake(improving *wheel)
+shake(gml_wheel *wheel)
 {
     const gml_instance *instance = wheel->instance;
     uint64_t bound = instance->lower_bound;
@@ -92,7 +92,7 @@ shake(improving *wheel)
 
 /* Makes the next order the one, if what comes of it is no higher. GML_NOT_READY if it is. */
 static gml_status
-try_next(improving *wheel)
+try_next(gml_wheel *wheel)
 {
     uint64_t peak = 0;
     gml_status status = wheel->lowest
@@ -114,7 +114,7 @@ try_next(improving *wheel)
 
 /* First fit in the order of addresses, which is never worse than what stands. */
 static gml_status
-order_anew(improving *wheel)
+order_anew(gml_wheel *wheel)
 {
     order_by_offset(wheel);
     memcpy(wheel->order, wheel->next_order, wheel->instance->count * sizeof *wheel->order);
@@ -125,7 +125,7 @@ order_anew(improving *wheel)
 /* The same after the skyline, which does not see the room below wrapped lifetimes: from then on
  * first fit goes on if that fills it. */
 static gml_status
-fill_below(improving *wheel)
+fill_below(gml_wheel *wheel)
 {
     gml_lowest *lowest = wheel->lowest;
     uint64_t before = wheel->peak;
@@ -143,7 +143,7 @@ fill_below(improving *wheel)
 }
 
 static gml_status
-turn(improving *wheel, uint64_t target)
+turn(gml_wheel *wheel, uint64_t target)
 {
     size_t count = wheel->instance->count;
     gml_status status = GML_OK;
@@ -160,7 +160,7 @@ turn(improving *wheel, uint64_t target)
  */
 
 static gml_status
-wheel_open(improving *wheel, const uint64_t *offsets)
+wheel_reserve(gml_wheel *wheel, const uint64_t *offsets)
 {
     size_t count = wheel->instance->count;
     wheel->order = malloc(count * sizeof *wheel->order);
@@ -176,15 +176,18 @@ wheel_open(improving *wheel, const uint64_t *offsets)
     return GML_OK;
 }
 
-static void
-wheel_close(improving *wheel)
+void
+gml_wheel_close(gml_wheel *wheel)
 {
-    gml_lowest_close(wheel->lowest);
-    free(wheel->order);
-    free(wheel->next_order);
-    free(wheel->offsets);
-    free(wheel->next_offsets);
-    free(wheel->keys);
+    if (wheel) {
+        gml_lowest_close(wheel->lowest);
+        free(wheel->order);
+        free(wheel->next_order);
+        free(wheel->offsets);
+        free(wheel->next_offsets);
+        free(wheel->keys);
+        free(wheel);
+    }
 }
 
 static bool
@@ -195,7 +198,7 @@ is_lowest(gml_method method)
 
 /* The order and the constructor to begin with. */
 static gml_status
-prepare(improving *wheel, gml_method method, const uint32_t *order)
+prepare(gml_wheel *wheel, gml_method method, const uint32_t *order)
 {
     if (!order) {
         return order_anew(wheel);
@@ -212,6 +215,45 @@ prepare(improving *wheel, gml_method method, const uint32_t *order)
 }
 
 gml_status
+gml_wheel_open(const gml_instance *instance, gml_method method, const uint32_t *order,
+               const uint64_t *offsets, uint64_t peak_bytes, gml_budget *budget, gml_wheel **out)
+{
+    *out = NULL;
+    gml_wheel *wheel = calloc(1, sizeof *wheel);
+    if (!wheel) {
+        return GML_NO_HOST_MEMORY;
+    }
+    wheel->instance = instance;
+    wheel->budget = budget;
+    wheel->random = instance->count;
+    wheel->peak = peak_bytes;
+    gml_status status = wheel_reserve(wheel, offsets);
+    if (status == GML_OK) {
+        status = prepare(wheel, method, order);
+    }
+    if (status != GML_OK) {
+        gml_wheel_close(wheel);
+        return status;
+    }
+    *out = wheel;
+    return GML_OK;
+}
+
+gml_status
+gml_wheel_turn(gml_wheel *wheel, uint64_t target_bytes, gml_budget *budget)
+{
+    wheel->budget = budget;
+    return turn(wheel, target_bytes);
+}
+
+const uint64_t *
+gml_wheel_offsets(const gml_wheel *wheel, uint64_t *peak_bytes)
+{
+    *peak_bytes = wheel->peak;
+    return wheel->offsets;
+}
+
+gml_status
 gml_improve(const gml_instance *instance, gml_method method, const uint32_t *order,
             uint64_t capacity_bytes, gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes)
 {
@@ -220,19 +262,17 @@ gml_improve(const gml_instance *instance, gml_method method, const uint32_t *ord
     if (*peak_bytes <= target) {
         return GML_OK;
     }
-    improving wheel = {
-        .instance = instance, .budget = budget, .random = instance->count, .peak = *peak_bytes};
-    gml_status status = wheel_open(&wheel, offsets);
-    if (status == GML_OK) {
-        status = prepare(&wheel, method, order);
+    gml_wheel *wheel;
+    gml_status status =
+        gml_wheel_open(instance, method, order, offsets, *peak_bytes, budget, &wheel);
+    if (status != GML_OK) {
+        return status;
     }
-    if (status == GML_OK) {
-        status = turn(&wheel, target);
+    status = gml_wheel_turn(wheel, target, budget);
+    if (wheel->peak < *peak_bytes) {
+        *peak_bytes = wheel->peak;
+        memcpy(offsets, wheel->offsets, instance->count * sizeof *offsets);
     }
-    if (wheel.peak < *peak_bytes) {
-        *peak_bytes = wheel.peak;
-        memcpy(offsets, wheel.offsets, instance->count * sizeof *offsets);
-    }
-    wheel_close(&wheel);
+    gml_wheel_close(wheel);
     return status;
 }

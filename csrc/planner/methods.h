@@ -72,6 +72,32 @@ gml_status gml_improve(const gml_instance *instance, gml_method method, const ui
                        uint64_t capacity_bytes, gml_budget *budget, uint64_t *offsets,
                        uint64_t *peak_bytes);
 
+/* The same in parts, for several that take turns. */
+typedef struct gml_wheel gml_wheel;
+
+/* pre: `instance` outlives *out; the rest as above. GML_NO_HOST_MEMORY. */
+gml_status gml_wheel_open(const gml_instance *instance, gml_method method, const uint32_t *order,
+                          const uint64_t *offsets, uint64_t peak_bytes, gml_budget *budget,
+                          gml_wheel **out);
+void gml_wheel_close(gml_wheel *wheel); /* NULL is allowed */
+
+/* Goes on until the budget is over or the peak is within `target_bytes`. pre: the target is not
+ * below the lower bound. GML_NO_HOST_MEMORY. */
+gml_status gml_wheel_turn(gml_wheel *wheel, uint64_t target_bytes, gml_budget *budget);
+
+/* What it has come to. */
+const uint64_t *gml_wheel_offsets(const gml_wheel *wheel, uint64_t *peak_bytes);
+
+/* ---- race.c: improvement from several placements -----------------------------------------------
+ *
+ * The best placement is not always the one from which improvement gets furthest. Each start gets a
+ * part of half of the budget, the one that has come furthest gets the rest. Arguments as of
+ * gml_improve(); `methods` tells which may be started from, a bit each.
+ */
+gml_status gml_race(const gml_instance *instance, gml_method method, const uint32_t *order,
+                    uint32_t methods, uint64_t capacity_bytes, gml_budget *budget,
+                    uint64_t *offsets, uint64_t *peak_bytes);
+
 /* ---- stalloc.c: STAlloc's synthesis as published -----------------------------------------------
  *
  * HomoPhase groups and their fusion by time-memory product; the groups as requests of their own in

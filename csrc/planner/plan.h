@@ -30,15 +30,15 @@ typedef struct gml_plan_mark {
     uint32_t entry;
 } gml_plan_mark;
 
-/* The dynamic requests that were watched in one entering of a scope; several where a scope is entered
- * several times in the period, in that order. */
+/* The dynamic requests that were watched in one entering of a scope; several where a scope is
+ * entered several times in the period, in that order. */
 typedef struct gml_plan_visit {
     uint32_t scope;
     uint32_t first_request, request_count; /* in plan->dynamic */
 } gml_plan_visit;
 
-/* The k-th request of a visit may use these spans of its lane for as long as it is expected to live.
- * Equal lists are kept once. */
+/* The k-th request of a visit may use these spans of its lane for as long as it is expected to
+ * live. Equal lists are kept once. */
 typedef struct gml_plan_dynamic {
     uint64_t size_bytes; /* as watched */
     uint32_t lane;
@@ -48,9 +48,9 @@ typedef struct gml_plan_dynamic {
 struct gml_plan {
     atomic_uint references;
     unsigned steps;
-    uint64_t period;             /* events */
-    uint64_t step_time[3];       /* the event at which each step begins; the last: period */
-    size_t step_entry[3];        /* the entry at which each step begins; the last: entry_count */
+    uint64_t period;       /* events */
+    uint64_t step_time[3]; /* the event at which each step begins; the last: period */
+    size_t step_entry[3];  /* the entry at which each step begins; the last: entry_count */
     size_t step_mark[3];
     gml_plan_entry *entries;
     size_t entry_count, placed_count;

@@ -285,9 +285,10 @@ improve(contest_state *contest)
         return GML_OK;
     }
     uint64_t peak_bytes = contest->best.peak_bytes;
-    gml_status status = gml_improve(
-        contest->instance, contest->best.method, contest->has_order ? contest->best_order : NULL,
-        contest->options->capacity_bytes, contest->budget, contest->offsets, &peak_bytes);
+    gml_status status =
+        gml_race(contest->instance, contest->best.method,
+                 contest->has_order ? contest->best_order : NULL, contest->methods,
+                 contest->options->capacity_bytes, contest->budget, contest->offsets, &peak_bytes);
     take_better(contest, GML_METHOD_IMPROVED, peak_bytes);
     return status;
 }

@@ -223,6 +223,7 @@ place(solve_state *solving, placed_lanes *out)
 {
     gml_budget budget, first_part;
     gml_budget_begin(&budget, solving->options.budget_ms);
+    gml_budget_slow_down(&budget, solving->member_count);
     gml_budget_open(&first_part, &budget, 1, may_merge(solving) ? 2 : 1);
     gml_status status = place_stacked(solving, &first_part, solving->offsets, out);
     gml_budget_close(&first_part, &budget);

@@ -154,6 +154,62 @@ TEST(improving_closes_most_of_the_gap)
     CHECK(behind * 2 < before);
 }
 
+/* Some starts lead further than others; which ones is not known before. */
+TEST(racing_gets_further_than_one_start)
+{
+    static placing f;
+    check_random random = {33};
+    uint64_t alone = 0, raced = 0;
+    for (int round = 0; round < 20; round++) {
+        gml_method method = STARTS[round % 2];
+        placing_random(&f, &random, (placing_kind){150, 120, 40, 40, round % 4 < 2 ? 120 : 0});
+        const uint32_t *order = start_with(&f, method);
+        uint64_t start = f.peak, peak = f.peak, offsets[PLACING_MOST];
+        memcpy(offsets, f.offsets, sizeof offsets);
+        gml_budget_begin(&f.budget, 40);
+        CHECK_OK(gml_improve(&f.instance, method, order, 0, &f.budget, offsets, &peak));
+        alone += peak - f.instance.lower_bound;
+        gml_budget_begin(&f.budget, 40);
+        CHECK_OK(
+            gml_race(&f.instance, method, order, UINT32_MAX, 0, &f.budget, f.offsets, &f.peak));
+        CHECK(f.peak <= start);
+        CHECK(f.peak == f.instance.lower_bound || f.budget.is_over);
+        CHECK(f.budget.work < 2 * f.budget.work_limit);
+        placing_check(&f.instance, f.offsets, f.peak);
+        raced += f.peak - f.instance.lower_bound;
+        placing_close(&f);
+    }
+    CHECK(raced < alone);
+}
+
+TEST(racing_starts_where_it_is_allowed_to)
+{
+    static placing f;
+    check_random random = {34};
+    placing_random(&f, &random, (placing_kind){150, 120, 40, 40, 120});
+    start_with(&f, GML_METHOD_FIRST_FIT_SIZE);
+    uint64_t start = f.peak, alone = f.peak, offsets[PLACING_MOST];
+    memcpy(offsets, f.offsets, sizeof offsets);
+    uint64_t before[PLACING_MOST];
+    memcpy(before, f.offsets, sizeof before);
+    gml_budget over = {.is_over = true};
+    CHECK_OK(gml_race(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, UINT32_MAX, 0, &over,
+                      f.offsets, &f.peak));
+    CHECK_EQ(f.peak, start);
+    gml_budget_begin(&f.budget, 40);
+    CHECK_OK(gml_race(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, UINT32_MAX, start, &f.budget,
+                      f.offsets, &f.peak));
+    CHECK_EQ(f.peak, start); /* which is within the capacity */
+    CHECK(memcmp(before, f.offsets, f.instance.count * sizeof *before) == 0);
+    CHECK_OK(gml_race(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, 0, 0, &f.budget, f.offsets,
+                      &f.peak));
+    gml_budget_begin(&f.budget, 40);
+    CHECK_OK(gml_improve(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, 0, &f.budget, offsets,
+                         &alone));
+    CHECK_EQ(f.peak, alone); /* with one racer, the same turns */
+    placing_close(&f);
+}
+
 TEST(improving_stops_where_it_may)
 {
     static placing f;
@@ -248,6 +304,8 @@ main(int argc, char **argv)
     RUN(online_best_fit_agrees_with_its_slow_twin);
     RUN(improving_never_makes_it_worse_and_is_repeatable);
     RUN(improving_closes_most_of_the_gap);
+    RUN(racing_gets_further_than_one_start);
+    RUN(racing_starts_where_it_is_allowed_to);
     RUN(improving_stops_where_it_may);
     RUN(improving_places_anew_without_an_order);
     RUN(improving_fills_the_room_below_wrapped_lifetimes);

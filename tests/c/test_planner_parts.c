@@ -352,6 +352,26 @@ TEST(budget_may_be_endless_or_nothing)
     CHECK(gml_budget_spend(&budget, 0));
 }
 
+TEST(budget_counts_more_for_a_visit_of_a_large_input)
+{
+    gml_budget budget;
+    uint64_t last = UINT64_MAX;
+    for (size_t count = 1; count < 10000000; count *= 10) {
+        gml_budget_begin(&budget, 1000);
+        uint64_t limit = budget.work_limit;
+        gml_budget_slow_down(&budget, count);
+        CHECK(budget.work_limit <= last && budget.work_limit <= limit);
+        CHECK(budget.work_limit > limit / 30);
+        CHECK(count > 10000 || budget.work_limit > limit / 10 * 9);
+        CHECK(!gml_budget_spend(&budget, budget.work_limit - 1));
+        CHECK(gml_budget_spend(&budget, 1));
+        last = budget.work_limit;
+    }
+    gml_budget_begin(&budget, UINT64_MAX);
+    gml_budget_slow_down(&budget, SIZE_MAX / 2);
+    CHECK(!gml_budget_spend(&budget, 0));
+}
+
 int
 main(void)
 {
@@ -366,5 +386,6 @@ main(void)
     RUN(orders_list_every_item_once);
     RUN(budget_ends_after_its_work);
     RUN(budget_may_be_endless_or_nothing);
+    RUN(budget_counts_more_for_a_visit_of_a_large_input);
     return report();
 }

@@ -162,7 +162,7 @@ def test_a_bad_file_does_not_stop_the_others(
     assert [result["trace"] for result in results] == [instance]
     assert main(["plan", str(bad)]) == 2
     assert capsys.readouterr().err == (
-        f"gmlake: {bad}: buffer 1 (id '0'): upper is not above lower\n"
+        f"gmlake: {bad}: line 2 (id '0'): upper is not above lower\n"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,30 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         save_plans(tmp_path / "none" / "plans", [], MADE_FOR)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    save_plans(pipe, [], MADE_FOR)
+    assert os.read(reader, 1 << 16) == files.encode_plans([], MADE_FOR)
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "plans", tmp_path / "link"
+    link.symlink_to(target)
+    for _ in range(2):  # to nothing, then to a file
+        save_plans(link, [], MADE_FOR)
+        assert link.is_symlink()
+        assert load_plans(target).made_for == MADE_FOR
+    link.unlink()
+    link.symlink_to(link)  # leads nowhere, so that it is the file
+    save_plans(link, [], MADE_FOR)
+    assert load_plans(link).made_for == MADE_FOR
 
 
 def test_the_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:

@@ -82,9 +82,15 @@ class PlanFile:
 
 
 def save_plans(path: str | Path, plans: Iterable[SavedPlan], made_for: MadeFor) -> None:
-    """Write a plan file, whole or not at all. Raises OSError, PlanError for too much to write."""
+    """Write a plan file, whole or not at all. Raises OSError, PlanError for too much to write.
+
+    Where a link leads, the file there is written. A device or a pipe is written to.
+    """
     data = encode_plans(plans, made_for)
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # Path.resolve() fails for a loop of links
+    if target.exists() and not target.is_file() and not target.is_dir():
+        target.write_bytes(data)
+        return
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:80]}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -8,6 +8,7 @@ import stat
 import warnings
 import zlib
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -18,6 +19,8 @@ from gmlake.planning.layout import LIFETIME
 from gmlake.trace.layout import LARGEST_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from gmlake.trace.layout import Records
@@ -160,11 +163,10 @@ def _parse(data: bytes, name: str) -> Instance:
         raise TraceError("holds a header and no buffer")
     table = _read_fast(body, where, width)
     if table is None:
-        ids, numbers, lines = _read_slowly(body, where, width)
+        ids, numbers = _read_slowly(body, where, width)
     else:
-        ids = tuple(map(str, table[:, 0].tolist()))
-        numbers, lines = table[:, 1:], None
-    return Instance(_lifetimes(numbers, ids, lines), ids, name)
+        ids, numbers = tuple(map(str, table[:, 0].tolist())), table[:, 1:]
+    return Instance(_lifetimes(numbers, ids, body), ids, name)
 
 
 def _columns(header: list[str]) -> list[int]:
@@ -204,24 +206,27 @@ def _read_fast(body: str, where: list[int], width: int) -> NDArray[np.int64] | N
     return table
 
 
+def _rows(body: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that says something, with its number in the file."""
+    for line, row in enumerate(body.split("\n"), start=2):
+        if row.strip():
+            yield line, row
+
+
 def _read_slowly(
     body: str, where: list[int], width: int
-) -> tuple[tuple[str, ...], NDArray[np.int64], list[int]]:
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Read line by line; raises TraceError for the first line that is wrong."""
     ids: list[str] = []
     numbers: list[list[int]] = []
-    lines: list[int] = []
-    for line, row in enumerate(body.split("\n"), start=2):
-        if not row.strip():
-            continue
+    for line, row in _rows(body):
         fields = [field.strip() for field in row.split(",")]
         if len(fields) != width:
             raise TraceError(f"line {line}: {len(fields)} fields, the header has {width}")
         ids.append(fields[where[0]])
         pairs = zip(_NUMBERS, where[1:], strict=True)
         numbers.append([_number(fields[place], name, line) for name, place in pairs])
-        lines.append(line)
-    return tuple(ids), np.array(numbers, np.int64).reshape(-1, 3), lines
+    return tuple(ids), np.array(numbers, np.int64).reshape(-1, 3)
 
 
 def _number(text: str, name: str, line: int) -> int:
@@ -236,14 +241,12 @@ def _number(text: str, name: str, line: int) -> int:
 # ---- what it says
 
 
-def _lifetimes(
-    numbers: NDArray[np.int64], ids: tuple[str, ...], lines: list[int] | None
-) -> Records:
+def _lifetimes(numbers: NDArray[np.int64], ids: tuple[str, ...], body: str) -> Records:
     lower, upper, size = numbers.T
 
     def fail(bad: NDArray[np.bool_], what: str) -> None:
         if bad.any():
-            _fail_at(int(np.argmax(bad)), ids, lines, what)
+            _fail_at(int(np.argmax(bad)), ids, body, what)
 
     fail((np.abs(lower) > _LARGEST_TIME) | (np.abs(upper) > _LARGEST_TIME), "a time above 2^62")
     fail(upper <= lower, "upper is not above lower")
@@ -260,7 +263,7 @@ def _lifetimes(
     return result
 
 
-def _fail_at(row: int, ids: tuple[str, ...], lines: list[int] | None, what: str) -> NoReturn:
-    """Blame a row by its line where lines were counted, else by its number."""
-    where = f"buffer {row + 1}" if lines is None else f"line {lines[row]}"
-    raise TraceError(f"{where} (id {ids[row][:40]!r}): {what}")
+def _fail_at(row: int, ids: tuple[str, ...], body: str, what: str) -> NoReturn:
+    """Blame a row by its line."""
+    line, _ = next(islice(_rows(body), row, None))
+    raise TraceError(f"line {line} (id {ids[row][:40]!r}): {what}")
