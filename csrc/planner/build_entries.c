@@ -1,3 +1,4 @@
+/* The entries of a plan: lanes, order, two steps where the period has two. */
 #include "planner/build.h"
 
 /* ---- lanes --------------------------------------------------------------------------------------

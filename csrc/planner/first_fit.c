@@ -29,7 +29,7 @@ typedef struct node_cut {
 
 /* A list, and how far it has been searched. */
 typedef struct run_reader {
-    const gml_run *runs;
+    const gml_occupied *runs;
     uint32_t count, next;
 } run_reader;
 

@@ -1,3 +1,4 @@
+/* The names of the methods. */
 #include "gmlake_plan.h"
 
 static const char *const NAMES[GML_METHOD_COUNT] = {

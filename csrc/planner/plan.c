@@ -1,3 +1,4 @@
+/* The life of a plan, and what can be asked of it. */
 #include "planner/plan.h"
 
 #include "planner/plan_parts.h"

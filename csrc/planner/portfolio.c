@@ -1,3 +1,4 @@
+/* Which methods are tried on an instance, in which order, and for how long. */
 #include "planner/methods.h"
 #include "planner/order.h"
 

@@ -1,3 +1,4 @@
+/* Whether a problem is in range. */
 #include "base/rounding.h"
 #include "planner/instance.h"
 

@@ -35,7 +35,7 @@ store_grow(gml_run_store *store, uint32_t more)
     if (capacity > UINT32_MAX) {
         return GML_NO_HOST_MEMORY;
     }
-    gml_run *runs = realloc(store->runs, (size_t)capacity * sizeof *runs);
+    gml_occupied *runs = realloc(store->runs, (size_t)capacity * sizeof *runs);
     if (!runs) {
         return GML_NO_HOST_MEMORY;
     }
@@ -92,7 +92,7 @@ list_grow(gml_run_store *store, gml_runs *list)
         return status;
     }
     if (list->room) {
-        memcpy(&store->runs[first], &store->runs[list->first], list->count * sizeof(gml_run));
+        memcpy(&store->runs[first], &store->runs[list->first], list->count * sizeof(gml_occupied));
         give_room(store, list->first, list->room);
     }
     list->first = first;
@@ -104,7 +104,7 @@ list_grow(gml_run_store *store, gml_runs *list)
 
 /* The first run that ends at `low` or above. */
 static uint32_t
-first_reaching(const gml_run *runs, uint32_t count, uint64_t low)
+first_reaching(const gml_occupied *runs, uint32_t count, uint64_t low)
 {
     uint32_t at = 0;
     while (count) {
@@ -128,18 +128,18 @@ insert_at(gml_run_store *store, gml_runs *list, uint32_t at, uint64_t low, uint6
             return status;
         }
     }
-    gml_run *runs = &store->runs[list->first];
+    gml_occupied *runs = &store->runs[list->first];
     memmove(&runs[at + 1], &runs[at], (list->count - at) * sizeof *runs);
-    runs[at] = (gml_run){low, high};
+    runs[at] = (gml_occupied){low, high};
     list->count++;
     return GML_OK;
 }
 
 /* Lets the run at `at` grow over [low, high) and over all others that it then touches. */
 static void
-merge_at(gml_run *runs, gml_runs *list, uint32_t at, uint64_t low, uint64_t high)
+merge_at(gml_occupied *runs, gml_runs *list, uint32_t at, uint64_t low, uint64_t high)
 {
-    gml_run *run = &runs[at];
+    gml_occupied *run = &runs[at];
     run->low = low < run->low ? low : run->low;
     if (high <= run->high) {
         return;
@@ -159,7 +159,7 @@ merge_at(gml_run *runs, gml_runs *list, uint32_t at, uint64_t low, uint64_t high
 gml_status
 gml_runs_add(gml_run_store *store, gml_runs *list, uint64_t low, uint64_t high)
 {
-    gml_run *runs = &store->runs[list->first];
+    gml_occupied *runs = &store->runs[list->first];
     uint32_t at = first_reaching(runs, list->count, low);
     if (at == list->count || runs[at].low > high) {
         return insert_at(store, list, at, low, high);

@@ -4,9 +4,9 @@
 
 #include "gmlake.h"
 
-typedef struct gml_run {
+typedef struct gml_occupied {
     uint64_t low, high; /* [low, high) */
-} gml_run;
+} gml_occupied;
 
 /* A list; all zero: empty. */
 typedef struct gml_runs {
@@ -17,7 +17,7 @@ typedef struct gml_runs {
 enum { GML_RUN_ROOMS = 32 };
 
 typedef struct gml_run_store {
-    gml_run *runs;
+    gml_occupied *runs;
     uint32_t count, capacity;
     uint32_t
         unused[GML_RUN_ROOMS]; /* by the logarithm of its room: the first of a chain; 0: none */

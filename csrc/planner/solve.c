@@ -1,3 +1,4 @@
+/* A problem from end to end: streams into lanes, a placement for each, and the check. */
 #include "base/rounding.h"
 #include "planner/instance.h"
 #include "planner/methods.h"

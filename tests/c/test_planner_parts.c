@@ -148,7 +148,7 @@ TEST(runs_hold_what_was_added)
         for (size_t list = 0; list < 3; list++) {
             uint64_t bits = 0, behind = 0;
             for (uint32_t i = 0; i < lists[list].count; i++) {
-                gml_run run = store.runs[lists[list].first + i];
+                gml_occupied run = store.runs[lists[list].first + i];
                 CHECK(run.low < run.high && (i == 0 || behind < run.low));
                 behind = run.high;
                 bits |= ((UINT64_C(1) << (run.high - run.low)) - 1) << run.low;
