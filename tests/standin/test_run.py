@@ -54,7 +54,7 @@ def test_tensors_are_served(mode: str, backend: str, tmp_path: Path) -> None:
     (report,) = ended.reports
     assert (report["mode"], report["device"], report["allocations"]) == (mode, "0", "1")
     assert report["name"].startswith("process ")
-    assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0"
+    assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0, plan 0"
 
 
 @pytest.mark.parametrize("mode", ["full", "pool"])
@@ -272,7 +272,7 @@ show()
 """
     ended = run_code(tmp_path, code, "--mode", "pool", "--report")
     assert ended.result["allocated"] == 200 * MIB
-    assert ended.reports[0]["states"] == "exact 0, split 0, stitch 0, grow 2, oom 1"
+    assert ended.reports[0]["states"] == "exact 0, split 0, stitch 0, grow 2, oom 1, plan 0"
 
 
 def test_graphs_of_a_compiled_model_run_in_pool_mode() -> None:
