@@ -1,20 +1,19 @@
 /* The treap behind gml_tree. */
 #include "base/tree.h"
 
+#include "base/mix.h"
+
 static bool
 is_below(const gml_tree_node *node, uint64_t size_bytes, uint64_t address)
 {
     return node->size_bytes != size_bytes ? node->size_bytes < size_bytes : node->address < address;
 }
 
-/* splitmix64's finaliser (Steele, Lea, Flood 2014): neighbouring addresses get unrelated values. */
+/* Neighbouring addresses get unrelated values. */
 static uint32_t
 priority_of(uint64_t address, uint64_t size_bytes)
 {
-    uint64_t mixed = address ^ (size_bytes << 20);
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (uint32_t)(mixed >> 32);
+    return (uint32_t)(gml_mix(address ^ (size_bytes << 20)) >> 32);
 }
 
 static void

@@ -1,13 +1,13 @@
 /* The counted calls: each goes through the table, is counted, and adds to the driver's time. */
 #include "driver/driver.h"
 
+#include "base/clock.h"
 #include "driver/streams.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static const char *const call_names[GML_CALL_COUNT] = {
 #define GML_DRIVER_CALL_TEXT(upper, lower) #lower,
@@ -40,21 +40,11 @@ gml_driver_close(gml_driver *driver)
     }
 }
 
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
-        return 0;
-    }
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 /* The clock before a call; 0 where the backend models its costs. */
 static uint64_t
 clock_of(const gml_driver *driver)
 {
-    return driver->ops->cost_ns ? 0 : now_ns();
+    return driver->ops->cost_ns ? 0 : gml_clock_ns();
 }
 
 /* Counts a call that began at `start_ns` and passes its status on. */
@@ -63,8 +53,8 @@ account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t 
         gml_status status)
 {
     driver->calls[call]++;
-    driver->time_ns +=
-        driver->ops->cost_ns ? driver->ops->cost_ns(driver, call, size_bytes) : now_ns() - start_ns;
+    driver->time_ns += driver->ops->cost_ns ? driver->ops->cost_ns(driver, call, size_bytes)
+                                            : gml_clock_ns() - start_ns;
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* The driver that fails on purpose: any other driver, with chosen calls refused before it sees
  * them. */
+#include "base/mix.h"
 #include "driver/driver.h"
 
 #include <inttypes.h>
@@ -30,15 +31,11 @@ inner_of(gml_driver *self)
     return fault_of(self)->inner;
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014), reduced to [0, 1000000). */
+/* 0 to 999999. */
 static uint64_t
 draw(fault_driver *fault)
 {
-    fault->random_state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t mixed = fault->random_state;
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (mixed ^ (mixed >> 31)) % MILLION;
+    return gml_mix_next(&fault->random_state) % MILLION;
 }
 
 /* GML_OK, or the status to fail this call with. */

@@ -1,6 +1,6 @@
 #include "planner/budget.h"
 
-#include <time.h>
+#include "base/clock.h"
 
 enum {
     WORK_PER_MS = 130000, /* visits that take about a millisecond on a server core of 2024 */
@@ -10,14 +10,6 @@ enum {
     LEAST_PATIENCE_MS = 100, /* and this on top, so that a pause of the machine changes no result */
     NS_PER_MS = 1000000
 };
-
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t
 saturating_product(uint64_t a, uint64_t b)
@@ -45,7 +37,7 @@ gml_budget_begin(gml_budget *budget, uint64_t milliseconds)
         saturating_sum(saturating_product(milliseconds, PATIENCE), LEAST_PATIENCE_MS);
     *budget = (gml_budget){
         .work_limit = saturating_product(milliseconds, WORK_PER_MS),
-        .deadline_ns = saturating_sum(now_ns(), saturating_product(patience_ms, NS_PER_MS)),
+        .deadline_ns = saturating_sum(gml_clock_ns(), saturating_product(patience_ms, NS_PER_MS)),
         .is_over = milliseconds == 0,
     };
     budget->next_look = next_look(budget);
@@ -82,7 +74,8 @@ bool
 gml_budget_look(gml_budget *budget)
 {
     if (!budget->is_over) {
-        budget->is_over = budget->work >= budget->work_limit || now_ns() >= budget->deadline_ns;
+        budget->is_over =
+            budget->work >= budget->work_limit || gml_clock_ns() >= budget->deadline_ns;
         budget->next_look = next_look(budget);
     }
     return budget->is_over;

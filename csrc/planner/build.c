@@ -1,16 +1,9 @@
 /* From watched steps to a plan. */
 #include "planner/build.h"
 
-#include <stdlib.h>
-#include <time.h>
+#include "base/clock.h"
 
-static uint64_t
-clock_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
+#include <stdlib.h>
 
 /* ---- placing ------------------------------------------------------------------------------------
  */
@@ -129,7 +122,7 @@ gml_status
 gml_plan_build(const gml_profile *profile, const gml_planner_options *options, gml_plan **out,
                char *reason, size_t reason_bytes)
 {
-    uint64_t begin = clock_ns();
+    uint64_t begin = gml_clock_ns();
     gml_builder builder = {
         .profile = profile, .options = options, .reason = reason, .reason_bytes = reason_bytes};
     gml_status status = gml_profile_check(profile, reason, reason_bytes);
@@ -142,10 +135,10 @@ gml_plan_build(const gml_profile *profile, const gml_planner_options *options, g
     if (status != GML_OK) {
         gml_plan_release(builder.plan);
         return status == GML_NO_HOST_MEMORY
-                   ? gml_plan_refuse(status, reason, reason_bytes, "no host memory")
+                   ? gml_refuse(status, reason, reason_bytes, "no host memory")
                    : status;
     }
-    builder.plan->time_ns = clock_ns() - begin;
+    builder.plan->time_ns = gml_clock_ns() - begin;
     *out = builder.plan;
     return GML_OK;
 }

@@ -18,8 +18,8 @@ lane_of(gml_builder *builder, gml_stream stream, uint32_t *out)
         }
     }
     if (plan->lane_count == GML_PLAN_MOST_LANES) {
-        return gml_plan_refuse(GML_INVALID_ARGUMENT, builder->reason, builder->reason_bytes,
-                               "a step on more than %d streams", (int)GML_PLAN_MOST_LANES);
+        return gml_refuse(GML_INVALID_ARGUMENT, builder->reason, builder->reason_bytes,
+                          "a step on more than %d streams", (int)GML_PLAN_MOST_LANES);
     }
     *out = (uint32_t)plan->lane_count;
     plan->lanes[plan->lane_count++] = (gml_plan_lane){.stream = stream};

@@ -9,7 +9,7 @@ typedef struct watched_step {
 } watched_step;
 
 #define REFUSE(subject, ...)                                                                       \
-    gml_plan_refuse(GML_INVALID_ARGUMENT, (subject)->reason, (subject)->reason_bytes, __VA_ARGS__)
+    gml_refuse(GML_INVALID_ARGUMENT, (subject)->reason, (subject)->reason_bytes, __VA_ARGS__)
 
 static bool
 ends_in_time(const gml_step *step, const gml_step_request *request)
@@ -101,7 +101,7 @@ check_taken(const gml_profile *profile, char *reason, size_t reason_bytes)
         if (span->offset % GML_PLAN_UNIT || span->size_bytes % GML_PLAN_UNIT ||
             span->size_bytes == 0 || span->offset > GML_PLAN_MOST_BYTES ||
             span->size_bytes > GML_PLAN_MOST_BYTES - span->offset) {
-            return gml_plan_refuse(
+            return gml_refuse(
                 GML_INVALID_ARGUMENT, reason, reason_bytes, "taken span %zu has %llu B at %llu", i,
                 (unsigned long long)span->size_bytes, (unsigned long long)span->offset);
         }

@@ -10,14 +10,14 @@ refuse_pair(const gml_piece *a, const gml_piece *b, char *reason, size_t reason_
 {
     if (a->lifetime == GML_TAKEN_PIECE || b->lifetime == GML_TAKEN_PIECE) {
         const gml_piece *placed = a->lifetime == GML_TAKEN_PIECE ? b : a;
-        return gml_sweep_refuse(reason, reason_bytes,
-                                "lifetime %" PRIu32 " at offset %" PRIu64 " lies on a taken span",
-                                placed->lifetime, placed->offset);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "lifetime %" PRIu32 " at offset %" PRIu64 " lies on a taken span",
+                          placed->lifetime, placed->offset);
     }
-    return gml_sweep_refuse(reason, reason_bytes,
-                            "lifetimes %" PRIu32 " and %" PRIu32
-                            " meet in time and address, at offsets %" PRIu64 " and %" PRIu64,
-                            a->lifetime, b->lifetime, a->offset, b->offset);
+    return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                      "lifetimes %" PRIu32 " and %" PRIu32
+                      " meet in time and address, at offsets %" PRIu64 " and %" PRIu64,
+                      a->lifetime, b->lifetime, a->offset, b->offset);
 }
 
 /* Live pieces are disjoint, so that one that meets any of them meets a neighbour. */
@@ -68,21 +68,21 @@ check_offset(const gml_problem *problem, size_t index, uint64_t offset, uint64_t
     if (lifetime->flags & GML_LIFETIME_DYNAMIC) {
         return offset == GML_NO_OFFSET
                    ? GML_OK
-                   : gml_sweep_refuse(reason, reason_bytes,
-                                      "lifetime %zu is dynamic and has an offset", index);
+                   : gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                                "lifetime %zu is dynamic and has an offset", index);
     }
     if (offset == GML_NO_OFFSET) {
-        return gml_sweep_refuse(reason, reason_bytes, "lifetime %zu has no offset", index);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "lifetime %zu has no offset", index);
     }
     uint64_t mask = gml_sweep_alignment(problem) - 1;
     uint64_t size = (lifetime->size_bytes + mask) & ~mask;
     if (offset & mask) {
-        return gml_sweep_refuse(reason, reason_bytes,
-                                "lifetime %zu: offset %" PRIu64 " is not aligned", index, offset);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "lifetime %zu: offset %" PRIu64 " is not aligned", index, offset);
     }
     if (size > UINT64_MAX - offset) {
-        return gml_sweep_refuse(reason, reason_bytes, "lifetime %zu: offset %" PRIu64 " overflows",
-                                index, offset);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "lifetime %zu: offset %" PRIu64 " overflows", index, offset);
     }
     *top = offset + size > *top ? offset + size : *top;
     return GML_OK;
@@ -98,9 +98,9 @@ check_offsets(const gml_problem *problem, const uint64_t *offsets, uint64_t peak
         status = check_offset(problem, i, offsets[i], &top, reason, reason_bytes);
     }
     if (status == GML_OK && top != peak_bytes) {
-        status = gml_sweep_refuse(reason, reason_bytes,
-                                  "the largest end is %" PRIu64 ", not the peak of %" PRIu64, top,
-                                  peak_bytes);
+        status =
+            gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                       "the largest end is %" PRIu64 ", not the peak of %" PRIu64, top, peak_bytes);
     }
     return status;
 }

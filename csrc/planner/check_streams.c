@@ -70,10 +70,10 @@ check_handover(const history *state, uint32_t former, uint32_t next)
     if (before == after || is_ordered(state, before, after, from->end, to->start)) {
         return GML_OK;
     }
-    return gml_sweep_refuse(state->reason, state->reason_bytes,
-                            "lifetimes %" PRIu32 " and %" PRIu32
-                            " of two streams share addresses without an ordering between",
-                            from->lifetime, to->lifetime);
+    return gml_refuse(GML_CORRUPT, state->reason, state->reason_bytes,
+                      "lifetimes %" PRIu32 " and %" PRIu32
+                      " of two streams share addresses without an ordering between",
+                      from->lifetime, to->lifetime);
 }
 
 /* A range begins at `edge`, with what the range around it had. */

@@ -4,7 +4,6 @@
 #include "planner/check_set.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +11,6 @@
 enum { DIGIT_BITS = 11, DIGIT_VALUES = 1 << DIGIT_BITS };
 
 static const uint64_t largest_size = UINT64_C(1) << 48;
-
-gml_status
-gml_sweep_refuse(char *reason, size_t reason_bytes, const char *format, ...)
-{
-    if (reason && reason_bytes) {
-        va_list values;
-        va_start(values, format);
-        vsnprintf(reason, reason_bytes, format, values);
-        va_end(values);
-    }
-    return GML_CORRUPT;
-}
 
 uint64_t
 gml_sweep_alignment(const gml_problem *problem)
@@ -38,17 +25,18 @@ check_lifetime(const gml_problem *problem, size_t index, char *reason, size_t re
 {
     const gml_lifetime *lifetime = &problem->lifetimes[index];
     if (lifetime->size_bytes == 0 || lifetime->size_bytes > largest_size) {
-        return gml_sweep_refuse(reason, reason_bytes,
-                                "lifetime %zu: a size of %" PRIu64 " bytes is out of range", index,
-                                lifetime->size_bytes);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "lifetime %zu: a size of %" PRIu64 " bytes is out of range", index,
+                          lifetime->size_bytes);
     }
     if (lifetime->start >= lifetime->end) {
-        return gml_sweep_refuse(reason, reason_bytes, "lifetime %zu ends before it begins", index);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "lifetime %zu ends before it begins",
+                          index);
     }
     if (problem->period &&
         (lifetime->start >= problem->period || lifetime->end - lifetime->start > problem->period)) {
-        return gml_sweep_refuse(reason, reason_bytes, "lifetime %zu does not fit into the period",
-                                index);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "lifetime %zu does not fit into the period", index);
     }
     return GML_OK;
 }
@@ -61,8 +49,8 @@ check_taken(const gml_problem *problem, char *reason, size_t reason_bytes)
         const gml_span *span = &problem->taken[i];
         if ((span->offset & mask) || (span->size_bytes & mask) ||
             span->size_bytes > UINT64_MAX - span->offset) {
-            return gml_sweep_refuse(reason, reason_bytes,
-                                    "taken span %zu is not aligned or overflows", i);
+            return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                              "taken span %zu is not aligned or overflows", i);
         }
     }
     return GML_OK;
@@ -73,13 +61,13 @@ gml_sweep_check_problem(const gml_problem *problem, char *reason, size_t reason_
 {
     uint64_t alignment = gml_sweep_alignment(problem);
     if (alignment & (alignment - 1)) {
-        return gml_sweep_refuse(reason, reason_bytes, "the alignment is not a power of two");
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "the alignment is not a power of two");
     }
     if (problem->count > UINT32_MAX / 8 || problem->taken_count > UINT32_MAX / 8) {
-        return gml_sweep_refuse(reason, reason_bytes, "too many lifetimes");
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "too many lifetimes");
     }
     if (problem->period && problem->ordering_count) {
-        return gml_sweep_refuse(reason, reason_bytes, "orderings do not go with a period");
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "orderings do not go with a period");
     }
     gml_status status = check_taken(problem, reason, reason_bytes);
     for (size_t i = 0; status == GML_OK && i < problem->count; i++) {

@@ -5,6 +5,7 @@
 #ifndef GML_PLANNER_CHECK_SWEEP_H
 #define GML_PLANNER_CHECK_SWEEP_H
 
+#include "base/reason.h"
 #include "gmlake_plan.h"
 
 /* A lifetime that wraps is two pieces; a taken span is one, for all times. */
@@ -48,9 +49,5 @@ gml_status gml_sweep_check_streams(const gml_sweep *sweep, const gml_problem *pr
 
 /* Numbers 0 to count - 1 sorted by keys[number], ties by number. GML_NO_HOST_MEMORY. */
 gml_status gml_sweep_sort(const uint64_t *keys, size_t count, uint32_t *order);
-
-/* One line into `reason`, which may be NULL; always GML_CORRUPT. */
-gml_status gml_sweep_refuse(char *reason, size_t reason_bytes, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,5 +1,6 @@
 /* Squeaky wheel: what ended high is served earlier next time (Joslin and Clements, "Squeaky wheel
  * optimization", 1999). The order is the solution; a constructor turns it into a placement. */
+#include "base/mix.h"
 #include "planner/methods.h"
 #include "planner/sort.h"
 
@@ -26,21 +27,11 @@ struct gml_wheel {
 /* ---- chance, the same in every run -----------------------------------------------------------
  */
 
-/* splitmix64 */
-static uint64_t
-draw(gml_wheel *wheel)
-{
-    uint64_t mixed = wheel->random += UINT64_C(0x9e3779b97f4a7c15);
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return mixed ^ (mixed >> 31);
-}
-
 /* 0 to bound - 1. pre: bound > 0. */
 static uint64_t
 draw_below(gml_wheel *wheel, uint64_t bound)
 {
-    return draw(wheel) % bound;
+    return gml_mix_next(&wheel->random) % bound;
 }
 
 /* ---- orders -----------------------------------------------------------------------------------
@@ -74,12 +65,12 @@ shake(gml_wheel *wheel)
     uint64_t bound = instance->lower_bound;
     uint64_t level = bound + draw_below(wheel, wheel->peak - bound);
     uint64_t jitter = (uint64_t)STEP << draw_below(wheel, MOST_DOUBLINGS);
-    bool is_half = draw(wheel) & 1;
+    bool is_half = gml_mix_next(&wheel->random) & 1;
     for (size_t i = 0; i < instance->count; i++) {
         uint32_t item = wheel->order[i];
         uint64_t key = (uint64_t)i * STEP;
         bool is_high = wheel->offsets[item] + instance->sizes[item] > level;
-        if (is_high && !(is_half && (draw(wheel) & 1))) {
+        if (is_high && !(is_half && (gml_mix_next(&wheel->random) & 1))) {
             key = (uint64_t)i * draw_below(wheel, STEP);
         }
         wheel->keys[i] = (gml_keyed){key + draw_below(wheel, jitter), item};

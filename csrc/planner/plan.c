@@ -3,21 +3,8 @@
 
 #include "planner/plan_parts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-gml_status
-gml_plan_refuse(gml_status status, char *reason, size_t reason_bytes, const char *format, ...)
-{
-    if (reason && reason_bytes > 0) {
-        va_list arguments;
-        va_start(arguments, format);
-        (void)vsnprintf(reason, reason_bytes, format, arguments);
-        va_end(arguments);
-    }
-    return status;
-}
 
 void *
 gml_plan_array(size_t count, size_t item_bytes)

@@ -11,7 +11,7 @@ typedef struct verdict {
 } verdict;
 
 #define CORRUPT(verdict, ...)                                                                      \
-    gml_plan_refuse(GML_CORRUPT, (verdict)->reason, (verdict)->reason_bytes, __VA_ARGS__)
+    gml_refuse(GML_CORRUPT, (verdict)->reason, (verdict)->reason_bytes, __VA_ARGS__)
 
 static gml_status
 check_shape(const gml_plan *plan, const verdict *to)
@@ -183,7 +183,7 @@ check_dynamic(const gml_plan *plan, const verdict *to)
 {
     size_t *ends = gml_plan_array(plan->span_count, sizeof *ends);
     if (!ends) {
-        return gml_plan_refuse(GML_NO_HOST_MEMORY, to->reason, to->reason_bytes, "no host memory");
+        return gml_refuse(GML_NO_HOST_MEMORY, to->reason, to->reason_bytes, "no host memory");
     }
     gml_status status = find_ascents(plan, ends, to);
     for (size_t i = 0; i < plan->dynamic_count && status == GML_OK; i++) {
@@ -199,7 +199,7 @@ check_placement(const gml_plan *plan, const verdict *to)
     gml_lane_problems problems;
     gml_status status = gml_lane_problems_open(&problems, plan);
     if (status != GML_OK) {
-        return gml_plan_refuse(status, to->reason, to->reason_bytes, "no host memory");
+        return gml_refuse(status, to->reason, to->reason_bytes, "no host memory");
     }
     for (size_t lane = 0; lane < plan->lane_count && status == GML_OK; lane++) {
         gml_problem problem = gml_lane_problem(&problems, plan, lane);

@@ -310,22 +310,22 @@ static gml_status
 get_header(gml_byte_reader *in, char *reason, size_t reason_bytes)
 {
     if (in->count > GML_PLAN_MOST_ENTRIES) {
-        return gml_plan_refuse(GML_CORRUPT, reason, reason_bytes, "this is too large for a plan");
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "this is too large for a plan");
     }
     if (gml_get_fixed(in, 8) != GML_PLAN_FILE_MAGIC) {
-        return gml_plan_refuse(GML_CORRUPT, reason, reason_bytes, "this is not a plan");
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "this is not a plan");
     }
     uint64_t version = gml_get_fixed(in, 4);
     if (in->failure == NULL && version != GML_PLAN_FILE_VERSION) {
-        return gml_plan_refuse(GML_UNSUPPORTED, reason, reason_bytes,
-                               "a plan of version %" PRIu64 "; this gmlake reads version %d: make "
-                               "the plan again",
-                               version, (int)GML_PLAN_FILE_VERSION);
+        return gml_refuse(GML_UNSUPPORTED, reason, reason_bytes,
+                          "a plan of version %" PRIu64 "; this gmlake reads version %d: make "
+                          "the plan again",
+                          version, (int)GML_PLAN_FILE_VERSION);
     }
     uint64_t zero = gml_get_fixed(in, 4), sum = gml_get_fixed(in, 8);
     if (in->failure || zero != 0 || sum != gml_checksum(in->bytes + in->at, in->count - in->at)) {
-        return gml_plan_refuse(GML_CORRUPT, reason, reason_bytes,
-                               "the plan is damaged: its checksum does not agree");
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "the plan is damaged: its checksum does not agree");
     }
     return GML_OK;
 }
@@ -336,14 +336,14 @@ decode(plan_reader *decoder, char *reason, size_t reason_bytes)
     get_counts(decoder);
     if (!decoder->in.failure) {
         if (make_room(decoder) != GML_OK) {
-            return gml_plan_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
+            return gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
         }
         get_sections(decoder);
     }
     if (decoder->in.failure) {
-        return gml_plan_refuse(GML_CORRUPT, reason, reason_bytes,
-                               "the plan is damaged before byte %zu: %s", decoder->in.at,
-                               decoder->in.failure);
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "the plan is damaged before byte %zu: %s", decoder->in.at,
+                          decoder->in.failure);
     }
     return gml_plan_check(decoder->plan, reason, reason_bytes);
 }
@@ -358,9 +358,8 @@ gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out, char *r
         return status;
     }
     decoder.plan = gml_plan_new();
-    status = decoder.plan
-                 ? decode(&decoder, reason, reason_bytes)
-                 : gml_plan_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
+    status = decoder.plan ? decode(&decoder, reason, reason_bytes)
+                          : gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
     free(decoder.sizes);
     free(decoder.size_index);
     free(decoder.last);

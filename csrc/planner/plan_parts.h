@@ -2,6 +2,7 @@
 #ifndef GML_PLANNER_PLAN_PARTS_H
 #define GML_PLANNER_PLAN_PARTS_H
 
+#include "base/reason.h"
 #include "planner/plan.h"
 
 enum {
@@ -14,11 +15,6 @@ enum {
 #define GML_PLAN_MOST_SIZE (UINT64_C(1) << 48)   /* one request */
 #define GML_PLAN_MOST_EVENTS (UINT64_C(1) << 56) /* of a step: so no sum of times overflows */
 #define GML_PLAN_MOST_ENTRIES ((size_t)1 << 30)  /* of a step: so every index fits into 32 bits */
-
-/* Returns `status`, with a line for people. `reason` may be NULL. */
-__attribute__((format(printf, 4, 5))) gml_status gml_plan_refuse(gml_status status, char *reason,
-                                                                 size_t reason_bytes,
-                                                                 const char *format, ...);
 
 /* The entries that have an offset, lane by lane: lane i has lifetimes first[i] to first[i + 1] - 1.
  */

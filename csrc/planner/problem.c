@@ -1,25 +1,13 @@
 /* Whether a problem is in range. */
+#include "base/reason.h"
 #include "base/rounding.h"
 #include "planner/instance.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 static const uint64_t MOST_BYTES = UINT64_C(1) << 48;
 static const uint64_t MOST_SUM = UINT64_C(1) << 62;
-
-__attribute__((format(printf, 3, 4))) static gml_status
-refuse(char *reason, size_t reason_bytes, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    if (reason && reason_bytes) {
-        vsnprintf(reason, reason_bytes, format, values);
-    }
-    va_end(values);
-    return GML_INVALID_ARGUMENT;
-}
 
 /* What is wrong with the lifetime; NULL: nothing. */
 static const char *
@@ -50,11 +38,13 @@ check_lifetimes(const gml_problem *problem, char *reason, size_t reason_bytes)
     for (size_t i = 0; i < problem->count; i++) {
         const char *fault = lifetime_fault(&problem->lifetimes[i], problem->period);
         if (fault) {
-            return refuse(reason, reason_bytes, "lifetime %zu has %s", i, fault);
+            return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "lifetime %zu has %s", i,
+                              fault);
         }
         sum += gml_round_up(problem->lifetimes[i].size_bytes, gml_problem_alignment(problem));
         if (sum > MOST_SUM) {
-            return refuse(reason, reason_bytes, "the sizes add up to more than 2^62");
+            return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                              "the sizes add up to more than 2^62");
         }
     }
     return GML_OK;
@@ -67,10 +57,12 @@ check_taken(const gml_problem *problem, char *reason, size_t reason_bytes)
     for (size_t i = 0; i < problem->taken_count; i++) {
         gml_span span = problem->taken[i];
         if ((span.offset | span.size_bytes) & within) {
-            return refuse(reason, reason_bytes, "taken span %zu is not aligned", i);
+            return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                              "taken span %zu is not aligned", i);
         }
         if (span.offset > MOST_SUM || span.size_bytes > MOST_SUM - span.offset) {
-            return refuse(reason, reason_bytes, "taken span %zu ends above 2^62", i);
+            return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                              "taken span %zu ends above 2^62", i);
         }
     }
     return GML_OK;
@@ -81,18 +73,21 @@ gml_problem_check(const gml_problem *problem, char *reason, size_t reason_bytes)
 {
     uint64_t alignment = gml_problem_alignment(problem);
     if (alignment & (alignment - 1) || alignment > MOST_BYTES) {
-        return refuse(reason, reason_bytes,
-                      "an alignment of %" PRIu64 " is not a power of two up to 2^48", alignment);
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                          "an alignment of %" PRIu64 " is not a power of two up to 2^48",
+                          alignment);
     }
     if (problem->count > INT32_MAX || problem->taken_count > INT32_MAX) {
-        return refuse(reason, reason_bytes, "more than 2^31 lifetimes or taken spans");
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                          "more than 2^31 lifetimes or taken spans");
     }
     if ((problem->count && !problem->lifetimes) || (problem->taken_count && !problem->taken) ||
         (problem->ordering_count && !problem->orderings)) {
-        return refuse(reason, reason_bytes, "an array is missing");
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "an array is missing");
     }
     if (problem->period && problem->ordering_count) {
-        return refuse(reason, reason_bytes, "orderings together with a period");
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                          "orderings together with a period");
     }
     gml_status status = check_lifetimes(problem, reason, reason_bytes);
     return status == GML_OK ? check_taken(problem, reason, reason_bytes) : status;

@@ -1,4 +1,5 @@
 /* A problem from end to end: streams into lanes, a placement for each, and the check. */
+#include "base/clock.h"
 #include "base/rounding.h"
 #include "planner/instance.h"
 #include "planner/methods.h"
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     SMALL_COUNT = GML_EXACT_MOST_ITEMS,
@@ -374,19 +374,11 @@ check_options(const gml_planner_options *options, char *reason, size_t reason_by
     return GML_OK;
 }
 
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 gml_status
 gml_planner_solve(const gml_problem *problem, const gml_planner_options *options, uint64_t *offsets,
                   gml_solution *out, char *reason, size_t reason_bytes)
 {
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     gml_status status = check_options(options, reason, reason_bytes);
     if (status == GML_OK) {
         status = gml_problem_check(problem, reason, reason_bytes);
@@ -408,7 +400,7 @@ gml_planner_solve(const gml_problem *problem, const gml_planner_options *options
             .peak_bytes = placed.placing.peak_bytes,
             .lower_bound_bytes = solving.lower_bound,
             .method = placed.placing.method,
-            .time_ns = now_ns() - begin_ns,
+            .time_ns = gml_clock_ns() - begin_ns,
             .is_proven = placed.placing.is_proven,
         };
     }

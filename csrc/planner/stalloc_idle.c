@@ -1,6 +1,8 @@
 /* The treap of idle intervals. */
 #include "planner/stalloc_idle.h"
 
+#include "base/mix.h"
+
 #include <stdint.h>
 
 enum { WORK_OF_NODE = 8 }; /* in the units of a budget */
@@ -24,14 +26,10 @@ is_below(const gml_idle_node *a, const gml_idle_node *b)
     return a->begin != b->begin ? a->begin < b->begin : a->serial < b->serial;
 }
 
-/* splitmix64's finaliser (Steele, Lea, Flood 2014). */
 static uint32_t
 priority_of(uint64_t serial)
 {
-    uint64_t mixed = serial * UINT64_C(0x9e3779b97f4a7c15);
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (uint32_t)(mixed >> 32);
+    return (uint32_t)(gml_mix(serial * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
 }
 
 /* ---- shape ----------------------------------------------------------------------------------- */

@@ -1,11 +1,11 @@
 /* A recorded trace run through a lake: ids become addresses. */
+#include "base/clock.h"
 #include "gmlake_plan.h"
 #include "lake/lake.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* What an id stands for between its alloc and its free. */
 enum { ADDRESS_NONE = 0, ADDRESS_REFUSED = 1, ADDRESS_EMPTY = 2 };
@@ -234,21 +234,13 @@ replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *re
     }
 }
 
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 gml_status
 gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
                gml_address *addresses, gml_replay_result *result)
 {
     *result = (gml_replay_result){0};
     gml_status status = GML_OK;
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     for (size_t i = 0; i < count && status == GML_OK; i++) {
         status = replay_one(replay, &requests[i], result);
         if (addresses) {
@@ -258,7 +250,7 @@ gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
         }
         result->events += status == GML_OK;
     }
-    result->seconds_ns = now_ns() - begin_ns;
+    result->seconds_ns = gml_clock_ns() - begin_ns;
     gml_stats stats;
     (void)gml_lake_stats(replay->lake, &stats);
     result->peak_live_bytes = stats.peak_live_bytes;

@@ -1,0 +1,19 @@
+/* The clock that durations are measured with. */
+#ifndef GML_BASE_CLOCK_H
+#define GML_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* CLOCK_MONOTONIC; 0 where there is none. */
+static inline uint64_t
+gml_clock_ns(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
+        return 0;
+    }
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+#endif
