@@ -9,35 +9,18 @@ with six steps alike or more, as `examples/record_without_gpu.py --steps 8` reco
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import gmlake
 import machine
-from gmlake.planning.periods import find_steps
-from gmlake.trace.layout import Kind
+from workloads.repeated import with_last_step_repeated
 
 REPEATS = 6
 SHIPPED = ("1.3b-checkpoint-mixed", "gpt2-xl")
-
-
-def with_last_step_repeated(trace: gmlake.Trace) -> gmlake.Trace:
-    """Append the last step, whose blocks all die in it, again and again."""
-    begin, end = find_steps(trace).boundaries[-2:].tolist()
-    step = trace.requests[begin:end]
-    has_block = np.isin(step["kind"], (Kind.ALLOC, Kind.FREE))
-    allocated, position = np.unique(step["id"][has_block], return_inverse=True)
-    parts = [trace.requests[:end]]
-    for number in range(REPEATS):
-        part = step.copy()
-        part["id"][has_block] = trace.id_count + number * len(allocated) + position
-        parts.append(part)
-    return replace(trace, requests=np.concatenate([*parts, trace.requests[end:]]))
 
 
 def measure(trace: gmlake.Trace) -> dict[str, Any]:
@@ -63,7 +46,8 @@ def main() -> None:
     options = parser.parse_args()
     folder = machine.ROOT / "examples" / "traces"
     traces = [
-        with_last_step_repeated(gmlake.load_trace(folder / f"{name}.gmtrace")) for name in SHIPPED
+        with_last_step_repeated(gmlake.load_trace(folder / f"{name}.gmtrace"), REPEATS)
+        for name in SHIPPED
     ]
     rows = [measure(trace) for trace in [*traces, *map(gmlake.load_trace, options.traces)]]
     table = Table("trace", "live GiB", "stitch", "plan", "settled", "hit rate", "left", "calls")

@@ -265,8 +265,9 @@ typedef struct gml_step_report {
     uint64_t requested_bytes, served_bytes; /* of all requests, of those served as planned */
     uint64_t driver_calls;                  /* made during the step */
     uint64_t pool_bytes;                    /* physical memory of the pools at the end */
-    uint64_t fingerprint; /* of the step's requests, comparable with gml_plan_info's */
-    bool is_planned;      /* a plan served */
+    uint64_t reserved_bytes; /* held from the device at the end, by everything on the lake */
+    uint64_t fingerprint;    /* of the step's requests, comparable with gml_plan_info's */
+    bool is_planned;         /* a plan served */
 } gml_step_report;
 
 /* The open step ends. `out` may be NULL. GML_MISUSE where none is open. */

@@ -89,11 +89,24 @@ gml_lake_begin_step(gml_lake *lake, uint64_t kind)
     return status == GML_OK ? leave(lake, gml_steps_begin(lake->policy, kind)) : status;
 }
 
+static gml_status
+end_locked(gml_lake *lake, gml_step_report *out)
+{
+    gml_status status = gml_steps_end(lake->policy, out);
+    if (status == GML_OK && out) {
+        out->reserved_bytes = gml_lake_reserved(lake);
+    }
+    return status;
+}
+
 gml_status
 gml_lake_end_step(gml_lake *lake, gml_step_report *out)
 {
     gml_status status = enter(lake);
-    return status == GML_OK ? leave(lake, gml_steps_end(lake->policy, out)) : status;
+    if (status == GML_OK) {
+        status = leave(lake, end_locked(lake, out));
+    }
+    return status;
 }
 
 gml_status

@@ -138,6 +138,7 @@ step_dict(const gml_step_report *step)
          put_number(dict, "served_bytes", step->served_bytes) < 0 ||
          put_number(dict, "driver_calls", step->driver_calls) < 0 ||
          put_number(dict, "pool_bytes", step->pool_bytes) < 0 ||
+         put_number(dict, "reserved_bytes", step->reserved_bytes) < 0 ||
          put_number(dict, "fingerprint", step->fingerprint) < 0 ||
          put(dict, "is_planned", PyBool_FromLong(step->is_planned)) < 0)) {
         Py_CLEAR(dict);

@@ -97,6 +97,7 @@ class StepReport(TypedDict):
     served_bytes: int
     driver_calls: int
     pool_bytes: int
+    reserved_bytes: int
     fingerprint: int
     is_planned: bool
 

@@ -41,9 +41,10 @@ class StepReport:
 
     kind: as given to AutoPlan.step(). index: of the step, over all kinds, from 0.
     requests: for memory. foreseen: of those, that met their entry of the plan; served: of those,
-    that got the address planned for them; left: foreseen, and not planned since they live for
-    longer than two steps. dynamic: in dynamic modules; dynamic_served: of those, in planned space
-    that was idle. borrowed: not foreseen, and served from idle memory of the pool.
+    that got the address planned for them; left: foreseen, and left to the policy by the plan, since
+    they live for longer than two steps or are small and cost less there. dynamic: in dynamic
+    modules; dynamic_served: of those, in planned space that was idle. borrowed: not foreseen, and
+    served from idle memory of the pool.
     driver_calls: made during the step. pool_bytes: held for planned addresses; reserved_bytes: held
     in all. is_planned: a plan served.
     """
@@ -189,7 +190,7 @@ class DevicePlanner:
             borrowed=told["borrowed"],
             driver_calls=told["driver_calls"],
             pool_bytes=told["pool_bytes"],
-            reserved_bytes=self.lake.stats()["reserved_bytes"],
+            reserved_bytes=told["reserved_bytes"],
             fingerprint=told["fingerprint"],
             is_planned=told["is_planned"],
         )
