@@ -36,6 +36,8 @@ enum {
     GML_CU_ATTRIBUTE_VIRTUAL_MEMORY = 102,
     GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY = 110,
 
+    GML_CU_STREAM_PER_THREAD = 2, /* a handle that names another stream in every thread */
+
     GML_CU_ALLOCATION_PINNED = 1,
     GML_CU_HANDLE_NONE = 0,
     GML_CU_HANDLE_FILE = 1,

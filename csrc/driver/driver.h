@@ -79,6 +79,21 @@ typedef struct gml_driver_ops {
     /* Physical memory created from now on can be exported as the given kind of handle, a
      * CUmemAllocationHandleType. */
     gml_status (*share)(gml_driver *self, unsigned handle_type);
+    /* Work of `stream` may touch the range from here on; GML_CORRUPT where earlier uses of the same
+     * physical memory are not ordered before it. NULL, as the four below: nobody checks (race.h).
+     */
+    gml_status (*begin_use)(gml_driver *self, gml_address address, uint64_t size_bytes,
+                            gml_stream stream);
+    /* Work of `stream` may touch the range, too, whose use began at `address`. */
+    gml_status (*join_use)(gml_driver *self, gml_address address, gml_stream stream);
+    /* Work queued by now on the streams of the use that began at `address` was the last of it. */
+    void (*end_use)(gml_driver *self, gml_address address);
+    /* The program says: what is queued on `later` from now on comes after all that is on `earlier`
+     * by now. */
+    void (*order)(gml_driver *self, gml_stream later, gml_stream earlier);
+    /* The program says: no more work comes to `stream`. Who waits for, or uses memory under the
+     * same handle after this is another stream. */
+    void (*forget)(gml_driver *self, gml_stream stream);
     /* The queues behind the streams of a backend without a device. */
     gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
@@ -88,6 +103,7 @@ enum { GML_REASON_BYTES = 240 };
 struct gml_driver {
     const gml_driver_ops *ops;
     gml_device_info info;           /* fixed after opening, but for free_bytes */
+    gml_stream per_thread_stream;   /* the handle that is another stream in every thread; 0: none */
     uint64_t calls[GML_CALL_COUNT]; /* made, failed ones included */
     uint64_t time_ns;               /* sum of modelled or measured costs */
     gml_map sizes;                  /* of what is held: handle or address of malloc -> bytes */
@@ -113,6 +129,12 @@ gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes
  * entries never fail, and are not counted. */
 gml_status gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million,
                                  uint64_t seed, gml_driver **out);
+
+/* From now on the calls of that wrapper whose bit (1 << gml_driver_call) is set answer GML_OK and
+ * are not made, to see what comes of a missing ordering. GML_INVALID_ARGUMENT, and nothing changes,
+ * for others than event_record, event_query, stream_wait and those that synchronise.
+ * pre: `driver` is of gml_fault_driver_open(). */
+gml_status gml_fault_driver_skip(gml_driver *driver, uint64_t calls);
 
 /* NULL is allowed. */
 void gml_driver_close(gml_driver *driver);
@@ -153,5 +175,45 @@ gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t si
 gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_driver_grant(gml_driver *driver, int peer);
 gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
+
+/* For whoever watches the order of streams. One branch where nobody does; not counted. */
+
+static inline gml_status
+gml_driver_begin_use(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                     gml_stream stream)
+{
+    return driver->ops->begin_use ? driver->ops->begin_use(driver, address, size_bytes, stream)
+                                  : GML_OK;
+}
+
+static inline gml_status
+gml_driver_join_use(gml_driver *driver, gml_address address, gml_stream stream)
+{
+    return driver->ops->join_use ? driver->ops->join_use(driver, address, stream) : GML_OK;
+}
+
+static inline void
+gml_driver_end_use(gml_driver *driver, gml_address address)
+{
+    if (driver->ops->end_use) {
+        driver->ops->end_use(driver, address);
+    }
+}
+
+static inline void
+gml_driver_order(gml_driver *driver, gml_stream later, gml_stream earlier)
+{
+    if (driver->ops->order) {
+        driver->ops->order(driver, later, earlier);
+    }
+}
+
+static inline void
+gml_driver_forget(gml_driver *driver, gml_stream stream)
+{
+    if (driver->ops->forget) {
+        driver->ops->forget(driver, stream);
+    }
+}
 
 #endif

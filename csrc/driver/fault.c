@@ -1,34 +1,46 @@
-/* The driver that fails on purpose: any other driver, with chosen calls refused before it sees
- * them. */
+/* The driver that fails on purpose: any other driver, with chosen calls refused, or answered as if
+ * they had been made, before it sees them. */
 #include "base/mix.h"
-#include "driver/driver.h"
+#include "driver/wrapped.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const uint64_t MILLION = 1000000;
 
+#define BIT(call) (UINT64_C(1) << (call))
+
+/* The calls that give nothing but an ordering, so that nobody misses one before memory is reused.
+ */
+static const uint64_t SKIPPABLE =
+    BIT(GML_CALL_EVENT_RECORD) | BIT(GML_CALL_EVENT_QUERY) | BIT(GML_CALL_EVENT_SYNCHRONIZE) |
+    BIT(GML_CALL_STREAM_WAIT) | BIT(GML_CALL_STREAM_SYNCHRONIZE) | BIT(GML_CALL_DEVICE_SYNCHRONIZE);
+
 typedef struct fault_driver {
-    gml_driver base;    /* must be first */
-    gml_driver_ops ops; /* this driver's table: without what the inner one lacks */
-    gml_driver *inner;
-    uint64_t made; /* calls that could have failed, so far */
+    gml_wrapped wrapped; /* must be first */
+    uint64_t made;       /* calls that could have failed, so far */
     uint64_t nth;
     uint64_t per_million;
     uint64_t random_state;
+    uint64_t skipped; /* calls that are not made, a bit each */
 } fault_driver;
 
 static fault_driver *
 fault_of(gml_driver *self)
 {
-    return (fault_driver *)self;
+    return (fault_driver *)(void *)self;
 }
 
 static gml_driver *
 inner_of(gml_driver *self)
 {
-    return fault_of(self)->inner;
+    return gml_wrapped_inner(self);
+}
+
+static gml_status
+relay(gml_driver *self, gml_status status)
+{
+    return gml_wrapped_relay(self, status);
 }
 
 /* 0 to 999999. */
@@ -54,13 +66,12 @@ strike(gml_driver *self, gml_driver_call call)
                            gml_driver_call_name(call), fault->made);
 }
 
-/* Passes a status of the inner driver on, with its reason. */
+/* As strike(), and *is_made false where a call shall not be made that has not failed either. */
 static gml_status
-relay(gml_driver *self, gml_status status)
+strike_or_skip(gml_driver *self, gml_driver_call call, bool *is_made)
 {
-    if (status != GML_OK && status != GML_NOT_READY) {
-        memcpy(self->reason, inner_of(self)->reason, sizeof self->reason);
-    }
+    gml_status status = strike(self, call);
+    *is_made = status == GML_OK && !(fault_of(self)->skipped & BIT(call));
     return status;
 }
 
@@ -149,13 +160,6 @@ fault_free(gml_driver *self, gml_address address)
 }
 
 static gml_status
-memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
-{
-    gml_driver *inner = inner_of(self);
-    return relay(self, inner->ops->memory_info(inner, free_bytes, total_bytes));
-}
-
-static gml_status
 event_create(gml_driver *self, gml_event *out)
 {
     gml_driver *inner = inner_of(self);
@@ -175,40 +179,45 @@ static gml_status
 event_record(gml_driver *self, gml_event event, gml_stream stream)
 {
     gml_driver *inner = inner_of(self);
-    gml_status status = strike(self, GML_CALL_EVENT_RECORD);
-    return status != GML_OK ? status : relay(self, inner->ops->event_record(inner, event, stream));
+    bool is_made;
+    gml_status status = strike_or_skip(self, GML_CALL_EVENT_RECORD, &is_made);
+    return !is_made ? status : relay(self, inner->ops->event_record(inner, event, stream));
 }
 
 static gml_status
 event_query(gml_driver *self, gml_event event)
 {
     gml_driver *inner = inner_of(self);
-    gml_status status = strike(self, GML_CALL_EVENT_QUERY);
-    return status != GML_OK ? status : relay(self, inner->ops->event_query(inner, event));
+    bool is_made;
+    gml_status status = strike_or_skip(self, GML_CALL_EVENT_QUERY, &is_made);
+    return !is_made ? status : relay(self, inner->ops->event_query(inner, event));
 }
 
 static gml_status
 event_synchronize(gml_driver *self, gml_event event)
 {
     gml_driver *inner = inner_of(self);
-    gml_status status = strike(self, GML_CALL_EVENT_SYNCHRONIZE);
-    return status != GML_OK ? status : relay(self, inner->ops->event_synchronize(inner, event));
+    bool is_made;
+    gml_status status = strike_or_skip(self, GML_CALL_EVENT_SYNCHRONIZE, &is_made);
+    return !is_made ? status : relay(self, inner->ops->event_synchronize(inner, event));
 }
 
 static gml_status
 stream_wait(gml_driver *self, gml_stream stream, gml_event event)
 {
     gml_driver *inner = inner_of(self);
-    gml_status status = strike(self, GML_CALL_STREAM_WAIT);
-    return status != GML_OK ? status : relay(self, inner->ops->stream_wait(inner, stream, event));
+    bool is_made;
+    gml_status status = strike_or_skip(self, GML_CALL_STREAM_WAIT, &is_made);
+    return !is_made ? status : relay(self, inner->ops->stream_wait(inner, stream, event));
 }
 
 static gml_status
 stream_synchronize(gml_driver *self, gml_stream stream)
 {
     gml_driver *inner = inner_of(self);
-    gml_status status = strike(self, GML_CALL_STREAM_SYNCHRONIZE);
-    return status != GML_OK ? status : relay(self, inner->ops->stream_synchronize(inner, stream));
+    bool is_made;
+    gml_status status = strike_or_skip(self, GML_CALL_STREAM_SYNCHRONIZE, &is_made);
+    return !is_made ? status : relay(self, inner->ops->stream_synchronize(inner, stream));
 }
 
 static gml_status
@@ -224,78 +233,34 @@ static gml_status
 device_synchronize(gml_driver *self)
 {
     gml_driver *inner = inner_of(self);
-    gml_status status = strike(self, GML_CALL_DEVICE_SYNCHRONIZE);
-    return status != GML_OK ? status : relay(self, inner->ops->device_synchronize(inner));
+    bool is_made;
+    gml_status status = strike_or_skip(self, GML_CALL_DEVICE_SYNCHRONIZE, &is_made);
+    return !is_made ? status : relay(self, inner->ops->device_synchronize(inner));
 }
 
-static gml_status
-bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
+/* Everything that can fail; what cannot is passed on. */
+static void
+fill_table(gml_driver_ops *ops)
 {
-    return relay(self, gml_driver_bytes(inner_of(self), address, size_bytes, out));
+    ops->create = create;
+    ops->release = release;
+    ops->reserve = reserve;
+    ops->unreserve = unreserve;
+    ops->map = map;
+    ops->unmap = unmap;
+    ops->set_access = set_access;
+    ops->malloc = fault_malloc;
+    ops->free = fault_free;
+    ops->event_create = event_create;
+    ops->event_destroy = event_destroy;
+    ops->event_record = event_record;
+    ops->event_query = event_query;
+    ops->event_synchronize = event_synchronize;
+    ops->stream_wait = stream_wait;
+    ops->stream_synchronize = stream_synchronize;
+    ops->stream_capturing = stream_capturing;
+    ops->device_synchronize = device_synchronize;
 }
-
-static gml_status
-expect_malloc(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
-    return relay(self, gml_driver_expect_malloc(inner_of(self), address, size_bytes));
-}
-
-static gml_status
-grant(gml_driver *self, int peer)
-{
-    gml_driver *inner = inner_of(self);
-    return relay(self, inner->ops->grant(inner, peer));
-}
-
-static gml_status
-share(gml_driver *self, unsigned handle_type)
-{
-    gml_driver *inner = inner_of(self);
-    return relay(self, inner->ops->share(inner, handle_type));
-}
-
-static uint64_t
-cost_ns(const gml_driver *self, gml_driver_call call, uint64_t size_bytes)
-{
-    const gml_driver *inner = ((const fault_driver *)self)->inner;
-    return inner->ops->cost_ns(inner, call, size_bytes);
-}
-
-static gml_streams *
-streams(gml_driver *self)
-{
-    gml_driver *inner = inner_of(self);
-    return inner->ops->streams(inner);
-}
-
-static const gml_driver_ops fault_ops = {
-    .destroy = destroy,
-    .create = create,
-    .release = release,
-    .reserve = reserve,
-    .unreserve = unreserve,
-    .map = map,
-    .unmap = unmap,
-    .set_access = set_access,
-    .malloc = fault_malloc,
-    .free = fault_free,
-    .memory_info = memory_info,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_query = event_query,
-    .event_synchronize = event_synchronize,
-    .stream_wait = stream_wait,
-    .stream_synchronize = stream_synchronize,
-    .stream_capturing = stream_capturing,
-    .device_synchronize = device_synchronize,
-    .bytes = bytes,
-    .expect_malloc = expect_malloc,
-    .cost_ns = cost_ns,
-    .grant = grant,
-    .share = share,
-    .streams = streams,
-};
 
 gml_status
 gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million, uint64_t seed,
@@ -305,18 +270,24 @@ gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million, uin
     if (!fault) {
         return GML_NO_HOST_MEMORY;
     }
-    fault->ops = fault_ops;
-    fault->ops.name = inner->ops->name;
-    fault->ops.cost_ns = inner->ops->cost_ns ? cost_ns : NULL;
-    fault->ops.grant = inner->ops->grant ? grant : NULL;
-    fault->ops.share = inner->ops->share ? share : NULL;
-    fault->ops.streams = inner->ops->streams ? streams : NULL;
-    fault->base.ops = &fault->ops;
-    fault->base.info = inner->info;
-    fault->inner = inner;
+    gml_wrap(&fault->wrapped, inner, destroy);
+    fill_table(&fault->wrapped.ops);
     fault->nth = nth;
     fault->per_million = per_million;
     fault->random_state = seed;
-    *out = &fault->base;
+    *out = &fault->wrapped.base;
+    return GML_OK;
+}
+
+gml_status
+gml_fault_driver_skip(gml_driver *driver, uint64_t calls)
+{
+    if (calls & ~SKIPPABLE) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "skip_calls 0x%" PRIx64 " names calls that cannot be skipped: only "
+                               "0x%" PRIx64 " can, which record, wait and synchronise",
+                               calls, SKIPPABLE);
+    }
+    fault_of(driver)->skipped = calls;
     return GML_OK;
 }
