@@ -102,19 +102,28 @@ is_free_in(const gml_extent *extent, const gml_freeset *set)
     return extent && extent->kind == GML_EXTENT_FREE && extent->set == set;
 }
 
+static uint64_t
+later(uint64_t instant, uint64_t other)
+{
+    return instant > other ? instant : other;
+}
+
 /* Makes an extent that is in no tree free in `set`, merged with its neighbours there. */
 static gml_extent *
-set_free(gml_home *home, gml_extent *extent, gml_freeset *set)
+set_free(gml_home *home, gml_extent *extent, gml_freeset *set, uint64_t instant)
 {
     if (is_free_in(extent->next, set)) {
+        instant = later(instant, extent->next->instant);
         gml_freeset_remove(set, extent->next);
         gml_tiling_absorb(home, extent);
     }
     if (is_free_in(extent->previous, set)) {
         extent = extent->previous;
+        instant = later(instant, extent->instant);
         gml_freeset_remove(set, extent);
         gml_tiling_absorb(home, extent);
     }
+    extent->instant = instant;
     extent->kind = GML_EXTENT_FREE;
     extent->set = set;
     extent->owner = NULL;
@@ -167,8 +176,9 @@ cut_out(gml_home *home, gml_extent *extent, uint64_t offset, uint64_t size_bytes
     return extent;
 }
 
-gml_extent *
-gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes, void *owner)
+/* Cuts a range out of the free extent that covers it; what is left stays free. */
+static gml_extent *
+take_out(gml_home *home, uint64_t offset, uint64_t size_bytes)
 {
     gml_extent *extent = gml_home_find(home, offset);
     gml_freeset *set = extent->set;
@@ -181,6 +191,13 @@ gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes, void *owner
     if (behind) {
         gml_freeset_add(set, behind, home->chunk_bytes);
     }
+    return extent;
+}
+
+gml_extent *
+gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes, void *owner)
+{
+    gml_extent *extent = take_out(home, offset, size_bytes);
     extent->kind = GML_EXTENT_USED;
     extent->set = NULL;
     extent->owner = owner;
@@ -188,16 +205,16 @@ gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes, void *owner
 }
 
 void
-gml_home_unclaim(gml_home *home, gml_extent *extent, gml_freeset *set)
+gml_home_unclaim(gml_home *home, gml_extent *extent, gml_freeset *set, uint64_t instant)
 {
-    (void)set_free(home, extent, set);
+    (void)set_free(home, extent, set, instant);
 }
 
 gml_extent *
-gml_home_transfer(gml_home *home, gml_extent *extent, gml_freeset *set)
+gml_home_move(gml_home *home, uint64_t offset, uint64_t size_bytes, gml_freeset *set,
+              uint64_t instant)
 {
-    gml_freeset_remove(extent->set, extent);
-    return set_free(home, extent, set);
+    return set_free(home, take_out(home, offset, size_bytes), set, instant);
 }
 
 /* Creates the chunks of [first, first + count) that have no handle left over from a failure. */
@@ -260,7 +277,7 @@ grow_run(gml_home *home, gml_extent *extent, uint64_t count, gml_freeset *set)
     if (behind) {
         add_absent(home, behind);
     }
-    (void)set_free(home, extent, set);
+    (void)set_free(home, extent, set, 0);
     home->present_count += count;
     return GML_OK;
 }

@@ -33,6 +33,7 @@ typedef struct gml_extent {
     uint64_t size_bytes;
     struct gml_freeset *set; /* free: where it is found */
     void *owner;             /* used: whom it serves */
+    uint64_t instant; /* free: when the last byte of it was freed, see fences.h; 0: not yet used */
     gml_extent_kind kind;
     bool is_indexed;     /* free: head, tail and whole are in the freeset's trees */
     gml_tree_node fit;   /* by whole size; in the freeset, or by offset among the absent */
@@ -91,11 +92,16 @@ gml_status gml_home_prepare(gml_home *home, size_t count);
  * pre: one free extent covers the range; two extents are prepared. */
 gml_extent *gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes, void *owner);
 
-/* Makes a used extent free in `set` and merges it with its free neighbours there. */
-void gml_home_unclaim(gml_home *home, gml_extent *extent, struct gml_freeset *set);
+/* Makes a used extent free in `set`, as freed at `instant`, and merges it with its free neighbours
+ * there: the latest instant is that of them all. */
+void gml_home_unclaim(gml_home *home, gml_extent *extent, struct gml_freeset *set,
+                      uint64_t instant);
 
-/* Moves a free extent to another freeset; it merges there. Returns the extent it is now part of. */
-gml_extent *gml_home_transfer(gml_home *home, gml_extent *extent, struct gml_freeset *set);
+/* Moves [offset, offset + size) of a free extent to another freeset, as freed there at `instant`;
+ * it merges there. Returns the extent it is now part of. pre: two extents are prepared, unless the
+ * range is a whole extent. */
+gml_extent *gml_home_move(gml_home *home, uint64_t offset, uint64_t size_bytes,
+                          struct gml_freeset *set, uint64_t instant);
 
 /* Tiling, index and handles agree; the reason goes to driver->reason. Linear. */
 gml_status gml_home_check(const gml_home *home);

@@ -100,6 +100,7 @@ gml_tiling_split(gml_home *home, gml_extent *extent, uint64_t offset)
     right->kind = extent->kind;
     right->set = extent->set;
     right->owner = extent->owner;
+    right->instant = extent->instant;
     right->offset = offset;
     right->size_bytes = extent->offset + extent->size_bytes - offset;
     right->previous = extent;

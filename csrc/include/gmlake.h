@@ -138,6 +138,10 @@ typedef struct gml_lake_config {
     uint64_t fail_call;        /* test aid: fail the n-th driver call from 1; 0: none */
     uint64_t fail_per_million; /* test aid: fail each call with this probability; 0: none */
     uint64_t fail_seed;        /* seed for fail_per_million */
+    uint64_t skip_calls;       /* test aid: the driver calls whose bit (1 << gml_driver_call) is set
+                                  answer GML_OK and are not made */
+    bool check_order;          /* test aid: refuse, as GML_CORRUPT, to hand memory from one stream
+                                  to another, or to unmap it, without an ordering between the two */
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */
@@ -182,6 +186,44 @@ typedef struct gml_block_info {
  * queued there at the free has run. The block's own stream changes nothing. GML_UNKNOWN_ADDRESS if
  * no live block begins there; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
 GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream);
+
+/* ---- streams that lend each other memory --------------------------------------------------------
+ *
+ * What a stream freed serves another one only after the work that was queued on the first by then:
+ * where that is known to have run, where the second is known to come after it, or after a wait that
+ * is put into the second. See docs/streams.md. A stream must exist as long as a lake knows it,
+ * which is from the first request on it to gml_lake_forget_stream() or gml_lake_close().
+ */
+
+/* `stream` will be destroyed, and its last work is queued. No call is made on it from here on; what
+ * it holds free, or frees later, serves other streams once that work has run. A stream that is
+ * created later may have the same handle. Nothing for a stream that the lake does not know. */
+GML_API gml_status gml_lake_forget_stream(gml_lake *lake, gml_stream stream);
+
+/* `stream` may be destroyed at any time without a word: what it frees serves others only after a
+ * wait for the whole device. GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_distrust_stream(gml_lake *lake, gml_stream stream);
+
+/* The program made `later` wait: what is queued there from now on runs after all that is queued on
+ * `earlier` by now. What `earlier` freed so far then serves `later` at no cost. Nothing where the
+ * lake does not know both. */
+GML_API gml_status gml_lake_order_streams(gml_lake *lake, gml_stream later, gml_stream earlier);
+
+/* What happened between two streams. */
+typedef struct gml_stream_pair {
+    gml_stream owner, borrower;
+    uint64_t borrowed_bytes;      /* of the owner's free memory that the borrower took, in all */
+    uint64_t borrows;             /* how often */
+    uint64_t waits;               /* of the borrower for the owner, made by the lake */
+    uint64_t refused_waits;       /* not made, because of the limit borrow_waits */
+    uint64_t deferred_free_bytes; /* now: blocks of the owner that the program has freed, and that
+                                     the borrower may still use; see gml_lake_record_stream() */
+} gml_stream_pair;
+
+/* Describes at most `capacity` pairs, in no order; *count is how many there are. `out` may be NULL
+ * when `capacity` is 0. GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair *out, size_t capacity,
+                                         size_t *count);
 
 /* Describes the live block that begins at `address`; GML_UNKNOWN_ADDRESS otherwise. */
 GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out);
@@ -267,8 +309,11 @@ typedef struct gml_stats {
     uint64_t states[GML_STATE_COUNT];               /* by gml_state */
     uint64_t views, view_bytes;                     /* stitched views that are mapped now */
     uint64_t largest_free_bytes;                    /* largest request served without new memory */
-    uint64_t driver_calls[GML_CALL_COUNT];          /* by gml_driver_call */
-    uint64_t driver_time_ns;                        /* modelled by `sim`, measured by the others */
+    uint64_t cross_stream_waits;  /* that one stream was made to do for memory of another */
+    uint64_t borrowed_bytes;      /* free memory that one stream took from another, in all */
+    uint64_t deferred_free_bytes; /* now: freed, and other streams may still use it */
+    uint64_t driver_calls[GML_CALL_COUNT]; /* by gml_driver_call */
+    uint64_t driver_time_ns;               /* modelled by `sim`, measured by the others */
 } gml_stats;
 
 GML_API gml_status gml_lake_stats(gml_lake *lake, gml_stats *out);

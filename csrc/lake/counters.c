@@ -235,6 +235,9 @@ complete_stats(gml_lake *lake)
     stats.views = usage.views;
     stats.view_bytes = usage.view_bytes;
     stats.largest_free_bytes = usage.largest_free_bytes;
+    stats.cross_stream_waits = usage.cross_stream_waits;
+    stats.borrowed_bytes = usage.borrowed_bytes;
+    stats.deferred_free_bytes = lake->uses.pending_bytes;
     memcpy(stats.driver_calls, lake->driver->calls, sizeof stats.driver_calls);
     stats.driver_time_ns = lake->driver->time_ns;
     return stats;

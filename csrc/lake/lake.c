@@ -2,6 +2,7 @@
 #include "lake/lake.h"
 
 #include "base/status.h"
+#include "driver/race.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,9 +35,9 @@ find_policy(const char *name, const gml_policy_ops **out, char *reason)
     return GML_INVALID_ARGUMENT;
 }
 
-/* Opens the driver, inside a fault wrapper where the configuration asks for one. */
+/* Opens the driver that the configuration names. */
 static gml_status
-open_driver(const gml_lake_config *config, gml_driver **out, char *reason)
+open_backend(const gml_lake_config *config, gml_driver **out, char *reason)
 {
     gml_driver *driver;
     gml_status status = gml_driver_open(config->driver, config->device, config->capacity_bytes,
@@ -48,19 +49,48 @@ open_driver(const gml_lake_config *config, gml_driver **out, char *reason)
             gml_driver_close(driver);
         }
     }
-    if (status == GML_OK && (config->fail_call || config->fail_per_million)) {
-        gml_driver *inner = driver;
-        status = gml_fault_driver_open(inner, config->fail_call, config->fail_per_million,
-                                       config->fail_seed, &driver);
-        if (status != GML_OK) {
-            gml_driver_close(inner);
-            snprintf(reason, GML_REASON_BYTES, "%s", gml_status_text(status));
-        }
-    }
     if (status == GML_OK) {
         *out = driver;
     }
     return status;
+}
+
+/* Puts the wrappers that the configuration asks for around *driver, also after a failure: those
+ * that could be. Calls that are refused or skipped are not seen by what watches the order. */
+static gml_status
+wrap_driver(const gml_lake_config *config, gml_driver **driver)
+{
+    gml_status status = GML_OK;
+    if (config->check_order) {
+        status = gml_race_driver_open(*driver, driver);
+    }
+    if (status == GML_OK && (config->fail_call || config->fail_per_million || config->skip_calls)) {
+        status = gml_fault_driver_open(*driver, config->fail_call, config->fail_per_million,
+                                       config->fail_seed, driver);
+        if (status == GML_OK) {
+            status = gml_fault_driver_skip(*driver, config->skip_calls);
+        }
+    }
+    return status;
+}
+
+static gml_status
+open_driver(const gml_lake_config *config, gml_driver **out, char *reason)
+{
+    gml_driver *driver;
+    gml_status status = open_backend(config, &driver, reason);
+    if (status != GML_OK) {
+        return status;
+    }
+    status = wrap_driver(config, &driver);
+    if (status != GML_OK) {
+        snprintf(reason, GML_REASON_BYTES, "%s",
+                 driver->reason[0] ? driver->reason : gml_status_text(status));
+        gml_driver_close(driver);
+        return status;
+    }
+    *out = driver;
+    return GML_OK;
 }
 
 static gml_status
@@ -131,6 +161,25 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     return GML_OK;
 }
 
+/* Blocks that are live at the end are used no more: their memory goes. Policies wait for the
+ * streams that they served, and not all of them for the others that use a block. */
+static void
+end_uses(gml_lake *lake)
+{
+    bool is_shared = lake->uses.pending_count > 0;
+    for (size_t i = 0; i < lake->blocks.capacity; i++) {
+        const gml_block *block = lake->blocks.slots[i].value;
+        if (lake->blocks.slots[i].key) {
+            gml_driver_end_use(lake->driver, block->address);
+            is_shared |= block->uses != NULL;
+        }
+    }
+    if (is_shared) {
+        /* Where it fails there is nobody to tell, and nothing else to do. */
+        (void)gml_driver_device_synchronize(lake->driver);
+    }
+}
+
 gml_status
 gml_lake_close(gml_lake *lake)
 {
@@ -138,6 +187,7 @@ gml_lake_close(gml_lake *lake)
         return GML_OK;
     }
     lake->driver->is_frozen = false;
+    end_uses(lake);
     gml_uses_close(&lake->uses);
     gml_status status = gml_guest_close(lake->guest);
     status = gml_first_failure(status, gml_pools_close(&lake->pools));
@@ -187,6 +237,18 @@ may_ask_again(gml_lake *lake, const gml_policy *server, size_t pending_before)
     return has_waited || (status == GML_OK && has_room);
 }
 
+/* The block is about to be used. Where that would be a race, its owner has it back. */
+static gml_status
+begin_use(gml_lake *lake, gml_block *block)
+{
+    gml_status status =
+        gml_driver_begin_use(lake->driver, block->address, block->block_bytes, block->stream);
+    if (status != GML_OK) {
+        block->owner->ops->free(block->owner, block);
+    }
+    return status;
+}
+
 /* A block belongs to its owner from here on. */
 static gml_status
 serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
@@ -206,6 +268,9 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
     if (status == GML_OK) {
         block->owner = server;
         block->uses = NULL;
+        status = begin_use(lake, block);
+    }
+    if (status == GML_OK) {
         block->id = lake->next_id++;
         *out = block;
     }
@@ -294,6 +359,7 @@ gml_lake_free_locked(gml_lake *lake, gml_address address)
             lake->driver, GML_UNKNOWN_ADDRESS,
             "no live block begins at 0x%" PRIx64 ": it is foreign, or was freed before", address);
     }
+    gml_driver_end_use(lake->driver, address);
     gml_history_add(&lake->history, GML_REQUEST_FREE_REQUESTED, block->id, address,
                     block->requested_bytes, block->stream);
     if (block->uses) {
@@ -311,6 +377,9 @@ gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream)
     pthread_mutex_lock(&lake->lock);
     gml_block *block = find_block(lake, address);
     gml_status status = block ? gml_uses_add(&lake->uses, block, stream) : GML_UNKNOWN_ADDRESS;
+    if (status == GML_OK) {
+        status = gml_driver_join_use(lake->driver, address, stream);
+    }
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -4,29 +4,28 @@
 #include "base/status.h"
 
 #include <stddef.h>
-#include <stdlib.h>
-
-enum { FIRST_EVENTS = 16, DESTROY_ATTEMPTS = 3 };
 
 /* The events of one stream complete in order, so only the first of them is asked for. */
 typedef struct queue {
     gml_link link;    /* in gml_uses.streams while it has events */
-    gml_link waiting; /* of gml_use */
+    gml_link waiting; /* of gml_use: with an event */
+    gml_link bare;    /* of gml_use: without one so far */
     gml_stream stream;
     size_t use_count; /* uses that name it; without any it is dropped */
+    bool is_gone;     /* the stream was forgotten: no call is made on it, no stream finds this */
 } queue;
 
 struct gml_use {
     gml_use *next; /* of the same block */
     gml_block *block;
     queue *queue;
-    gml_link waiting; /* in the queue while `event` is not 0 */
-    gml_event event;  /* recorded, not known to have completed; 0: none */
-    bool is_done;     /* the stream has passed the free */
+    gml_link link;   /* in the queue's `waiting` or `bare` until it is done */
+    gml_event event; /* recorded, not known to have completed; 0: none */
+    bool is_done; /* the stream has passed the free, or all that it did before it was forgotten */
 
     /* Of the first use of a freed block: */
     gml_link pending; /* in `recorded` or `unrecorded` */
-    size_t remaining; /* uses that are not done */
+    size_t remaining; /* uses that are not done; 0 while the block lives */
 };
 
 static queue *
@@ -36,9 +35,9 @@ queue_of_link(gml_link *link)
 }
 
 static gml_use *
-use_of_waiting(gml_link *link)
+use_of_link(gml_link *link)
 {
-    return (gml_use *)(void *)((char *)link - offsetof(gml_use, waiting));
+    return (gml_use *)(void *)((char *)link - offsetof(gml_use, link));
 }
 
 static gml_use *
@@ -51,6 +50,7 @@ void
 gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *context)
 {
     *uses = (gml_uses){.driver = driver, .finish = finish, .context = context};
+    gml_events_init(&uses->events, driver);
     uses->nodes.object_bytes = sizeof(gml_use);
     uses->queues.object_bytes = sizeof(queue);
     gml_list_init(&uses->streams);
@@ -82,6 +82,7 @@ find_queue(gml_uses *uses, gml_stream stream)
     }
     added->stream = stream;
     gml_list_init(&added->waiting);
+    gml_list_init(&added->bare);
     return added;
 }
 
@@ -90,90 +91,55 @@ static void
 drop_queue(gml_uses *uses, queue *dropped)
 {
     if (dropped->use_count == 0) {
-        (void)gml_map_take(&uses->queue_of, key_of(dropped->stream));
+        if (!dropped->is_gone) {
+            (void)gml_map_take(&uses->queue_of, key_of(dropped->stream));
+        }
         gml_pool_give(&uses->queues, dropped);
     }
-}
-
-/* ---- events ------------------------------------------------------------------------------------
- */
-
-/* Room for one more event among the idle ones, so that giving one back cannot fail. */
-static gml_status
-reserve_event(gml_uses *uses)
-{
-    if (uses->event_count < uses->idle_capacity) {
-        return GML_OK;
-    }
-    size_t capacity = uses->idle_capacity ? uses->idle_capacity * 2 : FIRST_EVENTS;
-    gml_event *events = realloc(uses->idle_events, capacity * sizeof *events);
-    if (!events) {
-        return gml_driver_fail(uses->driver, GML_NO_HOST_MEMORY,
-                               "the table of idle events cannot grow");
-    }
-    uses->idle_events = events;
-    uses->idle_capacity = capacity;
-    return GML_OK;
-}
-
-static gml_status
-take_event(gml_uses *uses, gml_event *out)
-{
-    if (uses->idle_count) {
-        *out = uses->idle_events[--uses->idle_count];
-        return GML_OK;
-    }
-    gml_status status = reserve_event(uses);
-    if (status == GML_OK) {
-        status = gml_driver_event_create(uses->driver, out);
-    }
-    uses->event_count += status == GML_OK;
-    return status;
-}
-
-static void
-give_event(gml_uses *uses, gml_event event)
-{
-    uses->idle_events[uses->idle_count++] = event;
 }
 
 static gml_status
 record(gml_uses *uses, gml_use *use)
 {
     gml_event event;
-    gml_status status = take_event(uses, &event);
+    gml_status status = gml_events_take(&uses->events, &event);
     if (status != GML_OK) {
         return status;
     }
     status = gml_driver_event_record(uses->driver, event, use->queue->stream);
     if (status != GML_OK) {
-        give_event(uses, event);
+        gml_events_give(&uses->events, event);
         return status;
     }
     use->event = event;
     if (gml_list_is_empty(&use->queue->waiting)) {
         gml_list_append(&uses->streams, &use->queue->link);
     }
-    gml_list_append(&use->queue->waiting, &use->waiting);
+    gml_list_remove(&use->link);
+    gml_list_append(&use->queue->waiting, &use->link);
     return GML_OK;
 }
 
-/* Takes a use out of its queue, and the queue from the list when nothing is left in it. */
+/* Ends a use: takes it out of its queue, and the queue from the list when nothing waits in it. */
 static void
 leave_queue(gml_uses *uses, gml_use *use)
 {
-    gml_list_remove(&use->waiting);
+    gml_list_remove(&use->link);
+    use->is_done = true;
+    if (!use->event) {
+        return;
+    }
     if (gml_list_is_empty(&use->queue->waiting)) {
         gml_list_remove(&use->queue->link);
     }
-    give_event(uses, use->event);
+    gml_events_give(&uses->events, use->event);
     use->event = 0;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------
  */
 
-/* The end of a block: none of its uses is in a queue. */
+/* The end of a freed block, whatever its events say. */
 static void
 finish_block(gml_uses *uses, gml_use *first)
 {
@@ -184,6 +150,9 @@ finish_block(gml_uses *uses, gml_use *first)
     block->uses = NULL;
     for (gml_use *use = first, *next; use; use = next) {
         next = use->next;
+        if (!use->is_done) {
+            leave_queue(uses, use);
+        }
         use->queue->use_count--;
         drop_queue(uses, use->queue);
         gml_pool_give(&uses->nodes, use);
@@ -191,28 +160,25 @@ finish_block(gml_uses *uses, gml_use *first)
     uses->finish(uses->context, block);
 }
 
-/* The stream has passed the event of `use`. */
+/* The stream has passed the use's event, or was waited for. A block that still lives has one where
+ * the stream was forgotten. */
+static void
+pass(gml_uses *uses, gml_use *use)
+{
+    leave_queue(uses, use);
+    gml_use *first = use->block->uses;
+    first->remaining -= first->remaining > 0;
+}
+
 static void
 complete(gml_uses *uses, gml_use *use)
 {
     gml_use *first = use->block->uses;
-    leave_queue(uses, use);
-    use->is_done = true;
-    if (--first->remaining == 0) {
+    bool is_freed = first->remaining > 0;
+    pass(uses, use);
+    if (is_freed && first->remaining == 0) {
         finish_block(uses, first);
     }
-}
-
-/* Every stream has passed the free, whatever the events say. */
-static void
-finish_anyway(gml_uses *uses, gml_use *first)
-{
-    for (gml_use *use = first->block->uses; use; use = use->next) {
-        if (use->event) {
-            leave_queue(uses, use);
-        }
-    }
-    finish_block(uses, first);
 }
 
 /* Records the use's event. Where the stream takes none it is waited for: it may be another
@@ -220,14 +186,17 @@ finish_anyway(gml_uses *uses, gml_use *first)
 static gml_status
 record_or_wait(gml_uses *uses, gml_use *use)
 {
+    if (use->queue->is_gone) {
+        return gml_driver_fail(uses->driver, GML_DRIVER_FAILED,
+                               "the stream is gone, and what it did was not noted");
+    }
     gml_status status = record(uses, use);
     if (status == GML_OK || status == GML_MISUSE) {
         return status;
     }
     status = gml_driver_stream_synchronize(uses->driver, use->queue->stream);
     if (status == GML_OK) {
-        use->is_done = true;
-        use->block->uses->remaining--;
+        pass(uses, use);
     }
     return status;
 }
@@ -270,7 +239,7 @@ settle(gml_uses *uses, gml_use *first)
     }
     status = wait_instead(uses, status);
     if (status == GML_OK) {
-        finish_anyway(uses, first);
+        finish_block(uses, first);
     }
     return status;
 }
@@ -290,14 +259,20 @@ settle_all(gml_uses *uses)
 /* ---- the interface -----------------------------------------------------------------------------
  */
 
+/* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does. A
+ * handle that was forgotten may be another stream's than the block's by now. */
 static bool
-is_known(const gml_block *block, gml_stream stream)
+is_known(const gml_uses *uses, const gml_block *block, gml_stream stream)
 {
+    if (stream == block->stream && !gml_map_find(&uses->forgotten, key_of(stream))) {
+        return true;
+    }
+    const queue *named = gml_map_find(&uses->queue_of, key_of(stream));
     const gml_use *use = block->uses;
-    while (use && use->queue->stream != stream) {
+    while (use && use->queue != named) {
         use = use->next;
     }
-    return stream == block->stream || use;
+    return use != NULL;
 }
 
 static gml_status
@@ -314,7 +289,7 @@ gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream)
         return gml_driver_fail(uses->driver, GML_INVALID_ARGUMENT,
                                "2^64 - 1 is not a stream handle");
     }
-    if (is_known(block, stream)) {
+    if (is_known(uses, block, stream)) {
         return GML_OK;
     }
     queue *named = find_queue(uses, stream);
@@ -328,6 +303,7 @@ gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream)
     }
     *use = (gml_use){.next = block->uses, .block = block, .queue = named};
     named->use_count++;
+    gml_list_append(&named->bare, &use->link);
     block->uses = use;
     return GML_OK;
 }
@@ -338,13 +314,40 @@ gml_uses_free(gml_uses *uses, gml_block *block)
     gml_use *first = block->uses;
     first->remaining = 0;
     for (const gml_use *use = first; use; use = use->next) {
-        first->remaining++;
+        first->remaining += !use->is_done;
     }
     uses->pending_count++;
     uses->pending_bytes += block->block_bytes;
     gml_list_append(&uses->unrecorded, &first->pending);
     if (!uses->driver->is_frozen) {
         (void)settle(uses, first);
+    }
+}
+
+/* Notes what the stream of a queue has done so far, for every use that does not wait for it yet. */
+static void
+note_last_work(gml_uses *uses, queue *last)
+{
+    gml_status status = uses->driver->is_frozen ? GML_MISUSE : GML_OK;
+    while (status == GML_OK && !gml_list_is_empty(&last->bare)) {
+        gml_use *use = use_of_link(last->bare.next);
+        status = record_or_wait(uses, use);
+    }
+}
+
+/* A queue stays for the uses that name it, out of the reach of a stream with the same handle. */
+void
+gml_uses_forget(gml_uses *uses, gml_stream stream)
+{
+    if (!gml_map_find(&uses->forgotten, key_of(stream))) {
+        /* Without host memory the new stream may use blocks of the old one unnoticed. */
+        (void)gml_map_insert(&uses->forgotten, key_of(stream), uses);
+    }
+    queue *last = gml_map_find(&uses->queue_of, key_of(stream));
+    if (last) {
+        note_last_work(uses, last);
+        (void)gml_map_take(&uses->queue_of, key_of(stream));
+        last->is_gone = true;
     }
 }
 
@@ -358,7 +361,7 @@ drain(gml_uses *uses, queue *drained, event_call ask)
     gml_status status = GML_OK;
     drained->use_count++;
     while (status == GML_OK && !gml_list_is_empty(&drained->waiting)) {
-        gml_use *use = use_of_waiting(drained->waiting.next);
+        gml_use *use = use_of_link(drained->waiting.next);
         status = ask(uses->driver, use->event);
         if (status == GML_OK) {
             complete(uses, use);
@@ -384,7 +387,7 @@ static void
 finish_all_anyway(gml_uses *uses, gml_link *blocks)
 {
     while (!gml_list_is_empty(blocks)) {
-        finish_anyway(uses, use_of_pending(blocks->next));
+        finish_block(uses, use_of_pending(blocks->next));
     }
 }
 
@@ -422,13 +425,38 @@ gml_uses_each(const gml_uses *uses, void (*see)(void *context, gml_block *block)
     }
 }
 
-/* There is no later moment to repeat a call in. */
+typedef struct use_visitor {
+    void (*see)(void *context, const gml_block *block, gml_stream stream);
+    void *context;
+} use_visitor;
+
 static void
-destroy_event(gml_uses *uses, gml_event event)
+see_uses(void *context, gml_block *block)
 {
-    gml_status status = GML_DRIVER_FAILED;
-    for (int i = 0; i < DESTROY_ATTEMPTS && status != GML_OK; i++) {
-        status = gml_driver_event_destroy(uses->driver, event);
+    const use_visitor *visitor = context;
+    for (const gml_use *use = block->uses; use; use = use->next) {
+        if (!use->is_done) {
+            visitor->see(visitor->context, block, use->queue->stream);
+        }
+    }
+}
+
+void
+gml_uses_each_use(const gml_uses *uses,
+                  void (*see)(void *context, const gml_block *block, gml_stream stream),
+                  void *context)
+{
+    use_visitor visitor = {see, context};
+    gml_uses_each(uses, see_uses, &visitor);
+}
+
+/* Blocks that live to the end have events where streams that used them were forgotten. */
+static void
+end_early_uses(gml_uses *uses)
+{
+    while (!gml_list_is_empty(&uses->streams)) {
+        const queue *named = queue_of_link(uses->streams.next);
+        leave_queue(uses, use_of_link(named->waiting.next));
     }
 }
 
@@ -437,11 +465,10 @@ gml_uses_close(gml_uses *uses)
 {
     finish_all_anyway(uses, &uses->unrecorded);
     finish_all_anyway(uses, &uses->recorded);
-    while (uses->idle_count) {
-        destroy_event(uses, uses->idle_events[--uses->idle_count]);
-    }
-    free(uses->idle_events);
+    end_early_uses(uses);
+    gml_events_close(&uses->events);
     gml_map_clear(&uses->queue_of);
+    gml_map_clear(&uses->forgotten);
     gml_pool_clear(&uses->queues);
     gml_pool_clear(&uses->nodes);
     gml_uses_init(uses, uses->driver, uses->finish, uses->context);

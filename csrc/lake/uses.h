@@ -8,6 +8,10 @@
  * A stream on which no event can be recorded (it may be another device's) is waited for, and where
  * that fails the whole device is. Where that fails as well, or the stream captures a graph that no
  * pool was begun for, the block stays pending and the next look tries again.
+ *
+ * A stream that will be destroyed is forgotten: what it queued is noted by an event for each block
+ * that it uses, freed or not, and no call is made on it any more. Where no event could be recorded
+ * then, the whole device is waited for once the block is freed.
  */
 #ifndef GML_LAKE_USES_H
 #define GML_LAKE_USES_H
@@ -15,6 +19,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "core/events.h"
 #include "policy/policy.h"
 
 typedef struct gml_use gml_use;
@@ -26,15 +31,14 @@ typedef struct gml_uses {
     gml_driver *driver;
     gml_uses_finish finish;
     void *context;
-    gml_pool nodes;         /* of gml_use */
-    gml_pool queues;        /* of queues, one per stream that any block names */
-    gml_map queue_of;       /* stream -> queue; stream 0, which a map cannot hold, as 2^64 - 1 */
-    gml_link streams;       /* queues with events that are not known to have completed */
-    gml_link recorded;      /* freed blocks with an event on every stream that uses them */
-    gml_link unrecorded;    /* freed blocks whose events could not be recorded yet */
-    gml_event *idle_events; /* for reuse */
-    size_t idle_count, idle_capacity;
-    size_t event_count;   /* created, idle or not; never above idle_capacity */
+    gml_pool nodes;      /* of gml_use */
+    gml_pool queues;     /* of queues, one per stream that any block names */
+    gml_map queue_of;    /* stream -> queue; stream 0, which a map cannot hold, as 2^64 - 1 */
+    gml_map forgotten;   /* the streams that were, in the same way; a set */
+    gml_link streams;    /* queues with events that are not known to have completed */
+    gml_link recorded;   /* freed blocks with an event on every stream that uses them */
+    gml_link unrecorded; /* freed blocks whose events could not be recorded yet */
+    gml_events events;
     size_t pending_count; /* freed blocks that have not ended */
     uint64_t pending_bytes;
 } gml_uses;
@@ -51,6 +55,10 @@ gml_status gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream);
 /* The block is freed and has uses. Never fails: what cannot be recorded now is tried again. */
 void gml_uses_free(gml_uses *uses, gml_block *block);
 
+/* `stream` will be destroyed, its last work is queued, and its handle may be another stream's
+ * later. Cannot fail: what could not be recorded is waited for later, in other ways. */
+void gml_uses_forget(gml_uses *uses, gml_stream stream);
+
 /* Ends the blocks whose events have completed. Cheap where nothing is pending: at most one query
  * per stream where nothing has completed. */
 void gml_uses_poll(gml_uses *uses);
@@ -62,5 +70,11 @@ gml_status gml_uses_wait(gml_uses *uses);
 /* Calls `see` with each pending block. */
 void gml_uses_each(const gml_uses *uses, void (*see)(void *context, gml_block *block),
                    void *context);
+
+/* Calls `see` with each pending block and each stream of which it is not known that it has passed
+ * the block's free. */
+void gml_uses_each_use(const gml_uses *uses,
+                       void (*see)(void *context, const gml_block *block, gml_stream stream),
+                       void *context);
 
 #endif

@@ -35,10 +35,11 @@ typedef struct gml_block {
 
 /* What a policy holds right now; peaks are kept by the lake. */
 typedef struct gml_usage {
-    uint64_t reserved_bytes;     /* asked from the driver and not given back */
-    uint64_t small_bytes;        /* of those, held for requests up to 1 MiB */
-    uint64_t views, view_bytes;  /* stitched views mapped now, live or cached */
-    uint64_t largest_free_bytes; /* filled by usage() only when asked for */
+    uint64_t reserved_bytes;                     /* asked from the driver and not given back */
+    uint64_t small_bytes;                        /* of those, held for requests up to 1 MiB */
+    uint64_t views, view_bytes;                  /* stitched views mapped now, live or cached */
+    uint64_t largest_free_bytes;                 /* filled by usage() only when asked for */
+    uint64_t cross_stream_waits, borrowed_bytes; /* as in gml_stats */
 } gml_usage;
 
 typedef struct gml_policy_ops {
@@ -65,7 +66,7 @@ typedef struct gml_policy_ops {
     gml_status (*trim)(gml_policy *self, uint64_t *released_bytes);
 
     /* For statistics, not for every request: may be linear in what was freed lately.
-     * `largest_free_bytes` is for `stream` 0. */
+     * `largest_free_bytes` is for the stream that can get most. */
     void (*usage)(gml_policy *self, gml_usage *out);
 
     /* Checks every invariant: GML_OK, or GML_CORRUPT with a reason in driver->reason. */
@@ -79,6 +80,13 @@ typedef struct gml_policy_ops {
      * num_ooms, which the lake counts. */
     void (*torch_stats)(gml_policy *self, gml_torch_stats *out);
     void (*reset_peaks)(gml_policy *self);
+    /* What streams lent each other, see gml_lake_forget_stream() and those behind it. `see` is
+     * called with each pair. */
+    gml_status (*forget_stream)(gml_policy *self, gml_stream stream);
+    gml_status (*distrust_stream)(gml_policy *self, gml_stream stream);
+    gml_status (*order_streams)(gml_policy *self, gml_stream later, gml_stream earlier);
+    void (*stream_pairs)(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
+                         void *context);
     /* See gml_replay_restore; blocks_out receives one block per entry of `blocks`. */
     gml_status (*restore)(gml_policy *self, const gml_recorded_segment *segments,
                           size_t segment_count, const gml_recorded_block *blocks,

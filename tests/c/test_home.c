@@ -100,12 +100,12 @@ unclaim_some(gml_home *home, line_model *model, gml_freeset *sets, check_random 
     int set = (int)check_below(random, 2);
     gml_extent *extent = model->held[index];
     fill_lines(model, extent->offset, extent->size_bytes, 1 + set);
-    gml_home_unclaim(home, extent, &sets[set]);
+    gml_home_unclaim(home, extent, &sets[set], 0);
     model->held[index] = model->held[--model->held_count];
 }
 
 static void
-shrink_or_transfer(gml_home *home, line_model *model, gml_freeset *sets, check_random *random)
+shrink_or_move(gml_home *home, line_model *model, gml_freeset *sets, check_random *random)
 {
     gml_extent *extent = gml_home_find(home, check_below(random, LINES) * LINE_BYTES);
     if (extent->kind != GML_EXTENT_FREE) {
@@ -113,8 +113,13 @@ shrink_or_transfer(gml_home *home, line_model *model, gml_freeset *sets, check_r
     }
     if (check_below(random, 2)) {
         int set = (int)check_below(random, 2);
-        fill_lines(model, extent->offset, extent->size_bytes, 1 + set);
-        (void)gml_home_transfer(home, extent, &sets[set]);
+        uint64_t lines = extent->size_bytes / LINE_BYTES;
+        uint64_t begin = check_below(random, lines);
+        uint64_t offset = extent->offset + begin * LINE_BYTES;
+        uint64_t size_bytes = (1 + check_below(random, lines - begin)) * LINE_BYTES;
+        fill_lines(model, offset, size_bytes, 1 + set);
+        CHECK_OK(gml_home_prepare(home, 2));
+        (void)gml_home_move(home, offset, size_bytes, &sets[set], 0);
     } else if (extent->whole.size_bytes) {
         uint64_t released = 0, size_bytes = extent->whole.size_bytes;
         fill_lines(model, extent->whole.address, size_bytes, 0);
@@ -141,7 +146,7 @@ TEST(random_changes_agree_with_an_array)
                 grow_some(&home, &model, sets, &random);
                 break;
             case 1:
-                shrink_or_transfer(&home, &model, sets, &random);
+                shrink_or_move(&home, &model, sets, &random);
                 break;
             case 2:
             case 3:

@@ -39,12 +39,28 @@ static uint64_t base_seed = 20240817;
 
 static const char *policy_name; /* the one under test */
 
+/* Without side streams more is lent; the order of streams is what this looks at. */
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
+static const gml_setting lending_settings[] = {{"borrow_ratio", 0}};
+
+static bool is_lending; /* freely, where streams lend each other memory */
+
+static bool
+can_lend(const char *policy)
+{
+    return strcmp(policy, "stitch") == 0 || strcmp(policy, "plan") == 0;
+}
+
+static const gml_setting *
+settings_of(const char *policy)
+{
+    return can_lend(policy) ? lending_settings : paper_settings;
+}
 
 static size_t
 setting_count_of(const char *policy)
 {
-    return strcmp(policy, "gmlake-paper") == 0;
+    return strcmp(policy, "gmlake-paper") == 0 || (is_lending && can_lend(policy));
 }
 
 static uint64_t
@@ -251,7 +267,7 @@ TEST(contents_over_threads)
     gml_lake_config config = {.driver = "host",
                               .policy = policy,
                               .capacity_bytes = CAPACITY_BYTES,
-                              .settings = paper_settings,
+                              .settings = settings_of(policy),
                               .setting_count = setting_count_of(policy)};
     gml_lake *lake;
     if (!CHECK_OK(gml_lake_open(&config, &lake, NULL, 0))) {
@@ -394,7 +410,7 @@ run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed, bool forge
     CHECK_OK(rig_open(&self.rig, &(rig_config){.driver = "sim",
                                                .policy = ops,
                                                .capacity_bytes = ORDER_CAPACITY_BYTES,
-                                               .settings = paper_settings,
+                                               .settings = settings_of(ops->name),
                                                .setting_count = setting_count_of(ops->name)}));
     CHECK_OK(gml_streams_set_manual(shadow_streams(self.rig.shadow), true));
     if (forgets_waits) {
@@ -432,7 +448,8 @@ TEST(order_and_reserved_bytes)
     uint64_t count = operations_of(policy) / 5;
     count = count < LEAST_STEPS * STEP_OPERATIONS ? LEAST_STEPS * STEP_OPERATIONS : count;
     if (!CHECK(run_program(gml_policy_find(policy), count, base_seed, false, why))) {
-        fprintf(stderr, "%s: order, seed %" PRIu64 ": %s\n", policy, base_seed, why);
+        fprintf(stderr, "%s%s: order, seed %" PRIu64 ": %s\n", policy,
+                is_lending ? ", lending" : "", base_seed, why);
     }
 }
 
@@ -500,8 +517,12 @@ main(int argc, char **argv)
     RUN(planted_faults_are_found);
     for (size_t i = 0; gml_policy_name(i); i++) {
         policy_name = gml_policy_name(i);
-        RUN(order_and_reserved_bytes);
+        for (int turn = 0; turn <= can_lend(policy_name); turn++) {
+            is_lending = turn;
+            RUN(order_and_reserved_bytes);
+        }
         RUN(contents_over_threads);
+        is_lending = false;
     }
     return report();
 }

@@ -399,6 +399,64 @@ TEST(a_recorded_stream_keeps_memory_until_it_has_run)
     CHECK_OK(gml_streams_set_manual(streams_of(1), false));
 }
 
+/* The calls made on streams when `borrower` asks for what `owner` has freed, with work pending. */
+static uint64_t
+calls_to_borrow(int device, void *owner, void *borrower)
+{
+    void *address = gml_torch_alloc(8 * MIB, device, owner);
+    CHECK(address != NULL);
+    CHECK_OK(gml_streams_set_manual(streams_of(device), true));
+    CHECK_OK(gml_streams_enqueue(streams_of(device), (gml_stream)(uintptr_t)owner, nothing, NULL));
+    gml_torch_free(address, 0, device, owner);
+    address = gml_torch_alloc(8 * MIB, device, borrower);
+    gml_torch_free(address, 0, device, borrower);
+    gml_stats stats = stats_of(device);
+    CHECK_OK(gml_streams_set_manual(streams_of(device), false));
+    return stats.driver_calls[GML_CALL_EVENT_RECORD] + stats.driver_calls[GML_CALL_STREAM_WAIT];
+}
+
+TEST(a_stream_is_distrusted_by_lakes_open_now_and_later)
+{
+    gml_stream side = (gml_stream)(uintptr_t)SIDE;
+    configure_host();
+    release(allocate(1, 0), 0);
+    CHECK_OK(gml_torch_distrust_stream(0, side));
+    CHECK_OK(gml_torch_distrust_stream(1, side));
+    CHECK_OK(gml_torch_distrust_stream(1, side));
+    CHECK_EQ(calls_to_borrow(0, SIDE, NULL), 0);
+    CHECK_EQ(calls_to_borrow(1, SIDE, NULL), 0);
+    CHECK(calls_to_borrow(2, SIDE, NULL) > 0); /* another device's stream */
+    CHECK_OK(gml_torch_distrust_stream(3, side));
+    CHECK_OK(gml_torch_forget_stream(3, side));
+    CHECK(calls_to_borrow(3, SIDE, NULL) > 0); /* the next one of that handle */
+}
+
+TEST(default_streams_and_foreign_devices_are_not_distrusted)
+{
+    configure_host();
+    release(allocate(1, 0), 0);
+    for (gml_stream stream = 0; stream <= 2; stream++) {
+        CHECK_OK(gml_torch_distrust_stream(0, stream));
+    }
+    CHECK(calls_to_borrow(0, NULL, SIDE) > 0);
+    CHECK_STATUS(gml_torch_distrust_stream(-1, 7), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_torch_distrust_stream(GML_TORCH_DEVICES, 7), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_torch_forget_stream(-1, 7), GML_INVALID_ARGUMENT);
+    CHECK_OK(gml_torch_forget_stream(5, 7));
+    CHECK(!gml_torch_lake(5));
+}
+
+TEST(a_forgotten_stream_is_not_called_again)
+{
+    configure_host();
+    void *address = gml_torch_alloc(8 * MIB, 0, SIDE);
+    gml_torch_free(address, 0, 0, SIDE);
+    CHECK_OK(gml_torch_forget_stream(0, (gml_stream)(uintptr_t)SIDE));
+    uint64_t before = stats_of(0).driver_calls[GML_CALL_EVENT_RECORD];
+    release(allocate(8 * MIB, 0), 0);
+    CHECK_EQ(stats_of(0).driver_calls[GML_CALL_EVENT_RECORD], before);
+}
+
 TEST(recording_a_stream_ignores_what_nobody_served)
 {
     int foreign = 0;
@@ -690,6 +748,9 @@ main(void)
     RUN_ALONE(a_fraction_limits_an_open_lake_and_one_that_comes);
     RUN_ALONE(what_is_held_beyond_a_limit_stays);
     RUN_ALONE(a_recorded_stream_keeps_memory_until_it_has_run);
+    RUN_ALONE(a_stream_is_distrusted_by_lakes_open_now_and_later);
+    RUN_ALONE(default_streams_and_foreign_devices_are_not_distrusted);
+    RUN_ALONE(a_forgotten_stream_is_not_called_again);
     RUN_ALONE(recording_a_stream_ignores_what_nobody_served);
     RUN_ALONE(a_pool_serves_capturing_streams_and_lives_until_it_is_released);
     RUN_ALONE(a_server_is_that_of_lakes_open_now_and_later);

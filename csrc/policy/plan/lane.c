@@ -62,6 +62,7 @@ gml_lanes_make(gml_lanes *lanes, gml_stream stream)
         return NULL;
     }
     lane->pond = pond;
+    pond->pin_count++;
     lane->cells = cells;
     lane->cell_count = lanes->stitch->home.slots;
     gml_occupancy_init(&lane->occupancy, chunk_bytes_of(lanes));
@@ -395,6 +396,7 @@ close_lane(gml_lanes *lanes, gml_lane *lane)
                                                                lane->cell_count * chunk_bytes));
     }
     gml_occupancy_close(&lane->occupancy);
+    lane->pond->pin_count--;
     free(lane->cells);
     free(lane);
     return first;

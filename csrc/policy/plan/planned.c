@@ -151,6 +151,32 @@ visit(gml_policy *self, const gml_visitor *visitor)
     gml_lanes_visit(&planned->lanes, visitor);
 }
 
+/* A lane stays with its pond: a stream that comes with the same handle later gets another one. */
+static gml_status
+forget_stream(gml_policy *self, gml_stream stream)
+{
+    return gml_pond_forget(gml_planned_of(self)->inner, stream);
+}
+
+static gml_status
+distrust_stream(gml_policy *self, gml_stream stream)
+{
+    return gml_pond_distrust(gml_planned_of(self)->inner, stream);
+}
+
+static gml_status
+order_streams(gml_policy *self, gml_stream later, gml_stream earlier)
+{
+    return gml_share_order(gml_planned_of(self)->inner, later, earlier);
+}
+
+static void
+stream_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
+             void *context)
+{
+    gml_share_pairs(gml_planned_of(self)->inner, see, context);
+}
+
 const gml_policy_ops gml_plan_policy = {
     .name = "plan",
     .create = create,
@@ -161,4 +187,8 @@ const gml_policy_ops gml_plan_policy = {
     .usage = usage,
     .check = check,
     .visit = visit,
+    .forget_stream = forget_stream,
+    .distrust_stream = distrust_stream,
+    .order_streams = order_streams,
+    .stream_pairs = stream_pairs,
 };

@@ -255,27 +255,52 @@ gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t count)
     return status == GML_OUT_OF_MEMORY && pond->set.whole_bytes >= wanted_bytes ? GML_OK : status;
 }
 
-/* Rule 5. */
-static gml_status
-choose_growth(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choice *choice)
+/* Rule 5: the chunks that are missing, and how the request is made with them. pre: rules 2 to 4 do
+ * not serve. */
+static uint64_t
+plan_growth(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, assembly *out)
 {
-    const gml_freeset *set = &pond->set;
-    uint64_t chunk_bytes = stitch->home.chunk_bytes;
     uint64_t present = set->whole_bytes / chunk_bytes;
-    assembly plan = plan_head(set, size_bytes, chunk_bytes);
-    uint64_t missing = gml_divide_up(plan.middle_bytes, chunk_bytes) - present;
+    *out = plan_head(set, size_bytes, chunk_bytes);
+    uint64_t missing = gml_divide_up(out->middle_bytes, chunk_bytes) - present;
 
     uint64_t sides_bytes = gml_tree_largest(&set->heads) + gml_tree_largest(&set->tails);
     uint64_t least =
         sides_bytes < size_bytes ? gml_divide_up(size_bytes - sides_bytes, chunk_bytes) : 0;
     if (least < present + missing) {
         missing = least - present;
-        plan = plan_pair(set, size_bytes, least * chunk_bytes);
+        *out = plan_pair(set, size_bytes, least * chunk_bytes);
     }
+    return missing;
+}
+
+static gml_status
+choose_growth(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choice *choice)
+{
+    const gml_freeset *set = &pond->set;
+    assembly plan;
+    uint64_t missing = plan_growth(set, size_bytes, stitch->home.chunk_bytes, &plan);
     gml_status status = gml_stitch_grow(stitch, pond, missing);
     gml_freeset_index(&pond->set);
     choice->state = GML_STATE_GROW;
     return status == GML_OK ? build(stitch, set, &plan, choice) : status;
+}
+
+uint64_t
+gml_choose_missing(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch)
+{
+    uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    assembly plan;
+    if (gml_tree_at_least(&pond->set.fit, size_bytes, 0)) {
+        return 0;
+    }
+    if (!may_stitch) {
+        return gml_divide_up(size_bytes, chunk_bytes);
+    }
+    gml_freeset_index(&pond->set);
+    return plan_stitch(&pond->set, size_bytes, chunk_bytes, &plan)
+               ? 0
+               : plan_growth(&pond->set, size_bytes, chunk_bytes, &plan);
 }
 
 /* The bytes free in the pond right before the place where the home space grows. */

@@ -6,6 +6,18 @@
 /* ---- usage ------------------------------------------------------------------------------------
  */
 
+/* The largest request that one pond alone can serve. */
+static uint64_t
+largest_of(gml_stitch *stitch, gml_pond *pond)
+{
+    gml_pond_unpark(stitch, pond);
+    gml_freeset_index(&pond->set);
+    uint64_t stitched = pond->set.whole_bytes + gml_tree_largest(&pond->set.heads) +
+                        gml_tree_largest(&pond->set.tails);
+    uint64_t fitting = gml_tree_largest(&pond->set.fit);
+    return stitched > fitting ? stitched : fitting;
+}
+
 void
 gml_stitch_usage(gml_policy *self, gml_usage *out)
 {
@@ -15,15 +27,19 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
         .small_bytes = self->small_bytes,
         .views = stitch->views,
         .view_bytes = stitch->view_bytes,
+        .cross_stream_waits = stitch->fences.waits,
+        .borrowed_bytes = stitch->fences.borrowed_bytes,
     };
-    gml_pond *pond = gml_map_find(&stitch->pond_by_stream, 1);
-    if (pond) {
-        gml_pond_unpark(stitch, pond);
-        gml_freeset_index(&pond->set);
-        uint64_t stitched = pond->set.whole_bytes + gml_tree_largest(&pond->set.heads) +
-                            gml_tree_largest(&pond->set.tails);
-        uint64_t fitting = gml_tree_largest(&pond->set.fit);
-        out->largest_free_bytes = stitched > fitting ? stitched : fitting;
+    uint64_t whole_bytes = 0;
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_pond *pond = gml_pond_of_link(link);
+        uint64_t largest_bytes = largest_of(stitch, pond);
+        out->largest_free_bytes =
+            largest_bytes > out->largest_free_bytes ? largest_bytes : out->largest_free_bytes;
+        whole_bytes += pond->set.whole_bytes;
+    }
+    if (gml_share_is_open(stitch) && whole_bytes > out->largest_free_bytes) {
+        out->largest_free_bytes = whole_bytes;
     }
 }
 
@@ -65,6 +81,21 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
     return GML_OK;
 }
 
+/* What is free was freed by its pond's stream, which keeps count. */
+static gml_status
+check_fence(gml_stitch *stitch, const gml_extent *extent)
+{
+    const gml_timeline *timeline = &gml_pond_of_set(extent->set)->timeline;
+    if (extent->instant <= timeline->last && timeline->completed <= timeline->marked &&
+        timeline->marked <= timeline->last && timeline->last <= stitch->fences.clock) {
+        return GML_OK;
+    }
+    return gml_driver_fail(stitch->policy.driver, GML_CORRUPT,
+                           "the extent at offset %" PRIu64 " was freed after the last free of its "
+                           "stream",
+                           extent->offset);
+}
+
 static gml_status
 check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, uint64_t *small_bytes)
 {
@@ -80,6 +111,7 @@ check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, ui
             }
         } else if (extent->kind == GML_EXTENT_FREE) {
             *free_bytes += extent->size_bytes;
+            status = check_fence(stitch, extent);
         }
     }
     return status;
@@ -128,7 +160,7 @@ gml_stitch_check(gml_policy *self)
             !gml_tree_is_valid(&pond->small_free)) {
             return gml_driver_fail(self->driver, GML_CORRUPT,
                                    "the free extents of stream %" PRIu64 " contradict themselves",
-                                   pond->stream);
+                                   pond->timeline.stream);
         }
         in_ponds += pond->set.free_bytes;
     }
@@ -170,7 +202,7 @@ visit_home_slab(const gml_placement *placement, const gml_visitor *visitor)
         .address = placement->address,
         .size_bytes = placement->class->size_bytes,
         .used_bytes = gml_slab_used_bytes(placement->slab),
-        .stream = placement->class->pond->stream,
+        .stream = placement->class->pond->timeline.stream,
         .is_small = true,
     };
     visitor->region(visitor->context, &region);
@@ -252,7 +284,7 @@ visit_view(const gml_placement *placement, const gml_visitor *visitor)
         .address = placement->address,
         .size_bytes = size_bytes,
         .used_bytes = is_live ? used_bytes : 0,
-        .stream = placement->class->pond->stream,
+        .stream = placement->class->pond->timeline.stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
     };

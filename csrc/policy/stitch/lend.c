@@ -12,7 +12,7 @@ lend_one(gml_stitch *stitch, gml_class *class, gml_placement **out)
     gml_status status = gml_placement_create(stitch, class, &run, 1, out);
     if (status == GML_OK) {
         (*out)->block.block_bytes = chunk_bytes;
-        stitch->held_bytes += chunk_bytes;
+        gml_pond_hold(stitch, class->pond, chunk_bytes);
         gml_freeset_index(set);
     }
     return status;
@@ -22,10 +22,18 @@ gml_status
 gml_stitch_lend(gml_stitch *stitch, gml_pond *pond, size_t count, gml_placement **out)
 {
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    gml_pond_ask(pond, count * chunk_bytes);
     gml_pond_unpark(stitch, pond);
     uint64_t present = pond->set.whole_bytes / chunk_bytes;
     gml_status status = GML_OK;
-    if (present < count) {
+    for (gml_effort effort = GML_KNOWN;
+         effort <= GML_WAIT && present < count && status == GML_OK && gml_share_is_open(stitch);
+         effort++) {
+        gml_share_look(stitch, pond);
+        status = gml_share_borrow(stitch, pond, count - present, false, effort);
+        present = pond->set.whole_bytes / chunk_bytes;
+    }
+    if (status == GML_OK && present < count) {
         status = gml_stitch_grow(stitch, pond, count - present);
     }
     if (status != GML_OK) {

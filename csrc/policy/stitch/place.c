@@ -6,31 +6,6 @@
  * sizes its segments; below, of 256 KiB. */
 #define COARSE_FROM_BYTES (UINT64_C(10) << 20)
 
-/* Moves what every other stream holds free to `pond`, once all work is done. *moved tells whether
- * there was anything. */
-static gml_status
-take_over(gml_stitch *stitch, gml_pond *pond, bool *moved)
-{
-    *moved = false;
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond *other = gml_pond_of_link(link);
-        gml_pond_unpark(stitch, other);
-        *moved |= other != pond && other->set.free_bytes != 0;
-    }
-    gml_status status = *moved ? gml_stitch_synchronize(stitch, pond, moved) : GML_OK;
-    if (!*moved) {
-        return status;
-    }
-    gml_extent *extent = gml_home_find(&stitch->home, 0);
-    for (; extent; extent = extent->next) {
-        if (extent->kind == GML_EXTENT_FREE && extent->set != &pond->set) {
-            extent = gml_home_transfer(&stitch->home, extent, &pond->set);
-        }
-    }
-    gml_watch_retry_stranded(stitch);
-    return GML_OK;
-}
-
 static void
 earn_credit(gml_stitch *stitch)
 {
@@ -62,9 +37,9 @@ coarse_size(uint64_t size_bytes)
 
 /* A placement of that class from before, or NULL. */
 static gml_status
-take_old(gml_stitch *stitch, gml_class *class, gml_placement **out)
+take_old(gml_stitch *stitch, gml_class *class, gml_effort effort, gml_placement **out)
 {
-    gml_status status = class ? gml_placement_take(stitch, class, out) : GML_OK;
+    gml_status status = class ? gml_placement_take(stitch, class, effort, out) : GML_OK;
     if (*out) {
         (*out)->block.state = GML_STATE_EXACT;
         if ((*out)->view) {
@@ -76,12 +51,13 @@ take_old(gml_stitch *stitch, gml_class *class, gml_placement **out)
 
 /* A placement from before, of just that size or, once there are such, coarse; or NULL. */
 static gml_status
-take_any(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
+take_any(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
+         gml_placement **out)
 {
-    gml_status status = take_old(stitch, gml_map_find(&pond->classes, size_bytes), out);
+    gml_status status = take_old(stitch, gml_map_find(&pond->classes, size_bytes), effort, out);
     uint64_t coarse_bytes = stitch->mode == GML_MODE_FINE ? size_bytes : coarse_size(size_bytes);
     if (status == GML_OK && !*out && coarse_bytes != size_bytes) {
-        status = take_old(stitch, gml_map_find(&pond->classes, coarse_bytes), out);
+        status = take_old(stitch, gml_map_find(&pond->classes, coarse_bytes), effort, out);
     }
     return status;
 }
@@ -121,25 +97,68 @@ make_sized(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_sti
     return status;
 }
 
-/* The ladder: an old placement, a new one; then the same, of just the size asked for, with what
- * other streams held free. */
+/* What other streams can do for a size that the pond has no room for, with one effort: a placement
+ * from before whose bytes they hold, one of theirs, or chunks for a new one. *missing: the chunks
+ * still to be had. */
+static gml_status
+ask_others(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
+           uint64_t *missing, gml_placement **out)
+{
+    bool may_stitch = size_bytes >= stitch->frag_limit;
+    gml_status status = take_any(stitch, pond, size_bytes, effort, out);
+    if (status == GML_OK && !*out) {
+        status = gml_share_adopt(stitch, pond, size_bytes, effort, out);
+        if (*out) {
+            (*out)->block.state = GML_STATE_EXACT;
+        }
+    }
+    if (status == GML_OK && !*out) {
+        status = gml_share_borrow(stitch, pond, *missing, !may_stitch, effort);
+        *missing = gml_choose_missing(stitch, pond, size_bytes, may_stitch);
+    }
+    return status;
+}
+
+/* Lets other streams help before the driver is asked for more. */
+static gml_status
+share(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
+{
+    gml_pond_unpark(stitch, pond);
+    bool may_stitch = size_bytes >= stitch->frag_limit;
+    uint64_t missing = gml_choose_missing(stitch, pond, size_bytes, may_stitch);
+    gml_status status = GML_OK;
+    if (missing) {
+        gml_share_look(stitch, pond);
+    }
+    for (gml_effort effort = GML_KNOWN; effort <= GML_WAIT && missing && !*out && status == GML_OK;
+         effort++) {
+        status = ask_others(stitch, pond, size_bytes, effort, &missing, out);
+    }
+    return status;
+}
+
+/* The ladder: an old placement, a new one; then the same, of just the size asked for, with all that
+ * other streams hold free. */
 static gml_status
 serve(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
 {
     bool may_stitch = size_bytes >= stitch->frag_limit;
-    gml_status status = take_any(stitch, pond, size_bytes, out);
+    gml_status status = take_any(stitch, pond, size_bytes, GML_KNOWN, out);
+    uint64_t new_bytes = stitch->mode == GML_MODE_COARSE ? coarse_size(size_bytes) : size_bytes;
+    if (status == GML_OK && !*out && gml_share_is_open(stitch)) {
+        status = share(stitch, pond, new_bytes, out);
+    }
     if (status != GML_OK || *out) {
         return status;
     }
-    uint64_t new_bytes = stitch->mode == GML_MODE_COARSE ? coarse_size(size_bytes) : size_bytes;
     status = make_sized(stitch, pond, new_bytes, may_stitch, out);
     if (status != GML_OUT_OF_MEMORY || stitch->is_bounded) {
         return status;
     }
     bool moved;
-    gml_status taken = take_over(stitch, pond, &moved);
+    gml_status taken = gml_share_take_all(stitch, pond, &moved);
     if (taken == GML_OK && moved) {
-        taken = take_any(stitch, pond, size_bytes, out);
+        taken = take_any(stitch, pond, size_bytes, GML_KNOWN, out);
     }
     if (taken != GML_OK || *out) {
         return taken;
@@ -148,26 +167,17 @@ serve(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **o
     return is_worth_it ? make_sized(stitch, pond, size_bytes, true, out) : status;
 }
 
-/* Counts a placement that begins to live. */
-static void
-note_placed(gml_stitch *stitch, const gml_placement *placement)
-{
-    stitch->held_bytes += placement->block.block_bytes;
-    if (stitch->peak_held_bytes < stitch->held_bytes) {
-        stitch->peak_held_bytes = stitch->held_bytes;
-    }
-}
-
 gml_status
 gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
 {
     gml_placement *placement = NULL;
+    gml_pond_ask(pond, size_bytes);
     gml_status status = serve(stitch, pond, size_bytes, &placement);
     if (placement) {
         placement->block.address = placement->address;
         placement->block.block_bytes = placement->class->size_bytes;
         placement->block.stream = pond->stream;
-        note_placed(stitch, placement);
+        gml_pond_hold(stitch, pond, placement->block.block_bytes);
         *out = placement;
     }
     return status;

@@ -21,6 +21,18 @@ enum {
     MOST_IDLE_PROVEN = 1 << 18
 };
 
+/* How many placements that other ponds stand in the way of are looked at for one request: a bound
+ * on the time where streams keep taking each other's memory. */
+enum { MAX_STRANDED_TRIED = 32, MAX_ADOPTED_TRIED = 8 };
+
+/* An attempt to have a placement for a class, which is its own or that of another pond. */
+typedef struct placement_claim {
+    gml_placement *placement;
+    gml_class *class;
+    gml_effort effort;
+    bool is_foreign; /* other ponds hold bytes of it free */
+} placement_claim;
+
 void
 gml_placement_init(gml_stitch *stitch)
 {
@@ -70,7 +82,8 @@ static void
 scatter(gml_stitch *stitch, gml_placement *placement)
 {
     for (size_t i = 0; i < placement->run_count; i++) {
-        gml_home_unclaim(&stitch->home, placement->runs[i].extent, &placement->class->pond->set);
+        gml_home_unclaim(&stitch->home, placement->runs[i].extent, &placement->class->pond->set,
+                         placement->freed);
         placement->runs[i].extent = NULL;
     }
     gml_list_remove(&placement->parked);
@@ -85,36 +98,117 @@ gml_pond_unpark(gml_stitch *stitch, gml_pond *pond)
     }
 }
 
-/* Whether every byte of `run` is free in the pond of `placement`. If not, the placement now waits
- * for what stands in the way. */
+/* What other ponds hold of the placement is out of reach for its class, which is told when that may
+ * have changed. For any other class that means nothing. */
+static void
+give_up(const placement_claim *claim)
+{
+    if (claim->placement->class == claim->class) {
+        gml_watch_strand(claim->placement);
+    } else {
+        gml_placement_set_ready(claim->placement);
+    }
+}
+
+/* Whether every byte of `run` is free in the pond of `class`, or in another one and, as far as
+ * `effort` tells, in reach. If not, the placement now waits for what stands in the way. */
 static bool
-is_run_free(gml_stitch *stitch, gml_placement *placement, const gml_run *run)
+is_run_free(gml_stitch *stitch, placement_claim *claim, const gml_run *run)
 {
     uint64_t end = run->offset + run->size_bytes;
     const gml_extent *extent = gml_home_find(&stitch->home, run->offset);
     for (;;) {
+        bool is_free = extent->kind == GML_EXTENT_FREE;
+        bool is_foreign = is_free && extent->set != &claim->class->pond->set;
         if (extent->kind == GML_EXTENT_USED) {
             gml_placement *holder = extent->owner;
             if (holder->state == GML_PLACEMENT_LIVE) {
-                gml_watch_add(stitch, placement, holder);
+                gml_watch_add(stitch, claim->placement, holder);
                 return false;
             }
             scatter(stitch, holder);
             extent = gml_home_find(&stitch->home, run->offset);
-        } else if (extent->kind == GML_EXTENT_ABSENT ||
-                   extent->set != &placement->class->pond->set) {
-            gml_watch_strand(stitch, placement);
-            return false;
-        } else if (extent->offset + extent->size_bytes >= end) {
-            return true;
-        } else {
-            extent = extent->next;
+            continue;
         }
+        if (!is_free || (is_foreign && claim->effort == GML_KNOWN &&
+                         !gml_share_reach(stitch, claim->class->pond, extent, GML_KNOWN))) {
+            give_up(claim);
+            return false;
+        }
+        claim->is_foreign |= is_foreign;
+        if (extent->offset + extent->size_bytes >= end) {
+            return true;
+        }
+        extent = extent->next;
     }
 }
 
+/* The first extent of `run` that another pond than `pond` holds free, or NULL. pre: all of it is
+ * free. */
+static const gml_extent *
+first_foreign(const gml_stitch *stitch, const gml_pond *pond, const gml_run *run, uint64_t offset)
+{
+    uint64_t end = run->offset + run->size_bytes;
+    const gml_extent *extent = gml_home_find(&stitch->home, offset);
+    while (extent && extent->offset < end && extent->set == &pond->set) {
+        extent = extent->next;
+    }
+    return extent && extent->offset < end ? extent : NULL;
+}
+
+/* Whether all that other ponds hold of the run is in reach, with the effort of the claim. */
+static bool
+reach_run(gml_stitch *stitch, const placement_claim *claim, const gml_run *run)
+{
+    gml_pond *pond = claim->class->pond;
+    const gml_extent *extent = first_foreign(stitch, pond, run, run->offset);
+    while (extent && gml_share_reach(stitch, pond, extent, claim->effort)) {
+        uint64_t end = extent->offset + extent->size_bytes;
+        extent = end < run->offset + run->size_bytes ? first_foreign(stitch, pond, run, end) : NULL;
+    }
+    return !extent;
+}
+
+/* Moves what other ponds hold of the run into that of the class. */
+static gml_status
+take_run(gml_stitch *stitch, const placement_claim *claim, const gml_run *run)
+{
+    gml_pond *pond = claim->class->pond;
+    uint64_t run_end = run->offset + run->size_bytes;
+    gml_status status = GML_OK;
+    const gml_extent *extent = first_foreign(stitch, pond, run, run->offset);
+    while (extent && status == GML_OK) {
+        uint64_t end = extent->offset + extent->size_bytes;
+        uint64_t begin = extent->offset > run->offset ? extent->offset : run->offset;
+        status = gml_share_take(stitch, pond, begin, (end < run_end ? end : run_end) - begin);
+        extent = first_foreign(stitch, pond, run, run->offset);
+    }
+    return status;
+}
+
+/* Brings what other ponds hold of the placement into that of the class. *is_fetched false: not all
+ * of it is in reach, and the placement waits. */
+static gml_status
+fetch(gml_stitch *stitch, const placement_claim *claim, bool *is_fetched)
+{
+    const gml_placement *placement = claim->placement;
+    *is_fetched = true;
+    for (size_t i = 0; i < placement->run_count && *is_fetched; i++) {
+        *is_fetched = reach_run(stitch, claim, &placement->runs[i]);
+    }
+    if (!*is_fetched) {
+        give_up(claim);
+        return GML_OK;
+    }
+    gml_status status = GML_OK;
+    for (size_t i = 0; i < placement->run_count && status == GML_OK; i++) {
+        status = take_run(stitch, claim, &placement->runs[i]);
+    }
+    return status;
+}
+
 static void
-claim(gml_stitch *stitch, gml_placement *placement)
+claim_runs(gml_stitch *stitch, gml_placement *placement)
 {
     for (size_t i = 0; i < placement->run_count; i++) {
         gml_run *run = &placement->runs[i];
@@ -123,16 +217,25 @@ claim(gml_stitch *stitch, gml_placement *placement)
 }
 
 /* Whether a scattered placement could be had; it then holds its extents. */
-static bool
-try_claim(gml_stitch *stitch, gml_placement *placement)
+static gml_status
+try_claim(gml_stitch *stitch, placement_claim *claim, bool *is_claimed)
 {
-    for (size_t i = 0; i < placement->run_count; i++) {
-        if (!is_run_free(stitch, placement, &placement->runs[i])) {
-            return false;
-        }
+    gml_placement *placement = claim->placement;
+    *is_claimed = true;
+    for (size_t i = 0; i < placement->run_count && *is_claimed; i++) {
+        *is_claimed = is_run_free(stitch, claim, &placement->runs[i]);
     }
-    claim(stitch, placement);
-    return true;
+    gml_status status = GML_OK;
+    if (*is_claimed && claim->is_foreign) {
+        status = fetch(stitch, claim, is_claimed);
+    }
+    if (*is_claimed && status == GML_OK) {
+        status = gml_home_prepare(&stitch->home, 2 * placement->run_count);
+    }
+    if (*is_claimed && status == GML_OK) {
+        claim_runs(stitch, placement);
+    }
+    return status;
 }
 
 static void
@@ -144,42 +247,103 @@ leave_idle(gml_stitch *stitch, gml_placement *placement)
     }
 }
 
-gml_status
-gml_placement_take(gml_stitch *stitch, gml_class *class, gml_placement **out)
+/* Whether a ready placement could be had for the class of the claim; if not, it waits, or is out of
+ * reach for that class. After a failure it is ready as before. */
+static gml_status
+try_ready(gml_stitch *stitch, placement_claim *claim, bool *is_claimed)
 {
-    *out = NULL;
-    gml_watch_resolve(stitch, class);
-    for (gml_tree_node *node = gml_tree_first(&class->ready); node;
-         node = gml_tree_first(&class->ready)) {
-        gml_placement *placement = of_ready(node);
-        if (placement->state == GML_PLACEMENT_PARKED) {
-            gml_list_remove(&placement->parked);
-        } else {
-            gml_status status = gml_home_prepare(&stitch->home, 2 * placement->run_count);
-            if (status == GML_OK) {
-                status = gml_watch_prepare(stitch);
-            }
-            if (status != GML_OK) {
-                return status;
-            }
-            unset_ready(placement);
-            if (!try_claim(stitch, placement)) {
-                continue;
-            }
-        }
-        if (placement->is_ready) {
-            unset_ready(placement);
-        }
-        leave_idle(stitch, placement);
-        if (!placement->is_proven) {
-            placement->is_proven = true;
-            stitch->fresh_limit += stitch->fresh_limit < MOST_IDLE_FRESH;
-        }
-        placement->state = GML_PLACEMENT_LIVE;
-        *out = placement;
+    gml_placement *placement = claim->placement;
+    bool is_parked = placement->state == GML_PLACEMENT_PARKED;
+    if (is_parked && placement->class == claim->class) {
+        gml_list_remove(&placement->parked);
+        unset_ready(placement);
+        *is_claimed = true;
         return GML_OK;
     }
+    gml_status status = gml_watch_prepare(stitch);
+    if (status != GML_OK) {
+        return status;
+    }
+    if (is_parked) {
+        scatter(stitch, placement);
+    }
+    unset_ready(placement);
+    status = try_claim(stitch, claim, is_claimed);
+    if (status != GML_OK) {
+        gml_placement_set_ready(placement);
+    }
+    return status;
+}
+
+/* An idle placement that holds its extents begins to live. */
+static void
+revive(gml_stitch *stitch, gml_placement *placement)
+{
+    leave_idle(stitch, placement);
+    if (!placement->is_proven) {
+        placement->is_proven = true;
+        stitch->fresh_limit += stitch->fresh_limit < MOST_IDLE_FRESH;
+    }
+    placement->state = GML_PLACEMENT_LIVE;
+}
+
+/* The oldest placement of `from` that can be had for `class`, with its extents; NULL: none of the
+ * first `most` that other ponds stand in the way of, and of all before them. */
+static gml_status
+find_ready(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort effort, int most,
+           gml_placement **out)
+{
+    *out = NULL;
+    for (gml_tree_node *node = gml_tree_first(&from->ready), *next; node && most; node = next) {
+        next = gml_tree_next(node);
+        placement_claim claim = {of_ready(node), class, effort, false};
+        bool is_claimed = false;
+        gml_status status = try_ready(stitch, &claim, &is_claimed);
+        if (status != GML_OK || is_claimed) {
+            *out = is_claimed && status == GML_OK ? claim.placement : NULL;
+            return status;
+        }
+        most -= claim.placement->watch == NULL;
+    }
     return GML_OK;
+}
+
+gml_status
+gml_placement_take(gml_stitch *stitch, gml_class *class, gml_effort effort, gml_placement **out)
+{
+    gml_watch_resolve(stitch, class);
+    if (class->looked != stitch->fences.progress || effort != GML_KNOWN) {
+        class->looked = stitch->fences.progress;
+        gml_watch_retry_stranded(class);
+    }
+    gml_status status = find_ready(stitch, class, class, effort, MAX_STRANDED_TRIED, out);
+    if (*out) {
+        revive(stitch, *out);
+    }
+    return status;
+}
+
+uint64_t
+gml_class_first_freed(const gml_class *class)
+{
+    gml_tree_node *node = gml_tree_first(&class->ready);
+    return node ? of_ready(node)->freed : UINT64_MAX;
+}
+
+gml_status
+gml_placement_adopt(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort effort,
+                    gml_placement **out)
+{
+    gml_watch_resolve(stitch, from);
+    gml_status status = find_ready(stitch, from, class, effort, MAX_ADOPTED_TRIED, out);
+    if (*out) {
+        revive(stitch, *out);
+        (*out)->class = class;
+        class->placement_count++;
+        from->placement_count--;
+        gml_class_drop_if_empty(stitch, from);
+    }
+    return status;
 }
 
 /* Takes an idle placement out of every list and gives its host memory back. */
@@ -229,9 +393,10 @@ gml_placement_end(gml_stitch *stitch, gml_placement *placement)
 {
     gml_class *class = placement->class;
     gml_watch_forget(stitch, placement);
-    stitch->held_bytes -= placement->block.block_bytes;
+    gml_pond_let_go(stitch, class->pond, placement->block.block_bytes);
+    uint64_t instant = gml_fence_now(&stitch->fences, &class->pond->timeline);
     for (size_t i = 0; i < placement->run_count; i++) {
-        gml_home_unclaim(&stitch->home, placement->runs[i].extent, &class->pond->set);
+        gml_home_unclaim(&stitch->home, placement->runs[i].extent, &class->pond->set, instant);
     }
     release_host(stitch, placement);
     gml_class_drop_if_empty(stitch, class);
@@ -299,9 +464,11 @@ forget_surplus(gml_stitch *stitch)
 void
 gml_placement_park(gml_stitch *stitch, gml_placement *placement)
 {
+    gml_pond *pond = placement->class->pond;
     placement->state = GML_PLACEMENT_PARKED;
-    stitch->held_bytes -= placement->block.block_bytes;
-    gml_list_append(&placement->class->pond->parked, &placement->parked);
+    placement->freed = gml_fence_now(&stitch->fences, &pond->timeline);
+    gml_pond_let_go(stitch, pond, placement->block.block_bytes);
+    gml_list_append(&pond->parked, &placement->parked);
     gml_placement_set_ready(placement);
     gml_watch_wake(placement);
     enter_idle(stitch, placement);
@@ -377,7 +544,7 @@ gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs, 
     placement->number = stitch->next_number++;
     placement->state = GML_PLACEMENT_LIVE;
     gml_list_init(&placement->watches);
-    claim(stitch, placement);
+    claim_runs(stitch, placement);
     *out = placement;
     return GML_OK;
 }

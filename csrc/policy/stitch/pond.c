@@ -10,6 +10,12 @@ gml_pond_of_link(gml_link *link)
     return (gml_pond *)(void *)((char *)link - offsetof(gml_pond, ponds));
 }
 
+gml_pond *
+gml_pond_of_set(gml_freeset *set)
+{
+    return (gml_pond *)(void *)((char *)set - offsetof(gml_pond, set));
+}
+
 static gml_status
 add_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
 {
@@ -23,6 +29,8 @@ add_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
     gml_freeset_init(&pond->set, GML_SMALL_LIMIT + GML_ALIGNMENT);
     gml_list_init(&pond->parked);
     gml_list_append(&stitch->ponds, &pond->ponds);
+    gml_timeline_open(&stitch->fences, &pond->timeline, stream);
+    stitch->pond_count++;
     *out = pond;
     return GML_OK;
 }
@@ -62,6 +70,7 @@ gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
     class->pond = pond;
     class->size_bytes = size_bytes;
     gml_list_init(&class->woken);
+    gml_list_init(&class->stranded);
     return class;
 }
 
@@ -74,18 +83,153 @@ gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class)
     }
 }
 
-gml_status
-gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
+void
+gml_pond_ask(gml_pond *pond, uint64_t size_bytes)
 {
-    gml_driver *driver = stitch->policy.driver;
-    gml_status status = GML_OK;
-    bool is_capturing = driver->is_frozen;
-    if (asking && !is_capturing) {
-        status = gml_driver_stream_capturing(driver, asking->stream, &is_capturing);
+    if (pond->asked_bytes < pond->held_bytes + size_bytes) {
+        pond->asked_bytes = pond->held_bytes + size_bytes;
     }
-    if (status == GML_OK && !is_capturing) {
-        status = gml_driver_device_synchronize(driver);
+}
+
+void
+gml_pond_hold(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
+{
+    stitch->held_bytes += size_bytes;
+    if (stitch->peak_held_bytes < stitch->held_bytes) {
+        stitch->peak_held_bytes = stitch->held_bytes;
     }
-    *is_done = status == GML_OK && !is_capturing;
+    pond->held_bytes += size_bytes;
+    if (pond->peak_held_bytes < pond->held_bytes) {
+        pond->peak_held_bytes = pond->held_bytes;
+    }
+}
+
+void
+gml_pond_let_go(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
+{
+    stitch->held_bytes -= size_bytes;
+    pond->held_bytes -= size_bytes;
+}
+
+/* ---- streams that end --------------------------------------------------------------------------
+ */
+
+/* Sweeping walks what is idle, so it is done for several ponds at a time. */
+enum { GONE_UNTIL_SWEEP = 16 };
+
+gml_status
+gml_pond_forget(gml_policy *self, gml_stream stream)
+{
+    gml_stitch *stitch = gml_stitch_of(self);
+    gml_pond *pond = gml_map_take(&stitch->pond_by_stream, stream + 1);
+    if (!pond) {
+        return GML_OK;
+    }
+    stitch->last_pond = NULL;
+    gml_fence_forget(&stitch->fences, &pond->timeline);
+    pond->stream = GML_NO_STREAM;
+    stitch->gone_count++;
+    if (stitch->gone_count >= GONE_UNTIL_SWEEP) {
+        gml_pond_sweep(stitch);
+    }
+    return GML_OK;
+}
+
+gml_status
+gml_pond_distrust(gml_policy *self, gml_stream stream)
+{
+    gml_pond *pond;
+    gml_status status = gml_pond_find(gml_stitch_of(self), stream, &pond);
+    if (status == GML_OK) {
+        pond->timeline.is_callable = false;
+    }
     return status;
+}
+
+/* Forgets the idle placements of `list` whose streams are gone, once nothing can use them. */
+static void
+forget_gone(gml_stitch *stitch, gml_link *list)
+{
+    for (gml_link *link = list->next, *next; link != list; link = next) {
+        gml_placement *placement = gml_placement_of_idle(link);
+        next = link->next;
+        if (placement->class->pond->stream == GML_NO_STREAM &&
+            gml_placement_is_settled(placement)) {
+            /* One that the driver refuses is doomed, and tried again by a later trim. */
+            (void)gml_placement_destroy(stitch, placement);
+        }
+    }
+}
+
+/* Gives everything that is free in `gone`, and complete, to `heir`. */
+static void
+bequeath(gml_stitch *stitch, gml_pond *gone, gml_pond *heir)
+{
+    gml_extent *extent = gml_home_find(&stitch->home, 0);
+    while (extent && gone->set.free_bytes) {
+        if (extent->kind == GML_EXTENT_FREE && extent->set == &gone->set) {
+            extent =
+                gml_home_move(&stitch->home, extent->offset, extent->size_bytes, &heir->set, 0);
+        }
+        extent = extent->next;
+    }
+}
+
+static bool
+is_deserted(const gml_pond *pond)
+{
+    return pond->stream == GML_NO_STREAM && pond->classes.count == 0 && pond->pin_count == 0 &&
+           pond->small_free.count == 0 && gml_timeline_is_complete(&pond->timeline);
+}
+
+/* A pond that inherits: one whose stream exists, else the youngest. */
+static gml_pond *
+find_heir(gml_stitch *stitch)
+{
+    gml_link *link = stitch->ponds.next;
+    while (link->next != &stitch->ponds && gml_pond_of_link(link)->stream == GML_NO_STREAM) {
+        link = link->next;
+    }
+    return gml_pond_of_link(link);
+}
+
+static void
+close_pond(gml_stitch *stitch, gml_pond *pond)
+{
+    gml_list_remove(&pond->ponds);
+    stitch->pond_count--;
+    gml_timeline_close(&stitch->fences, &pond->timeline);
+    gml_map_clear(&pond->classes);
+    free(pond);
+}
+
+void
+gml_pond_sweep(gml_stitch *stitch)
+{
+    if (stitch->policy.driver->is_frozen) {
+        return;
+    }
+    gml_share_poll(stitch);
+    forget_gone(stitch, &stitch->idle_views);
+    forget_gone(stitch, &stitch->idle_fresh);
+    forget_gone(stitch, &stitch->idle_proven);
+    gml_pond *heir = find_heir(stitch);
+    for (gml_link *link = stitch->ponds.next, *next; link != &stitch->ponds; link = next) {
+        gml_pond *pond = gml_pond_of_link(link);
+        next = link->next;
+        if (pond != heir && is_deserted(pond)) {
+            bequeath(stitch, pond, heir);
+            close_pond(stitch, pond);
+            stitch->gone_count--;
+        }
+    }
+}
+
+void
+gml_ponds_close(gml_stitch *stitch)
+{
+    while (!gml_list_is_empty(&stitch->ponds)) {
+        close_pond(stitch, gml_pond_of_link(stitch->ponds.next));
+    }
+    gml_map_clear(&stitch->pond_by_stream);
 }

@@ -48,6 +48,20 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     stitch->growth_bytes = knobs->growth;
     stitch->max_views = knobs->max_views;
     stitch->max_view_bytes = knobs->max_view_bytes;
+    stitch->share = (gml_share_rules){
+        .ratio = knobs->borrow_ratio,
+        .slack_bytes = knobs->borrow_slack,
+        .pieces = knobs->borrow_pieces,
+        .is_earliest_first = knobs->borrow_earliest,
+        .lends_views = knobs->borrow_views,
+    };
+    const gml_fence_rules rules = {
+        .follows_events = knobs->reuse_follow_event_dependencies,
+        .is_opportunistic = knobs->reuse_allow_opportunistic,
+        .may_wait = knobs->reuse_allow_internal_dependencies,
+        .most_waits = knobs->borrow_waits,
+    };
+    gml_fences_init(&stitch->fences, stitch->policy.driver, &rules);
     stitch->classes.object_bytes = sizeof(gml_class);
     stitch->view_credit = GML_VIEW_CREDIT_FIRST;
     gml_placement_init(stitch);
@@ -128,14 +142,9 @@ destroy(gml_policy *self)
         }
     }
     gml_placement_abandon_doomed(stitch);
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds;) {
-        gml_pond *pond = gml_pond_of_link(link);
-        link = link->next;
-        gml_map_clear(&pond->classes);
-        free(pond);
-    }
+    gml_ponds_close(stitch);
+    gml_fences_close(&stitch->fences);
     first = gml_first_failure(first, gml_home_close(&stitch->home));
-    gml_map_clear(&stitch->pond_by_stream);
     gml_pool_clear(&stitch->placements);
     gml_pool_clear(&stitch->classes);
     gml_pool_clear(&stitch->watches);
@@ -143,6 +152,7 @@ destroy(gml_policy *self)
     gml_pool_clear(&stitch->slabs);
     free(stitch->scratch);
     free(stitch->scratch_handles);
+    free(stitch->scratch_offers);
     free(stitch);
     return first;
 }
@@ -155,6 +165,9 @@ allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **o
     gml_pond *pond;
     gml_block *block = NULL;
     gml_status status = gml_pond_find(stitch, stream, &pond);
+    if (status == GML_OK) {
+        pond->timeline.requests++;
+    }
     if (status == GML_OK && block_bytes <= GML_SMALL_LIMIT) {
         status = gml_small_allocate(stitch, pond, block_bytes, &block);
     } else if (status == GML_OK) {
@@ -190,4 +203,8 @@ const gml_policy_ops gml_stitch_policy = {
     .usage = gml_stitch_usage,
     .check = gml_stitch_check,
     .visit = gml_stitch_visit,
+    .forget_stream = gml_pond_forget,
+    .distrust_stream = gml_pond_distrust,
+    .order_streams = gml_share_order,
+    .stream_pairs = gml_share_pairs,
 };

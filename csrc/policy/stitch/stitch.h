@@ -17,13 +17,18 @@
  *              the same for one chunk as for thousands
  *   scattered  its extents went back to the pond. It is in the ready set while it may be free, or
  *              waits for one placement that is known to overlap it (watch.c), or is stranded
- * because bytes of it belong to another pond
+ * because another pond holds bytes of it
+ *
+ * What is free in a pond is ordered behind all work of its stream: it serves that stream at once.
+ * It moves to another pond when that stream lacks memory and is ordered behind it too (share.c). No
+ * other pond's memory is ever used in place.
  */
 #ifndef GML_POLICY_STITCH_STITCH_H
 #define GML_POLICY_STITCH_STITCH_H
 
 #include "base/list.h"
 #include "base/map.h"
+#include "core/fences.h"
 #include "core/freeset.h"
 #include "policy/policy.h"
 
@@ -31,6 +36,7 @@ typedef struct gml_pond gml_pond;
 typedef struct gml_class gml_class;
 typedef struct gml_slab gml_slab;
 typedef struct gml_watch gml_watch;
+typedef struct gml_offer gml_offer;
 
 typedef enum gml_placement_state {
     GML_PLACEMENT_LIVE,
@@ -64,8 +70,9 @@ typedef struct gml_placement {
     uint64_t view_bytes;
     uint64_t mapped_bytes; /* of the view; less where the driver refused a part of the work */
     uint64_t number;       /* order of creation */
-    gml_link waiting;      /* in a watch, or in stitch->stranded */
+    gml_link waiting;      /* in a watch, or in class->stranded */
     gml_watch *watch;      /* the one it waits in, if it does */
+    uint64_t freed;        /* parked: when, see fences.h */
     gml_slab *slab;        /* what lives in it, if it serves the pond's small requests */
 } gml_placement;
 
@@ -74,11 +81,18 @@ struct gml_class {
     uint64_t size_bytes;
     gml_tree ready; /* placements that may be free, by number */
     gml_link woken; /* head: watches of this class whose holder has ended since the last look */
+    gml_link
+        stranded;    /* head: scattered placements with bytes in another pond, through `waiting` */
+    uint64_t looked; /* fences.progress when those were tried last */
     size_t placement_count; /* a class without any ceases to exist */
 };
 
 struct gml_pond {
-    gml_stream stream;
+    gml_stream stream; /* GML_NO_STREAM once that is gone: then it only gives */
+    gml_timeline timeline;
+    uint64_t held_bytes, peak_held_bytes; /* of live placements */
+    uint64_t asked_bytes; /* the most that it would have held, had it got all it asked for */
+    size_t pin_count;     /* who points to it besides placements and classes */
     gml_freeset set;
     gml_link parked;     /* of placements, oldest first */
     gml_map classes;     /* by size */
@@ -102,11 +116,24 @@ typedef enum gml_stitch_mode {
                          somewhat instead of stitching */
 } gml_stitch_mode;
 
+/* The rules of GLake's multi-stream reuse, by the knobs borrow_*. A stream that never asked
+ * for a `ratio`th of what another held is a side stream to it, and that one its main stream. */
+typedef struct gml_share_rules {
+    uint64_t ratio;       /* 0: there are no side streams */
+    uint64_t slack_bytes; /* that a side stream may take in excess of a request */
+    uint64_t pieces;      /* ranges of others that one request may gather */
+    bool is_earliest_first;
+    bool lends_views;
+} gml_share_rules;
+
+/* What the pond of a stream that is gone is found by: nothing. */
+#define GML_NO_STREAM UINT64_MAX
+
 typedef struct gml_stitch {
     gml_policy policy;
     gml_home home;
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
-    bool is_bounded; /* serve from what is held for the stream, or refuse */
+    bool is_bounded; /* serve from what is held, or refuse */
     uint64_t next_number;
     uint64_t views, view_bytes; /* mapped */
     uint64_t idle_fresh_count, idle_proven_count;
@@ -114,19 +141,23 @@ typedef struct gml_stitch {
     uint64_t view_credit;
     gml_stitch_mode mode;
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
-    gml_map pond_by_stream;               /* by stream + 1 */
+    gml_fences fences;
+    gml_share_rules share;
+    gml_map pond_by_stream; /* by stream + 1 */
     gml_pond *last_pond;
     gml_link ponds;
-    gml_link idle_views;  /* placements with a mapping */
-    gml_link idle_fresh;  /* without, that have served once */
-    gml_link idle_proven; /* without, that have served more than once */
-    gml_link doomed;      /* views the driver refused to take back, through `idle` */
-    gml_link stranded;    /* scattered placements with bytes in another pond, through `waiting` */
+    size_t pond_count, gone_count; /* all of them; those whose streams are gone */
+    gml_link idle_views;           /* placements with a mapping */
+    gml_link idle_fresh;           /* without, that have served once */
+    gml_link idle_proven;          /* without, that have served more than once */
+    gml_link doomed;               /* views the driver refused to take back, through `idle` */
     gml_pool placements, classes, watches, pieces, slabs;
     gml_run *scratch; /* of choose(), grown as needed */
     size_t scratch_capacity;
     gml_handle *scratch_handles;
     size_t scratch_handle_capacity;
+    gml_offer *scratch_offers; /* of borrow.c */
+    size_t scratch_offer_room;
 } gml_stitch;
 
 static inline gml_stitch *
@@ -147,13 +178,91 @@ gml_class *gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_byte
 /* Ends a class that has no placement. */
 void gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class);
 
+/* Notes that the pond asks for that much more, whether or not it gets it. */
+void gml_pond_ask(gml_pond *pond, uint64_t size_bytes);
+
+/* Counts bytes of the pond that begin, or end, to serve. */
+void gml_pond_hold(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+void gml_pond_let_go(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+
+/* The pond at a link of stitch->ponds, and that of a freeset. */
+gml_pond *gml_pond_of_link(gml_link *link);
+gml_pond *gml_pond_of_set(gml_freeset *set);
+
+/* See gml_lake_forget_stream() and gml_lake_distrust_stream(). */
+gml_status gml_pond_forget(gml_policy *self, gml_stream stream);
+gml_status gml_pond_distrust(gml_policy *self, gml_stream stream);
+
+/* Ends the ponds of streams that are gone, as far as nothing lives in them: what they hold free is
+ * another's then. */
+void gml_pond_sweep(gml_stitch *stitch);
+
+/* Frees all ponds: the last step of closing. */
+void gml_ponds_close(gml_stitch *stitch);
+
+/* ---- settle.c: waiting before mappings go -----------------------------------------------------
+ */
+
 /* Waits for the device, unless the driver is frozen or the stream of `asking` captures: *is_done is
- * false then, and nothing was done. `asking` is the pond that is being served, or NULL. The other
- * ponds' streams may be gone, and asking CUDA about one that is gone would be a crash. */
+ * false then, and nothing was done. `asking` is the pond that is being served, or NULL. */
 gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done);
 
-/* The pond at a link of stitch->ponds. */
-gml_pond *gml_pond_of_link(gml_link *link);
+/* Waits for what was freed on any stream: not at all where that is known to be complete, for the
+ * streams that may still be at it where they can be called, else for the device. Otherwise as
+ * above. */
+gml_status gml_stitch_settle(gml_stitch *stitch, const gml_pond *asking, bool *is_done);
+
+/* Whether the work that used an idle placement is known to be complete. */
+bool gml_placement_is_settled(const gml_placement *placement);
+
+/* ---- share.c: memory of other streams ---------------------------------------------------------
+ */
+
+/* Whether a pond may get memory of another one: there is one, and the rules let it. */
+bool gml_share_is_open(const gml_stitch *stitch);
+
+/* Whether `pond` is a side stream to `owner`; what it has asked for so far counts. */
+bool gml_share_is_side(const gml_stitch *stitch, const gml_pond *pond, const gml_pond *owner);
+
+/* Looks which streams have completed what they freed; the second as far as `pond` may profit. */
+void gml_share_poll(gml_stitch *stitch);
+void gml_share_look(gml_stitch *stitch, const gml_pond *pond);
+
+/* Whether `pond` may take a part of `extent`, which is free in another pond; made so where the
+ * effort allows. A failure of the driver is no more than memory that is out of reach. */
+bool gml_share_reach(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent,
+                     gml_effort effort);
+
+/* The same whatever the rules for side streams say. */
+bool gml_share_reach_any(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent,
+                         gml_effort effort);
+
+/* Moves a range of one free extent of another pond, which is in reach, to `pond`.
+ * GML_NO_HOST_MEMORY: nothing was moved. */
+gml_status gml_share_take(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes);
+
+/* A placement of just that size that is idle in another pond, from now on of `pond` and live; NULL:
+ * none is in reach. */
+gml_status gml_share_adopt(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                           gml_effort effort, gml_placement **out);
+
+/* Moves all that other ponds hold free to `pond`: the last resort, for which the host waits if it
+ * must. *is_any: whether there was anything. */
+gml_status gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any);
+
+/* See gml_policy_ops. */
+gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier);
+void gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
+                     void *context);
+
+/* ---- borrow.c ----------------------------------------------------------------------------------
+ */
+
+/* Moves up to `count` whole chunks that are free in other ponds to `pond`: with GML_KNOWN those in
+ * reach at no cost, else those that must be waited for; in one run if `is_one_run`, or none. What
+ * it got is seen in pond->set.whole_bytes. GML_NO_HOST_MEMORY, and what was moved stays. */
+gml_status gml_share_borrow(gml_stitch *stitch, gml_pond *pond, uint64_t count, bool is_one_run,
+                            gml_effort effort);
 
 /* ---- placement.c: taking, parking, scattering --------------------------------------------------
  */
@@ -161,9 +270,15 @@ gml_pond *gml_pond_of_link(gml_link *link);
 /* Sets up the object pool, the lists and the limits. */
 void gml_placement_init(gml_stitch *stitch);
 
-/* The oldest placement of the class that is free, live from now on; NULL if there is none.
- * GML_NO_HOST_MEMORY changes nothing. */
-gml_status gml_placement_take(gml_stitch *stitch, gml_class *class, gml_placement **out);
+/* The oldest placement of the class that is free, live from now on; NULL if there is none. Bytes of
+ * it that other ponds hold are taken where `effort` reaches them. After GML_NO_HOST_MEMORY nothing
+ * lives that did not. */
+gml_status gml_placement_take(gml_stitch *stitch, gml_class *class, gml_effort effort,
+                              gml_placement **out);
+
+/* The same for a class of another pond: the placement is of `class` from now on. */
+gml_status gml_placement_adopt(gml_stitch *stitch, gml_class *from, gml_class *class,
+                               gml_effort effort, gml_placement **out);
 
 /* Makes a live placement parked and wakes what watches it. Where too many are idle, one is
  * forgotten, which may be this one. */
@@ -176,6 +291,9 @@ void gml_pond_unpark(gml_stitch *stitch, gml_pond *pond);
  * that touch are one run), mapped as a view if there are several. On failure nothing is claimed. */
 gml_status gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs,
                                 size_t run_count, gml_placement **out);
+
+/* When the oldest ready placement of the class was released; UINT64_MAX: there is none. */
+uint64_t gml_class_first_freed(const gml_class *class);
 
 /* Forgets an idle placement; its view is unmapped. The caller has made sure that no work uses it.
  * On failure it is doomed: out of every list but stitch->doomed. */
@@ -218,9 +336,11 @@ gml_status gml_watch_prepare(gml_stitch *stitch);
 /* The placement, which is scattered, overlaps `holder`, which lives. */
 void gml_watch_add(gml_stitch *stitch, gml_placement *placement, gml_placement *holder);
 
-/* The placement overlaps bytes that belong to another pond. */
-void gml_watch_strand(gml_stitch *stitch, gml_placement *placement);
-void gml_watch_retry_stranded(gml_stitch *stitch);
+/* Bytes of the placement are in another pond, out of reach. */
+void gml_watch_strand(gml_placement *placement);
+
+/* Makes ready what is stranded in the class. */
+void gml_watch_retry_stranded(gml_class *class);
 
 /* The holder has ended: the classes of what waits for it will look. */
 void gml_watch_wake(gml_placement *holder);
@@ -246,6 +366,10 @@ typedef struct gml_choice {
 /* Chooses bytes of the class's pond for its size, and grows the home space if it must. The pond is
  * unparked. `may_stitch` false: one range only. GML_OUT_OF_MEMORY if the driver has no more. */
 gml_status gml_choose(gml_stitch *stitch, const gml_class *class, bool may_stitch, gml_choice *out);
+
+/* How many whole chunks that would take from the driver. The pond is unparked. */
+uint64_t gml_choose_missing(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                            bool may_stitch);
 
 /* Takes `count` chunks from the driver for the pond, or a growth step if that is more and can be
  * had. */

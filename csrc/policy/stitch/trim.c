@@ -72,7 +72,7 @@ count_idle_bytes(const gml_home *home)
 }
 
 /* Joins free neighbours of different streams that meet inside a chunk, so that the chunk is whole
- * in one of them. pre: the device was synchronised. */
+ * in one of them. pre: all that was freed is complete. */
 static void
 join_shared_chunks(gml_stitch *stitch)
 {
@@ -82,9 +82,9 @@ join_shared_chunks(gml_stitch *stitch)
         gml_extent *next = extent->next;
         bool meet = extent->kind == GML_EXTENT_FREE && next->kind == GML_EXTENT_FREE &&
                     next->offset % home->chunk_bytes != 0;
-        extent = meet ? gml_home_transfer(home, next, extent->set) : next;
+        extent = meet ? gml_home_move(home, next->offset, next->size_bytes, extent->set, 0) : next;
     }
-    gml_watch_retry_stranded(stitch);
+    stitch->fences.progress++;
 }
 
 /* What trim() does once it has found something to give back. */
@@ -92,7 +92,7 @@ static gml_status
 give_back(gml_stitch *stitch, uint64_t *released_bytes)
 {
     bool is_done;
-    gml_status status = gml_stitch_synchronize(stitch, NULL, &is_done);
+    gml_status status = gml_stitch_settle(stitch, NULL, &is_done);
     if (status != GML_OK || !is_done) {
         return status;
     }
@@ -137,6 +137,9 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
         return GML_OK;
     }
     gml_status status = give_back(stitch, released_bytes);
+    if (stitch->gone_count) {
+        gml_pond_sweep(stitch);
+    }
     self->reserved_bytes = stitch->home.handle_count * stitch->home.chunk_bytes;
     return status;
 }

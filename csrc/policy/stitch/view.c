@@ -4,29 +4,53 @@
 
 #include <stdlib.h>
 
+static bool
+is_over(const gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
+{
+    return stitch->views > most_views || stitch->view_bytes > most_bytes;
+}
+
+/* Forgets idle views that no work can use any more, those idle longest first, until the limits hold
+ * or the next one may still be used. */
+static gml_status
+forget_settled(gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
+{
+    gml_status status = GML_OK;
+    while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
+           is_over(stitch, most_views, most_bytes)) {
+        gml_placement *oldest = gml_placement_of_idle(stitch->idle_views.next);
+        if (!gml_placement_is_settled(oldest)) {
+            break;
+        }
+        status = gml_placement_destroy(stitch, oldest);
+    }
+    return status;
+}
+
 /* Makes room for one more view of `pond` by forgetting those that were idle longest, an eighth of
- * all at a time so that the wait for the device is rare. During a capture the limits give way. */
+ * all at a time so that waiting for their streams is rare. During a capture the limits give way. */
 static gml_status
 make_room(gml_stitch *stitch, const gml_pond *pond, uint64_t view_bytes)
 {
-    bool is_full = stitch->views >= stitch->max_views ||
-                   stitch->view_bytes + view_bytes > stitch->max_view_bytes;
-    if (!is_full || gml_list_is_empty(&stitch->idle_views)) {
+    uint64_t most_bytes =
+        stitch->max_view_bytes > view_bytes ? stitch->max_view_bytes - view_bytes : 0;
+    bool is_frozen = stitch->policy.driver->is_frozen;
+    if (is_frozen || !is_over(stitch, stitch->max_views - 1, most_bytes)) {
         return GML_OK;
     }
-    bool is_done;
-    gml_status status = gml_stitch_synchronize(stitch, pond, &is_done);
-    if (status != GML_OK || !is_done) {
+    uint64_t target_views = stitch->max_views - (stitch->max_views + 7) / 8;
+    uint64_t target_bytes =
+        most_bytes -
+        (most_bytes < stitch->max_view_bytes / 8 ? most_bytes : stitch->max_view_bytes / 8);
+    gml_status status = forget_settled(stitch, target_views, target_bytes);
+    if (status != GML_OK || gml_list_is_empty(&stitch->idle_views) ||
+        !is_over(stitch, stitch->max_views - 1, most_bytes)) {
         return status;
     }
-    uint64_t target_views = stitch->max_views - (stitch->max_views + 7) / 8;
-    uint64_t target_bytes = stitch->max_view_bytes - stitch->max_view_bytes / 8;
-    target_bytes = target_bytes > view_bytes ? target_bytes - view_bytes : 0;
-    while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
-           (stitch->views > target_views || stitch->view_bytes > target_bytes)) {
-        status = gml_placement_destroy(stitch, gml_placement_of_idle(stitch->idle_views.next));
-    }
-    return status;
+    bool is_done;
+    status = gml_stitch_settle(stitch, pond, &is_done);
+    return status == GML_OK && is_done ? forget_settled(stitch, target_views, target_bytes)
+                                       : status;
 }
 
 /* The chunk handles under `runs`, in view order, into scratch_handles. */

@@ -21,7 +21,6 @@ void
 gml_watch_init(gml_stitch *stitch)
 {
     stitch->watches.object_bytes = sizeof(gml_watch);
-    gml_list_init(&stitch->stranded);
 }
 
 static gml_watch *
@@ -60,9 +59,9 @@ wait_in(gml_placement *placement, gml_link *list, gml_watch *watch)
 }
 
 void
-gml_watch_strand(gml_stitch *stitch, gml_placement *placement)
+gml_watch_strand(gml_placement *placement)
 {
-    wait_in(placement, &stitch->stranded, NULL);
+    wait_in(placement, &placement->class->stranded, NULL);
 }
 
 /* The watch of `class` on `holder`, made if need be. pre: prepared. */
@@ -141,9 +140,9 @@ gml_watch_resolve(gml_stitch *stitch, gml_class *class)
 }
 
 void
-gml_watch_retry_stranded(gml_stitch *stitch)
+gml_watch_retry_stranded(gml_class *class)
 {
-    set_all_ready(&stitch->stranded);
+    set_all_ready(&class->stranded);
 }
 
 void

@@ -1,0 +1,180 @@
+/* Short ways through gmlake.h and the queues below it. */
+#include "support/sharing.h"
+
+#include "driver/streams.h"
+#include "lake/lake.h"
+#include "support/call_watch.h"
+
+#include <stdlib.h>
+
+static gml_streams *
+queues_of(gml_lake *lake)
+{
+    return gml_driver_streams(lake->driver);
+}
+
+gml_lake *
+sharing_open(const sharing_config *config)
+{
+    const gml_lake_config full = {.driver = config->driver ? config->driver : "sim",
+                                  .policy = config->policy ? config->policy : "stitch",
+                                  .capacity_bytes = config->capacity_bytes,
+                                  .settings = config->settings,
+                                  .setting_count = config->setting_count,
+                                  .check_order = true};
+    gml_lake *lake = NULL;
+    char reason[256] = "";
+    if (gml_lake_open(&full, &lake, reason, sizeof reason) != GML_OK) {
+        fprintf(stderr, "the lake does not open: %s\n", reason);
+        exit(1);
+    }
+    CHECK_OK(gml_streams_set_manual(queues_of(lake), !config->runs_at_once));
+    call_watch_begin(lake);
+    return lake;
+}
+
+gml_lake *
+sharing_open_with(const char *name, uint64_t value, const char *second_name, uint64_t second_value)
+{
+    const gml_setting settings[] = {{name, value}, {second_name, second_value}};
+    size_t count = (name != NULL) + (size_t)(second_name != NULL);
+    return sharing_open(&(sharing_config){.settings = settings, .setting_count = count});
+}
+
+void
+sharing_finish(gml_lake *lake)
+{
+    sharing_run_all(lake);
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_EQ(sharing_stats(lake).live_blocks, 0);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(sharing_reserved(lake), 0);
+    CHECK_EQ(sharing_stats(lake).views, 0);
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+    CHECK_EQ(call_watch_leftovers(), 0);
+    if (!CHECK_EQ(call_watch_fault()[0], '\0')) {
+        fprintf(stderr, "%s\n", call_watch_fault());
+    }
+}
+
+gml_address
+sharing_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
+{
+    gml_address address = 0;
+    if (!CHECK_OK(gml_lake_allocate(lake, size_bytes, stream, &address))) {
+        char reason[256];
+        gml_lake_reason(lake, reason, sizeof reason);
+        fprintf(stderr, "%s\n", reason);
+    }
+    sharing_work(lake, stream);
+    return address;
+}
+
+void
+sharing_give(gml_lake *lake, gml_address address)
+{
+    CHECK_OK(gml_lake_free(lake, address));
+}
+
+void
+sharing_leave(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
+{
+    sharing_give(lake, sharing_take(lake, size_bytes, stream));
+}
+
+static void
+do_nothing(void *context)
+{
+    (void)context;
+}
+
+/* A stream that captures takes no work. */
+void
+sharing_work(gml_lake *lake, gml_stream stream)
+{
+    bool is_capturing = false;
+    CHECK_OK(gml_streams_capturing(queues_of(lake), stream, &is_capturing));
+    if (!is_capturing) {
+        CHECK_OK(gml_streams_enqueue(queues_of(lake), stream, do_nothing, NULL));
+    }
+}
+
+void
+sharing_run(gml_lake *lake, gml_stream stream)
+{
+    CHECK_OK(gml_streams_advance(queues_of(lake), stream, UINT64_MAX, NULL));
+}
+
+void
+sharing_run_all(gml_lake *lake)
+{
+    CHECK_OK(gml_streams_set_manual(queues_of(lake), false));
+    CHECK_OK(gml_streams_set_manual(queues_of(lake), true));
+}
+
+void
+sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier)
+{
+    gml_driver *driver = lake->driver;
+    gml_event event = 0;
+    CHECK_OK(gml_driver_event_create(driver, &event));
+    CHECK_OK(gml_driver_event_record(driver, event, earlier));
+    CHECK_OK(gml_driver_stream_wait(driver, later, event));
+    CHECK_OK(gml_driver_event_destroy(driver, event));
+}
+
+gml_stats
+sharing_stats(gml_lake *lake)
+{
+    gml_stats stats = {0};
+    CHECK_OK(gml_lake_stats(lake, &stats));
+    return stats;
+}
+
+uint64_t
+sharing_reserved(gml_lake *lake)
+{
+    return sharing_stats(lake).reserved_bytes;
+}
+
+uint64_t
+sharing_calls(gml_lake *lake, gml_driver_call call)
+{
+    return sharing_stats(lake).driver_calls[call];
+}
+
+uint64_t
+sharing_memory_calls(gml_lake *lake)
+{
+    gml_stats stats = sharing_stats(lake);
+    uint64_t calls = 0;
+    for (size_t call = GML_CALL_CREATE; call <= GML_CALL_FREE; call++) {
+        calls += stats.driver_calls[call];
+    }
+    return calls;
+}
+
+gml_stream_pair
+sharing_pair(gml_lake *lake, gml_stream owner, gml_stream borrower)
+{
+    enum { MOST_PAIRS = 256 };
+    gml_stream_pair pairs[MOST_PAIRS], found = {0};
+    size_t count = 0;
+    CHECK_OK(gml_lake_stream_pairs(lake, pairs, MOST_PAIRS, &count));
+    for (size_t i = 0; i < count && i < MOST_PAIRS; i++) {
+        if (pairs[i].owner == owner && pairs[i].borrower == borrower) {
+            found = pairs[i];
+        }
+    }
+    return found;
+}
+
+sharing_tally
+sharing_count(gml_lake *lake)
+{
+    gml_stats stats = sharing_stats(lake);
+    return (sharing_tally){.records = stats.driver_calls[GML_CALL_EVENT_RECORD],
+                           .waits = stats.driver_calls[GML_CALL_STREAM_WAIT],
+                           .creates = stats.driver_calls[GML_CALL_CREATE]};
+}

@@ -1,0 +1,523 @@
+/* The limits of lending between streams: side streams, waits, each kind of reuse switched off, and
+ * streams on which no call may be made. Streams run by hand. */
+#include "driver/streams.h"
+#include "lake/lake.h"
+#include "support/call_watch.h"
+#include "support/sharing.h"
+
+#include <string.h>
+
+#define BLOCK (64 * MIB)
+
+enum { MAIN = 1, SIDE = 2, THIRD = 3, PER_THREAD = 2, GONE = 40 };
+
+/* ---- side streams ------------------------------------------------------------------------------
+ */
+
+typedef struct main_stream {
+    gml_lake *lake;
+    gml_address held, between[2];
+} main_stream;
+
+/* The main stream holds 1 GiB, and has two free ranges apart from each other. */
+static main_stream
+open_main(const char *name, uint64_t value, uint64_t first_bytes, uint64_t second_bytes)
+{
+    main_stream self = {.lake = sharing_open_with(name, value, NULL, 0)};
+    self.held = sharing_take(self.lake, GIB, MAIN);
+    gml_address first = sharing_take(self.lake, first_bytes, MAIN);
+    self.between[0] = sharing_take(self.lake, 2 * MIB, MAIN);
+    gml_address second = sharing_take(self.lake, second_bytes, MAIN);
+    self.between[1] = sharing_take(self.lake, 2 * MIB, MAIN);
+    sharing_give(self.lake, first);
+    sharing_give(self.lake, second);
+    return self;
+}
+
+static void
+close_main(main_stream *self)
+{
+    sharing_give(self->lake, self->held);
+    sharing_give(self->lake, self->between[0]);
+    sharing_give(self->lake, self->between[1]);
+    sharing_finish(self->lake);
+}
+
+/* A side stream takes and gives back so many bytes; how many of them it borrowed. */
+static uint64_t
+borrow_aside(main_stream *self, uint64_t size_bytes)
+{
+    sharing_leave(self->lake, size_bytes, SIDE);
+    return sharing_pair(self->lake, MAIN, SIDE).borrowed_bytes;
+}
+
+static void
+expect_borrowed(const char *name, uint64_t value, uint64_t size_bytes, uint64_t expected_bytes)
+{
+    main_stream self = open_main(name, value, 32 * MIB, 32 * MIB);
+    uint64_t reserved = sharing_reserved(self.lake);
+    CHECK_EQ(borrow_aside(&self, size_bytes), expected_bytes);
+    CHECK_EQ(sharing_reserved(self.lake), reserved + (expected_bytes ? 0 : size_bytes));
+    close_main(&self);
+}
+
+TEST(a_side_stream_takes_ranges_whole)
+{
+    expect_borrowed(NULL, 0, 32 * MIB, 32 * MIB);
+    expect_borrowed(NULL, 0, 24 * MIB, 32 * MIB); /* not cut: all of it */
+    expect_borrowed("borrow_ratio", 0, 24 * MIB, 24 * MIB);
+}
+
+TEST(a_side_stream_leaves_ranges_that_exceed_its_request_by_more_than_the_slack)
+{
+    expect_borrowed(NULL, 0, 12 * MIB, 32 * MIB); /* by 20 MiB, the default */
+    expect_borrowed(NULL, 0, 10 * MIB, 0);
+    expect_borrowed("borrow_slack", 30 * MIB, 2 * MIB, 32 * MIB);
+    expect_borrowed("borrow_slack", 30 * MIB - 1, 2 * MIB, 0);
+    expect_borrowed("borrow_slack", 0, 32 * MIB, 32 * MIB);
+    expect_borrowed("borrow_slack", 0, 30 * MIB, 0);
+}
+
+TEST(a_side_stream_does_not_gather_ranges)
+{
+    expect_borrowed(NULL, 0, BLOCK, 0);
+    expect_borrowed("borrow_slack", UINT64_C(1) << 48, BLOCK, 0);
+    expect_borrowed("borrow_ratio", 0, BLOCK, BLOCK);
+}
+
+/* A range is taken whole, and a part of it used: the rest is not the side stream's work to wait
+ * for, but the main stream's, which has used it last. */
+TEST(what_a_side_stream_leaves_of_a_range_is_handed_on_in_order)
+{
+    main_stream self = open_main(NULL, 0, 32 * MIB, 32 * MIB);
+    gml_address part = sharing_take(self.lake, 24 * MIB, SIDE);
+    CHECK_EQ(sharing_pair(self.lake, MAIN, SIDE).borrowed_bytes, 32 * MIB);
+    uint64_t reserved = sharing_reserved(self.lake);
+    gml_address rest = sharing_take(self.lake, 8 * MIB, THIRD);
+    CHECK_EQ(sharing_reserved(self.lake), reserved);
+    CHECK_EQ(sharing_pair(self.lake, SIDE, THIRD).borrowed_bytes, 8 * MIB);
+    CHECK_EQ(sharing_stats(self.lake).cross_stream_waits, 2);
+    sharing_give(self.lake, part);
+    sharing_give(self.lake, rest);
+    close_main(&self);
+}
+
+/* Who is a side stream is decided by what a stream has held, not by its number. */
+TEST(streams_of_like_size_have_no_side)
+{
+    main_stream self = open_main(NULL, 0, 32 * MIB, 32 * MIB);
+    gml_address held = sharing_take(self.lake, GIB / 2, SIDE); /* borrows all there is */
+    sharing_leave(self.lake, 32 * MIB, MAIN);
+    uint64_t reserved = sharing_reserved(self.lake);
+    CHECK_EQ(borrow_aside(&self, 4 * MIB), 68 * MIB);
+    CHECK_EQ(sharing_reserved(self.lake), reserved);
+    sharing_give(self.lake, held);
+    close_main(&self);
+}
+
+/* What counts against others is what a stream held, not what it was refused. */
+TEST(a_refused_request_makes_no_main_stream)
+{
+    gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 256 * MIB});
+    sharing_leave(lake, 100 * MIB, SIDE);
+    gml_address address;
+    CHECK_STATUS(gml_lake_allocate(lake, 16 * GIB, SIDE, &address), GML_OUT_OF_MEMORY);
+    sharing_leave(lake, 40 * MIB, THIRD);
+    CHECK_EQ(sharing_reserved(lake), 100 * MIB);
+    sharing_finish(lake);
+}
+
+TEST(a_main_stream_borrows_from_its_side_freely)
+{
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    sharing_leave(lake, 24 * MIB, SIDE);
+    gml_address block = sharing_take(lake, GIB, MAIN);
+    CHECK_EQ(sharing_reserved(lake), GIB);
+    CHECK_EQ(sharing_pair(lake, SIDE, MAIN).borrowed_bytes, 24 * MIB);
+    sharing_give(lake, block);
+    sharing_finish(lake);
+}
+
+TEST(a_request_gathers_no_more_ranges_than_allowed)
+{
+    static const uint64_t most[] = {1, 2, 3};
+    for (size_t i = 0; i < 3; i++) {
+        const gml_setting settings[] = {{"borrow_ratio", 0}, {"borrow_pieces", most[i]}};
+        gml_lake *lake = sharing_open(&(sharing_config){.settings = settings, .setting_count = 2});
+        gml_address blocks[3], between[3];
+        for (size_t k = 0; k < 3; k++) {
+            blocks[k] = sharing_take(lake, 8 * MIB, MAIN);
+            between[k] = sharing_take(lake, 2 * MIB, MAIN);
+        }
+        for (size_t k = 0; k < 3; k++) {
+            sharing_give(lake, blocks[k]);
+        }
+        sharing_leave(lake, 24 * MIB, SIDE);
+        CHECK_EQ(sharing_pair(lake, MAIN, SIDE).borrowed_bytes, most[i] * 8 * MIB);
+        for (size_t k = 0; k < 3; k++) {
+            sharing_give(lake, between[k]);
+        }
+        sharing_finish(lake);
+    }
+}
+
+/* ---- the limit of waits ------------------------------------------------------------------------
+ */
+
+TEST(beyond_the_limit_of_waits_memory_is_grown)
+{
+    gml_lake *lake = sharing_open_with("borrow_waits", 1, "borrow_ratio", 0);
+    sharing_leave(lake, BLOCK, MAIN);
+    sharing_leave(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), BLOCK);
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
+    gml_address held = sharing_take(lake, BLOCK, SIDE);
+    sharing_leave(lake, BLOCK, MAIN);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    gml_address other = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 3 * BLOCK);
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
+    CHECK(sharing_pair(lake, MAIN, SIDE).refused_waits >= 1);
+    sharing_give(lake, other);
+    for (int i = 0; i < 1024; i++) { /* the next stretch of requests */
+        sharing_leave(lake, 4096, SIDE);
+    }
+    gml_address blocks[2] = {sharing_take(lake, BLOCK, SIDE), sharing_take(lake, BLOCK, SIDE)};
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 2);
+    sharing_give(lake, blocks[0]);
+    sharing_give(lake, blocks[1]);
+    sharing_give(lake, held);
+    sharing_finish(lake);
+}
+
+TEST(where_the_device_has_no_more_the_limit_of_waits_gives_way)
+{
+    static const gml_setting none[] = {{"borrow_waits", 0}};
+    gml_lake *lake = sharing_open(
+        &(sharing_config){.capacity_bytes = BLOCK, .settings = none, .setting_count = 1});
+    sharing_leave(lake, BLOCK, MAIN);
+    gml_address block = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
+    sharing_give(lake, block);
+    sharing_finish(lake);
+}
+
+TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory)
+{
+    gml_lake *lake = sharing_open_with("borrow_waits", 0, NULL, 0);
+    for (int i = 0; i < 20; i++) {
+        sharing_leave(lake, BLOCK, 1 + (gml_stream)i % 4);
+    }
+    CHECK_EQ(sharing_count(lake).waits, 0);
+    CHECK_EQ(sharing_reserved(lake), 4 * BLOCK);
+    sharing_finish(lake);
+}
+
+/* ---- kinds of reuse switched off ---------------------------------------------------------------
+ */
+
+TEST(without_internal_dependencies_no_stream_waits)
+{
+    gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
+    sharing_leave(lake, BLOCK, MAIN);
+    gml_address first = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    sharing_run_all(lake);
+    gml_address second = sharing_take(lake, BLOCK, SIDE); /* complete: lent after all */
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    CHECK_EQ(sharing_count(lake).waits, 0);
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).borrowed_bytes, BLOCK);
+    sharing_give(lake, first);
+    sharing_give(lake, second);
+    sharing_finish(lake);
+}
+
+TEST(without_opportunism_complete_memory_is_waited_for_or_left)
+{
+    static const gml_setting settings[] = {{"reuse_allow_opportunistic", 0},
+                                           {"reuse_allow_internal_dependencies", 0}};
+    gml_lake *lake = sharing_open(
+        &(sharing_config){.settings = settings, .setting_count = 2, .runs_at_once = true});
+    sharing_leave(lake, BLOCK, MAIN);
+    sharing_leave(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    sharing_order(lake, THIRD, MAIN);
+    gml_address held = sharing_take(lake, MIB, THIRD);
+    CHECK_OK(gml_lake_order_streams(lake, THIRD, MAIN));
+    sharing_leave(lake, BLOCK, THIRD); /* by the order that the program made */
+    sharing_give(lake, held);
+    CHECK_EQ(sharing_pair(lake, MAIN, THIRD).borrowed_bytes, BLOCK);
+    CHECK_EQ(sharing_count(lake).waits, 1); /* the program's */
+    sharing_finish(lake);
+}
+
+TEST(without_following_each_borrow_waits_anew)
+{
+    gml_lake *lake = sharing_open_with("reuse_follow_event_dependencies", 0, NULL, 0);
+    sharing_leave(lake, 4096, SIDE);
+    sharing_leave(lake, BLOCK, MAIN);
+    sharing_order(lake, SIDE, MAIN);
+    CHECK_OK(gml_lake_order_streams(lake, SIDE, MAIN));
+    sharing_leave(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).borrowed_bytes, BLOCK);
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
+    sharing_finish(lake);
+}
+
+TEST(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other)
+{
+    static const gml_setting settings[] = {{"reuse_allow_opportunistic", 0},
+                                           {"reuse_allow_internal_dependencies", 0},
+                                           {"reuse_follow_event_dependencies", 0}};
+    gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 2 * BLOCK,
+                                                    .settings = settings,
+                                                    .setting_count = 3,
+                                                    .runs_at_once = true});
+    sharing_leave(lake, BLOCK, MAIN);
+    gml_address first = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    CHECK_EQ(call_watch_event_calls(lake), 0);
+    gml_address second = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 1);
+    CHECK_EQ(call_watch_event_calls(lake), 0);
+    sharing_give(lake, first);
+    sharing_give(lake, second);
+    sharing_finish(lake);
+}
+
+/* ---- streams on which no call may be made ------------------------------------------------------
+ */
+
+/* `owner` has free memory that `borrower` cannot reach without a wait for the device, which is made
+ * only when there is no other memory. */
+static void
+expect_apart(gml_lake *lake, gml_stream owner, gml_stream borrower)
+{
+    uint64_t records = sharing_count(lake).records, waits = sharing_count(lake).waits;
+    sharing_leave(lake, BLOCK, owner);
+    uint64_t reserved = sharing_reserved(lake);
+    gml_address first = sharing_take(lake, BLOCK, borrower);
+    CHECK_EQ(sharing_reserved(lake), reserved + BLOCK);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
+    gml_address second = sharing_take(lake, BLOCK, borrower);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 1);
+    CHECK_EQ(sharing_reserved(lake), reserved + BLOCK);
+    CHECK_EQ(sharing_count(lake).records, records);
+    CHECK_EQ(sharing_count(lake).waits, waits);
+    sharing_give(lake, first);
+    sharing_give(lake, second);
+}
+
+static gml_lake *
+open_bounded(uint64_t capacity_bytes)
+{
+    gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = capacity_bytes});
+    lake->driver->per_thread_stream = PER_THREAD;
+    return lake;
+}
+
+TEST(the_stream_of_each_thread_neither_lends_nor_borrows_by_events)
+{
+    gml_lake *lake = open_bounded(2 * BLOCK);
+    expect_apart(lake, PER_THREAD, THIRD);
+    sharing_finish(lake);
+    lake = open_bounded(2 * BLOCK);
+    expect_apart(lake, THIRD, PER_THREAD);
+    sharing_finish(lake);
+}
+
+TEST(a_distrusted_stream_lends_after_a_wait_for_the_device)
+{
+    gml_lake *lake = open_bounded(2 * BLOCK);
+    CHECK_OK(gml_lake_distrust_stream(lake, GONE));
+    sharing_leave(lake, 4096, GONE);
+    call_watch_end_stream(GONE); /* from here on it may be gone at any time */
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    uint64_t before = sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE);
+    sharing_leave(lake, BLOCK, GONE);
+    gml_address first = sharing_take(lake, BLOCK, MAIN);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), before);
+    gml_address second = sharing_take(lake, BLOCK, MAIN);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), before + 1);
+    sharing_give(lake, first);
+    sharing_give(lake, second);
+    sharing_finish(lake);
+}
+
+TEST(a_stream_that_is_known_may_be_distrusted_later)
+{
+    gml_lake *lake = open_bounded(2 * BLOCK);
+    sharing_leave(lake, 2 * MIB, GONE);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_OK(gml_lake_distrust_stream(lake, GONE));
+    call_watch_end_stream(GONE);
+    sharing_leave(lake, BLOCK, GONE);
+    sharing_leave(lake, BLOCK, MAIN);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    sharing_finish(lake);
+}
+
+TEST(what_a_forgotten_stream_held_serves_others)
+{
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    gml_address lived_on = sharing_take(lake, BLOCK, GONE);
+    sharing_leave(lake, BLOCK, GONE);
+    CHECK_OK(gml_lake_forget_stream(lake, GONE));
+    CHECK_OK(gml_lake_forget_stream(lake, 77)); /* unknown: nothing */
+    call_watch_end_stream(GONE);
+    CHECK(sharing_count(lake).records <= 1);
+    gml_address first = sharing_take(lake, BLOCK, MAIN);
+    CHECK_EQ(sharing_count(lake).waits, 1);
+    sharing_give(lake, lived_on);
+    gml_address second = sharing_take(lake, BLOCK, MAIN);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    CHECK(sharing_count(lake).records <= 1);
+    CHECK_EQ(sharing_count(lake).waits, 1); /* the same event covers both */
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
+    sharing_give(lake, first);
+    sharing_give(lake, second);
+    sharing_finish(lake);
+}
+
+TEST(a_stream_of_the_same_handle_is_another_one)
+{
+    gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
+    gml_address lived_on = sharing_take(lake, BLOCK, GONE);
+    sharing_leave(lake, BLOCK, GONE);
+    CHECK_OK(gml_lake_forget_stream(lake, GONE));
+    gml_address first = sharing_take(lake, BLOCK, GONE);
+    CHECK_EQ(sharing_reserved(lake), 3 * BLOCK); /* not the old one's, which may be in use */
+    sharing_give(lake, lived_on);
+    gml_address second = sharing_take(lake, BLOCK, GONE);
+    CHECK_EQ(sharing_reserved(lake), 4 * BLOCK);
+    sharing_run_all(lake);
+    gml_address third = sharing_take(lake, BLOCK, GONE);
+    gml_address fourth = sharing_take(lake, BLOCK, GONE);
+    CHECK_EQ(sharing_reserved(lake), 4 * BLOCK);
+    sharing_give(lake, first);
+    sharing_give(lake, second);
+    sharing_give(lake, third);
+    sharing_give(lake, fourth);
+    sharing_finish(lake);
+}
+
+TEST(streams_that_come_and_go_leave_nothing_behind)
+{
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    for (gml_stream stream = 100; stream < 1100; stream++) {
+        sharing_leave(lake, BLOCK, stream);
+        CHECK_OK(gml_lake_forget_stream(lake, stream));
+        call_watch_end_stream(stream);
+        if (stream % 7 == 0) {
+            sharing_run_all(lake);
+        }
+    }
+    CHECK_EQ(sharing_reserved(lake), BLOCK);
+    size_t pairs = 0;
+    CHECK_OK(gml_lake_stream_pairs(lake, NULL, 0, &pairs));
+    CHECK(pairs < 100);
+    sharing_finish(lake);
+}
+
+/* ---- captures ----------------------------------------------------------------------------------
+ */
+
+static void
+set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing)
+{
+    CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
+}
+
+TEST(while_a_graph_is_captured_no_event_call_is_made)
+{
+    static const gml_pool_id graph = {1, 1};
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    sharing_leave(lake, BLOCK, MAIN);
+    gml_address known = sharing_take(lake, BLOCK, SIDE); /* comes after MAIN's free from here on */
+    sharing_give(lake, known);
+    gml_address between, blocks[2];
+    blocks[0] = sharing_take(lake, BLOCK, MAIN);
+    between = sharing_take(lake, 2 * MIB, MAIN);
+    blocks[1] = sharing_take(lake, BLOCK, MAIN);
+    sharing_give(lake, blocks[0]);
+    sharing_give(lake, blocks[1]);
+    uint64_t reserved = sharing_reserved(lake);
+    set_capturing(lake, 9, true);
+    CHECK_OK(gml_lake_begin_pool(lake, graph));
+    uint64_t calls = call_watch_event_calls(lake);
+    lake->driver->reason[0] = '\0';
+    gml_address grown = sharing_take(lake, BLOCK, THIRD);
+    CHECK_EQ(call_watch_event_calls(lake), calls);
+    CHECK_EQ(lake->driver->reason[0], '\0'); /* nor was one tried */
+    CHECK_EQ(sharing_reserved(lake), reserved + BLOCK);
+    CHECK_OK(gml_lake_end_pool(lake, graph));
+    CHECK_OK(gml_lake_release_pool(lake, graph));
+    set_capturing(lake, 9, false);
+    gml_address borrowed = sharing_take(lake, BLOCK, THIRD);
+    CHECK_EQ(sharing_reserved(lake), reserved + BLOCK);
+    sharing_give(lake, grown);
+    sharing_give(lake, borrowed);
+    sharing_give(lake, between);
+    sharing_finish(lake);
+}
+
+TEST(a_stream_that_captures_lends_after_its_capture)
+{
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    sharing_leave(lake, BLOCK, MAIN);
+    set_capturing(lake, MAIN, true);
+    gml_address grown = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    CHECK_EQ(sharing_count(lake).waits, 0);
+    set_capturing(lake, MAIN, false);
+    gml_address borrowed = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    sharing_give(lake, grown);
+    sharing_give(lake, borrowed);
+    sharing_finish(lake);
+}
+
+TEST(a_stream_that_captures_borrows_nothing_by_a_wait)
+{
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    sharing_leave(lake, BLOCK, MAIN);
+    set_capturing(lake, SIDE, true);
+    gml_address grown = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    CHECK_EQ(sharing_stats(lake).cross_stream_waits, 0);
+    set_capturing(lake, SIDE, false);
+    sharing_give(lake, grown);
+    sharing_finish(lake);
+}
+
+int
+main(void)
+{
+    RUN(a_side_stream_takes_ranges_whole);
+    RUN(a_side_stream_leaves_ranges_that_exceed_its_request_by_more_than_the_slack);
+    RUN(a_side_stream_does_not_gather_ranges);
+    RUN(what_a_side_stream_leaves_of_a_range_is_handed_on_in_order);
+    RUN(streams_of_like_size_have_no_side);
+    RUN(a_refused_request_makes_no_main_stream);
+    RUN(a_main_stream_borrows_from_its_side_freely);
+    RUN(a_request_gathers_no_more_ranges_than_allowed);
+    RUN(beyond_the_limit_of_waits_memory_is_grown);
+    RUN(where_the_device_has_no_more_the_limit_of_waits_gives_way);
+    RUN(with_a_limit_of_no_waits_none_is_made_while_there_is_memory);
+    RUN(without_internal_dependencies_no_stream_waits);
+    RUN(without_opportunism_complete_memory_is_waited_for_or_left);
+    RUN(without_following_each_borrow_waits_anew);
+    RUN(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other);
+    RUN(the_stream_of_each_thread_neither_lends_nor_borrows_by_events);
+    RUN(a_distrusted_stream_lends_after_a_wait_for_the_device);
+    RUN(a_stream_that_is_known_may_be_distrusted_later);
+    RUN(what_a_forgotten_stream_held_serves_others);
+    RUN(a_stream_of_the_same_handle_is_another_one);
+    RUN(streams_that_come_and_go_leave_nothing_behind);
+    RUN(while_a_graph_is_captured_no_event_call_is_made);
+    RUN(a_stream_that_captures_lends_after_its_capture);
+    RUN(a_stream_that_captures_borrows_nothing_by_a_wait);
+    return report();
+}
