@@ -52,6 +52,15 @@ GML_API gml_status gml_torch_find_exceptions(char *reason, size_t reason_bytes);
  */
 GML_API gml_status gml_torch_keep_history(size_t max_events);
 
+/* gml_lake_distrust_stream() for the lake of that device, open now or later. Nothing for the
+ * streams that nobody can destroy: 0, cudaStreamLegacy and cudaStreamPerThread.
+ * GML_INVALID_ARGUMENT for what is no device; GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_torch_distrust_stream(int device, gml_stream stream);
+
+/* gml_lake_forget_stream() for the lake of that device, if it is open; also the end of distrust,
+ * since a stream that has the same handle later is another one. */
+GML_API gml_status gml_torch_forget_stream(int device, gml_stream stream);
+
 /* How many frees there were of addresses that no lake served. Nothing was done for them. */
 GML_API uint64_t gml_torch_foreign_frees(void);
 

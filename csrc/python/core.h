@@ -100,6 +100,10 @@ lake_object *lake_make(PyTypeObject *type, core_state *state);
  * who frees it. NULL with an exception on failure. */
 gml_setting *read_settings(PyObject *pairs, size_t *count);
 
+/* Adds the bits of a sequence of names of driver calls, 1 << gml_driver_call each; false with an
+ * exception. */
+bool read_calls(PyObject *names, uint64_t *out);
+
 /* What a Block of this lake, or a number, stands for; *block is NULL for the latter. False with an
  * exception. */
 bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
@@ -107,6 +111,15 @@ bool lake_read_block(const lake_object *self, PyObject *object, block_object **b
 
 /* None, or the exception of a call on a lake that is held open. */
 PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status);
+
+/* Lake(...), in lake_open.c. */
+PyObject *lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords);
+
+/* Methods of Lake that lake_sharing.c has. */
+PyObject *lake_forget_stream(PyObject *object, PyObject *stream);
+PyObject *lake_distrust_stream(PyObject *object, PyObject *stream);
+PyObject *lake_order_streams(PyObject *object, PyObject *args, PyObject *keywords);
+PyObject *lake_stream_pairs(PyObject *object, PyObject *unused);
 
 /* Methods of Lake that lake_serving.c has. */
 PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords);
@@ -173,6 +186,9 @@ PyObject *describe_policies(PyObject *module, PyObject *unused);
 
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];
+
+/* The functions friend_*: those lakes, for other libraries; ended by an empty one. */
+extern PyMethodDef friend_methods[];
 
 /* solve, check_placement and plan_methods; ended by an empty one. */
 extern PyMethodDef planner_methods[];

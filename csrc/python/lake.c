@@ -1,8 +1,6 @@
 /* The type Lake: one open lake, kept open while a thread is inside a call on it. */
 #include "core.h"
 
-#include <stdlib.h>
-
 static lake_object *
 as_lake(PyObject *self)
 {
@@ -30,114 +28,6 @@ lake_leave(lake_object *self)
         pthread_cond_broadcast(&self->idle);
     }
     pthread_mutex_unlock(&self->guard);
-}
-
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static int
-read_setting(PyObject *pair, gml_setting *out)
-{
-    number_argument value = {"the value of a setting", 0};
-    if (!PyTuple_Check(pair)) {
-        PyErr_SetString(PyExc_TypeError, "settings must be pairs of a name and a number");
-        return -1;
-    }
-    if (!PyArg_ParseTuple(pair, "sO&;settings must be pairs of a name and a number", &out->name,
-                          convert_number, &value)) {
-        return -1;
-    }
-    out->value = value.value;
-    return 0;
-}
-
-gml_setting *
-read_settings(PyObject *pairs, size_t *count)
-{
-    Py_ssize_t length = PyTuple_Size(pairs);
-    if (length < 0) {
-        return NULL;
-    }
-    gml_setting *settings = calloc((size_t)length + 1, sizeof *settings);
-    if (!settings) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < length; i++) {
-        if (read_setting(PyTuple_GetItem(pairs, i), &settings[i]) < 0) {
-            free(settings);
-            return NULL;
-        }
-    }
-    *count = (size_t)length;
-    return settings;
-}
-
-lake_object *
-lake_make(PyTypeObject *type, core_state *state)
-{
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    lake_object *self = (lake_object *)allocate(type, 0);
-    if (self) {
-        self->state = state;
-        pthread_mutex_init(&self->guard, NULL);
-        pthread_cond_init(&self->idle, NULL);
-    }
-    return self;
-}
-
-static PyObject *
-open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
-{
-    lake_object *self = lake_make(type, state);
-    if (!self) {
-        return NULL;
-    }
-    char reason[REASON_BYTES] = "";
-    gml_lake *lake = NULL;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_open(config, &lake, reason, sizeof reason);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
-        Py_DECREF(self);
-        return raise_status(state, status, reason);
-    }
-    self->lake = lake;
-    return (PyObject *)self;
-}
-
-static PyObject *
-lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
-    static char *names[] = {"driver",    "policy",           "capacity",  "device", "settings",
-                            "fail_call", "fail_per_million", "fail_seed", NULL};
-    gml_lake_config config = {.driver = "sim", .policy = "stitch"};
-    number_argument capacity = {"capacity", 0};
-    number_argument fail_call = {"fail_call", 0};
-    number_argument fail_per_million = {"fail_per_million", 0};
-    number_argument fail_seed = {"fail_seed", 0};
-    PyObject *settings = NULL;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "|ssO&iO!O&O&O&:Lake", names, &config.driver, &config.policy,
-            convert_number, &capacity, &config.device, &PyTuple_Type, &settings, convert_number,
-            &fail_call, convert_number, &fail_per_million, convert_number, &fail_seed)) {
-        return NULL;
-    }
-    core_state *state = state_of(type);
-    gml_setting *read = NULL;
-    if (state && settings) {
-        read = read_settings(settings, &config.setting_count);
-    }
-    if (!state || (settings && !read)) {
-        return NULL;
-    }
-    config.settings = read;
-    config.capacity_bytes = capacity.value;
-    config.fail_call = fail_call.value;
-    config.fail_per_million = fail_per_million.value;
-    config.fail_seed = fail_seed.value;
-    PyObject *self = open_lake(type, state, &config);
-    free(read);
-    return self;
 }
 
 /* ---- closing --------------------------------------------------------------------------------- */
@@ -456,6 +346,22 @@ PyDoc_STRVAR(record_stream_doc,
              "Say that work on another stream uses a live Block, or the block at an address.\n\n"
              "Once freed, its memory serves nobody before what was queued on that stream at the\n"
              "free has run. Raises ValueError for a foreign block or one freed before.");
+PyDoc_STRVAR(forget_stream_doc,
+             "forget_stream($self, stream, /)\n--\n\n"
+             "Say that a stream will be destroyed, and that its last work is queued.\n\n"
+             "No call is made on it from here on. Nothing for one that the lake does not know.");
+PyDoc_STRVAR(distrust_stream_doc,
+             "distrust_stream($self, stream, /)\n--\n\n"
+             "Say that a stream may be destroyed at any time without a word.\n\n"
+             "What it frees serves other streams only after a wait for the whole device.");
+PyDoc_STRVAR(order_streams_doc,
+             "order_streams($self, /, later, earlier)\n--\n\n"
+             "Say that what is queued on `later` from now on runs after all that is queued on\n"
+             "`earlier` by now, because the program made it wait.");
+PyDoc_STRVAR(stream_pairs_doc,
+             "stream_pairs($self, /)\n--\n\n"
+             "Return what happened between each two streams as a list of dicts, in no order;\n"
+             "sizes in bytes.");
 PyDoc_STRVAR(serve_with_doc,
              "serve_with($self, server, /)\n--\n\n"
              "Choose who serves requests from now on: \"policy\", or \"caching\", which is\n"
@@ -523,6 +429,11 @@ static PyMethodDef lake_methods[] = {
     {"stats", lake_stats, METH_NOARGS, stats_doc},
     {"torch_stats", lake_torch_stats, METH_NOARGS, torch_stats_doc},
     {"regions", lake_regions, METH_NOARGS, regions_doc},
+    {"forget_stream", lake_forget_stream, METH_O, forget_stream_doc},
+    {"distrust_stream", lake_distrust_stream, METH_O, distrust_stream_doc},
+    {"order_streams", (PyCFunction)(void (*)(void))lake_order_streams, METH_VARARGS | METH_KEYWORDS,
+     order_streams_doc},
+    {"stream_pairs", lake_stream_pairs, METH_NOARGS, stream_pairs_doc},
     {"record_stream", (PyCFunction)(void (*)(void))lake_record_stream, METH_VARARGS | METH_KEYWORDS,
      record_stream_doc},
     {"serve_with", lake_serve_with, METH_O, serve_with_doc},
@@ -555,7 +466,7 @@ static PyGetSetDef lake_getset[] = {
 
 PyDoc_STRVAR(lake_doc,
              "Lake(driver='sim', policy='stitch', capacity=0, device=0, settings=(), fail_call=0,\n"
-             "     fail_per_million=0, fail_seed=0)\n--\n\n"
+             "     fail_per_million=0, fail_seed=0, check_order=False, skip_calls=())\n--\n\n"
              "One device's memory under one policy. gmlake.Lake is the same with units and names.");
 
 static PyType_Slot lake_slots[] = {

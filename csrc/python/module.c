@@ -73,6 +73,7 @@ core_exec(PyObject *module)
         return -1;
     }
     if (PyModule_AddFunctions(module, torch_methods) < 0 ||
+        PyModule_AddFunctions(module, friend_methods) < 0 ||
         PyModule_AddFunctions(module, planner_methods) < 0) {
         return -1;
     }

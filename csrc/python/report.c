@@ -26,6 +26,9 @@ static const struct {
     FIELD(views),
     FIELD(view_bytes),
     FIELD(largest_free_bytes),
+    FIELD(cross_stream_waits),
+    FIELD(borrowed_bytes),
+    FIELD(deferred_free_bytes),
     FIELD(driver_time_ns),
 #undef FIELD
 };

@@ -7,14 +7,19 @@
 static PyObject *
 torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"driver", "policy", "capacity", "settings", "handle_type", NULL};
+    static char *names[] = {"driver",      "policy",      "capacity",   "settings",
+                            "handle_type", "check_order", "skip_calls", NULL};
     gml_lake_config config = {0};
     number_argument capacity = {"capacity", 0};
     number_argument handle_type = {"handle_type", 0};
     PyObject *settings = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|O&O!O&:torch_configure", names,
+    PyObject *skipped = NULL;
+    int checks_order = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|O&O!O&pO:torch_configure", names,
                                      &config.driver, &config.policy, convert_number, &capacity,
-                                     &PyTuple_Type, &settings, convert_number, &handle_type)) {
+                                     &PyTuple_Type, &settings, convert_number, &handle_type,
+                                     &checks_order, &skipped) ||
+        (skipped && !read_calls(skipped, &config.skip_calls))) {
         return NULL;
     }
     if (handle_type.value > UINT32_MAX) {
@@ -28,6 +33,7 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
     config.settings = read;
     config.capacity_bytes = capacity.value;
     config.handle_type = (unsigned)handle_type.value;
+    config.check_order = checks_order != 0;
     char reason[REASON_BYTES] = "";
     gml_status status;
     Py_BEGIN_ALLOW_THREADS status = gml_torch_configure(&config, reason, sizeof reason);
@@ -68,6 +74,38 @@ torch_keep_history(PyObject *module, PyObject *max_events)
         return raise_status(PyModule_GetState(module), status, NULL);
     }
     Py_RETURN_NONE;
+}
+
+typedef gml_status (*stream_call)(int device, gml_stream stream);
+
+static PyObject *
+call_with_stream(PyObject *module, PyObject *args, stream_call call)
+{
+    int device;
+    number_argument stream = {"stream", 0};
+    if (!PyArg_ParseTuple(args, "iO&", &device, convert_number, &stream)) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = call(device, stream.value);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        const char *why = status == GML_INVALID_ARGUMENT ? "no device has that number" : NULL;
+        return raise_status(PyModule_GetState(module), status, why);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+torch_distrust_stream(PyObject *module, PyObject *args)
+{
+    return call_with_stream(module, args, gml_torch_distrust_stream);
+}
+
+static PyObject *
+torch_forget_stream(PyObject *module, PyObject *args)
+{
+    return call_with_stream(module, args, gml_torch_forget_stream);
 }
 
 /* ---- hooks ----------------------------------------------------------------------------------- */
@@ -177,7 +215,8 @@ torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 /* ---- the table ------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(configure_doc,
-             "torch_configure(driver, policy, capacity=0, settings=(), handle_type=0)\n--\n\n"
+             "torch_configure(driver, policy, capacity=0, settings=(), handle_type=0,\n"
+             "                check_order=False, skip_calls=())\n--\n\n"
              "Say how the lakes below PyTorch are opened from now on.\n\n"
              "Sizes in bytes; handle_type is 0 or the CUmemAllocationHandleType that memory shall\n"
              "be exportable as. Raises ValueError for an unknown policy or setting, and once a\n"
@@ -196,6 +235,14 @@ PyDoc_STRVAR(find_exceptions_doc,
 PyDoc_STRVAR(keep_history_doc,
              "torch_keep_history(max_events, /)\n--\n\n"
              "Let every lake below PyTorch, open now or later, keep its last events; 0 stops.");
+PyDoc_STRVAR(distrust_stream_doc,
+             "torch_distrust_stream(device, stream, /)\n--\n\n"
+             "Call Lake.distrust_stream() on the lake of a device, open now or later.\n\n"
+             "Raises ValueError for what is no device.");
+PyDoc_STRVAR(forget_stream_doc,
+             "torch_forget_stream(device, stream, /)\n--\n\n"
+             "Call Lake.forget_stream() on the lake of a device, if it is open; also the end of\n"
+             "distrust. Raises ValueError for what is no device.");
 PyDoc_STRVAR(fallback_doc,
              "torch_fallback(device, /)\n--\n\n"
              "Return why that device's lake serves as \"caching\" and not by the configured\n"
@@ -217,6 +264,8 @@ PyMethodDef torch_methods[] = {
     {"torch_hooks", torch_hooks, METH_NOARGS, hooks_doc},
     {"torch_find_exceptions", torch_find_exceptions, METH_NOARGS, find_exceptions_doc},
     {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
+    {"torch_distrust_stream", torch_distrust_stream, METH_VARARGS, distrust_stream_doc},
+    {"torch_forget_stream", torch_forget_stream, METH_VARARGS, forget_stream_doc},
     {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},
     {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
     {"torch_devices", torch_devices, METH_NOARGS, devices_doc},

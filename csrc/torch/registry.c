@@ -10,12 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRIVER_NAME_BYTES = 32 };
+enum {
+    DRIVER_NAME_BYTES = 32,
+    LAST_OWN_STREAM = 2, /* 0, cudaStreamLegacy, cudaStreamPerThread: nobody can destroy these */
+};
 
 /* What belongs to a device whether or not its lake is open. */
 typedef struct device_state {
     bool has_fraction;
     double fraction;
+    gml_map distrusted; /* streams, as keys */
     char fallback[GML_REASON_BYTES];
 } device_state;
 
@@ -117,7 +121,9 @@ is_same(const gml_lake_config *known, const gml_lake_config *config)
     bool is_equal =
         strcmp(known->driver, config->driver) == 0 && strcmp(known->policy, config->policy) == 0 &&
         known->capacity_bytes == config->capacity_bytes &&
-        known->setting_count == config->setting_count && known->handle_type == config->handle_type;
+        known->setting_count == config->setting_count &&
+        known->handle_type == config->handle_type && known->skip_calls == config->skip_calls &&
+        known->check_order == config->check_order;
     for (size_t i = 0; is_equal && i < config->setting_count; i++) {
         is_equal = strcmp(known->settings[i].name, config->settings[i].name) == 0 &&
                    known->settings[i].value == config->settings[i].value;
@@ -201,6 +207,17 @@ apply_fraction(gml_lake *lake, const device_state *state)
     (void)gml_lake_set_limit(lake, limit_bytes);
 }
 
+static gml_status
+apply_distrust(gml_lake *lake, const gml_map *distrusted)
+{
+    gml_status status = GML_OK;
+    for (size_t i = 0; i < distrusted->capacity && status == GML_OK; i++) {
+        uint64_t stream = distrusted->slots[i].key;
+        status = stream ? gml_lake_distrust_stream(lake, stream) : GML_OK;
+    }
+    return status;
+}
+
 /* Gives a lake that nobody else knows what was asked of all of them. */
 static gml_status
 prepare(gml_lake *lake, int device, char *text)
@@ -217,7 +234,11 @@ prepare(gml_lake *lake, int device, char *text)
         return status;
     }
     apply_fraction(lake, &registry.devices[device]);
-    return GML_OK;
+    status = apply_distrust(lake, &registry.devices[device].distrusted);
+    if (status != GML_OK) {
+        gml_lake_reason(lake, text, GML_REASON_BYTES);
+    }
+    return status;
 }
 
 /* Opens the memory of every open lake to the device, and the new lake's to theirs. */
@@ -252,6 +273,8 @@ forget_lakes(void)
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         atomic_store_explicit(&lakes[device], NULL, memory_order_release);
         registry.devices[device].fallback[0] = '\0';
+        /* A thread of the parent may have been at work on it: nothing of it is looked at. */
+        registry.devices[device].distrusted = (gml_map){0};
     }
     atomic_store_explicit(&lakes_end, 0, memory_order_release);
 }
@@ -385,6 +408,57 @@ gml_torch_keep_history(size_t max_events)
     }
     pthread_mutex_unlock(&registry_lock);
     return first;
+}
+
+/* Remembers the stream for a lake that is not open yet. */
+static gml_status
+distrust_locked(int device, gml_stream stream)
+{
+    gml_map *distrusted = &registry.devices[device].distrusted;
+    if (gml_map_find(distrusted, stream)) {
+        return GML_OK;
+    }
+    gml_status status = watch_forks();
+    gml_lake *lake = gml_torch_lake(device);
+    if (status == GML_OK) {
+        status = gml_map_reserve(distrusted, 1);
+    }
+    if (status == GML_OK && lake) {
+        status = gml_lake_distrust_stream(lake, stream);
+    }
+    if (status == GML_OK) {
+        (void)gml_map_insert(distrusted, stream, distrusted);
+    }
+    return status;
+}
+
+gml_status
+gml_torch_distrust_stream(int device, gml_stream stream)
+{
+    if (!is_device(device)) {
+        return GML_INVALID_ARGUMENT;
+    }
+    if (stream <= LAST_OWN_STREAM) {
+        return GML_OK;
+    }
+    pthread_mutex_lock(&registry_lock);
+    gml_status status = distrust_locked(device, stream);
+    pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
+gml_status
+gml_torch_forget_stream(int device, gml_stream stream)
+{
+    if (!is_device(device)) {
+        return GML_INVALID_ARGUMENT;
+    }
+    pthread_mutex_lock(&registry_lock);
+    (void)gml_map_take(&registry.devices[device].distrusted, stream);
+    gml_lake *lake = gml_torch_lake(device);
+    gml_status status = lake ? gml_lake_forget_stream(lake, stream) : GML_OK;
+    pthread_mutex_unlock(&registry_lock);
+    return status;
 }
 
 void

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gmlake.pytorch.autoplan import AutoPlan
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.planner import StepReport
+    from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.trace import Trace, load_trace, load_traces
     from gmlake.validation import (
@@ -93,6 +94,7 @@ __all__ = [
     "disable",
     "enable",
     "enabled",
+    "forget_stream",
     "format_size",
     "is_enabled",
     "knobs",
@@ -101,6 +103,7 @@ __all__ = [
     "load_plans",
     "load_trace",
     "load_traces",
+    "order_streams",
     "parse_size",
     "phase",
     "plan",
@@ -108,6 +111,7 @@ __all__ = [
     "policies",
     "replay",
     "save_plans",
+    "stream_pairs",
     "validate",
 ]
 
@@ -136,6 +140,7 @@ _HOMES = {
     "disable": "gmlake.pytorch",
     "enable": "gmlake.pytorch",
     "enabled": "gmlake.pytorch",
+    "forget_stream": "gmlake.pytorch.streams",
     "is_enabled": "gmlake.pytorch",
     "knobs": "gmlake._core",
     "load_instance": "gmlake.planning",
@@ -143,11 +148,13 @@ _HOMES = {
     "load_plans": "gmlake.planning",
     "load_trace": "gmlake.trace",
     "load_traces": "gmlake.trace",
+    "order_streams": "gmlake.pytorch.streams",
     "plan": "gmlake.planning",
     "plan_methods": "gmlake._core",
     "policies": "gmlake._core",
     "replay": "gmlake.replaying",
     "save_plans": "gmlake.planning",
+    "stream_pairs": "gmlake.pytorch.streams",
     "validate": "gmlake.validation",
 }
 

@@ -54,7 +54,8 @@ def compare(trace: Trace, notes: Notes | None) -> ValidationResult:
     configuration = configuration_of(trace, notes)
     policy = "expandable" if trace.is_expandable else "caching"
     capacity = notes.capacity_bytes if notes else _capacity_of(trace, configuration)
-    with blaming_trace(), Lake("sim", policy, capacity, **configuration.knobs) as lake:
+    knobs: dict[str, Any] = dict(configuration.knobs)
+    with blaming_trace(), Lake("sim", policy, capacity, **knobs) as lake:
         run = _Run(trace, notes, configuration, lake)
         if policy == "caching":
             _restore(run.replay, trace)

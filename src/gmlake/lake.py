@@ -27,9 +27,14 @@ class Lake(_core.Lake):
     device: ordinal of the device.
     fail_call, fail_per_million, fail_seed: let driver calls fail, to test a program: the n-th
         one, or each with a probability.
+    check_order: answer with an Error where memory would go from one stream to another, or be
+        unmapped, while no call of the lake orders the two; to test a program, and slower.
+    skip_calls: names of driver calls that record, wait or synchronise, as in
+        stats()["driver_calls"]; these are not made and answer as if they were, to see such a test
+        fail.
     knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text.
 
-    Raises ValueError for an unknown driver, policy or knob and for a value out of range,
+    Raises ValueError for an unknown driver, policy, call or knob and for a value out of range,
     DriverError where the driver or device is not there, OutOfMemoryError, UnsupportedError.
 
     A lake may be used from any thread. It is a context manager that closes itself; after close()
@@ -48,6 +53,8 @@ class Lake(_core.Lake):
         fail_call: int = 0,
         fail_per_million: int = 0,
         fail_seed: int = 0,
+        check_order: bool = False,
+        skip_calls: Iterable[str] = (),
         **knobs: int | str,
     ) -> Self:
         """Open the lake."""
@@ -63,6 +70,8 @@ class Lake(_core.Lake):
                 fail_call,
                 fail_per_million,
                 fail_seed,
+                check_order,
+                skip_calls,
             )
         except ValueError:
             # The core sees the capacity rounded down to whole granules.

@@ -154,7 +154,7 @@ class ExpandableNoter(Noter):
 
 
 def note_program(
-    steps: list[tuple[int, int]], policy: str, capacity: int = 160 * MIB, **knobs: int
+    steps: list[tuple[int, int]], policy: str, capacity: int = 160 * MIB, **knobs: Any
 ) -> tuple[Trace, Notes]:
     """Record a random program, each step of it told by a number and a size."""
     with gmlake.Lake("sim", policy, capacity, **knobs) as lake:

@@ -14,7 +14,7 @@ from gmlake.pytorch.settings import Given, Settings
 
 VARIABLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
-    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "GMLAKE_CHECK_ORDER"),
 )
 
 
@@ -45,6 +45,28 @@ def test_variables_speak_where_arguments_do_not(monkeypatch: pytest.MonkeyPatch)
     assert found.knobs == {"growth": 1 << 30, "max_views": 100}
 
 
+def test_a_variable_lets_every_lake_check_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("0", "1"):
+        monkeypatch.setenv("GMLAKE_CHECK_ORDER", text)
+        found = Settings.of(Given("stitch"))
+        assert found.check_order == (text == "1")
+    assert found.to_environment()["GMLAKE_CHECK_ORDER"] == "1"
+    assert "GMLAKE_CHECK_ORDER" not in Settings().to_environment()
+
+
+def test_knobs_of_sharing_are_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GMLAKE_SET", "borrow_waits=0,borrow_slack=2MiB")
+    region = gmlake.enabled(reuse_allow_internal_dependencies=0, borrow_ratio=4)
+    assert region.settings.knobs == {
+        "borrow_waits": 0,
+        "borrow_slack": 2 << 20,
+        "reuse_allow_internal_dependencies": 0,
+        "borrow_ratio": 4,
+    }
+    with pytest.raises(ValueError, match="reuse_allow_opportunistic is 2, but must be between"):
+        gmlake.enabled(reuse_allow_opportunistic=2)
+
+
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "")
@@ -65,6 +87,7 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("GMLAKE_SET", "max_views=0", "max_views is 0, but must be between 1 and"),
         ("GMLAKE_SET", "roundup_power2_divisions.3=2", "no setting is called"),
         ("GMLAKE_HANDLE_TYPES", "socket", "no handle type is called 'socket'"),
+        ("GMLAKE_CHECK_ORDER", "yes", "no switch is called 'yes'; there are: 0 1"),
     ],
 )
 def test_a_bad_variable_is_named(

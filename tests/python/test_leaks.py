@@ -90,7 +90,11 @@ def use_serving() -> None:
         lake.serve_with("caching")
         block = lake.allocate(3 * MIB)
         lake.record_stream(block, 7)
+        lake.distrust_stream(8)
+        lake.order_streams(0, 7)
         lake.free(block)
+        _ = lake.stream_pairs()
+        lake.forget_stream(7)
         lake.serve_with("policy")
         lake.begin_pool(1, 2)
         lake.end_pool(1, 2)
@@ -106,6 +110,11 @@ def use_lakes_below_pytorch() -> None:
     _core.torch_keep_history(0)
     _ = (_core.torch_hooks(), _core.torch_find_exceptions(), _core.torch_foreign_frees())
     _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
+    _core.torch_distrust_stream(0, 8)
+    _core.torch_forget_stream(0, 8)
+    _core.friend_functions()
+    with gmlake.Lake("host", capacity="64MiB") as lake:
+        _ = (_core.friend_wait_device(lake), _core.friend_wait_stream(lake, 1))
 
 
 def use_buffers() -> None:
@@ -198,6 +207,12 @@ def use_wrongly() -> None:
             lambda: memoryview(block),
             lambda: lake.record_stream(block, 1),
             lambda: lake.record_stream("x", 1),  # type: ignore[arg-type]
+            lambda: lake.forget_stream(-1),
+            lambda: lake.order_streams(1, -1),
+            lambda: gmlake.Lake(skip_calls=("event_record", "x")),
+            lambda: _core.torch_distrust_stream(-1, 8),
+            lambda: _core.friend_lake(gmlake.Lake, -1),
+            lambda: _core.torch_configure("host", "stitch", skip_calls=("x",)),
             lambda: lake.serve_with("x"),  # type: ignore[arg-type]
             lambda: lake.set_limit(-1),
             lambda: lake.end_pool(1, 1),

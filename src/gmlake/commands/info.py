@@ -101,7 +101,8 @@ def _print_tables(about: dict[str, Any]) -> None:
             cells = [f"none: {entry['reason']}", "-", "-", "-"]
         drivers.add_row(entry["driver"], *(Text(cell) for cell in cells))
     knobs = new_table(Text("settings (--set NAME=VALUE)"))
-    for name in ("name", "policies", "default", "meaning"):
+    knobs.add_column("name", no_wrap=True, min_width=max(len(k["name"]) for k in about["knobs"]))
+    for name in ("policies", "default", "meaning"):
         knobs.add_column(name)
     for knob in about["knobs"]:
         default = "no limit" if knob["default"] == 2**64 - 1 else str(knob["default"])

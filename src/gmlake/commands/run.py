@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gmlake.commands import common
 
@@ -107,8 +107,9 @@ def _settings(args: argparse.Namespace) -> Settings:
     given = Given(policy=args.policy, capacity=args.capacity, knobs=dict(args.settings))
     settings = Settings.of(given, args.mode or "auto")
     capacity = settings.capacity_bytes or None
+    knobs: dict[str, Any] = dict(settings.knobs)
     try:
-        Lake("sim", settings.policy, capacity, **settings.knobs).close()
+        Lake("sim", settings.policy, capacity, **knobs).close()
     except MemoryError:
         msg = f"--capacity: accounting for that much {common.NO_MEMORY}"
         raise ValueError(msg) from None

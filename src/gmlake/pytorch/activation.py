@@ -103,8 +103,16 @@ def _summary(stats: Stats) -> str:
     states = ", ".join(f"{name} {count:,}" for name, count in stats["states"].items())
     return (
         f"{stats['allocations']:,} allocations ({states}); "
-        f"{sum(stats['driver_calls'].values()):,} driver calls"
+        f"{sum(stats['driver_calls'].values()):,} driver calls{_lending(stats)}"
     )
+
+
+def _lending(stats: Stats) -> str:
+    """Say what streams lent each other, where they did."""
+    waits, borrowed_bytes = stats["cross_stream_waits"], stats["borrowed_bytes"]
+    if not waits and not borrowed_bytes:
+        return ""
+    return f"; {format_size(borrowed_bytes)} lent between streams (waits: {waits:,})"
 
 
 def _say(text: str) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
-from gmlake.pytorch import device, notices, patches
+from gmlake.pytorch import device, notices, patches, streams
 
 SETTERS: Final = {
     "init": "set_init_fn",
@@ -51,6 +51,7 @@ def install() -> None:
     torch._C._cuda_changeCurrentAllocator(allocator)  # noqa: SLF001
     _installed.append(allocator)
     patches.install()
+    streams.watch()
     fraction = read_allocator_conf(os.environ).fraction
     if fraction is not None:
         torch.cuda._lazy_call(lambda: _limit(fraction))  # noqa: SLF001

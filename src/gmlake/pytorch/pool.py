@@ -22,7 +22,7 @@ import torch
 
 from gmlake import _core
 from gmlake.pytorch import device as cuda
-from gmlake.pytorch import lakes
+from gmlake.pytorch import lakes, streams
 from gmlake.pytorch.locking import lock
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def begin(wanted: Iterable[int] | None) -> None:
     torch.cuda.init()
     _replace_functions()
     _watch_optimizers()
+    streams.watch()
     known = _open.keys()
     fresh = [number for number in _checked(wanted) if number not in known]
     if fresh:

@@ -6,17 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gmlake import _core
-from gmlake.pytorch import device, full, lakes, notices, pool
+from gmlake.pytorch import device, full, lakes, notices, pool, registry
 from gmlake.pytorch.settings import with_changes
 
 if TYPE_CHECKING:
     from gmlake.pytorch.settings import Given, Settings
 
 _CACHING: Final = "caching"
-_HANDLES: Final = {"": 0, "posix_fd": 1, "fabric": 8}  # CUmemAllocationHandleType
-# The driver takes as long for a chunk of 2 MiB as for one of 16: on a large device larger ones cost
-# less time, and little of its memory.
-_MOST_CHUNKS: Final = {"max_chunks": 20480}
 _WHAT_TO_DO: Final = (
     "call gmlake.enable() before anything uses CUDA, or start the program with `gmlake run`"
 )
@@ -72,7 +68,7 @@ class Serving:
         other region is open. Raises ValueError where other settings hold already.
         """
         if self._fixed is None or (is_alone and not lakes.devices()):
-            _configure(settings)
+            registry.configure(settings)
             self._fixed = settings
             return settings.policy, "policy"
         is_caching = given.policy == _CACHING != self._fixed.policy
@@ -88,16 +84,6 @@ class Serving:
         """Let requests from now on be served by "policy" or by "caching"."""
         if self._fixed is not None:
             _core.torch_serve_with("caching" if server == "caching" else "policy")
-
-
-def _configure(settings: Settings) -> None:
-    _core.torch_configure(
-        "cuda",
-        settings.policy,
-        settings.capacity_bytes,
-        tuple(sorted({**_MOST_CHUNKS, **settings.knobs}.items())),
-        _HANDLES[settings.handle_type],
-    )
 
 
 def tell_of_fallbacks() -> None:

@@ -21,6 +21,7 @@ DEFAULT_POLICY: Final = "stitch"
 POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
 )
+CHECK_ORDER: Final = "GMLAKE_CHECK_ORDER"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Settings:
     policy: one of gmlake.policies(). mode: "auto", "full" or "pool". capacity_bytes: the most
     memory to hold on each device; 0: all that it has. handle_type: what physical memory can be
     exported as, "posix_fd" or "fabric"; "": nothing. knobs: by the names of gmlake.knobs().
+    check_order: see gmlake.Lake; only the environment chooses it.
     """
 
     policy: str = DEFAULT_POLICY
@@ -47,6 +49,7 @@ class Settings:
     capacity_bytes: int = 0
     handle_type: str = ""
     knobs: Mapping[str, int] = field(default_factory=dict)
+    check_order: bool = False
 
     @classmethod
     def of(cls, given: Given | None = None, mode: str = "auto") -> Settings:
@@ -67,6 +70,7 @@ class Settings:
                 **read_allocator_conf(os.environ).knobs,
                 **variables.read(KNOBS, _knobs_of_text, {}),
             },
+            check_order=variables.read(CHECK_ORDER, _switch, fallback=False),
         )
         chosen = with_changes(fallback, given)
         return chosen if _mode(mode) == "auto" else replace(chosen, mode=mode)
@@ -78,6 +82,8 @@ class Settings:
             variables[CAPACITY] = str(self.capacity_bytes)
         if self.handle_type:
             variables[HANDLES] = self.handle_type
+        if self.check_order:
+            variables[CHECK_ORDER] = "1"
         if self.knobs:
             variables[KNOBS] = ",".join(f"{name}={value}" for name, value in self.knobs.items())
         return variables
@@ -134,6 +140,10 @@ def _handle_type(text: str) -> str:
     return _one_of("handle type", text, HANDLE_TYPES)
 
 
+def _switch(text: str) -> bool:
+    return _one_of("switch", text, ("0", "1")) == "1"
+
+
 def _knobs_of_text(text: str) -> dict[str, int]:
     """Read "knob=value,knob=value"."""
     knobs: dict[str, int | str] = {}
@@ -166,4 +176,5 @@ def with_changes(settings: Settings, given: Given) -> Settings:
         if given.handle_types is None
         else _handle_type(given.handle_types),
         knobs={**settings.knobs, **check_knobs(given.knobs)},
+        check_order=settings.check_order,
     )

@@ -1,0 +1,122 @@
+/* The functions friend_*: the lakes below PyTorch, for other libraries of the process. */
+#include "core.h"
+#include "gmlake_friends.h"
+
+static PyObject *
+friend_lake(PyObject *module, PyObject *args)
+{
+    core_state *state = PyModule_GetState(module);
+    PyObject *kind = NULL;
+    int device;
+    if (!PyArg_ParseTuple(args, "Oi:friend_lake", &kind, &device)) {
+        return NULL;
+    }
+    if (!PyType_Check(kind) || !PyType_IsSubtype((PyTypeObject *)kind, state->lake_type)) {
+        PyErr_SetString(PyExc_TypeError, "kind must be Lake or a subclass of it");
+        return NULL;
+    }
+    char reason[REASON_BYTES] = "";
+    gml_lake *lake = NULL;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_friend_open(device, &lake, reason, sizeof reason);
+    Py_END_ALLOW_THREADS if (status != GML_OK)
+    {
+        return raise_status(state, status, reason);
+    }
+    lake_object *self = lake_make((PyTypeObject *)kind, state);
+    if (self) {
+        self->is_borrowed = true;
+        self->lake = lake;
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *
+friend_functions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *dict = PyDict_New();
+    if (dict && (put_number(dict, "alloc", (uint64_t)(uintptr_t)gml_friend_alloc) < 0 ||
+                 put_number(dict, "free", (uint64_t)(uintptr_t)gml_friend_free) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* True, or False where a graph is captured; NULL with an exception. */
+static PyObject *
+answer_wait(PyObject *module, lake_object *self, gml_lake *lake, gml_status status)
+{
+    PyObject *result = status == GML_OK || status == GML_NOT_READY
+                           ? PyBool_FromLong(status == GML_OK)
+                           : raise_from_lake(PyModule_GetState(module), status, lake);
+    lake_leave(self);
+    return result;
+}
+
+static gml_lake *
+enter(PyObject *module, PyObject *object, lake_object **self)
+{
+    core_state *state = PyModule_GetState(module);
+    if (!PyObject_TypeCheck(object, state->lake_type)) {
+        PyErr_SetString(PyExc_TypeError, "lake must be a Lake");
+        return NULL;
+    }
+    *self = (lake_object *)object;
+    return lake_enter(*self);
+}
+
+static PyObject *
+friend_wait_device(PyObject *module, PyObject *object)
+{
+    lake_object *self = NULL;
+    gml_lake *lake = enter(module, object, &self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_friend_wait_device(lake);
+    Py_END_ALLOW_THREADS return answer_wait(module, self, lake, status);
+}
+
+static PyObject *
+friend_wait_stream(PyObject *module, PyObject *args)
+{
+    PyObject *object = NULL;
+    number_argument stream = {"stream", 0};
+    if (!PyArg_ParseTuple(args, "OO&:friend_wait_stream", &object, convert_number, &stream)) {
+        return NULL;
+    }
+    lake_object *self = NULL;
+    gml_lake *lake = enter(module, object, &self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS status = gml_friend_wait_stream(lake, stream.value);
+    Py_END_ALLOW_THREADS return answer_wait(module, self, lake, status);
+}
+
+PyDoc_STRVAR(lake_doc, "friend_lake(kind, device, /)\n--\n\n"
+                       "Return the lake of a device below PyTorch, opened if need be, as an\n"
+                       "object of `kind`, which is Lake or a subclass. Its close() does nothing.\n"
+                       "Raises DriverError, UnsupportedError, OutOfMemoryError and ValueError.");
+PyDoc_STRVAR(functions_doc,
+             "friend_functions()\n--\n\n"
+             "Return the addresses of gml_friend_alloc and gml_friend_free as \"alloc\" and "
+             "\"free\".");
+PyDoc_STRVAR(wait_device_doc,
+             "friend_wait_device(lake, /)\n--\n\n"
+             "Wait until all work of the lake's device has run and return True; False at once\n"
+             "while a graph is captured. Raises DriverError.");
+PyDoc_STRVAR(wait_stream_doc,
+             "friend_wait_stream(lake, stream, /)\n--\n\n"
+             "Wait until the work of a stream has run and return True; False at once while a\n"
+             "graph is captured. Raises DriverError.");
+
+PyMethodDef friend_methods[] = {
+    {"friend_lake", friend_lake, METH_VARARGS, lake_doc},
+    {"friend_functions", friend_functions, METH_NOARGS, functions_doc},
+    {"friend_wait_device", friend_wait_device, METH_O, wait_device_doc},
+    {"friend_wait_stream", friend_wait_stream, METH_VARARGS, wait_stream_doc},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,71 @@
+/* The lakes below PyTorch, for others. */
+#include "gmlake_friends.h"
+#include "gmlake_torch.h"
+#include "lake/lake.h"
+#include "torch/registry.h"
+
+gml_status
+gml_friend_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
+{
+    gml_lake *lake = gml_torch_lake(device);
+    if (!lake) {
+        gml_status status = gml_registry_open(device, &lake, reason, reason_bytes);
+        if (status != GML_OK) {
+            return status;
+        }
+        /* Others copy between devices with what they know of peers, which says nothing of mapped
+         * memory. */
+        gml_registry_grant_all(lake, device);
+    }
+    *out = lake;
+    return GML_OK;
+}
+
+void *
+gml_friend_alloc(void *stream, size_t size_bytes, int device)
+{
+    char reason[GML_REASON_BYTES];
+    gml_lake *lake = NULL;
+    gml_address address = 0;
+    if (gml_friend_open(device, &lake, reason, sizeof reason) != GML_OK ||
+        gml_lake_allocate(lake, size_bytes, (gml_stream)(uintptr_t)stream, &address) != GML_OK) {
+        return NULL;
+    }
+    return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr): a device address */
+}
+
+void
+gml_friend_free(void *stream, void *address, int device)
+{
+    gml_torch_free(address, 0, device, stream);
+}
+
+/* pre: the lock is held. */
+static gml_status
+wait_locked(gml_driver *driver, const gml_stream *stream)
+{
+    if (driver->is_frozen) {
+        return gml_driver_fail(driver, GML_NOT_READY,
+                               "a graph is captured, and nothing can be waited for until its end");
+    }
+    return stream ? gml_driver_stream_synchronize(driver, *stream)
+                  : gml_driver_device_synchronize(driver);
+}
+
+gml_status
+gml_friend_wait_stream(gml_lake *lake, gml_stream stream)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = wait_locked(lake->driver, &stream);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_friend_wait_device(gml_lake *lake)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = wait_locked(lake->driver, NULL);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}

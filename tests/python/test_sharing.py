@@ -1,0 +1,199 @@
+"""Streams that lend each other memory: what a lake is told of them, and what it tells."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gmlake
+from gmlake import Lake, _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MIB = 1 << 20
+OWNER, BORROWER = 5, 7
+
+
+@pytest.fixture
+def lake() -> Iterator[Lake]:
+    """A lake with real bytes, which checks the order."""
+    with Lake("host", capacity="64MiB", check_order=True) as opened:
+        yield opened
+
+
+def hand_over(lake: Lake, size: int = 8 * MIB) -> gmlake.Block:
+    """Free memory on one stream and ask for it on another."""
+    lake.free(lake.allocate(size, stream=OWNER))
+    return lake.allocate(size, stream=BORROWER)
+
+
+# ---- what it tells
+
+
+def test_what_was_borrowed_is_counted_for_each_pair(lake: Lake) -> None:
+    assert lake.stream_pairs() == []
+    before = lake.stats()
+    assert (before["borrowed_bytes"], before["cross_stream_waits"]) == (0, 0)
+    hand_over(lake)
+    stats = lake.stats()
+    assert stats["reserved_bytes"] == stats["borrowed_bytes"] == 8 * MIB
+    (pair,) = lake.stream_pairs()
+    assert (pair["owner"], pair["borrower"]) == (OWNER, BORROWER)
+    assert (pair["borrowed_bytes"], pair["borrows"]) == (8 * MIB, 1)
+    assert pair["waits"] == stats["cross_stream_waits"]
+    assert pair["refused_waits"] == pair["deferred_free_bytes"] == 0
+
+
+def test_deferred_bytes_are_counted_for_each_stream(lake: Lake) -> None:
+    block = lake.allocate(2 * MIB, stream=OWNER)
+    for stream in (1, 2, 0, OWNER):
+        lake.record_stream(block, stream)
+    assert lake.stats()["deferred_free_bytes"] == 0
+    lake.free(block)
+    assert lake.stats()["deferred_free_bytes"] == 2 * MIB
+    pairs = {pair["borrower"]: pair for pair in lake.stream_pairs()}
+    assert pairs.keys() == {0, 1, 2}
+    assert all(pair["owner"] == OWNER for pair in pairs.values())
+    assert all(pair["deferred_free_bytes"] == 2 * MIB for pair in pairs.values())
+    lake.free(lake.allocate(1, stream=OWNER))
+    assert lake.stats()["deferred_free_bytes"] == 0
+    assert lake.stream_pairs() == []
+
+
+@pytest.mark.parametrize("policy", gmlake.policies())
+def test_every_policy_answers(policy: str) -> None:
+    with Lake("sim", policy) as lake:
+        hand_over(lake)
+        lake.distrust_stream(3)
+        lake.order_streams(OWNER, earlier=BORROWER)
+        lake.forget_stream(OWNER)
+        lake.allocate(8 * MIB, stream=OWNER)
+        lake.check()
+        borrowed = sum(pair["borrowed_bytes"] for pair in lake.stream_pairs())
+        assert borrowed == lake.stats()["borrowed_bytes"]
+
+
+# ---- what it is told
+
+
+def test_a_stream_that_was_forgotten_is_not_called(lake: Lake) -> None:
+    lake.free(lake.allocate(8 * MIB, stream=OWNER))
+    lake.forget_stream(OWNER)
+    before = lake.stats()["driver_calls"]
+    lake.allocate(8 * MIB, stream=BORROWER)
+    after = lake.stats()["driver_calls"]
+    assert after["event_record"] == before["event_record"]
+    assert lake.stats()["reserved_bytes"] == 8 * MIB
+
+
+def test_a_stream_that_is_distrusted_is_not_called(lake: Lake) -> None:
+    lake.distrust_stream(OWNER)
+    hand_over(lake, 40 * MIB)  # there is not room for both
+    calls = lake.stats()["driver_calls"]
+    assert calls["event_record"] == calls["stream_wait"] == 0
+    assert calls["device_synchronize"] > 0
+
+
+def test_streams_that_are_in_order_share_without_a_call() -> None:
+    with Lake("host") as lake:
+        lake.free(lake.allocate(MIB, stream=BORROWER))  # both are known from here on
+        lake.free(lake.allocate(8 * MIB, stream=OWNER))
+        lake.order_streams(BORROWER, OWNER)
+        before = lake.stats()
+        lake.allocate(8 * MIB, stream=BORROWER)
+        after = lake.stats()
+        assert after["driver_calls"] == before["driver_calls"]
+        assert after["borrowed_bytes"] == before["borrowed_bytes"] + 8 * MIB
+
+
+def test_arguments_are_streams() -> None:
+    with Lake("sim") as lake:
+        calls: list[Callable[[Any], None]] = [
+            lake.forget_stream,
+            lake.distrust_stream,
+            lambda stream: lake.order_streams(stream, 1),
+            lambda stream: lake.order_streams(1, stream),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError):
+                call("1")
+            with pytest.raises(ValueError, match="must be from 0"):
+                call(-1)
+    for call in calls:
+        with pytest.raises(ValueError, match="closed"):
+            call(1)
+    with pytest.raises(ValueError, match="closed"):
+        lake.stream_pairs()
+
+
+# ---- the check, and what it finds
+
+
+@pytest.mark.parametrize("call", ["event_record", "event_query"])
+def test_the_check_finds_the_order_that_is_missing(call: str) -> None:
+    with (
+        Lake("host", check_order=True, skip_calls=[call]) as lake,
+        pytest.raises(gmlake.Error, match=r"race: stream 0x7 .* stream 0x5"),
+    ):
+        hand_over(lake)
+
+
+def test_without_the_check_nobody_looks() -> None:
+    with Lake("host", skip_calls=("event_record",)) as lake:
+        hand_over(lake)
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "words"),
+    [
+        (["create", "wait"], ValueError, "no driver call is called 'wait'"),
+        ([3], TypeError, "must be text"),
+        (3, TypeError, "iterable"),
+    ],
+)
+def test_skipped_calls_have_names(names: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Lake("sim", skip_calls=names)
+
+
+def test_what_orders_can_be_skipped_and_nothing_else() -> None:
+    with Lake("sim") as lake:
+        names = lake.stats()["driver_calls"]
+    skipped = []
+    for name in names:
+        try:
+            _core.Lake("sim", skip_calls=(name,)).close()
+            skipped.append(name)
+        except ValueError:
+            pass
+    assert skipped == [
+        *("event_record", "event_query", "event_synchronize"),
+        *("stream_wait", "stream_synchronize", "device_synchronize"),
+    ]
+
+
+# ---- inside PyTorch, without a device
+
+
+def test_without_a_device_there_are_no_pairs() -> None:
+    assert gmlake.stream_pairs() == gmlake.stream_pairs(3) == []
+    gmlake.forget_stream(12345)
+    gmlake.order_streams(12345, 0)
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_default_streams_stay(stream: int) -> None:
+    with pytest.raises(ValueError, match="default stream"):
+        gmlake.forget_stream(stream)
+
+
+@pytest.mark.parametrize("stream", ["7", None, 1.5])
+def test_a_stream_is_one_of_pytorchs_or_a_number(stream: Any) -> None:
+    with pytest.raises(TypeError, match="or its handle, not"):
+        gmlake.forget_stream(stream)
+    with pytest.raises(TypeError, match="or its handle, not"):
+        gmlake.order_streams(7, stream)

@@ -1,0 +1,214 @@
+"""Streams of other libraries, and tensors that several streams use; prints what was seen as JSON.
+
+The first argument names one of the functions below, the second the mode.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import sys
+from typing import Any
+
+import torch
+import torch.utils.dlpack
+from tests.standin import control
+
+import gmlake
+
+MIB = 1 << 20
+SIZE = 200 * MIB  # more than half of what the device has
+Seen = dict[str, Any]
+
+
+def block(size: int = SIZE) -> torch.Tensor:
+    """Return a tensor of so many bytes."""
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+def create() -> int:
+    """Create a stream as another library would; return its handle."""
+    handle = ctypes.c_void_p()
+    assert ctypes.CDLL(None).cudaStreamCreate(ctypes.byref(handle)) == 0
+    assert handle.value
+    return handle.value
+
+
+def destroy(handle: int) -> None:
+    """Destroy it, which lets its work run to its end."""
+    assert ctypes.CDLL(None).cudaStreamDestroy(ctypes.c_void_p(handle)) == 0
+
+
+def use(stream: torch.cuda.Stream, size: int = SIZE) -> None:
+    """Leave memory that was used on the stream."""
+    with torch.cuda.stream(stream):
+        block(size).zero_()
+
+
+def calls(region: gmlake.Region, name: str) -> int:
+    """Return how often gmlake made a driver call."""
+    stats = region.stats()
+    return int(stats["driver_calls"][name]) if stats else 0
+
+
+def wrapped(mode: str) -> Seen:
+    """Use streams that were wrapped in each way, before gmlake and after; destroy each."""
+    streams: list[torch.cuda.Stream] = []
+    seen = []
+    if mode == "pool":
+        streams.append(torch.cuda.ExternalStream(create()))  # which starts CUDA
+    with gmlake.enabled(mode=mode) as region:
+        streams.append(torch.cuda.ExternalStream(create()))
+        streams.append(torch.cuda.get_stream_from_external(create()))
+        for stream in streams:
+            use(stream)
+            records = calls(region, "event_record")
+            destroy(stream.cuda_stream)
+            if mode == "pool":
+                torch.cuda.empty_cache()
+            held = block()  # there is not room for both
+            seen.append(calls(region, "event_record") - records)
+            del held
+            if mode == "pool":
+                torch.cuda.empty_cache()
+    return {"seen": seen}
+
+
+def own(_mode: str) -> Seen:
+    """Wrap PyTorch's own current stream, as torch.from_dlpack() does."""
+    with gmlake.enabled(mode="full") as region:
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            torch.utils.dlpack.from_dlpack(block(4 * MIB))
+            torch.cuda.ExternalStream(side.cuda_stream)
+        gc.collect()
+        use(side)
+        waits = calls(region, "device_synchronize")
+        held = block()
+        return {
+            "device_waits": calls(region, "device_synchronize") - waits,
+            "borrowed": region.stats()["borrowed_bytes"] >= held.nbytes,
+            "pairs": [
+                pair["owner"] == side.cuda_stream and pair["borrower"] == 0
+                for pair in gmlake.stream_pairs()
+                if pair["borrowed_bytes"]
+            ],
+            "nowhere": gmlake.stream_pairs(1),
+        }
+
+
+def forgotten(_mode: str) -> Seen:
+    """Say that streams end, of which one goes before a tensor that it uses."""
+    with gmlake.enabled(mode="full") as region:
+        first, second = create(), create()
+        stream = torch.cuda.ExternalStream(second)
+        use(torch.cuda.ExternalStream(first))
+        gmlake.forget_stream(first)
+        destroy(first)
+        lent = block()
+        with torch.cuda.stream(stream):
+            lent.add_(1)
+        lent.record_stream(stream)
+        gmlake.forget_stream(stream)
+        destroy(second)
+        deferred = []
+        del lent
+        deferred.append(region.stats()["deferred_free_bytes"])
+        torch.cuda.synchronize()
+        block(512)
+        deferred.append(region.stats()["deferred_free_bytes"])
+        region.lake().check()
+        return {"deferred": deferred, "device_waits": calls(region, "device_synchronize")}
+
+
+def ordered(_mode: str) -> Seen:
+    """Tell of a wait that the program makes itself."""
+    with gmlake.enabled(mode="full") as region:
+        side, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        use(current, MIB)
+        use(side, 8 * MIB)
+        current.wait_stream(side)
+        gmlake.order_streams(current, side)
+        before = region.stats()
+        held = block(8 * MIB)
+        after = region.stats()
+        gmlake.order_streams(current, torch.cuda.Stream(device=1))  # nothing to share
+        return {
+            "new_calls": after["driver_calls"] != before["driver_calls"],
+            "borrowed": after["borrowed_bytes"] - before["borrowed_bytes"] == held.nbytes,
+        }
+
+
+def recorded(_mode: str) -> Seen:
+    """Let many streams use one tensor, and let them end one after the other."""
+    with gmlake.enabled(mode="full") as region:
+        sides = [torch.cuda.Stream() for _ in range(4)]
+        foreign = create()
+        with control.paced("manual"):
+            lent = block(8 * MIB)
+            sides.append(torch.cuda.ExternalStream(foreign))
+            for side in sides:
+                with torch.cuda.stream(side):
+                    lent.add_(1)
+                lent.record_stream(side)
+                lent.record_stream(side)
+            lent.record_stream(torch.cuda.current_stream())
+            torch.empty(0, device="cuda").record_stream(sides[0])
+            del lent
+            stats = torch.cuda.memory_stats()
+            pairs = {pair["borrower"]: pair for pair in gmlake.stream_pairs()}
+            deferred = []
+            for side in sides:
+                deferred.append(region.stats()["deferred_free_bytes"])
+                control.advance(side.cuda_stream, control.pending(side.cuda_stream))
+                if side.cuda_stream == foreign:
+                    destroy(foreign)  # whose event is recorded already
+                block(512)
+            return {
+                "allocated": stats["allocated_bytes.all.current"],
+                "active": stats["active_bytes.all.current"],
+                "counts": [stats["allocation.all.current"], stats["active.all.current"]],
+                "borrowers": sorted(pairs) == sorted(side.cuda_stream for side in sides),
+                "bytes": sorted({pair["deferred_free_bytes"] for pair in pairs.values()}),
+                "deferred": [*deferred, region.stats()["deferred_free_bytes"]],
+            }
+
+
+def at_exit(_mode: str) -> Seen:
+    """End while tensors wait for streams, two of which are destroyed."""
+    region = gmlake.enable()
+    control.set_pace("manual")
+    first, second = create(), create()
+    streams = [torch.cuda.Stream(), *map(torch.cuda.ExternalStream, (first, second))]
+    lent = block(8 * MIB)
+    kept.append(lent.clone())
+    for side in streams:
+        for tensor in (lent, kept[0]):
+            with torch.cuda.stream(side):
+                tensor.add_(1)
+            tensor.record_stream(side)
+    gmlake.forget_stream(first)
+    del lent
+    deferred = region.stats()["deferred_free_bytes"]
+    for handle in (first, second):
+        control.advance(handle, control.pending(handle))
+        destroy(handle)
+    gmlake.forget_stream(second)
+    return {"deferred": deferred}
+
+
+kept: list[torch.Tensor] = []  # until the end of the process
+
+
+def main() -> None:
+    """Run one function."""
+    name, mode = sys.argv[1:]
+    seen = globals()[name](mode)
+    print(json.dumps(seen | {"misuses": control.misuses()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What PyTorch programs tell gmlake of streams: those of other libraries, and who uses a tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.standin.gmlake_run import run as run_served
+from tests.standin.running import run_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+SETTINGS = ("--capacity", "320MiB", "--devices", "2")
+
+
+def run(name: str, mode: str = "full", **variables: str) -> dict[str, Any]:
+    """Run one function of the program `sharing_surface`, which must break no rule of CUDA."""
+    outcome = run_program("sharing_surface", name, mode, settings=SETTINGS, variables=variables)
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results.pop("misuses") == 0, outcome.errors
+    return outcome.results
+
+
+@pytest.mark.parametrize("mode", ["full", "pool"])
+def test_streams_of_others_may_be_destroyed_at_any_time(mode: str) -> None:
+    ways = 2 if mode == "full" else 3
+    assert run("wrapped", mode)["seen"] == [0] * ways
+
+
+def test_pytorchs_own_stream_is_trusted_when_it_is_wrapped() -> None:
+    assert run("own") == {"device_waits": 0, "borrowed": True, "pairs": [True], "nowhere": []}
+
+
+def test_a_stream_that_is_forgotten_may_be_destroyed_before_the_tensors_that_it_uses() -> None:
+    assert run("forgotten") == {"deferred": [200 * MIB, 0], "device_waits": 0}
+
+
+def test_an_order_that_the_program_tells_of_costs_nothing() -> None:
+    assert run("ordered") == {"new_calls": False, "borrowed": True}
+
+
+def test_a_tensor_of_many_streams_waits_for_the_last() -> None:
+    seen = run("recorded")
+    assert (seen["allocated"], seen["active"], seen["counts"]) == (0, 8 * MIB, [0, 1])
+    assert seen["borrowers"]
+    assert seen["bytes"] == [8 * MIB]
+    assert seen["deferred"] == [8 * MIB] * 5 + [0]
+
+
+def test_a_program_may_end_while_tensors_wait() -> None:
+    assert run("at_exit") == {"deferred": 8 * MIB}
+
+
+@pytest.mark.parametrize("name", ["own", "recorded"])
+def test_the_order_is_checked_where_a_variable_says_so(name: str) -> None:
+    assert run(name, GMLAKE_CHECK_ORDER="1") == run(name)
+
+
+def test_the_report_tells_what_streams_lent_each_other(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "with torch.cuda.stream(torch.cuda.Stream()):\n"
+        f"    torch.empty({8 * MIB}, dtype=torch.uint8, device='cuda').zero_()\n"
+        f"torch.empty({8 * MIB}, dtype=torch.uint8, device='cuda')\n"
+    )
+    ended = run_served("-m", "gmlake", "run", "--report", str(script), settings=SETTINGS)
+    assert ended.code == 0, ended.errors
+    (report,) = ended.reports
+    assert report["lent"] == "8.00 MiB lent between streams (waits: 1)"
