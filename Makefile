@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # that only `make standin` makes. The headers of NVIDIA's compiler complete those that come with it.
 STANDIN := .venv-standin
 STANDIN_PACKAGES := torch==2.11.0 nvidia-cuda-crt==13.0.* numpy transformers peft accelerate \
-	lightning pytest
+	lightning numba-cuda pytest
 STANDIN_RUN := $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 HAS_STANDIN := $(wildcard $(STANDIN)/.ready)
 
@@ -32,7 +32,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find csrc src -type f \
 	\( -name '*.[ch]' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \))
-C_FILES := $(shell find csrc tests/c tests/standin benchmarks -name '*.[ch]')
+C_FILES := $(shell find csrc tests/c tests/standin benchmarks examples -name '*.[ch]')
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help

@@ -340,8 +340,8 @@ def _capture() -> dict[str, Any]:
         x @ x  # cuBLAS takes its workspace outside of the capture
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    control.reset_calls()
     with torch.cuda.graph(graph):
+        control.reset_calls()  # it has emptied the cache before
         temporary = x * 2
         address = temporary.data_ptr()
         y = (temporary @ x).relu()

@@ -1,0 +1,167 @@
+"""CuPy on gmlake's memory.
+
+CuPy tells an allocator no stream, but the stream that is current when memory is asked for or given
+back can be asked of it. As with CuPy's own pool, memory is the current stream's from the request
+on. In addition, the stream that is current when the last reference goes counts as a user of it, so
+that
+
+    with side:
+        y = f(x)
+        del x
+
+is safe for an x of another stream. Other uses on other streams are the program's to order, as ever.
+
+CuPy destroys a stream with its object. What lakes know of it must end before, so CuPy's finalizer
+of streams tells them first. Streams that CuPy only wraps may go without a word, and lakes make no
+call on those.
+"""
+
+# mypy: disable-error-code="import-not-found"
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import gc
+import sys
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import cupy
+
+from gmlake import _core
+from gmlake.errors import OutOfMemoryError
+from gmlake.friends import lakes
+from gmlake.friends.streams import LASTING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gmlake.friends.streams import CupyStream
+    from gmlake.lake import Lake
+
+_met: Final[set[tuple[int, int]]] = set()  # (device, handle) of streams that were current
+_finalizers: Final[list[Callable[..., None]]] = []  # CuPy's own, once it is replaced
+
+
+def use() -> None:
+    """Let CuPy allocate here."""
+    cupy.cuda.set_allocator(make())
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def make(stream: CupyStream | None = None) -> Callable[[int], Any]:
+    """Return an allocator: of the current streams, or of one stream alone."""
+    _watch_streams()
+    if stream is None:
+        allocator: Callable[[int], Any] = cupy.cuda.PythonFunctionAllocator(_allocate, _free).malloc
+        return allocator
+    return _make_for(stream)
+
+
+def _make_for(stream: CupyStream) -> Callable[[int], Any]:
+    functions = _core.friend_functions()
+    home = stream.device_id if stream.device_id >= 0 else None  # the default streams have no home
+    device_of = cupy.cuda.runtime.getDevice
+    _meet(stream, device_of() if home is None else home)
+    malloc = cupy.cuda.CFunctionAllocator(
+        stream.ptr, functions["alloc"], functions["free"], stream
+    ).malloc
+
+    def allocate(size: int) -> object:
+        """Return the memory; CuPy itself takes NULL for an address."""
+        device = device_of()
+        if home not in (None, device):
+            raise ValueError(f"{stream!r} cannot have memory of device {device}")
+        lake = lakes.lake_of(device)
+        for collect in (gc.collect, partial(_refuse, size, lake)):
+            pointer = malloc(size)
+            if pointer.ptr or not size:
+                return pointer
+            collect()
+        return pointer
+
+    return allocate
+
+
+def _allocate(size: int, device: int) -> int:
+    lake = lakes.lake_of(device)
+    handle = _current(device)
+    try:
+        return int(lake.allocate(size, handle))
+    except OutOfMemoryError:
+        gc.collect()  # arrays in cycles, as CuPy's own pool does
+    try:
+        return int(lake.allocate(size, handle))
+    except OutOfMemoryError as error:
+        _refuse(size, lake, error)
+
+
+def _free(address: int, device: int) -> None:
+    lake = lakes.find(device)
+    if lake is None:
+        return  # a forked child, whose memory this is not
+    if not sys.is_finalizing():
+        lake.record_stream(address, _current(device))
+    lake.free(address)
+
+
+def _refuse(size: int, lake: Lake, error: OutOfMemoryError | None = None) -> NoReturn:
+    raise cupy.cuda.memory.OutOfMemoryError(size, lake.stats()["live_bytes"]) from error
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+def _current(device: int) -> int:
+    stream = cupy.cuda.get_current_stream(device)
+    _meet(stream, device)
+    return int(stream.ptr)
+
+
+def _meet(stream: CupyStream, device: int) -> None:
+    """Let a lake know that a stream may end unseen, before it hears of the stream otherwise."""
+    known = (device, int(stream.ptr))
+    if known in _met or stream.ptr in LASTING:
+        return
+    if not _is_owned(stream):
+        _distrust(*known)
+    _met.add(known)
+
+
+def _distrust(device: int, handle: int) -> None:
+    if "torch" in sys.modules:
+        from gmlake.pytorch import streams
+
+        streams.distrust(handle, device)
+    else:
+        _core.torch_distrust_stream(device, handle)
+
+
+def _is_owned(stream: CupyStream) -> bool:
+    """Whether it ends with its object, in the finalizer that is replaced here."""
+    is_wrapper = getattr(stream, "_foreign_stream_ref", None) is not None
+    return bool(_finalizers) and isinstance(stream, cupy.cuda.Stream) and not is_wrapper
+
+
+def _watch_streams() -> None:
+    original = vars(cupy.cuda.Stream).get("__del__")
+    if _finalizers or original is None:
+        return  # without one, no stream is owned
+    _finalizers.append(original)
+
+    @wraps(original)
+    def finalize(stream: CupyStream, *arguments: object) -> None:
+        if not sys.is_finalizing():
+            _forget(stream)
+        original(stream, *arguments)
+
+    cupy.cuda.Stream.__del__ = finalize
+
+
+def _forget(stream: CupyStream) -> None:
+    handle = getattr(stream, "ptr", 0)
+    if handle in LASTING or not _is_owned(stream):
+        return
+    for device in _core.torch_devices():
+        _met.discard((device, handle))
+        _core.torch_forget_stream(device, handle)
