@@ -19,7 +19,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STANDIN := .venv-standin
 STANDIN_PACKAGES := torch==2.11.0 nvidia-cuda-crt==13.0.* numpy transformers peft accelerate \
 	lightning numba-cuda pytest
-STANDIN_RUN := $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
+# Every hand-over of memory between streams is checked, see docs/streams.md.
+STANDIN_RUN := GMLAKE_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 HAS_STANDIN := $(wildcard $(STANDIN)/.ready)
 
 # CMake 3.20 or later, which is the first to know this policy; else the one from PyPI.

@@ -349,15 +349,15 @@ gml_fence_pass(gml_fences *fences, gml_timeline *borrower, gml_timeline *owner, 
     if (!pair || (effort == GML_WAIT && !may_wait_again(fences, pair, borrower))) {
         return GML_OK;
     }
-    bool is_marked = true;
     if (!find_mark(owner, instant)) {
+        bool is_marked;
         gml_status status = gml_fence_mark(fences, owner, &is_marked);
         if (status != GML_OK || !is_marked) {
             return status;
         }
-        /* An idle stream has passed its event by now. */
-        gml_fence_poll(fences, owner);
     }
+    /* To ask is cheaper than to wait; an idle stream has passed even an event recorded just now. */
+    gml_fence_poll(fences, owner);
     *is_passed = is_known_to_pass(fences, borrower, owner, instant);
     const mark *awaited = find_mark(owner, instant);
     if (*is_passed || !awaited) {

@@ -197,11 +197,12 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
 
 /* `stream` will be destroyed, and its last work is queued. No call is made on it from here on; what
  * it holds free, or frees later, serves other streams once that work has run. A stream that is
- * created later may have the same handle. Nothing for a stream that the lake does not know. */
+ * created later may have the same handle. Nothing for a stream that the lake does not know;
+ * GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
 GML_API gml_status gml_lake_forget_stream(gml_lake *lake, gml_stream stream);
 
 /* `stream` may be destroyed at any time without a word: what it frees serves others only after a
- * wait for the whole device. GML_NO_HOST_MEMORY. */
+ * wait for the whole device. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
 GML_API gml_status gml_lake_distrust_stream(gml_lake *lake, gml_stream stream);
 
 /* The program made `later` wait: what is queued there from now on runs after all that is queued on

@@ -4,25 +4,45 @@
 
 #include <stdlib.h>
 
+static gml_status
+check_handle(gml_lake *lake, gml_stream stream)
+{
+    return stream != UINT64_MAX ? GML_OK
+                                : gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
+                                                  "2^64 - 1 is not a stream handle");
+}
+
 /* The streams that use blocks first: the policy's call is the last on the stream. */
+static gml_status
+forget_locked(gml_lake *lake, gml_stream stream)
+{
+    gml_status status = check_handle(lake, stream);
+    if (status != GML_OK) {
+        return status;
+    }
+    const gml_policy_ops *ops = lake->policy->ops;
+    gml_driver_forget(lake->driver, stream);
+    gml_uses_forget(&lake->uses, stream);
+    return ops->forget_stream ? ops->forget_stream(lake->policy, stream) : GML_OK;
+}
+
 gml_status
 gml_lake_forget_stream(gml_lake *lake, gml_stream stream)
 {
     pthread_mutex_lock(&lake->lock);
-    const gml_policy_ops *ops = lake->policy->ops;
-    gml_driver_forget(lake->driver, stream);
-    gml_uses_forget(&lake->uses, stream);
-    gml_status status = ops->forget_stream ? ops->forget_stream(lake->policy, stream) : GML_OK;
+    gml_status status = forget_locked(lake, stream);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
-
 gml_status
 gml_lake_distrust_stream(gml_lake *lake, gml_stream stream)
 {
     pthread_mutex_lock(&lake->lock);
     const gml_policy_ops *ops = lake->policy->ops;
-    gml_status status = ops->distrust_stream ? ops->distrust_stream(lake->policy, stream) : GML_OK;
+    gml_status status = check_handle(lake, stream);
+    if (status == GML_OK && ops->distrust_stream) {
+        status = ops->distrust_stream(lake->policy, stream);
+    }
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -65,7 +65,7 @@ static const knob_entry knobs_table[] = {
     {{"borrow_ratio",
       "a stream that asked for this many times less than another held is a side stream to it: it "
       "takes free ranges of it whole, one at a time, and no views; 0: there are no side streams",
-      "stitch, plan", 8, 0, UINT32_MAX},
+      "stitch, plan", 0, 0, UINT32_MAX},
      FIELD(borrow_ratio)},
     {{"borrow_slack", "bytes by which a range that a side stream takes may exceed its request",
       "stitch, plan", 20 * MIB, 0, UINT64_C(1) << 48},

@@ -59,7 +59,7 @@ device_synchronize(gml_driver *self)
 static gml_lake *
 open_watched(uint64_t capacity_bytes)
 {
-    gml_lake *lake = lake_open(capacity_bytes);
+    gml_lake *lake = lake_open_unchecked(capacity_bytes);
     inner = lake->driver->ops;
     outer = *inner;
     outer.stream_capturing = stream_capturing;

@@ -23,7 +23,8 @@ typedef struct main_stream {
 static main_stream
 open_main(const char *name, uint64_t value, uint64_t first_bytes, uint64_t second_bytes)
 {
-    main_stream self = {.lake = sharing_open_with(name, value, NULL, 0)};
+    /* A setting that is given twice holds as given last. */
+    main_stream self = {.lake = sharing_open_with("borrow_ratio", 8, name, value)};
     self.held = sharing_take(self.lake, GIB, MAIN);
     gml_address first = sharing_take(self.lake, first_bytes, MAIN);
     self.between[0] = sharing_take(self.lake, 2 * MIB, MAIN);

@@ -22,8 +22,9 @@ typedef struct demand {
     gml_effort effort;
 } demand;
 
-/* Offers looked at per pond, the largest of it: a bound on the time. */
-enum { MOST_OFFERS = 256 };
+/* Offers taken into account per pond, the largest of it, and free extents looked at for them: bounds
+ * on the time. */
+enum { MOST_OFFERS = 256, MOST_LOOKED_AT = 4 * MOST_OFFERS };
 
 static uint64_t
 missing_bytes(const demand *wanted)
@@ -62,7 +63,8 @@ list_pond(gml_stitch *stitch, gml_pond *owner, const demand *wanted, gml_offer *
     size_t count = 0;
     gml_freeset_index(&owner->set);
     gml_tree_node *node = gml_tree_last(&owner->set.wholes);
-    for (; node && count < MOST_OFFERS; node = gml_tree_previous(node)) {
+    for (int looked = 0; node && count < MOST_OFFERS && looked < MOST_LOOKED_AT;
+         looked++, node = gml_tree_previous(node)) {
         gml_extent *extent = gml_extent_of_whole(node);
         if (may_offer(stitch, extent, is_side, wanted) &&
             is_for_effort(stitch, wanted, owner, extent)) {
@@ -230,22 +232,42 @@ join(gml_stitch *stitch, demand *wanted, uint64_t offset)
     return status;
 }
 
+/* Lists the chunks of which `owner` holds the start free, and another pond what follows; returns how
+ * many there are. */
+static size_t
+list_divided(gml_stitch *stitch, gml_pond *owner, gml_offer *out)
+{
+    uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    size_t count = 0;
+    gml_freeset_index(&owner->set);
+    const gml_tree_node *node = gml_tree_last(&owner->set.tails);
+    for (int looked = 0; node && count < MOST_OFFERS && looked < MOST_LOOKED_AT; looked++) {
+        const gml_extent *next = gml_home_find(&stitch->home, node->address + node->size_bytes);
+        if (next->kind == GML_EXTENT_FREE) {
+            out[count++] = (gml_offer){.offset = node->address, .size_bytes = chunk_bytes};
+        }
+        node = gml_tree_previous(node);
+    }
+    return count;
+}
+
+/* A chunk that lies free in several ponds begins with what is a tail in one of them. */
 static gml_status
 take_divided(gml_stitch *stitch, demand *wanted)
 {
-    uint64_t chunk_bytes = stitch->home.chunk_bytes;
-    const gml_extent *extent = gml_home_find(&stitch->home, 0);
+    size_t count = 0;
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_pond *owner = gml_pond_of_link(link);
+        count += list_divided(stitch, owner, &stitch->scratch_offers[count]);
+    }
+    qsort(stitch->scratch_offers, count, sizeof *stitch->scratch_offers, by_size);
     gml_status status = GML_OK;
-    while (extent && extent->next && status == GML_OK && missing_bytes(wanted) && wanted->pieces) {
-        const gml_extent *next = extent->next;
-        bool is_divided = extent->kind == GML_EXTENT_FREE && next->kind == GML_EXTENT_FREE &&
-                          next->offset % chunk_bytes != 0;
-        uint64_t offset = next->offset / chunk_bytes * chunk_bytes;
-        if (is_divided && can_join(stitch, wanted, offset)) {
+    for (size_t i = 0; i < count && status == GML_OK && missing_bytes(wanted) && wanted->pieces;
+         i++) {
+        uint64_t offset = stitch->scratch_offers[i].offset;
+        if (can_join(stitch, wanted, offset)) {
             status = join(stitch, wanted, offset);
-            next = gml_home_find(&stitch->home, offset + chunk_bytes - 1);
         }
-        extent = next;
     }
     return status;
 }

@@ -35,16 +35,35 @@ coarse_size(uint64_t size_bytes)
     return gml_round_up(size_bytes, step);
 }
 
+/* A placement from before serves again. */
+static void
+note_old(gml_stitch *stitch, gml_placement *placement)
+{
+    placement->block.state = GML_STATE_EXACT;
+    if (placement->view) {
+        earn_credit(stitch);
+        gml_share_note_served(stitch);
+    }
+}
+
 /* A placement of that class from before, or NULL. */
 static gml_status
 take_old(gml_stitch *stitch, gml_class *class, gml_effort effort, gml_placement **out)
 {
     gml_status status = class ? gml_placement_take(stitch, class, effort, out) : GML_OK;
     if (*out) {
-        (*out)->block.state = GML_STATE_EXACT;
-        if ((*out)->view) {
-            earn_credit(stitch);
-        }
+        note_old(stitch, *out);
+    }
+    return status;
+}
+
+/* A placement of that size from before, of any stream, or NULL. */
+static gml_status
+take_oldest(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
+{
+    gml_status status = gml_share_oldest(stitch, pond, size_bytes, GML_WAIT, out);
+    if (*out) {
+        note_old(stitch, *out);
     }
     return status;
 }
@@ -76,6 +95,7 @@ make_new(gml_stitch *stitch, gml_class *class, bool may_stitch, gml_placement **
         (*out)->block.state = choice.state;
         if (choice.state == GML_STATE_STITCH) {
             spend_credit(stitch);
+            gml_share_note_made(stitch);
         }
     }
     return status;
@@ -109,7 +129,7 @@ ask_others(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort e
     if (status == GML_OK && !*out) {
         status = gml_share_adopt(stitch, pond, size_bytes, effort, out);
         if (*out) {
-            (*out)->block.state = GML_STATE_EXACT;
+            note_old(stitch, *out);
         }
     }
     if (status == GML_OK && !*out) {
@@ -143,9 +163,12 @@ static gml_status
 serve(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
 {
     bool may_stitch = size_bytes >= stitch->frag_limit;
-    gml_status status = take_any(stitch, pond, size_bytes, GML_KNOWN, out);
+    bool is_open = gml_share_is_open(stitch);
+    bool is_oldest_first = is_open && stitch->share_turn == GML_TURN_OLDEST_FIRST;
+    gml_status status = is_oldest_first ? take_oldest(stitch, pond, size_bytes, out)
+                                        : take_any(stitch, pond, size_bytes, GML_KNOWN, out);
     uint64_t new_bytes = stitch->mode == GML_MODE_COARSE ? coarse_size(size_bytes) : size_bytes;
-    if (status == GML_OK && !*out && gml_share_is_open(stitch)) {
+    if (status == GML_OK && !*out && is_open) {
         status = share(stitch, pond, new_bytes, out);
     }
     if (status != GML_OK || *out) {

@@ -1,4 +1,5 @@
 /* The life of a placement: made, taken, parked, scattered, forgotten. */
+#include "base/rounding.h"
 #include "base/status.h"
 #include "policy/stitch/stitch.h"
 
@@ -30,6 +31,7 @@ typedef struct placement_claim {
     gml_placement *placement;
     gml_class *class;
     gml_effort effort;
+    bool is_visit;   /* for another class, and no matter of its own: it stays ready */
     bool is_foreign; /* other ponds hold bytes of it free */
 } placement_claim;
 
@@ -98,15 +100,14 @@ gml_pond_unpark(gml_stitch *stitch, gml_pond *pond)
     }
 }
 
-/* What other ponds hold of the placement is out of reach for its class, which is told when that may
- * have changed. For any other class that means nothing. */
+/* What other ponds hold of the placement is out of reach. */
 static void
 give_up(const placement_claim *claim)
 {
-    if (claim->placement->class == claim->class) {
-        gml_watch_strand(claim->placement);
-    } else {
+    if (claim->is_visit) {
         gml_placement_set_ready(claim->placement);
+    } else {
+        gml_watch_strand(claim->placement);
     }
 }
 
@@ -174,12 +175,15 @@ static gml_status
 take_run(gml_stitch *stitch, const placement_claim *claim, const gml_run *run)
 {
     gml_pond *pond = claim->class->pond;
-    uint64_t run_end = run->offset + run->size_bytes;
+    /* With what the same extent has of its first and last chunk, so that chunks stay undivided. */
+    uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    uint64_t run_begin = run->offset / chunk_bytes * chunk_bytes;
+    uint64_t run_end = gml_round_up(run->offset + run->size_bytes, chunk_bytes);
     gml_status status = GML_OK;
     const gml_extent *extent = first_foreign(stitch, pond, run, run->offset);
     while (extent && status == GML_OK) {
         uint64_t end = extent->offset + extent->size_bytes;
-        uint64_t begin = extent->offset > run->offset ? extent->offset : run->offset;
+        uint64_t begin = extent->offset > run_begin ? extent->offset : run_begin;
         status = gml_share_take(stitch, pond, begin, (end < run_end ? end : run_end) - begin);
         extent = first_foreign(stitch, pond, run, run->offset);
     }
@@ -296,7 +300,7 @@ find_ready(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort eff
     *out = NULL;
     for (gml_tree_node *node = gml_tree_first(&from->ready), *next; node && most; node = next) {
         next = gml_tree_next(node);
-        placement_claim claim = {of_ready(node), class, effort, false};
+        placement_claim claim = {of_ready(node), class, effort, from != class, false};
         bool is_claimed = false;
         gml_status status = try_ready(stitch, &claim, &is_claimed);
         if (status != GML_OK || is_claimed) {
@@ -308,12 +312,21 @@ find_ready(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort eff
     return GML_OK;
 }
 
+void
+gml_class_refresh(gml_stitch *stitch, gml_class *class)
+{
+    gml_watch_resolve(stitch, class);
+    if (class->looked != stitch->fences.progress) {
+        class->looked = stitch->fences.progress;
+        gml_watch_retry_stranded(class);
+    }
+}
+
 gml_status
 gml_placement_take(gml_stitch *stitch, gml_class *class, gml_effort effort, gml_placement **out)
 {
-    gml_watch_resolve(stitch, class);
-    if (class->looked != stitch->fences.progress || effort != GML_KNOWN) {
-        class->looked = stitch->fences.progress;
+    gml_class_refresh(stitch, class);
+    if (effort != GML_KNOWN) {
         gml_watch_retry_stranded(class);
     }
     gml_status status = find_ready(stitch, class, class, effort, MAX_STRANDED_TRIED, out);
@@ -330,6 +343,24 @@ gml_class_first_freed(const gml_class *class)
     return node ? of_ready(node)->freed : UINT64_MAX;
 }
 
+uint64_t
+gml_class_first_number(const gml_class *class)
+{
+    gml_tree_node *node = gml_tree_first(&class->ready);
+    return node ? of_ready(node)->number : UINT64_MAX;
+}
+
+/* Lets a live placement of `from`, which may be the same, be of `class`. */
+static void
+move_to_class(gml_stitch *stitch, gml_placement *placement, gml_class *class)
+{
+    gml_class *from = placement->class;
+    placement->class = class;
+    class->placement_count++;
+    from->placement_count--;
+    gml_class_drop_if_empty(stitch, from);
+}
+
 gml_status
 gml_placement_adopt(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort effort,
                     gml_placement **out)
@@ -338,10 +369,22 @@ gml_placement_adopt(gml_stitch *stitch, gml_class *from, gml_class *class, gml_e
     gml_status status = find_ready(stitch, from, class, effort, MAX_ADOPTED_TRIED, out);
     if (*out) {
         revive(stitch, *out);
-        (*out)->class = class;
-        class->placement_count++;
-        from->placement_count--;
-        gml_class_drop_if_empty(stitch, from);
+        move_to_class(stitch, *out, class);
+    }
+    return status;
+}
+
+gml_status
+gml_placement_take_first(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort effort,
+                         gml_placement **out)
+{
+    placement_claim claim = {of_ready(gml_tree_first(&from->ready)), class, effort, false, false};
+    bool is_claimed = false;
+    gml_status status = try_ready(stitch, &claim, &is_claimed);
+    *out = is_claimed && status == GML_OK ? claim.placement : NULL;
+    if (*out) {
+        revive(stitch, *out);
+        move_to_class(stitch, *out, class);
     }
     return status;
 }

@@ -160,6 +160,75 @@ gml_share_adopt(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_eff
     return status;
 }
 
+/* The class of that size whose first ready placement is the oldest, among the ponds that `pond` is
+ * no side stream to, its own included; NULL: none has one. */
+static gml_class *
+oldest_class(gml_stitch *stitch, const gml_pond *pond, uint64_t size_bytes)
+{
+    gml_class *oldest = NULL;
+    uint64_t least = UINT64_MAX;
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_pond *owner = gml_pond_of_link(link);
+        gml_class *from = gml_map_find(&owner->classes, size_bytes);
+        if (!from || (owner != pond && gml_share_is_side(stitch, pond, owner))) {
+            continue;
+        }
+        gml_class_refresh(stitch, from);
+        uint64_t number = gml_class_first_number(from);
+        if (number < least) {
+            least = number;
+            oldest = from;
+        }
+    }
+    return oldest;
+}
+
+/* How many placements are looked at for one request: far more than stand in each other's way, and a
+ * bound on the time. */
+enum { MAX_OLDEST_TRIED = 4096 };
+
+gml_status
+gml_share_oldest(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
+                 gml_placement **out)
+{
+    gml_class *class = gml_class_find(stitch, pond, size_bytes);
+    if (!class) {
+        return GML_NO_HOST_MEMORY;
+    }
+    /* What another stream could not reach may well be in reach here. */
+    gml_watch_retry_stranded(class);
+    gml_status status = GML_OK;
+    gml_class *from = oldest_class(stitch, pond, size_bytes);
+    for (int tried = 0; from && tried < MAX_OLDEST_TRIED && status == GML_OK; tried++) {
+        status = gml_placement_take_first(stitch, from, class, effort, out);
+        from = *out ? NULL : oldest_class(stitch, pond, size_bytes);
+    }
+    gml_class_drop_if_empty(stitch, class);
+    return status;
+}
+
+void
+gml_share_note_made(gml_stitch *stitch)
+{
+    if (!gml_share_is_open(stitch)) {
+        return;
+    }
+    stitch->shared_made++;
+    bool is_many = stitch->shared_made > GML_VIEWS_UNTIL_OLDEST + stitch->shared_served / 2;
+    if (is_many && stitch->share_turn != GML_TURN_OWN_AGAIN) {
+        stitch->share_turn =
+            stitch->share_turn == GML_TURN_OWN_FIRST ? GML_TURN_OLDEST_FIRST : GML_TURN_OWN_AGAIN;
+        stitch->shared_made = 0;
+        stitch->shared_served = 0;
+    }
+}
+
+void
+gml_share_note_served(gml_stitch *stitch)
+{
+    stitch->shared_served += stitch->share_turn == GML_TURN_OLDEST_FIRST;
+}
+
 gml_status
 gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier)
 {

@@ -116,6 +116,20 @@ typedef enum gml_stitch_mode {
                          somewhat instead of stitching */
 } gml_stitch_mode;
 
+/* Which placement serves first where streams lend each other memory. A stream's own wait least. But
+ * which of them is in reach depends on what is known to be complete, so a program that repeats its
+ * steps may find another one each time, and make new views for ever. Which is the oldest of all
+ * streams depends on nothing but which bytes are live, as within one stream: steps that repeat come
+ * to take the same places in turn. So that comes when many views were made, and goes for good where
+ * it does not help. */
+typedef enum gml_share_turn {
+    GML_TURN_OWN_FIRST,
+    GML_TURN_OLDEST_FIRST,
+    GML_TURN_OWN_AGAIN
+} gml_share_turn;
+
+enum { GML_VIEWS_UNTIL_OLDEST = 256 };
+
 /* The rules of GLake's multi-stream reuse, by the knobs borrow_*. A stream that never asked
  * for a `ratio`th of what another held is a side stream to it, and that one its main stream. */
 typedef struct gml_share_rules {
@@ -143,7 +157,9 @@ typedef struct gml_stitch {
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
     gml_fences fences;
     gml_share_rules share;
-    gml_map pond_by_stream; /* by stream + 1 */
+    gml_share_turn share_turn;
+    uint64_t shared_made, shared_served; /* views made, or that served again, in that order */
+    gml_map pond_by_stream;              /* by stream + 1 */
     gml_pond *last_pond;
     gml_link ponds;
     size_t pond_count, gone_count; /* all of them; those whose streams are gone */
@@ -246,6 +262,15 @@ gml_status gml_share_take(gml_stitch *stitch, gml_pond *pond, uint64_t offset, u
 gml_status gml_share_adopt(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                            gml_effort effort, gml_placement **out);
 
+/* The oldest placement of just that size in any pond, from now on of `pond` and live; NULL: none is
+ * in reach with `effort`. */
+gml_status gml_share_oldest(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                            gml_effort effort, gml_placement **out);
+
+/* Notes that a view was made, or served again, while streams share: the order may change. */
+void gml_share_note_made(gml_stitch *stitch);
+void gml_share_note_served(gml_stitch *stitch);
+
 /* Moves all that other ponds hold free to `pond`: the last resort, for which the host waits if it
  * must. *is_any: whether there was anything. */
 gml_status gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any);
@@ -292,8 +317,18 @@ void gml_pond_unpark(gml_stitch *stitch, gml_pond *pond);
 gml_status gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs,
                                 size_t run_count, gml_placement **out);
 
-/* When the oldest ready placement of the class was released; UINT64_MAX: there is none. */
+/* The first ready placement of `from`, if it can be had for `class`, which may be the same. If not,
+ * it is no longer ready; after a failure it still is. pre: there is one. */
+gml_status gml_placement_take_first(gml_stitch *stitch, gml_class *from, gml_class *class,
+                                    gml_effort effort, gml_placement **out);
+
+/* When the oldest ready placement of the class was released, and its number; UINT64_MAX: there is
+ * none. */
 uint64_t gml_class_first_freed(const gml_class *class);
+uint64_t gml_class_first_number(const gml_class *class);
+
+/* Makes ready what may be free by now: watched and ended, or out of reach when last looked at. */
+void gml_class_refresh(gml_stitch *stitch, gml_class *class);
 
 /* Forgets an idle placement; its view is unmapped. The caller has made sure that no work uses it.
  * On failure it is doomed: out of every list but stitch->doomed. */

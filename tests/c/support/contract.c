@@ -25,20 +25,35 @@ lake_config_of(uint64_t capacity_bytes)
                              .policy = contract_policy,
                              .capacity_bytes = capacity_bytes,
                              .settings = paper_settings,
-                             .setting_count = is_paper};
+                             .setting_count = is_paper,
+                             .check_order = true};
+}
+
+static gml_lake *
+open_by(const gml_lake_config *config)
+{
+    gml_lake *lake = NULL;
+    char reason[256] = "";
+    if (gml_lake_open(config, &lake, reason, sizeof reason) != GML_OK) {
+        fprintf(stderr, "%s over %s does not open: %s\n", contract_policy, contract_driver, reason);
+        exit(1);
+    }
+    return lake;
 }
 
 gml_lake *
 lake_open(uint64_t capacity_bytes)
 {
+    const gml_lake_config config = lake_config_of(capacity_bytes);
+    return open_by(&config);
+}
+
+gml_lake *
+lake_open_unchecked(uint64_t capacity_bytes)
+{
     gml_lake_config config = lake_config_of(capacity_bytes);
-    gml_lake *lake = NULL;
-    char reason[256] = "";
-    if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {
-        fprintf(stderr, "%s over %s does not open: %s\n", contract_policy, contract_driver, reason);
-        exit(1);
-    }
-    return lake;
+    config.check_order = false;
+    return open_by(&config);
 }
 
 bool
