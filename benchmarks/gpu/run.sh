@@ -1,9 +1,10 @@
 #!/bin/sh
 # Everything that only a GPU can show, in under ten minutes: tests, the cost of driver calls, and
-# training steps under PyTorch's allocators and gmlake, planned ones among them. Needs PyTorch with CUDA, gmlake importable,
-# pytest, hypothesis and a C compiler with CMake; no network.
+# training steps under PyTorch's allocators and gmlake, planned ones among them, and two trainings in
+# turn on two streams. Needs PyTorch with CUDA, gmlake importable, pytest, hypothesis and a C compiler
+# with CMake; no network.
 #
-#   benchmarks/gpu/run.sh [tests|costs|training|planned]...     these parts; all of them unless named
+#   benchmarks/gpu/run.sh [PART]...   tests, costs, training, planned, streams; all unless named
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -35,7 +36,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs training planned
+[ $# -gt 0 ] || set -- tests costs training planned streams
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -53,8 +54,11 @@ for wanted in "$@"; do
     planned)
         part planned "$PYTHON" -m gpu.planned --write
         ;;
+    streams)
+        part streams "$PYTHON" -m gpu.streams --write
+        ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, training and planned" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, training, planned, streams" >&2
         exit 2
         ;;
     esac

@@ -1,0 +1,90 @@
+"""The ways in which memory can be served to a program of several streams, each in a process.
+
+PyTorch's allocator is chosen once in a process, so that each way needs its own. Needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_LONGEST_RUN_SECONDS = 300
+_STANDIN = ("-m", "tests.standin", "--capacity", "80GiB", "--pace")
+
+
+@dataclass(frozen=True)
+class Way:
+    """What serves.
+
+    help: half a line about it. setting: what PyTorch's allocator is told; "": nothing. policy:
+    gmlake's; "" where PyTorch serves. knobs: of the policy. is_planned: steps are told to AutoPlan.
+    """
+
+    help: str
+    setting: str = ""
+    policy: str = ""
+    knobs: dict[str, int] = field(default_factory=dict)
+    is_planned: bool = False
+
+
+_NEVER_ORDERED = {"reuse_follow_event_dependencies": 0, "reuse_allow_internal_dependencies": 0}
+_NOTHING = {**_NEVER_ORDERED, "reuse_allow_opportunistic": 0}
+WAYS = {
+    "default": Way("PyTorch"),
+    "expandable": Way("PyTorch, expandable segments", "expandable_segments:True"),
+    "borrowing": Way("gmlake", policy="stitch"),
+    "opportunistic": Way("gmlake, only what is done", policy="stitch", knobs=_NEVER_ORDERED),
+    "alone": Way("gmlake, no borrowing", policy="stitch", knobs=_NOTHING),
+    "plan": Way("gmlake, planned steps", policy="plan", is_planned=True),
+}
+
+
+def run_apart(name: str, way: str, options: Sequence[str], pace: str = "") -> dict[str, Any]:
+    """Run workloads.measure in a process of its own; return what it printed, or `failed`.
+
+    pace: of the stand-in GPU; "": on a GPU, or on the stand-in that this process runs on.
+    """
+    prefix = (*_STANDIN, pace) if pace else ()
+    command = [sys.executable, *prefix, "-m", "workloads.measure", name, "--way", way, *options]
+    kept = {key: value for key, value in os.environ.items() if key not in _SETTINGS}
+    paths = [str(machine.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+    settings = {
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }
+    if WAYS[way].setting:
+        settings["PYTORCH_CUDA_ALLOC_CONF"] = WAYS[way].setting
+    try:
+        done = subprocess.run(  # noqa: S603
+            command,
+            cwd=machine.ROOT,
+            env=kept | settings,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_RUN_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"took longer than {_LONGEST_RUN_SECONDS} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"failed": f"exit code {done.returncode}: {last}"}
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def per_step(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of the second half of the steps, in which memory is settled."""
+    late = steps[len(steps) // 2 :]
+    counted = ("cross_stream_waits", "borrowed_bytes", "memory_calls", "order_calls")
+    return {name: round(sum(step[name] for step in late) / len(late), 1) for name in counted}

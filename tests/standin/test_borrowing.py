@@ -1,0 +1,215 @@
+"""Programs of several streams whose streams lend each other memory: how much, and is it safe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.standin.launcher import ROOT
+from tests.standin.running import run_program
+from tests.standin.test_gpu_benchmark import measure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+KNOBS = (
+    "reuse_follow_event_dependencies",
+    "reuse_allow_opportunistic",
+    "reuse_allow_internal_dependencies",
+)
+
+
+def only(*allowed: str) -> dict[str, str]:
+    """Return the variables that let streams lend each other memory in these ways only."""
+    wanted = (f"{knob}={int(any(word in knob for word in allowed))}" for knob in KNOBS)
+    return {"GMLAKE_SET": ",".join(wanted)}
+
+
+@cache
+def turns(pace: str, *allowed: str) -> dict[str, Any]:
+    """Two trainings in turn."""
+    settings = ("--capacity", "80GiB", "--pace", pace)
+    outcome = run_program("borrowing", "turns", settings=settings, variables=only(*allowed))
+    assert outcome.code == 0, outcome.errors
+    return outcome.results
+
+
+def with_bytes(*arguments: str) -> dict[str, Any]:
+    """Run a function on memory that has bytes."""
+    settings = ("--backed", "--capacity", "2GiB")
+    outcome = run_program("borrowing", *arguments, settings=settings)
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results["misuses"] == 0
+    return outcome.results
+
+
+ALL = ("follow", "opportunistic", "internal")
+PACES = ("eager", "lag", "manual")
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_two_trainings_in_turn_take_little_more_than_they_hold(pace: str) -> None:
+    seen = turns(pace, *ALL)
+    assert seen["reserved"] <= 1.05 * seen["live"]
+    assert sum(step["borrowed"] for step in seen["steps"]) > 0
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_lending_never_takes_more_memory_than_not_lending(pace: str) -> None:
+    with_it, without = turns(pace, *ALL), turns(pace)
+    assert with_it["reserved"] <= without["reserved"]
+    assert with_it["live"] == without["live"]
+    assert without["reserved"] > 1.2 * without["live"]  # so that there was something to gain
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_steps_that_repeat_take_and_give_no_memory(pace: str) -> None:
+    late = turns(pace, *ALL)["steps"][-4:]
+    assert [step["memory_calls"] for step in late] == [0] * 4
+
+
+def test_streams_that_may_not_lend_do_not() -> None:
+    steps = turns("lag")["steps"]
+    assert {name: sum(step[name] for step in steps) for name in ("waits", "borrowed")} == {
+        "waits": 0,
+        "borrowed": 0,
+    }
+    assert sum(step["order_calls"] for step in steps) == 0
+
+
+def test_what_is_done_is_lent_without_a_wait() -> None:
+    seen = turns("eager", "opportunistic")
+    assert sum(step["waits"] for step in seen["steps"]) == 0
+    assert sum(step["borrowed"] for step in seen["steps"]) > 0
+    assert seen["reserved"] < turns("eager")["reserved"]
+
+
+def test_what_is_pending_is_lent_after_a_wait_only() -> None:
+    waiting = turns("manual", *ALL)
+    assert sum(step["waits"] for step in waiting["steps"]) > 0
+    patient = turns("manual", "follow", "opportunistic")
+    assert sum(step["waits"] + step["borrowed"] for step in patient["steps"]) == 0
+
+
+def test_waits_are_far_fewer_than_borrowed_blocks() -> None:
+    for step in turns("manual", *ALL)["steps"][-4:]:
+        assert step["waits"] <= 64  # 8 layers, two passes of two trainings
+
+
+def test_one_stream_asks_for_no_event() -> None:
+    settings = ("--capacity", "80GiB")
+    served = run_program("borrowing", "one_stream", settings=settings)
+    plain = run_program("borrowing", "one_stream_alone", settings=settings)
+    assert served.code == 0, served.errors
+    assert served.results["memory_calls"] > 0
+    assert served.results["order"] == {}
+    assert served.results["by_all"] == plain.results["by_all"]
+
+
+def test_a_lent_block_is_written_only_after_its_owner_has_read_it() -> None:
+    seen = with_bytes("lend")
+    assert seen["wrong"] == 0
+    assert seen["grown"] == 0
+    assert seen["is_pending"]
+    assert seen["waits"] == 1
+    assert seen["borrowed"] == 16 * MIB
+
+
+def test_a_block_that_a_recorded_stream_reads_is_lent_to_nobody() -> None:
+    seen = with_bytes("recorded")
+    assert seen["wrong"] == 0
+    assert seen["deferred"] == 16 * MIB
+    assert seen["deferred_later"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_tensors_of_all_streams_keep_their_bytes(pace: str, seed: str) -> None:
+    seen = with_bytes("storm", pace, seed)
+    assert seen["wrong"] == 0
+    assert seen["compared"] > 1000
+    assert seen["borrowed"] > 0
+
+
+@pytest.mark.slow
+def test_tensors_of_all_threads_keep_their_bytes() -> None:
+    seen = with_bytes("storm_of_threads")
+    assert seen["wrong"] == 0
+    assert seen["borrowed"] > 0
+
+
+def test_a_stream_that_captures_is_left_alone() -> None:
+    seen = with_bytes("capture")
+    assert seen["is_right"]
+    assert seen["records"] == 0
+
+
+def example(*options: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.standin", "--capacity", "80GiB"]
+    command += [str(ROOT / "examples" / "two_streams.py"), "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_the_example_shows_what_lending_saves() -> None:
+    lending, alone, pytorch = example("--gmlake"), example("--alone"), example()
+    assert lending["reserved_mib"] <= 1.05 * lending["live_mib"]
+    assert lending["borrowed_mib"] > 0
+    assert alone["borrowed_mib"] == alone["waits"] == 0
+    assert alone["reserved_mib"] > 1.3 * lending["reserved_mib"]
+    assert pytorch["reserved_mib"] > 1.3 * lending["reserved_mib"]
+
+
+PROGRAMS = (
+    *("wavelet", "wavelet-threads", "wavelet-varying", "sharded", "buckets", "serving"),
+    *("pipeline", "producer", "prefetch", "experts", "offload", "storm", "storm-2"),
+)
+
+
+def reserved(program: str, way: str) -> dict[str, Any]:
+    """Run a program of benchmarks/workloads/sharing.py."""
+    paths = os.pathsep.join(filter(None, (str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "tests.standin", "--capacity", "80GiB"]
+    command += ["-m", "workloads.measure", program, "--way", way, "--steps", "4"]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_program_takes_more_memory_where_streams_lend(program: str) -> None:
+    lending, alone = reserved(program, "borrowing"), reserved(program, "alone")
+    assert lending["peak_reserved_bytes"] <= alone["peak_reserved_bytes"]
+    assert sum(step["cross_stream_waits"] for step in alone["steps"]) == 0
+
+
+@pytest.mark.slow
+def test_the_figures_for_a_gpu_are_complete(tmp_path: Path) -> None:
+    status, figures = measure("gpu.streams", tmp_path, "--steps", "6", "--rounds", "1")
+    assert status == 0
+    assert set(figures["programs"]) == {"wavelet", "wavelet-threads"}
+    for runs in figures["programs"].values():
+        assert set(runs) == {
+            *("default", "expandable", "borrowing", "opportunistic", "alone", "plan"),
+        }
+        for told in runs.values():
+            assert told["median_step_seconds"] > 0
+            assert told["peak_live_bytes"] <= told["peak_reserved_bytes"]
