@@ -301,7 +301,10 @@ may_wait_again(const gml_fences *fences, gml_pair *pair, const gml_timeline *bor
         pair->window_waits = 0;
     }
     bool may = pair->window_waits < fences->rules.most_waits;
-    pair->refused_waits += !may;
+    if (!may && pair->refused_request != borrower->requests + 1) {
+        pair->refused_request = borrower->requests + 1;
+        pair->refused_waits++;
+    }
     return may;
 }
 

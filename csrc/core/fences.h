@@ -40,6 +40,7 @@ typedef struct gml_pair {
     uint64_t owner_number, borrower_number;
     uint64_t ordered; /* the borrower comes after the owner's frees up to this instant */
     uint64_t waits, refused_waits;
+    uint64_t refused_request; /* of the borrower: a request is refused once, whatever it tries */
     uint64_t borrows, borrowed_bytes;
     uint64_t window, window_waits; /* the borrower's current stretch of requests, waits in it */
 } gml_pair;

@@ -198,7 +198,9 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
 /* `stream` will be destroyed, and its last work is queued. No call is made on it from here on; what
  * it holds free, or frees later, serves other streams once that work has run. A stream that is
  * created later may have the same handle. Nothing for a stream that the lake does not know;
- * GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
+ * GML_INVALID_ARGUMENT for the stream 2^64 - 1. The policies `stitch` and `plan` do this; the
+ * others, and GML_SERVER_CACHING, keep what a stream freed under its handle, as PyTorch's allocator
+ * does. */
 GML_API gml_status gml_lake_forget_stream(gml_lake *lake, gml_stream stream);
 
 /* `stream` may be destroyed at any time without a word: what it frees serves others only after a

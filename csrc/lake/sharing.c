@@ -34,6 +34,7 @@ gml_lake_forget_stream(gml_lake *lake, gml_stream stream)
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
+
 gml_status
 gml_lake_distrust_stream(gml_lake *lake, gml_stream stream)
 {

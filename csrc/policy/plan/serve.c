@@ -22,7 +22,7 @@ ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_bloc
     return status;
 }
 
-/* Only out of what the inner policy holds for the stream. */
+/* Only out of what the inner policy holds, for this stream or another that lends it. */
 static gml_status
 ask_bounded(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
 {

@@ -22,8 +22,8 @@ typedef struct demand {
     gml_effort effort;
 } demand;
 
-/* Offers taken into account per pond, the largest of it, and free extents looked at for them: bounds
- * on the time. */
+/* Offers taken into account per pond, the largest of it, and free extents looked at for them:
+ * bounds on the time. */
 enum { MOST_OFFERS = 256, MOST_LOOKED_AT = 4 * MOST_OFFERS };
 
 static uint64_t
@@ -232,8 +232,8 @@ join(gml_stitch *stitch, demand *wanted, uint64_t offset)
     return status;
 }
 
-/* Lists the chunks of which `owner` holds the start free, and another pond what follows; returns how
- * many there are. */
+/* Lists the chunks of which `owner` holds the start free, and another pond what follows; returns
+ * how many there are. */
 static size_t
 list_divided(gml_stitch *stitch, gml_pond *owner, gml_offer *out)
 {

@@ -22,6 +22,7 @@ gml_status
 gml_stitch_lend(gml_stitch *stitch, gml_pond *pond, size_t count, gml_placement **out)
 {
     uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    pond->timeline.requests++;
     gml_pond_ask(pond, count * chunk_bytes);
     gml_pond_unpark(stitch, pond);
     uint64_t present = pond->set.whole_bytes / chunk_bytes;

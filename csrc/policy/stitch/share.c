@@ -57,7 +57,9 @@ bool
 gml_share_is_side(const gml_stitch *stitch, const gml_pond *pond, const gml_pond *owner)
 {
     uint64_t ratio = stitch->share.ratio;
-    return ratio && owner->peak_held_bytes / ratio > pond->asked_bytes;
+    /* A stream that is gone needs its blocks whole no more. */
+    return ratio && owner->stream != GML_NO_STREAM &&
+           owner->peak_held_bytes / ratio > pond->asked_bytes;
 }
 
 bool
@@ -170,7 +172,8 @@ oldest_class(gml_stitch *stitch, const gml_pond *pond, uint64_t size_bytes)
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         gml_pond *owner = gml_pond_of_link(link);
         gml_class *from = gml_map_find(&owner->classes, size_bytes);
-        if (!from || (owner != pond && gml_share_is_side(stitch, pond, owner))) {
+        bool is_lent = stitch->share.lends_views && !gml_share_is_side(stitch, pond, owner);
+        if (!from || (owner != pond && !is_lent)) {
             continue;
         }
         gml_class_refresh(stitch, from);
@@ -185,7 +188,7 @@ oldest_class(gml_stitch *stitch, const gml_pond *pond, uint64_t size_bytes)
 
 /* How many placements are looked at for one request: far more than stand in each other's way, and a
  * bound on the time. */
-enum { MAX_OLDEST_TRIED = 4096 };
+enum { MAX_OLDEST_TRIED = 512 };
 
 gml_status
 gml_share_oldest(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
@@ -214,10 +217,11 @@ gml_share_note_made(gml_stitch *stitch)
         return;
     }
     stitch->shared_made++;
-    bool is_many = stitch->shared_made > GML_VIEWS_UNTIL_OLDEST + stitch->shared_served / 2;
-    if (is_many && stitch->share_turn != GML_TURN_OWN_AGAIN) {
-        stitch->share_turn =
-            stitch->share_turn == GML_TURN_OWN_FIRST ? GML_TURN_OLDEST_FIRST : GML_TURN_OWN_AGAIN;
+    bool is_first = stitch->share_turn == GML_TURN_OWN_FIRST;
+    uint64_t most =
+        is_first ? GML_VIEWS_UNTIL_OLDEST : GML_VIEWS_UNTIL_OWN + stitch->shared_served / 2;
+    if (stitch->shared_made > most && stitch->share_turn != GML_TURN_OWN_AGAIN) {
+        stitch->share_turn = is_first ? GML_TURN_OLDEST_FIRST : GML_TURN_OWN_AGAIN;
         stitch->shared_made = 0;
         stitch->shared_served = 0;
     }
