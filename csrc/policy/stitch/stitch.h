@@ -130,7 +130,7 @@ typedef enum gml_share_turn {
 
 /* Views made until the order changes: the first time, and back, beyond half of those that served.
  */
-enum { GML_VIEWS_UNTIL_OLDEST = 64, GML_VIEWS_UNTIL_OWN = 1024 };
+enum { GML_VIEWS_UNTIL_OLDEST = 256, GML_VIEWS_UNTIL_OWN = 1024 };
 
 /* The rules of GLake's multi-stream reuse, by the knobs borrow_*. A stream that never asked
  * for a `ratio`th of what another held is a side stream to it, and that one its main stream. */

@@ -38,7 +38,7 @@ def counted(region: gmlake.Region) -> dict[str, int]:
     }
 
 
-def turns(region: gmlake.Region, steps: str = "12") -> Seen:
+def turns(region: gmlake.Region, steps: str = "32") -> Seen:
     """Train two models in turn on two streams; count what each step did."""
     first, second = (Training(layers=8, width=512, rows=4096) for _ in range(2))
     way = first.forward()
