@@ -104,15 +104,6 @@ gml_timeline_close(gml_fences *fences, gml_timeline *timeline)
     }
 }
 
-uint64_t
-gml_fence_now(gml_fences *fences, gml_timeline *timeline)
-{
-    if (!timeline->is_ended) {
-        timeline->last = ++fences->clock;
-    }
-    return timeline->last;
-}
-
 static void
 advance(gml_fences *fences, gml_timeline *timeline, uint64_t instant)
 {

@@ -94,7 +94,14 @@ void gml_timeline_open(gml_fences *fences, gml_timeline *timeline, gml_stream st
 void gml_timeline_close(gml_fences *fences, gml_timeline *timeline);
 
 /* The instant of a free on the stream that happens now; never 0. */
-uint64_t gml_fence_now(gml_fences *fences, gml_timeline *timeline);
+static inline uint64_t
+gml_fence_now(gml_fences *fences, gml_timeline *timeline)
+{
+    if (!timeline->is_ended) {
+        timeline->last = ++fences->clock;
+    }
+    return timeline->last;
+}
 
 /* Whether all that the timeline freed is known to be complete. */
 static inline bool

@@ -251,6 +251,14 @@ leave_idle(gml_stitch *stitch, gml_placement *placement)
     }
 }
 
+/* Takes a parked placement with the extents that it holds. */
+static void
+unpark(gml_placement *placement)
+{
+    gml_list_remove(&placement->parked);
+    unset_ready(placement);
+}
+
 /* Whether a ready placement could be had for the class of the claim; if not, it waits, or is out of
  * reach for that class. After a failure it is ready as before. */
 static gml_status
@@ -259,8 +267,7 @@ try_ready(gml_stitch *stitch, placement_claim *claim, bool *is_claimed)
     gml_placement *placement = claim->placement;
     bool is_parked = placement->state == GML_PLACEMENT_PARKED;
     if (is_parked && placement->class == claim->class) {
-        gml_list_remove(&placement->parked);
-        unset_ready(placement);
+        unpark(placement);
         *is_claimed = true;
         return GML_OK;
     }
@@ -315,7 +322,9 @@ find_ready(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort eff
 void
 gml_class_refresh(gml_stitch *stitch, gml_class *class)
 {
-    gml_watch_resolve(stitch, class);
+    if (!gml_list_is_empty(&class->woken)) {
+        gml_watch_resolve(stitch, class);
+    }
     if (class->looked != stitch->fences.progress) {
         class->looked = stitch->fences.progress;
         gml_watch_retry_stranded(class);
@@ -328,6 +337,14 @@ gml_placement_take(gml_stitch *stitch, gml_class *class, gml_effort effort, gml_
     gml_class_refresh(stitch, class);
     if (effort != GML_KNOWN) {
         gml_watch_retry_stranded(class);
+    }
+    /* What most requests come to: the first one still holds its extents. */
+    gml_tree_node *node = gml_tree_first(&class->ready);
+    if (node && of_ready(node)->state == GML_PLACEMENT_PARKED) {
+        *out = of_ready(node);
+        unpark(*out);
+        revive(stitch, *out);
+        return GML_OK;
     }
     gml_status status = find_ready(stitch, class, class, effort, MAX_STRANDED_TRIED, out);
     if (*out) {

@@ -83,34 +83,6 @@ gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class)
     }
 }
 
-void
-gml_pond_ask(gml_pond *pond, uint64_t size_bytes)
-{
-    if (pond->asked_bytes < pond->held_bytes + size_bytes) {
-        pond->asked_bytes = pond->held_bytes + size_bytes;
-    }
-}
-
-void
-gml_pond_hold(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
-{
-    stitch->held_bytes += size_bytes;
-    if (stitch->peak_held_bytes < stitch->held_bytes) {
-        stitch->peak_held_bytes = stitch->held_bytes;
-    }
-    pond->held_bytes += size_bytes;
-    if (pond->peak_held_bytes < pond->held_bytes) {
-        pond->peak_held_bytes = pond->held_bytes;
-    }
-}
-
-void
-gml_pond_let_go(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
-{
-    stitch->held_bytes -= size_bytes;
-    pond->held_bytes -= size_bytes;
-}
-
 /* ---- streams that end --------------------------------------------------------------------------
  */
 

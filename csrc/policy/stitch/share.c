@@ -16,12 +16,6 @@
  */
 #include "policy/stitch/stitch.h"
 
-bool
-gml_share_is_open(const gml_stitch *stitch)
-{
-    return stitch->pond_count > 1 && gml_fences_are_open(&stitch->fences);
-}
-
 /* Where streams may not be made to wait, only an event recorded now can tell later what is complete
  * by then. */
 static void
@@ -225,12 +219,6 @@ gml_share_note_made(gml_stitch *stitch)
         stitch->shared_made = 0;
         stitch->shared_served = 0;
     }
-}
-
-void
-gml_share_note_served(gml_stitch *stitch)
-{
-    stitch->shared_served += stitch->share_turn == GML_TURN_OLDEST_FIRST;
 }
 
 gml_status

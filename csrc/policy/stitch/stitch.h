@@ -197,11 +197,34 @@ gml_class *gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_byte
 void gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class);
 
 /* Notes that the pond asks for that much more, whether or not it gets it. */
-void gml_pond_ask(gml_pond *pond, uint64_t size_bytes);
+static inline void
+gml_pond_ask(gml_pond *pond, uint64_t size_bytes)
+{
+    if (pond->asked_bytes < pond->held_bytes + size_bytes) {
+        pond->asked_bytes = pond->held_bytes + size_bytes;
+    }
+}
 
 /* Counts bytes of the pond that begin, or end, to serve. */
-void gml_pond_hold(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
-void gml_pond_let_go(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+static inline void
+gml_pond_hold(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
+{
+    stitch->held_bytes += size_bytes;
+    if (stitch->peak_held_bytes < stitch->held_bytes) {
+        stitch->peak_held_bytes = stitch->held_bytes;
+    }
+    pond->held_bytes += size_bytes;
+    if (pond->peak_held_bytes < pond->held_bytes) {
+        pond->peak_held_bytes = pond->held_bytes;
+    }
+}
+
+static inline void
+gml_pond_let_go(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
+{
+    stitch->held_bytes -= size_bytes;
+    pond->held_bytes -= size_bytes;
+}
 
 /* The pond at a link of stitch->ponds, and that of a freeset. */
 gml_pond *gml_pond_of_link(gml_link *link);
@@ -237,7 +260,11 @@ bool gml_placement_is_settled(const gml_placement *placement);
  */
 
 /* Whether a pond may get memory of another one: there is one, and the rules let it. */
-bool gml_share_is_open(const gml_stitch *stitch);
+static inline bool
+gml_share_is_open(const gml_stitch *stitch)
+{
+    return stitch->pond_count > 1 && gml_fences_are_open(&stitch->fences);
+}
 
 /* Whether `pond` is a side stream to `owner`; what it has asked for so far counts. */
 bool gml_share_is_side(const gml_stitch *stitch, const gml_pond *pond, const gml_pond *owner);
@@ -271,7 +298,12 @@ gml_status gml_share_oldest(gml_stitch *stitch, gml_pond *pond, uint64_t size_by
 
 /* Notes that a view was made, or served again, while streams share: the order may change. */
 void gml_share_note_made(gml_stitch *stitch);
-void gml_share_note_served(gml_stitch *stitch);
+
+static inline void
+gml_share_note_served(gml_stitch *stitch)
+{
+    stitch->shared_served += stitch->share_turn == GML_TURN_OLDEST_FIRST;
+}
 
 /* Moves all that other ponds hold free to `pond`: the last resort, for which the host waits if it
  * must. *is_any: whether there was anything. */
