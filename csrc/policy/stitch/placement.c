@@ -1,5 +1,4 @@
 /* The life of a placement: made, taken, parked, scattered, forgotten. */
-#include "base/rounding.h"
 #include "base/status.h"
 #include "policy/stitch/stitch.h"
 
@@ -25,15 +24,6 @@ enum {
 /* How many placements that other ponds stand in the way of are looked at for one request: a bound
  * on the time where streams keep taking each other's memory. */
 enum { MAX_STRANDED_TRIED = 32, MAX_ADOPTED_TRIED = 8 };
-
-/* An attempt to have a placement for a class, which is its own or that of another pond. */
-typedef struct placement_claim {
-    gml_placement *placement;
-    gml_class *class;
-    gml_effort effort;
-    bool is_visit;   /* for another class, and no matter of its own: it stays ready */
-    bool is_foreign; /* other ponds hold bytes of it free */
-} placement_claim;
 
 void
 gml_placement_init(gml_stitch *stitch)
@@ -80,8 +70,8 @@ unset_ready(gml_placement *placement)
     placement->is_ready = false;
 }
 
-static void
-scatter(gml_stitch *stitch, gml_placement *placement)
+void
+gml_placement_scatter(gml_stitch *stitch, gml_placement *placement)
 {
     for (size_t i = 0; i < placement->run_count; i++) {
         gml_home_unclaim(&stitch->home, placement->runs[i].extent, &placement->class->pond->set,
@@ -96,150 +86,8 @@ void
 gml_pond_unpark(gml_stitch *stitch, gml_pond *pond)
 {
     while (!gml_list_is_empty(&pond->parked)) {
-        scatter(stitch, of_parked(pond->parked.next));
+        gml_placement_scatter(stitch, of_parked(pond->parked.next));
     }
-}
-
-/* What other ponds hold of the placement is out of reach. */
-static void
-give_up(const placement_claim *claim)
-{
-    if (claim->is_visit) {
-        gml_placement_set_ready(claim->placement);
-    } else {
-        gml_watch_strand(claim->placement);
-    }
-}
-
-/* Whether every byte of `run` is free in the pond of `class`, or in another one and, as far as
- * `effort` tells, in reach. If not, the placement now waits for what stands in the way. */
-static bool
-is_run_free(gml_stitch *stitch, placement_claim *claim, const gml_run *run)
-{
-    uint64_t end = run->offset + run->size_bytes;
-    const gml_extent *extent = gml_home_find(&stitch->home, run->offset);
-    for (;;) {
-        bool is_free = extent->kind == GML_EXTENT_FREE;
-        bool is_foreign = is_free && extent->set != &claim->class->pond->set;
-        if (extent->kind == GML_EXTENT_USED) {
-            gml_placement *holder = extent->owner;
-            if (holder->state == GML_PLACEMENT_LIVE) {
-                gml_watch_add(stitch, claim->placement, holder);
-                return false;
-            }
-            scatter(stitch, holder);
-            extent = gml_home_find(&stitch->home, run->offset);
-            continue;
-        }
-        if (!is_free || (is_foreign && claim->effort == GML_KNOWN &&
-                         !gml_share_reach(stitch, claim->class->pond, extent, GML_KNOWN))) {
-            give_up(claim);
-            return false;
-        }
-        claim->is_foreign |= is_foreign;
-        if (extent->offset + extent->size_bytes >= end) {
-            return true;
-        }
-        extent = extent->next;
-    }
-}
-
-/* The first extent of `run` that another pond than `pond` holds free, or NULL. pre: all of it is
- * free. */
-static const gml_extent *
-first_foreign(const gml_stitch *stitch, const gml_pond *pond, const gml_run *run, uint64_t offset)
-{
-    uint64_t end = run->offset + run->size_bytes;
-    const gml_extent *extent = gml_home_find(&stitch->home, offset);
-    while (extent && extent->offset < end && extent->set == &pond->set) {
-        extent = extent->next;
-    }
-    return extent && extent->offset < end ? extent : NULL;
-}
-
-/* Whether all that other ponds hold of the run is in reach, with the effort of the claim. */
-static bool
-reach_run(gml_stitch *stitch, const placement_claim *claim, const gml_run *run)
-{
-    gml_pond *pond = claim->class->pond;
-    const gml_extent *extent = first_foreign(stitch, pond, run, run->offset);
-    while (extent && gml_share_reach(stitch, pond, extent, claim->effort)) {
-        uint64_t end = extent->offset + extent->size_bytes;
-        extent = end < run->offset + run->size_bytes ? first_foreign(stitch, pond, run, end) : NULL;
-    }
-    return !extent;
-}
-
-/* Moves what other ponds hold of the run into that of the class. */
-static gml_status
-take_run(gml_stitch *stitch, const placement_claim *claim, const gml_run *run)
-{
-    gml_pond *pond = claim->class->pond;
-    /* With what the same extent has of its first and last chunk, so that chunks stay undivided. */
-    uint64_t chunk_bytes = stitch->home.chunk_bytes;
-    uint64_t run_begin = run->offset / chunk_bytes * chunk_bytes;
-    uint64_t run_end = gml_round_up(run->offset + run->size_bytes, chunk_bytes);
-    gml_status status = GML_OK;
-    const gml_extent *extent = first_foreign(stitch, pond, run, run->offset);
-    while (extent && status == GML_OK) {
-        uint64_t end = extent->offset + extent->size_bytes;
-        uint64_t begin = extent->offset > run_begin ? extent->offset : run_begin;
-        status = gml_share_take(stitch, pond, begin, (end < run_end ? end : run_end) - begin);
-        extent = first_foreign(stitch, pond, run, run->offset);
-    }
-    return status;
-}
-
-/* Brings what other ponds hold of the placement into that of the class. *is_fetched false: not all
- * of it is in reach, and the placement waits. */
-static gml_status
-fetch(gml_stitch *stitch, const placement_claim *claim, bool *is_fetched)
-{
-    const gml_placement *placement = claim->placement;
-    *is_fetched = true;
-    for (size_t i = 0; i < placement->run_count && *is_fetched; i++) {
-        *is_fetched = reach_run(stitch, claim, &placement->runs[i]);
-    }
-    if (!*is_fetched) {
-        give_up(claim);
-        return GML_OK;
-    }
-    gml_status status = GML_OK;
-    for (size_t i = 0; i < placement->run_count && status == GML_OK; i++) {
-        status = take_run(stitch, claim, &placement->runs[i]);
-    }
-    return status;
-}
-
-static void
-claim_runs(gml_stitch *stitch, gml_placement *placement)
-{
-    for (size_t i = 0; i < placement->run_count; i++) {
-        gml_run *run = &placement->runs[i];
-        run->extent = gml_home_claim(&stitch->home, run->offset, run->size_bytes, placement);
-    }
-}
-
-/* Whether a scattered placement could be had; it then holds its extents. */
-static gml_status
-try_claim(gml_stitch *stitch, placement_claim *claim, bool *is_claimed)
-{
-    gml_placement *placement = claim->placement;
-    *is_claimed = true;
-    for (size_t i = 0; i < placement->run_count && *is_claimed; i++) {
-        *is_claimed = is_run_free(stitch, claim, &placement->runs[i]);
-    }
-    gml_status status = GML_OK;
-    if (*is_claimed && claim->is_foreign) {
-        status = fetch(stitch, claim, is_claimed);
-    }
-    if (*is_claimed && status == GML_OK) {
-        status = gml_home_prepare(&stitch->home, 2 * placement->run_count);
-    }
-    if (*is_claimed && status == GML_OK) {
-        claim_runs(stitch, placement);
-    }
-    return status;
 }
 
 static void
@@ -262,7 +110,7 @@ unpark(gml_placement *placement)
 /* Whether a ready placement could be had for the class of the claim; if not, it waits, or is out of
  * reach for that class. After a failure it is ready as before. */
 static gml_status
-try_ready(gml_stitch *stitch, placement_claim *claim, bool *is_claimed)
+try_ready(gml_stitch *stitch, gml_claim *claim, bool *is_claimed)
 {
     gml_placement *placement = claim->placement;
     bool is_parked = placement->state == GML_PLACEMENT_PARKED;
@@ -276,10 +124,10 @@ try_ready(gml_stitch *stitch, placement_claim *claim, bool *is_claimed)
         return status;
     }
     if (is_parked) {
-        scatter(stitch, placement);
+        gml_placement_scatter(stitch, placement);
     }
     unset_ready(placement);
-    status = try_claim(stitch, claim, is_claimed);
+    status = gml_claim_try(stitch, claim, is_claimed);
     if (status != GML_OK) {
         gml_placement_set_ready(placement);
     }
@@ -307,7 +155,7 @@ find_ready(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort eff
     *out = NULL;
     for (gml_tree_node *node = gml_tree_first(&from->ready), *next; node && most; node = next) {
         next = gml_tree_next(node);
-        placement_claim claim = {of_ready(node), class, effort, from != class, false};
+        gml_claim claim = {of_ready(node), class, effort, from != class, false};
         bool is_claimed = false;
         gml_status status = try_ready(stitch, &claim, &is_claimed);
         if (status != GML_OK || is_claimed) {
@@ -395,7 +243,7 @@ gml_status
 gml_placement_take_first(gml_stitch *stitch, gml_class *from, gml_class *class, gml_effort effort,
                          gml_placement **out)
 {
-    placement_claim claim = {of_ready(gml_tree_first(&from->ready)), class, effort, false, false};
+    gml_claim claim = {of_ready(gml_tree_first(&from->ready)), class, effort, false, false};
     bool is_claimed = false;
     gml_status status = try_ready(stitch, &claim, &is_claimed);
     *out = is_claimed && status == GML_OK ? claim.placement : NULL;
@@ -415,7 +263,7 @@ forget(gml_stitch *stitch, gml_placement *placement)
     }
     gml_watch_forget(stitch, placement);
     if (placement->state == GML_PLACEMENT_PARKED) {
-        scatter(stitch, placement);
+        gml_placement_scatter(stitch, placement);
     }
     leave_idle(stitch, placement);
 }
@@ -604,7 +452,7 @@ gml_placement_create(gml_stitch *stitch, gml_class *class, const gml_run *runs, 
     placement->number = stitch->next_number++;
     placement->state = GML_PLACEMENT_LIVE;
     gml_list_init(&placement->watches);
-    claim_runs(stitch, placement);
+    gml_claim_runs(stitch, placement);
     *out = placement;
     return GML_OK;
 }

@@ -339,6 +339,9 @@ gml_status gml_placement_take(gml_stitch *stitch, gml_class *class, gml_effort e
 gml_status gml_placement_adopt(gml_stitch *stitch, gml_class *from, gml_class *class,
                                gml_effort effort, gml_placement **out);
 
+/* Gives the extents of a parked placement back to its pond. */
+void gml_placement_scatter(gml_stitch *stitch, gml_placement *placement);
+
 /* Makes a live placement parked and wakes what watches it. Where too many are idle, one is
  * forgotten, which may be this one. */
 void gml_placement_park(gml_stitch *stitch, gml_placement *placement);
@@ -381,6 +384,27 @@ void gml_placement_abandon_doomed(gml_stitch *stitch);
 void gml_placement_set_ready(gml_placement *placement);
 
 gml_placement *gml_placement_of_idle(gml_link *link);
+
+/* ---- claim.c: the bytes of a placement that holds none -----------------------------------------
+ */
+
+/* An attempt to have a scattered placement for a class, which is its own or that of another pond.
+ */
+typedef struct gml_claim {
+    gml_placement *placement;
+    gml_class *class;
+    gml_effort effort;
+    bool is_visit;   /* for another class, and no matter of its own: it stays ready */
+    bool is_foreign; /* other ponds hold bytes of it free */
+} gml_claim;
+
+/* Whether it could be had: it then holds its extents. If not, it waits for what stands in the way,
+ * or is ready still. pre: a watch is prepared; the placement is neither ready nor waiting. */
+gml_status gml_claim_try(gml_stitch *stitch, gml_claim *claim, bool *is_claimed);
+
+/* Takes the extents of a placement, all of which are free in its pond. pre: two extents are
+ * prepared for each run. */
+void gml_claim_runs(gml_stitch *stitch, gml_placement *placement);
 
 /* ---- view.c ------------------------------------------------------------------------------------
  */
