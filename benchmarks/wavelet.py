@@ -50,9 +50,11 @@ def measure(name: str, pace: str, ways: list[str], steps: int, scale: str) -> di
         if "failed" not in told:
             for unsaid in ("device", "losses"):  # nothing computes here
                 told.pop(unsaid)
-            for step in told["steps"]:
-                step.pop("seconds")
             told["per_step"] = per_step(told["steps"])
+            told["steps"] = {
+                name: [step[name] for step in told["steps"]]
+                for name in ("memory_calls", "cross_stream_waits")
+            }
         runs[way] = told
         print(f"{name}, {pace}, {way}: {told.get('failed', told.get('reserved_to_live'))}")
         sys.stdout.flush()
