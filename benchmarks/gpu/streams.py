@@ -53,6 +53,10 @@ def measure(program: str, options: argparse.Namespace) -> dict[str, Any]:
         summary[way] = {
             **told,
             "per_step": per_step(told["steps"]),
+            "steps": {
+                name: [step[name] for step in told["steps"]]
+                for name in ("seconds", "memory_calls", "cross_stream_waits")
+            },
             "has_same_losses": all(same),
             "rounds_seconds": seconds,
             "median_step_seconds": round(statistics.median(seconds), 4),
