@@ -93,8 +93,11 @@ int put_number(PyObject *dict, const char *name, uint64_t value);
 gml_lake *lake_enter(lake_object *self);
 void lake_leave(lake_object *self);
 
-/* An object of `type`, lake_type or a subtype of it, without a lake; NULL with an exception. */
-lake_object *lake_make(PyTypeObject *type, core_state *state);
+/* Whether `kind` is lake_type or a subtype of it; false with an exception. */
+bool is_lake_kind(const core_state *state, PyObject *kind);
+
+/* An object of that kind around a lake that somebody else closes; NULL with an exception. */
+PyObject *lake_borrow(core_state *state, PyObject *kind, gml_lake *lake);
 
 /* The settings of a tuple of (name, value); the names belong to the tuple, the array to the caller,
  * who frees it. NULL with an exception on failure. */

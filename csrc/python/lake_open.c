@@ -41,7 +41,8 @@ read_settings(PyObject *pairs, size_t *count)
     return settings;
 }
 
-lake_object *
+/* An object of `type`, lake_type or a subtype of it, without a lake; NULL with an exception. */
+static lake_object *
 lake_make(PyTypeObject *type, core_state *state)
 {
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -52,6 +53,27 @@ lake_make(PyTypeObject *type, core_state *state)
         pthread_cond_init(&self->idle, NULL);
     }
     return self;
+}
+
+bool
+is_lake_kind(const core_state *state, PyObject *kind)
+{
+    if (PyType_Check(kind) && PyType_IsSubtype((PyTypeObject *)kind, state->lake_type)) {
+        return true;
+    }
+    PyErr_SetString(PyExc_TypeError, "kind must be Lake or a subclass of it");
+    return false;
+}
+
+PyObject *
+lake_borrow(core_state *state, PyObject *kind, gml_lake *lake)
+{
+    lake_object *self = lake_make((PyTypeObject *)kind, state);
+    if (self) {
+        self->is_borrowed = true;
+        self->lake = lake;
+    }
+    return (PyObject *)self;
 }
 
 static PyObject *

@@ -179,20 +179,14 @@ torch_lake(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "Oi:torch_lake", &kind, &device)) {
         return NULL;
     }
-    if (!PyType_Check(kind) || !PyType_IsSubtype((PyTypeObject *)kind, state->lake_type)) {
-        PyErr_SetString(PyExc_TypeError, "kind must be Lake or a subclass of it");
+    if (!is_lake_kind(state, kind)) {
         return NULL;
     }
     gml_lake *lake = gml_torch_lake(device);
     if (!lake) {
         Py_RETURN_NONE;
     }
-    lake_object *self = lake_make((PyTypeObject *)kind, state);
-    if (self) {
-        self->is_borrowed = true;
-        self->lake = lake;
-    }
-    return (PyObject *)self;
+    return lake_borrow(state, kind, lake);
 }
 
 static PyObject *
