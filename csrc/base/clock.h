@@ -1,7 +1,8 @@
-/* The clock that durations are measured with. */
+/* The clock that durations are measured with, and a counter that costs less to read. */
 #ifndef GML_BASE_CLOCK_H
 #define GML_BASE_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -14,6 +15,38 @@ gml_clock_ns(void)
         return 0;
     }
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* The same of CLOCK_REALTIME. */
+static inline uint64_t
+gml_wall_clock_ns(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0) {
+        return 0;
+    }
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Whether the processor has a counter that runs at one speed in all states of its cores. */
+bool gml_has_counter(void);
+
+/* The counter, in a unit that only a comparison with gml_clock_ns() tells; that clock itself where
+ * there is none. Not ordered with what is around it: a reading may be some ns early.
+ * has_counter: what gml_has_counter() said. */
+static inline uint64_t
+gml_ticks(bool has_counter)
+{
+    if (has_counter) {
+#if defined(__x86_64__)
+        return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+        uint64_t ticks;
+        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+        return ticks;
+#endif
+    }
+    return gml_clock_ns();
 }
 
 #endif

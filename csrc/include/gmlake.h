@@ -343,6 +343,17 @@ GML_API void gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes);
  * with the reason in gml_lake_reason(). For tests and bug reports. */
 GML_API gml_status gml_lake_check(gml_lake *lake);
 
+typedef enum gml_region_kind {
+    GML_REGION_SEGMENT = 0, /* memory with an address of its own, as PyTorch's allocator has it */
+    GML_REGION_HOME,        /* physical memory where views may take it from */
+    GML_REGION_VIEW,        /* home memory of several places, side by side */
+    GML_REGION_PLANNED,     /* home memory in a planned pool, see gmlake_plan.h */
+    GML_REGION_KIND_COUNT
+} gml_region_kind;
+
+/* "segment", "home", "view", "planned pool". */
+GML_API const char *gml_region_kind_name(gml_region_kind kind);
+
 /* One contiguous piece of address space that a policy holds. */
 typedef struct gml_region_info {
     gml_address address;
@@ -351,6 +362,7 @@ typedef struct gml_region_info {
     gml_stream stream;
     bool is_small; /* serves requests up to 1 MiB */
     bool is_view;  /* its physical memory is also counted in another region */
+    gml_region_kind kind;
 } gml_region_info;
 
 /* One range inside a region. Blocks tile their region in address order. */
@@ -361,14 +373,66 @@ typedef struct gml_range_info {
     bool is_used;
 } gml_range_info;
 
+/* Bytes of a region with is_view, and where they lie at home. Pieces tile their region in address
+ * order. */
+typedef struct gml_piece_info {
+    gml_address address;      /* in the view or planned pool */
+    gml_address home_address; /* in a region of GML_REGION_HOME */
+    uint64_t size_bytes;
+} gml_piece_info;
+
 typedef struct gml_visitor {
     void *context;
     void (*region)(void *context, const gml_region_info *region);
     void (*range)(void *context, const gml_range_info *range); /* of the region named last */
+    void (*piece)(void *context, const gml_piece_info *piece); /* likewise; may be NULL */
 } gml_visitor;
 
 /* Walks everything held, under the lake's lock: a visitor may not call back into the lake. */
 GML_API gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor);
+
+/* ---- counters for others to follow ------------------------------------------------------------
+ *
+ * A file that holds one gml_published, little endian. Whoever reads it reads `sequence`, the whole,
+ * and `sequence` again: what it read is of one moment where both are the same even number. It may
+ * be written by another version, or by nobody any more, and is to be checked before it is believed.
+ */
+
+#define GML_PUBLISHED_MAGIC "GMLCOUNT" /* eight bytes, without an end */
+enum { GML_PUBLISHED_VERSION = 1 };
+
+typedef struct gml_published {
+    char magic[8];
+    uint32_t version;
+    uint32_t size_bytes; /* of the file */
+    uint64_t sequence;   /* odd while it is written */
+    uint32_t pid;        /* as the process itself sees it */
+    int32_t device;
+    uint64_t start_ns; /* CLOCK_REALTIME: since when it is published */
+    uint64_t time_ns;  /* of the last request, to some milliseconds */
+    /* As of then; the names are those of gml_stats. */
+    uint64_t live_blocks, live_bytes, requested_bytes, reserved_bytes;
+    uint64_t peak_live_bytes, peak_reserved_bytes;
+    uint64_t largest_free_bytes; /* as of the last look, see looked_ns; 0: not known */
+    uint64_t allocations, frees;
+    uint64_t driver_calls, driver_time_ns;                          /* of all kinds of calls */
+    uint64_t views, view_bytes, cross_stream_waits, borrowed_bytes; /* as of the last look */
+    uint64_t states[GML_STATE_COUNT];
+    uint64_t looked_ns;         /* when all was looked at: at most once a second, and after
+                                   every trim and refusal */
+    uint64_t looked_free_bytes; /* reserved and not live then */
+} gml_published;
+
+/* Publishes the lake's counters in a new file at `path`, which must be absolute, until the lake is
+ * closed or this is called again; NULL: no more. The file is for this user only, and is unlinked in
+ * the end. It is written with each request, at the cost of a few dozen instructions; a child of
+ * fork() writes nothing. Whoever truncates the file ends the process with SIGBUS, so the folder
+ * must belong to this user.
+ *
+ * GML_INVALID_ARGUMENT, with errno as the system left it, where the file cannot be made: EEXIST
+ * where there is one, ELOOP or EEXIST for a symbolic link, EINVAL for a relative path. Nothing
+ * changes then. GML_NO_HOST_MEMORY; GML_UNSUPPORTED on a machine that is not little endian. */
+GML_API gml_status gml_lake_publish(gml_lake *lake, const char *path);
 
 /* ---- what a device can do ---------------------------------------------------------------------
  */
@@ -392,7 +456,7 @@ typedef enum gml_request_kind {
     GML_REQUEST_ALLOC = 1,
     GML_REQUEST_FREE = 2,           /* the memory may be reused from here on */
     GML_REQUEST_FREE_REQUESTED = 3, /* the program let go; counts in gml_torch_stats only */
-    GML_REQUEST_SEGMENT_ALLOC = 4,  /* recorded by PyTorch; kept for validation, not replayed */
+    GML_REQUEST_SEGMENT_ALLOC = 4,  /* of PyTorch or of a lake's history; not replayed */
     GML_REQUEST_SEGMENT_FREE = 5,
     GML_REQUEST_TRIM = 6, /* torch.cuda.empty_cache() */
     GML_REQUEST_OOM = 7,  /* PyTorch refused `size_bytes` here; kept, not replayed */
@@ -415,18 +479,36 @@ typedef struct gml_request {
  * out of it and waited for them. Policies that know no such wait free it after that allocation. */
 enum { GML_REQUEST_LATE = 1 };
 
+/* The events of the calling thread are noted with this number from now on, in every history of the
+ * process; 0, as at first: with none. What it stands for is the caller's to know. Costs a store. */
+GML_API void gml_set_site(uint64_t site);
+GML_API uint64_t gml_site(void);
+
+/* What a history takes of the host's memory for each event that it may keep. */
+enum { GML_HISTORY_EVENT_BYTES = 56 };
+
 /* Keeps the last `max_events` events of the lake from now on, and forgets earlier ones; 0 stops and
- * gives the memory back. Kinds: ALLOC, FREE_REQUESTED and FREE (together unless other streams still
- * use the memory), TRIM, OOM; time_ns is that of CLOCK_REALTIME; an id is that of one allocation
- * within the lake. Blocks that are live now and freed later have events without an ALLOC.
- * GML_NO_HOST_MEMORY, and nothing changes. */
+ * gives the memory back. It takes GML_HISTORY_EVENT_BYTES for each of them, at once, and, while it
+ * keeps them, at most 96 bytes for each separate piece of memory that is held. Kinds: ALLOC,
+ * FREE_REQUESTED and FREE (together, and at one time, unless other streams still use the memory),
+ * TRIM, OOM, MARK, and SEGMENT_ALLOC and SEGMENT_FREE where what is reserved changed (address 0: no
+ * place of its own). time_ns is CLOCK_REALTIME as of when the history was begun: later steps of
+ * that clock do not move it. An id is that of one allocation within the lake, or the number of a
+ * mark. Blocks that are live now and freed later have events without an ALLOC. GML_NO_HOST_MEMORY,
+ * and nothing changes. */
 GML_API gml_status gml_lake_keep_history(gml_lake *lake, size_t max_events);
 
-/* Copies the kept events, oldest first: at most `capacity`, the youngest of them. *count is how
+/* Notes a MARK with `number` as its id; nothing where no history is kept. Unlike a mark that a
+ * policy sees, it changes nothing else. */
+GML_API gml_status gml_lake_note_mark(gml_lake *lake, uint64_t number);
+
+/* Copies the kept events, oldest first: at most `capacity`, the youngest of them. `sites`, if not
+ * NULL, has as much room and receives the site of each: that of the thread which made it, of a FREE
+ * that came later the one in whose call the lake saw that the last use had ended. *count is how
  * many were copied, *total how many there were since the history was begun. With `out` NULL nothing
  * is copied, and *count is how many there are to copy. */
-GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, size_t capacity,
-                                    size_t *count, uint64_t *total);
+GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites,
+                                    size_t capacity, size_t *count, uint64_t *total);
 
 /* ---- replay -----------------------------------------------------------------------------------
  */

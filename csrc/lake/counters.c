@@ -186,6 +186,10 @@ gml_lake_follow_reserved(gml_lake *lake)
     lake->noted_small_bytes = small_bytes;
     gml_pools_each(&lake->pools, add_small, &small_bytes);
     gml_torch_stats *torch = &lake->torch;
+    uint64_t before_bytes = torch->reserved_bytes[GML_POOL_ALL].current;
+    if (lake->history.ring && before_bytes != reserved_bytes) {
+        gml_lake_note_segments(lake, before_bytes, reserved_bytes);
+    }
     move_to(&torch->reserved_bytes[GML_POOL_ALL], reserved_bytes);
     move_to(&torch->reserved_bytes[GML_POOL_SMALL], small_bytes);
     move_to(&torch->reserved_bytes[GML_POOL_LARGE], reserved_bytes - small_bytes);
@@ -222,8 +226,8 @@ add_guest_usage(gml_lake *lake, gml_usage *usage)
 }
 
 /* Fills what the policy and the driver hold themselves. */
-static gml_stats
-complete_stats(gml_lake *lake)
+gml_stats
+gml_lake_complete_stats(gml_lake *lake)
 {
     gml_usage usage = {0};
     lake->policy->ops->usage(lake->policy, &usage);
@@ -247,7 +251,7 @@ gml_status
 gml_lake_stats(gml_lake *lake, gml_stats *out)
 {
     pthread_mutex_lock(&lake->lock);
-    *out = complete_stats(lake);
+    *out = gml_lake_complete_stats(lake);
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }
@@ -373,6 +377,7 @@ gml_lake_reset_peaks(gml_lake *lake)
     if (lake->policy->ops->reset_peaks) {
         lake->policy->ops->reset_peaks(lake->policy);
     }
+    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }
@@ -381,7 +386,7 @@ void
 gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
 {
     const double mib = 1024.0 * 1024.0;
-    gml_stats stats = complete_stats(lake);
+    gml_stats stats = gml_lake_complete_stats(lake);
     uint64_t limit =
         lake->driver->limit_bytes ? lake->driver->limit_bytes : lake->driver->info.total_bytes;
     lake->stats.states[GML_STATE_OOM]++;

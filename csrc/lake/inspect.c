@@ -82,13 +82,16 @@ gml_lake_check(gml_lake *lake)
 typedef struct kept_region {
     gml_region_info info;
     size_t first_range, range_count;
+    size_t first_piece, piece_count;
 } kept_region;
 
 typedef struct walk {
     kept_region *regions;
     gml_range_info *ranges;
+    gml_piece_info *pieces;
     size_t region_count, region_room;
     size_t range_count, range_room;
+    size_t piece_count, piece_room;
     bool is_short; /* of host memory: the walk is not whole */
 } walk;
 
@@ -118,7 +121,8 @@ keep_region(void *context, const gml_region_info *region)
         return;
     }
     kept->regions = grown;
-    kept->regions[kept->region_count++] = (kept_region){*region, kept->range_count, 0};
+    kept->regions[kept->region_count++] = (kept_region){
+        .info = *region, .first_range = kept->range_count, .first_piece = kept->piece_count};
 }
 
 static void
@@ -140,10 +144,28 @@ keep_range(void *context, const gml_range_info *range)
 }
 
 static void
+keep_piece(void *context, const gml_piece_info *piece)
+{
+    walk *kept = context;
+    if (kept->is_short) {
+        return;
+    }
+    gml_piece_info *grown =
+        with_room(kept->pieces, kept->piece_count, &kept->piece_room, sizeof *grown);
+    if (!grown) {
+        kept->is_short = true;
+        return;
+    }
+    kept->pieces = grown;
+    kept->pieces[kept->piece_count++] = *piece;
+    kept->regions[kept->region_count - 1].piece_count++;
+}
+
+static void
 take_walk(gml_policy *policy, walk *out)
 {
     *out = (walk){0};
-    policy->ops->visit(policy, &(gml_visitor){out, keep_region, keep_range});
+    policy->ops->visit(policy, &(gml_visitor){out, keep_region, keep_range, keep_piece});
 }
 
 static void
@@ -151,6 +173,7 @@ free_walk(walk *kept)
 {
     free(kept->regions);
     free(kept->ranges);
+    free(kept->pieces);
 }
 
 /* ---- the guest's ranges in the place of its segments -------------------------------------------
@@ -212,6 +235,9 @@ show_region(const walk *host, const kept_region *region, const walk *guest,
     if (visitor->region) {
         visitor->region(visitor->context, &info);
     }
+    for (size_t i = 0; i < region->piece_count && visitor->piece; i++) {
+        visitor->piece(visitor->context, &host->pieces[region->first_piece + i]);
+    }
     for (size_t i = 0; i < region->range_count; i++) {
         const kept_region *segment = segment_of(guest, &ranges[i]);
         if (segment) {
@@ -250,6 +276,18 @@ visit_pool(void *context, gml_pool_id id, gml_policy *policy)
 {
     (void)id;
     policy->ops->visit(policy, context);
+}
+
+const char *
+gml_region_kind_name(gml_region_kind kind)
+{
+    static const char *const names[GML_REGION_KIND_COUNT] = {
+        [GML_REGION_SEGMENT] = "segment",
+        [GML_REGION_HOME] = "home",
+        [GML_REGION_VIEW] = "view",
+        [GML_REGION_PLANNED] = "planned pool",
+    };
+    return (unsigned)kind < GML_REGION_KIND_COUNT ? names[kind] : "unknown kind";
 }
 
 gml_status

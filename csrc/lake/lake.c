@@ -195,6 +195,7 @@ gml_lake_close(gml_lake *lake)
     gml_driver_close(lake->driver);
     gml_map_clear(&lake->blocks);
     gml_history_close(&lake->history);
+    gml_board_close(lake->board);
     pthread_mutex_destroy(&lake->lock);
     free(lake);
     return status;
@@ -324,6 +325,11 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
             gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT, "2^64 - 1 is not a stream handle");
     } else {
         status = allocate_locked(lake, size_bytes, stream, out);
+        if (status == GML_OUT_OF_MEMORY) {
+            gml_lake_show_all(lake);
+        } else {
+            gml_lake_show(lake);
+        }
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
@@ -341,13 +347,20 @@ find_block(gml_lake *lake, gml_address address)
     return block;
 }
 
+/* The block ends: `kind` tells what is noted of it. */
+static void
+end_block(gml_lake *lake, gml_block *block, uint32_t kind)
+{
+    gml_history_add(&lake->history, kind, block->id, block->address, block->requested_bytes,
+                    block->stream);
+    gml_lake_count_free(lake, block);
+    block->owner->ops->free(block->owner, block);
+}
+
 void
 gml_lake_finish_free(gml_lake *lake, gml_block *block)
 {
-    gml_history_add(&lake->history, GML_REQUEST_FREE, block->id, block->address,
-                    block->requested_bytes, block->stream);
-    gml_lake_count_free(lake, block);
-    block->owner->ops->free(block->owner, block);
+    end_block(lake, block, GML_REQUEST_FREE);
 }
 
 gml_status
@@ -360,13 +373,13 @@ gml_lake_free_locked(gml_lake *lake, gml_address address)
             "no live block begins at 0x%" PRIx64 ": it is foreign, or was freed before", address);
     }
     gml_driver_end_use(lake->driver, address);
-    gml_history_add(&lake->history, GML_REQUEST_FREE_REQUESTED, block->id, address,
-                    block->requested_bytes, block->stream);
     if (block->uses) {
+        gml_history_add(&lake->history, GML_REQUEST_FREE_REQUESTED, block->id, address,
+                        block->requested_bytes, block->stream);
         gml_lake_count_let_go(lake, block);
         gml_uses_free(&lake->uses, block);
     } else {
-        gml_lake_finish_free(lake, block);
+        end_block(lake, block, GML_NOTED_FREES);
     }
     return GML_OK;
 }
@@ -392,6 +405,7 @@ gml_lake_free(gml_lake *lake, gml_address address)
     }
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_lake_free_locked(lake, address);
+    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
@@ -403,6 +417,7 @@ gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_lake_trim_locked(lake, &released);
     gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, released, 0);
+    gml_lake_show_all(lake);
     pthread_mutex_unlock(&lake->lock);
     if (released_bytes) {
         *released_bytes = released;
@@ -513,27 +528,7 @@ gml_lake_release_pool(gml_lake *lake, gml_pool_id id)
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_pools_release(&lake->pools, lake->driver, id);
     gml_lake_note_reserved(lake);
+    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return status;
-}
-
-gml_status
-gml_lake_keep_history(gml_lake *lake, size_t max_events)
-{
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = gml_history_keep(&lake->history, max_events);
-    pthread_mutex_unlock(&lake->lock);
-    return status;
-}
-
-gml_status
-gml_lake_history(gml_lake *lake, gml_request *out, size_t capacity, size_t *count, uint64_t *total)
-{
-    pthread_mutex_lock(&lake->lock);
-    size_t kept = lake->history.total < lake->history.capacity ? (size_t)lake->history.total
-                                                               : lake->history.capacity;
-    *count = out ? gml_history_copy(&lake->history, out, capacity) : kept;
-    *total = lake->history.total;
-    pthread_mutex_unlock(&lake->lock);
-    return GML_OK;
 }

@@ -17,6 +17,7 @@
 #include "lake/guest.h"
 #include "lake/history.h"
 #include "lake/pools.h"
+#include "lake/publish.h"
 #include "lake/uses.h"
 #include "policy/policy.h"
 
@@ -42,6 +43,7 @@ struct gml_lake {
     gml_pools pools;
     gml_uses uses;
     gml_history history;
+    gml_board *board;      /* NULL: nothing is published */
     gml_map blocks;        /* live: address -> gml_block */
     gml_stats stats;       /* but for what gml_policy and gml_driver hold themselves */
     gml_torch_stats torch; /* the part that policies leave to the lake, and what stands in for a
@@ -70,6 +72,30 @@ gml_lake_reserved(const gml_lake *lake)
 {
     bool has_pools = !gml_list_is_empty(&lake->pools.all);
     return lake->policy->reserved_bytes + (has_pools ? gml_pools_reserved(&lake->pools) : 0);
+}
+
+/* ---- publish.c ---------------------------------------------------------------------------------
+ */
+
+/* Writes what has changed to the lake's board, after whatever may have changed it; with a look,
+ * also what takes time to find out. pre: there is a board, and the lock is held. */
+void gml_lake_write_board(gml_lake *lake, bool is_look);
+
+/* The same where there is one: one branch where there is none. */
+static inline void
+gml_lake_show(gml_lake *lake)
+{
+    if (lake->board) {
+        gml_lake_write_board(lake, false);
+    }
+}
+
+static inline void
+gml_lake_show_all(gml_lake *lake)
+{
+    if (lake->board) {
+        gml_lake_write_board(lake, true);
+    }
 }
 
 /* ---- reclaim.c ---------------------------------------------------------------------------------
@@ -127,6 +153,9 @@ gml_lake_note_reserved(gml_lake *lake)
         gml_lake_follow_reserved(lake);
     }
 }
+
+/* gml_lake_stats() for a caller that holds the lock. */
+gml_stats gml_lake_complete_stats(gml_lake *lake);
 
 /* Puts the reason of a refused allocation into driver->reason. pre: the lock is held. */
 void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);

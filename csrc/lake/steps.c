@@ -78,6 +78,7 @@ static gml_status
 leave(gml_lake *lake, gml_status status)
 {
     gml_lake_note_reserved(lake);
+    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

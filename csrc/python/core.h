@@ -73,6 +73,9 @@ typedef struct number_argument {
 /* A converter for "O&": an integer from 0 to 2^64 - 1; ValueError outside, TypeError for others. */
 int convert_number(PyObject *object, void *argument);
 
+/* The same for a method's only argument; false with an exception. */
+bool read_number(PyObject *object, const char *name, uint64_t *out);
+
 /* A private, aligned copy of a bytes-like object of whole records; NULL with an exception. The
  * caller frees it. */
 void *copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name);
@@ -131,8 +134,13 @@ PyObject *lake_set_limit(PyObject *object, PyObject *limit);
 PyObject *lake_begin_pool(PyObject *object, PyObject *args);
 PyObject *lake_end_pool(PyObject *object, PyObject *args);
 PyObject *lake_release_pool(PyObject *object, PyObject *args);
+
+/* Methods of Lake that lake_history.c has. */
 PyObject *lake_keep_history(PyObject *object, PyObject *max_events);
+PyObject *lake_note_mark(PyObject *object, PyObject *number);
 PyObject *lake_history(PyObject *object, PyObject *unused);
+PyObject *lake_history_sites(PyObject *object, PyObject *unused);
+PyObject *lake_publish(PyObject *object, PyObject *path);
 
 /* Methods of Lake that lake_steps.c has. */
 PyObject *lake_watch_steps(PyObject *object, PyObject *unused);
@@ -186,6 +194,12 @@ extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec;
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);
 PyObject *describe_policies(PyObject *module, PyObject *unused);
+
+/* read_plain_pickle(data, parts): (value,), or None for what it does not read. */
+PyObject *read_plain_pickle(PyObject *module, PyObject *args);
+
+/* set_site and site, in lake_history.c; ended by an empty one. */
+extern PyMethodDef site_methods[];
 
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];

@@ -331,11 +331,14 @@ PyDoc_STRVAR(torch_stats_doc,
              "torch_stats($self, /)\n--\n\n"
              "Return what torch.cuda.memory_stats() would, by the same names.\n\n"
              "Raises UnsupportedError for a policy that keeps no such statistics.");
-PyDoc_STRVAR(regions_doc,
-             "regions($self, /)\n--\n\n"
-             "Return everything held as a list of dicts, one per contiguous region.\n\n"
-             "Each has address, size, used, stream, is_small, is_view, and ranges: a list of\n"
-             "(address, size, requested_size, is_used) that tile the region.");
+PyDoc_STRVAR(
+    regions_doc,
+    "regions($self, /)\n--\n\n"
+    "Return everything held as a list of dicts, one per contiguous region.\n\n"
+    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"home\",\n"
+    "\"view\" or \"planned pool\"; ranges: a list of (address, size, requested_size,\n"
+    "is_used) that tile the region; pieces: where the bytes of a view or planned pool lie\n"
+    "at home, a list of (address, home_address, size) that tile it, else empty.");
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
              "Give everything back to the driver; live blocks become invalid. A second call does\n"
@@ -382,12 +385,24 @@ PyDoc_STRVAR(release_pool_doc,
              "Raises ValueError for a pool without a use.");
 PyDoc_STRVAR(keep_history_doc,
              "keep_history($self, max_events, /)\n--\n\n"
-             "Keep the last `max_events` events and forget earlier ones; 0 stops.");
+             "Keep the last `max_events` events and forget earlier ones; 0 stops.\n\n"
+             "It takes HISTORY_EVENT_BYTES of host memory for each, at once, and no more.");
+PyDoc_STRVAR(note_mark_doc,
+             "note_mark($self, number, /)\n--\n\n"
+             "Note a mark with `number` as its id in the history; nothing where none is kept.");
 PyDoc_STRVAR(history_doc,
              "history($self, /)\n--\n\n"
              "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
              "of a trace; and how many there were since keep_history().");
+PyDoc_STRVAR(history_sites_doc,
+             "history_sites($self, /)\n--\n\n"
+             "Return (events, sites, total): as history(), and the site of each event as bytes of\n"
+             "one 64-bit number each, both as of one moment. See set_site().");
 
+PyDoc_STRVAR(publish_doc,
+             "publish($self, path, /)\n--\n\n"
+             "Publish the counters in a file at an absolute path that is not there yet, for this\n"
+             "user only, until the lake is closed; None: no more. Raises OSError.");
 PyDoc_STRVAR(watch_steps_doc, "watch_steps($self, /)\n--\n\n"
                               "Watch steps from now on, so that they can be planned.\n\n"
                               "Raises UnsupportedError for a policy that serves no plans.");
@@ -442,7 +457,10 @@ static PyMethodDef lake_methods[] = {
     {"end_pool", lake_end_pool, METH_VARARGS, end_pool_doc},
     {"release_pool", lake_release_pool, METH_VARARGS, release_pool_doc},
     {"keep_history", lake_keep_history, METH_O, keep_history_doc},
+    {"note_mark", lake_note_mark, METH_O, note_mark_doc},
     {"history", lake_history, METH_NOARGS, history_doc},
+    {"history_sites", lake_history_sites, METH_NOARGS, history_sites_doc},
+    {"publish", lake_publish, METH_O, publish_doc},
     {"watch_steps", lake_watch_steps, METH_NOARGS, watch_steps_doc},
     {"begin_step", lake_begin_step, METH_O, begin_step_doc},
     {"end_step", lake_end_step, METH_NOARGS, end_step_doc},

@@ -1,17 +1,5 @@
-/* The methods of Lake that say how it serves: other streams, graph pools, limits, histories. */
+/* The methods of Lake that say how it serves: other streams, graph pools, limits. */
 #include "core.h"
-
-/* A number as a method's only argument; false with an exception. */
-static bool
-read_number(PyObject *object, const char *name, uint64_t *out)
-{
-    number_argument number = {name, 0};
-    if (!convert_number(object, &number)) {
-        return false;
-    }
-    *out = number.value;
-    return true;
-}
 
 PyObject *
 lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
@@ -133,66 +121,4 @@ PyObject *
 lake_release_pool(PyObject *object, PyObject *args)
 {
     return call_pool(object, args, gml_lake_release_pool, "the pool is not in use");
-}
-
-/* ---- history --------------------------------------------------------------------------------- */
-
-PyObject *
-lake_keep_history(PyObject *object, PyObject *max_events)
-{
-    lake_object *self = (lake_object *)object;
-    uint64_t count = 0;
-    gml_lake *lake = read_number(max_events, "max_events", &count) ? lake_enter(self) : NULL;
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_keep_history(lake, (size_t)count);
-    Py_END_ALLOW_THREADS lake_leave(self);
-    return status == GML_OK ? Py_NewRef(Py_None) : raise_status(self->state, status, NULL);
-}
-
-/* A bytes object of `count` events, filled as far as there are any. */
-static PyObject *
-copy_events(const core_state *state, gml_lake *lake, size_t count, uint64_t *total)
-{
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(gml_request)));
-    gml_request *events = bytes ? (gml_request *)(void *)PyBytes_AsString(bytes) : NULL;
-    if (!events) {
-        return NULL;
-    }
-    size_t copied = 0;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_history(lake, events, count, &copied, total);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
-        Py_DECREF(bytes);
-        return raise_from_lake(state, status, lake);
-    }
-    if (copied < count) {
-        (void)_PyBytes_Resize(&bytes, (Py_ssize_t)(copied * sizeof(gml_request)));
-    }
-    return bytes;
-}
-
-PyObject *
-lake_history(PyObject *object, PyObject *Py_UNUSED(unused))
-{
-    lake_object *self = (lake_object *)object;
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    size_t count = 0;
-    uint64_t total = 0;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_history(lake, NULL, 0, &count, &total);
-    Py_END_ALLOW_THREADS PyObject *bytes = NULL;
-    if (status == GML_OK) {
-        bytes = copy_events(self->state, lake, count, &total);
-    } else {
-        (void)raise_from_lake(self->state, status, lake);
-    }
-    lake_leave(self);
-    return bytes ? Py_BuildValue("(NK)", bytes, (unsigned long long)total) : NULL;
 }

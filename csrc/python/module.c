@@ -62,6 +62,9 @@ add_constants(PyObject *module)
     if (PyModule_AddStringConstant(module, "version", gml_version()) < 0) {
         return -1;
     }
+    if (PyModule_AddIntConstant(module, "HISTORY_EVENT_BYTES", GML_HISTORY_EVENT_BYTES) < 0) {
+        return -1;
+    }
     return PyModule_AddIntConstant(module, "REQUEST_BYTES", (long)sizeof(gml_request));
 }
 
@@ -72,7 +75,8 @@ core_exec(PyObject *module)
     if (add_exceptions(state) < 0 || add_types(module, state) < 0) {
         return -1;
     }
-    if (PyModule_AddFunctions(module, torch_methods) < 0 ||
+    if (PyModule_AddFunctions(module, site_methods) < 0 ||
+        PyModule_AddFunctions(module, torch_methods) < 0 ||
         PyModule_AddFunctions(module, friend_methods) < 0 ||
         PyModule_AddFunctions(module, planner_methods) < 0) {
         return -1;
@@ -129,12 +133,17 @@ PyDoc_STRVAR(describe_knobs_doc, "knobs()\n--\n\n"
                                  "help, policies,\ndefault, minimum, maximum.");
 PyDoc_STRVAR(describe_policies_doc,
              "policies()\n--\n\nReturn the names of the policies as a tuple.");
+PyDoc_STRVAR(read_plain_pickle_doc,
+             "read_plain_pickle(data, parts, /)\n--\n\n"
+             "Return (value,) of a pickle of plain data with at most so many containers and\n"
+             "stored values; None where only gmlake.trace.pickle_reader can tell what it is.");
 
 static PyMethodDef core_methods[] = {
     {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,
      describe_device_doc},
     {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
     {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
+    {"read_plain_pickle", read_plain_pickle, METH_VARARGS, read_plain_pickle_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -160,11 +160,16 @@ report_torch_stats(const core_state *state, gml_lake *lake)
 
 /* ---- regions --------------------------------------------------------------------------------- */
 
-/* One row of the copy: a region, or a range of the region before it. */
+typedef enum row_kind { ROW_REGION, ROW_RANGE, ROW_PIECE } row_kind;
+
+/* One row of the copy: a region, or a range or piece of the region before it. */
 typedef struct region_row {
-    bool is_region;
-    gml_region_info region;
-    gml_range_info range;
+    row_kind kind;
+    union {
+        gml_region_info region;
+        gml_range_info range;
+        gml_piece_info piece;
+    } is;
 } region_row;
 
 typedef struct region_copy {
@@ -192,17 +197,23 @@ add_row(region_copy *copy, const region_row *row)
 static void
 copy_region(void *context, const gml_region_info *region)
 {
-    add_row(context, &(region_row){.is_region = true, .region = *region});
+    add_row(context, &(region_row){.kind = ROW_REGION, .is.region = *region});
 }
 
 static void
 copy_range(void *context, const gml_range_info *range)
 {
-    add_row(context, &(region_row){.is_region = false, .range = *range});
+    add_row(context, &(region_row){.kind = ROW_RANGE, .is.range = *range});
+}
+
+static void
+copy_piece(void *context, const gml_piece_info *piece)
+{
+    add_row(context, &(region_row){.kind = ROW_PIECE, .is.piece = *piece});
 }
 
 static PyObject *
-region_dict(const gml_region_info *region, PyObject *ranges)
+region_dict(const gml_region_info *region, PyObject *ranges, PyObject *pieces)
 {
     PyObject *dict = PyDict_New();
     if (dict && (put_number(dict, "address", region->address) < 0 ||
@@ -211,7 +222,9 @@ region_dict(const gml_region_info *region, PyObject *ranges)
                  put_number(dict, "stream", region->stream) < 0 ||
                  put(dict, "is_small", PyBool_FromLong(region->is_small)) < 0 ||
                  put(dict, "is_view", PyBool_FromLong(region->is_view)) < 0 ||
-                 put(dict, "ranges", Py_NewRef(ranges)) < 0)) {
+                 put(dict, "kind", PyUnicode_FromString(gml_region_kind_name(region->kind))) < 0 ||
+                 put(dict, "ranges", Py_NewRef(ranges)) < 0 ||
+                 put(dict, "pieces", Py_NewRef(pieces)) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -237,29 +250,53 @@ range_tuple(const gml_range_info *range)
         (unsigned long long)range->requested_bytes, range->is_used ? Py_True : Py_False);
 }
 
-/* Adds one row to the list; *ranges is the list of the region before, borrowed. */
-static int
-append_row(PyObject *list, const region_row *row, PyObject **ranges)
+static PyObject *
+piece_tuple(const gml_piece_info *piece)
 {
-    if (!row->is_region) {
-        return *ranges ? append(*ranges, range_tuple(&row->range)) : 0;
+    return Py_BuildValue("(KKK)", (unsigned long long)piece->address,
+                         (unsigned long long)piece->home_address,
+                         (unsigned long long)piece->size_bytes);
+}
+
+/* The lists of the region that was added last, borrowed. */
+typedef struct region_lists {
+    PyObject *ranges, *pieces;
+} region_lists;
+
+static int
+append_region(PyObject *list, const gml_region_info *region, region_lists *lists)
+{
+    *lists = (region_lists){PyList_New(0), PyList_New(0)};
+    int result = -1;
+    if (lists->ranges && lists->pieces) {
+        result = append(list, region_dict(region, lists->ranges, lists->pieces));
     }
-    *ranges = PyList_New(0);
-    if (!*ranges) {
-        return -1;
-    }
-    int result = append(list, region_dict(&row->region, *ranges));
-    Py_DECREF(*ranges); /* held by the dict in the list, if that worked */
+    Py_XDECREF(lists->ranges); /* held by the dict in the list, if that worked */
+    Py_XDECREF(lists->pieces);
     return result;
+}
+
+/* Adds one row to the list. pre: the first row is a region. */
+static int
+append_row(PyObject *list, const region_row *row, region_lists *lists)
+{
+    switch (row->kind) {
+    case ROW_RANGE:
+        return append(lists->ranges, range_tuple(&row->is.range));
+    case ROW_PIECE:
+        return append(lists->pieces, piece_tuple(&row->is.piece));
+    default:
+        return append_region(list, &row->is.region, lists);
+    }
 }
 
 static PyObject *
 region_list(const region_copy *copy)
 {
     PyObject *list = PyList_New(0);
-    PyObject *ranges = NULL;
+    region_lists lists = {NULL, NULL};
     for (size_t i = 0; list && i < copy->count; i++) {
-        if (append_row(list, &copy->rows[i], &ranges) < 0) {
+        if (append_row(list, &copy->rows[i], &lists) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -270,7 +307,8 @@ PyObject *
 report_regions(const core_state *state, gml_lake *lake)
 {
     region_copy copy = {0};
-    gml_visitor visitor = {.context = &copy, .region = copy_region, .range = copy_range};
+    gml_visitor visitor = {
+        .context = &copy, .region = copy_region, .range = copy_range, .piece = copy_piece};
     gml_status status;
     Py_BEGIN_ALLOW_THREADS status = gml_lake_visit(lake, &visitor);
     Py_END_ALLOW_THREADS PyObject *result = NULL;

@@ -94,6 +94,17 @@ copy_whole_records(const Py_buffer *view, size_t record_bytes, size_t *count, co
     return copy;
 }
 
+bool
+read_number(PyObject *object, const char *name, uint64_t *out)
+{
+    number_argument number = {name, 0};
+    if (!convert_number(object, &number)) {
+        return false;
+    }
+    *out = number.value;
+    return true;
+}
+
 void *
 copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name)
 {

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from gmlake.snapshots import Snapshot
+
 _DEVICE_LIMIT = 1 << 16
 
 
@@ -77,6 +79,15 @@ class Lake(_core.Lake):
             # The core sees the capacity rounded down to whole granules.
             _check_one_granule(driver, device, capacity, capacity_bytes)
             raise
+
+    def snapshot(self, device: int = 0) -> Snapshot:
+        """Return what is held, and the events that keep_history() has kept.
+
+        device: the ordinal to show. Raises ValueError if the lake is closed.
+        """
+        from gmlake.snapshots.capture import snapshot_lake
+
+        return snapshot_lake(self, device)
 
     def __repr__(self) -> str:
         """Say whether it is open and what it holds."""

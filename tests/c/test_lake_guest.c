@@ -220,7 +220,7 @@ static uint64_t
 offset_in_segment(gml_policy *policy, gml_address address)
 {
     search looked = {.wanted = address};
-    policy->ops->visit(policy, &(gml_visitor){&looked, match_region, ignore_range});
+    policy->ops->visit(policy, &(gml_visitor){&looked, match_region, ignore_range, NULL});
     CHECK(looked.start != 0);
     return address - looked.start;
 }

@@ -1,6 +1,8 @@
-/* The last events of a lake: what is kept, in which order, how many, and when it stops. */
+/* The last events of a lake: what is kept, in which order, with which sites, how many, and
+ * when it stops. */
 #include "support/contract.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -19,8 +21,41 @@ static events
 events_of(gml_lake *lake)
 {
     events seen = {0};
-    CHECK_OK(gml_lake_history(lake, seen.list, ROOM, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, seen.list, NULL, ROOM, &seen.count, &seen.total));
     return seen;
+}
+
+static bool
+is_of_segment(const gml_request *event)
+{
+    return event->kind == GML_REQUEST_SEGMENT_ALLOC || event->kind == GML_REQUEST_SEGMENT_FREE;
+}
+
+/* The same but for what came from and went to the device. */
+static events
+requests_of(gml_lake *lake)
+{
+    events seen = events_of(lake);
+    size_t count = 0;
+    for (size_t i = 0; i < seen.count; i++) {
+        if (!is_of_segment(&seen.list[i])) {
+            seen.list[count++] = seen.list[i];
+        }
+    }
+    seen.total -= seen.count - count;
+    seen.count = count;
+    return seen;
+}
+
+/* A lake that holds enough for two blocks of `size_bytes`: they are no reason to ask for more. */
+static gml_lake *
+warm_lake(uint64_t size_bytes)
+{
+    gml_lake *lake = lake_open(0);
+    gml_address first = lake_take(lake, size_bytes, 0), second = lake_take(lake, size_bytes, 0);
+    lake_give(lake, first);
+    lake_give(lake, second);
+    return lake;
 }
 
 static uint64_t
@@ -64,7 +99,7 @@ TEST(every_kind_is_noted_in_order)
     lake_give(lake, first);
     lake_give(lake, second);
     CHECK_OK(gml_lake_trim(lake, &released_bytes));
-    events seen = events_of(lake);
+    events seen = requests_of(lake);
     CHECK_EQ(seen.count, 8);
     CHECK_EQ(seen.total, 8);
     check_event(&seen.list[0], GML_REQUEST_ALLOC, first, 3 * MIB + 5, 4);
@@ -102,7 +137,7 @@ TEST(what_changes_nothing_is_not_noted)
 
 TEST(the_ring_keeps_the_youngest)
 {
-    gml_lake *lake = lake_open(0);
+    gml_lake *lake = warm_lake(5120);
     CHECK_OK(gml_lake_keep_history(lake, 7));
     for (uint64_t i = 1; i <= 10; i++) {
         lake_give(lake, lake_take(lake, i * 512, 0));
@@ -120,14 +155,14 @@ TEST(the_ring_keeps_the_youngest)
     /* Less room than events: the youngest, and not a byte more. */
     gml_request some[4];
     memset(some, 0x5a, sizeof some);
-    CHECK_OK(gml_lake_history(lake, some, 3, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, some, NULL, 3, &seen.count, &seen.total));
     CHECK_EQ(seen.count, 3);
     CHECK_EQ(some[0].kind, GML_REQUEST_ALLOC);
     CHECK_EQ(some[0].size_bytes, 5120);
     CHECK_EQ(some[3].size_bytes, UINT64_C(0x5a5a5a5a5a5a5a5a));
-    CHECK_OK(gml_lake_history(lake, some, 0, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, some, NULL, 0, &seen.count, &seen.total));
     CHECK_EQ(seen.count, 0);
-    CHECK_OK(gml_lake_history(lake, NULL, 0, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, NULL, NULL, 0, &seen.count, &seen.total));
     CHECK_EQ(seen.count, 7); /* there are to copy */
     CHECK_EQ(seen.total, 30);
     lake_finish(lake);
@@ -135,7 +170,7 @@ TEST(the_ring_keeps_the_youngest)
 
 TEST(a_ring_of_one)
 {
-    gml_lake *lake = lake_open(0);
+    gml_lake *lake = warm_lake(512);
     CHECK_OK(gml_lake_keep_history(lake, 1));
     gml_address address = lake_take(lake, 512, 0);
     CHECK_EQ(events_of(lake).list[0].kind, GML_REQUEST_ALLOC);
@@ -148,7 +183,7 @@ TEST(a_ring_of_one)
 
 TEST(keeping_again_forgets_and_zero_stops)
 {
-    gml_lake *lake = lake_open(0);
+    gml_lake *lake = warm_lake(MIB);
     CHECK_OK(gml_lake_keep_history(lake, 0));
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
     gml_address address = lake_take(lake, MIB, 0);
@@ -169,10 +204,166 @@ TEST(keeping_again_forgets_and_zero_stops)
     lake_finish(lake);
 }
 
+/* ---- sites and marks ---------------------------------------------------------------------------
+ */
+
+typedef struct sites {
+    events of;
+    uint64_t list[ROOM];
+} sites;
+
+static sites
+sites_of(gml_lake *lake)
+{
+    sites seen = {0};
+    CHECK_OK(gml_lake_history(lake, seen.of.list, seen.list, ROOM, &seen.of.count, &seen.of.total));
+    return seen;
+}
+
+TEST(events_carry_the_site_of_their_thread)
+{
+    gml_lake *lake = warm_lake(MIB);
+    CHECK_OK(gml_lake_keep_history(lake, ROOM));
+    CHECK_EQ(gml_site(), 0);
+    gml_address nobodys = lake_take(lake, MIB, 0);
+    gml_set_site(UINT64_MAX);
+    CHECK_EQ(gml_site(), UINT64_MAX);
+    gml_address address = lake_take(lake, MIB, 0);
+    gml_set_site(3);
+    lake_give(lake, address);
+    gml_set_site(0);
+    lake_give(lake, nobodys);
+    sites seen = sites_of(lake);
+    static const uint64_t expected[] = {0, UINT64_MAX, 3, 3, 0, 0};
+    CHECK_EQ(seen.of.count, 6);
+    CHECK(memcmp(seen.list, expected, sizeof expected) == 0);
+    lake_finish(lake);
+}
+
+/* The ring moves events and sites together, also where only some are asked for. */
+TEST(sites_stay_with_their_events)
+{
+    gml_lake *lake = warm_lake(5120);
+    CHECK_OK(gml_lake_keep_history(lake, 7));
+    for (uint64_t i = 1; i <= 10; i++) {
+        gml_set_site(i * 512);
+        lake_give(lake, lake_take(lake, i * 512, 0));
+        sites seen = sites_of(lake);
+        CHECK_EQ(seen.of.count, i < 3 ? 3 * i : 7);
+        for (size_t at = 0; at < seen.of.count; at++) {
+            CHECK_EQ(seen.list[at], seen.of.list[at].size_bytes);
+        }
+    }
+    gml_set_site(0);
+    uint64_t some[4] = {1, 1, 1, 1};
+    gml_request list[4];
+    size_t count;
+    uint64_t total;
+    CHECK_OK(gml_lake_history(lake, list, some, 3, &count, &total));
+    CHECK_EQ(count, 3);
+    CHECK_EQ(some[0], 5120);
+    CHECK_EQ(some[3], 1);
+    lake_finish(lake);
+}
+
+typedef struct worker {
+    gml_lake *lake;
+    uint64_t site;
+    pthread_barrier_t *barrier;
+} worker;
+
+static void *
+work_at_a_site(void *argument)
+{
+    worker *self = argument;
+    CHECK_EQ(gml_site(), 0); /* whatever others have set */
+    gml_set_site(self->site);
+    pthread_barrier_wait(self->barrier);
+    for (int i = 0; i < 6; i++) {
+        lake_give(self->lake, lake_take(self->lake, self->site * 512, 0));
+    }
+    return NULL;
+}
+
+TEST(threads_have_sites_of_their_own)
+{
+    gml_lake *lake = warm_lake(1536);
+    lake_give(lake, lake_take(lake, 1024, 0));
+    lake_give(lake, lake_take(lake, 512, 0));
+    CHECK_OK(gml_lake_keep_history(lake, ROOM));
+    gml_set_site(9);
+    pthread_barrier_t barrier;
+    pthread_t threads[3];
+    worker workers[3];
+    pthread_barrier_init(&barrier, NULL, 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        workers[i] = (worker){lake, i + 1, &barrier};
+        CHECK_EQ(pthread_create(&threads[i], NULL, work_at_a_site, &workers[i]), 0);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    pthread_barrier_destroy(&barrier);
+    CHECK_EQ(gml_site(), 9);
+    gml_set_site(0);
+    sites seen = sites_of(lake);
+    CHECK_EQ(seen.of.count, 54);
+    for (size_t i = 0; i < seen.of.count; i++) {
+        CHECK_EQ(seen.list[i] * 512, seen.of.list[i].size_bytes);
+    }
+    lake_finish(lake);
+}
+
+TEST(marks_are_noted_where_a_history_is_kept)
+{
+    gml_lake *lake = lake_open(0);
+    CHECK_OK(gml_lake_note_mark(lake, 1));
+    CHECK_OK(gml_lake_keep_history(lake, ROOM));
+    gml_set_site(4);
+    CHECK_OK(gml_lake_note_mark(lake, UINT64_MAX));
+    gml_set_site(0);
+    sites seen = sites_of(lake);
+    CHECK_EQ(seen.of.total, 1);
+    check_event(&seen.of.list[0], GML_REQUEST_MARK, 0, 0, 0);
+    CHECK_EQ(seen.of.list[0].id, UINT64_MAX);
+    CHECK_EQ(seen.list[0], 4);
+    lake_finish(lake);
+}
+
+/* Whatever the ring has dropped, and however often somebody looks: a time is that of the event, and
+ * stays what it is. */
+TEST(times_hold_while_the_ring_goes_round)
+{
+    enum { MARKS = 400, TOLERANCE_NS = 1000000 };
+    static uint64_t before_ns[MARKS], behind_ns[MARKS], seen_ns[MARKS];
+    gml_lake *lake = lake_open(0);
+    CHECK_OK(gml_lake_keep_history(lake, 13));
+    memset(seen_ns, 0, sizeof seen_ns);
+    for (uint64_t mark = 0; mark < MARKS; mark++) {
+        before_ns[mark] = now_ns();
+        CHECK_OK(gml_lake_note_mark(lake, mark));
+        behind_ns[mark] = now_ns();
+        if (mark % 31 >= 5 && mark % 31 < 29) { /* a look at each, and none for more than a round */
+            continue;
+        }
+        events seen = events_of(lake);
+        uint64_t latest_ns = now_ns();
+        for (size_t i = 0; i < seen.count; i++) {
+            uint64_t id = seen.list[i].id, time_ns = seen.list[i].time_ns;
+            CHECK(i == 0 || time_ns >= seen.list[i - 1].time_ns);
+            CHECK(seen_ns[id] == 0 || seen_ns[id] == time_ns);
+            CHECK(time_ns + TOLERANCE_NS >= before_ns[id] && time_ns <= latest_ns);
+            CHECK(time_ns <= behind_ns[id] + TOLERANCE_NS);
+            seen_ns[id] = time_ns;
+        }
+    }
+    lake_finish(lake);
+}
+
 /* More than the host has: refused, and the ring that there was goes on. */
 TEST(a_ring_too_large_changes_nothing)
 {
-    gml_lake *lake = lake_open(0);
+    gml_lake *lake = warm_lake(MIB);
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
     lake_give(lake, lake_take(lake, MIB, 0));
     CHECK_STATUS(gml_lake_keep_history(lake, SIZE_MAX), GML_NO_HOST_MEMORY);
@@ -181,6 +372,160 @@ TEST(a_ring_too_large_changes_nothing)
     CHECK_EQ(events_of(lake).total, 3);
     lake_give(lake, lake_take(lake, MIB, 0));
     CHECK_EQ(events_of(lake).total, 6);
+    lake_finish(lake);
+}
+
+/* ---- what is reserved ---------------------------------------------------------------------------
+ */
+
+typedef struct place {
+    gml_address begin, end;
+} place;
+
+typedef struct places {
+    place list[4096];
+    size_t count;
+} places;
+
+/* Takes [begin, end) out of the place that holds all of it; false where none does. */
+static bool
+take_out(places *held, gml_address begin, gml_address end)
+{
+    for (size_t i = 0; i < held->count; i++) {
+        place around = held->list[i];
+        if (around.begin <= begin && end <= around.end) {
+            held->list[i] = (place){around.begin, begin};
+            held->list[held->count++] = (place){end, around.end};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds [begin, end), joined with its neighbours; false where any of it is held. */
+static bool
+put_in(places *held, gml_address begin, gml_address end)
+{
+    size_t kept = 0;
+    bool is_new = true;
+    for (size_t i = 0; i < held->count; i++) {
+        place other = held->list[i];
+        is_new &= other.begin == other.end || other.end <= begin || end <= other.begin;
+        if (other.begin == other.end) {
+            continue;
+        }
+        if (other.end == begin || other.begin == end) {
+            begin = other.begin < begin ? other.begin : begin;
+            end = other.end > end ? other.end : end;
+        } else {
+            held->list[kept++] = other;
+        }
+    }
+    held->list[kept++] = (place){begin, end};
+    held->count = kept;
+    return is_new;
+}
+
+static void
+hold_region(void *context, const gml_region_info *region)
+{
+    if (!region->is_view) {
+        CHECK(put_in(context, region->address, region->address + region->size_bytes));
+    }
+}
+
+static void
+pass_range(void *context, const gml_range_info *range)
+{
+    (void)context;
+    (void)range;
+}
+
+static places
+places_of(gml_lake *lake)
+{
+    places held = {0};
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&held, hold_region, pass_range, NULL}));
+    return held;
+}
+
+static uint64_t
+bytes_of(const places *held)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < held->count; i++) {
+        bytes += held->list[i].end - held->list[i].begin;
+    }
+    return bytes;
+}
+
+/* Goes through the events; what is live must be held when it is served. Returns how many there were
+ * of segments. */
+static size_t
+follow(places *held, const gml_request *list, size_t count)
+{
+    size_t of_segments = 0;
+    for (size_t i = 0; i < count; i++) {
+        gml_address begin = list[i].address, end = begin + list[i].size_bytes;
+        if (list[i].kind == GML_REQUEST_SEGMENT_ALLOC) {
+            CHECK(put_in(held, begin, end));
+        } else if (list[i].kind == GML_REQUEST_SEGMENT_FREE) {
+            CHECK(take_out(held, begin, end));
+        }
+        of_segments += is_of_segment(&list[i]);
+    }
+    return of_segments;
+}
+
+/* From what was held when it began, the events lead to what is held at the end, place by place. */
+TEST(segments_tell_what_is_held)
+{
+    enum { EVENTS = 8192 };
+    gml_lake *lake = lake_open(0);
+    gml_request *list = calloc(EVENTS, sizeof *list);
+    live_block blocks[24];
+    uint64_t total, released_bytes;
+    size_t count, left = lake_churn(lake, blocks, 24, 200, 2, 3);
+    CHECK_OK(gml_lake_keep_history(lake, EVENTS));
+    places held = places_of(lake);
+    lake_drain(lake, blocks, left);
+    CHECK_OK(gml_lake_trim(lake, &released_bytes));
+    left = lake_churn(lake, blocks, 24, 600, 2, 5);
+    CHECK_OK(gml_lake_history(lake, list, NULL, EVENTS, &count, &total));
+    CHECK_EQ(count, total);
+    CHECK(follow(&held, list, count) >= 2);
+    CHECK_EQ(bytes_of(&held), lake_stats_of(lake).reserved_bytes);
+    places found = places_of(lake);
+    CHECK_EQ(bytes_of(&found), bytes_of(&held));
+    /* The paper's blocks move to other addresses while as much is held as before. */
+    bool is_fixed = strcmp(contract_policy, "gmlake-paper") != 0;
+    for (size_t i = 0; i < found.count && is_fixed; i++) {
+        CHECK(take_out(&held, found.list[i].begin, found.list[i].end));
+    }
+    lake_drain(lake, blocks, left);
+    free(list);
+    lake_finish(lake);
+}
+
+/* Memory comes before the block that asked for it, in the same call and by the same thread. */
+TEST(a_segment_comes_before_its_block)
+{
+    gml_lake *lake = lake_open(0);
+    CHECK_OK(gml_lake_keep_history(lake, ROOM));
+    gml_set_site(5);
+    gml_address address = lake_take(lake, 20 * MIB, 0);
+    gml_set_site(0);
+    sites seen = sites_of(lake);
+    const gml_request *segment = &seen.of.list[0];
+    CHECK_EQ(seen.of.count, 2);
+    CHECK_EQ(segment->kind, GML_REQUEST_SEGMENT_ALLOC);
+    CHECK_EQ(segment->id, 0);
+    CHECK_EQ(segment->size_bytes, lake_stats_of(lake).reserved_bytes);
+    CHECK(segment->address <= address && segment->size_bytes >= 20 * MIB);
+    check_event(&seen.of.list[1], GML_REQUEST_ALLOC, address, 20 * MIB, 0);
+    CHECK_EQ(seen.list[0], 5);
+    lake_give(lake, address);
+    CHECK_EQ(events_of(lake).total, 4);
     lake_finish(lake);
 }
 
@@ -195,7 +540,7 @@ TEST(a_history_can_be_replayed)
     size_t count;
     CHECK_OK(gml_lake_keep_history(lake, EVENTS));
     lake_drain(lake, blocks, lake_churn(lake, blocks, 24, 900, 2, 3));
-    CHECK_OK(gml_lake_history(lake, list, EVENTS, &count, &total));
+    CHECK_OK(gml_lake_history(lake, list, NULL, EVENTS, &count, &total));
     CHECK_EQ(count, total);
     gml_stats recorded = lake_stats_of(lake);
 
@@ -225,7 +570,14 @@ main(void)
         {"the ring keeps the youngest", test_the_ring_keeps_the_youngest},
         {"a ring of one", test_a_ring_of_one},
         {"keeping again forgets, and zero stops", test_keeping_again_forgets_and_zero_stops},
+        {"times hold while the ring goes round", test_times_hold_while_the_ring_goes_round},
         {"a ring too large changes nothing", test_a_ring_too_large_changes_nothing},
+        {"events carry the site of their thread", test_events_carry_the_site_of_their_thread},
+        {"sites stay with their events", test_sites_stay_with_their_events},
+        {"threads have sites of their own", test_threads_have_sites_of_their_own},
+        {"marks are noted where a history is kept", test_marks_are_noted_where_a_history_is_kept},
+        {"segments tell what is held", test_segments_tell_what_is_held},
+        {"a segment comes before its block", test_a_segment_comes_before_its_block},
         {"a history can be replayed", test_a_history_can_be_replayed},
     };
     return contract_run(tests, sizeof tests / sizeof *tests);

@@ -440,7 +440,7 @@ TEST(visit_shows_memory_once_and_requests_once)
     give(&rig, take(&rig, 6 * MIB, 0, GML_STATE_SPLIT));
     (void)take(&rig, 14 * MIB, 0, GML_STATE_EXACT);
     uint64_t bytes[3] = {0};
-    rig.policy->ops->visit(rig.policy, &(gml_visitor){bytes, count_region, count_range});
+    rig.policy->ops->visit(rig.policy, &(gml_visitor){bytes, count_region, count_range, NULL});
     CHECK_EQ(bytes[0], rig.policy->reserved_bytes);
     CHECK_EQ(bytes[1], 20 * MIB + 1024);
     CHECK_EQ(bytes[2], 19 * MIB + 700);

@@ -186,6 +186,19 @@ gml_paper_check(gml_policy *base)
     return status == GML_OK ? check_counters(self, &census) : status;
 }
 
+static void
+visit_parts(const gml_visitor *visitor, const gml_paper_range *view)
+{
+    gml_address address = view->node.address;
+    for (const gml_paper_link *at = view->links; at && visitor->piece; at = at->next_part) {
+        const gml_tree_node *part = &at->primitive->node;
+        visitor->piece(visitor->context, &(gml_piece_info){.address = address,
+                                                           .home_address = part->address,
+                                                           .size_bytes = part->size_bytes});
+        address += part->size_bytes;
+    }
+}
+
 /* A primitive or view is a region of one range. A primitive in use through a view is used, but
  * carries no request: that is in the region of the view. */
 static void
@@ -196,12 +209,16 @@ visit_range(const gml_visitor *visitor, const gml_paper_range *at)
                               .size_bytes = at->node.size_bytes,
                               .used_bytes = is_used ? at->node.size_bytes : 0,
                               .stream = at->lane->stream,
-                              .is_view = at->is_view};
+                              .is_view = at->is_view,
+                              .kind = at->is_view ? GML_REGION_VIEW : GML_REGION_HOME};
     gml_range_info range = {.address = at->node.address,
                             .size_bytes = at->node.size_bytes,
                             .requested_bytes = at->is_handed_out ? at->block.requested_bytes : 0,
                             .is_used = is_used};
     visitor->region(visitor->context, &region);
+    if (at->is_view) {
+        visit_parts(visitor, at);
+    }
     visitor->range(visitor->context, &range);
 }
 

@@ -156,6 +156,24 @@ visit_ranges(const gml_lane *lane, uint64_t offset, uint64_t end, const gml_visi
     }
 }
 
+/* Where the cells [first, end) lie at home, those that are neighbours there as one piece. */
+static void
+visit_pieces(const gml_lane *lane, uint64_t first, uint64_t end, const gml_visitor *visitor)
+{
+    uint64_t cell_bytes = lane->occupancy.cell_bytes;
+    uint64_t cell = first;
+    while (cell < end && visitor->piece) {
+        gml_piece_info piece = {.address = lane->base + cell * cell_bytes,
+                                .home_address = lane->cells[cell].chunk->address};
+        do {
+            piece.size_bytes += cell_bytes;
+            cell++;
+        } while (cell < end &&
+                 lane->cells[cell].chunk->address == piece.home_address + piece.size_bytes);
+        visitor->piece(visitor->context, &piece);
+    }
+}
+
 /* One region: cells from `first` on that are attached side by side. Returns the cell behind. */
 static uint64_t
 visit_run(const gml_lane *lane, uint64_t first, const gml_visitor *visitor)
@@ -171,8 +189,10 @@ visit_run(const gml_lane *lane, uint64_t first, const gml_visitor *visitor)
         .used_bytes = used_within(lane, first * cell_bytes, end * cell_bytes),
         .stream = lane->pond->stream,
         .is_view = true,
+        .kind = GML_REGION_PLANNED,
     };
     visitor->region(visitor->context, &region);
+    visit_pieces(lane, first, end, visitor);
     visit_ranges(lane, first * cell_bytes, end * cell_bytes, visitor);
     return end;
 }

@@ -204,6 +204,7 @@ visit_home_slab(const gml_placement *placement, const gml_visitor *visitor)
         .used_bytes = gml_slab_used_bytes(placement->slab),
         .stream = placement->class->pond->timeline.stream,
         .is_small = true,
+        .kind = GML_REGION_HOME,
     };
     visitor->region(visitor->context, &region);
     gml_slab_visit(placement->slab, visitor);
@@ -228,7 +229,7 @@ visit_extent(const gml_home *home, const gml_extent *extent, const gml_visitor *
 static const gml_extent *
 visit_home_run(const gml_home *home, const gml_extent *first, const gml_visitor *visitor)
 {
-    gml_region_info region = {.address = home->base + first->offset};
+    gml_region_info region = {.address = home->base + first->offset, .kind = GML_REGION_HOME};
     const gml_extent *end = first;
     for (; end && end->kind != GML_EXTENT_ABSENT && !is_home_slab(end); end = end->next) {
         region.size_bytes += end->size_bytes;
@@ -273,9 +274,22 @@ visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor 
     visitor->range(visitor->context, &range);
 }
 
+static void
+visit_pieces(const gml_home *home, const gml_placement *placement, const gml_visitor *visitor)
+{
+    gml_address address = placement->address;
+    for (size_t i = 0; i < placement->run_count && visitor->piece; i++) {
+        const gml_run *run = &placement->runs[i];
+        visitor->piece(visitor->context, &(gml_piece_info){.address = address,
+                                                           .home_address = home->base + run->offset,
+                                                           .size_bytes = run->size_bytes});
+        address += run->size_bytes;
+    }
+}
+
 /* The part of a view that its placement covers: its ends may reach into chunks of others. */
 static void
-visit_view(const gml_placement *placement, const gml_visitor *visitor)
+visit_view(const gml_home *home, const gml_placement *placement, const gml_visitor *visitor)
 {
     bool is_live = placement->state == GML_PLACEMENT_LIVE;
     uint64_t size_bytes = placement->class->size_bytes;
@@ -287,8 +301,10 @@ visit_view(const gml_placement *placement, const gml_visitor *visitor)
         .stream = placement->class->pond->timeline.stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
+        .kind = GML_REGION_VIEW,
     };
     visitor->region(visitor->context, &region);
+    visit_pieces(home, placement, visitor);
     visit_view_body(placement, is_live, visitor);
 }
 
@@ -301,10 +317,10 @@ gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
          extent = extent->next) {
         const gml_placement *holder = live_holder(extent);
         if (holder && holder->view && holder->runs[0].extent == extent) {
-            visit_view(holder, visitor);
+            visit_view(&stitch->home, holder, visitor);
         }
     }
     for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
-        visit_view(gml_placement_of_idle(link), visitor);
+        visit_view(&stitch->home, gml_placement_of_idle(link), visitor);
     }
 }

@@ -203,7 +203,7 @@ sight
 fixture_visit(fixture *f)
 {
     sight seen = {0};
-    gml_visitor visitor = {&seen, see_region, see_range};
+    gml_visitor visitor = {&seen, see_region, see_range, NULL};
     f->policy->ops->visit(f->policy, &visitor);
     return seen;
 }

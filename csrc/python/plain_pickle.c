@@ -1,0 +1,531 @@
+/* Reads plain data from pickles, fast: what gmlake/trace/pickle_reader.py does, for the
+ * instructions that recorded snapshots consist of.
+ *
+ * Everything else, be it rare, damaged or hostile, is declined: the reader in Python then begins
+ * anew, and says what is wrong. So nothing here explains itself, and nothing needs to be lenient.
+ * No instruction that imports, calls or constructs is known. No length is trusted: memory grows
+ * with what was read, and containers are counted as the reader in Python counts them.
+ */
+#include "core.h"
+
+#include <string.h>
+
+enum {
+    MOST_MARKS = 1 << 16,
+    HIGHEST_PROTOCOL = 5,
+    PARTS_OF_FULL_DICT = 4,
+    FIRST_ROOM = 64,
+    INSTRUCTIONS_PER_CHECK = 1 << 16, /* for a key that interrupts */
+};
+
+static const long long KEY_LIMIT = 1LL << 31;
+
+typedef enum outcome { GO_ON, DONE, DECLINED, FAILED } outcome; /* FAILED: with an exception */
+
+/* Owned references, the last on top. */
+typedef struct pile {
+    PyObject **items;
+    size_t count, room;
+} pile;
+
+typedef struct reader {
+    const unsigned char *at, *end;
+    pile stack, memo;
+    size_t *marks; /* how high the stack was */
+    size_t mark_count, mark_room;
+    uint64_t parts_left;
+} reader;
+
+static void
+pile_drop(pile *from, size_t count)
+{
+    while (from->count > count) {
+        Py_DECREF(from->items[--from->count]);
+    }
+}
+
+/* An array that has room for one more; NULL without memory. */
+static void *
+grown(void *items, size_t count, size_t *room, size_t item_bytes)
+{
+    if (count < *room) {
+        return items;
+    }
+    size_t more = *room ? *room * 2 : FIRST_ROOM;
+    void *larger = PyMem_Realloc(items, more * item_bytes);
+    if (!larger) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    *room = more;
+    return larger;
+}
+
+/* Steals `item`, which may be NULL after a failure. */
+static outcome
+pile_add(pile *to, PyObject *item)
+{
+    if (!item) {
+        return FAILED;
+    }
+    PyObject **items = grown(to->items, to->count, &to->room, sizeof *items);
+    if (!items) {
+        Py_DECREF(item);
+        return FAILED;
+    }
+    to->items = items;
+    to->items[to->count++] = item;
+    return GO_ON;
+}
+
+/* ---- what the file says ---------------------------------------------------------------------- */
+
+static bool
+has_bytes(const reader *in, uint64_t count)
+{
+    return count <= (uint64_t)(in->end - in->at);
+}
+
+/* A little-endian number of at most 8 bytes; false where the file ends. */
+static bool
+take_number(reader *in, size_t bytes, uint64_t *out)
+{
+    if (!has_bytes(in, bytes)) {
+        return false;
+    }
+    uint64_t value = 0;
+    for (size_t index = 0; index < bytes; index++) {
+        value |= (uint64_t)in->at[index] << (8 * index);
+    }
+    in->at += bytes;
+    *out = value;
+    return true;
+}
+
+static bool
+spend(reader *in, uint64_t parts)
+{
+    if (in->parts_left < parts) {
+        return false;
+    }
+    in->parts_left -= parts;
+    return true;
+}
+
+/* ---- the stack ------------------------------------------------------------------------------- */
+
+/* Below this a mark hides everything. */
+static size_t
+floor_of(const reader *in)
+{
+    return in->mark_count ? in->marks[in->mark_count - 1] : 0;
+}
+
+static bool
+has_values(const reader *in, size_t count)
+{
+    return in->stack.count >= floor_of(in) + count;
+}
+
+/* Borrowed; NULL where nothing is above the last mark. */
+static PyObject *
+top_of(const reader *in)
+{
+    bool has_top = in->stack.items && has_values(in, 1);
+    return has_top ? in->stack.items[in->stack.count - 1] : NULL;
+}
+
+static outcome
+add_mark(reader *in)
+{
+    if (in->mark_count >= MOST_MARKS) {
+        return DECLINED;
+    }
+    size_t *marks = grown(in->marks, in->mark_count, &in->mark_room, sizeof *marks);
+    if (!marks) {
+        return FAILED;
+    }
+    in->marks = marks;
+    in->marks[in->mark_count++] = in->stack.count;
+    return GO_ON;
+}
+
+/* Takes the last mark away; false where there is none. */
+static bool
+take_mark(reader *in, size_t *first)
+{
+    if (!in->mark_count) {
+        return false;
+    }
+    *first = in->marks[--in->mark_count];
+    return true;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static outcome
+push_unsigned(reader *in, size_t bytes)
+{
+    uint64_t value = 0;
+    if (!take_number(in, bytes, &value)) {
+        return DECLINED;
+    }
+    return pile_add(&in->stack, PyLong_FromUnsignedLongLong(value));
+}
+
+/* A number in two's complement; longer than 8 bytes it is rare. */
+static outcome
+push_signed(reader *in, uint64_t bytes)
+{
+    uint64_t value = 0;
+    if (bytes > sizeof value || !take_number(in, (size_t)bytes, &value)) {
+        return DECLINED;
+    }
+    unsigned unused_bits = 64U - 8U * (unsigned)bytes;
+    bool is_negative = bytes && (value >> (8 * bytes - 1));
+    if (is_negative && unused_bits) {
+        value |= UINT64_MAX << (64U - unused_bits);
+    }
+    int64_t number = 0;
+    memcpy(&number, &value, sizeof number);
+    return pile_add(&in->stack, PyLong_FromLongLong(number));
+}
+
+static outcome
+push_long(reader *in)
+{
+    uint64_t bytes = 0;
+    return take_number(in, 1, &bytes) ? push_signed(in, bytes) : DECLINED;
+}
+
+static outcome
+push_float(reader *in)
+{
+    if (!has_bytes(in, sizeof(double))) {
+        return DECLINED;
+    }
+    uint64_t bits = 0;
+    for (size_t index = 0; index < sizeof bits; index++) {
+        bits = bits << 8 | in->at[index];
+    }
+    in->at += sizeof bits;
+    double value = 0;
+    memcpy(&value, &bits, sizeof value);
+    return pile_add(&in->stack, PyFloat_FromDouble(value));
+}
+
+static outcome
+push_text(reader *in, size_t length_bytes)
+{
+    uint64_t length = 0;
+    if (!take_number(in, length_bytes, &length) || !has_bytes(in, length)) {
+        return DECLINED;
+    }
+    const char *bytes = (const char *)in->at;
+    PyObject *text = PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)length, "surrogatepass");
+    in->at += length;
+    if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+        PyErr_Clear();
+        return DECLINED;
+    }
+    return pile_add(&in->stack, text);
+}
+
+/* ---- containers ------------------------------------------------------------------------------ */
+
+static outcome
+push_container(reader *in, PyObject *container)
+{
+    if (container && !spend(in, 1)) {
+        Py_DECREF(container);
+        return DECLINED;
+    }
+    return pile_add(&in->stack, container);
+}
+
+/* Makes a tuple of everything from `first` on. */
+static outcome
+push_tuple(reader *in, size_t first)
+{
+    size_t count = in->stack.count - first;
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+    if (!tuple) {
+        return FAILED;
+    }
+    for (size_t index = 0; index < count; index++) {
+        PyTuple_SetItem(tuple, (Py_ssize_t)index, in->stack.items[first + index]);
+    }
+    in->stack.count = first; /* the tuple has taken the references */
+    return push_container(in, tuple);
+}
+
+static outcome
+push_short_tuple(reader *in, size_t count)
+{
+    return has_values(in, count) ? push_tuple(in, in->stack.count - count) : DECLINED;
+}
+
+static outcome
+push_marked_tuple(reader *in)
+{
+    size_t first = 0;
+    return take_mark(in, &first) ? push_tuple(in, first) : DECLINED;
+}
+
+/* Appends everything from `first` on to the list below it. */
+static outcome
+append_from(reader *in, size_t first)
+{
+    if (first <= floor_of(in) || !PyList_CheckExact(in->stack.items[first - 1])) {
+        return DECLINED;
+    }
+    for (size_t index = first; index < in->stack.count; index++) {
+        if (PyList_Append(in->stack.items[first - 1], in->stack.items[index])) {
+            return FAILED;
+        }
+    }
+    pile_drop(&in->stack, first);
+    return GO_ON;
+}
+
+/* Other keys could be built to collide, or nest so deep that hashing overflows. */
+static bool
+is_key(PyObject *key)
+{
+    if (PyUnicode_CheckExact(key)) {
+        return true;
+    }
+    if (!PyLong_CheckExact(key)) {
+        return false;
+    }
+    long long value = PyLong_AsLongLong(key); /* none here has more than 64 bits */
+    if (value == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return false;
+    }
+    return -KEY_LIMIT <= value && value < KEY_LIMIT;
+}
+
+/* Puts the pairs of key and value from `first` on into the dict below them. */
+static outcome
+insert_from(reader *in, size_t first)
+{
+    size_t count = in->stack.count - first;
+    if (first <= floor_of(in) || count % 2 || !PyDict_CheckExact(in->stack.items[first - 1])) {
+        return DECLINED;
+    }
+    PyObject *dict = in->stack.items[first - 1];
+    if (count && !PyDict_Size(dict) && !spend(in, PARTS_OF_FULL_DICT - 1)) {
+        return DECLINED;
+    }
+    PyObject **items = in->stack.items + first;
+    for (size_t index = 0; index < count; index += 2) {
+        if (!is_key(items[index])) {
+            return DECLINED;
+        }
+        if (PyDict_SetItem(dict, items[index], items[index + 1])) {
+            return FAILED;
+        }
+    }
+    pile_drop(&in->stack, first);
+    return GO_ON;
+}
+
+static outcome
+fill_marked(reader *in, outcome (*fill)(reader *, size_t))
+{
+    size_t first = 0;
+    return take_mark(in, &first) ? fill(in, first) : DECLINED;
+}
+
+static outcome
+fill_one(reader *in, size_t count, outcome (*fill)(reader *, size_t))
+{
+    return has_values(in, count) ? fill(in, in->stack.count - count) : DECLINED;
+}
+
+/* ---- the memo -------------------------------------------------------------------------------- */
+
+/* Numbers without gaps: others are rare, and would let a file ask for any amount of memory. */
+static outcome
+remember(reader *in, uint64_t number)
+{
+    PyObject *value = top_of(in);
+    if (!value || number > in->memo.count) {
+        return DECLINED;
+    }
+    Py_INCREF(value);
+    if (number < in->memo.count) {
+        PyObject *old = in->memo.items[number];
+        in->memo.items[number] = value;
+        Py_DECREF(old);
+        return GO_ON;
+    }
+    if (!spend(in, 1)) {
+        Py_DECREF(value);
+        return DECLINED;
+    }
+    return pile_add(&in->memo, value);
+}
+
+static outcome
+remember_as(reader *in, size_t bytes)
+{
+    uint64_t number = 0;
+    return take_number(in, bytes, &number) ? remember(in, number) : DECLINED;
+}
+
+static outcome
+recall(reader *in, size_t bytes)
+{
+    uint64_t number = 0;
+    if (!take_number(in, bytes, &number) || number >= in->memo.count) {
+        return DECLINED;
+    }
+    return pile_add(&in->stack, Py_NewRef(in->memo.items[number]));
+}
+
+/* ---- instructions ---------------------------------------------------------------------------- */
+
+static outcome
+check_protocol(reader *in)
+{
+    uint64_t version = 0;
+    return take_number(in, 1, &version) && version <= HIGHEST_PROTOCOL ? GO_ON : DECLINED;
+}
+
+static outcome
+check_frame(reader *in)
+{
+    uint64_t length = 0;
+    return take_number(in, 8, &length) && has_bytes(in, length) ? GO_ON : DECLINED;
+}
+
+static outcome
+run_container(reader *in, unsigned char code)
+{
+    switch (code) {
+    case '(':
+        return add_mark(in);
+    case ']':
+        return push_container(in, PyList_New(0));
+    case 'a':
+        return fill_one(in, 1, append_from);
+    case 'e':
+        return fill_marked(in, append_from);
+    case '}':
+        return push_container(in, PyDict_New());
+    case 's':
+        return fill_one(in, 2, insert_from);
+    case 'u':
+        return fill_marked(in, insert_from);
+    case ')':
+        return push_container(in, PyTuple_New(0));
+    case 't':
+        return push_marked_tuple(in);
+    case 0x85:
+    case 0x86:
+    case 0x87:
+        return push_short_tuple(in, code - 0x84U);
+    case 0x80:
+        return check_protocol(in);
+    case 0x95:
+        return check_frame(in);
+    case '.':
+        return !in->mark_count && has_values(in, 1) ? DONE : DECLINED;
+    default:
+        return DECLINED;
+    }
+}
+
+static outcome
+run_instruction(reader *in, unsigned char code)
+{
+    switch (code) {
+    case 'h':
+        return recall(in, 1);
+    case 'j':
+        return recall(in, 4);
+    case 0x94:
+        return remember(in, in->memo.count);
+    case 'q':
+        return remember_as(in, 1);
+    case 'r':
+        return remember_as(in, 4);
+    case 'K':
+        return push_unsigned(in, 1);
+    case 'M':
+        return push_unsigned(in, 2);
+    case 'J':
+        return push_signed(in, 4);
+    case 0x8a:
+        return push_long(in);
+    case 'G':
+        return push_float(in);
+    case 0x8c:
+        return push_text(in, 1);
+    case 'X':
+        return push_text(in, 4);
+    case 'N':
+        return pile_add(&in->stack, Py_NewRef(Py_None));
+    case 0x88:
+        return pile_add(&in->stack, Py_NewRef(Py_True));
+    case 0x89:
+        return pile_add(&in->stack, Py_NewRef(Py_False));
+    default:
+        return run_container(in, code);
+    }
+}
+
+static outcome
+run_all(reader *in)
+{
+    outcome now = GO_ON;
+    for (uint64_t count = 1; now == GO_ON; count++) {
+        if (count % INSTRUCTIONS_PER_CHECK == 0 && PyErr_CheckSignals()) {
+            return FAILED;
+        }
+        if (in->at == in->end) {
+            return DECLINED;
+        }
+        now = run_instruction(in, *in->at++);
+    }
+    return now;
+}
+
+static PyObject *
+answer_of(const reader *in, outcome now)
+{
+    PyObject *value = now == DONE ? top_of(in) : NULL;
+    if (value) {
+        return PyTuple_Pack(1, value);
+    }
+    return now == DECLINED ? Py_NewRef(Py_None) : NULL;
+}
+
+static void
+reader_clear(reader *in)
+{
+    pile_drop(&in->stack, 0);
+    pile_drop(&in->memo, 0);
+    PyMem_Free(in->stack.items);
+    PyMem_Free(in->memo.items);
+    PyMem_Free(in->marks);
+}
+
+PyObject *
+read_plain_pickle(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *data = NULL;
+    Py_ssize_t size = 0;
+    unsigned long long parts = 0;
+    if (!PyArg_ParseTuple(args, "y#K:read_plain_pickle", &data, &size, &parts)) {
+        return NULL;
+    }
+    const unsigned char *first = (const unsigned char *)data;
+    reader in = {.at = first, .end = first + size, .parts_left = parts};
+    PyObject *answer = answer_of(&in, run_all(&in));
+    reader_clear(&in);
+    return answer;
+}
