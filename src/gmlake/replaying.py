@@ -99,6 +99,13 @@ class ReplayReport:
 
         yield from replay_tables(self)
 
+    def _repr_html_(self) -> str:
+        """Draw the policies side by side, in a notebook."""
+        from gmlake.pictures import in_notebook
+        from gmlake.snapshots import report_of
+
+        return in_notebook(report_of(self))
+
 
 def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
     """Return policy names from "all", "a,b", or several names; ValueError for an unknown one."""

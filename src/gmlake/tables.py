@@ -28,7 +28,10 @@ _NS_PER_MS = 1e6
 def as_text(report: RenderableType, width: int = _TEXT_WIDTH) -> str:
     """Render a report without colours, as wide as it needs up to `width` characters."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, force_terminal=False).print(report)
+    console = Console(
+        file=out, width=width, color_system=None, force_terminal=False, force_jupyter=False
+    )
+    console.print(report)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

@@ -11,11 +11,11 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gmlake import TraceError
-from gmlake.trace.pickle_reader import read_pickle
+from gmlake import TraceError, _core
+from gmlake.trace.pickle_reader import _Machine, most_parts, read_pickle, read_slowly
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,8 +179,9 @@ def test_every_truncation_is_one_line() -> None:
         b"}(]Nu.",
         b"}GAAAAAAAANs.",
         b"}\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fNs.",
+        b"}\x8a\x05\0\0\0\x80\0Ns.",
     ],
-    ids=range(35),
+    ids=range(36),
 )
 def test_nonsense_is_one_short_line(data: bytes) -> None:
     with pytest.raises(TraceError, match=r"^[^\n]{1,160}$"):
@@ -235,3 +236,74 @@ def test_a_changed_byte_gives_a_value_or_one_line(value: Any, data: st.DataObjec
     index = data.draw(st.integers(0, len(pickled) - 1))
     pickled[index] = data.draw(st.integers(0, 255))
     assert "\n" not in outcome(bytes(pickled))
+
+
+# ---- the reader in C
+
+
+def quickly(data: bytes) -> tuple[object] | None:
+    return _core.read_plain_pickle(data, most_parts(len(data)))
+
+
+def check_agreement(data: bytes) -> None:
+    """What the reader in C does not decline, the one in Python reads just so."""
+    found = quickly(data)
+    if found is not None:
+        assert repr(found[0]) == repr(read_slowly(data))
+
+
+@given(plain, st.integers(0, 5))
+def test_both_readers_agree_on_plain_data(value: Any, protocol: int) -> None:
+    data = pickle.dumps(value, protocol)
+    check_agreement(data)
+    assert repr(read_slowly(data)) == repr(value)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_what_recordings_consist_of_is_read_in_c(protocol: int) -> None:
+    entry = {"action": "alloc", "addr": 2**62, "size": 3 << 40, "stream": -(2**63), "frames": []}
+    entry |= {"\ud800" + "x" * 300: (1, 2, 3, 4), "t": 1.5, "no": (None, True, False, (), (-1,))}
+    value = {"device_traces": [[entry, entry, dict(entry)], []], "y": {"1": 255, "2": 65535}}
+    data = pickle.dumps(value, protocol)
+    found: Any = quickly(data)
+    assert found == (value,)
+    assert found[0]["device_traces"][0][0] is found[0]["device_traces"][0][1]
+
+
+def test_recorded_snapshots_are_read_in_c(shared_trace: Path) -> None:
+    data = shared_trace.read_bytes()
+    found = quickly(data)
+    assert found is not None
+    assert found[0] == read_slowly(data)
+
+
+@pytest.mark.parametrize("value", [[[]], {"a": 1}, ((1,),), [1, 1]], ids=repr)
+def test_the_reader_in_c_counts_parts_as_the_other_does(value: Any) -> None:
+    data = pickle.dumps(value, 4)
+    least = next(parts for parts in range(100) if _core.read_plain_pickle(data, parts))
+    counted = most_parts(len(data))
+    machine = _Machine(data)
+    machine.run()
+    assert least == counted - machine.parts_left
+
+
+_PIECES = [
+    *(bytes([code]) for code in b"(]ae}sut).NhqKMjrJGX0" + bytes(range(0x80, 0x96))),
+    *(b"K\x01", b"h\x00", b"h\x01", b"q\x00", b"\x8c\x01a", b"M\xff\xff", b"J\0\0\0\x80"),
+    *(b"\x8a\x03\x01\x02\xff", b"X\x01\0\0\0b", b"G" + b"\x40" * 8, b"\x80\x04"),
+    *(b"](", b"}(", b"K\x01e", b"\x8c\x01ku", b"j\x01\0\0\0", b"r\x02\0\0\0"),
+]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=40).map(b"".join))
+@settings(max_examples=400)
+def test_both_readers_agree_on_random_instructions(data: bytes) -> None:
+    check_agreement(data + b".")
+
+
+@given(plain, st.integers(2, 4), st.data())
+def test_both_readers_agree_on_a_changed_byte(value: Any, protocol: int, data: Any) -> None:
+    pickled = bytearray(pickle.dumps(value, protocol))
+    index = data.draw(st.integers(0, len(pickled) - 1))
+    pickled[index] = data.draw(st.integers(0, 255))
+    check_agreement(bytes(pickled))

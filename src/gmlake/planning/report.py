@@ -149,3 +149,10 @@ class PlanReport:
         from gmlake.planning.tables import plan_tables
 
         yield from plan_tables(self)
+
+    def _repr_html_(self) -> str:
+        """Draw where each block lies, in a notebook; without Bokeh, say what to install."""
+        from gmlake.pictures import in_notebook
+        from gmlake.snapshots import report_of
+
+        return in_notebook(report_of(self))

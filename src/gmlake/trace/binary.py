@@ -51,6 +51,7 @@ _HEAD = struct.Struct("<8sII")
 _SECTION = struct.Struct("<4sIQQ")
 _TAIL = struct.Struct("<4sII")
 _TAIL_MAGIC = b"GEND"
+_LEVEL = 6  # the highest, 9, takes 25 times as long on random numbers, and saves 3 %
 _BEST_RATIO = 1100  # zlib reaches 1032 to 1 at most
 
 _TABLES: Final = (
@@ -91,7 +92,7 @@ def encode(trace: Trace) -> bytes:
 
 
 def _section(name: bytes, raw: bytes, items: int) -> bytes:
-    stored = zlib.compress(raw, 9)
+    stored = zlib.compress(raw, _LEVEL)
     return _SECTION.pack(name, zlib.crc32(stored), items, len(stored)) + stored
 
 

@@ -9,15 +9,15 @@ from gmlake.trace.layout import LARGEST_SIZE
 
 Entry: TypeAlias = dict[object, object]
 
-_ADDRESS_LIMIT: Final = 1 << 64
+ADDRESS_LIMIT: Final = 1 << 64
 _STREAM_LOW: Final = -(1 << 63)
-_TIME_LIMIT: Final = (1 << 64) // 1000
+TIME_LIMIT: Final = (1 << 64) // 1000
 _SHOWN_TEXT: Final = 40
 
 
 def show(value: object) -> str:
     """Describe a value in a few characters, however large, deep or cyclic it is."""
-    if type(value) is int and abs(value) < _ADDRESS_LIMIT:
+    if type(value) is int and abs(value) < ADDRESS_LIMIT:
         return str(value)
     if type(value) is str:
         return ascii(value[:_SHOWN_TEXT])
@@ -69,7 +69,7 @@ def integer(  # noqa: PLR0913 (a range has two ends)
 
 def address(entry: Entry, key: str, what: str, event: int | None = None) -> int:
     """Return a device address: 0 to 2^64 - 1."""
-    return integer(entry, key, what, low=0, high=_ADDRESS_LIMIT, event=event)
+    return integer(entry, key, what, low=0, high=ADDRESS_LIMIT, event=event)
 
 
 def size(entry: Entry, key: str, what: str, event: int | None = None) -> int:
@@ -77,14 +77,25 @@ def size(entry: Entry, key: str, what: str, event: int | None = None) -> int:
     return integer(entry, key, what, low=0, high=LARGEST_SIZE + 1, event=event)
 
 
+def extent(
+    entry: Entry, keys: tuple[str, str], what: str, event: int | None = None
+) -> tuple[int, int]:
+    """Return address and size of a range that ends below 2^64."""
+    begin, size_bytes = address(entry, keys[0], what, event), size(entry, keys[1], what, event)
+    if begin + size_bytes >= ADDRESS_LIMIT:
+        reason = f"{what} reaches beyond the last address, 2^64 - 1"
+        raise TraceError(reason, event=event)
+    return begin, size_bytes
+
+
 def stream(entry: Entry, what: str, event: int | None = None) -> int:
     """Return a stream handle as 64 bits without sign; 0, the default stream, where missing."""
     value = integer(
-        entry, "stream", what, low=_STREAM_LOW, high=_ADDRESS_LIMIT, event=event, default=0
+        entry, "stream", what, low=_STREAM_LOW, high=ADDRESS_LIMIT, event=event, default=0
     )
-    return value % _ADDRESS_LIMIT
+    return value % ADDRESS_LIMIT
 
 
 def time_ns(entry: Entry, what: str, event: int | None = None) -> int:
     """Return the time in ns; 0 where missing, as in old files."""
-    return 1000 * integer(entry, "time_us", what, low=0, high=_TIME_LIMIT, event=event, default=0)
+    return 1000 * integer(entry, "time_us", what, low=0, high=TIME_LIMIT, event=event, default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,9 +13,10 @@ from gmlake.errors import TraceError
 from gmlake.trace.binary import MAGIC, decode
 from gmlake.trace.pickle_reader import MAX_PARTS, read_pickle
 from gmlake.trace.snapshot import read_snapshot
+from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from gmlake.trace.trace import Trace
+    from collections.abc import Iterator
 
 MAX_FILE_BYTES: Final = 1 << 32
 _JSON_STARTS = (b"{", b"[")
@@ -41,6 +43,19 @@ def load_traces(path: str | Path) -> list[Trace]:
     for trace in traces:
         trace.name = short if len(traces) == 1 else f"{short}:{trace.device}"
     return traces
+
+
+def load_document(path: str | Path) -> tuple[object, int]:
+    """Return what a trace file holds before it is understood, and how many bytes it has.
+
+    A Trace where it is in gmlake's own format, else plain data: dict, list, tuple, str, int,
+    float, bool and None. Raises TraceError with the file's name for anything unreadable.
+    """
+    try:
+        data = _contents(Path(path))
+        return _document(data), len(data)
+    except TraceError as error:
+        raise TraceError(error.reason, event=error.event, path=str(path)) from None
 
 
 def load_trace(path: str | Path, device: int | None = None) -> Trace:
@@ -92,13 +107,27 @@ def _contents(path: Path) -> bytes:
 
 
 def _read(data: bytes) -> list[Trace]:
-    try:
+    document = _document(data)
+    if isinstance(document, Trace):
+        return [document]
+    with _enough_memory():
+        return read_snapshot(document, budget=len(data))
+
+
+def _document(data: bytes) -> object:
+    with _enough_memory():
         if data.startswith(MAGIC):
-            return [decode(data)]
+            return decode(data)
         _check_encoding(data)
         if data[:64].lstrip().startswith(_JSON_STARTS):
-            return read_snapshot(_read_json(data), budget=len(data))
-        return read_snapshot(_read_pickle(data), budget=len(data))
+            return _read_json(data)
+        return _read_pickle(data)
+
+
+@contextmanager
+def _enough_memory() -> Iterator[None]:
+    try:
+        yield
     except MemoryError:
         reason = "needs more memory than this machine has"
         raise TraceError(reason) from None

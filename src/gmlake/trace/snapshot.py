@@ -10,13 +10,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.trace import fields
-from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, SMALL_SEGMENT, Kind, Records
+from gmlake.trace.layout import (
+    FINAL_BLOCK,
+    LARGEST_SIZE,
+    REQUEST,
+    SEGMENT,
+    SMALL_SEGMENT,
+    Kind,
+    Records,
+)
 from gmlake.trace.start_state import StartBlock, deduce_block_sizes, place_start_blocks
 from gmlake.trace.trace import Trace
 
@@ -31,7 +40,7 @@ _SEGMENT_KINDS: Final = {
     "segment_free": Kind.SEGMENT_FREE,
     "segment_unmap": Kind.SEGMENT_FREE,
 }
-_NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
+NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
 _MAX_DEVICES: Final = 1 << 16
 _MAX_SETTINGS: Final = 256
 
@@ -111,8 +120,7 @@ def _read_states(top: Entry, budget: _Budget) -> dict[int, _State]:
 
 
 def _read_segment(entry: Entry, what: str, state: _State, budget: _Budget) -> None:
-    address = fields.address(entry, "address", what)
-    size = fields.size(entry, "total_size", what)
+    address, size = fields.extent(entry, ("address", "total_size"), what)
     pool = entry.get("segment_pool_id", (0, 0))
     if type(pool) not in (tuple, list) or len(pool) != 2:  # type: ignore[arg-type]  # noqa: PLR2004
         reason = f"{what}: 'segment_pool_id' is not a pair of numbers"
@@ -152,6 +160,10 @@ def _read_block(raw: object, what: str, position: int, end: int) -> tuple[int, i
 
 # ---- the events
 
+_USUAL: Final = itemgetter("action", "addr", "size", "stream", "time_us")
+_ALLOC: Final = int(Kind.ALLOC)
+_FREE: Final = int(Kind.FREE)
+
 
 class _Events:
     """The columns of the requests, and which address belongs to which allocation, event by event.
@@ -167,13 +179,45 @@ class _Events:
         self.allocations = 0
         self.has_mapped = False
 
-    def read(self, event: int, raw: object) -> None:
+    def read_all(self, raw_events: list[object]) -> None:
+        for event, raw in enumerate(raw_events):
+            if not self._read_quickly(event, raw):
+                self._read(event, raw)
+
+    def _read_quickly(self, event: int, raw: object) -> bool:
+        """Read an event as nearly all are; False, and nothing is done, for every other."""
+        if type(raw) is not dict:
+            return False
+        try:
+            action, address, size, stream, time = _USUAL(raw)
+        except KeyError:
+            return False
+        if not (
+            type(address) is type(size) is type(stream) is type(time) is int
+            and 0 <= address < fields.ADDRESS_LIMIT - LARGEST_SIZE
+            and 0 <= size <= LARGEST_SIZE
+            and 0 <= stream < fields.ADDRESS_LIMIT
+            and 0 <= time < fields.TIME_LIMIT
+        ):
+            return False
+        number, kind = self.live.get(address), _FREE
+        if action == "alloc" and number is None:
+            number, kind = self._born(address), _ALLOC
+        elif action == "free_completed" and number is not None:
+            del self.live[address]
+            self.freed_at[address] = event
+        else:
+            return False
+        self.rows.append((number, size, address, 1000 * time, stream, kind, 0))
+        return True
+
+    def _read(self, event: int, raw: object) -> None:
         entry = fields.entry_of(raw, "the event", event)
         action = entry.get("action")
         if type(action) is not str:
             reason = f"the event has no 'action' that is a text but {fields.show(action)}"
             raise TraceError(reason, event=event)
-        if action in _NOT_MEMORY:
+        if action in NOT_MEMORY:
             return
         stream = fields.stream(entry, action, event)
         time = fields.time_ns(entry, action, event)
@@ -185,8 +229,7 @@ class _Events:
             )
             self.rows.append((0, size, free, time, stream, Kind.OOM, 0))
             return
-        address = fields.address(entry, "addr", action, event)
-        size = fields.size(entry, "size", action, event)
+        address, size = fields.extent(entry, ("addr", "size"), action, event)
         if action in _SEGMENT_KINDS:
             self.has_mapped = self.has_mapped or action in ("segment_map", "segment_unmap")
             self.rows.append((0, size, address, time, stream, _SEGMENT_KINDS[action], 0))
@@ -202,10 +245,7 @@ class _Events:
             if address in self.live:
                 reason = f"allocates {address:#x}, which is live already"
                 raise TraceError(reason, event=event)
-            number = self.live[address] = self.allocations
-            self.allocations += 1
-            self.freed_at.pop(address, None)
-            return number, Kind.ALLOC
+            return self._born(address), Kind.ALLOC
         if action == "free_completed":
             number = self._owner(event, address, size, stream)
             del self.live[address]
@@ -215,6 +255,12 @@ class _Events:
             return self._owner(event, address, size, stream), Kind.FREE_REQUESTED
         reason = f"the action {fields.show(action)} is not known"
         raise TraceError(reason, event=event)
+
+    def _born(self, address: int) -> int:
+        number = self.live[address] = self.allocations
+        self.allocations += 1
+        self.freed_at.pop(address, None)
+        return number
 
     def _owner(self, event: int, address: int, size: int, stream: int) -> int:
         if address not in self.live:
@@ -235,8 +281,7 @@ def _build(
     state.segments.sort()
     state.blocks.sort()
     events = _Events()
-    for index, raw in enumerate(state.events):
-        events.read(index, raw)
+    events.read_all(state.events)
     final_segments = np.array(state.segments, SEGMENT)
     final_blocks = np.array(state.blocks, FINAL_BLOCK)
     _add_survivors(events, state)
