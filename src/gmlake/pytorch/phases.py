@@ -26,6 +26,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from gmlake.pytorch import sites
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
 DYNAMIC: Final = ("*experts", "*moe", "*MoE", "*MoeBlock", "*MoeMLP", "*SwitchMLP")
 """Names and class names of modules whose sizes change from step to step, as in fnmatch."""
 
-FORWARD: Final = "forward"
-BACKWARD: Final = "backward"
-OPTIMIZER: Final = "optimizer"
-BETWEEN: Final = "between"
+FORWARD: Final = sites.FORWARD
+BACKWARD: Final = sites.BACKWARD
+OPTIMIZER: Final = sites.OPTIMIZER
+BETWEEN: Final = sites.BETWEEN
 
 
 class Sink(Protocol):
@@ -55,7 +57,7 @@ def number_of(name: str, index: int | str | None = None) -> int:
     return zlib.crc32(f"{name}/{index}".encode()) or 1
 
 
-class _Hook:
+class Hook:
     """A hook, which compilers do not see.
 
     It stays with its model: a copy, and a file that the model is saved to, have in its place what
@@ -106,13 +108,13 @@ class Watcher:
         """Watch the passes of a model, and its dynamic modules. Raises TypeError."""
         if not isinstance(model, nn.Module):
             raise TypeError(f"a model is a torch.nn.Module, not {model!r}")
-        if id(model) in self._known or not _takes_hooks(model):
+        if id(model) in self._known or not takes_hooks(model):
             return
         scopes = list(self._dynamic_modules(model))
         self._known.update(map(id, model.modules()))
         self._handles += [
-            model.register_forward_pre_hook(_Hook(self._forward_begins)),
-            model.register_forward_hook(_Hook(self._forward_ends), always_call=True),
+            model.register_forward_pre_hook(Hook(self._forward_begins)),
+            model.register_forward_hook(Hook(self._forward_ends), always_call=True),
         ]
         for name, module in scopes:
             self._watch_scope(name, module)
@@ -120,14 +122,14 @@ class Watcher:
     def watch_optimizers(self) -> None:
         """Watch every optimizer's step()."""
         self._handles += [
-            register_optimizer_step_pre_hook(_Hook(self._optimizer_begins)),
-            register_optimizer_step_post_hook(_Hook(self._optimizer_ends)),
+            register_optimizer_step_pre_hook(Hook(self._optimizer_begins)),
+            register_optimizer_step_post_hook(Hook(self._optimizer_ends)),
         ]
 
     def discover_models(self) -> None:
         """Watch every module that a step calls from outside of any other."""
         if not self._discovery:
-            self._discovery.append(register_module_forward_pre_hook(_Hook(self._discover)))
+            self._discovery.append(register_module_forward_pre_hook(Hook(self._discover)))
 
     def stop_discovery(self) -> None:
         """Stay with the models that were found."""
@@ -165,8 +167,8 @@ class Watcher:
             self._sink.enter_phase(number_of(name, index))
 
     def _discover(self, module: nn.Module, _inputs: object) -> None:
-        is_outermost = self._is_open and self._depth == 0 and not isinstance(module, _LOSSES)
-        if is_outermost and id(module) not in self._known and _takes_hooks(module):
+        is_outermost = self._is_open and self._depth == 0 and not isinstance(module, LOSSES)
+        if is_outermost and id(module) not in self._known and takes_hooks(module):
             self.watch_model(module)
             self._forward_begins(module, None)  # the hook just added misses this call
 
@@ -182,7 +184,7 @@ class Watcher:
         index = self._forwards
         self._forwards += 1
         if self._is_open:
-            for node in _nodes_of(output):
+            for node in nodes_of(output):
                 node.register_prehook(lambda _gradients: self._phase(BACKWARD, index))
         self._phase(BETWEEN, index)
 
@@ -201,7 +203,7 @@ class Watcher:
             is_inside = any(name.startswith(f"{outer}.") for outer in outermost)
             if name and not is_inside and self._is_dynamic(name, module):
                 outermost.append(name)
-                if id(module) not in self._known and _takes_hooks(module):
+                if id(module) not in self._known and takes_hooks(module):
                     yield name, module
 
     def _is_dynamic(self, name: str, module: nn.Module) -> bool:
@@ -222,18 +224,18 @@ class Watcher:
             if self._is_open:
                 if self._scopes:
                     self._scopes.pop()
-                for node in _nodes_of(output):
+                for node in nodes_of(output):
                     node.register_prehook(lambda _gradients: self._scope(backward))
                 self._scope(self._scopes[-1] if self._scopes else 0)
 
         self._handles += [
-            module.register_forward_pre_hook(_Hook(begins)),
-            module.register_forward_hook(_Hook(ends), always_call=True),
+            module.register_forward_pre_hook(Hook(begins)),
+            module.register_forward_hook(Hook(ends), always_call=True),
         ]
 
     def _end_backward_scope_at(self, inputs: object) -> None:
         """Leave the scope once the gradients of a dynamic module's inputs are known."""
-        for tensor in _tensors_of(inputs):
+        for tensor in tensors_of(inputs):
             if tensor.requires_grad:
                 handle = tensor.register_hook(lambda _gradient: self._scope(0))
                 if tensor.is_leaf:
@@ -244,10 +246,11 @@ class Watcher:
             self._sink.enter_scope(number)
 
 
-_LOSSES: Final = nn.modules.loss._Loss  # noqa: SLF001 (the only name of what all losses are)
+LOSSES: Final = nn.modules.loss._Loss  # noqa: SLF001 (the only name of what all losses are)
 
 
-def _takes_hooks(module: nn.Module) -> bool:
+def takes_hooks(module: nn.Module) -> bool:
+    """Whether hooks can be put onto a module."""
     return not isinstance(module, torch.jit.ScriptModule)
 
 
@@ -257,36 +260,68 @@ def _remove(handles: list[RemovableHandle]) -> None:
     handles.clear()
 
 
-def _tensors_of(value: object) -> Iterator[torch.Tensor]:
+def tensors_of(value: object) -> Iterator[torch.Tensor]:
     """Yield the tensors in nested sequences and mappings."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _tensors_of(item)
+            yield from tensors_of(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors_of(item)
+            yield from tensors_of(item)
 
 
-def _nodes_of(value: object) -> list[Any]:
+def nodes_of(value: object) -> list[Any]:
     """Return the autograd nodes that made the tensors of an output, each once."""
-    nodes = {id(node): node for tensor in _tensors_of(value) if (node := tensor.grad_fn)}
+    nodes = {id(node): node for tensor in tensors_of(value) if (node := tensor.grad_fn)}
     return list(nodes.values())
 
 
+class Listener(Protocol):
+    """Who is told by name, inside of steps and outside of them."""
+
+    def enter_named(self, name: str) -> None:
+        """Be in the phase of that name from here on."""
+
+    def leave_named(self) -> None:
+        """Be where the program was before it."""
+
+    def step_begins(self) -> None:
+        """Be in a step of an AutoPlan."""
+
+    def step_ends(self) -> None:
+        """Be in none."""
+
+
 _watching: list[Sink] = []  # of the AutoPlans that have an open step
+_listeners: list[Listener] = []
+
+
+def add_listener(listener: Listener) -> None:
+    """Tell of phases by name, and of steps."""
+    _listeners.append(listener)
+
+
+def remove_listener(listener: Listener) -> None:
+    """Tell no more."""
+    if listener in _listeners:
+        _listeners.remove(listener)
 
 
 def add_sink(sink: Sink) -> None:
-    """Let phase() tell this sink, too."""
+    """Let phase() tell this sink, too: a step begins."""
     _watching.append(sink)
+    for listener in tuple(_listeners):
+        listener.step_begins()
 
 
 def remove_sink(sink: Sink) -> None:
-    """Let phase() forget the sink."""
+    """Let phase() forget the sink: its step ends."""
     if sink in _watching:
         _watching.remove(sink)
+        for listener in tuple(_listeners):
+            listener.step_ends()
 
 
 def remove_sinks() -> None:
@@ -296,19 +331,25 @@ def remove_sinks() -> None:
 
 @contextmanager
 def phase(name: str, *, microbatch: int | None = None) -> Iterator[None]:
-    """Mark a phase of the open steps of every AutoPlan: `with gmlake.phase("forward", ...):`.
+    """Mark a phase of the open steps of every AutoPlan, and of a recording.
+
+    `with gmlake.phase("forward", microbatch=3):` marks one.
 
     For programs whose passes no hook sees, as hand-written pipelines. name: any text. microbatch:
     which one, where a step has several. Marks may differ from step to step; those that come back
     in the same order are where a plan finds its place again. At the end the step is in no phase.
-    Does nothing where no step is open.
+    Does nothing where no step is open and nothing is recorded; recordings know the name only.
     """
-    sinks = tuple(_watching)
+    sinks, listeners = tuple(_watching), tuple(_listeners)
     number = number_of(name, microbatch)
     for sink in sinks:
         sink.enter_phase(number)
+    for listener in listeners:
+        listener.enter_named(name)
     try:
         yield
     finally:
         for sink in sinks:
             sink.enter_phase(0)
+        for listener in listeners:
+            listener.leave_named()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gmlake.pytorch.locking import lock
 from gmlake.pytorch.settings import Given, Settings, with_changes
+from gmlake.watching.publishing import publish_if_asked
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -130,6 +131,8 @@ class Region(ContextDecorator):
         if mode.name == "pool":
             pool.begin(self._devices)
         self.mode, self.why = mode.name, mode.why
+        if mode.name != "off":
+            publish_if_asked()
 
     def may_stay(self, given: Given, mode: str) -> bool:
         """Whether this region is what is asked for; False: it is not, and has served nothing yet.

@@ -1,0 +1,339 @@
+"""Recordings: the last events of every lake, who asked, and what for."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import time
+import weakref
+from collections import defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+import gmlake
+from gmlake import _core
+from gmlake.pytorch import categories, device, full, lakes, notices, sites, snapshots
+from gmlake.pytorch.callpaths import CallPaths
+from gmlake.pytorch.scopes import Observer, Tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from gmlake.snapshots.model import DeviceSnapshot
+
+MOST_EVENTS: Final = snapshots.MOST_EVENTS
+
+
+class Recording(Observer):
+    """The events of every lake, kept from when gmlake.record() made this until stop().
+
+    snapshot: after stop(), what gmlake.snapshot() gave then, with these events; None before, and
+    where nothing was served.
+    """
+
+    def __init__(self, settings: _Settings) -> None:
+        """Begin nothing yet; see gmlake.record()."""
+        self._settings = settings
+        self.table = sites.renew()
+        self.known = categories.Known()
+        self.snapshot: Any = None
+        self.is_on = False
+        self._tracker = Tracker(self.table, _core.set_site, _note_mark, self)
+        self._paths = CallPaths(self.table, self._tracker.base, _core.set_site, settings.frames)
+        self._models: list[weakref.ref[nn.Module]] = []
+        self._optimizers: dict[int, tuple[weakref.ref[Any], int]] = {}  # and its state's length
+
+    def _start(self) -> None:
+        _core.torch_keep_history(self._settings.max_events)
+        self.is_on = True
+        try:
+            self._tracker.start()
+            for model in self._settings.models:
+                self._tracker.name_model(model)
+            for optimizer in self._settings.optimizers:
+                self.optimizer_ends(optimizer)
+            if self._settings.frames:
+                self._paths.start()
+        except BaseException:
+            self._end()
+            raise
+
+    def stop(self) -> None:
+        """End: no event is kept any more, and those that were are in `snapshot`."""
+        with _turn.lock:
+            if not self.is_on:
+                return
+            try:
+                self._look_again()
+                if lakes.devices():
+                    from gmlake.snapshots.capture import snapshot
+
+                    self.snapshot = snapshot()
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        self.is_on = False
+        _turn.give(self)
+        self._paths.stop()
+        self._tracker.stop()
+        _core.torch_keep_history(snapshots._recording.max_events)  # noqa: SLF001 (PyTorch's)
+
+    def __enter__(self) -> Self:
+        """Return it: it is on already."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def __repr__(self) -> str:
+        """Say whether it is on and what it knows."""
+        state = "on" if self.is_on else "ended"
+        return (
+            f"<gmlake.Recording: {state}, {len(self.table.sites()) - 1} sites, "
+            f"{self.table.steps} steps>"
+        )
+
+    # ---- what is seen of the program ------------------------------------------------------------
+
+    def model_found(self, model: nn.Module) -> None:
+        """Note where its parameters and buffers are."""
+        self._models.append(weakref.ref(model))
+        self._note(categories.PARAMETER, [*model.parameters(), *model.buffers()])
+
+    def optimizer_begins(self, optimizer: Any) -> None:  # noqa: ANN401 (torch has it untyped)
+        """Note where the gradients are."""
+        self._note(categories.GRADIENT, _gradients(_parameters(optimizer)))
+
+    def optimizer_ends(self, optimizer: Any) -> None:  # noqa: ANN401
+        """Note where its state is, where there is some for more parameters than before."""
+        count = len(optimizer.state)
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known[0]() is not optimizer or known[1] != count:
+            self._optimizers[id(optimizer)] = (weakref.ref(optimizer), count)
+            self._note(categories.STATE, _state(optimizer))
+            self._note(categories.PARAMETER, _parameters(optimizer))
+
+    def _look_again(self) -> None:
+        """Note what there is at the end."""
+        for model in filter(None, (reference() for reference in self._models)):
+            held = list(model.parameters())
+            self._note(categories.PARAMETER, [*held, *model.buffers()])
+            self._note(categories.GRADIENT, _gradients(held))
+        for optimizer in filter(None, (known[0]() for known in self._optimizers.values())):
+            self._note(categories.STATE, _state(optimizer))
+            self._note(categories.PARAMETER, _parameters(optimizer))
+            self._note(categories.GRADIENT, _gradients(_parameters(optimizer)))
+
+    def _note(self, category: int, tensors: Iterable[torch.Tensor]) -> None:
+        if not full.is_installed():
+            return  # the events are of segments, whose addresses say nothing of what is in them
+        found: dict[int, list[int]] = defaultdict(list)
+        with _C.DisableTorchFunction():
+            for tensor in tensors:
+                local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+                if local.is_cuda:
+                    with suppress(RuntimeError, NotImplementedError):  # it has no storage
+                        found[local.get_device()].append(local.untyped_storage().data_ptr())
+        for number, addresses in found.items():
+            self.known.add(number, category, time.time_ns(), addresses)
+
+
+class _Settings:
+    """What gmlake.record() was asked for."""
+
+    def __init__(
+        self, max_events: object, frames: object, model: object, optimizers: object
+    ) -> None:
+        """Check it. Raises TypeError and ValueError."""
+        self.max_events = _count("max_events", max_events, 1)
+        depth = sites.MOST_FRAMES if frames is True else frames or 0
+        self.frames = _count("frames", depth, 0)
+        self.models = _several(model, nn.Module, "a model is a torch.nn.Module")
+        self.optimizers = _several(
+            optimizers, torch.optim.Optimizer, "an optimizer is a torch.optim.Optimizer"
+        )
+
+
+class _Turn:
+    """Which recording is on: lakes keep one history."""
+
+    def __init__(self) -> None:
+        """None is."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget it, in a forked child: another thread may have held the lock."""
+        self.lock = threading.RLock()
+        self.recording: Recording | None = None
+        self.last: Recording | None = None
+
+    def give(self, recording: Recording) -> None:
+        """Let another begin."""
+        if self.recording is recording:
+            self.recording = None
+
+
+_C: Final[Any] = torch._C  # noqa: SLF001
+_turn: Final = _Turn()
+
+
+def record(
+    max_events: int = MOST_EVENTS,
+    *,
+    frames: bool | int = False,
+    model: nn.Module | Iterable[nn.Module] | None = None,
+    optimizers: Any = None,  # noqa: ANN401 (torch has them untyped)
+) -> Recording:
+    """Keep the events of every lake from now on, with who asked for memory and in which phase.
+
+        with gmlake.record() as recording:
+            train()
+        recording.snapshot.save("memory.pickle")
+
+    It is on at once, until the end of the `with` or stop_recording(). While it is, the events so
+    far are in gmlake.snapshot(); afterwards they are in `snapshot` of the recording.
+
+    max_events: how many of the last to keep on each device, at 56 bytes each, and at most 96 bytes
+        for each separate piece of memory that is held.
+    frames: also keep the Python call path of each request that the calling thread makes through a
+        function of PyTorch: its innermost frames, 24 or as many as this says. Each call of such a
+        function costs some microseconds then. Requests of the backward pass have none.
+    model: one or several whose modules are named; None: every module that is called from outside of
+        any other.
+    optimizers: one or several whose state exists already; others are found at their first step.
+
+    Where there is no CUDA, nothing is recorded and a GmlakeWarning says so once; so it does where
+    gmlake serves nothing, and in pool mode, where the events are those of PyTorch's segments, not
+    of tensors. Raises RuntimeError where a recording is on already, TypeError and ValueError for
+    arguments that make no sense, and MemoryError where max_events do not fit into memory.
+    """
+    settings = _Settings(max_events, frames, model, optimizers)
+    with _turn.lock:
+        if _turn.recording is not None:
+            raise RuntimeError("a recording is on already; end it by gmlake.stop_recording()")
+        recording = Recording(settings)
+        absence = device.absence()
+        if absence:
+            notices.once("recording", f"gmlake.record() records nothing: {absence}")
+            return recording
+        _tell_of_limits()
+        _turn.recording = _turn.last = recording
+        try:
+            recording._start()  # noqa: SLF001
+        except BaseException:
+            _turn.give(recording)
+            raise
+    return recording
+
+
+def stop_recording() -> Recording | None:
+    """End the recording that is on, and return it; None where none is."""
+    with _turn.lock:
+        recording = _turn.recording
+        if recording is not None:
+            recording.stop()
+        return recording
+
+
+def categories_of(seen: DeviceSnapshot) -> NDArray[np.int8]:
+    """Return a category for each id of a snapshot's trace, as the last recording knows it."""
+    recording = _turn.last
+    if recording is None or not full.is_installed():
+        return np.full(len(seen.lives.born), categories.UNKNOWN, np.int8)
+    return categories.classify(
+        seen.lives,
+        seen.events,
+        seen.trace.labels,
+        recording.table.sites(),
+        recording.known.of(seen.device),
+    )
+
+
+def _tell_of_limits() -> None:
+    if not gmlake.is_enabled():
+        notices.once(
+            "recording nothing",
+            "gmlake.record() records what gmlake serves, and it serves nothing yet: call "
+            "gmlake.enable() before anything uses CUDA",
+        )
+    elif not full.is_installed():
+        notices.once(
+            "recording segments",
+            "in pool mode gmlake.record() sees the segments that PyTorch's allocator takes, "
+            "not tensors: call gmlake.enable() before anything uses CUDA to see them",
+        )
+
+
+def _note_mark(number: int) -> None:
+    for lake in lakes.all_lakes():
+        lake.note_mark(number)
+
+
+def _parameters(optimizer: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _gradients(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    with _C.DisableTorchFunction():
+        return [held.grad for held in parameters if held.is_leaf and held.grad is not None]
+
+
+def _state(optimizer: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    return [
+        value
+        for state in optimizer.state.values()
+        if isinstance(state, dict)
+        for value in state.values()
+        if isinstance(value, torch.Tensor)
+    ]
+
+
+def _count(name: str, value: object, least: int) -> int:
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    number = operator.index(value)
+    if number < least:
+        raise ValueError(f"{name} is {number}, but must be {least} or more")
+    return number
+
+
+def _several(value: Any, kind: type, text: str) -> list[Any]:  # noqa: ANN401
+    """Return one thing or several as a list."""
+    if value is None:
+        return []
+    items = [value] if isinstance(value, kind) or not hasattr(value, "__iter__") else list(value)
+    for item in items:
+        if not isinstance(item, kind):
+            raise TypeError(f"{text}, not {item!r}")
+    return items
+
+
+def _after_fork() -> None:
+    """Record nothing in a child: the locks of its parent's lakes must not be touched."""
+    recording = _turn.recording
+    _turn.renew()
+    if recording is not None:
+        recording.is_on = False
+        recording._paths.stop()  # noqa: SLF001
+        recording._tracker.stop()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,353 @@
+"""Where each thread of a program is, from hooks on every module and optimizer.
+
+A module's requests carry its name: those of its forward pass from when it begins until it ends, and
+those of its backward pass, wherever autograd runs it. For that, nodes of the graph that autograd
+records are marked as the property of a module where a module begins (what its inputs came from
+belongs to whoever called it) and where it ends (what its outputs came from is its own, unless it is
+a module's inside of it). Between two such nodes the backward pass is where it was.
+
+Nothing here waits for a lock or looks at memory; the graph and the models stay as they are.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import threading
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from gmlake.pytorch import phases
+from gmlake.pytorch.phases import BACKWARD, BETWEEN, FORWARD, OPTIMIZER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch.utils.hooks import RemovableHandle
+
+    from gmlake.pytorch.sites import Table
+
+_OWNED: Final = "gmlake"  # the key of a node's metadata that says that it is somebody's
+_NOTHING: Final = -1  # no backward pass
+_WRAPPED: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_NAMED: Final = 0  # the owner of a phase that the program marks itself
+_C: Final[Any] = torch._C  # noqa: SLF001
+
+
+class _Here:
+    """Where one thread is. outer: (owner, scope, phase) of what was entered and not left."""
+
+    __slots__ = ("base", "is_worker", "outer", "phase", "scope", "task")
+
+    def __init__(self) -> None:
+        self.scope = self.phase = ""
+        self.outer: list[tuple[int, str, str]] = []
+        self.task = _NOTHING  # the backward pass that this thread works for
+        self.is_worker: bool | None = None  # a thread of autograd; None: not known yet
+        self.base = 0  # the number of its site, without a call path
+
+
+class _Local(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.here = _Here()
+
+
+class Observer:
+    """What a recording wants to know, beyond places."""
+
+    def model_found(self, model: nn.Module) -> None:
+        """See a model for the first time."""
+
+    def optimizer_begins(self, optimizer: Any) -> None:  # noqa: ANN401 (torch has it untyped)
+        """Gradients are complete."""
+
+    def optimizer_ends(self, optimizer: Any) -> None:  # noqa: ANN401
+        """Its state exists."""
+
+
+class Tracker:
+    """Tells the core where each thread is, while it is on.
+
+    table: where numbers come from. set_site: called in the thread that is there, with the number of
+    the place. note_mark: called with the number of a mark where a phase or a step begins.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        set_site: Callable[[int], object],
+        note_mark: Callable[[int], object],
+        observer: Observer | None = None,
+    ) -> None:
+        """Watch nothing yet."""
+        self._table = table
+        self._set_site = set_site
+        self._note_mark = note_mark
+        self._observer = observer or Observer()
+        self._local = _Local()
+        self._names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self._has_model = False
+        self._handles: list[RemovableHandle] = []
+        self._phase = ""  # that was marked last, of the whole process
+        self._open_steps = 0
+        self.is_on = False
+
+    # ---- from when to when ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin."""
+        self.is_on = True
+        self._local.here.is_worker = False
+        self._handles += [
+            register_module_forward_pre_hook(phases.Hook(self._enter)),
+            register_module_forward_hook(phases.Hook(self._leave), always_call=True),
+            register_optimizer_step_pre_hook(phases.Hook(self._optimizer_begins)),
+            register_optimizer_step_post_hook(phases.Hook(self._optimizer_ends)),
+        ]
+        phases.add_listener(self)
+
+    def stop(self) -> None:
+        """End. What hangs on the graphs of autograd does nothing from here on."""
+        self.is_on = False
+        phases.remove_listener(self)
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._names.clear()
+        self._set_site(0)
+
+    # ---- names ----------------------------------------------------------------------------------
+
+    def name_model(self, model: nn.Module) -> None:
+        """Name the modules of a model: those of a second model begin with its class name."""
+        if id(model) in self._names or not phases.takes_hooks(model):
+            return
+        own = type(_inside(model)).__name__
+        prefix = f"{own}." if self._has_model else ""
+        self._has_model = True
+        for full_name, module in model.named_modules():
+            name = _without_wrappers(full_name)
+            self._name(module, f"{prefix}{name}" if name else own)
+        self._observer.model_found(model)
+
+    def _name(self, module: nn.Module, name: str) -> str:
+        key, names = id(module), self._names
+        if key not in names:
+            names[key] = (weakref.ref(module, lambda _gone: names.pop(key, None)), name)
+        return names[key][1]
+
+    def _name_of(self, module: nn.Module, here: _Here, *, is_outermost: bool) -> str:
+        known = self._names.get(id(module))
+        if known is not None:
+            return known[1]
+        if is_outermost and not isinstance(module, phases.LOSSES):
+            self.name_model(module)
+            if id(module) in self._names:
+                return self._names[id(module)][1]
+        own = type(module).__name__
+        return self._name(module, own if is_outermost or not here.scope else f"{here.scope}.{own}")
+
+    # ---- places ---------------------------------------------------------------------------------
+
+    def base(self) -> int:
+        """Return the number of where the calling thread is, without a call path."""
+        return self._local.here.base
+
+    def _tell(self, here: _Here) -> None:
+        here.base = self._table.number_of(here.scope, here.phase)
+        self._set_site(here.base)
+
+    def _mark(self, phase: str) -> None:
+        if phase != self._phase:
+            self._phase = phase
+            self._note_mark(self._table.label_number(phase))
+
+    # ---- forward passes -------------------------------------------------------------------------
+
+    def _enter(self, module: nn.Module, inputs: object) -> None:
+        here = self._local.here
+        if here.is_worker is None:
+            here.is_worker = False
+        is_outermost = _is_outside(here)
+        if is_outermost:
+            task = _C._current_graph_task_id()  # noqa: SLF001
+            if task == _NOTHING:
+                here.task = _NOTHING  # also where a backward pass failed
+            else:  # computed again for a checkpoint
+                is_outermost = False
+                if task != here.task:
+                    self._backward_begins(here, task)
+        name = self._name_of(module, here, is_outermost=is_outermost)
+        if torch.is_grad_enabled():
+            self._own(inputs, here.scope)
+        here.outer.append((id(module), here.scope, here.phase))
+        here.scope = name
+        if is_outermost and not isinstance(module, phases.LOSSES):
+            here.phase = FORWARD
+            self._mark(FORWARD)
+        self._tell(here)
+
+    def _leave(self, module: nn.Module, _inputs: object, output: object) -> None:
+        here = self._local.here
+        if not _unwind(here, id(module)):
+            return  # it was entered before this recording began
+        if torch.is_grad_enabled():
+            self._own(output, here.scope)
+        _, here.scope, phase = here.outer.pop()
+        if here.phase != phase:  # the outermost
+            here.phase = phase if phase not in ("", BETWEEN, FORWARD, BACKWARD) else BETWEEN
+            self._mark(here.phase)
+        self._tell(here)
+
+    # ---- backward passes ------------------------------------------------------------------------
+
+    def _own(self, value: object, scope: str) -> None:
+        """Let the backward pass be in a scope from what made these tensors on."""
+        for node in _makers(value):
+            metadata = node.metadata
+            if _OWNED not in metadata:
+                metadata[_OWNED] = True
+                node.register_prehook(partial(self._backward_at, scope))
+
+    def _backward_at(self, scope: str, _gradients: object) -> None:
+        if not self.is_on or torch.compiler.is_compiling():
+            return
+        here = self._local.here
+        task = _C._current_graph_task_id()  # noqa: SLF001
+        if task not in (here.task, _NOTHING):
+            self._backward_begins(here, task)
+        here.scope = scope
+        self._tell(here)
+
+    def _backward_begins(self, here: _Here, task: int) -> None:
+        if here.is_worker is None:
+            here.is_worker = True
+        before = (here.scope, here.phase, here.task)
+        here.task, here.phase = task, BACKWARD
+        self._mark(BACKWARD)
+        engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001
+        engine.queue_callback(partial(self._backward_ends, here, before))
+
+    def _backward_ends(self, here: _Here, before: tuple[str, str, int]) -> None:
+        """Be where the thread was; one of autograd stays in the backward pass, outside of modules.
+
+        With several devices, whichever thread is the last calls this for all of them.
+        """
+        here.scope, here.phase, here.task = before
+        if here.is_worker and here.task == _NOTHING:
+            here.scope, here.phase = "", BACKWARD
+        if not self.is_on:
+            return
+        if here.task == _NOTHING:
+            self._mark(BETWEEN)
+        here.base = self._table.number_of(here.scope, here.phase)
+        if here is self._local.here:
+            self._set_site(here.base)
+
+    # ---- optimizers, steps, phases by name ------------------------------------------------------
+
+    def _optimizer_begins(self, optimizer: Any, *_ignored: object) -> None:  # noqa: ANN401
+        here = self._local.here
+        if _unwind(here, id(optimizer)):  # its last step failed
+            _, here.scope, here.phase = here.outer.pop()
+        self._observer.optimizer_begins(optimizer)
+        here.outer.append((id(optimizer), here.scope, here.phase))
+        here.scope, here.phase = type(optimizer).__name__, OPTIMIZER
+        self._mark(OPTIMIZER)
+        self._tell(here)
+
+    def _optimizer_ends(self, optimizer: Any, *_ignored: object) -> None:  # noqa: ANN401
+        here = self._local.here
+        if not _unwind(here, id(optimizer)):
+            return
+        _, here.scope, phase = here.outer.pop()
+        here.phase = phase if phase not in ("", FORWARD, BACKWARD) else BETWEEN
+        self._mark(here.phase)
+        self._tell(here)
+        self._observer.optimizer_ends(optimizer)
+        if not self._open_steps:
+            self._note_mark(self._table.step_number())
+
+    def step_begins(self) -> None:
+        """Mark the step of an AutoPlan."""
+        self._open_steps += 1
+        self._note_mark(self._table.step_number())
+
+    def step_ends(self) -> None:
+        """Let optimizers mark steps again."""
+        self._open_steps = max(0, self._open_steps - 1)
+
+    def enter_named(self, name: str) -> None:
+        """Be in a phase that the program marks itself."""
+        here = self._local.here
+        here.outer.append((_NAMED, here.scope, here.phase))
+        here.phase = str(name)
+        self._mark(here.phase)
+        self._tell(here)
+
+    def leave_named(self) -> None:
+        """Be where the thread was before."""
+        here = self._local.here
+        if _unwind(here, _NAMED):
+            _, here.scope, here.phase = here.outer.pop()
+            self._mark(here.phase or BETWEEN)
+            self._tell(here)
+
+
+def _inside(model: nn.Module) -> nn.Module:
+    """Return the model that others are wrapped around."""
+    while True:
+        inner = next(
+            (getattr(model, name, None) for name in _WRAPPED if hasattr(model, name)), None
+        )
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def _without_wrappers(name: str) -> str:
+    """Return a module's name as it was before others were wrapped around it."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPED)
+
+
+def _is_outside(here: _Here) -> bool:
+    """Whether the thread is outside of modules; what an optimizer calls is outside of it."""
+    outer = here.outer
+    if not outer or here.phase == OPTIMIZER:
+        return True
+    return outer[0][0] == _NAMED and all(owner == _NAMED for owner, _, _ in outer)
+
+
+def _unwind(here: _Here, owner: int) -> bool:
+    """Drop what was entered inside of an owner and never left; False where it is not there."""
+    outer = here.outer
+    if outer and outer[-1][0] == owner:
+        return True
+    for place in range(len(outer) - 1, -1, -1):
+        if outer[place][0] == owner:
+            _, here.scope, here.phase = outer[place + 1]
+            del outer[place + 1 :]
+            return True
+    return False
+
+
+def _makers(value: object) -> Iterator[Any]:
+    """Yield the nodes of autograd that made the tensors in a value, leaves aside."""
+    for tensor in phases.tensors_of(value):
+        node = tensor.grad_fn
+        if node is not None:
+            yield node

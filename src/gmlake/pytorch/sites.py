@@ -1,0 +1,212 @@
+"""Who asked for memory: places of a program, each known to the core by a number.
+
+The core notes a number with each event of a history, the one that the thread set last
+(`_core.set_site()`); what it stands for is kept here. The numbers go on rising from one recording
+to the next, so that one that a thread still has set never means another place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
+
+FORWARD: Final = "forward"
+BACKWARD: Final = "backward"
+OPTIMIZER: Final = "optimizer"
+BETWEEN: Final = "between"
+
+MOST_SITES: Final = 1 << 14
+"""Places that are told apart; some 30 MiB with call paths of 24 frames, 5 MiB without, at most."""
+
+MOST_LABELS: Final = 1 << 12
+"""Names of phases that are told apart."""
+
+MOST_FRAMES: Final = 24
+"""Frames of a call path, unless a recording says otherwise."""
+
+MOST_STEPS: Final = 1 << 16
+"""Steps that labels() names: the last ones."""
+
+_STEPS: Final = 1 << 32
+"""Marks with this number or a higher one are steps, lower ones are phases."""
+
+_HIDDEN: Final = ("_wrapped_call_impl", "_call_impl", "inner")
+"""Functions of torch.nn.Module that are between any two modules' own."""
+
+
+class Frame(NamedTuple):
+    """One frame of a call path."""
+
+    name: str
+    filename: str
+    line: int
+
+    def __str__(self) -> str:
+        """Return "function  file:line"."""
+        return f"{self.name}  {self.filename}:{self.line}"
+
+
+class Site(NamedTuple):
+    """A place of a program.
+
+    scope: the module, as "transformer.layers.3.mlp", or the class of an optimizer; "": outside.
+    phase: "forward", "backward", "optimizer", "between", or the name given to gmlake.phase(); "":
+    before the first. frames: the call path, innermost first; empty where it was not recorded.
+    """
+
+    scope: str = ""
+    phase: str = ""
+    frames: tuple[Frame, ...] = ()
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return " ".join(filter(None, (self.scope, self.phase and f"({self.phase})"))) or "unknown"
+
+
+NOWHERE: Final = Site()
+"""What the number 0 stands for."""
+
+
+class Table:
+    """The sites of a recording by their numbers, and the names of its marks.
+
+    Any thread may use it; nothing waits for a lock. Where it is full, call paths are left out, then
+    scopes are, and `left_out` counts how often.
+    """
+
+    def __init__(self, most: int = MOST_SITES) -> None:
+        """Be empty."""
+        self._most = most
+        self._numbers: dict[tuple[str, str], int] = {("", ""): 0}
+        self._paths: dict[tuple[int, ...], int] = {}
+        self._sites: dict[int, Site] = {0: NOWHERE}
+        self._is_hidden: dict[int, bool] = {}  # by id() of code
+        self._codes: list[CodeType] = []  # of which the id is remembered, kept alive
+        self._frames: dict[Frame, Frame] = {}  # each once
+        self._labels: dict[str, int] = {}
+        self.left_out = 0
+        self.steps = 0
+
+    def number_of(self, scope: str, phase: str) -> int:
+        """Return the number of a place, 0 where the table is full."""
+        number = self._numbers.get((scope, phase))
+        return self._add(scope, phase) if number is None else number
+
+    def number_at(self, base: int, frame: FrameType | None, depth: int) -> int:
+        """Return the number of a place whose call path begins at a frame, going out.
+
+        base: its number without. depth: how many frames to keep.
+        """
+        path = [base]
+        for outer in self._shown(frame, depth):
+            path += (id(outer.f_code), outer.f_lasti)
+        key = tuple(path)
+        number = self._paths.get(key)
+        return self._add_path(key, base, frame, depth) if number is None else number
+
+    def sites(self) -> dict[int, Site]:
+        """Return a copy: every number that was given out, and what it stands for."""
+        return dict(self._sites)
+
+    # ---- marks ----------------------------------------------------------------------------------
+
+    def label_number(self, label: str) -> int:
+        """Return the number of a phase's mark; 0, "other", once there were MOST_LABELS."""
+        number = self._labels.get(label)
+        if number is None:
+            if len(self._labels) >= MOST_LABELS:
+                return 0
+            number = self._labels.setdefault(label, next(_label_numbers))
+        return number
+
+    def step_number(self) -> int:
+        """Return the number of the next step's mark; steps are counted from 0."""
+        self.steps += 1
+        return _STEPS + self.steps - 1
+
+    def labels(self) -> dict[int, str]:
+        """Return the labels of all marks by number: "forward", "step 3". Of steps, the last."""
+        phases = {number: label for label, number in self._labels.copy().items()}
+        last = range(max(0, self.steps - MOST_STEPS), self.steps)
+        return {0: "other", **phases, **{_STEPS + index: f"step {index}" for index in last}}
+
+    # ---- additions ------------------------------------------------------------------------------
+
+    def _add(self, scope: str, phase: str) -> int:
+        if len(self._sites) >= self._most:
+            self.left_out += 1
+            return 0
+        number = self._numbers.setdefault((scope, phase), next(_numbers))
+        self._sites[number] = Site(scope, phase)
+        return number
+
+    def _add_path(self, key: tuple[int, ...], base: int, frame: FrameType | None, most: int) -> int:
+        if len(self._sites) >= self._most:
+            self.left_out += 1
+            return base
+        shown = list(self._shown(frame, most))
+        self._codes += [outer.f_code for outer in shown]
+        described = map(_describe, shown)
+        frames = tuple(self._frames.setdefault(one, one) for one in described)
+        number = self._paths.setdefault(key, next(_numbers))
+        self._sites[number] = self._sites.get(base, NOWHERE)._replace(frames=frames)
+        return number
+
+    def _shown(self, frame: FrameType | None, most: int) -> Iterator[FrameType]:
+        """Yield the innermost frames that a reader wants to see."""
+        hidden = self._is_hidden
+        while frame is not None and most:
+            code = frame.f_code
+            is_hidden = hidden.get(id(code))
+            if is_hidden is None:
+                self._codes.append(code)
+                is_hidden = hidden[id(code)] = _is_plumbing(code)
+            if not is_hidden:
+                most -= 1
+                yield frame
+            frame = frame.f_back
+
+
+_PLUMBING: Final = ("torch/overrides.py", "torch/utils/_device.py")
+
+
+def _is_plumbing(code: CodeType) -> bool:
+    is_call = code.co_name in _HIDDEN and code.co_filename.endswith("torch/nn/modules/module.py")
+    return is_call or code.co_filename.endswith(_PLUMBING)
+
+
+def _describe(frame: FrameType) -> Frame:
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
+    return Frame(name, code.co_filename, frame.f_lineno or 0)
+
+
+_numbers = itertools.count(1)
+_label_numbers = itertools.count(1)
+_current = Table()
+
+
+def current() -> Table:
+    """Return the table of the recording that is on, or of the last one."""
+    return _current
+
+
+def renew() -> Table:
+    """Begin with an empty table, and return it."""
+    global _current  # noqa: PLW0603
+    _current = Table()
+    return _current
+
+
+def table() -> dict[int, Site]:
+    """Return a copy of the sites of the recording that is on, or of the last one, by number."""
+    return _current.sites()
+
+
+def labels() -> dict[int, str]:
+    """Return the labels of that recording's marks by number."""
+    return _current.labels()

@@ -1,0 +1,100 @@
+"""Recordings under the real PyTorch on the stand-in GPU: who asked, in which phase, what for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.standin.running import run_program
+
+STEP = ["forward", "between", "backward", "between", "optimizer", "between"]
+
+
+def run(name: str) -> dict[str, Any]:
+    outcome = run_program("recording", name, settings=("--capacity", "80GiB"))
+    assert outcome.code == 0, outcome.errors
+    return outcome.results
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Any]:
+    return run("whole")
+
+
+def test_each_module_is_named_in_both_passes(whole: dict[str, Any]) -> None:
+    places = {tuple(place) for place in whole["places"]}
+    parts = ["", ".attention.project_in", ".attention.project_out", ".widen", ".narrow"]
+    for name in [f"blocks.{index}{part}" for index in range(2) for part in parts]:
+        assert (name, "forward") in places
+        assert (name, "backward") in places
+    assert ("AdamW", "optimizer") in places
+
+
+def test_phases_and_steps_are_marked(whole: dict[str, Any]) -> None:
+    assert whole["labels"] == [label for index in range(3) for label in [*STEP, f"step {index}"]]
+    assert "3 steps" in whole["text"]
+
+
+def test_what_is_known_by_address_is_complete(whole: dict[str, Any]) -> None:
+    sizes = whole["sizes"]
+    assert sizes["parameter"] == whole["parameter_bytes"]
+    assert sizes["gradient"] == 3 * whole["gradient_bytes"]
+    assert sizes["optimizer state"] == whole["state_bytes"] == 2 * whole["parameter_bytes"]
+
+
+def test_the_rest_is_mostly_understood(whole: dict[str, Any]) -> None:
+    sizes = whole["sizes"]
+    workspace_bytes = 32 << 20  # of cuBLAS, made in the first backward pass and kept
+    assert sizes["unknown"] - workspace_bytes < 0.05 * sum(sizes.values())
+    assert sizes["activation"] > 0.2 * sum(sizes.values())
+
+
+def test_a_recording_may_begin_in_the_middle() -> None:
+    told = run("later")
+    assert told["second"].startswith("a recording is on already")
+    assert told["is_same"]
+    assert told["is_unchanged"]
+    assert told["again"] is None
+    assert told["history"] == 0
+    assert told["sizes"]["parameter"] > 0
+    assert told["sizes"]["optimizer state"] == 2 * told["sizes"]["parameter"]
+    assert told["events"] == told["total"] < 1000
+    assert any("train_gpt.py" in frame for frame in told["frames"])
+    assert told["labels"][:3] == ["measuring", "forward", "measuring"]
+    assert "step 0" in told["labels"]
+
+
+def test_steps_of_an_auto_plan_are_marked_once() -> None:
+    told = run("steps")
+    steps = [label for label in told["labels"] if label.startswith("step ")]
+    assert steps == [f"step {index}" for index in range(5)]
+    assert told["labels"][0] == "step 0"
+    assert told["labels"][-1] == "step 4"  # of the optimizer alone
+    assert told["hit_rate"] == 1
+
+
+def test_a_recording_outlives_the_error_that_ended_it() -> None:
+    told = run("out_of_memory")
+    assert "out of memory" in told["refusal"]
+    assert told["labels"] == [*STEP, "step 0"]
+
+
+def test_pool_mode_sees_segments_and_says_so() -> None:
+    told = run("pool_mode")
+    assert set(told["sizes"]) == {"unknown"}
+    assert ["blocks.0.widen", "forward"] in told["places"]
+    assert any(
+        "in pool mode gmlake.record() sees the segments" in text for text in told["warnings"]
+    )
+
+
+def test_where_gmlake_serves_nothing_it_says_so() -> None:
+    told = run("nothing_enabled")
+    assert told["snapshot"] is None
+    assert any("it serves nothing yet" in text for text in told["warnings"])
+
+
+def test_forked_children_record_nothing() -> None:
+    told = run("forked")
+    assert told["codes"] == [0] * 8
+    assert "ended" in told["text"]
