@@ -1,0 +1,234 @@
+"""Takes snapshots of lakes: of one, or of those that serve PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.model import (
+    PIECE,
+    RANGE,
+    REGION,
+    UNKNOWN,
+    DeviceSnapshot,
+    RegionKind,
+    Site,
+    known_sites,
+    name_ranges,
+)
+from gmlake.snapshots.whole import Snapshot
+from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind, Records
+from gmlake.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from gmlake import _core
+
+_TRIES: Final = 4
+_COUNTED: Final = ("allocations", "frees")
+_KINDS: Final = {
+    "home": RegionKind.HOME,
+    "view": RegionKind.VIEW,
+    "planned pool": RegionKind.PLANNED_POOL,
+    "segment": RegionKind.SEGMENT,
+}
+
+
+def snapshot(device: int | None = None) -> Snapshot:
+    """Take a snapshot of the lakes that serve PyTorch: of all devices, or of one.
+
+    Empty where gmlake serves nothing. Raises ValueError for a device that has no lake.
+    """
+    found = _torch_lakes()
+    if device is not None and device not in found:
+        held = ", ".join(map(str, found)) or "none"
+        msg = f"gmlake holds nothing on device {device}; devices with memory of it: {held}"
+        raise ValueError(msg)
+    chosen = {device: found[device]} if device is not None else found
+    sites, labels = known_places()
+    devices = tuple(capture(lake, number, labels) for number, lake in chosen.items())
+    used = [part for one in devices for part in (one.event_sites, one.start_sites)]
+    numbers = np.concatenate([np.zeros(0, np.uint64), *used])
+    return Snapshot(devices, known_sites(sites, numbers))
+
+
+def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
+    """Take a snapshot of one lake. Raises ValueError if it is closed."""
+    sites, labels = known_places()
+    seen = capture(lake, device, labels)
+    numbers = np.concatenate([seen.event_sites, seen.start_sites])
+    return Snapshot((seen,), known_sites(sites, numbers))
+
+
+def capture(
+    lake: _core.Lake, device: int = 0, labels: Mapping[int, str] | None = None
+) -> DeviceSnapshot:
+    """Copy what a lake holds and the events that it kept; labels: the names of its marks."""
+    counters, events, sites, total, regions = _agreeing(lake)
+    tables = region_tables(regions)
+    trace, event_sites, start_sites = _trace_of(events, sites, tables, dict(labels or {}))
+    trace.device = device
+    seen = DeviceSnapshot(
+        device=device,
+        trace=trace,
+        event_sites=event_sites,
+        start_sites=start_sites,
+        categories=np.full(trace.id_count, UNKNOWN, np.int8),
+        regions=tables[0],
+        ranges=tables[1],
+        pieces=tables[2],
+        counters=dict(counters),
+        stream_pairs=[cast("dict[str, int]", dict(pair)) for pair in lake.stream_pairs()],
+        total_events=total,
+        has_reserved_events=True,
+    )
+    _classify(seen)
+    name_ranges(seen)
+    return seen
+
+
+# ---- one moment
+
+
+def _agreeing(
+    lake: _core.Lake,
+) -> tuple[_core.Stats, Records, NDArray[np.uint64], int, list[_core.Region]]:
+    """Copy counters, events and regions; again where the program went on meanwhile.
+
+    A program that never stops gets the last try: what happened in it shows in the regions only.
+    """
+    for _ in range(_TRIES):
+        before = lake.stats()
+        raw, numbers, total = lake.history_sites()
+        regions = lake.regions()
+        counters = lake.stats()
+        if all(before[name] == counters[name] for name in _COUNTED):
+            break
+    events = np.frombuffer(raw, REQUEST).copy()
+    return counters, events, np.frombuffer(numbers, "<u8").copy(), total, regions
+
+
+def region_tables(regions: Sequence[_core.Region]) -> tuple[Records, Records, Records]:
+    """Return regions, their ranges and their pieces as arrays."""
+    table = np.zeros(len(regions), REGION)
+    ranges: list[tuple[int, int, int, int, int, int, bool]] = []
+    pieces: list[tuple[int, int, int, int]] = []
+    for number, region in enumerate(regions):
+        table[number] = (
+            *(region["address"], region["size"], region["stream"], 0, 0),
+            *(_KINDS[region["kind"]], region["is_small"]),
+        )
+        ranges += [
+            (address, size, requested if is_used else 0, 0, number, UNKNOWN, is_used)
+            for address, size, requested, is_used in region["ranges"]
+        ]
+        pieces += [(*piece, number) for piece in region["pieces"]]
+    return table, np.array(ranges, RANGE), np.array(pieces, PIECE)
+
+
+# ---- events
+
+
+def _trace_of(
+    events: Records,
+    sites: NDArray[np.uint64],
+    tables: tuple[Records, Records, Records],
+    labels: dict[int, str],
+) -> tuple[Trace, NDArray[np.uint64], NDArray[np.uint64]]:
+    """Number the allocations densely, and find what was live before the first event."""
+    regions, ranges, _ = tables
+    kind = events["kind"]
+    has_id = (kind == Kind.ALLOC) | (kind == Kind.FREE) | (kind == Kind.FREE_REQUESTED)
+    numbers, first, dense = np.unique(events["id"][has_id], return_index=True, return_inverse=True)
+    rows = np.flatnonzero(has_id)
+    is_allocated = np.zeros(len(numbers), np.bool_)
+    is_allocated[dense[kind[rows] == Kind.ALLOC]] = True
+    earlier = events[rows[first[~is_allocated]]]
+    used = ranges[ranges["is_used"] & (ranges["requested_bytes"] > 0)]
+    survivors = used[~np.isin(used["address"], events["address"][has_id])]
+    start = np.zeros(len(earlier) + len(survivors), START_BLOCK)
+    start["address"] = np.concatenate([earlier["address"], survivors["address"]])
+    start["requested_bytes"] = np.concatenate([earlier["size_bytes"], survivors["requested_bytes"]])
+    start["block_bytes"][len(earlier) :] = survivors["size_bytes"]
+    start["block_bytes"][: len(earlier)] = (earlier["size_bytes"] + np.uint64(511)) // 512 * 512
+    start["stream"] = np.concatenate([earlier["stream"], regions["stream"][survivors["region"]]])
+    start["id"] = np.arange(len(start))
+    ids = np.zeros(len(numbers), np.uint64)
+    ids[~is_allocated] = np.arange(len(earlier))
+    ids[is_allocated] = len(start) + np.arange(int(is_allocated.sum()))
+    requests = events.copy()
+    requests["reserved"] = 0
+    requests["id"] = 0
+    requests["id"][rows] = ids[dense]
+    sites[(kind == Kind.MARK) | (kind == Kind.TRIM)] = 0  # of nobody's memory
+    marks = np.flatnonzero(kind == Kind.MARK)
+    mark_numbers, which = np.unique(events["id"][marks], return_inverse=True)
+    requests["id"][marks] = which
+    segments, blocks = _final(regions, ranges)
+    trace = Trace(
+        requests=requests,
+        start_blocks=start[np.argsort(start["address"], kind="stable")],
+        final_segments=segments,
+        final_blocks=blocks,
+        labels=tuple(labels.get(number, f"mark {number}") for number in mark_numbers.tolist()),
+    )
+    return trace, sites, np.zeros(len(start), np.uint64)
+
+
+def _final(regions: Records, ranges: Records) -> tuple[Records, Records]:
+    """Return what is held, as the final state of a trace: all but the views."""
+    is_real = np.isin(regions["kind"], (RegionKind.HOME, RegionKind.SEGMENT))
+    segments = np.zeros(int(is_real.sum()), SEGMENT)
+    for name in SEGMENT.names or ():
+        segments[name] = regions[name][is_real]
+    parts = ranges[is_real[ranges["region"]]]
+    blocks = np.zeros(len(parts), FINAL_BLOCK)
+    blocks["address"], blocks["block_bytes"] = parts["address"], parts["size_bytes"]
+    blocks["requested_bytes"], blocks["is_used"] = parts["requested_bytes"], parts["is_used"]
+    return (
+        segments[np.argsort(segments["address"], kind="stable")],
+        blocks[np.argsort(blocks["address"], kind="stable")],
+    )
+
+
+# ---- what PyTorch's side knows
+
+
+def _torch_lakes() -> dict[int, _core.Lake]:
+    """Return the lakes below PyTorch; none where PyTorch was never imported."""
+    if "torch" not in sys.modules:
+        return {}
+    lakes: Any = import_module("gmlake.pytorch.lakes")
+    found = {number: lakes.find(number) for number in lakes.devices()}
+    return {number: lake for number, lake in found.items() if lake is not None}
+
+
+def known_places() -> tuple[dict[int, Site], dict[int, str]]:
+    """Return the sites and the labels of marks that a recording keeps, by number."""
+    places = sys.modules.get("gmlake.pytorch.sites")
+    if places is None:
+        return {}, {}
+    sites = {number: _site(one) for number, one in dict(places.table()).items()}
+    labels: dict[int, str] = dict(places.labels()) if hasattr(places, "labels") else {}
+    return sites, labels
+
+
+def _site(one: Any) -> Site:  # noqa: ANN401 (its type is loaded with PyTorch only)
+    return Site(one.scope or "", one.phase or "", tuple(map(str, one.frames or ())))
+
+
+def _classify(seen: DeviceSnapshot) -> None:
+    """Ask a recording what each allocation is for."""
+    recording = sys.modules.get("gmlake.pytorch.recording")
+    classify = getattr(recording, "categories_of", None)
+    if classify is not None:
+        found = np.asarray(classify(seen), np.int8)
+        is_known = (found >= 0) & (found < len(CATEGORIES))
+        seen.categories[:] = np.where(is_known, found, UNKNOWN)

@@ -1,0 +1,399 @@
+"""Snapshots in files: PyTorch's format, with what it has no place for beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.errors import Error, TraceError
+from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots import viewer
+from gmlake.snapshots.model import (
+    PIECE,
+    RANGE,
+    REGION,
+    UNKNOWN,
+    DeviceSnapshot,
+    RegionKind,
+    Site,
+    name_ranges,
+)
+from gmlake.snapshots.places import Places
+from gmlake.snapshots.traces import check, of_trace
+from gmlake.snapshots.whole import Snapshot
+from gmlake.trace import fields
+from gmlake.trace.files import load_document
+from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
+from gmlake.trace.snapshot import NOT_MEMORY, read_snapshot
+from gmlake.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROTOCOL: Final = 4
+"""The viewer's own unpickler knows no later one."""
+
+_KEY: Final = "gmlake"
+_VERSION: Final = 1
+_ADDRESS_LIMIT: Final = 1 << 53  # the viewer's numbers are doubles
+_LONGEST_TEXT: Final = 400
+_MOST_COUNTERS: Final = 1000
+_HIGHEST_COUNT: Final = 1 << 62  # so that sums with sizes stay below 2^63
+_GROUPS: Final = ("states", "driver_calls")  # the counters that have names of their own
+
+
+# ---- writing
+
+
+def save(snapshot: Snapshot, path: str | Path) -> None:
+    """Write JSON where the name ends in .json, else a pickle. Raises OSError, Error."""
+    where = Path(path)
+    if where.suffix == ".json":
+        where.write_text(to_json(snapshot), encoding="ascii")
+        return
+    document = to_plain(snapshot)
+    with where.open("wb") as file:
+        pickle.dump(document, file, protocol=PROTOCOL)
+
+
+def to_json(snapshot: Snapshot) -> str:
+    """Return the same as JSON text. Raises Error."""
+    return json.dumps(to_plain(snapshot), separators=(",", ":"))
+
+
+def to_plain(snapshot: Snapshot) -> dict[str, Any]:
+    """Return it as dict, list, tuple, str, int, float, bool and None. Raises Error."""
+    count = max((one.device + 1 for one in snapshot.devices), default=0)
+    traces: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+    segments: list[dict[str, Any]] = []
+    frames = viewer.Frames(snapshot.sites)
+    for one in snapshot.devices:
+        if _has_addresses(one):
+            traces[one.device] = viewer.events_of(one, frames)
+            segments += viewer.segments_of(one, frames)
+        else:
+            plain = one.trace.to_snapshot()
+            traces[one.device] = plain["device_traces"][one.device]
+            segments += plain["segments"]
+        _check_addresses(traces[one.device], segments)
+    return {
+        "segments": segments,
+        "device_traces": traces,
+        "allocator_settings": dict(snapshot.settings),
+        "external_annotations": [],
+        _KEY: {
+            "version": _VERSION,
+            "sites": [
+                [number, site.scope, site.phase, list(site.frames)]
+                for number, site in snapshot.sites.items()
+            ],
+            "devices": [_beside(one) for one in snapshot.devices],
+        },
+    }
+
+
+def _has_addresses(seen: DeviceSnapshot) -> bool:
+    lives = seen.lives
+    return bool((lives.address[lives.size_bytes > 0] > 0).all())
+
+
+def _check_addresses(*tables: list[dict[str, Any]]) -> None:
+    for entries in tables:
+        if viewer.highest_number(entries) >= _ADDRESS_LIMIT:
+            msg = "an address of 2^53 or more does not fit into the numbers of the viewer"
+            raise Error(msg)
+
+
+def _beside(seen: DeviceSnapshot) -> dict[str, Any]:
+    """Return what the format has no place for."""
+    kind = seen.events["kind"]
+    is_kept = np.isin(kind, viewer.SHOWN_KINDS)
+    position = np.cumsum(is_kept)
+    other = np.flatnonzero(~is_kept)
+    return {
+        "device": seen.device,
+        "total_events": seen.total_events,
+        "counters": {name: _plain(value) for name, value in seen.counters.items()},
+        "stream_pairs": [dict(pair) for pair in seen.stream_pairs],
+        "regions": [list(row) for row in seen.regions.tolist()],
+        "ranges": [list(row) for row in seen.ranges.tolist()],
+        "pieces": [list(row) for row in seen.pieces.tolist()],
+        "labels": list(seen.trace.labels),
+        "others": [
+            [row, number, time, what]
+            for row, number, time, what in zip(
+                position[other].tolist(),
+                seen.events["id"][other].tolist(),
+                seen.events["time_ns"][other].tolist(),
+                kind[other].tolist(),
+                strict=True,
+            )
+        ],
+    }
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, dict) else value
+
+
+# ---- reading
+
+
+def load(path: str | Path) -> Snapshot:
+    """Read what save() wrote, a snapshot of PyTorch, or a gmlake trace. Raises TraceError."""
+    document, size_bytes = load_document(path)
+    try:
+        found = _understand(document, size_bytes)
+    except TraceError as error:
+        raise TraceError(error.reason, event=error.event, path=str(path)) from None
+    except MemoryError:
+        reason = "needs more memory than this machine has"
+        raise TraceError(reason, path=str(path)) from None
+    found.name = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
+    for one in found.devices:
+        one.trace.name = found.name
+    return found
+
+
+def _understand(document: object, size_bytes: int) -> Snapshot:
+    if isinstance(document, Trace):
+        return Snapshot((of_trace(document),), settings=dict(document.settings))
+    if type(document) is dict and type(document.get(_KEY)) is dict:
+        return _read_own(document, size_bytes)
+    places = Places()
+    traces = read_snapshot(document, size_bytes)
+    devices = tuple(_of_pytorch(trace, document, places) for trace in traces)
+    return Snapshot(devices, places.sites, dict(traces[0].settings))
+
+
+def _of_pytorch(trace: Trace, document: object, places: Places) -> DeviceSnapshot:
+    """Add to a trace who asked for what, which traces have no place for."""
+    seen = of_trace(trace)
+    top: dict[str, Any] = document if type(document) is dict else {"segments": document}
+    rows = np.flatnonzero(np.isin(trace.requests["kind"], viewer.SHOWN_KINDS))
+    raw = _device_events(top, trace.device)
+    for row, entry in zip(rows.tolist(), raw, strict=False):
+        seen.event_sites[row] = places.number_of(entry)
+    blocks = dict(_block_sites(top, trace.device, places))
+    if blocks:
+        held = seen.ranges["address"].tolist()
+        is_used = seen.ranges["is_used"]
+        found = np.array([blocks.get(address, 0) for address in held], np.uint64)
+        seen.ranges["site"] = np.where(is_used, found, 0)
+        seen.start_sites[:] = _start_values(trace, blocks, 0)
+    name_ranges(seen)
+    return seen
+
+
+def _start_values(trace: Trace, by_address: dict[int, int], absent: int) -> Records:
+    """Return what is said of each start block's address; `absent` for those that ended since."""
+    start = trace.start_blocks
+    ended = np.isin(start["id"], trace.requests["id"][trace.requests["kind"] == Kind.FREE])
+    places = zip(start["address"].tolist(), ended.tolist(), strict=True)
+    return np.array(
+        [absent if is_over else by_address.get(address, absent) for address, is_over in places],
+        np.uint64,
+    )
+
+
+def _device_events(top: dict[str, Any], device: int) -> Iterator[dict[str, Any]]:
+    """Yield the raw events that became rows, in order; all of them were checked before."""
+    traces = top.get("device_traces", ())
+    for entry in traces[device] if device < len(traces) else ():
+        if entry["action"] not in NOT_MEMORY:
+            yield entry
+
+
+def _block_sites(top: dict[str, Any], device: int, places: Places) -> Iterator[tuple[int, int]]:
+    for segment in top.get("segments", ()):
+        if segment.get("device", 0) != device:
+            continue
+        position = segment["address"]
+        for block in segment.get("blocks", ()):
+            position = block.get("address", position)
+            number = places.number_of(block)
+            if number:
+                yield position, number
+            position += block["size"]
+
+
+def _read_own(document: dict[Any, Any], size_bytes: int) -> Snapshot:
+    """Read what `_beside` wrote; every part of it may be wrong, or hostile."""
+    beside = document[_KEY]
+    if beside.get("version") != _VERSION:
+        reason = f"written by another version of gmlake ({fields.show(beside.get('version'))})"
+        raise TraceError(reason)
+    added = [
+        [entry for entry in fields.list_of(events, "events") if not _is_added(entry)]
+        for events in fields.list_of(document.get("device_traces", []), "'device_traces'")
+    ]
+    plain = {**document, "device_traces": added, "external_annotations": []}
+    traces = {trace.device: trace for trace in read_snapshot(plain, size_bytes)}
+    sites = _read_sites(beside)
+    devices = []
+    for index, raw in enumerate(fields.list_of(beside.get("devices", []), "'devices'")):
+        entry = fields.entry_of(raw, f"device {index} of gmlake's part")
+        number = fields.integer(entry, "device", "gmlake's part", low=0, high=1 << 16)
+        trace = traces.get(number, Trace(np.zeros(0, REQUEST), device=number))
+        devices.append(_restore(entry, trace, added[number] if number < len(added) else []))
+    settings = next(iter(traces.values())).settings
+    return Snapshot(tuple(devices), sites, dict(settings))
+
+
+def _is_added(entry: object) -> bool:
+    return type(entry) is dict and entry.get(viewer.ADDED) is True
+
+
+def _read_sites(beside: dict[Any, Any]) -> dict[int, Site]:
+    sites = {}
+    for row in fields.list_of(beside.get("sites", []), "'sites'"):
+        match row:
+            case [int() as number, str() as scope, str() as phase, list() as frames] if (
+                0 <= number < 1 << 64
+            ):
+                texts = (text[:_LONGEST_TEXT] for text in frames[:256] if type(text) is str)
+                sites[number] = Site(scope[:_LONGEST_TEXT], phase[:_LONGEST_TEXT], tuple(texts))
+            case _:
+                reason = "an entry of 'sites' is not [number, scope, phase, frames]"
+                raise TraceError(reason)
+    return sites
+
+
+def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any]) -> DeviceSnapshot:
+    is_memory = [event for event in raw if event["action"] not in NOT_MEMORY]
+    event_sites = _column(is_memory, "site")
+    names = {name: number for number, name in enumerate(CATEGORIES)}
+    categories = np.full(trace.id_count, UNKNOWN, np.int8)
+    is_alloc = trace.requests["kind"] == Kind.ALLOC
+    if len(is_memory) == len(trace.requests):
+        of_event = np.array(
+            [names.get(str(event.get("category"))[:40], UNKNOWN) for event in is_memory], np.int8
+        )
+        has_id = np.isin(trace.requests["kind"], (Kind.FREE, Kind.FREE_REQUESTED))
+        for chosen in (has_id, is_alloc):
+            categories[trace.requests["id"][chosen]] = of_event[chosen]
+    if len(event_sites) != len(trace.requests):
+        reason = f"gmlake's part speaks of a device {trace.device} that the file does not have so"
+        raise TraceError(reason)
+    requests, event_sites = _with_others(entry, trace.requests, event_sites)
+    labels = [
+        text[:_LONGEST_TEXT] if type(text) is str else ""
+        for text in fields.list_of(entry.get("labels", []), "'labels'")
+    ]
+    trace.requests, trace.labels = requests, tuple(labels)
+    check(trace)
+    regions = _table(entry, "regions", REGION)
+    ranges = _table(entry, "ranges", RANGE)
+    pieces = _table(entry, "pieces", PIECE)
+    _check_tables(regions, ranges, pieces)
+    seen = DeviceSnapshot(
+        device=trace.device,
+        trace=trace,
+        event_sites=event_sites,
+        start_sites=np.zeros(len(trace.start_blocks), np.uint64),
+        categories=categories,
+        regions=regions,
+        ranges=ranges,
+        pieces=pieces,
+        counters=_counters(entry.get("counters", {})),
+        stream_pairs=[
+            dict(_counts(pair, (1 << 64) - 1))
+            for pair in fields.list_of(entry.get("stream_pairs", []), "pairs")
+        ],
+        total_events=fields.integer(
+            entry, "total_events", "gmlake's part", low=0, high=1 << 63, default=0
+        ),
+        has_reserved_events=bool(np.isin(requests["kind"], viewer.SEGMENT_KINDS).any()),
+    )
+    _name_start_blocks(seen)
+    return seen
+
+
+def _name_start_blocks(seen: DeviceSnapshot) -> None:
+    """Give what lived from before the events to the end the site and category of its range."""
+    held = seen.blocks
+    addresses = held["address"].tolist()
+    sites = dict(zip(addresses, held["site"].tolist(), strict=True))
+    categories = dict(zip(addresses, held["category"].tolist(), strict=True))
+    seen.start_sites[:] = _start_values(seen.trace, sites, 0)
+    found = _start_values(seen.trace, categories, UNKNOWN)
+    is_known = found != UNKNOWN
+    seen.categories[seen.trace.start_blocks["id"][is_known]] = found[is_known]
+
+
+def _check_tables(regions: Records, ranges: Records, pieces: Records) -> None:
+    if any((table["region"] >= len(regions)).any() for table in (ranges, pieces)):
+        reason = "a range names a region that is not there"
+        raise TraceError(reason)
+    if not np.isin(regions["kind"], tuple(RegionKind)).all():
+        reason = "a region is of no known kind"
+        raise TraceError(reason)
+    for table in (regions, ranges, pieces):
+        if (table["size_bytes"] > LARGEST_SIZE).any() or (table["address"] >= 1 << 63).any():
+            reason = "a region or range is outside any device's addresses"
+            raise TraceError(reason)
+    categories = ranges["category"]
+    categories[(categories < 0) | (categories >= len(CATEGORIES))] = UNKNOWN
+
+
+def _column(events: list[Any], name: str) -> Records:
+    values = [event.get(name, 0) for event in events]
+    is_right = all(type(value) is int and 0 <= value < 1 << 64 for value in values)
+    if not is_right:
+        reason = f"{name!r} of an event is not a number"
+        raise TraceError(reason)
+    return np.array(values, np.uint64)
+
+
+def _with_others(
+    entry: dict[Any, Any], requests: Records, sites: Records
+) -> tuple[Records, Records]:
+    """Insert the events that the format has no action for."""
+    raw = fields.list_of(entry.get("others", []), "'others'")
+    if not raw:
+        return requests, sites
+    try:
+        table = np.array(raw, np.int64).reshape(len(raw), 4)
+    except (ValueError, TypeError, OverflowError):
+        reason = "'others' is not a table of numbers"
+        raise TraceError(reason) from None
+    rows = np.zeros(len(table), REQUEST)
+    rows["id"], rows["time_ns"], rows["kind"] = table[:, 1], table[:, 2], table[:, 3]
+    where = np.clip(table[:, 0], 0, len(requests))
+    is_right = np.isin(rows["kind"], (Kind.TRIM, Kind.MARK)).all() and (table[:, 1:3] >= 0).all()
+    if not is_right:
+        reason = "'others' has an event that is neither a mark nor a trim"
+        raise TraceError(reason)
+    return np.insert(requests, where, rows), np.insert(sites, where, 0)
+
+
+def _table(entry: dict[Any, Any], name: str, dtype: np.dtype[Any]) -> Records:
+    rows = fields.list_of(entry.get(name, []), repr(name))
+    try:
+        return np.array([tuple(row) for row in rows], dtype)  # type: ignore[arg-type]
+    except (ValueError, TypeError, OverflowError):
+        reason = f"{name!r} is not a table of {len(dtype.names or ())} numbers a row"
+        raise TraceError(reason) from None
+
+
+def _counters(raw: object) -> dict[str, Any]:
+    """Keep whole numbers, and one level of named ones where a lake has these."""
+    entry = fields.entry_of(raw, "'counters'")
+    kept: dict[str, Any] = dict(_counts(entry, _HIGHEST_COUNT))
+    for name in _GROUPS:
+        if type(entry.get(name)) is dict:
+            kept[name] = dict(_counts(entry[name], _HIGHEST_COUNT))
+        else:
+            kept.pop(name, None)
+    return kept
+
+
+def _counts(entry: object, highest: int) -> Iterator[tuple[str, int]]:
+    for name, value in list(fields.entry_of(entry, "counters").items())[:_MOST_COUNTERS]:
+        if type(name) is str and type(value) is int and 0 <= value <= highest:
+            yield name[:_LONGEST_TEXT], value

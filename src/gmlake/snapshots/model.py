@@ -1,0 +1,250 @@
+"""What is seen of one moment, and of the events before it: arrays, not lists of objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.peaks import Lives, Peak, lives_of, peak_of
+from gmlake.trace.layout import Kind, Records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from gmlake.trace.trace import Trace
+
+UNKNOWN: Final = CATEGORIES.index("unknown")
+
+
+class RegionKind(IntEnum):
+    """What a contiguous range of addresses is."""
+
+    HOME = 0
+    """Physical memory where it lies."""
+    VIEW = 1
+    """Stitched: its bytes also have an address at home."""
+    PLANNED_POOL = 2
+    """The addresses of a plan, filled with chunks of home."""
+    SEGMENT = 3
+    """Taken from the driver in one piece."""
+
+
+REGION: Final = np.dtype(
+    [
+        ("address", "<u8"),
+        ("size_bytes", "<u8"),
+        ("stream", "<u8"),
+        ("pool_owner", "<u8"),
+        ("pool_number", "<u8"),
+        ("kind", "<u4"),
+        ("is_small", "?"),
+    ]
+)
+"""One region; `kind` is a RegionKind, the pool PyTorch's segment_pool_id."""
+
+RANGE: Final = np.dtype(
+    [
+        ("address", "<u8"),
+        ("size_bytes", "<u8"),
+        ("requested_bytes", "<u8"),
+        ("site", "<u8"),
+        ("region", "<u4"),
+        ("category", "i1"),
+        ("is_used", "?"),
+    ]
+)
+"""A part of a region, in address order. Used with nothing requested: lent to a view or pool."""
+
+PIECE: Final = np.dtype(
+    [
+        ("address", "<u8"),
+        ("home_address", "<u8"),
+        ("size_bytes", "<u8"),
+        ("region", "<u4"),
+    ]
+)
+"""Where bytes of a view or pool lie at home."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where memory was asked for.
+
+    scope: the module, "layers.3.mlp". phase: "forward", "backward", ... frames: the call path,
+    innermost first, each "function  file:line". Each may be empty.
+    """
+
+    scope: str = ""
+    phase: str = ""
+    frames: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Name it in one line; "" where nothing is known."""
+        named = " · ".join(part for part in (self.phase, self.scope) if part)
+        return named or (self.frames[0] if self.frames else "")
+
+
+@dataclass(eq=False)
+class DeviceSnapshot:
+    """One device, or one lake.
+
+    trace: the last events, in the order they happened, and what was live before them.
+    event_sites: the site of each event. start_sites: of each of trace.start_blocks.
+    categories: an index into CATEGORIES for each id of the trace.
+    regions, ranges, pieces: what is held at the end, dtypes REGION, RANGE and PIECE.
+    counters: as Lake.stats() gives them; empty where the file does not tell.
+    stream_pairs: as Lake.stream_pairs() gives them.
+    total_events: how many there were since recording began; the trace may hold fewer.
+    has_reserved_events: the trace tells what came from and went to the driver.
+    """
+
+    device: int
+    trace: Trace
+    event_sites: NDArray[np.uint64]
+    start_sites: NDArray[np.uint64]
+    categories: NDArray[np.int8]
+    regions: Records
+    ranges: Records
+    pieces: Records
+    counters: dict[str, Any] = field(default_factory=dict)
+    stream_pairs: list[dict[str, int]] = field(default_factory=list)
+    total_events: int = 0
+    has_reserved_events: bool = False
+
+    def __repr__(self) -> str:
+        """Say what it holds, not all of it."""
+        return (
+            f"<gmlake.DeviceSnapshot {self.device}: {len(self.blocks)} blocks, "
+            f"{self.live_bytes} of {self.reserved_bytes} bytes live, {len(self.events)} events>"
+        )
+
+    @property
+    def events(self) -> Records:
+        """The last events, dtype gmlake.trace.REQUEST; `id` numbers the allocation."""
+        return self.trace.requests
+
+    @property
+    def blocks(self) -> Records:
+        """The live blocks, dtype RANGE."""
+        return self.ranges[self.ranges["is_used"] & (self.ranges["requested_bytes"] > 0)]
+
+    @property
+    def free_extents(self) -> Records:
+        """What is held and serves nobody, dtype RANGE, where its bytes lie."""
+        return self.ranges[~self.ranges["is_used"] & self._holds_memory]
+
+    @property
+    def views(self) -> Records:
+        """The stitched views, dtype REGION."""
+        return self._of_kind(RegionKind.VIEW)
+
+    @property
+    def planned_pools(self) -> Records:
+        """The memory of plans, dtype REGION."""
+        return self._of_kind(RegionKind.PLANNED_POOL)
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The streams that hold or asked for memory, in ascending order."""
+        is_alloc = self.events["kind"] == Kind.ALLOC
+        found = [self.regions["stream"], self.trace.start_blocks["stream"]]
+        return tuple(np.unique(np.concatenate([*found, self.events["stream"][is_alloc]])).tolist())
+
+    @property
+    def marks(self) -> tuple[tuple[int, str], ...]:
+        """The marks among the events: (time in ns, label)."""
+        rows = self.events[self.events["kind"] == Kind.MARK]
+        labels = self.trace.labels
+        return tuple(
+            (time, labels[number] if number < len(labels) else f"mark {number}")
+            for number, time in zip(rows["id"].tolist(), rows["time_ns"].tolist(), strict=True)
+        )
+
+    @property
+    def live_bytes(self) -> int:
+        """What is live, as it counts: each block rounded up to 512."""
+        counted = self.counters.get("live_bytes")
+        return int(self.blocks["size_bytes"].sum()) if counted is None else int(counted)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What is held from the driver."""
+        counted = self.counters.get("reserved_bytes")
+        if counted is not None:
+            return int(counted)
+        is_real = ~np.isin(self.regions["kind"], (RegionKind.VIEW, RegionKind.PLANNED_POOL))
+        return int(self.regions["size_bytes"][is_real].sum())
+
+    @property
+    def free_bytes(self) -> int:
+        """What is held and serves nobody."""
+        return int(self.free_extents["size_bytes"].sum())
+
+    @property
+    def largest_free_bytes(self) -> int:
+        """The largest request that what is held can serve.
+
+        Where a file does not tell, the largest free extent.
+        """
+        counted = self.counters.get("largest_free_bytes")
+        if counted is not None:
+            return int(counted)
+        return int(self.free_extents["size_bytes"].max(initial=0))
+
+    @property
+    def fragmentation(self) -> float:
+        """1 - largest obtainable / free, from 0 to 1; 0 where nothing is free."""
+        free_bytes = self.free_bytes
+        if free_bytes == 0:
+            return 0.0
+        return 1.0 - min(self.largest_free_bytes, free_bytes) / free_bytes
+
+    @cached_property
+    def lives(self) -> Lives:
+        """Every block of the events, by its id."""
+        return lives_of(self.trace, self.event_sites, self.start_sites)
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The highest point of the events, and what was live there."""
+        return peak_of(self.lives, self.trace, int(self.counters.get("peak_live_bytes", 0)))
+
+    def _of_kind(self, kind: RegionKind) -> Records:
+        found: Records = self.regions[self.regions["kind"] == kind]
+        return found
+
+    @property
+    def _holds_memory(self) -> NDArray[np.bool_]:
+        kinds = self.regions["kind"][self.ranges["region"]]
+        result: NDArray[np.bool_] = kinds != RegionKind.VIEW
+        return result
+
+
+def known_sites(table: Mapping[int, Site], used: NDArray[np.uint64]) -> dict[int, Site]:
+    """Return the sites of a table that are in use."""
+    return {number: table[number] for number in np.unique(used).tolist() if number in table}
+
+
+def name_ranges(seen: DeviceSnapshot) -> None:
+    """Give live blocks the site and category of the event that made them, where there is one."""
+    lives = seen.lives
+    alive = np.flatnonzero((lives.died == len(seen.events)) & (lives.size_bytes > 0))
+    if not len(alive):
+        return
+    alive = alive[np.argsort(lives.address[alive], kind="stable")]
+    addresses = lives.address[alive]
+    used = np.flatnonzero(seen.ranges["is_used"] & (seen.ranges["requested_bytes"] > 0))
+    place = np.searchsorted(addresses, seen.ranges["address"][used])
+    place = np.minimum(place, len(alive) - 1)
+    is_same = addresses[place] == seen.ranges["address"][used]
+    used, owners = used[is_same], alive[place[is_same]]
+    is_named = lives.site[owners] > 0
+    seen.ranges["site"][used[is_named]] = lives.site[owners[is_named]]
+    seen.ranges["category"][used] = seen.categories[owners]

@@ -1,0 +1,106 @@
+"""Snapshots as a trace for ui.perfetto.dev and chrome://tracing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.figures_of import reserved_behind, times_of
+from gmlake.trace.layout import Kind
+from gmlake.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gmlake.snapshots.model import DeviceSnapshot
+    from gmlake.snapshots.whole import Snapshot
+
+    Entry = dict[str, Any]
+
+MOST_SLICES: Final = 100_000
+"""Blocks drawn per device, the largest; a trace says how many it left out."""
+
+_US: Final = 1e6
+
+
+def save_perfetto(snapshot: Snapshot, path: str | Path, smallest: int | str = "1MiB") -> None:
+    """Write it. Raises OSError, ValueError where `smallest` is no size."""
+    smallest_bytes = parse_size(smallest)
+    left_out = 0
+    entries: list[Entry] = []
+    for one in snapshot.devices:
+        chosen = _chosen(one, smallest_bytes)
+        left_out += int((one.lives.size_bytes > 0).sum()) - len(chosen)
+        entries += _device(one, snapshot, chosen)
+    document = {
+        "traceEvents": entries,
+        "displayTimeUnit": "ms",
+        "otherData": {"blocks left out as too small or too many": str(left_out)},
+    }
+    Path(path).write_text(json.dumps(document, separators=(",", ":")), encoding="ascii")
+
+
+def _chosen(seen: DeviceSnapshot, smallest_bytes: int) -> list[int]:
+    sizes = seen.lives.size_bytes
+    large = np.flatnonzero(sizes >= max(smallest_bytes, 1))
+    if len(large) > MOST_SLICES:
+        large = large[np.argsort(-sizes[large], kind="stable")[:MOST_SLICES]]
+    found: list[int] = large.tolist()
+    return found
+
+
+def _device(seen: DeviceSnapshot, snapshot: Snapshot, chosen: list[int]) -> Iterator[Entry]:
+    process = seen.device
+    name = {"name": f"device {seen.device}"}
+    yield {"ph": "M", "pid": process, "name": "process_name", "args": name}
+    seconds = times_of(seen.trace)[0] * _US
+    times = seconds.tolist()
+    reserved = reserved_behind(seen)
+    changes = np.flatnonzero(seen.lives.change != 0)
+    for row in changes.tolist():
+        args = {"live": int(seen.lives.live_bytes[row])}
+        if reserved is not None:
+            args["reserved"] = int(reserved[row])
+        yield {"ph": "C", "pid": process, "name": "bytes", "ts": times[row], "args": args}
+    yield from _slices(seen, snapshot, chosen, times)
+    kinds, sizes = seen.events["kind"], seen.events["size_bytes"]
+    for row in np.flatnonzero(np.isin(kinds, (Kind.MARK, Kind.OOM))).tolist():
+        label = _label(seen, row) if kinds[row] == Kind.MARK else "out of memory"
+        if kinds[row] == Kind.OOM:
+            label += f": {format_size(int(sizes[row]))} refused"
+        yield {"ph": "i", "s": "p", "pid": process, "name": label, "ts": times[row]}
+
+
+def _label(seen: DeviceSnapshot, row: int) -> str:
+    number = int(seen.events["id"][row])
+    return seen.trace.labels[number] if number < len(seen.trace.labels) else f"mark {number}"
+
+
+def _slices(
+    seen: DeviceSnapshot, snapshot: Snapshot, chosen: list[int], times: list[float]
+) -> Iterator[Entry]:
+    """Yield the begin and the end of each block; what lived on ends with the recording."""
+    lives = seen.lives
+    last = times[-1] if times else 0.0
+    for number in chosen:
+        born, died = int(lives.born[number]), int(lives.died[number])
+        site = snapshot.sites.get(int(lives.site[number]))
+        what = {
+            "name": format_size(int(lives.requested_bytes[number])),
+            "cat": CATEGORIES[int(seen.categories[number])],
+            "id": str(number),
+            "pid": seen.device,
+            "tid": int(lives.stream[number]) % (1 << 31),
+        }
+        args = {
+            "address": f"{int(lives.address[number]):#x}",
+            "stream": int(lives.stream[number]),
+            "site": str(site) if site else "",
+            "frames": "\n".join(site.frames) if site else "",
+        }
+        yield {"ph": "b", **what, "ts": times[max(born, 0)] if times else 0.0, "args": args}
+        yield {"ph": "e", **what, "ts": times[died] if died < len(times) else last}

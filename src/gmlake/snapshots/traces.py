@@ -1,0 +1,63 @@
+"""A recorded trace, seen as a snapshot: what it tells of its end, and all its events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gmlake.errors import TraceError
+from gmlake.snapshots.model import PIECE, RANGE, REGION, UNKNOWN, DeviceSnapshot, RegionKind
+from gmlake.trace.layout import SEGMENT, Kind
+
+if TYPE_CHECKING:
+    from gmlake.trace.trace import Trace
+
+
+_MOST_BYTES: Final = 1 << 61
+"""All sizes of a trace together: sums of them must not overflow."""
+
+
+def check(trace: Trace) -> None:
+    """Raise TraceError for a trace that contradicts itself, or has sizes that cannot be."""
+    trace.check()
+    is_served = trace.requests["kind"] != Kind.OOM
+    total = trace.requests["size_bytes"][is_served].sum(dtype=np.float64)
+    if total + trace.start_blocks["requested_bytes"].sum(dtype=np.float64) > _MOST_BYTES:
+        raise TraceError("the sizes of its events add up to more than 2^61 bytes")
+
+
+def of_trace(trace: Trace) -> DeviceSnapshot:
+    """Return a trace as a snapshot of its device. Raises TraceError where it contradicts itself."""
+    check(trace)
+    segments = trace.final_segments
+    regions = np.zeros(len(segments), REGION)
+    for name in SEGMENT.names or ():
+        regions[name] = segments[name]
+    regions["kind"] = RegionKind.SEGMENT
+    blocks = trace.final_blocks
+    ranges = np.zeros(len(blocks), RANGE)
+    ranges["address"], ranges["size_bytes"] = blocks["address"], blocks["block_bytes"]
+    ranges["requested_bytes"], ranges["is_used"] = blocks["requested_bytes"], blocks["is_used"]
+    # A block of nothing would read as lent to a view.
+    is_empty = blocks["is_used"] & (blocks["requested_bytes"] == 0)
+    ranges["requested_bytes"][is_empty] = blocks["block_bytes"][is_empty]
+    ranges["category"] = UNKNOWN
+    place = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
+    ranges["region"] = np.maximum(place, 0)
+    ranges = ranges[place >= 0]
+    kind = trace.requests["kind"]
+    return DeviceSnapshot(
+        device=trace.device,
+        trace=trace,
+        event_sites=np.zeros(len(trace.requests), np.uint64),
+        start_sites=np.zeros(len(trace.start_blocks), np.uint64),
+        categories=np.full(trace.id_count, UNKNOWN, np.int8),
+        regions=regions,
+        ranges=ranges,
+        pieces=np.zeros(0, PIECE),
+        total_events=len(trace.requests),
+        has_reserved_events=bool(
+            np.isin(kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)).any() or len(segments)
+        ),
+    )

@@ -1,0 +1,532 @@
+"""PyTorch's snapshot format from a DeviceSnapshot: what its viewers accept, and nothing else.
+
+The viewer unwinds the events from the final state backwards, and fails where a block is outside
+every segment that it has by then. So whatever lay where nothing is drawn at the end gets a segment
+for as long as it lived: a view while it held blocks, else the block itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, RegionKind, Site
+from gmlake.snapshots.peaks import BEFORE
+from gmlake.trace.layout import Kind, Records
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    Entry = dict[str, Any]
+
+_ACTIONS: Final = {
+    Kind.ALLOC: "alloc",
+    Kind.FREE: "free_completed",
+    Kind.FREE_REQUESTED: "free_requested",
+    Kind.SEGMENT_ALLOC: "segment_alloc",
+    Kind.SEGMENT_FREE: "segment_free",
+    Kind.OOM: "oom",
+}
+_PLAIN: Final = ("segment_alloc", "segment_free")
+_EXPANDABLE: Final = {
+    Kind.SEGMENT_ALLOC: "segment_map",
+    Kind.SEGMENT_FREE: "segment_unmap",
+}
+SHOWN_KINDS: Final = tuple(_ACTIONS)
+"""The kinds of events that have a counterpart in the format."""
+
+SEGMENT_KINDS: Final = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+ADDED: Final = "gmlake_added"
+"""A key of events that are not of the recording."""
+
+_NS_PER_US: Final = 1000
+_SIGN: Final = 1 << 63
+
+
+# ---- segments
+
+
+class Drawn:
+    """What is drawn of a device at the end: contiguous runs of ranges, each in one region.
+
+    runs: (region, first range, range behind the last). home: the same as (begin, end) addresses,
+    without views and pools.
+    """
+
+    def __init__(self, seen: DeviceSnapshot) -> None:
+        """Leave out what is drawn elsewhere: idle views, and what views hold at home."""
+        ranges, kinds = seen.ranges, seen.regions["kind"]
+        is_lent = ranges["is_used"] & (ranges["requested_bytes"] == 0)
+        is_live = np.zeros(len(kinds), np.bool_)
+        is_live[ranges["region"][ranges["is_used"]]] = True
+        is_drawn = is_live | (kinds != RegionKind.VIEW)
+        shown = is_drawn[ranges["region"]] & ~is_lent & (ranges["size_bytes"] > 0)
+        rows = np.flatnonzero(shown)
+        ends = ranges["address"] + ranges["size_bytes"]
+        follows = (np.diff(rows) == 1) & (np.diff(ranges["region"][rows].astype(np.int64)) == 0)
+        follows &= ends[rows[:-1]] == ranges["address"][rows[1:]]
+        first = rows[np.concatenate([[True], ~follows])] if len(rows) else rows
+        last = rows[np.concatenate([~follows, [True]])] if len(rows) else rows
+        self.first, self.behind = first, last + 1
+        self.region = ranges["region"][first]
+        is_home = kinds[self.region] != RegionKind.VIEW
+        order = np.argsort(ranges["address"][first[is_home]], kind="stable")
+        self.begin = ranges["address"][first[is_home]][order]
+        self.end = ends[last[is_home]][order]
+
+    def covers(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return which addresses lie in what is drawn, views left out."""
+        return _inside(addresses, self.begin, self.end)
+
+
+def _inside(
+    addresses: NDArray[np.uint64], begin: NDArray[np.uint64], end: NDArray[np.uint64]
+) -> NDArray[np.bool_]:
+    """Return which addresses lie in one of the ranges, which ascend and do not overlap."""
+    if not len(begin):
+        return np.zeros(len(addresses), np.bool_)
+    place = np.searchsorted(begin, addresses, side="right").astype(np.int64) - 1
+    result: NDArray[np.bool_] = (place >= 0) & (addresses < end[np.maximum(place, 0)])
+    return result
+
+
+class Frames:
+    """Call paths in the format's form; the same list for the same site."""
+
+    def __init__(self, sites: dict[int, Site]) -> None:
+        """Begin with none."""
+        self._sites = sites
+        self._made: dict[int, list[Entry]] = {0: []}
+
+    def of(self, number: int) -> list[Entry]:
+        """Return the frames of a site: innermost first; one for the scope where there are none."""
+        made = self._made.get(number)
+        if made is None:
+            site = self._sites.get(number, Site())
+            frames = [_frame(text) for text in site.frames]
+            if site.scope or site.phase:
+                frames.append({"name": site.scope, "filename": site.phase, "line": 0})
+            made = self._made[number] = frames
+        return made
+
+
+def _frame(text: str) -> Entry:
+    name, _, place = text.partition("  ")
+    file, _, line = place.rpartition(":")
+    if not line.isdecimal() or len(line) > 9:  # noqa: PLR2004 (digits that surely fit)
+        return {"name": name, "filename": place, "line": 0}
+    return {"name": name, "filename": file, "line": int(line)}
+
+
+def segments_of(seen: DeviceSnapshot, frames: Frames) -> list[Entry]:
+    """Return the segments in address order."""
+    lives = seen.lives
+    pending = lives.address[lives.let_go & (lives.died == len(seen.events))]
+    drawn = Drawn(seen)
+    rows = seen.ranges.tolist()
+    regions = seen.regions.tolist()
+    waiting = frozenset(pending.tolist())
+    segments = [
+        _segment(seen, regions[region], rows[first:behind], waiting, frames)
+        for region, first, behind in zip(
+            drawn.region.tolist(), drawn.first.tolist(), drawn.behind.tolist(), strict=True
+        )
+    ]
+    return sorted(segments, key=lambda segment: segment["address"])
+
+
+def _segment(
+    seen: DeviceSnapshot,
+    region: tuple[Any, ...],
+    rows: list[tuple[Any, ...]],
+    waiting: Collection[int],
+    frames: Frames,
+) -> Entry:
+    _, _, stream, owner, number, kind, is_small = region
+    used = [row for row in rows if row[6]]
+    live_bytes = sum(row[1] for row in used)
+    return {
+        "device": seen.device,
+        "address": rows[0][0],
+        "total_size": sum(row[1] for row in rows),
+        "allocated_size": live_bytes,
+        "active_size": live_bytes,
+        "requested_size": sum(row[2] for row in used),
+        "stream": signed(stream),
+        "segment_type": "small" if is_small else "large",
+        "segment_pool_id": (owner, number),
+        "is_expandable": kind == RegionKind.SEGMENT and seen.trace.is_expandable,
+        "frames": [],
+        "blocks": [_block(row, waiting, frames) for row in rows],
+    }
+
+
+def _block(row: tuple[Any, ...], waiting: Collection[int], frames: Frames) -> Entry:
+    address, size, requested, site, _, _, is_used = row
+    state = "inactive"
+    if is_used:
+        state = "active_pending_free" if address in waiting else "active_allocated"
+    return {
+        "address": address,
+        "size": size,
+        "requested_size": requested,
+        "state": state,
+        "frames": frames.of(site),
+    }
+
+
+# ---- events
+
+
+def events_of(
+    seen: DeviceSnapshot, frames: Frames, extra: Mapping[str, object] | None = None
+) -> list[Entry]:
+    """Return the events. TRIM and MARK have no counterpart and are left out.
+
+    extra: what else each event has.
+    """
+    more = dict(extra or {})
+    has_categories = bool((seen.categories != UNKNOWN).any())
+    added = _Additions(seen)
+    of_segments = segment_actions(seen, added.unmapped)
+    dropped = _unfinished(seen)
+    entries: list[Entry] = list(added.behind.get(BEFORE, ()))
+    sites = seen.event_sites.tolist()
+    categories = [CATEGORIES[number] for number in seen.categories.tolist()]
+    for row, event in enumerate(seen.events.tolist()):
+        number, size, address, time, stream, kind, _ = event
+        found = of_segments.get(row)
+        if found is None:
+            action = _ACTIONS.get(kind)
+            found = [] if action is None or row in dropped else [(action, address, size)]
+        entries += added.before.get(row, ())
+        for action, address, size in found:
+            entry: Entry = {
+                "action": action,
+                ("device_free" if kind == Kind.OOM else "addr"): address,
+                "size": size,
+                "stream": signed(stream),
+                "time_us": time // _NS_PER_US,
+                "frames": frames.of(sites[row]),
+                **more,
+            }
+            if sites[row]:
+                entry["site"] = sites[row]
+            if has_categories:
+                is_block = kind in (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED)
+                entry["category"] = categories[number] if is_block else "unknown"
+            entries.append(entry)
+        entries += added.behind.get(row, ())
+    if has_categories:
+        # The viewer wants one event of the category "unknown" where there are any others.
+        entries.append(_closing(seen))
+    return entries
+
+
+def _closing(seen: DeviceSnapshot) -> Entry:
+    """Return the event that PyTorch, too, leaves when a snapshot is taken."""
+    times = seen.events["time_ns"]
+    return {
+        "action": "snapshot",
+        "addr": 0,
+        "size": seen.live_bytes,
+        "stream": 0,
+        "time_us": int(times[-1]) // _NS_PER_US if len(times) else 0,
+        "frames": [],
+        "category": "unknown",
+        ADDED: True,
+    }
+
+
+def _unfinished(seen: DeviceSnapshot) -> frozenset[int]:
+    """Return the rows that let go of blocks which neither end nor are held at the end."""
+    lives, events = seen.lives, seen.events
+    rows = np.flatnonzero(events["kind"] == Kind.FREE_REQUESTED)
+    ids = events["id"][rows]
+    lives_on = lives.died[ids] == len(events)
+    is_held = np.isin(lives.address[ids], seen.ranges["address"][seen.ranges["is_used"]])
+    return frozenset(rows[lives_on & ~is_held].tolist())
+
+
+def segment_actions(
+    seen: DeviceSnapshot, unmapped: Iterable[tuple[int, int, int, int]]
+) -> dict[int, list[tuple[str, int, int]]]:
+    """Return what the viewer is told for each event of a segment: (action, address, bytes), by row.
+
+    It goes back from the final segments, and fails where an event does not fit to what it has by
+    then. A home space that grew is one segment at the end, of which the viewer can take a part only
+    by "segment_map". Memory that was lent to a planned pool is not drawn at home, and left out.
+    unmapped: what else joins the segments on the way: (row, address, bytes, stream).
+    """
+    rows = np.flatnonzero(np.isin(seen.events["kind"], SEGMENT_KINDS))
+    events = seen.events[rows]
+    if not seen.counters:
+        actions = _EXPANDABLE if seen.trace.is_expandable else _ACTIONS
+        return {
+            row: [(actions[Kind(kind)], address, size)]
+            for row, (_, size, address, _, _, kind, _) in zip(
+                rows.tolist(), events.tolist(), strict=True
+            )
+        }
+    steps = [
+        (row, kind, address, size, signed(stream))
+        for row, (_, size, address, _, stream, kind, _) in zip(
+            rows.tolist(), events.tolist(), strict=True
+        )
+    ]
+    steps += [(row, -1, address, size, stream) for row, address, size, stream in unmapped]
+    steps.sort(key=lambda step: step[0], reverse=True)
+    found = _go_back(_Held(seen), steps, is_joined=False)
+    is_plain = all(action in _PLAIN for parts in found.values() for action, _, _ in parts)
+    return found if is_plain else _go_back(_Held(seen), steps, is_joined=True)
+
+
+def _go_back(
+    held: _Held, steps: Iterable[tuple[int, int, int, int, int]], *, is_joined: bool
+) -> dict[int, list[tuple[str, int, int]]]:
+    found = {}
+    for row, kind, address, size, stream in steps:
+        if kind == Kind.SEGMENT_ALLOC:
+            found[row] = held.take(address, address + size)
+            continue
+        is_added = kind == -1
+        parts = held.give(address, address + size, stream, is_joined=is_joined or is_added)
+        if not is_added:
+            found[row] = parts
+    return found
+
+
+class _Held:
+    """The segments as the viewer has them while it goes back, joined where it joins them."""
+
+    def __init__(self, seen: DeviceSnapshot) -> None:
+        drawn = Drawn(seen)
+        ends = seen.ranges["address"] + seen.ranges["size_bytes"]
+        begin = seen.ranges["address"][drawn.first]
+        order = np.argsort(begin, kind="stable")
+        streams = seen.regions["stream"][drawn.region]
+        self._begin: list[int] = begin[order].tolist()
+        self._end: list[int] = ends[drawn.behind - 1][order].tolist()
+        self._stream = [signed(stream) for stream in streams[order].tolist()]
+
+    def take(self, begin: int, end: int) -> list[tuple[str, int, int]]:
+        """Take out what is there of a range; return the actions that put it in."""
+        actions = []
+        place = max(bisect_right(self._begin, begin) - 1, 0)
+        while place < len(self._begin) and self._begin[place] < end:
+            first, last, stream = self._begin[place], self._end[place], self._stream[place]
+            low, high = max(first, begin), min(last, end)
+            if low >= high:
+                place += 1
+                continue
+            is_whole = (low, high) == (first, last)
+            actions.append(("segment_alloc" if is_whole else "segment_map", low, high - low))
+            rest = [part for part in ((first, low), (high, last)) if part[0] < part[1]]
+            self._begin[place : place + 1] = [part[0] for part in rest]
+            self._end[place : place + 1] = [part[1] for part in rest]
+            self._stream[place : place + 1] = [stream] * len(rest)
+            place += len(rest)
+        return actions
+
+    def give(
+        self, begin: int, end: int, stream: int, *, is_joined: bool
+    ) -> list[tuple[str, int, int]]:
+        """Put in what is not there of a range; return the actions that took it out.
+
+        is_joined: as a part of its neighbours, by "segment_unmap"; else on its own.
+        """
+        actions = []
+        for low, high in self._gaps(begin, end):
+            place = bisect_right(self._begin, low)
+            has_next = is_joined and place < len(self._begin) and self._begin[place] == high
+            has_next = has_next and self._stream[place] == stream
+            has_last = is_joined and place > 0 and self._end[place - 1] == low
+            has_last = has_last and self._stream[place - 1] == stream
+            actions.append(("segment_unmap" if is_joined else "segment_free", low, high - low))
+            first = self._begin[place - 1] if has_last else low
+            last = self._end[place] if has_next else high
+            over = slice(place - has_last, place + has_next)
+            self._begin[over], self._end[over], self._stream[over] = [first], [last], [stream]
+        return actions
+
+    def _gaps(self, begin: int, end: int) -> list[tuple[int, int]]:
+        gaps = []
+        place = max(bisect_right(self._begin, begin) - 1, 0)
+        while place < len(self._begin) and self._begin[place] < end:
+            if begin < self._begin[place]:
+                gaps.append((begin, self._begin[place]))
+            begin = max(begin, self._end[place])
+            place += 1
+        return [*gaps, (begin, end)] if begin < end else gaps
+
+
+class _Additions:
+    """Events of segments that the recording does not have, by the row before or behind them."""
+
+    def __init__(self, seen: DeviceSnapshot) -> None:
+        self.before: defaultdict[int, list[Entry]] = defaultdict(list)
+        self.behind: defaultdict[int, list[Entry]] = defaultdict(list)
+        self.unmapped: list[tuple[int, int, int, int]] = []
+        """What views that are there at the end took from home: (row, address, bytes, stream)."""
+        self._seen = seen
+        self._times = seen.events["time_ns"]
+        is_of_pytorch = not seen.counters and np.isin(seen.events["kind"], SEGMENT_KINDS).any()
+        if not len(seen.events) or is_of_pytorch:
+            return
+        lives = seen.lives
+        ids = np.flatnonzero(lives.size_bytes > 0)
+        views = seen.regions["kind"] == RegionKind.VIEW
+        view_of = _regions_around(seen.regions, views, lives.address[ids])
+        in_view = view_of >= 0
+        drawn = Drawn(seen)
+        taken = self._add_views(ids[in_view], view_of[in_view], set(drawn.region.tolist()))
+        self._add_blocks(ids[~in_view], drawn, taken)
+
+    def _add_views(
+        self, ids: NDArray[np.int64], view_of: NDArray[np.int64], drawn: set[int]
+    ) -> list[tuple[int, int, int]]:
+        """Let each view be a segment while it holds blocks.
+
+        Returns (address, end, row) of what lay at home until that row.
+        """
+        lives, rows = self._seen.lives, len(self._seen.events)
+        given: list[tuple[int, int, int]] = []
+        by_view: defaultdict[int, list[Entry]] = defaultdict(list)
+        for piece in self._seen.pieces.tolist():
+            by_view[piece[3]].append({"addr": piece[1], "size": piece[2]})
+        for view, begin, end in _periods(view_of, lives.born[ids], lives.died[ids], rows):
+            region = self._seen.regions[view]
+            what = {"addr": int(region["address"]), "size": int(region["size_bytes"])}
+            stream = signed(int(region["stream"]))
+            if end == rows and view not in drawn:
+                continue
+            if begin != BEFORE:
+                if end == rows:
+                    for piece in by_view[view]:
+                        given.append((piece["addr"], piece["addr"] + piece["size"], begin))
+                        home = self._home_stream(piece["addr"])
+                        self._add(self.before, begin, "segment_unmap", piece, home)
+                        self.unmapped.append((begin, piece["addr"], piece["size"], home))
+                self._add(self.before, begin, "segment_alloc", what, stream)
+            if end != rows:
+                self._add(self.behind, end, "segment_free", what, stream)
+        return given
+
+    def _home_stream(self, address: int) -> int:
+        regions = self._seen.regions
+        around = _regions_around(
+            regions, regions["kind"] == RegionKind.HOME, np.array([address], np.uint64)
+        )
+        return signed(int(regions["stream"][around[0]])) if around[0] >= 0 else 0
+
+    def _add_blocks(
+        self, ids: NDArray[np.int64], drawn: Drawn, given: list[tuple[int, int, int]]
+    ) -> None:
+        """Let each block that lay where nothing is drawn at the end be a segment."""
+        lives, rows = self._seen.lives, len(self._seen.events)
+        lost = ids[~drawn.covers(lives.address[ids])]
+        lost = lost[~self._was_held(lives.address[lost])]
+        table = np.array(sorted(given), np.uint64).reshape(-1, 3)
+        for number in lost.tolist():
+            address, born, died = (
+                int(column[number]) for column in (lives.address, lives.born, lives.died)
+            )
+            place = int(np.searchsorted(table[:, 0], address, side="right")) - 1
+            if place >= 0 and address < table[place, 1] and died <= int(table[place, 2]):
+                continue
+            if died == rows:
+                continue  # held by nothing that is drawn: it was not there any more
+            what = {"addr": address, "size": int(lives.size_bytes[number])}
+            stream = signed(int(lives.stream[number]))
+            if born != BEFORE:
+                self._add(self.before, born, "segment_alloc", what, stream)
+            self._add(self.behind, died, "segment_free", what, stream)
+
+    def _was_held(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return which addresses lie in memory that went back to the driver."""
+        events = self._seen.events
+        gone = events[events["kind"] == Kind.SEGMENT_FREE]
+        gone = gone[np.argsort(gone["address"], kind="stable")]
+        # The furthest end so far: those that overlap count as one.
+        end = np.maximum.accumulate(gone["address"] + gone["size_bytes"])
+        return _inside(addresses, gone["address"], end)
+
+    def _add(
+        self,
+        where: defaultdict[int, list[Entry]],
+        row: int,
+        action: str,
+        what: Entry,
+        stream: int,
+    ) -> None:
+        where[row].append(
+            {
+                "action": action,
+                **what,
+                "stream": stream,
+                "time_us": int(self._times[row]) // _NS_PER_US,
+                "frames": [],
+                ADDED: True,
+            }
+        )
+
+
+def _regions_around(
+    regions: Records, chosen: NDArray[np.bool_], addresses: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return the number of the chosen region around each address; -1 where there is none."""
+    numbers = np.flatnonzero(chosen)
+    if not len(numbers):
+        return np.full(len(addresses), -1, np.int64)
+    numbers = numbers[np.argsort(regions["address"][numbers], kind="stable")]
+    begin = regions["address"][numbers]
+    end = begin + regions["size_bytes"][numbers]
+    place = np.searchsorted(begin, addresses, side="right").astype(np.int64) - 1
+    found = (place >= 0) & (addresses < end[np.maximum(place, 0)])
+    result: NDArray[np.int64] = np.where(found, numbers[np.maximum(place, 0)], -1)
+    return result
+
+
+def _periods(
+    groups: NDArray[np.int64],
+    born: NDArray[np.int64],
+    died: NDArray[np.int64],
+    rows: int,
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (group, first row, last row) for each stretch in which a group has a live member.
+
+    The last row is `rows` where the stretch goes on at the end.
+    """
+    ends = died < rows
+    group = np.concatenate([groups, groups[ends]])
+    row = np.concatenate([born, died[ends]])
+    change = np.concatenate([np.ones(len(born), np.int64), np.full(int(ends.sum()), -1)])
+    order = np.lexsort((-change, row, group))
+    group, row, change = group[order], row[order], change[order]
+    total = np.cumsum(change)
+    is_first = np.diff(group, prepend=-1) != 0
+    base = (total - change)[is_first]
+    count = total - np.repeat(base, np.diff(np.append(np.flatnonzero(is_first), len(group))))
+    begins = np.flatnonzero((change > 0) & (count == 1))
+    stops = (change < 0) & (count == 0)
+    stop_at = np.flatnonzero(stops)
+    for at in begins.tolist():
+        place = int(np.searchsorted(stop_at, at))
+        has_end = place < len(stop_at) and group[stop_at[place]] == group[at]
+        yield int(group[at]), int(row[at]), int(row[stop_at[place]]) if has_end else rows
+
+
+def signed(stream: int) -> int:
+    """Return a stream handle as the format has it."""
+    return stream - 2 * _SIGN if stream >= _SIGN else stream
+
+
+def highest_number(entries: Iterable[Entry]) -> int:
+    """Return the largest address among segments or events."""
+    return max((max(entry.get("addr", 0), entry.get("address", 0)) for entry in entries), default=0)
