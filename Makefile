@@ -32,7 +32,8 @@ CMAKE_NEEDED := $(filter $(BIN)/cmake,$(CMAKE))
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find csrc src -type f \
-	\( -name '*.[ch]' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \))
+	\( -name '*.[ch]' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \
+	-o -name '*.css' -o -name '*.js' \))
 C_FILES := $(shell find csrc tests/c tests/standin benchmarks examples -name '*.[ch]')
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
@@ -51,6 +52,7 @@ test: test-c test-python test-standin ## Every test: C through ctest, Python thr
 test-c: build/c/.built ## The C tests
 	@$(CTEST) --test-dir build/c --output-on-failure --parallel $(JOBS)
 
+# Pages are tested where chromium and chromedriver are installed; GMLAKE_REQUIRE_BROWSER=1 demands it.
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
 	@$(BIN)/python -m pytest
 

@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     from gmlake.pytorch.autoplan import AutoPlan
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.planner import StepReport
+    from gmlake.pytorch.recording import Recording, record, stop_recording
     from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
     from gmlake.replaying import ReplayReport, ReplayResult, replay
+    from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
     from gmlake.trace import Trace, load_trace, load_traces
     from gmlake.validation import (
         Notes,
@@ -61,10 +63,12 @@ if TYPE_CHECKING:
         load_notes,
         validate,
     )
+    from gmlake.watching import publish
 
 __all__ = [
     "AutoPlan",
     "Block",
+    "DeviceSnapshot",
     "DriverError",
     "Error",
     "GmlakeWarning",
@@ -79,9 +83,11 @@ __all__ = [
     "PlanResult",
     "Profile",
     "Reading",
+    "Recording",
     "Region",
     "ReplayReport",
     "ReplayResult",
+    "Snapshot",
     "StepReport",
     "StepResult",
     "Trace",
@@ -103,14 +109,20 @@ __all__ = [
     "load_plans",
     "load_trace",
     "load_traces",
+    "memory_summary",
     "order_streams",
     "parse_size",
     "phase",
     "plan",
     "plan_methods",
     "policies",
+    "publish",
+    "record",
     "replay",
+    "report_of",
     "save_plans",
+    "snapshot",
+    "stop_recording",
     "stream_pairs",
     "validate",
 ]
@@ -120,6 +132,7 @@ _HOMES = {
     "StepReport": "gmlake.pytorch.planner",
     "phase": "gmlake.pytorch.phases",
     "Block": "gmlake._core",
+    "DeviceSnapshot": "gmlake.snapshots",
     "Instance": "gmlake.planning",
     "Lake": "gmlake.lake",
     "Notes": "gmlake.validation",
@@ -129,9 +142,11 @@ _HOMES = {
     "PlanResult": "gmlake.planning",
     "Profile": "gmlake._core",
     "Reading": "gmlake.validation",
+    "Recording": "gmlake.pytorch.recording",
     "Region": "gmlake.pytorch",
     "ReplayReport": "gmlake.replaying",
     "ReplayResult": "gmlake.replaying",
+    "Snapshot": "gmlake.snapshots",
     "StepResult": "gmlake.planning",
     "Trace": "gmlake.trace",
     "ValidationReport": "gmlake.validation",
@@ -148,21 +163,33 @@ _HOMES = {
     "load_plans": "gmlake.planning",
     "load_trace": "gmlake.trace",
     "load_traces": "gmlake.trace",
+    "memory_summary": "gmlake.snapshots",
     "order_streams": "gmlake.pytorch.streams",
     "plan": "gmlake.planning",
     "plan_methods": "gmlake._core",
     "policies": "gmlake._core",
+    "publish": "gmlake.watching",
+    "record": "gmlake.pytorch.recording",
     "replay": "gmlake.replaying",
+    "report_of": "gmlake.snapshots",
     "save_plans": "gmlake.planning",
+    "snapshot": "gmlake.snapshots",
+    "stop_recording": "gmlake.pytorch.recording",
     "stream_pairs": "gmlake.pytorch.streams",
     "validate": "gmlake.validation",
 }
+
+
+_EXTENSION = ("load_ipython_extension", "unload_ipython_extension")
+"""What `%load_ext gmlake` looks for."""
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from its module on first use."""
     if name == "__version__":
         return import_module("gmlake._core").version
+    if name in _EXTENSION:
+        return getattr(import_module("gmlake.notebook"), name)
     if name not in _HOMES:
         msg = f"module 'gmlake' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -11,7 +11,9 @@ from gmlake.commands.info import InfoCommand
 from gmlake.commands.plan import PlanCommand
 from gmlake.commands.replay import ReplayCommand
 from gmlake.commands.run import RunCommand
+from gmlake.commands.top import TopCommand
 from gmlake.commands.validate import ValidateCommand
+from gmlake.commands.view import ViewCommand
 from gmlake.errors import Error
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ COMMANDS: tuple[common.Command, ...] = (
     ReplayCommand(),
     PlanCommand(),
     ValidateCommand(),
+    ViewCommand(),
+    TopCommand(),
     InfoCommand(),
 )
 

@@ -1,0 +1,167 @@
+"""gmlake top."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from gmlake.commands import common
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from gmlake.watching import Counters, Source
+    from gmlake.watching.table import Interval
+
+_NS_PER_S: Final = 1e9
+_SHORTEST_S: Final = 0.1
+_LONGEST_S: Final = 3600.0
+_HOW: Final = "start it with GMLAKE_TOP=1, or call gmlake.publish() in it"
+_EPILOG: Final = (
+    "A process publishes where it is started with GMLAKE_TOP=1 or calls gmlake.publish(); only its "
+    "own user can read that. Rates are those since the last refresh; at first, and with --once, "
+    "those since the process began to publish. Exit code: 0; 2 where nothing publishes."
+)
+
+
+class TopCommand(common.Command):
+    """Follow running processes: what they hold, and how requests are served."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        parser.epilog = _EPILOG
+        parser.add_argument(
+            "pids", nargs="*", type=_pid, metavar="PID", help="only these (default: all of yours)"
+        )
+        parser.add_argument(
+            "--interval",
+            type=_interval,
+            default=1.0,
+            metavar="SECONDS",
+            help="between two refreshes, from 0.1 (default: 1)",
+        )
+        parser.add_argument(
+            "--once", action="store_true", help="print one table and end, as without a terminal"
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON once and end")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Look once, or until it is interrupted or what was asked for has ended."""
+        watch = _Watch(tuple(args.pids))
+        if args.json:
+            watch.look()
+            return _print_json(watch)
+        if args.once or not sys.stdout.isatty():
+            watch.look()
+            common.print_report(watch.picture())
+            return 0
+        with suppress(KeyboardInterrupt):
+            _follow(watch, args.interval)
+        return 0
+
+
+class _Watch:
+    """What was read last, and before that. pids: empty for every process."""
+
+    def __init__(self, pids: tuple[int, ...]) -> None:
+        self._pids = pids
+        self._before: dict[Source, tuple[Counters, int]] = {}
+        self.intervals: list[Interval] = []
+        self.problems: list[str] = []
+
+    def look(self, *, may_be_none: bool = False) -> None:
+        """Read what is published; ValueError where there is nothing, unless that may be."""
+        from gmlake.watching import CountersError, find, read
+        from gmlake.watching.processes import command_line
+        from gmlake.watching.table import Interval
+
+        self.intervals, self.problems = [], []
+        readings: dict[Source, tuple[Counters, int]] = {}
+        for source in find():
+            if self._pids and source.pid not in self._pids:
+                continue
+            try:
+                now = read(source)
+            except CountersError as error:
+                self.problems.append(f"{source.folder / str(source.name)}: {error}")
+                continue
+            except OSError:
+                continue  # the process ended meanwhile
+            before, begin_ns = self._before.get(source, (None, now.start_ns))
+            readings[source] = now, time.time_ns()
+            seconds = (readings[source][1] - begin_ns) / _NS_PER_S
+            self.intervals.append(Interval(now, before, seconds, command_line(source.pid)))
+        self._before = readings
+        if not may_be_none and not self.intervals:
+            raise ValueError(self._absence())
+
+    def picture(self) -> RenderableType:
+        """Return the table, and a line for each file that could not be read."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from gmlake.printable import printable
+        from gmlake.watching.table import command_lines, counters_table
+
+        problems = [Text(printable(problem), style="red") for problem in self.problems]
+        return Group(counters_table(self.intervals), *command_lines(self.intervals), *problems)
+
+    def _absence(self) -> str:
+        """Say why there is nothing to show."""
+        from gmlake.watching import processes
+
+        if self.problems:
+            return self.problems[0]
+        if not self._pids:
+            return f"no process of yours publishes its counters; {_HOW}"
+        pid = self._pids[0]
+        if not processes.is_running(pid):
+            return f"there is no process {pid}"
+        if not processes.is_own(pid):
+            return f"process {pid} is of another user; only its own user can follow it"
+        return f"process {pid} publishes no counters; {_HOW}"
+
+
+def _follow(watch: _Watch, interval_s: float) -> None:
+    """Draw until nothing is left that publishes."""
+    from rich.console import Console
+    from rich.live import Live
+
+    watch.look()
+    with Live(watch.picture(), console=Console(), auto_refresh=False) as live:
+        live.refresh()
+        while watch.intervals:
+            time.sleep(interval_s)
+            watch.look(may_be_none=True)
+            if watch.intervals:
+                live.update(watch.picture(), refresh=True)
+
+
+def _print_json(watch: _Watch) -> int:
+    lakes = [interval.to_dict() for interval in watch.intervals]
+    common.print_json({"lakes": lakes, "unreadable": watch.problems})
+    return 0
+
+
+# ---- arguments
+
+
+def _pid(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 10 and int(text)):  # noqa: PLR2004
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not the number of a process")
+    return int(text)
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not a number of seconds from {_SHORTEST_S} to {_LONGEST_S:.0f}"
+        )
+    return seconds

@@ -1,0 +1,204 @@
+"""gmlake view."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gmlake.commands import common
+from gmlake.errors import Error, PlanError
+from gmlake.printable import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gmlake.pictures.figures import Figure, Report
+    from gmlake.snapshots import DeviceSnapshot, Snapshot
+
+_PAGE_START = b"<!DOCTYPE html>"
+_MARK = b'<meta name="generator" content="gmlake">'
+_MARK_WITHIN = 400
+
+
+class ViewCommand(common.Command):
+    """Draw a snapshot, trace or plan as one HTML page, to be opened in any browser."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        parser.epilog = (
+            "The page needs no network and no other file. Drawing needs Bokeh: "
+            "pip install 'gmlake[view]'."
+        )
+        parser.add_argument(
+            "file",
+            metavar="FILE",
+            help="a PyTorch memory snapshot (pickle or JSON), what Snapshot.save() wrote, a trace "
+            "in gmlake's own format, or a plan file",
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            metavar="PAGE",
+            help="the page to write (default: FILE's name with .html, in the current folder)",
+        )
+        parser.add_argument(
+            "--device",
+            type=int,
+            metavar="N",
+            help="only this device of files that hold several (default: each)",
+        )
+        parser.add_argument(
+            "--replay",
+            metavar="A,B",
+            help='replay what was recorded under these policies, or "all", and draw what each '
+            "would have reserved",
+        )
+        parser.add_argument(
+            "--plan",
+            action="store_true",
+            help="place what was recorded with all of it foreseen, and draw the placement",
+        )
+        parser.add_argument("--open", action="store_true", help="open the page in a browser")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read the file, write the page, and say where it is."""
+        from gmlake.pictures import write_page
+        from gmlake.pictures.drawing import require_bokeh
+        from gmlake.units import format_size
+
+        if args.replay is not None:
+            from gmlake.replaying import choose_policies
+
+            choose_policies(args.replay)
+        require_bokeh()
+        page = _page_path(args.file, args.output)
+        with common.named(args.file):
+            report = _report(args)
+        try:
+            write_page(report, page)
+        except OSError as error:
+            common.print_error(f"cannot write {page}: {error.strerror}")
+            return common.CANNOT_WRITE
+        print(f"{printable(str(page))}: {format_size(page.stat().st_size)}")  # noqa: T201 (output)
+        if args.open:
+            _open(page)
+        return 0
+
+
+def _page_path(source: str, output: str | None) -> Path:
+    """Return where to write; ValueError where a file of another kind would be lost."""
+    if output is not None:
+        page = Path(output)
+        if page.exists() and Path(source).exists() and page.samefile(source):
+            msg = f"-o {output}: that is the file to be drawn"
+            raise ValueError(msg)
+        return page
+    page = Path(f"{Path(source).stem or 'memory'}.html")
+    if page.exists() and not _is_ours(page):
+        msg = f"{page} is there already, and is no page of gmlake; name another with -o"
+        raise ValueError(msg)
+    return page
+
+
+def _is_ours(page: Path) -> bool:
+    try:
+        with page.open("rb") as file:
+            start = file.read(_MARK_WITHIN)
+    except OSError:
+        return False
+    return start.startswith(_PAGE_START) and _MARK in start
+
+
+def _report(args: argparse.Namespace) -> Report:
+    if _is_plan(args.file):
+        return _plan_report(args)
+    from gmlake.snapshots import Snapshot, report_of
+
+    seen = Snapshot.load(args.file)
+    if args.device is not None:
+        seen = _only(seen, args.device)
+    report = report_of(seen)
+    figures = list(report.figures)
+    if args.plan:
+        figures += _planned(seen)
+    if args.replay is not None:
+        figures += _replayed(seen, args.replay)
+    return replace(report, figures=tuple(figures))
+
+
+def _only(seen: Snapshot, device: int) -> Snapshot:
+    chosen = tuple(one for one in seen.devices if one.device == device)
+    if not chosen:
+        known = ", ".join(str(one.device) for one in seen.devices) or "none"
+        msg = f"it holds no events of device {device}; its devices: {known}"
+        raise ValueError(msg)
+    return replace(seen, devices=chosen)
+
+
+def _planned(seen: Snapshot) -> list[Figure]:
+    """Return a picture per device: everything placed by the planner."""
+    from gmlake.planning import plan
+    from gmlake.snapshots import report_of
+
+    figures: list[Figure] = []
+    for one in _recorded(seen):
+        made = report_of(plan(one.trace))
+        figures += _titled(made, seen, one.device, "placed with all of it foreseen")
+    return figures
+
+
+def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
+    """Return a picture per device: what each policy would have reserved."""
+    from gmlake.replaying import choose_policies, event_count, replay
+    from gmlake.snapshots import report_of
+
+    chosen = choose_policies(policies)
+    figures: list[Figure] = []
+    for one in _recorded(seen):
+        with common.progress_bar(one.trace.name, event_count(one.trace, chosen)) as progress:
+            made = report_of(replay(one.trace, chosen, progress=progress))
+        figures += _titled(made, seen, one.device, "policies side by side, on the same requests")
+    return figures
+
+
+def _recorded(seen: Snapshot) -> list[DeviceSnapshot]:
+    return [one for one in seen.devices if len(one.trace.requests)]
+
+
+def _titled(made: Report, seen: Snapshot, device: int, title: str) -> list[Figure]:
+    name = f"Device {device}: " if len(seen.devices) > 1 else ""
+    return [replace(figure, title=f"{name}{title}") for figure in made.figures]
+
+
+def _is_plan(path: str) -> bool:
+    from gmlake.planning.files import MAGIC
+
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):
+        return False  # whoever reads it next says what is wrong
+
+
+def _plan_report(args: argparse.Namespace) -> Report:
+    from gmlake.planning import load_plans
+    from gmlake.planning.saved import report_of_saved
+    from gmlake.snapshots import report_of
+
+    if args.replay is not None or args.plan:
+        raise PlanError("this is a plan already; leave out --plan and --replay")
+    try:
+        file = load_plans(args.file)
+    except PlanError as error:
+        raise Error(str(error).removeprefix(f"{printable(args.file)}: ")) from None
+    report = report_of(report_of_saved(file))
+    return replace(report, title=printable(Path(args.file).name))
+
+
+def _open(page: Path) -> None:
+    """Open a browser; a machine without one is no error, as the page is written."""
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        common.print_error(f"no browser was found; the page is {page}")

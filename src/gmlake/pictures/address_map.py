@@ -1,0 +1,314 @@
+"""Draws one device's addresses: rows of home space, and views with lines to where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gmlake.pictures import look
+from gmlake.pictures.drawing import Bokeh, Drawing, Key, add_hover, new_plot, spread, use_bytes
+from gmlake.pictures.folding import Finder, fold, length_of
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from gmlake.pictures.figures import AddressMap, Piece, View
+
+_AROUND_PIXELS = 64
+_LEAST_PIXELS = 150
+_HOME_PIXELS = (4, 32)  # of a row: at least, at most
+_VIEW_PIXELS = (3, 24)
+_PART_PIXELS = 420  # for all rows of a kind, if they are not too many
+_NAME_PIXELS = 14
+_FILLED = 0.8  # of a row's height
+_MOST_VIEWS = 40
+_FEW_ROWS = 60
+_FEW_LINES = 400
+_FAINT, _CLEAR = 0.06, 0.4
+_KINDS = ("used", "free", "absent")
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """Where a row is, in pixels from below."""
+
+    bottom: float
+    top: float
+
+
+def draw(addresses: AddressMap) -> Drawing:
+    """Return the picture; choosing a view brings out the lines to where its bytes lie."""
+    stretches = [row for row in addresses.rows if row]
+    views = tuple(sorted(addresses.views, key=lambda view: not view.is_live))[:_MOST_VIEWS]
+    rows = fold(stretches, views)
+    homes, seen, pixels = _place(len(rows), len(views))
+    longest = max([length_of(row) for row in rows] + [view.size_bytes for view in views], default=0)
+    axes = "x" if len(rows) + len(views) <= _FEW_ROWS else "xy"
+    plot = new_plot(
+        (0, spread(0, longest)[1]),
+        (0, pixels),
+        height=max(int(pixels) + _AROUND_PIXELS, _LEAST_PIXELS),
+        axes=axes,
+    )
+    use_bytes(plot.xaxis)
+    plot.xaxis.axis_label = "from the start of the row"
+    names = [f"{row[0].address:#x}" for row in rows]
+    _name_rows(plot, homes + seen, names + [f"view {number + 1}" for number in range(len(views))])
+    keys = _draw_rows(plot, rows, homes)
+    keys += _draw_views(plot, (rows, homes), (views, seen))
+    return Drawing(
+        plot,
+        tuple(keys),
+        _in_words(stretches, addresses.views),
+        axes=axes,
+        choices=tuple(_view_label(number, view) for number, view in enumerate(views)),
+        choices_label="show one view",
+    )
+
+
+def _place(home_count: int, view_count: int) -> tuple[list[_Bar], list[_Bar], float]:
+    """Return where the rows and views are, from above, and the height of it all."""
+    heights = [_height(home_count, _HOME_PIXELS)] * home_count
+    heights += [_height(view_count, _VIEW_PIXELS)] * view_count
+    total = max(sum(heights), 1.0)
+    bars, top = [], total
+    for height in heights:
+        bars.append(_Bar(top - height * _FILLED, top))
+        top -= height
+    return bars[:home_count], bars[home_count:], total
+
+
+def _height(count: int, limits: tuple[int, int]) -> float:
+    least, most = limits
+    return min(max(_PART_PIXELS / max(count, 1), least), most)
+
+
+def _view_label(number: int, view: View) -> str:
+    state = "live" if view.is_live else "kept"
+    label = f"view {number + 1}: {format_size(view.size_bytes)}, {state}, {len(view.pieces)} pieces"
+    return f"{label}, {view.label}" if view.label else label
+
+
+def _name_rows(plot: Bokeh, bars: list[_Bar], names: list[str]) -> None:
+    """Name as many rows as there is room for."""
+    shown: dict[float, str] = {}
+    last = float("inf")
+    for bar, name in zip(bars, names, strict=True):
+        middle = (bar.bottom + bar.top) / 2
+        if last - middle >= _NAME_PIXELS:
+            shown[middle] = name
+            last = middle
+    plot.yaxis.ticker = list(shown)
+    plot.yaxis.major_label_overrides = shown
+    plot.ygrid.grid_line_alpha = 0
+
+
+# ---- home
+
+
+def _draw_rows(plot: Bokeh, rows: list[tuple[Piece, ...]], bars: list[_Bar]) -> list[Key]:
+    from bokeh.models import ColumnDataSource
+
+    columns: dict[str, list[Any]] = {
+        name: []
+        for name in (
+            "left",
+            "right",
+            "bottom",
+            "top",
+            "colour",
+            "alpha",
+            "what",
+            "size",
+            "at",
+            "label",
+        )
+    }
+    seen: dict[str, str] = {}
+    for bar, row in zip(bars, rows, strict=True):
+        start = row[0].address
+        for piece in row:
+            if piece.kind == "absent":
+                continue
+            is_used = piece.kind == "used"
+            colour = look.category_colour(piece.category) if is_used else look.FREE
+            what = piece.category if is_used else "free"
+            seen.setdefault(what if is_used else "free", colour)
+            stream = f", stream {piece.stream}" if piece.stream else ""
+            for name, value in (
+                ("left", piece.address - start),
+                ("right", piece.address - start + piece.size_bytes),
+                ("bottom", bar.bottom),
+                ("top", bar.top),
+                ("colour", colour),
+                ("alpha", 0.9 if is_used else 0.25),
+                ("what", (f"used, {what}" if is_used else "free") + stream),
+                ("size", piece.size_bytes),
+                ("at", f"{piece.address:#x}"),
+                ("label", piece.label),
+            ):
+                columns[name].append(value)
+    source = ColumnDataSource(columns)
+    pieces = plot.quad(
+        left="left",
+        right="right",
+        bottom="bottom",
+        top="top",
+        source=source,
+        fill_color="colour",
+        fill_alpha="alpha",
+        line_color="colour",
+        line_width=0.5,
+        hover_line_width=2,
+        name="home",
+    )
+    add_hover(
+        plot,
+        [pieces],
+        [
+            ("home", "@what"),
+            ("size", f"@size{{{look.BYTES}}}"),
+            ("at", "@at"),
+            ("label", "@label"),
+        ],
+    )
+    return [
+        Key(what, colour, style="hollow" if what == "free" else "area")
+        for what, colour in seen.items()
+    ]
+
+
+# ---- views
+
+
+def _draw_views(
+    plot: Bokeh,
+    homes: tuple[list[tuple[Piece, ...]], list[_Bar]],
+    seen: tuple[tuple[View, ...], list[_Bar]],
+) -> list[Key]:
+    if not seen[0]:
+        return []
+    source = _pieces_of(homes, seen)
+    bars = plot.quad(
+        left="left",
+        right="right",
+        bottom="bottom",
+        top="top",
+        source=source,
+        fill_color="colour",
+        fill_alpha="alpha",
+        line_color="colour",
+        line_width=0.5,
+        nonselection_fill_alpha=0.15,
+        nonselection_line_alpha=0.3,
+        name="views",
+    )
+    plot.quad(
+        left="home_left",
+        right="home_right",
+        bottom="home_bottom",
+        top="home_top",
+        source=source,
+        fill_alpha=0,
+        line_alpha="line_alpha",
+        line_color="colour",
+        line_width=2,
+        selection_line_alpha=1,
+        nonselection_line_alpha=0,
+        name="at home",
+    )
+    plot.segment(
+        "middle",
+        "top",
+        "home_middle",
+        "home_bottom",
+        source=source,
+        line_color="colour",
+        line_width=1.5,
+        line_alpha="line_alpha",
+        selection_line_alpha=0.9,
+        nonselection_line_alpha=0,
+        name="lines",
+    )
+    _add_view_tools(plot, bars)
+    return [Key("lines from a view to where it lies", look.PALETTE[0], "lines", "line")]
+
+
+def _add_view_tools(plot: Bokeh, bars: Bokeh) -> None:
+    from bokeh.models import TapTool
+
+    add_hover(
+        plot,
+        [bars],
+        [
+            ("view", "@what"),
+            ("piece", f"@size{{{look.BYTES}}}"),
+            ("at", "@at"),
+            ("lies at", "@home"),
+        ],
+    )
+    tap = TapTool(renderers=[bars])
+    plot.add_tools(tap)
+    plot.toolbar.active_tap = tap
+
+
+def _pieces_of(
+    homes: tuple[list[tuple[Piece, ...]], list[_Bar]],
+    seen: tuple[tuple[View, ...], list[_Bar]],
+) -> Bokeh:
+    """Return one entry per piece of a view: where it is in the view, and where at home."""
+    from bokeh.models import ColumnDataSource
+
+    (rows, home_bars), (views, view_bars) = homes, seen
+    live_lines = sum(len(view.pieces) for view in views if view.is_live)
+    alpha = _CLEAR if live_lines <= _FEW_LINES else _FAINT
+    finder = Finder(rows)
+    columns: dict[str, list[Any]] = {}
+    for number, view, address, home, whole in (
+        (index, one, *piece) for index, one in enumerate(views) for piece in one.pieces
+    ):
+        bar = view_bars[number]
+        for line, home_left, offset, size in finder.parts(home, whole):
+            left, home_bar = address + offset - view.address, home_bars[line]
+            for name, value in (
+                ("view", number),
+                ("left", left),
+                ("right", left + size),
+                ("middle", left + size / 2),
+                ("bottom", bar.bottom),
+                ("top", bar.top),
+                ("home_left", home_left),
+                ("home_right", home_left + size),
+                ("home_middle", home_left + size / 2),
+                ("home_bottom", home_bar.bottom),
+                ("home_top", home_bar.top),
+                ("colour", look.PALETTE[number % len(look.PALETTE)]),
+                ("alpha", 0.9 if view.is_live else 0.35),
+                ("line_alpha", alpha if view.is_live else 0.0),
+                ("size", whole),
+                ("what", _view_label(number, view)),
+                ("at", f"{address:#x}"),
+                ("home", f"{home:#x}"),
+            ):
+                columns.setdefault(name, []).append(value)
+    return ColumnDataSource(columns or {"view": []})
+
+
+def _in_words(rows: list[tuple[Piece, ...]], views: tuple[View, ...]) -> str:
+    sizes = dict.fromkeys(_KINDS, 0)
+    for row in rows:
+        for piece in row:
+            sizes[piece.kind] = sizes.get(piece.kind, 0) + piece.size_bytes
+    text = (
+        f"{len(rows):,} {'stretch' if len(rows) == 1 else 'stretches'} of home space: "
+        f"{format_size(sizes['used'])} used, {format_size(sizes['free'])} free"
+    )
+    if views:
+        live = sum(view.is_live for view in views)
+        text += f"; {len(views):,} views, {live:,} of them live"
+        if live < len(views):
+            text += ": lines of others appear when one is chosen"
+    rest = sorted(views, key=lambda view: not view.is_live)[_MOST_VIEWS:]
+    if rest:
+        size = format_size(sum(view.size_bytes for view in rest))
+        text += f"; {len(rest):,} of them, {size} of addresses, are not drawn"
+    return f"{text}."

@@ -1,0 +1,131 @@
+"""What one picture is made of: a Bokeh model, and what the page says and offers around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from gmlake.errors import UnsupportedError
+from gmlake.pictures.look import SIZE_TICKS
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from gmlake.pictures.figures import Numbers
+
+Bokeh: TypeAlias = Any
+"""A model of Bokeh: their types are known only where it is installed."""
+
+ADVICE: Final = "pictures need Bokeh: pip install 'gmlake[view]'"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry of a legend. name: of the renderer that it shows and hides; "" for none.
+
+    style: "area", "line" or "dashes".
+    """
+
+    label: str
+    colour: str
+    name: str = ""
+    style: str = "area"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture to put on the page.
+
+    model: a Bokeh figure. axes: "x" or "xy", what zooms and moves. says: the picture in words, for
+    those who do not see it. choices: of a list that selects, by number; empty for no list.
+    """
+
+    model: Bokeh
+    keys: tuple[Key, ...]
+    says: str
+    axes: str = "x"
+    choices: tuple[str, ...] = ()
+    choices_label: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+def has_bokeh() -> bool:
+    """Whether pictures can be drawn here."""
+    try:
+        import bokeh  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def require_bokeh() -> None:
+    """Raise UnsupportedError, which says what to install, where pictures cannot be drawn."""
+    if not has_bokeh():
+        raise UnsupportedError(ADVICE)
+
+
+def new_plot(
+    x_range: tuple[float, float], y_range: tuple[float, float], **options: object
+) -> Bokeh:
+    """Return an empty Bokeh figure that zooms by dragging, by Ctrl and the wheel, and by keys.
+
+    options: what bokeh.plotting.figure takes; `axes` is "x" or "xy".
+    """
+    from bokeh.models import BoxZoomTool, Range1d, ResetTool, WheelZoomTool
+    from bokeh.plotting import figure
+
+    axes = options.pop("axes", "x")
+    dimensions = "width" if axes == "x" else "both"
+    box = BoxZoomTool(dimensions=dimensions)
+    wheel = WheelZoomTool(dimensions=dimensions, modifiers={"ctrl": True})
+    plot = figure(
+        x_range=Range1d(*x_range, bounds=x_range, min_interval=_least_interval(x_range)),
+        y_range=Range1d(*y_range, bounds=y_range, min_interval=_least_interval(y_range)),
+        sizing_mode="stretch_width",
+        tools=[box, wheel, ResetTool()],
+        toolbar_location=None,
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_alpha=0,
+        min_border_right=16,
+        name="picture",
+        **options,
+    )
+    plot.toolbar.active_drag = box
+    plot.toolbar.active_scroll = wheel
+    plot.grid.grid_line_alpha = 0.5
+    return plot
+
+
+def _least_interval(ends: tuple[float, float]) -> float:
+    return (ends[1] - ends[0]) * 1e-7
+
+
+def use_bytes(axis: Bokeh) -> None:
+    """Let an axis count in powers of 1024."""
+    from bokeh.models import AdaptiveTicker, NumeralTickFormatter
+
+    axis.ticker = AdaptiveTicker(base=1024, mantissas=list(SIZE_TICKS), min_interval=1)
+    axis.formatter = NumeralTickFormatter(format="0.[00] b")
+
+
+def add_hover(
+    plot: Bokeh, renderers: list[Bokeh], tooltips: list[tuple[str, str]], **options: object
+) -> None:
+    """Show figures where the mouse is. Bokeh escapes what it takes from the data."""
+    from bokeh.models import HoverTool
+
+    plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, **options))
+
+
+def spread(low: float, high: float, least: float = 1.0) -> tuple[float, float]:
+    """Return a range of an axis that is never empty."""
+    return (low, high) if high - low >= least else (low, low + least)
+
+
+def finite(values: ArrayLike) -> Numbers:
+    """Return float64 without NaN and infinities, which a browser could not draw."""
+    numbers: Numbers = np.nan_to_num(np.asarray(values, np.float64), posinf=0.0, neginf=0.0)
+    return numbers

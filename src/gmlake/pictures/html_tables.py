@@ -1,0 +1,140 @@
+"""The pictures that are tables: policies side by side as bars, and the blocks at the peak."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from gmlake.pictures import look
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gmlake.pictures.figures import Block, Blocks, Policies
+
+_PERCENT = 100.0
+
+
+def policies_table(policies: Policies) -> str:
+    """Return one row per policy: a bar of what it reserved, the part of it that was live."""
+    widest = max([*policies.reserved_bytes, policies.live_bytes, 1])
+    least = min(policies.reserved_bytes, default=0)
+    rows = [
+        _policy_row(values, policies.live_bytes, widest, is_best=values[1] == least)
+        for values in zip(
+            policies.names,
+            policies.reserved_bytes,
+            policies.oom_counts,
+            policies.driver_ms,
+            strict=True,
+        )
+    ]
+    head = _head(
+        [
+            ("policy", "text"),
+            ("reserved at the peak", "number"),
+            ("", ""),
+            ("live / reserved", "number"),
+            ("refused", "number"),
+            ("driver ms", "number"),
+        ]
+    )
+    live = f"{format_size(policies.live_bytes)} live at the peak"
+    legend = (
+        '<ul class="legend"><li class="key">'
+        f'<i class="area" style="--colour:{look.PALETTE[0]}"></i>{live}</li><li class="key">'
+        f'<i class="area" style="--colour:{look.FREE}"></i>reserved beyond it</li></ul>'
+    )
+    return f'{legend}<div class="scroll"><table class="sortable">{head}{_body(rows)}</table></div>'
+
+
+def _policy_row(
+    values: tuple[str, int, int, float], live_bytes: int, widest: int, *, is_best: bool
+) -> str:
+    name, reserved, refused, driver_ms = values
+    live = min(live_bytes, reserved)
+    share = _PERCENT * live / reserved if reserved else _PERCENT
+    bar = (
+        f'<span class="bar" style="width:{_PERCENT * reserved / widest:.2f}%">'
+        f'<span style="width:{share:.2f}%"></span></span>'
+    )
+    best = ' <span class="best">least</span>' if is_best else ""
+    cells = [
+        f'<th scope="row" data-value="{escape(name)}">{escape(name)}{best}</th>',
+        _number(format_size(reserved), reserved),
+        f'<td class="bars" title="{share:.1f} % live">{bar}</td>',
+        _number(f"{share:.1f} %", share),
+        _number(f"{refused:,}", refused, "bad" if refused else ""),
+        _number(f"{driver_ms:,.1f}", driver_ms),
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def blocks_table(blocks: Blocks, number: int) -> str:
+    """Return a table to sort and to search; the call path of a row opens on demand."""
+    shown = sum(row.size_bytes for row in blocks.rows)
+    head = _head(
+        [
+            ("size", "number"),
+            ("share", "number"),
+            ("blocks", "number"),
+            ("category", "text"),
+            ("asked for at", "text"),
+        ],
+        descending="size",
+    )
+    rows = (_block_row(row, blocks.total_bytes) for row in blocks.rows)
+    said = f"{len(blocks.rows):,} rows, {format_size(shown)} of {format_size(blocks.total_bytes)}"
+    return (
+        f'<p class="controls"><label for="search{number}">Search</label> '
+        f'<input type="search" id="search{number}" autocomplete="off" spellcheck="false"> '
+        f'<output for="search{number}">{said}</output></p>'
+        f'<div class="scroll"><table class="sortable blocks">{head}{_body(rows)}</table></div>'
+    )
+
+
+def _block_row(row: Block, total_bytes: int) -> str:
+    share = _PERCENT * row.size_bytes / total_bytes if total_bytes else 0.0
+    colour = look.category_colour(row.category)
+    mark = f'<i class="area" style="--colour:{colour}"></i>'
+    cells = [
+        _number(format_size(row.size_bytes), row.size_bytes),
+        _number(f"{share:.1f} %", row.size_bytes),
+        _number(f"{row.count:,}", row.count),
+        f'<td data-value="{escape(row.category)}">{mark}{escape(row.category)}</td>',
+        f'<td data-value="{escape(row.site)}">{_site(row)}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _site(row: Block) -> str:
+    where = [f"at {row.address:#x}"] if row.address and row.count == 1 else []
+    where += [f"stream {row.stream}"] if row.stream else []
+    lines = [escape(line) for line in row.frames] + where
+    site = escape(row.site) or '<span class="none">not known</span>'
+    if not lines:
+        return f"<code>{site}</code>"
+    path = "\n".join(lines)
+    return f"<details><summary><code>{site}</code></summary><pre>{path}</pre></details>"
+
+
+def _head(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
+    cells = []
+    for title, kind in columns:
+        if not kind:
+            cells.append('<td aria-hidden="true"></td>')
+            continue
+        order = ' aria-sort="descending"' if title == descending else ""
+        cells.append(
+            f'<th scope="col" data-kind="{kind}"{order}><button type="button">{title}</button></th>'
+        )
+    return f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+
+def _body(rows: Iterable[str]) -> str:
+    return f"<tbody>{''.join(rows)}</tbody>"
+
+
+def _number(text: str, value: float, style: str = "") -> str:
+    return f'<td class="number {style}" data-value="{value!r}">{text}</td>'

@@ -1,0 +1,55 @@
+"""Colours and sizes that all pictures share; each is readable on white, on black, and in grey."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gmlake.pictures.figures import CATEGORIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CATEGORY_COLOURS: Final = dict(
+    zip(
+        CATEGORIES,
+        ("#2a7fc1", "#d1602f", "#1f9e77", "#dd9d1a", "#c06fa6", "#868d98"),
+        strict=True,
+    )
+)
+
+PALETTE: Final = (
+    "#2a7fc1",
+    "#dd9d1a",
+    "#1f9e77",
+    "#d1602f",
+    "#c06fa6",
+    "#56b4e9",
+    "#8f6fd1",
+    "#a3a01c",
+    "#c94f5b",
+    "#5f8c8a",
+)
+"""For what has no category; used from the front again where there is more to colour."""
+
+FREE: Final = "#9aa1ab"
+RESERVED: Final = "#7d5bd0"
+OUT_OF_MEMORY: Final = "#d8323c"
+MARK: Final = "#868d98"
+
+BYTES: Final = "0.[00] b"
+"""Bokeh's number format for bytes in powers of 1024, as in 1.50 GiB."""
+
+SIZE_TICKS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""What an axis of bytes steps by, times a power of 1024."""
+
+
+def category_colour(name: str) -> str:
+    """Return the colour of a category, that of "unknown" for a name that is none."""
+    return CATEGORY_COLOURS.get(name, CATEGORY_COLOURS["unknown"])
+
+
+def colours_of(keys: Sequence[str]) -> list[str]:
+    """Return one colour per key of a legend: a category has its own, others take turns."""
+    return [
+        CATEGORY_COLOURS.get(key, PALETTE[number % len(PALETTE)]) for number, key in enumerate(keys)
+    ]

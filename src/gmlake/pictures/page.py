@@ -1,0 +1,216 @@
+"""Puts figures together into one HTML page that needs nothing else: no network, no other file.
+
+Bokeh draws what is zoomed into; its JavaScript, 1.3 MB, is part of the page. Tables are plain HTML.
+Whatever comes from a recording (labels, names, call paths) is text here, and never markup.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from gmlake.pictures import address_map, html_tables, packing, timeline
+from gmlake.pictures.drawing import ADVICE, Drawing, has_bokeh, require_bokeh
+from gmlake.pictures.figures import AddressMap, Blocks, Packing, Policies, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gmlake.pictures.drawing import Key
+    from gmlake.pictures.figures import Figure, Report
+
+_DRAWN: Final[dict[type, Callable[[Any], Drawing]]] = {
+    Timeline: timeline.draw,
+    AddressMap: address_map.draw,
+    Packing: packing.draw,
+}
+_FRAME_STYLE: Final = "width:100%;border:0;color-scheme:light dark"
+_FRAME_PIXELS: Final = {Timeline: 520, AddressMap: 480, Packing: 600, Policies: 340, Blocks: 560}
+_FRAME_HEAD_PIXELS: Final = 150
+_FRAME_MOST_PIXELS: Final = 900
+
+_PAGE: Final = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="gmlake">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
+script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; font-src data:">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{facts}
+{figures}
+{help}
+</main>
+{library}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+_HELP: Final = (
+    '<p class="note help" id="keys">Drag across a picture to zoom, or turn the wheel with Ctrl; '
+    "with the keyboard, Tab to a picture, then + and \u2212 zoom, arrows move, and 0 shows all.</p>"
+)
+
+
+def render_page(report: Report) -> str:
+    """Return the page as text.
+
+    Raises UnsupportedError where Bokeh is not installed and there is something for it to draw.
+    """
+    needs_library = any(type(figure) in _DRAWN for figure in report.figures)
+    if needs_library:
+        require_bokeh()
+    return _fill(report, [_section(n, figure) for n, figure in enumerate(report.figures)])
+
+
+def in_notebook(report: Report) -> str:
+    """Return the page as a frame for a notebook: closed off from it, scrolling for itself.
+
+    Without Bokeh, facts and tables stay, and a line says how to get the rest.
+    """
+    if has_bokeh():
+        page = render_page(report)
+    else:
+        page = _fill(report, [_plain_section(n, figure) for n, figure in enumerate(report.figures)])
+    height = _FRAME_HEAD_PIXELS + sum(_FRAME_PIXELS[type(figure)] for figure in report.figures)
+    return (
+        f'<iframe sandbox="allow-scripts" title="{escape(report.title)}" '
+        f'style="{_FRAME_STYLE};height:{min(height, _FRAME_MOST_PIXELS)}px" '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
+
+
+def _fill(report: Report, sections: Sequence[str]) -> str:
+    is_drawn = any('type="application/json"' in section for section in sections)
+    return _PAGE.format(
+        title=escape(report.title),
+        style=_resource("page.css"),
+        facts=_facts(report.facts),
+        figures="\n".join(sections),
+        help=_HELP if is_drawn else "",
+        library=f"<script>{_library()}</script>" if is_drawn else "",
+        script=_resource("page.js"),
+    )
+
+
+@cache
+def _resource(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    from bokeh.resources import INLINE
+
+    script: str = INLINE.clone(components=["bokeh"]).js_raw[0]
+    return script.replace("</script", "<\\/script")
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> str:
+    if not facts:
+        return ""
+    items = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    return f'<dl class="facts">{"".join(items)}</dl>'
+
+
+# ---- one figure
+
+
+def _section(number: int, figure: Figure) -> str:
+    if isinstance(figure, Policies):
+        content = html_tables.policies_table(figure)
+    elif isinstance(figure, Blocks):
+        content = html_tables.blocks_table(figure, number)
+    else:
+        content = _picture(number, _DRAWN[type(figure)](figure))
+    return _around(number, figure, content)
+
+
+def _plain_section(number: int, figure: Figure) -> str:
+    if type(figure) not in _DRAWN:
+        return _section(number, figure)
+    return _around(number, figure, f'<p class="note">Not drawn: {escape(ADVICE)}</p>')
+
+
+def _around(number: int, figure: Figure, content: str) -> str:
+    kind = type(figure).__name__.lower()
+    note = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
+    return (
+        f'<section class="{kind}" aria-labelledby="title{number}">'
+        f'<h2 id="title{number}">{escape(figure.title)}</h2>{content}{note}</section>'
+    )
+
+
+def _picture(number: int, drawing: Drawing) -> str:
+    from bokeh.embed import json_item
+
+    item = json.dumps(json_item(drawing.model, f"picture{number}"), separators=(",", ":"))
+    remarks = "".join(f'<p class="remark">{escape(remark)}</p>' for remark in drawing.remarks)
+    return (
+        f'<p class="says" id="says{number}">{escape(drawing.says)}</p>{remarks}'
+        f'<div class="controls">{_legend(drawing.keys)}{_choices(number, drawing)}'
+        f"{_buttons(number)}</div>"
+        f'<div class="picture" id="picture{number}" style="min-height:{drawing.model.height}px" '
+        f'data-axes="{drawing.axes}" tabindex="0" '
+        f'role="application" aria-labelledby="title{number}" '
+        f'aria-describedby="says{number} keys"></div>'
+        f'<script type="application/json" data-for="picture{number}">{_as_text(item)}</script>'
+    )
+
+
+def _as_text(data: str) -> str:
+    """Return JSON that cannot end the element it is in."""
+    return data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _legend(keys: Sequence[Key]) -> str:
+    entries = []
+    for key in keys:
+        mark = f'<i class="{key.style}" style="--colour:{key.colour}"></i>{escape(key.label)}'
+        if key.name:
+            button = f'<button type="button" aria-pressed="true" data-name="{escape(key.name)}">'
+            entries.append(f'<li class="key">{button}{mark}</button></li>')
+        else:
+            entries.append(f'<li class="key">{mark}</li>')
+    return f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
+
+
+def _choices(number: int, drawing: Drawing) -> str:
+    if not drawing.choices:
+        return ""
+    options = "".join(
+        f'<option value="{index}">{escape(choice)}</option>'
+        for index, choice in enumerate(drawing.choices)
+    )
+    return (
+        f'<span><label for="choice{number}">{escape(drawing.choices_label)}</label> '
+        f'<select id="choice{number}"><option value="">all</option>{options}</select></span>'
+    )
+
+
+def _buttons(number: int) -> str:
+    actions = (
+        ("in", "+", "zoom in"),
+        ("out", "\u2212", "zoom out"),
+        ("left", "\u25c0", "move left"),
+        ("right", "\u25b6", "move right"),
+        ("reset", "\u21ba", "show all"),
+    )
+    buttons = (
+        f'<button type="button" data-act="{act}" aria-label="{name}" title="{name}" '
+        f'aria-controls="picture{number}">{sign}</button>'
+        for act, sign, name in actions
+    )
+    return f'<span class="zoom" role="group" aria-label="zoom">{"".join(buttons)}</span>'

@@ -1,0 +1,138 @@
+"""gmlake.publish(): lets `gmlake top` follow the lakes of this process."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from gmlake.watching import folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gmlake.lake import Lake
+
+VARIABLE: Final = "GMLAKE_TOP"
+"""Set to 1: what gmlake serves in PyTorch is published from the first request on."""
+
+_LOOK_S: Final = 0.25
+
+
+class _Publications:
+    """The files of this process."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._paths: list[Path] = []
+        self._devices: set[int] = set()
+        self._pid = os.getpid()
+        self.follower: threading.Thread | None = None
+
+    def add(self, lake: Lake) -> None:
+        """Let a lake publish; OSError where there is no place for its file."""
+        name = folders.Name(folders.namespace(), os.getpid(), next(self._numbers))
+        path = folders.make() / str(name)
+        lake.publish(str(path))
+        with self._lock:
+            if not self._paths:
+                atexit.register(self.remove)
+            self._paths.append(path)
+
+    def add_torch(self) -> None:
+        """Let each lake of PyTorch publish that does not yet."""
+        from gmlake.pytorch import lakes
+
+        for number in lakes.devices():
+            with self._lock:
+                is_new = number not in self._devices
+                self._devices.add(number)
+            lake = lakes.find(number)
+            if is_new and lake is not None:
+                self.add(lake)
+
+    def remove(self) -> None:
+        """Remove the files that are left as the process ends; those of a parent stay."""
+        if os.getpid() == self._pid:
+            for path in self._paths:
+                with suppress(OSError):
+                    path.unlink()
+
+
+_publications = _Publications()
+
+
+def publish(lake: Lake | None = None) -> None:
+    """Let `gmlake top` follow a lake, or, without an argument, whatever serves PyTorch.
+
+    Lakes of PyTorch that come into being later, with the first request to their device, are
+    included. The counters lie in a file that only this user can read, in XDG_RUNTIME_DIR/gmlake or
+    /tmp/gmlake-UID, and that ends with the lake or the process. GMLAKE_TOP=1 in the environment
+    does the same for PyTorch. Where there is no CUDA, PyTorch has nothing to publish, and a
+    GmlakeWarning says so once.
+
+    Raises OSError where no folder is safe to hold the file, and ValueError for a closed lake.
+    """
+    if lake is not None:
+        _publications.add(lake)
+        return
+    from gmlake.pytorch import device, notices
+
+    if absence := device.absence():
+        notices.once("top", f"gmlake.publish() publishes nothing: {absence}")
+        return
+    _publications.add_torch()
+    if _publications.follower is None:
+        _publications.follower = threading.Thread(
+            target=_follow, name="gmlake publishes", daemon=True
+        )
+        _publications.follower.start()
+
+
+def publish_if_asked() -> None:
+    """Publish what serves PyTorch where GMLAKE_TOP=1; a warning where that is impossible."""
+    if os.environ.get(VARIABLE) != "1" or _publications.follower is not None:
+        return
+    try:
+        publish()
+    except OSError as error:
+        from gmlake.pytorch import notices
+
+        notices.once("top", f"{VARIABLE}=1 publishes nothing: {error.strerror}")
+
+
+def _follow() -> None:
+    """Wait for lakes of further devices; each is made in C, by whichever request is first."""
+    from gmlake.pytorch import lakes
+
+    pause = threading.Event()
+    with suppress(OSError):
+        while not pause.wait(_LOOK_S):
+            _publications.add_torch()
+            if len(lakes.devices()) == _device_count():
+                return
+
+
+def _device_count() -> int:
+    import torch
+
+    return int(torch.cuda.device_count()) if torch.cuda.is_initialized() else -1
+
+
+def _after_fork() -> None:
+    """Publish nothing of the parent's in a child; its own lakes, where it was asked to."""
+    global _publications  # noqa: PLW0603 (a child begins anew)
+    was_following = _publications.follower is not None
+    _publications = _Publications()
+    if was_following:
+        with suppress(OSError):
+            publish()
+
+
+os.register_at_fork(after_in_child=_after_fork)

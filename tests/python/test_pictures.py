@@ -1,0 +1,234 @@
+"""Pages without a browser: what is in them, what is not, and what happens without Bokeh."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import gmlake
+from gmlake.pictures import in_notebook, render_page, write_page
+from gmlake.pictures.figures import (
+    AddressMap,
+    Block,
+    Blocks,
+    Packing,
+    Piece,
+    Policies,
+    Report,
+    Timeline,
+    View,
+)
+from gmlake.pictures.folding import Finder, fold, length_of
+from gmlake.trace import REQUEST, Kind, Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gmlake.pictures.figures import Figure
+
+HOSTILE = "</script><script>alert(1)</script><b onclick=x>'\"><i onfocus=x>&"
+needs_bokeh = pytest.mark.skipif(
+    find_spec("bokeh") is None, reason="Bokeh is not installed: pip install 'gmlake[view]'"
+)
+
+
+class Elements(HTMLParser):
+    """The elements of a page: (tag, attributes); text of scripts and styles by the way."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def numbers(*values: float) -> Any:
+    return np.array(values, np.float64)
+
+
+def blocks(name: str = "mlp") -> Blocks:
+    row = Block(3 << 20, 2, "activation", name, (name,), 0x7F00, 1)
+    return Blocks(name, (row,), 4 << 20, name)
+
+
+def policies(name: str = "stitch") -> Policies:
+    return Policies(name, (name, "caching"), (2 << 30, 3 << 30), (0, 1), (1.5, 2.5), 1 << 30, name)
+
+
+def timeline(name: str = "live") -> Timeline:
+    return Timeline(name, numbers(0, 1, 2), {"parameter": numbers(1, 2, 3)}, None, (), name)
+
+
+def packing(name: str = "plan") -> Packing:
+    key = np.zeros(1, np.int32)
+    begin, end, offset, size = numbers(0), numbers(1), numbers(0), numbers(512)
+    return Packing(name, begin, end, offset, size, key, (name,), (name,), note=name)
+
+
+def address_map(name: str = "addresses") -> AddressMap:
+    row = (Piece(4096, 512, "used", "parameter", 0, name), Piece(4608, 512, "free"))
+    return AddressMap(name, (row,), (View(8192, 512, True, ((8192, 4096, 512),), name),), name)  # noqa: FBT003
+
+
+EMPTY: tuple[Figure, ...] = (
+    Timeline("empty", numbers(), {}, None),
+    AddressMap("empty", ()),
+    Packing("empty", numbers(), numbers(), numbers(), numbers(), np.zeros(0, np.int32), ()),
+    Policies("empty", (), (), (), (), 0),
+    Blocks("empty", (), 0),
+)
+
+
+@needs_bokeh
+@pytest.mark.parametrize("figure", EMPTY, ids=lambda figure: type(figure).__name__)
+def test_nothing_to_draw_is_drawn(figure: Figure) -> None:
+    assert "empty" in render_page(Report("a page", (), (figure,)))
+
+
+@needs_bokeh
+def test_a_page_names_no_other_file_and_allows_none() -> None:
+    page = render_page(Report("a page", (), (timeline(), packing(), address_map(), blocks())))
+    elements = Elements(page).found
+    assert not [attrs for _, attrs in elements if "src" in attrs or "href" in attrs]
+    policy = next(a["content"] for _, a in elements if "Content-Security-Policy" in a.values())
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    assert "connect-src" not in policy
+    assert len(page.encode()) < 2 << 20
+
+
+@needs_bokeh
+def test_hostile_names_make_no_element() -> None:
+    def page(name: str) -> str:
+        made = (timeline, packing, address_map, policies, blocks)
+        return render_page(Report(name, ((name, name),), tuple(one(name) for one in made)))
+
+    plain = [tag for tag, _ in Elements(page("name")).found]
+    hostile = Elements(page(HOSTILE)).found
+    assert [tag for tag, _ in hostile] == plain
+    assert not [attrs for _, attrs in hostile if any(key.startswith("on") for key in attrs)]
+
+
+@needs_bokeh
+def test_pictures_carry_their_data() -> None:
+    page = render_page(Report("a page", (), (timeline(),)))
+    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert found
+    item = json.loads(found[1])
+    assert item["target_id"] == "picture0"
+    assert "live0" in found[1]
+    assert "At the peak, 2 seconds in, 3 B were live." in page
+
+
+@needs_bokeh
+def test_values_that_are_no_numbers_do_not_break_the_page() -> None:
+    bad = Timeline("bad", numbers(0, 1), {"parameter": numbers(float("nan"), float("inf"))}, None)
+    page = render_page(Report("a page", (), (bad,)))
+    (data,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    json.loads(data, parse_constant=pytest.fail)
+
+
+def test_tables_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    page = render_page(Report("a page", (("live", "1 B"),), (policies(), blocks())))
+    assert "3.00 GiB" in page
+    assert "75.0 %" in page
+    assert "BokehJS" not in page
+    assert len(page) < 1 << 17
+
+
+def test_without_the_library_a_page_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    with pytest.raises(gmlake.UnsupportedError, match=r"gmlake\[view\]"):
+        render_page(Report("a page", (), (timeline(),)))
+
+
+def test_without_the_library_a_notebook_keeps_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    ((tag, attrs),) = Elements(in_notebook(Report("a page", (), (timeline(), blocks())))).found
+    assert tag == "iframe"
+    assert attrs["sandbox"] == "allow-scripts"
+    inner = attrs["srcdoc"] or ""
+    assert "gmlake[view]" in inner
+    assert "3.00 MiB" in inner
+
+
+def _results() -> tuple[gmlake.ReplayReport, gmlake.PlanReport]:
+    requests = np.zeros(3, REQUEST)
+    requests["kind"], requests["id"] = [Kind.ALLOC, Kind.ALLOC, Kind.FREE], [0, 1, 0]
+    requests["size_bytes"][:2] = 4 << 20
+    trace = Trace(requests, name="a run")
+    return gmlake.replay(trace, "caching,stitch"), gmlake.plan(trace)
+
+
+@needs_bokeh
+@pytest.mark.parametrize(("which", "section"), [(0, "policies"), (1, "packing")])
+def test_results_show_themselves_in_a_notebook(which: int, section: str) -> None:
+    ((tag, attrs),) = Elements(_results()[which]._repr_html_()).found
+    assert tag == "iframe"
+    drawn = Elements(attrs["srcdoc"] or "").found
+    assert ("section", section) in [(tag, attrs.get("class")) for tag, attrs in drawn]
+
+
+def test_results_say_what_to_install_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    replayed, planned = (one._repr_html_() for one in _results())
+    assert "gmlake[view]" not in replayed
+    assert planned.count("pip install") == 1
+
+
+@needs_bokeh
+def test_a_page_is_written(tmp_path: Path) -> None:
+    report = Report("größer", (), (blocks(),))
+    write_page(report, tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == render_page(report)
+    with pytest.raises(OSError, match="No such file"):
+        write_page(report, tmp_path / "missing" / "page.html")
+
+
+def test_the_share_of_live_bytes_is_of_what_was_reserved() -> None:
+    page = render_page(Report("a page", (), (policies(),)))
+    rows = re.findall(r"<tr><th scope=\"row\".*?</tr>", page, re.DOTALL)
+    assert ["50.0 %" in rows[0], "33.3 %" in rows[1]] == [True, True]
+    assert ["least" in row for row in rows] == [True, False]
+
+
+def test_long_rows_are_folded_without_losing_a_byte() -> None:
+    row = (
+        Piece(100, 1000, "used", label="long"),
+        Piece(1100, 24, "absent"),
+        Piece(1124, 2000, "free"),
+    )
+    lines = fold([row], [View(0, 200, True, ())])  # noqa: FBT003
+    assert {length_of(line) for line in lines[:-1]} == {256}
+    parts = [piece for line in lines for piece in line]
+    ends = [piece.address + piece.size_bytes for piece in parts]
+    assert [piece.address for piece in parts] == [100, *ends[:-1]]
+    assert ends[-1] == 3124
+    assert parts[0].label == "long, part of 1000 B at 0x64"
+    sizes = {kind: sum(p.size_bytes for p in parts if p.kind == kind) for kind in ("used", "free")}
+    assert sizes == {"used": 1000, "free": 2000}
+
+
+def test_a_range_is_found_in_the_lines_that_it_crosses() -> None:
+    finder = Finder(
+        [(Piece(1000, 100, "free"),), (Piece(0, 100, "free"),), (Piece(100, 50, "free"),)]
+    )
+    found = [(1, 90, 0, 10), (2, 0, 10, 50), (0, 0, 910, 40)]
+    assert list(finder.parts(90, 950)) == found
+    assert list(finder.parts(200, 10)) == []
+    assert list(finder.parts(5000, 10)) == []
+    assert list(Finder([]).parts(0, 10)) == []

@@ -1,0 +1,80 @@
+"""Snapshots of a training under gmlake: they agree with PyTorch's counters, and load anywhere."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.standin.gmlake_run import run
+from tests.standin.launcher import ROOT
+from tests.standin.running import run_program
+from torch.cuda import _memory_viz
+
+import gmlake
+from gmlake.pictures.figures import Timeline
+from gmlake.trace.pickle_reader import read_pickle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("seen")
+
+
+@pytest.fixture(scope="module")
+def seen(folder: Path) -> dict[str, Any]:
+    outcome = run_program("seen", str(folder), settings=("--backed", "--capacity", "1GiB"))
+    assert outcome.code == 0, outcome.errors
+    return outcome.results
+
+
+def test_a_snapshot_agrees_with_what_pytorch_counts(seen: dict[str, Any]) -> None:
+    assert seen["before"] == "<gmlake.Snapshot: nothing held>"
+    assert seen["live_bytes"] == seen["swept_bytes"] == seen["counted_bytes"]
+    assert seen["peak_bytes"] == seen["counted_peak_bytes"]
+    assert seen["events"] > 200
+    assert seen["finds_a_tensor"]
+
+
+def test_the_table_and_the_figures_are_there(seen: dict[str, Any]) -> None:
+    assert gmlake.format_size(seen["live_bytes"]) in seen["table"]
+    assert {"Timeline", "AddressMap", "Blocks", "Packing"} <= set(seen["figures"])
+    assert "device 7" in seen["refusal"]
+
+
+def test_the_files_load(seen: dict[str, Any], folder: Path) -> None:
+    loaded = gmlake.Snapshot.load(folder / "seen.pickle")[0]
+    assert loaded.peak.live_bytes == seen["peak_bytes"]
+    assert loaded.live_bytes == seen["live_bytes"]
+    dumped = gmlake.Snapshot.load(folder / "dumped.pickle")[0]
+    assert dumped.peak.live_bytes == seen["peak_bytes"]
+    assert json.loads((folder / "seen.perfetto.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize("name", ["seen.pickle", "dumped.pickle"])
+def test_pytorch_reads_them(seen: dict[str, Any], folder: Path, name: str) -> None:
+    data: Any = read_pickle((folder / name).read_bytes())
+    assert "total_reserved" in _memory_viz.segsum(data)
+    actions = Counter(event["action"] for event in data["device_traces"][0])
+    assert actions["alloc"] > 100
+    assert actions["free_completed"] == actions["free_requested"]
+    assert "Device 0" in _memory_viz.trace(data)
+    assert seen["events"] <= sum(actions.values())
+
+
+def test_the_example_knows_what_its_memory_is_for(tmp_path: Path) -> None:
+    saved = tmp_path / "training.pickle"
+    script = str(ROOT / "examples" / "see_training.py")
+    ended = run(script, "--size", "tiny", "-o", str(saved), settings=("--capacity", "1GiB"))
+    assert ended.code == 0, ended.errors
+    assert f"gmlake view {saved} --plan --replay all" in ended.output
+    (timeline, *_) = gmlake.Snapshot.load(saved).report().figures
+    assert isinstance(timeline, Timeline)
+    assert {"parameter", "gradient", "optimizer state", "activation"} <= set(timeline.live)
+    assert timeline.marks
