@@ -17,7 +17,6 @@ LIMITS = {
     "test_the_pieces_of_segments_are_counted": "segments are pieces of physical memory",
     "test_sizes_are_rounded_as_a_setting_says": "settings of a running program do not reach it",
     "test_an_observer_is_told_of_the_end": "PyTorch offers no hook to attach observers",
-    "test_giving_back_a_segment_is_an_event": "the history is of tensors, not of the driver",
     "test_events_tell_where_they_come_from[alloc]": STACKS,
     "test_events_tell_where_they_come_from[all]": STACKS,
     "test_blocks_tell_where_they_come_from": STACKS,
