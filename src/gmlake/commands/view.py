@@ -175,6 +175,8 @@ def _is_plan(path: str) -> bool:
     from gmlake.planning.files import MAGIC
 
     try:
+        if not Path(path).is_file():
+            return False  # to open a pipe would wait for its other end
         with Path(path).open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import overrides
+from torch.utils._device import DeviceContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ class CallPaths(overrides.TorchFunctionMode):
         """See what the calling thread does from here on."""
         self._is_on = True
         self._thread = threading.get_ident()
-        self.__enter__()
+        self._enter_stack()
 
     def stop(self) -> None:
         """See nothing any more; from another thread than start(), it stays in place, idle."""
@@ -56,6 +57,18 @@ class CallPaths(overrides.TorchFunctionMode):
         self._is_on = False
         if threading.get_ident() == self._thread:
             self._leave_stack()
+
+    def _enter_stack(self) -> None:
+        """Go below the modes that are there: each takes away what is on top as it ends."""
+        above: list[Any] = []
+        for _ in range(torch._C._len_torch_function_stack()):  # noqa: SLF001
+            above.append(overrides._pop_mode())  # noqa: SLF001
+            if isinstance(above[-1], DeviceContext):  # which has to stay at the bottom
+                overrides._push_mode(above.pop())  # noqa: SLF001
+                break
+        self.__enter__()
+        for mode in reversed(above):
+            overrides._push_mode(mode)  # noqa: SLF001
 
     def _leave_stack(self) -> None:
         """Leave, also where modes that began later are still there."""
@@ -75,7 +88,8 @@ class CallPaths(overrides.TorchFunctionMode):
     ) -> Any:  # noqa: ANN401
         """Call the function from the place that calls it."""
         arguments = kwargs or {}
-        if not self._is_on or func.__name__ in _CHEAP or torch.compiler.is_compiling():
+        is_cheap = getattr(func, "__name__", "") in _CHEAP  # a program's own may have none
+        if not self._is_on or is_cheap or torch.compiler.is_compiling():
             return func(*args, **arguments)
         number = self._table.number_at(self._base(), sys._getframe(1), self._depth)  # noqa: SLF001
         self._set_site(number)

@@ -51,7 +51,7 @@ class Recording(Observer):
         self.is_on = False
         self._tracker = Tracker(self.table, _core.set_site, _note_mark, self)
         self._paths = CallPaths(self.table, self._tracker.base, _core.set_site, settings.frames)
-        self._models: list[weakref.ref[nn.Module]] = []
+        self._models: dict[int, weakref.ref[nn.Module]] = {}  # by id()
         self._optimizers: dict[int, tuple[weakref.ref[Any], int]] = {}  # and its state's length
 
     def _start(self) -> None:
@@ -115,7 +115,8 @@ class Recording(Observer):
 
     def model_found(self, model: nn.Module) -> None:
         """Note where its parameters and buffers are."""
-        self._models.append(weakref.ref(model))
+        key, models = id(model), self._models
+        models[key] = weakref.ref(model, lambda _gone: models.pop(key, None))
         self._note(categories.PARAMETER, [*model.parameters(), *model.buffers()])
 
     def optimizer_begins(self, optimizer: Any) -> None:  # noqa: ANN401 (torch has it untyped)
@@ -133,7 +134,7 @@ class Recording(Observer):
 
     def _look_again(self) -> None:
         """Note what there is at the end."""
-        for model in filter(None, (reference() for reference in self._models)):
+        for model in filter(None, [reference() for reference in list(self._models.values())]):
             held = list(model.parameters())
             self._note(categories.PARAMETER, [*held, *model.buffers()])
             self._note(categories.GRADIENT, _gradients(held))

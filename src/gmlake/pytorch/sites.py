@@ -22,6 +22,9 @@ BETWEEN: Final = "between"
 MOST_SITES: Final = 1 << 14
 """Places that are told apart; some 30 MiB with call paths of 24 frames, 5 MiB without, at most."""
 
+MOST_CODES: Final = 1 << 16
+"""Functions of which it is remembered whether call paths show them; some have no end of them."""
+
 MOST_LABELS: Final = 1 << 12
 """Names of phases that are told apart."""
 
@@ -163,8 +166,10 @@ class Table:
             code = frame.f_code
             is_hidden = hidden.get(id(code))
             if is_hidden is None:
-                self._codes.append(code)
-                is_hidden = hidden[id(code)] = _is_plumbing(code)
+                is_hidden = _is_plumbing(code)
+                if len(hidden) < MOST_CODES:
+                    self._codes.append(code)
+                    hidden[id(code)] = is_hidden
             if not is_hidden:
                 most -= 1
                 yield frame

@@ -37,13 +37,20 @@ class _Publications:
 
     def add(self, lake: Lake) -> None:
         """Let a lake publish; OSError where there is no place for its file."""
-        name = folders.Name(folders.namespace(), os.getpid(), next(self._numbers))
-        path = folders.make() / str(name)
-        lake.publish(str(path))
+        path = self._publish(lake, folders.make())
         with self._lock:
             if not self._paths:
                 atexit.register(self.remove)
             self._paths.append(path)
+
+    def _publish(self, lake: Lake, folder: Path) -> Path:
+        """Let it publish, and return where."""
+        while True:
+            name = folders.Name(folders.namespace(), os.getpid(), next(self._numbers))
+            path = folder / str(name)
+            with suppress(FileExistsError):  # of a killed process that had the same number
+                lake.publish(str(path))
+                return path
 
     def add_torch(self) -> None:
         """Let each lake of PyTorch publish that does not yet."""
@@ -55,7 +62,12 @@ class _Publications:
                 self._devices.add(number)
             lake = lakes.find(number)
             if is_new and lake is not None:
-                self.add(lake)
+                try:
+                    self.add(lake)
+                except BaseException:
+                    with self._lock:
+                        self._devices.discard(number)
+                    raise
 
     def remove(self) -> None:
         """Remove the files that are left as the process ends; those of a parent stay."""
