@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import gmlake  # noqa: E402
 from gmlake.pictures.figures import CATEGORIES  # noqa: E402
-from gmlake.pytorch import categories, scopes, sites  # noqa: E402
+from gmlake.pytorch import categories, recording, scopes, sites  # noqa: E402
 from gmlake.pytorch.callpaths import CallPaths  # noqa: E402
 from gmlake.snapshots.peaks import lives_of  # noqa: E402
 from gmlake.trace.layout import REQUEST, START_BLOCK, Kind  # noqa: E402
@@ -342,6 +342,82 @@ def test_call_paths_end_where_they_should(told: Told) -> None:
     before = len(told.table.sites())
     torch.ones(1)
     assert len(told.table.sites()) == before
+
+
+class Passing(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
+    """A mode of the program's own."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_call_paths_are_in_no_modes_way(told: Told) -> None:
+    def modes() -> list[Any]:
+        return list(torch.overrides._get_current_function_mode_stack())  # noqa: SLF001
+
+    paths = paths_of(told, depth=1)
+    with torch.device("cpu"), Passing():
+        paths.start()
+        torch.ones(1)
+    assert modes() == [paths]
+    with Passing():
+        paths.stop()
+    assert modes() == []
+    torch.set_default_device("cpu")
+    try:
+        with Passing():
+            paths.start()
+        torch.set_default_device("meta")
+        paths.stop()
+        assert torch.ones(1).device.type == "meta"
+    finally:
+        torch.set_default_device(None)
+    assert modes() == []
+
+
+def test_call_paths_see_functions_without_a_name(told: Told) -> None:
+    class Nameless:
+        def __call__(self, x: Any) -> Any:
+            if torch.overrides.has_torch_function_unary(x):
+                return torch.overrides.handle_torch_function(self, (x,), x)
+            return x
+
+    paths = paths_of(told, depth=1)
+    paths.start()
+    try:
+        assert Nameless()(torch.ones(1)).item() == 1
+    finally:
+        paths.stop()
+
+
+def test_functions_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "MOST_CODES", 100)
+    table = sites.Table(most=4)
+    made = []
+    for number in range(300):
+        scope: dict[str, Any] = {"at": lambda: table.number_at(0, sys._getframe(1), 1)}  # noqa: SLF001
+        exec(f"def made_{number}(): return at()", scope)  # noqa: S102
+        function = scope[f"made_{number}"]
+        assert function() == function()
+        made.append(weakref.ref(function.__code__))
+        del function, scope
+    gc.collect()
+    assert sum(code() is not None for code in made) <= 110
+
+
+def test_models_that_are_gone_are_not_remembered() -> None:
+    settings = recording._Settings(10, frames=False, model=None, optimizers=None)  # noqa: SLF001
+    ours = recording.Recording(settings)
+    ours._tracker.start()  # noqa: SLF001
+    try:
+        for _ in range(20):
+            nn.Softmax(-1)(torch.ones(3))
+        kept = nn.Softmax(-1)
+        kept(torch.ones(3))
+        gc.collect()
+        assert len(ours._models) == 1  # noqa: SLF001
+    finally:
+        ours._tracker.stop()  # noqa: SLF001
 
 
 # ---- categories

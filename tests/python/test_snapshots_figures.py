@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import sys
 import time
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pytest
@@ -11,8 +14,12 @@ import pytest
 import gmlake
 from gmlake.pictures.figures import AddressMap, Blocks, Packing, Policies, Report, Timeline
 from gmlake.snapshots import RegionKind
+from gmlake.snapshots.capture import capture, snapshot_lake
 from gmlake.trace import REQUEST, Kind
 from snapshot_programs import MIB, busy_lake
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MOST = 5000
 Figure = TypeVar("Figure")
@@ -33,6 +40,61 @@ def test_the_events_lead_to_what_is_held(policy: str) -> None:
     assert len(alive) == len(seen.blocks) == stats["live_blocks"]
     assert set(seen.lives.address[alive].tolist()) == set(seen.blocks["address"].tolist())
     assert (seen.blocks["site"][np.isin(seen.blocks["address"], seen.events["address"])] > 0).any()
+
+
+class Restless:
+    """A lake whose program goes on while it is looked at."""
+
+    def __init__(self, lake: gmlake.Lake, seed: int) -> None:
+        self._lake, self._live = lake, [lake.allocate(MIB) for _ in range(30)]
+        self._chance = random.Random(seed)  # noqa: S311
+
+    def __getattr__(self, name: str) -> Any:
+        chance, live = self._chance, self._live
+        for _ in range(20):
+            if len(live) > 30:
+                self._lake.free(live.pop(chance.randrange(len(live))))
+            live.append(self._lake.allocate(chance.choice([4096, MIB, 3 * MIB, 30 * MIB])))
+        return getattr(self._lake, name)
+
+
+@pytest.mark.parametrize("max_events", [100, 10_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_program_that_never_stops_is_seen_at_one_moment(
+    seed: int, max_events: int, tmp_path: Path
+) -> None:
+    with gmlake.Lake("sim", capacity="20GiB") as lake:
+        lake.keep_history(max_events)
+        restless: Any = Restless(lake, seed)
+        for _ in range(5):
+            seen = capture(restless)
+            seen.trace.check()
+            alive = np.flatnonzero(seen.lives.died == len(seen.events))
+            blocks = seen.blocks["address"]
+            assert set(seen.lives.address[alive].tolist()) == set(blocks.tolist())
+            has_all = seen.total_events == len(seen.events)
+            assert has_all == (max_events == 10_000) == (len(seen.trace.start_blocks) == 0)
+            gmlake.Snapshot((seen,)).save(tmp_path / "seen.pickle")
+            gmlake.Snapshot.load(tmp_path / "seen.pickle")
+
+
+def test_marks_made_meanwhile_have_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[int, str] = {}
+    places = SimpleNamespace(table=dict, labels=names.copy)
+    monkeypatch.setitem(sys.modules, "gmlake.pytorch.sites", places)
+
+    class Marked(Restless):
+        def __getattr__(self, name: str) -> Any:
+            names[len(names)] = f"step {len(names)}"
+            self._lake.note_mark(len(names) - 1)
+            return super().__getattr__(name)
+
+    with gmlake.Lake("sim", capacity="20GiB") as lake:
+        lake.keep_history(10_000)
+        restless: Any = Marked(lake, seed=0)
+        labels = [label for _, label in snapshot_lake(restless)[0].marks]
+    assert len(labels) > 1
+    assert labels == [f"step {number}" for number in range(len(labels))]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from gmlake.watching import CountersError, find, folders, read
+from gmlake.watching import CountersError, find, folders, publishing, read
 from gmlake.watching.counters import Counters
 from gmlake.watching.table import Interval
 
@@ -154,6 +154,38 @@ def test_what_a_killed_process_leaves_is_removed(folder: Path) -> None:
     assert only_file(folder).exists()
     assert find() == []
     assert list(folder.iterdir()) == []
+
+
+def test_a_killed_process_with_the_same_number_is_in_nobodys_way(folder: Path) -> None:
+    code = (
+        "import os, gmlake\n"
+        "from gmlake.watching import folders, find\n"
+        "name = folders.Name(folders.namespace(), os.getpid(), 0)\n"
+        "(folders.make() / str(name)).touch(0o600)\n"
+        "with gmlake.Lake('sim') as lake:\n"
+        "    gmlake.publish(lake)\n"
+        "    print(sorted(source.name.number for source in find()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[0, 1]\n"
+    assert [path.stat().st_size for path in folder.iterdir()] == [0]
+
+
+def test_what_could_not_be_published_is_tried_again(
+    lake: gmlake.Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakes = pytest.importorskip("gmlake.pytorch.lakes", reason="needs PyTorch")
+    monkeypatch.setattr(lakes, "devices", lambda: [0])
+    monkeypatch.setattr(lakes, "find", lambda _number: lake)
+    publications = publishing._Publications()  # noqa: SLF001
+    monkeypatch.setattr(folders, "candidates", lambda: (folder,))
+    folder.chmod(0o755)
+    with pytest.raises(PermissionError):
+        publications.add_torch()
+    folder.chmod(0o700)
+    publications.add_torch()
+    assert len(find()) == 1
+    assert find()[0].name.number == 0
 
 
 def test_a_child_writes_and_removes_nothing_of_its_parent(lake: gmlake.Lake, folder: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +108,14 @@ def test_a_wrong_word_is_one_line(folder: Path, capsys: Any, words: list[str], s
     assert complaint.count("\n") == 1
     assert (folder / "run.gmtrace").read_bytes() == before
     assert (folder / "mine.html").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    command = [sys.executable, "-m", "gmlake", "view", "pipe"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert "pipe: cannot be read: not a regular file" in done.stderr
 
 
 def test_a_page_that_cannot_be_written_is_one_line(folder: Path, capsys: Any) -> None:

@@ -64,6 +64,19 @@ def test_a_recording_may_begin_in_the_middle() -> None:
     assert "step 0" in told["labels"]
 
 
+def test_a_backward_pass_that_fails_leaves_nothing_behind() -> None:
+    told = run("failed_backward")
+    assert told["refusal"] == "no gradient of this"
+    assert told["labels"] == [*STEP[:3], *STEP, "step 0", *STEP, "step 1"]
+
+
+def test_pytorchs_own_recording_takes_no_events_away() -> None:
+    told = run("beside_pytorch")
+    steps = [label for label in told["labels"] if label.startswith("step ")]
+    assert steps == ["step 0", "step 1", "step 2"]
+    assert told["kept"] == 50
+
+
 def test_steps_of_an_auto_plan_are_marked_once() -> None:
     told = run("steps")
     steps = [label for label in told["labels"] if label.startswith("step ")]

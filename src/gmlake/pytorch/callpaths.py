@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import overrides
-from torch.utils._device import DeviceContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,12 +59,10 @@ class CallPaths(overrides.TorchFunctionMode):
 
     def _enter_stack(self) -> None:
         """Go below the modes that are there: each takes away what is on top as it ends."""
-        above: list[Any] = []
-        for _ in range(torch._C._len_torch_function_stack()):  # noqa: SLF001
-            above.append(overrides._pop_mode())  # noqa: SLF001
-            if isinstance(above[-1], DeviceContext):  # which has to stay at the bottom
-                overrides._push_mode(above.pop())  # noqa: SLF001
-                break
+        count = torch._C._len_torch_function_stack()  # noqa: SLF001
+        above: list[Any] = [overrides._pop_mode() for _ in range(count)]  # noqa: SLF001
+        if above and above[-1] is _default_device():  # it has to stay at the bottom
+            overrides._push_mode(above.pop())  # noqa: SLF001
         self.__enter__()
         for mode in reversed(above):
             overrides._push_mode(mode)  # noqa: SLF001
@@ -97,6 +94,12 @@ class CallPaths(overrides.TorchFunctionMode):
             return func(*args, **arguments)
         finally:
             self._set_site(self._base())
+
+
+def _default_device() -> Any:  # noqa: ANN401 (torch's own, without a type)
+    """Return the mode of torch.set_default_device(); None where there is none."""
+    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    return getattr(context, "device_context", None)
 
 
 _CHEAP = frozenset(("__get__", "__set__"))  # attributes, which ask for no memory

@@ -55,7 +55,7 @@ class Recording(Observer):
         self._optimizers: dict[int, tuple[weakref.ref[Any], int]] = {}  # and its state's length
 
     def _start(self) -> None:
-        _core.torch_keep_history(self._settings.max_events)
+        snapshots.lend(self._settings.max_events)
         self.is_on = True
         try:
             self._tracker.start()
@@ -88,7 +88,7 @@ class Recording(Observer):
         _turn.give(self)
         self._paths.stop()
         self._tracker.stop()
-        _core.torch_keep_history(snapshots._recording.max_events)  # noqa: SLF001 (PyTorch's)
+        snapshots.take_back()
 
     def __enter__(self) -> Self:
         """Return it: it is on already."""
@@ -331,6 +331,7 @@ def _after_fork() -> None:
     """Record nothing in a child: the locks of its parent's lakes must not be touched."""
     recording = _turn.recording
     _turn.renew()
+    snapshots.forget_loan()
     if recording is not None:
         recording.is_on = False
         recording._paths.stop()  # noqa: SLF001

@@ -13,6 +13,7 @@ Nothing here waits for a lock or looks at memory; the graph and the models stay 
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from functools import partial
@@ -229,6 +230,8 @@ class Tracker:
         here = self._local.here
         task = _C._current_graph_task_id()  # noqa: SLF001
         if task not in (here.task, _NOTHING):
+            if here.is_worker and sys._getframe().f_back is None:  # noqa: SLF001
+                here.task = _NOTHING  # no pass is around this one: the last of this thread failed
             self._backward_begins(here, task)
         here.scope = scope
         self._tell(here)

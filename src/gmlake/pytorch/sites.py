@@ -22,7 +22,7 @@ BETWEEN: Final = "between"
 MOST_SITES: Final = 1 << 14
 """Places that are told apart; some 30 MiB with call paths of 24 frames, 5 MiB without, at most."""
 
-MOST_CODES: Final = 1 << 16
+MOST_CODES: Final = 1 << 14
 """Functions of which it is remembered whether call paths show them; some have no end of them."""
 
 MOST_LABELS: Final = 1 << 12

@@ -15,7 +15,7 @@ from gmlake import _core
 from gmlake.allocator_conf import VARIABLES, read_allocator_conf
 from gmlake.pytorch import device as cuda
 from gmlake.pytorch import lakes
-from gmlake.snapshots.capture import capture, known_places
+from gmlake.snapshots.capture import capture, places_by_number
 from gmlake.snapshots.viewer import Frames, events_of, segments_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class _Recording:
 
     max_events: int = 0  # 0: nothing is recorded
     skipped: frozenset[str] = frozenset()
+    is_lent: bool = False  # the events are those of a gmlake.record() until it ends
 
 
 _lock = threading.Lock()  # guards _recording
@@ -52,6 +53,7 @@ def is_recording() -> bool:
 def record(max_events: int, skipped: Sequence[str] = (), *, is_clear: bool = False) -> None:
     """Keep the last events of every device from now on; 0 stops and forgets.
 
+    While gmlake.record() keeps them, that goes on; what is chosen here applies as soon as it ends.
     Raises RuntimeError for a name in `skipped` that no action has.
     """
     for action in skipped:
@@ -59,10 +61,30 @@ def record(max_events: int, skipped: Sequence[str] = (), *, is_clear: bool = Fal
             raise RuntimeError(f"Unknown TraceEntry action: {action}")
     with _lock:
         max_events = min(max_events, MOST_EVENTS)
-        if is_clear or max_events != _recording.max_events:
+        is_changed = is_clear or max_events != _recording.max_events
+        if is_changed and not _recording.is_lent:
             _core.torch_keep_history(max_events)
         _recording.max_events = max_events
         _recording.skipped = frozenset(skipped)
+
+
+def lend(max_events: int) -> None:
+    """Keep the last events for gmlake.record() from now on. Raises MemoryError."""
+    with _lock:
+        _core.torch_keep_history(max_events)
+        _recording.is_lent = True
+
+
+def take_back() -> None:
+    """Keep what _record_memory_history() chose; gmlake.record() has ended."""
+    with _lock:
+        _recording.is_lent = False
+        _core.torch_keep_history(_recording.max_events)
+
+
+def forget_loan() -> None:
+    """Know of no gmlake.record(), in a forked child; its parent's lakes are left alone."""
+    _recording.is_lent = False
 
 
 def snapshot(*, has_events: bool = True) -> dict[str, Any]:
@@ -70,19 +92,17 @@ def snapshot(*, has_events: bool = True) -> dict[str, Any]:
     count = max((cuda.device_count() or 0, *(number + 1 for number in lakes.devices())))
     traces: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     segments: list[dict[str, Any]] = []
-    sites, labels = known_places()
-    frames = Frames(sites)
-    for number in lakes.devices():
-        lake = lakes.find(number)
-        if lake is not None:
-            seen = capture(lake, number, labels)
-            if has_events and is_recording():
-                traces[number] = [
-                    entry
-                    for entry in events_of(seen, frames, _EXTRA)
-                    if entry["action"] not in _recording.skipped
-                ]
-            segments += segments_of(seen, frames)
+    found = ((lakes.find(number), number) for number in lakes.devices())
+    devices = [capture(lake, number) for lake, number in found if lake is not None]
+    frames = Frames(places_by_number())
+    for seen in devices:
+        if has_events and is_recording():
+            traces[seen.device] = [
+                entry
+                for entry in events_of(seen, frames, _EXTRA)
+                if entry["action"] not in _recording.skipped
+            ]
+        segments += segments_of(seen, frames)
     return {
         "segments": segments,
         "device_traces": traces,

@@ -25,7 +25,7 @@ from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -52,28 +52,24 @@ def snapshot(device: int | None = None) -> Snapshot:
         msg = f"gmlake holds nothing on device {device}; devices with memory of it: {held}"
         raise ValueError(msg)
     chosen = {device: found[device]} if device is not None else found
-    sites, labels = known_places()
-    devices = tuple(capture(lake, number, labels) for number, lake in chosen.items())
+    devices = tuple(capture(lake, number) for number, lake in chosen.items())
     used = [part for one in devices for part in (one.event_sites, one.start_sites)]
     numbers = np.concatenate([np.zeros(0, np.uint64), *used])
-    return Snapshot(devices, known_sites(sites, numbers))
+    return Snapshot(devices, known_sites(places_by_number(), numbers))
 
 
 def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
     """Take a snapshot of one lake. Raises ValueError if it is closed."""
-    sites, labels = known_places()
-    seen = capture(lake, device, labels)
+    seen = capture(lake, device)
     numbers = np.concatenate([seen.event_sites, seen.start_sites])
-    return Snapshot((seen,), known_sites(sites, numbers))
+    return Snapshot((seen,), known_sites(places_by_number(), numbers))
 
 
-def capture(
-    lake: _core.Lake, device: int = 0, labels: Mapping[int, str] | None = None
-) -> DeviceSnapshot:
-    """Copy what a lake holds and the events that it kept; labels: the names of its marks."""
+def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
+    """Copy what a lake holds and the events that it kept."""
     counters, events, sites, total, regions = _agreeing(lake)
     tables = region_tables(regions)
-    trace, event_sites, start_sites = _trace_of(events, sites, tables, dict(labels or {}))
+    trace, event_sites, start_sites = _trace_of(events, sites, tables, _labels_by_number())
     trace.device = device
     seen = DeviceSnapshot(
         device=device,
@@ -100,19 +96,56 @@ def capture(
 def _agreeing(
     lake: _core.Lake,
 ) -> tuple[_core.Stats, Records, NDArray[np.uint64], int, list[_core.Region]]:
-    """Copy counters, events and regions; again where the program went on meanwhile.
+    """Copy counters, regions and events; again where the program went on meanwhile.
 
-    A program that never stops gets the last try: what happened in it shows in the regions only.
+    A program that never stops gets the last try, without the events behind the regions; its
+    counters may be of a moment later.
     """
     for _ in range(_TRIES):
         before = lake.stats()
-        raw, numbers, total = lake.history_sites()
         regions = lake.regions()
+        raw, numbers, total = lake.history_sites()
         counters = lake.stats()
-        if all(before[name] == counters[name] for name in _COUNTED):
+        is_still = all(before[name] == counters[name] for name in _COUNTED)
+        if is_still:
             break
-    events = np.frombuffer(raw, REQUEST).copy()
-    return counters, events, np.frombuffer(numbers, "<u8").copy(), total, regions
+    events, sites = np.frombuffer(raw, REQUEST), np.frombuffer(numbers, "<u8")
+    count = len(events) if is_still else _count_until(events, regions)
+    total -= len(events) - count
+    return counters, events[:count].copy(), sites[:count].copy(), total, regions
+
+
+def _count_until(events: Records, regions: Sequence[_core.Region]) -> int:
+    """Return how many of the events there were when the regions were copied.
+
+    That is where the live addresses are those of the regions, or differ the least.
+    """
+    held = {
+        address
+        for region in regions
+        for address, _, requested, is_used in region["ranges"]
+        if is_used and requested
+    }
+    kind = events["kind"]
+    has_place = ((kind == Kind.ALLOC) | (kind == Kind.FREE)) & (events["size_bytes"] > 0)
+    rows = np.flatnonzero(has_place).tolist()
+    addresses = events["address"][rows].tolist()
+    is_alloc = (kind[rows] == Kind.ALLOC).tolist()
+    is_live = dict(zip(addresses, is_alloc, strict=True))  # behind the last event
+    wrong = {address for address, live in is_live.items() if live != (address in held)}
+    best, fewest = len(events), len(wrong)
+    for place in range(len(rows) - 1, -1, -1):
+        if not fewest:
+            break
+        address = addresses[place]
+        if is_alloc[place] == (address in held):
+            wrong.add(address)
+        else:
+            wrong.discard(address)
+        if len(wrong) < fewest:
+            best, fewest = rows[place], len(wrong)
+    is_whole_free = 0 < best < len(events) and events["id"][best - 1] == events["id"][best]
+    return best - 1 if is_whole_free and kind[best - 1] == Kind.FREE_REQUESTED else best
 
 
 def region_tables(regions: Sequence[_core.Region]) -> tuple[Records, Records, Records]:
@@ -210,14 +243,18 @@ def _torch_lakes() -> dict[int, _core.Lake]:
     return {number: lake for number, lake in found.items() if lake is not None}
 
 
-def known_places() -> tuple[dict[int, Site], dict[int, str]]:
-    """Return the sites and the labels of marks that a recording keeps, by number."""
+def places_by_number() -> dict[int, Site]:
+    """Return the sites that a recording keeps; to be asked for after the events that name them."""
     places = sys.modules.get("gmlake.pytorch.sites")
     if places is None:
-        return {}, {}
-    sites = {number: _site(one) for number, one in dict(places.table()).items()}
-    labels: dict[int, str] = dict(places.labels()) if hasattr(places, "labels") else {}
-    return sites, labels
+        return {}
+    return {number: _site(one) for number, one in dict(places.table()).items()}
+
+
+def _labels_by_number() -> dict[int, str]:
+    """Return the labels of marks that a recording keeps; the same applies."""
+    places = sys.modules.get("gmlake.pytorch.sites")
+    return {} if places is None else dict(places.labels())
 
 
 def _site(one: Any) -> Site:  # noqa: ANN401 (its type is loaded with PyTorch only)

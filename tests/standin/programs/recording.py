@@ -22,6 +22,7 @@ from examples.train_gpt import GPT, Config, language_loss, random_batch
 
 import gmlake
 from gmlake.pictures.figures import CATEGORIES
+from gmlake.trace.layout import REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,6 +126,42 @@ def later() -> dict[str, Any]:
         "again": gmlake.stop_recording(),
         "history": gmlake.enable().lake().history()[1],
     }
+
+
+def failed_backward() -> dict[str, Any]:
+    """A backward pass fails in autograd's thread, and the training goes on."""
+    gmlake.enable()
+    training = Training()
+
+    def fail(_gradient: object) -> None:
+        raise ValueError("no gradient of this")
+
+    handle = next(training.model.parameters()).register_hook(fail)
+    with gmlake.record() as recording:
+        try:
+            training.step()
+        except ValueError as error:
+            refusal = str(error)
+        handle.remove()
+        training.step()
+        training.step()
+    return told(recording) | {"refusal": refusal}
+
+
+def beside_pytorch() -> dict[str, Any]:
+    """PyTorch's own recording ends and begins while one of gmlake's is on."""
+    gmlake.enable()
+    training = Training()
+    record_history: Any = torch.cuda.memory._record_memory_history  # noqa: SLF001
+    record_history(max_entries=500, stacks="python", context=None)
+    with gmlake.record() as recording:
+        training.step()
+        record_history(enabled=None)
+        training.step()
+        record_history(max_entries=50, stacks="python", context=None)
+        training.step()
+    training.step()
+    return told(recording) | {"kept": len(gmlake.enable().lake().history()[0]) // REQUEST.itemsize}
 
 
 def steps() -> dict[str, Any]:
