@@ -210,6 +210,9 @@ extern PyMethodDef friend_methods[];
 /* solve, check_placement and plan_methods; ended by an empty one. */
 extern PyMethodDef planner_methods[];
 
+/* diagnose and diagnosis_*, in diagnose.c; ended by an empty one. */
+extern PyMethodDef diagnose_methods[];
+
 /* The state that belongs to a type of this module or to a subclass of one. */
 core_state *state_of(PyTypeObject *type);
 

@@ -78,7 +78,8 @@ core_exec(PyObject *module)
     if (PyModule_AddFunctions(module, site_methods) < 0 ||
         PyModule_AddFunctions(module, torch_methods) < 0 ||
         PyModule_AddFunctions(module, friend_methods) < 0 ||
-        PyModule_AddFunctions(module, planner_methods) < 0) {
+        PyModule_AddFunctions(module, planner_methods) < 0 ||
+        PyModule_AddFunctions(module, diagnose_methods) < 0) {
         return -1;
     }
     return add_constants(module);
@@ -158,7 +159,7 @@ static PyModuleDef_Slot core_slots[] = {
 static struct PyModuleDef core_module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "gmlake._core",
-    .m_doc = "The C core of gmlake: lakes, blocks, replays, plans. Use the package gmlake instead.",
+    .m_doc = "The C core of gmlake: lakes, blocks, replays, plans, diagnoses. Use gmlake instead.",
     .m_size = sizeof(core_state),
     .m_methods = core_methods,
     .m_slots = core_slots,

@@ -34,6 +34,7 @@ from gmlake.units import format_size, parse_size
 if TYPE_CHECKING:
     from gmlake._core import Block, Plan, Profile, device_describe, knobs, plan_methods, policies
     from gmlake._core import version as __version__
+    from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
     from gmlake.lake import Lake
     from gmlake.planning import (
         Instance,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     )
     from gmlake.pytorch import Region, disable, enable, enabled, is_enabled
     from gmlake.pytorch.autoplan import AutoPlan
+    from gmlake.pytorch.operators import diagnose
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.planner import StepReport
     from gmlake.pytorch.recording import Recording, record, stop_recording
@@ -69,12 +71,14 @@ __all__ = [
     "AutoPlan",
     "Block",
     "DeviceSnapshot",
+    "Diagnosis",
     "DriverError",
     "Error",
     "GmlakeWarning",
     "Instance",
     "Lake",
     "Notes",
+    "ObjectTrace",
     "OutOfMemoryError",
     "Plan",
     "PlanError",
@@ -91,15 +95,18 @@ __all__ = [
     "StepReport",
     "StepResult",
     "Trace",
+    "TraceBuilder",
     "TraceError",
     "UnsupportedError",
     "ValidationReport",
     "ValidationResult",
     "__version__",
     "device_describe",
+    "diagnose",
     "disable",
     "enable",
     "enabled",
+    "find_inefficiencies",
     "forget_stream",
     "format_size",
     "is_enabled",
@@ -133,9 +140,11 @@ _HOMES = {
     "phase": "gmlake.pytorch.phases",
     "Block": "gmlake._core",
     "DeviceSnapshot": "gmlake.snapshots",
+    "Diagnosis": "gmlake.diagnosing",
     "Instance": "gmlake.planning",
     "Lake": "gmlake.lake",
     "Notes": "gmlake.validation",
+    "ObjectTrace": "gmlake.diagnosing",
     "Plan": "gmlake._core",
     "PlanFile": "gmlake.planning",
     "PlanReport": "gmlake.planning",
@@ -149,12 +158,15 @@ _HOMES = {
     "Snapshot": "gmlake.snapshots",
     "StepResult": "gmlake.planning",
     "Trace": "gmlake.trace",
+    "TraceBuilder": "gmlake.diagnosing",
     "ValidationReport": "gmlake.validation",
     "ValidationResult": "gmlake.validation",
     "device_describe": "gmlake._core",
+    "diagnose": "gmlake.pytorch.operators",
     "disable": "gmlake.pytorch",
     "enable": "gmlake.pytorch",
     "enabled": "gmlake.pytorch",
+    "find_inefficiencies": "gmlake.diagnosing",
     "forget_stream": "gmlake.pytorch.streams",
     "is_enabled": "gmlake.pytorch",
     "knobs": "gmlake._core",

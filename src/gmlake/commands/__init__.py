@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from gmlake.commands import common
+from gmlake.commands.diagnose import DiagnoseCommand
 from gmlake.commands.info import InfoCommand
 from gmlake.commands.plan import PlanCommand
 from gmlake.commands.replay import ReplayCommand
@@ -25,6 +26,7 @@ COMMANDS: tuple[common.Command, ...] = (
     RunCommand(),
     ReplayCommand(),
     PlanCommand(),
+    DiagnoseCommand(),
     ValidateCommand(),
     ViewCommand(),
     TopCommand(),
@@ -118,9 +120,21 @@ def _needs_output(words: list[str]) -> bool:
     return not words or words[0] not in silent
 
 
+def _split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Return what is ours, and the words of a program after "--" where a command takes one."""
+    words = list(arguments)
+    takers = [command.name for command in COMMANDS if command.takes_program]
+    if not words or words[0] not in takers or "--" not in words:
+        return words, None
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
+
+
 def _run(arguments: Sequence[str]) -> int:
     try:
-        args = make_parser().parse_args(arguments)
+        own, program = _split_program(arguments)
+        args = make_parser().parse_args(own)
+        args.program = program
         command: common.Command = args.command
         return command.run(args)
     finally:

@@ -40,6 +40,9 @@ class Command(ABC):
     needs_output = True
     """Whether it has something to say on standard output."""
 
+    takes_program = False
+    """Whether what follows a "--" is a program to run: `args.program`, a list of words."""
+
     @property
     def name(self) -> str:
         """The word on the command line."""

@@ -30,7 +30,7 @@ def policies_table(policies: Policies) -> str:
             strict=True,
         )
     ]
-    head = _head(
+    head = table_head(
         [
             ("policy", "text"),
             ("reserved at the peak", "number"),
@@ -46,7 +46,8 @@ def policies_table(policies: Policies) -> str:
         f'<i class="area" style="--colour:{look.PALETTE[0]}"></i>{live}</li><li class="key">'
         f'<i class="area" style="--colour:{look.FREE}"></i>reserved beyond it</li></ul>'
     )
-    return f'{legend}<div class="scroll"><table class="sortable">{head}{_body(rows)}</table></div>'
+    table = f'<table class="sortable">{head}{table_body(rows)}</table>'
+    return f'{legend}<div class="scroll">{table}</div>'
 
 
 def _policy_row(
@@ -62,11 +63,11 @@ def _policy_row(
     best = ' <span class="best">least</span>' if is_best else ""
     cells = [
         f'<th scope="row" data-value="{escape(name)}">{escape(name)}{best}</th>',
-        _number(format_size(reserved), reserved),
+        number_cell(format_size(reserved), reserved),
         f'<td class="bars" title="{share:.1f} % live">{bar}</td>',
-        _number(f"{share:.1f} %", share),
-        _number(f"{refused:,}", refused, "bad" if refused else ""),
-        _number(f"{driver_ms:,.1f}", driver_ms),
+        number_cell(f"{share:.1f} %", share),
+        number_cell(f"{refused:,}", refused, "bad" if refused else ""),
+        number_cell(f"{driver_ms:,.1f}", driver_ms),
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -74,7 +75,7 @@ def _policy_row(
 def blocks_table(blocks: Blocks, number: int) -> str:
     """Return a table to sort and to search; the call path of a row opens on demand."""
     shown = sum(row.size_bytes for row in blocks.rows)
-    head = _head(
+    head = table_head(
         [
             ("size", "number"),
             ("share", "number"),
@@ -87,10 +88,17 @@ def blocks_table(blocks: Blocks, number: int) -> str:
     rows = (_block_row(row, blocks.total_bytes) for row in blocks.rows)
     said = f"{len(blocks.rows):,} rows, {format_size(shown)} of {format_size(blocks.total_bytes)}"
     return (
+        f"{search_box(number, said)}"
+        f'<div class="scroll"><table class="sortable blocks">{head}{table_body(rows)}</table></div>'
+    )
+
+
+def search_box(number: int, said: str) -> str:
+    """Return what searches a section's table, and says what it shows."""
+    return (
         f'<p class="controls"><label for="search{number}">Search</label> '
         f'<input type="search" id="search{number}" autocomplete="off" spellcheck="false"> '
         f'<output for="search{number}">{said}</output></p>'
-        f'<div class="scroll"><table class="sortable blocks">{head}{_body(rows)}</table></div>'
     )
 
 
@@ -99,9 +107,9 @@ def _block_row(row: Block, total_bytes: int) -> str:
     colour = look.category_colour(row.category)
     mark = f'<i class="area" style="--colour:{colour}"></i>'
     cells = [
-        _number(format_size(row.size_bytes), row.size_bytes),
-        _number(f"{share:.1f} %", row.size_bytes),
-        _number(f"{row.count:,}", row.count),
+        number_cell(format_size(row.size_bytes), row.size_bytes),
+        number_cell(f"{share:.1f} %", row.size_bytes),
+        number_cell(f"{row.count:,}", row.count),
         f'<td data-value="{escape(row.category)}">{mark}{escape(row.category)}</td>',
         f'<td data-value="{escape(row.site)}">{_site(row)}</td>',
     ]
@@ -119,7 +127,8 @@ def _site(row: Block) -> str:
     return f"<details><summary><code>{site}</code></summary><pre>{path}</pre></details>"
 
 
-def _head(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
+def table_head(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
+    """Return the head of a table: columns of kind "number" or "text" sort, those of none do not."""
     cells = []
     for title, kind in columns:
         if not kind:
@@ -132,9 +141,11 @@ def _head(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
     return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
 
-def _body(rows: Iterable[str]) -> str:
+def table_body(rows: Iterable[str]) -> str:
+    """Return the body of a table."""
     return f"<tbody>{''.join(rows)}</tbody>"
 
 
-def _number(text: str, value: float, style: str = "") -> str:
+def number_cell(text: str, value: float, style: str = "") -> str:
+    """Return a cell that sorts by `value`."""
     return f'<td class="number {style}" data-value="{value!r}">{text}</td>'

@@ -21,6 +21,7 @@
         paint(plot, darkness.matches ? DARK : LIGHT);
         offerControls(box, plot);
         offerChoices(box, plot);
+        offerDetails(plot);
         box.dataset.ready = "true";
         if (plots.length === 1) {
             noteTime("gmlake-first");
@@ -183,6 +184,23 @@
             const [first] = source.selected.indices;
             select.value = first === undefined ? "" : String(owners[first]);
             choose(first === undefined ? null : owners[first]);
+        });
+    }
+
+    // ---- what is to be changed of one object
+
+    function offerDetails(plot) {
+        const bars = plot.renderers.find((part) => part.name === "lifelines");
+        const input = document.querySelector("section.found input[type=search]");
+        if (!bars || !input) {
+            return;
+        }
+        const source = bars.data_source;
+        const names = Array.from(source.data.get ? source.data.get("name") : source.data.name);
+        source.selected.properties.indices.change.connect(() => {
+            const [first] = source.selected.indices;
+            input.value = first === undefined ? "" : names[first];
+            input.dispatchEvent(new Event("input"));
         });
     }
 

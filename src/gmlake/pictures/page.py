@@ -12,9 +12,28 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from gmlake.pictures import address_map, html_tables, packing, timeline
+from gmlake.pictures import (
+    address_map,
+    calls,
+    found_table,
+    html_tables,
+    lifelines,
+    packing,
+    timeline,
+    touched,
+)
 from gmlake.pictures.drawing import ADVICE, Drawing, has_bokeh, require_bokeh
-from gmlake.pictures.figures import AddressMap, Blocks, Packing, Policies, Timeline
+from gmlake.pictures.figures import (
+    AddressMap,
+    Blocks,
+    Calls,
+    Found,
+    Lifelines,
+    Packing,
+    Policies,
+    Timeline,
+    Touched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,9 +45,22 @@ _DRAWN: Final[dict[type, Callable[[Any], Drawing]]] = {
     Timeline: timeline.draw,
     AddressMap: address_map.draw,
     Packing: packing.draw,
+    Calls: calls.draw,
+    Lifelines: lifelines.draw,
+    Touched: touched.draw,
 }
 _FRAME_STYLE: Final = "width:100%;border:0;color-scheme:light dark"
-_FRAME_PIXELS: Final = {Timeline: 520, AddressMap: 480, Packing: 600, Policies: 340, Blocks: 560}
+_FRAME_PIXELS: Final = {
+    Timeline: 520,
+    AddressMap: 480,
+    Packing: 600,
+    Policies: 340,
+    Blocks: 560,
+    Calls: 360,
+    Lifelines: 560,
+    Touched: 420,
+    Found: 560,
+}
 _FRAME_HEAD_PIXELS: Final = 150
 _FRAME_MOST_PIXELS: Final = 900
 
@@ -133,6 +165,8 @@ def _section(number: int, figure: Figure) -> str:
         content = html_tables.policies_table(figure)
     elif isinstance(figure, Blocks):
         content = html_tables.blocks_table(figure, number)
+    elif isinstance(figure, Found):
+        content = found_table.found_table(figure, number)
     else:
         content = _picture(number, _DRAWN[type(figure)](figure))
     return _around(number, figure, content)

@@ -29,6 +29,7 @@ _SHOWN_REFUSALS = 5
 _MARKS = {
     "step": ("steps", look.MARK),
     "phase": ("phases", look.CATEGORY_COLOURS["temporary"]),
+    "peak": ("peaks", look.RESERVED),
     "out of memory": ("out of memory", look.OUT_OF_MEMORY),
 }
 

@@ -159,7 +159,7 @@ def timeline_of(seen: DeviceSnapshot, title: str) -> Timeline:
     """Return live bytes by category; of each stretch of events its highest and lowest point."""
     lives, rows = seen.lives, len(seen.events)
     seconds, unit = times_of(seen.trace)
-    chosen, stretch = _turning_points(lives.live_bytes)
+    chosen, stretch = turning_points(lives.live_bytes)
     notes = []
     if stretch > 1:
         notes.append(
@@ -193,7 +193,7 @@ def timeline_of(seen: DeviceSnapshot, title: str) -> Timeline:
     )
 
 
-def _turning_points(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def turning_points(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Return the rows to draw, and how many events one stretch has."""
     rows = len(values)
     if rows <= MOST_POINTS:

@@ -1,0 +1,214 @@
+"""Traces of objects in files: a zip of arrays and one JSON, without anything that could run.
+
+    gmobjects.json   {"gmlake": "objects", "version": 1, "name", "names", "labels", "texts",
+                     "places"}; a place is [scope, frame, ...], each frame the number of a text
+    NAME.npy         apis, objects, accesses, ranges, label_of, place_of: numpy arrays
+
+A reader takes just these members, at most MAX_FILE_BYTES of them, and arrays of just these types.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.diagnosing.layout import ACCESS, API, OBJECT, RANGE
+from gmlake.diagnosing.trace import ObjectTrace, Place
+from gmlake.errors import TraceError
+
+if TYPE_CHECKING:
+    from gmlake.trace.layout import Records
+
+SUFFIX: Final = ".gmobjects"
+VERSION: Final = 1
+MAX_FILE_BYTES: Final = 1 << 31
+"""Most bytes of a file's members, unpacked."""
+
+MAX_TEXT_BYTES: Final = 1 << 28
+"""Most bytes of its JSON."""
+
+_META: Final = "gmobjects.json"
+_ARRAYS: Final = (
+    ("apis", API),
+    ("objects", OBJECT),
+    ("accesses", ACCESS),
+    ("ranges", RANGE),
+    ("label_of", np.dtype("<u4")),
+    ("place_of", np.dtype("<u4")),
+)
+_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_HEAD_BYTES = 4096  # of an array: more than numpy writes
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same trace makes the same file
+
+
+# ---- writing
+
+
+def save(trace: ObjectTrace, path: str | Path) -> None:
+    """Write a trace. Raises OSError; TraceError for one that no reader would take."""
+    text = json.dumps(_meta(trace), separators=(",", ":")).encode()
+    if len(text) > MAX_TEXT_BYTES:
+        raise TraceError(f"names and places of more than {MAX_TEXT_BYTES} bytes")
+    arrays = {name: np.asarray(getattr(trace, name), dtype) for name, dtype in _ARRAYS}
+    if sum(array.nbytes for array in arrays.values()) + len(text) > MAX_FILE_BYTES - (1 << 16):
+        raise TraceError(f"a trace of more than {MAX_FILE_BYTES} bytes; split it")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        _write(file, _META, text)
+        for name, array in arrays.items():
+            out = io.BytesIO()
+            np.lib.format.write_array(out, np.ascontiguousarray(array), allow_pickle=False)
+            _write(file, f"{name}.npy", out.getvalue())
+
+
+def _write(file: zipfile.ZipFile, name: str, data: bytes) -> None:
+    about = zipfile.ZipInfo(name, _EPOCH)
+    about.compress_type = zipfile.ZIP_DEFLATED
+    about.external_attr = 0o644 << 16
+    file.writestr(about, data)
+
+
+def _meta(trace: ObjectTrace) -> dict[str, Any]:
+    texts: dict[str, int] = {}
+    places = [
+        [place.scope, *(texts.setdefault(frame, len(texts)) for frame in place.frames)]
+        for place in trace.places
+    ]
+    return {
+        "gmlake": "objects",
+        "version": VERSION,
+        "name": trace.name,
+        "names": list(trace.names),
+        "labels": list(trace.labels),
+        "texts": list(texts),
+        "places": places,
+    }
+
+
+# ---- reading
+
+
+def load(path: str | Path) -> ObjectTrace:
+    """Read a trace. Raises TraceError, with the file's name, for anything else."""
+    try:
+        return _read(Path(path))
+    except TraceError as error:
+        raise TraceError(error.reason, event=error.event, path=str(path)) from None
+    except MemoryError:
+        text = "needs more memory than this machine has"
+        raise TraceError(text, path=str(path)) from None
+
+
+def _read(path: Path) -> ObjectTrace:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise TraceError("cannot be read: not a regular file")
+        with zipfile.ZipFile(path) as file:
+            return _from_zip(file, path.name)
+    except zipfile.BadZipFile:
+        raise TraceError("not a trace of objects: no zip, or a damaged one") from None
+    except (OSError, ValueError, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
+        if isinstance(error, TraceError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"cannot be read: {reason}") from None
+
+
+def _from_zip(file: zipfile.ZipFile, name: str) -> ObjectTrace:
+    members = {about.filename: about for about in file.infolist()}
+    wanted = [_META, *(f"{array}.npy" for array, _ in _ARRAYS)]
+    for member in wanted:
+        if member not in members:
+            raise TraceError(f"not a trace of objects: it has no {member}")
+    if sum(members[member].file_size for member in wanted) > MAX_FILE_BYTES:
+        raise TraceError(f"has more than {MAX_FILE_BYTES} bytes unpacked; no more are read")
+    meta = _read_meta(_member(file, members[_META], MAX_TEXT_BYTES))
+    arrays = {
+        array: _read_array(_member(file, members[f"{array}.npy"], MAX_FILE_BYTES), dtype, array)
+        for array, dtype in _ARRAYS
+    }
+    return ObjectTrace(
+        **arrays,
+        names=_texts(meta, "names"),
+        labels=_texts(meta, "labels"),
+        places=_read_places(meta),
+        name=_text(meta.get("name"), "name") or name,
+    )
+
+
+def _member(file: zipfile.ZipFile, about: zipfile.ZipInfo, limit: int) -> bytes:
+    if about.compress_type not in _PACKINGS:
+        raise TraceError(f"{about.filename} is packed in a way that is not read")
+    if about.file_size > limit:
+        raise TraceError(f"{about.filename} has {about.file_size} bytes; at most {limit} are read")
+    with file.open(about) as member:
+        data = member.read(about.file_size + 1)
+    if len(data) != about.file_size:
+        raise TraceError(f"{about.filename} is longer or shorter than announced")
+    return data
+
+
+def _read_array(data: bytes, dtype: np.dtype[Any], name: str) -> Records:
+    """Read an array of one dimension; the header is the only thing that numpy parses."""
+    file = io.BytesIO(data)
+    if data[6:8] != b"\1\0" or int.from_bytes(data[8:10], "little") > _HEAD_BYTES:
+        raise TraceError(f"{name}.npy is of another version")
+    try:
+        np.lib.format.read_magic(file)
+        shape, _, found = np.lib.format.read_array_header_1_0(file)
+    except Exception:  # noqa: BLE001 (numpy evaluates the text: errors of any kind)
+        raise TraceError(f"{name}.npy is no array") from None
+    if found != dtype or len(shape) != 1:
+        raise TraceError(f"{name}.npy holds something else than {name}")
+    start = file.tell()
+    if len(data) - start != shape[0] * dtype.itemsize:
+        raise TraceError(f"{name}.npy is cut off")
+    return np.frombuffer(data, dtype, offset=start)
+
+
+def _read_meta(data: bytes) -> dict[str, Any]:
+    try:
+        meta = json.loads(data)
+    except (ValueError, RecursionError):
+        meta = None
+    if not isinstance(meta, dict) or meta.get("gmlake") != "objects":
+        raise TraceError(f"not a trace of objects: {_META} cannot be read")
+    if meta.get("version") != VERSION:
+        raise TraceError(
+            f"a trace of version {str(meta.get('version'))[:20]}; this gmlake reads {VERSION}"
+        )
+    return meta
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise TraceError(f"{_META} has no proper {what}")
+    return value
+
+
+def _texts(meta: dict[str, Any], key: str) -> tuple[str, ...]:
+    values = meta.get(key)
+    if not isinstance(values, list):
+        raise TraceError(f"{_META} has no proper {key}")
+    return tuple(_text(value, key) for value in values)
+
+
+def _read_places(meta: dict[str, Any]) -> tuple[Place, ...]:
+    texts, rows = _texts(meta, "texts"), meta.get("places")
+    if not isinstance(rows, list):
+        raise TraceError(f"{_META} has no proper places")
+    return tuple(_read_place(row, texts) for row in rows)
+
+
+def _read_place(row: object, texts: tuple[str, ...]) -> Place:
+    if not isinstance(row, list) or not row or not all(type(n) is int for n in row[1:]):
+        raise TraceError(f"{_META} has no proper places")
+    if any(not 0 <= number < len(texts) for number in row[1:]):
+        raise TraceError(f"{_META} has a place with a text that is not there")
+    return Place(tuple(texts[number] for number in row[1:]), _text(row[0], "places"))
