@@ -1,0 +1,92 @@
+"""What reaches the memory of a tensor past the operators: Python, NumPy, kernels by address."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from gmlake.diagnosing.layout import READS, TOUCHES, WRITES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Sharing(NamedTuple):
+    """What a method does to memory. role: as of an operator's argument. lasts: until its end."""
+
+    role: int
+    lasts: bool = False
+
+
+_CHANGING: Final = Sharing(READS | WRITES)
+_LASTING: Final = Sharing(TOUCHES, lasts=True)
+_BY_ADDRESS: Final = Sharing(TOUCHES)
+
+_METHODS: Final[tuple[tuple[Any, str, Sharing], ...]] = (
+    (torch.Tensor, "tolist", Sharing(READS)),
+    (torch.Tensor, "map_", _CHANGING),
+    (torch.Tensor, "map2_", _CHANGING),
+    (torch.Tensor, "apply_", _CHANGING),
+    (torch.Tensor, "numpy", _LASTING),
+    (torch.Tensor, "__dlpack__", _LASTING),
+    (torch.Tensor, "data_ptr", _BY_ADDRESS),
+    (torch.UntypedStorage, "data_ptr", _BY_ADDRESS),
+)
+
+
+@contextmanager
+def watched(note: Callable[[Sharing, str, Any], None]) -> Iterator[None]:
+    """Call `note` with what each such method did, its name, and the tensor or storage."""
+    undo: list[Callable[[], None]] = []
+    try:
+        for kind, name, sharing in _METHODS:
+            undo.append(_watch(kind, name, sharing, note))
+        yield
+    finally:
+        for take_back in reversed(undo):
+            take_back()
+
+
+def _watch(
+    kind: Any,  # noqa: ANN401 (a class)
+    name: str,
+    sharing: Sharing,
+    note: Callable[[Sharing, str, Any], None],
+) -> Callable[[], None]:
+    original = getattr(kind, name)
+    is_inherited = name not in vars(kind)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        result = original(self, *args, **kwargs)
+        note(sharing, name, self)
+        return result
+
+    def take_back() -> None:
+        if vars(kind).get(name) is not method:
+            return  # somebody put another in its place, which calls this one
+        if is_inherited:
+            delattr(kind, name)
+        else:
+            setattr(kind, name, original)
+
+    setattr(kind, name, method)
+    return take_back
+
+
+def left_uncompiled(function: Any) -> None:  # noqa: ANN401
+    """Keep torch.compile() from compiling a function, and all that it calls.
+
+    Without the wrapper that PyTorch has for this, which costs more than a small operator.
+    """
+    with suppress(ImportError, AttributeError):
+        from torch._C._dynamo import eval_frame
+
+        skip = eval_frame._FrameAction.SKIP  # noqa: SLF001
+        strategy = eval_frame._FrameExecStrategy(skip, skip)  # noqa: SLF001
+        eval_frame.set_code_exec_strategy(function.__code__, strategy)
