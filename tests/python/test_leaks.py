@@ -16,6 +16,8 @@ import pytest
 
 import gmlake
 from gmlake import _core
+from gmlake.diagnosing import Part
+from gmlake.diagnosing.layout import FINDING
 from gmlake.planning.layout import LIFETIME, ORDERING, SPAN
 from gmlake.trace import REQUEST
 
@@ -26,6 +28,19 @@ MIB = 1 << 20
 REPEATS = 200
 ROUNDS = 9  # malloc counts what it keeps for a thread as lent: up to seven blocks of a size
 PICKLE = pickle.dumps({"a": [1, 2.5, "x", None, (True, 2**70)]}, 4)
+
+
+def _objects() -> gmlake.ObjectTrace:
+    builder = gmlake.TraceBuilder()
+    for stream in range(3):
+        one = builder.alloc(1000, element_bytes=4, stream=stream)
+        builder.set("set", writes=[one], stream=stream)
+        builder.kernel("kernel", reads=[Part(one, ((0, 8, 16, 4),))], stream=stream)
+        builder.free(one)
+    return builder.build()
+
+
+OBJECTS = _objects()
 
 
 class _MallInfo(ctypes.Structure):
@@ -121,6 +136,26 @@ def use_pickles() -> None:
     for data in (PICKLE, PICKLE[:-9], b"", b"\x80\x04x"):
         _core.read_plain_pickle(data, 100)
     _core.read_plain_pickle(PICKLE, 2)
+
+
+def use_diagnosis() -> None:
+    _ = (_core.diagnosis_patterns(), _core.diagnosis_defaults())
+    tables = (OBJECTS.apis, OBJECTS.objects, OBJECTS.accesses, OBJECTS.ranges)
+    found = _core.diagnose(*tables)
+    count = len(found["findings"]) // FINDING.itemsize
+    _core.diagnosis_peak_with(found["handle"], np.arange(count, dtype=np.uint64))
+    _core.diagnosis_check(found["handle"], np.arange(count, dtype=np.uint64))
+    wrong: list[Callable[[], object]] = [
+        lambda: _core.diagnose(b"x", *tables[1:]),
+        lambda: _core.diagnose(*tables[:3], b"x"),
+        lambda: _core.diagnose(*tables, idle_apis=-1),
+        lambda: _core.diagnosis_peak_with(found["handle"], np.full(1, count, np.uint64)),
+        lambda: _core.diagnosis_check(found, np.zeros(1, np.uint64)),
+    ]
+    for use in wrong:
+        with contextlib.suppress(gmlake.Error, ValueError, TypeError, OverflowError):
+            use()
+            pytest.fail("this should have been refused")
 
 
 def use_lakes_below_pytorch() -> None:
@@ -276,7 +311,7 @@ def use_descriptions() -> None:
     "use",
     [
         *(use_lake, use_serving, use_lakes_below_pytorch, use_buffers, use_replay, use_wrongly),
-        *(use_planner, use_plans, use_recording, use_pickles),
+        *(use_planner, use_plans, use_recording, use_pickles, use_diagnosis),
         use_descriptions,
     ],
 )

@@ -46,6 +46,10 @@ _ARRAYS: Final = (
 _PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _HEAD_BYTES = 4096  # of an array: more than numpy writes
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same trace makes the same file
+_NOT_OURS: Final = (
+    "not a trace of objects, or a damaged one; what an allocator recorded does not tell who "
+    "accesses memory: `with gmlake.diagnose():` does, and `gmlake view` draws the recording"
+)
 
 
 # ---- writing
@@ -112,7 +116,7 @@ def _read(path: Path) -> ObjectTrace:
         with zipfile.ZipFile(path) as file:
             return _from_zip(file, path.name)
     except zipfile.BadZipFile:
-        raise TraceError("not a trace of objects: no zip, or a damaged one") from None
+        raise TraceError(_NOT_OURS) from None
     except (OSError, ValueError, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
         if isinstance(error, TraceError):
             raise
