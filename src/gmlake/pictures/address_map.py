@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gmlake.pictures import look
-from gmlake.pictures.drawing import Bokeh, Drawing, Key, add_hover, new_plot, spread, use_bytes
+from gmlake.pictures.drawing import (
+    Bokeh,
+    Drawing,
+    Key,
+    add_hover,
+    add_rectangles,
+    new_plot,
+    spread,
+    use_bytes,
+)
 from gmlake.pictures.folding import Finder, fold, length_of
 from gmlake.units import format_size
 
@@ -148,12 +157,9 @@ def _draw_rows(plot: Bokeh, rows: list[tuple[Piece, ...]], bars: list[_Bar]) -> 
             ):
                 columns[name].append(value)
     source = ColumnDataSource(columns)
-    pieces = plot.quad(
-        left="left",
-        right="right",
-        bottom="bottom",
-        top="top",
-        source=source,
+    pieces = add_rectangles(
+        plot,
+        source,
         fill_color="colour",
         fill_alpha="alpha",
         line_color="colour",
@@ -188,12 +194,9 @@ def _draw_views(
     if not seen[0]:
         return []
     source = _pieces_of(homes, seen)
-    bars = plot.quad(
-        left="left",
-        right="right",
-        bottom="bottom",
-        top="top",
-        source=source,
+    bars = add_rectangles(
+        plot,
+        source,
         fill_color="colour",
         fill_alpha="alpha",
         line_color="colour",

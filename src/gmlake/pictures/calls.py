@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gmlake.pictures import look
-from gmlake.pictures.drawing import Bokeh, Drawing, Key, add_hover, finite, new_plot, spread
+from gmlake.pictures.drawing import (
+    Bokeh,
+    Drawing,
+    Key,
+    add_hover,
+    add_rectangles,
+    finite,
+    new_plot,
+    spread,
+)
 from gmlake.pictures.figures import CALL_KINDS
 
 if TYPE_CHECKING:
@@ -55,12 +64,9 @@ def _draw_kinds(plot: Bokeh, calls: Calls) -> list[Key]:
             }
         )
         renderers.append(
-            plot.quad(
-                left="left",
-                right="right",
-                bottom="bottom",
-                top="top",
-                source=source,
+            add_rectangles(
+                plot,
+                source,
                 fill_color=colour,
                 fill_alpha=0.8,
                 line_color=colour,

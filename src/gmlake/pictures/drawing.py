@@ -120,6 +120,11 @@ def add_hover(
     plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, **options))
 
 
+def add_rectangles(plot: Bokeh, source: Bokeh, **style: object) -> Bokeh:
+    """Draw the columns left, right, bottom and top of a source; style: as plot.quad() takes it."""
+    return plot.quad(left="left", right="right", bottom="bottom", top="top", source=source, **style)
+
+
 def spread(low: float, high: float, least: float = 1.0) -> tuple[float, float]:
     """Return a range of an axis that is never empty."""
     return (low, high) if high - low >= least else (low, low + least)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures import look
-from gmlake.pictures.drawing import Bokeh, Drawing, Key, add_hover, new_plot, spread
+from gmlake.pictures.drawing import Bokeh, Drawing, Key, add_hover, add_rectangles, new_plot, spread
 from gmlake.pictures.figures import ACCESS_KINDS
 from gmlake.units import format_size
 
@@ -67,12 +67,9 @@ def _draw_bars(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
             "size": [float(row.size_bytes) for row in rows],
         }
     )
-    bars = plot.quad(
-        left="left",
-        right="right",
-        bottom="bottom",
-        top="top",
-        source=source,
+    bars = add_rectangles(
+        plot,
+        source,
         fill_color=look.FREE,
         fill_alpha=_PALE,
         line_color=look.FREE,
@@ -118,12 +115,9 @@ def _draw_wasted(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
         )
         colour = look.pattern_colour(pattern)
         renderers.append(
-            plot.quad(
-                left="left",
-                right="right",
-                bottom="bottom",
-                top="top",
-                source=source,
+            add_rectangles(
+                plot,
+                source,
                 fill_color=colour,
                 fill_alpha=0.45,
                 line_color=None,

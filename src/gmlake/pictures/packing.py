@@ -12,6 +12,7 @@ from gmlake.pictures.drawing import (
     Drawing,
     Key,
     add_hover,
+    add_rectangles,
     finite,
     new_plot,
     spread,
@@ -93,12 +94,9 @@ def _source(rectangles: tuple[Numbers, ...], labels: NDArray[np.object_]) -> Bok
 
 
 def _draw_key(plot: Bokeh, source: Bokeh, colour: str, name: str) -> Bokeh:
-    return plot.quad(
-        left="left",
-        right="right",
-        bottom="bottom",
-        top="top",
-        source=source,
+    return add_rectangles(
+        plot,
+        source,
         fill_color=colour,
         line_color=colour,
         line_width=0.5,

@@ -12,6 +12,7 @@ from gmlake.pictures.drawing import (
     Drawing,
     Key,
     add_hover,
+    add_rectangles,
     finite,
     new_plot,
     spread,
@@ -80,12 +81,9 @@ def _draw_steps(plot: Bokeh, touched: Touched, rows: int) -> list[Key]:
             }
         )
         renderers.append(
-            plot.quad(
-                left="left",
-                right="right",
-                bottom="bottom",
-                top="top",
-                source=source,
+            add_rectangles(
+                plot,
+                source,
                 fill_color=colour,
                 fill_alpha=0.85,
                 line_color=colour,
