@@ -321,8 +321,10 @@ class Collector(Observer):
     ) -> Entry:
         lane = self._lane(tensor.device)
         stream = lane.stream()
-        name = self._frames.target(where[0])
-        name = name or _shown(made_by, tensor)
+        target = self._frames.target(where[0])
+        name = _shown(made_by, tensor)
+        if target.name:
+            name = target.name if target.is_of(made_by) else f"{name} for {target.name}"
         number = _allocated(lane, storage.nbytes(), tensor.itemsize, stream, where, name)
         entry = Entry(lane, number, storage.nbytes(), stream)
         self._storages.add(storage, entry)
@@ -512,7 +514,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _shown(name: str, tensor: torch.Tensor) -> str:
-    sizes = "x".join(map(str, tensor.shape)) or "scalar"
+    sizes = "nested" if tensor.is_nested else "x".join(map(str, tensor.shape)) or "scalar"
     return f"{name} [{sizes} {str(tensor.dtype).removeprefix('torch.')}]"
 
 

@@ -7,7 +7,7 @@ import linecache
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
@@ -36,6 +36,29 @@ _LIBRARY: Final = str(Path(ast.__file__).parent)
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
+class Target(NamedTuple):
+    """What a line assigns to, "" for nothing, and the operation whose result that is."""
+
+    name: str
+    operation: str
+
+    def is_of(self, operator: str) -> bool:
+        """Whether what an operator makes on the line is what the name stands for."""
+        return self.operation == ("mm" if operator in _PRODUCTS else operator)
+
+
+_NO_TARGET: Final = Target("", "")
+_PRODUCTS: Final = ("mm", "bmm", "mv", "dot", "matmul")
+_OPERATIONS: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Pow: "pow",
+    ast.MatMult: "mm",
+}
+
+
 class Frames:
     """The call paths of a program, each found once.
 
@@ -48,7 +71,7 @@ class Frames:
         self._is_shown: dict[int, bool] = {}  # by id() of code
         self._codes: list[CodeType] = []  # of which the id is remembered, kept alive
         self._paths: dict[tuple[int, ...], tuple[str, ...]] = {}
-        self._targets: dict[str, dict[int, str]] = {}  # of each file, by line
+        self._targets: dict[str, dict[int, Target]] = {}  # of each file, by line
 
     def here(self) -> tuple[str, ...]:
         """Return the call path of the caller, the innermost frame first."""
@@ -71,17 +94,17 @@ class Frames:
         path = self._paths.get(tuple(key))
         return self._add(tuple(key), sys._getframe(1)) if path is None else path  # noqa: SLF001
 
-    def target(self, path: tuple[str, ...]) -> str:
-        """Return what the innermost line of a path assigns to: "weight", "" for nothing."""
+    def target(self, path: tuple[str, ...]) -> Target:
+        """Return what the innermost line of a path assigns to."""
         if not path:
-            return ""
+            return _NO_TARGET
         function, _, place = path[0].partition("  ")
         if function.endswith("<lambda>"):  # whose line assigns the function, if anything
-            return ""
+            return _NO_TARGET
         filename, _, line = place.rpartition(":")
         if filename not in self._targets:
             self._targets[filename] = _targets_in(filename)
-        return self._targets[filename].get(int(line), "")
+        return self._targets[filename].get(int(line), _NO_TARGET)
 
     def _look_at(self, code: CodeType) -> bool:
         self._codes.append(code)
@@ -117,7 +140,7 @@ def _described(frame: FrameType) -> Frame:
     return Frame(name, code.co_filename, frame.f_lineno or 0)
 
 
-def _targets_in(filename: str) -> dict[int, str]:
+def _targets_in(filename: str) -> dict[int, Target]:
     """Return what each line of a file assigns to; of a statement of several lines, all of them."""
     lines = linecache.getlines(filename)
     if not lines or len(lines) > _MOST_LINES:
@@ -126,7 +149,7 @@ def _targets_in(filename: str) -> dict[int, str]:
         tree = ast.parse("".join(lines))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    found: dict[int, str] = {}
+    found: dict[int, Target] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             text = " = ".join(ast.unparse(target) for target in node.targets)
@@ -134,6 +157,18 @@ def _targets_in(filename: str) -> dict[int, str]:
             text = ast.unparse(node.target)
         else:
             continue
+        target = Target(text.strip("()"), _operation(node.value))
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-            found.setdefault(line, text.strip("()"))
+            found.setdefault(line, target)
     return found
+
+
+def _operation(value: ast.expr | None) -> str:
+    """Return what an expression does last, as PyTorch calls it; "" for what is no operation."""
+    if isinstance(value, ast.Call):
+        function = value.func
+        name = getattr(function, "attr", "") or getattr(function, "id", "")
+        return "mm" if name in _PRODUCTS else str(name)
+    if isinstance(value, ast.BinOp):
+        return _OPERATIONS.get(type(value.op), "")
+    return ""
