@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import gmlake
+from workloads.ending import end_process
 from workloads.session import SCALES, Session
 from workloads.sharing import SCENARIOS
 from workloads.ways import WAYS
@@ -148,3 +149,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    end_process()

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
-import sys
 from pathlib import Path
 
 import torch
 
 from workloads.catalog import WORKLOADS
+from workloads.ending import end_process
 from workloads.session import SCALES, Session
 
 
@@ -52,9 +51,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # Before CPython 3.14 a thread that asks for the interpreter while that ends is unwound, and
-    # C++ terminates the process for it. Threads of PyTorch's backward pass that run Python hooks
-    # do so now and then; the recording is on disk, so nothing is left to do here.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    end_process()
