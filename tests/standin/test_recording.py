@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.standin.running import run_program
+from tests.standin.running import finish_program, run_program, start_program
 
 STEP = ["forward", "between", "backward", "between", "optimizer", "between"]
 
@@ -111,3 +111,12 @@ def test_forked_children_record_nothing() -> None:
     told = run("forked")
     assert told["codes"] == [0] * 8
     assert "ended" in told["text"]
+
+
+@pytest.mark.slow
+def test_a_program_may_end_right_after_a_backward_pass() -> None:
+    """Without waiting for PyTorch's threads, two of five end in an abort."""
+    for _ in range(5):
+        pair = [start_program("ending", settings=("--capacity", "8GiB")) for _ in range(2)]
+        for outcome in [finish_program(process) for process in pair]:
+            assert outcome.code == 0, outcome.errors

@@ -27,6 +27,7 @@ from torch.optim.optimizer import (
 )
 
 from gmlake.pytorch import sites
+from gmlake.pytorch.endings import settle_at_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +122,7 @@ class Watcher:
 
     def watch_optimizers(self) -> None:
         """Watch every optimizer's step()."""
+        settle_at_exit()
         self._handles += [
             register_optimizer_step_pre_hook(Hook(self._optimizer_begins)),
             register_optimizer_step_post_hook(Hook(self._optimizer_ends)),

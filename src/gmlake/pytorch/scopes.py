@@ -31,6 +31,7 @@ from torch.optim.optimizer import (
 )
 
 from gmlake.pytorch import phases
+from gmlake.pytorch.endings import settle_at_exit
 from gmlake.pytorch.phases import BACKWARD, BETWEEN, FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Tracker:
 
     def start(self) -> None:
         """Begin."""
+        settle_at_exit()
         self.is_on = True
         self._local.here.is_worker = False
         self._handles += [

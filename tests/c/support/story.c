@@ -1,5 +1,7 @@
 #include "support/story.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void
@@ -21,10 +23,19 @@ story_close(story *self)
     gml_diagnosis_clear(&self->diagnosis);
 }
 
+static void
+need_room(bool has_room)
+{
+    if (!has_room) {
+        (void)fprintf(stderr, "story: too long; raise the limits in story.h\n");
+        exit(1);
+    }
+}
+
 uint32_t
 story_object(story *self, uint64_t size_bytes, uint32_t flags)
 {
-    CHECK(self->trace.object_count < STORY_MOST_OBJECTS);
+    need_room(self->trace.object_count < STORY_MOST_OBJECTS);
     self->objects[self->trace.object_count] =
         (gml_object){.size_bytes = size_bytes, .element_bytes = 1, .flags = flags};
     return (uint32_t)self->trace.object_count++;
@@ -33,7 +44,7 @@ story_object(story *self, uint64_t size_bytes, uint32_t flags)
 static uint64_t
 add_api(story *self, gml_api_kind kind, uint32_t object)
 {
-    CHECK(self->trace.api_count < STORY_MOST_APIS);
+    need_room(self->trace.api_count < STORY_MOST_APIS);
     self->apis[self->trace.api_count] = (gml_api){
         .stream = self->stream,
         .first_access = self->trace.access_count,
@@ -80,7 +91,7 @@ story_new(story *self, uint64_t size_bytes)
 void
 story_access(story *self, uint32_t object, uint32_t flags)
 {
-    CHECK(self->trace.access_count < STORY_MOST_ACCESSES);
+    need_room(self->trace.access_count < STORY_MOST_ACCESSES);
     self->accesses[self->trace.access_count++] = (gml_access){
         .first_range = self->trace.range_count,
         .object = object,
@@ -93,7 +104,7 @@ void
 story_runs(story *self, uint64_t offset, uint64_t size_bytes, uint64_t stride_bytes,
            uint64_t repeat)
 {
-    CHECK(self->trace.range_count < STORY_MOST_RANGES);
+    need_room(self->trace.range_count < STORY_MOST_RANGES);
     self->ranges[self->trace.range_count++] =
         (gml_access_range){offset, size_bytes, stride_bytes, repeat, 1};
     self->accesses[self->trace.access_count - 1].range_count++;
