@@ -119,6 +119,18 @@ def test_bytes_of_objects_that_are_wasteful_inside() -> None:
     assert "9 calls access 8.00 KiB of 64.0 KiB, 12.5 %." in page
 
 
+def test_more_runs_than_a_machine_can_list_are_drawn() -> None:
+    builder = TraceBuilder("sieve")
+    table = builder.alloc(1 << 46, name="table", element_bytes=4)
+    builder.kernel("every other", reads=[Part(table, ((0, 8, 16, 1 << 40),))])
+    builder.free(table)
+    report = report_of_diagnosis(gmlake.find_inefficiencies(builder.build()))
+    (touched,) = [figure for figure in report.figures if isinstance(figure, Touched)]
+    assert 100 < len(touched.begin) < 1000
+    assert touched.begin[0] == 0
+    assert touched.end[-1] == ((1 << 40) - 1) * 16 + 8
+
+
 def test_a_page_is_whole_and_names_are_text() -> None:
     page = render_page(report_of_diagnosis(small(HOSTILE)))
     assert HOSTILE not in page

@@ -175,6 +175,11 @@ class Diagnosis:
         return self.peak_with(())
 
     @cached_property
+    def end_time(self) -> float:
+        """The time after the last API."""
+        return float(self.times.max(initial=0)) + 1
+
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Every finding, ranked: by what its fix saves, then by its bytes times its distance."""
         return tuple(self._reader.finding(number) for number in range(len(self.records)))

@@ -129,7 +129,7 @@ def _calls(diagnosis: Diagnosis) -> Calls:
     times = diagnosis.times.astype(np.int64)
     streams, lane = np.unique(trace.apis["stream"], return_inverse=True)
     kind = trace.apis["kind"].astype(np.int64)
-    span = int(times.max(initial=0)) + 1
+    span = int(diagnosis.end_time)
     width = max(1, -(-span * len(streams) * 3 // MOST_CALLS)) if len(times) > MOST_CALLS else 1
     key = (times // width * len(streams) + lane) * 8 + kind
     _, first, count = np.unique(key, return_index=True, return_counts=True)
@@ -167,7 +167,7 @@ def _lifelines(diagnosis: Diagnosis) -> Lifelines:
     sizes = trace.objects["size_bytes"][at_peaks]
     chosen = at_peaks[np.argsort(-sizes.astype(np.int64), kind="stable")[:MOST_OBJECTS]]
     accesses = _accesses(diagnosis, chosen)
-    wasted = _wasted(diagnosis, set(chosen.tolist()))
+    wasted = _wasted(diagnosis, chosen)
     rows = []
     for one in chosen.tolist():
         begin, end = ends_of(diagnosis, one)
@@ -198,7 +198,7 @@ def _made_at(diagnosis: Diagnosis, one: int) -> str:
 def ends_of(diagnosis: Diagnosis, one: int) -> tuple[float, float]:
     """Return when an object is allocated and freed, in times of the trace."""
     life = diagnosis.lives[one]
-    last = float(diagnosis.times.max(initial=0)) + 1
+    last = diagnosis.end_time
     begin = 0.0 if life["alloc"] == NO_API else float(diagnosis.times[int(life["alloc"])])
     end = last if life["free"] == NO_API else float(diagnosis.times[int(life["free"])])
     return begin, max(end, begin + 1)
@@ -211,7 +211,7 @@ def _accesses(
     trace = diagnosis.trace
     found: defaultdict[int, list[tuple[float, int, str]]] = defaultdict(list)
     which = np.flatnonzero(np.isin(trace.accesses["object"], chosen))
-    api_of = np.repeat(np.arange(len(trace.apis)), trace.apis["access_count"])
+    api_of = trace.api_of_access
     order = np.argsort(trace.accesses["object"][which], kind="stable")
     which = which[order]
     objects = trace.accesses["object"][which]
@@ -232,14 +232,13 @@ def _kinds(flags: int) -> tuple[int, ...]:
 
 
 def _wasted(
-    diagnosis: Diagnosis, chosen: set[int]
+    diagnosis: Diagnosis, chosen: Records
 ) -> defaultdict[int, list[tuple[float, float, str]]]:
     found: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
     records = diagnosis.records
-    for row in records[np.isin(records["pattern"], _WASTED)]:
+    is_drawn = np.isin(records["pattern"], _WASTED) & np.isin(records["object"], chosen)
+    for row in records[is_drawn]:
         one, pattern = int(row["object"]), Pattern(int(row["pattern"]))
-        if one not in chosen:
-            continue
         begin, end = ends_of(diagnosis, one)
         if pattern == Pattern.REDUNDANT_ALLOCATION:  # from here on it needs no memory of its own
             begin = float(diagnosis.times[int(row["to_api"])])
@@ -266,7 +265,7 @@ def _insides(diagnosis: Diagnosis) -> Iterator[Touched]:
 def _touched(diagnosis: Diagnosis, one: int) -> Touched:
     trace = diagnosis.trace
     which = np.flatnonzero(trace.accesses["object"] == one)
-    api_of = np.repeat(np.arange(len(trace.apis)), trace.apis["access_count"])
+    api_of = trace.api_of_access
     calls = np.unique(api_of[which])
     shown = _evenly(calls, _MOST_CALL_ROWS)
     drawn = which[np.isin(api_of[which], shown)]
@@ -297,9 +296,9 @@ def _runs(diagnosis: Diagnosis, access: int) -> Records:
     first = int(row["first_range"])
     ranges = trace.ranges[first : first + int(row["range_count"])]
     parts = []
-    for one in ranges[_evenly(np.arange(len(ranges)), _MOST_RUNS)]:
-        most = max(1, _MOST_RUNS // len(ranges))
-        runs = _evenly(np.arange(int(one["repeat"])), most)
+    most = max(1, _MOST_RUNS // len(ranges))
+    for one in _evenly(ranges, _MOST_RUNS):
+        runs = _spread(int(one["repeat"]), most)
         begin = int(one["offset"]) + runs * int(one["stride_bytes"])
         weight = np.full(len(runs), int(one["weight"]))
         parts.append(np.column_stack([begin, begin + int(one["size_bytes"]), weight]))
@@ -307,10 +306,14 @@ def _runs(diagnosis: Diagnosis, access: int) -> Records:
     return found
 
 
-def _evenly(numbers: Records, most: int) -> Records:
-    if len(numbers) <= most:
-        return numbers
-    chosen: Records = numbers[np.unique(np.linspace(0, len(numbers) - 1, most, dtype=np.int64))]
+def _evenly(rows: Records, most: int) -> Records:
+    chosen: Records = rows[_spread(len(rows), most)]
+    return chosen
+
+
+def _spread(count: int, most: int) -> Records:
+    """Return numbers below `count`: all, or `most` of them evenly chosen, the ends among them."""
+    chosen: Records = np.unique(np.linspace(0, count - 1, min(count, most), dtype=np.int64))
     return chosen
 
 

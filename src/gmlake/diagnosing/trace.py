@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -65,6 +66,12 @@ class ObjectTrace:
         _check_numbers(self.label_of, len(self.apis), len(self.labels), "labels")
         _check_numbers(self.place_of, len(self.apis), len(self.places), "places")
         _check_numbers(self.objects["tag"], len(self.objects), len(self.places), "places")
+
+    @cached_property
+    def api_of_access(self) -> Records:
+        """The number of the API that each access is of."""
+        found: Records = np.repeat(np.arange(len(self.apis)), self.apis["access_count"])
+        return found
 
     def label(self, api: int) -> str:
         """Return the name of an API."""
