@@ -1,10 +1,12 @@
 #!/bin/sh
-# Everything that only a GPU can show, in under ten minutes: tests, the cost of driver calls, and
-# training steps under PyTorch's allocators and gmlake, planned ones among them, and two trainings in
-# turn on two streams. Needs PyTorch with CUDA, gmlake importable, pytest, hypothesis and a C compiler
-# with CMake; no network.
+# Everything that only a GPU can show: tests, the cost of driver calls,
+# training steps under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn
+# on two streams, and steps that never repeat. Needs PyTorch with CUDA, gmlake importable, pytest,
+# hypothesis and a C compiler with CMake; no network. `varying` needs transformers.
 #
-#   benchmarks/gpu/run.sh [PART]...   tests, costs, training, planned, streams; all unless named
+#   benchmarks/gpu/run.sh [PART]...
+#
+# Parts are tests, costs, training, planned, streams and varying; all of them unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -36,7 +38,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs training planned streams
+[ $# -gt 0 ] || set -- tests costs training planned streams varying
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -57,8 +59,11 @@ for wanted in "$@"; do
     streams)
         part streams "$PYTHON" -m gpu.streams --write
         ;;
+    varying)
+        part varying "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write
+        ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, training, planned, streams" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, training, planned, streams, varying" >&2
         exit 2
         ;;
     esac

@@ -1,4 +1,4 @@
-"""The allocators that are compared; needs no PyTorch."""
+"""What is compared: allocators, and programs whose steps never repeat; needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -9,4 +9,21 @@ ALLOCATORS = {
     "async": "backend:cudaMallocAsync",
     "gmlake": "",
     "gmlake-pool": "",
+}
+
+STEPS = 60
+STEPS_OF = {"generate": 300}
+"""Steps unless said otherwise, and programs that take others."""
+
+# Those of gpu.programs, with what each does.
+PROGRAMS = {
+    "llama-1b": "a Llama of 1.1 billion parameters, all trained, lengths vary",
+    "llama-1b-checkpoint": "the same, activations computed twice",
+    "llama-3b": "a Llama of 3 billion parameters, half the batch",
+    "llama-3b-checkpoint": "a Llama of 3 billion parameters, activations computed twice",
+    "lora": "adapters of a Llama of 1.1 billion parameters, lengths vary",
+    "moe": "a mixture of experts of 1 billion parameters, shares of the tokens vary",
+    "convnet": "ResNet-50, heights and widths vary",
+    "generate": "text generation, keys and values grow token by token",
+    "fsdp2": "a Llama of 2.2 billion parameters divided among processes",
 }
