@@ -1,9 +1,10 @@
 /* The four orders in which free extents are kept. */
 #include "core/freeset.h"
 
-#include "base/rounding.h"
-
 #include <stddef.h>
+
+/* Extents that are not indexed yet at most: a bound on what one gml_freeset_index() takes. */
+enum { MOST_UNINDEXED = 64 };
 
 /* The parts of an extent, as offsets: [offset, head_end) [head_end, tail_begin) [tail_begin, end).
  * An extent inside one chunk that reaches neither of its boundaries has no parts. */
@@ -13,11 +14,11 @@ typedef struct parts {
 } parts;
 
 static parts
-parts_of(const gml_extent *extent, uint64_t chunk_bytes)
+parts_of(const gml_extent *extent, const gml_home *home)
 {
     uint64_t end = extent->offset + extent->size_bytes;
-    uint64_t first = gml_round_up(extent->offset, chunk_bytes);
-    uint64_t last = end / chunk_bytes * chunk_bytes;
+    uint64_t first = gml_home_boundary(home, extent->offset);
+    uint64_t last = gml_home_chunk_begin(home, end);
     if (first > last) {
         return (parts){0};
     }
@@ -43,27 +44,6 @@ of_unindexed(gml_link *link)
     return (gml_extent *)(void *)((char *)link - offsetof(gml_extent, unindexed));
 }
 
-void
-gml_freeset_add(gml_freeset *set, gml_extent *extent, uint64_t chunk_bytes)
-{
-    parts found = parts_of(extent, chunk_bytes);
-    extent->fit.size_bytes = extent->size_bytes;
-    extent->fit.address = extent->offset;
-    extent->head.size_bytes = found.head_bytes;
-    extent->head.address = extent->offset;
-    extent->whole.size_bytes = found.whole_bytes;
-    extent->whole.address = found.whole_offset;
-    extent->tail.size_bytes = found.tail_bytes;
-    extent->tail.address = found.tail_offset;
-    extent->is_indexed = false;
-    if (extent->size_bytes >= set->least_bytes) {
-        gml_tree_insert(&set->fit, &extent->fit);
-    }
-    gml_list_append(&set->unindexed, &extent->unindexed);
-    set->whole_bytes += found.whole_bytes;
-    set->free_bytes += extent->size_bytes;
-}
-
 /* A part of no bytes is in no tree. */
 static void
 change_part(gml_tree *tree, gml_tree_node *node, void (*change)(gml_tree *, gml_tree_node *))
@@ -81,14 +61,46 @@ change_parts(gml_freeset *set, gml_extent *extent, void (*change)(gml_tree *, gm
     change_part(&set->tails, &extent->tail, change);
 }
 
+static void
+index_first(gml_freeset *set)
+{
+    gml_extent *extent = of_unindexed(set->unindexed.next);
+    gml_list_remove(&extent->unindexed);
+    set->unindexed_count--;
+    change_parts(set, extent, gml_tree_insert);
+    extent->is_indexed = true;
+}
+
 void
 gml_freeset_index(gml_freeset *set)
 {
     while (!gml_list_is_empty(&set->unindexed)) {
-        gml_extent *extent = of_unindexed(set->unindexed.next);
-        gml_list_remove(&extent->unindexed);
-        change_parts(set, extent, gml_tree_insert);
-        extent->is_indexed = true;
+        index_first(set);
+    }
+}
+
+void
+gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_home *home)
+{
+    parts found = parts_of(extent, home);
+    extent->fit.size_bytes = extent->size_bytes;
+    extent->fit.address = extent->offset;
+    extent->head.size_bytes = found.head_bytes;
+    extent->head.address = extent->offset;
+    extent->whole.size_bytes = found.whole_bytes;
+    extent->whole.address = found.whole_offset;
+    extent->tail.size_bytes = found.tail_bytes;
+    extent->tail.address = found.tail_offset;
+    extent->is_indexed = false;
+    if (extent->size_bytes >= set->least_bytes) {
+        gml_tree_insert(&set->fit, &extent->fit);
+    }
+    gml_list_append(&set->unindexed, &extent->unindexed);
+    set->unindexed_count++;
+    set->whole_bytes += found.whole_bytes;
+    set->free_bytes += extent->size_bytes;
+    if (set->unindexed_count > MOST_UNINDEXED) {
+        index_first(set);
     }
 }
 
@@ -104,6 +116,7 @@ gml_freeset_remove(gml_freeset *set, gml_extent *extent)
         change_parts(set, extent, gml_tree_remove);
     } else {
         gml_list_remove(&extent->unindexed);
+        set->unindexed_count--;
     }
 }
 
@@ -127,9 +140,9 @@ typedef struct tally {
 
 /* Counts one extent; false if its nodes do not say what it is. */
 static bool
-count_extent(const gml_freeset *set, const gml_extent *extent, uint64_t chunk_bytes, tally *sum)
+count_extent(const gml_freeset *set, const gml_extent *extent, const gml_home *home, tally *sum)
 {
-    parts found = parts_of(extent, chunk_bytes);
+    parts found = parts_of(extent, home);
     sum->fit += extent->size_bytes >= set->least_bytes;
     sum->heads += extent->is_indexed && found.head_bytes;
     sum->wholes += extent->is_indexed && found.whole_bytes;
@@ -150,7 +163,7 @@ gml_freeset_is_valid(const gml_freeset *set, const gml_home *home)
     for (const gml_extent *extent = gml_home_find(home, 0); extent && is_valid;
          extent = extent->next) {
         if (extent->kind == GML_EXTENT_FREE && extent->set == set) {
-            is_valid = count_extent(set, extent, home->chunk_bytes, &sum);
+            is_valid = count_extent(set, extent, home, &sum);
         }
     }
     return is_valid && sum.fit == set->fit.count && sum.heads == set->heads.count &&

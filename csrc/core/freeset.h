@@ -19,7 +19,8 @@ typedef struct gml_freeset {
     gml_tree heads;     /* by size of the head, then offset */
     gml_tree tails;     /* by size of the tail, then offset of the tail */
     gml_tree wholes;    /* by bytes of whole chunks, then offset of the first */
-    gml_link unindexed; /* extents that are in none of these three */
+    gml_link unindexed; /* extents that are in none of these three, the oldest first */
+    size_t unindexed_count;
     uint64_t
         least_bytes; /* the smallest request there is; smaller extents are parts of views only */
     uint64_t whole_bytes; /* of whole chunks, indexed or not */
@@ -29,11 +30,12 @@ typedef struct gml_freeset {
 void gml_freeset_init(gml_freeset *set, uint64_t least_bytes);
 
 /* Brings heads, tails and wholes up to date. Most requests are served from `fit` alone, and an
- * extent that is gone before anyone stitches never enters the other three. */
+ * extent that is gone before anyone stitches mostly never enters the other three: only the last
+ * few added are left out of them. */
 void gml_freeset_index(gml_freeset *set);
 
 /* Called by the home space; nobody else changes a freeset. */
-void gml_freeset_add(gml_freeset *set, gml_extent *extent, uint64_t chunk_bytes);
+void gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_home *home);
 void gml_freeset_remove(gml_freeset *set, gml_extent *extent);
 
 /* The extent a tree node belongs to. */

@@ -8,25 +8,32 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 gml_status
-gml_home_open(gml_home *home, gml_driver *driver, uint64_t chunk_bytes, uint64_t slots)
+gml_home_open(gml_home *home, gml_driver *driver, uint64_t grain_bytes, uint64_t slots)
 {
-    *home = (gml_home){.driver = driver, .chunk_bytes = chunk_bytes, .slots = slots};
+    *home = (gml_home){.driver = driver, .grain_bytes = grain_bytes, .slots = slots};
+    home->largest_bytes = grain_bytes;
     home->handles = calloc(slots, sizeof *home->handles);
-    if (!home->handles) {
-        return gml_driver_fail(driver, GML_NO_HOST_MEMORY, "no host memory for %" PRIu64 " chunks",
-                               slots);
+    home->orders = calloc(slots + 1, 1);
+    gml_status status = GML_OK;
+    if (!home->handles || !home->orders) {
+        status = gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                                 "no host memory for %" PRIu64 " chunks", slots);
     }
-    gml_status status = gml_tiling_open(home);
     if (status == GML_OK) {
-        status = gml_driver_reserve(driver, slots * chunk_bytes, 0, &home->base);
+        status = gml_tiling_open(home);
+    }
+    if (status == GML_OK) {
+        status = gml_driver_reserve(driver, slots * grain_bytes, 0, &home->base);
         if (status != GML_OK) {
             gml_tiling_close(home);
         }
     }
     if (status != GML_OK) {
         free(home->handles);
+        free(home->orders);
     }
     return status;
 }
@@ -80,9 +87,11 @@ gml_home_close(gml_home *home)
     first = gml_first_failure(first,
                               gml_chunks_release_finally(home->driver, home->handles, home->slots));
     first = gml_first_failure(
-        first, gml_unreserve_finally(home->driver, home->base, home->slots * home->chunk_bytes));
+        first, gml_unreserve_finally(home->driver, home->base, home->slots * home->grain_bytes));
     gml_tiling_close(home);
     free(home->handles);
+    free(home->orders);
+    free(home->collected);
     return first;
 }
 
@@ -127,7 +136,7 @@ set_free(gml_home *home, gml_extent *extent, gml_freeset *set, uint64_t instant)
     extent->kind = GML_EXTENT_FREE;
     extent->set = set;
     extent->owner = NULL;
-    gml_freeset_add(set, extent, home->chunk_bytes);
+    gml_freeset_add(set, extent, home);
     return extent;
 }
 
@@ -186,10 +195,10 @@ take_out(gml_home *home, uint64_t offset, uint64_t size_bytes)
     gml_freeset_remove(set, extent);
     extent = cut_out(home, extent, offset, size_bytes, &before, &behind);
     if (before) {
-        gml_freeset_add(set, before, home->chunk_bytes);
+        gml_freeset_add(set, before, home);
     }
     if (behind) {
-        gml_freeset_add(set, behind, home->chunk_bytes);
+        gml_freeset_add(set, behind, home);
     }
     return extent;
 }
@@ -217,68 +226,138 @@ gml_home_move(gml_home *home, uint64_t offset, uint64_t size_bytes, gml_freeset 
     return set_free(home, take_out(home, offset, size_bytes), set, instant);
 }
 
-/* Creates the chunks of [first, first + count) that have no handle left over from a failure. */
-static gml_status
-create_handles(gml_home *home, uint64_t first, uint64_t count)
+gml_status
+gml_home_collect(gml_home *home, uint64_t offset, uint64_t size_bytes)
 {
-    for (uint64_t chunk = first; chunk < first + count; chunk++) {
-        if (home->handles[chunk]) {
-            continue;
+    uint64_t end = offset + size_bytes;
+    for (uint64_t at = gml_home_chunk_begin(home, offset); at < end;
+         at += gml_home_chunk_bytes(home, at)) {
+        if (home->collected_count == home->collected_room) {
+            size_t room = home->collected_room ? home->collected_room * 2 : 256;
+            gml_handle *grown = realloc(home->collected, room * sizeof *grown);
+            if (!grown) {
+                return gml_driver_fail(home->driver, GML_NO_HOST_MEMORY,
+                                       "no host memory for a mapping of %zu chunks", room);
+            }
+            home->collected = grown;
+            home->collected_room = room;
         }
-        size_t created;
-        gml_status status =
-            gml_chunks_create(home->driver, home->chunk_bytes, 1, &home->handles[chunk], &created);
-        home->handle_count += created;
-        if (status != GML_OK) {
-            return status;
-        }
+        home->collected[home->collected_count++] = home->handles[at / home->grain_bytes];
     }
     return GML_OK;
 }
 
-static uint64_t
-count_handles(const gml_home *home, uint64_t first, uint64_t count)
+/* Notes that a chunk of 1 << `order` grains covers those from `slot` on; order 0 where none does.
+ */
+static void
+set_order(gml_home *home, uint64_t slot, unsigned order, uint64_t grains)
 {
-    uint64_t held = 0;
-    for (uint64_t chunk = first; chunk < first + count; chunk++) {
-        held += home->handles[chunk] != 0;
-    }
-    return held;
+    memset(&home->orders[slot], (int)order, grains);
 }
 
-/* Releases the handles of [first, first + count); those refused stay, and stay counted. */
+/* Releases the chunks that begin in [first, first + count); those refused stay, and are counted. */
 static gml_status
-release_handles(gml_home *home, uint64_t first, uint64_t count)
+release_chunks(gml_home *home, uint64_t first, uint64_t count)
 {
-    uint64_t held = count_handles(home, first, count);
-    gml_status status = gml_chunks_release(home->driver, &home->handles[first], count);
-    home->handle_count -= held - count_handles(home, first, count);
+    gml_status status = GML_OK;
+    for (uint64_t slot = first; slot < first + count; slot++) {
+        if (!home->handles[slot]) {
+            continue;
+        }
+        uint64_t grains = UINT64_C(1) << home->orders[slot];
+        status =
+            gml_first_failure(status, gml_chunks_release(home->driver, &home->handles[slot], 1));
+        if (!home->handles[slot]) {
+            home->held_bytes -= grains * home->grain_bytes;
+            home->chunk_count--;
+            set_order(home, slot, 0, grains);
+        }
+    }
     return status;
 }
 
-/* Makes the first `count` chunks of an absent extent present and free in `set`. */
-static gml_status
-grow_run(gml_home *home, gml_extent *extent, uint64_t count, gml_freeset *set)
+/* Whether chunks are left over in [first, first + count). */
+static bool
+has_handle(const gml_home *home, uint64_t first, uint64_t count)
 {
-    uint64_t first = extent->offset / home->chunk_bytes;
-    gml_status status = create_handles(home, first, count);
+    bool has = false;
+    for (uint64_t i = 0; i < count && !has; i++) {
+        has = home->handles[first + i] != 0;
+    }
+    return has;
+}
+
+/* The order of a new chunk at `slot`: as large as alignment, the `grains` to come, `most_order` and
+ * chunks left over behind it allow. */
+static unsigned
+order_at(const gml_home *home, uint64_t slot, uint64_t grains, unsigned most_order)
+{
+    unsigned order = 0;
+    for (uint64_t half = 1; order < most_order && slot % (2 * half) == 0 && 2 * half <= grains &&
+                            !has_handle(home, slot + half, half);
+         half *= 2) {
+        order++;
+    }
+    return order;
+}
+
+/* Creates chunks from `slot` on until they make up `grains`, or a little more where one was left
+ * over. *made: the grains that have a chunk, after a failure too. */
+static gml_status
+create_chunks(gml_home *home, uint64_t slot, uint64_t grains, unsigned most_order, uint64_t *made)
+{
+    *made = 0;
+    while (*made < grains) {
+        uint64_t at = slot + *made;
+        if (!home->handles[at]) {
+            unsigned order = order_at(home, at, grains - *made, most_order);
+            uint64_t chunk_bytes = home->grain_bytes << order;
+            size_t created;
+            gml_status status =
+                gml_chunks_create(home->driver, chunk_bytes, 1, &home->handles[at], &created);
+            if (status != GML_OK) {
+                return status;
+            }
+            home->held_bytes += chunk_bytes;
+            home->chunk_count++;
+            if (home->largest_bytes < chunk_bytes) {
+                home->largest_bytes = chunk_bytes;
+            }
+            set_order(home, at, order, UINT64_C(1) << order);
+        }
+        *made += UINT64_C(1) << home->orders[at];
+    }
+    return GML_OK;
+}
+
+/* Makes the first *grains of an absent extent present and free in `set`; *grains: how many it
+ * became. */
+static gml_status
+grow_run(gml_home *home, gml_extent *extent, unsigned most_order, gml_freeset *set,
+         uint64_t *grains)
+{
+    uint64_t first = extent->offset / home->grain_bytes;
+    gml_status status = create_chunks(home, first, *grains, most_order, grains);
+    home->collected_count = 0;
+    if (status == GML_OK) {
+        status = gml_home_collect(home, extent->offset, *grains * home->grain_bytes);
+    }
     if (status == GML_OK) {
         home->stuck_offset = extent->offset;
-        status =
-            gml_mapping_add(home->driver, home->base + extent->offset, home->chunk_bytes,
-                            &home->handles[first], count, GML_ACCESS_RANGE, &home->stuck_bytes);
+        status = gml_mapping_add(home->driver, home->base + extent->offset, home->collected,
+                                 home->collected_count, GML_ACCESS_RANGE, &home->stuck_bytes);
     }
     if (status != GML_OK) {
         return status;
     }
     gml_extent *before, *behind;
     gml_tree_remove(&home->absent, &extent->fit);
-    extent = cut_out(home, extent, extent->offset, count * home->chunk_bytes, &before, &behind);
+    extent = cut_out(home, extent, extent->offset, *grains * home->grain_bytes, &before, &behind);
     if (behind) {
         add_absent(home, behind);
     }
     (void)set_free(home, extent, set, 0);
-    home->present_count += count;
+    home->present_bytes += *grains * home->grain_bytes;
     return GML_OK;
 }
 
@@ -290,14 +369,14 @@ gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes)
     if (first != GML_OK) {
         return first;
     }
-    uint64_t before = home->handle_count;
+    uint64_t before_bytes = home->held_bytes;
     gml_tree_node *node = gml_tree_first(&home->absent);
-    for (; node && home->handle_count > home->present_count; node = gml_tree_next(node)) {
+    for (; node && home->held_bytes > home->present_bytes; node = gml_tree_next(node)) {
         const gml_extent *extent = gml_extent_of_fit(node);
-        first = gml_first_failure(first, release_handles(home, extent->offset / home->chunk_bytes,
-                                                         extent->size_bytes / home->chunk_bytes));
+        first = gml_first_failure(first, release_chunks(home, extent->offset / home->grain_bytes,
+                                                        extent->size_bytes / home->grain_bytes));
     }
-    *released_bytes += (before - home->handle_count) * home->chunk_bytes;
+    *released_bytes += before_bytes - home->held_bytes;
     return first;
 }
 
@@ -314,51 +393,57 @@ check_limit(gml_home *home, uint64_t bytes)
                            bytes, home->driver->limit_bytes, gml_driver_room(home->driver));
 }
 
-/* From this many chunks on it pays to ask the driver first, instead of creating most of them in
- * vain when another process holds the memory. */
-enum { ASK_FIRST_CHUNKS = 32 };
+/* From this many bytes on it pays to ask the driver first, instead of creating most of the chunks
+ * in vain when another process holds the memory; what it says also tells how scarce memory is. */
+#define ASK_FIRST_BYTES (UINT64_C(64) << 20)
 
 static gml_status
-check_room(gml_home *home, uint64_t count)
+check_room(gml_home *home, uint64_t size_bytes)
 {
     uint64_t free_bytes = UINT64_MAX, total_bytes;
-    uint64_t leftover = home->handle_count - home->present_count;
-    uint64_t new_bytes = count > leftover ? (count - leftover) * home->chunk_bytes : 0;
+    uint64_t leftover_bytes = home->held_bytes - home->present_bytes;
+    uint64_t new_bytes = size_bytes > leftover_bytes ? size_bytes - leftover_bytes : 0;
     gml_status status = check_limit(home, new_bytes);
-    if (status == GML_OK && count >= ASK_FIRST_CHUNKS) {
+    if (status == GML_OK && size_bytes >= ASK_FIRST_BYTES) {
         status = gml_driver_memory_info(home->driver, &free_bytes, &total_bytes);
     }
     if (status == GML_OK && new_bytes > free_bytes) {
-        status = gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
-                                 "%" PRIu64 " more chunks asked for, and the device has %" PRIu64
-                                 " bytes free",
-                                 count, free_bytes);
+        status =
+            gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
+                            "%" PRIu64 " bytes more asked for, and the device has %" PRIu64 " free",
+                            size_bytes, free_bytes);
     }
     return status;
 }
 
 gml_status
-gml_home_grow(gml_home *home, uint64_t count, gml_freeset *set)
+gml_home_grow(gml_home *home, uint64_t size_bytes, uint64_t chunk_bytes, gml_freeset *set)
 {
-    if (count > home->slots - home->present_count) {
+    uint64_t all_bytes = home->slots * home->grain_bytes;
+    if (size_bytes > all_bytes - home->present_bytes) {
         return gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
-                               "%" PRIu64 " more chunks asked for, and %" PRIu64 " of %" PRIu64
+                               "%" PRIu64 " bytes more asked for, and %" PRIu64 " of %" PRIu64
                                " are held",
-                               count, home->present_count, home->slots);
+                               size_bytes, home->present_bytes, all_bytes);
+    }
+    unsigned most_order = 0;
+    while (home->grain_bytes << (most_order + 1) <= chunk_bytes) {
+        most_order++;
     }
     gml_status status = clear_stuck(home);
     if (status == GML_OK) {
-        status = check_room(home, count);
+        status = check_room(home, size_bytes);
     }
-    while (count && status == GML_OK) {
+    uint64_t missing = size_bytes / home->grain_bytes;
+    while (missing && status == GML_OK) {
         gml_extent *extent = gml_extent_of_fit(gml_tree_first(&home->absent));
-        uint64_t run = extent->size_bytes / home->chunk_bytes;
-        run = run < count ? run : count;
+        uint64_t grains = extent->size_bytes / home->grain_bytes;
+        grains = grains < missing ? grains : missing;
         status = gml_home_prepare(home, 2);
         if (status == GML_OK) {
-            status = grow_run(home, extent, run, set);
+            status = grow_run(home, extent, most_order, set, &grains);
         }
-        count -= run;
+        missing -= grains < missing ? grains : missing;
     }
     if (status != GML_OK) {
         uint64_t released_bytes = 0;
@@ -381,10 +466,10 @@ gml_home_shrink(gml_home *home, gml_extent *extent, uint64_t *released_bytes)
     }
     gml_extent *taken = gml_home_claim(home, offset, size_bytes, NULL);
     set_absent(home, taken);
-    home->present_count -= size_bytes / home->chunk_bytes;
-    uint64_t before = home->handle_count;
-    status = release_handles(home, offset / home->chunk_bytes, size_bytes / home->chunk_bytes);
-    *released_bytes += (before - home->handle_count) * home->chunk_bytes;
+    home->present_bytes -= size_bytes;
+    uint64_t before_bytes = home->held_bytes;
+    status = release_chunks(home, offset / home->grain_bytes, size_bytes / home->grain_bytes);
+    *released_bytes += before_bytes - home->held_bytes;
     return status;
 }
 
@@ -400,15 +485,15 @@ check_extent(const gml_home *home, const gml_extent *extent, uint64_t expected_o
                                "the extent at offset %" PRIu64 " is not where it should be",
                                extent->offset);
     }
-    if (extent->kind == GML_EXTENT_ABSENT) {
-        return GML_OK;
-    }
-    uint64_t first = extent->offset / home->chunk_bytes;
-    uint64_t last = (extent->offset + extent->size_bytes - 1) / home->chunk_bytes;
-    for (uint64_t chunk = first; chunk <= last; chunk++) {
-        if (!home->handles[chunk]) {
+    uint64_t end = extent->offset + extent->size_bytes;
+    bool is_present = extent->kind != GML_EXTENT_ABSENT;
+    for (uint64_t at = gml_home_chunk_begin(home, extent->offset); is_present && at < end;
+         at += gml_home_chunk_bytes(home, at)) {
+        gml_handle handle = home->handles[at / home->grain_bytes];
+        if (!handle || gml_driver_size(home->driver, handle) != gml_home_chunk_bytes(home, at)) {
             return gml_driver_fail(home->driver, GML_CORRUPT,
-                                   "chunk %" PRIu64 " is in use and has no handle", chunk);
+                                   "the chunk at offset %" PRIu64 " is in use and has no handle",
+                                   at);
         }
     }
     return GML_OK;
@@ -426,15 +511,19 @@ gml_home_check(const gml_home *home)
         absent += extent->kind == GML_EXTENT_ABSENT;
         present_bytes += extent->kind == GML_EXTENT_ABSENT ? 0 : extent->size_bytes;
     }
-    uint64_t handles = count_handles(home, 0, home->slots);
+    uint64_t held_bytes = 0, chunks = 0;
+    for (uint64_t slot = 0; slot < home->slots; slot++) {
+        held_bytes += home->handles[slot] ? home->grain_bytes << home->orders[slot] : 0;
+        chunks += home->handles[slot] != 0;
+    }
     if (status == GML_OK &&
-        (offset != home->slots * home->chunk_bytes || absent != home->absent.count ||
-         !gml_tree_is_valid(&home->absent) || handles != home->handle_count ||
-         present_bytes != home->present_count * home->chunk_bytes)) {
+        (offset != home->slots * home->grain_bytes || absent != home->absent.count ||
+         !gml_tree_is_valid(&home->absent) || held_bytes != home->held_bytes ||
+         chunks != home->chunk_count || present_bytes != home->present_bytes)) {
         status = gml_driver_fail(home->driver, GML_CORRUPT,
-                                 "extents cover %" PRIu64 " bytes, %" PRIu64
-                                 " chunks have handles and %" PRIu64 " are counted",
-                                 offset, handles, home->handle_count);
+                                 "extents cover %" PRIu64 " bytes, chunks %" PRIu64 ", and %" PRIu64
+                                 " are counted",
+                                 offset, held_bytes, home->held_bytes);
     }
     return status;
 }

@@ -1,10 +1,12 @@
 /* The home space: one range of addresses per device in which every physical chunk has its
  * permanent place, and the extents that tile it.
  *
- * Chunk i lies at base + i * chunk_bytes while it is present. Splitting and merging extents is
- * arithmetic; only growing and shrinking call the driver. Offsets are bytes from `base`.
+ * The space is a row of grains. A chunk is a power of two of them, at an offset that is a multiple
+ * of its size, and stays there as long as it is held. Large chunks cost fewer driver calls, small
+ * ones leave less behind: who grows the space says how large they shall be. Splitting and merging
+ * extents is arithmetic; only growing and shrinking call the driver. Offsets are bytes from `base`.
  *
- * Extents tile [0, slots * chunk_bytes) without holes. An extent is
+ * Extents tile [0, slots * grain_bytes) without holes. An extent is
  *   absent  whole chunks without a mapping (there may be a handle left over from a failure),
  *   free    mapped and in one freeset,
  *   used    mapped and held by an owner.
@@ -46,35 +48,70 @@ typedef struct gml_extent {
 typedef struct gml_home {
     gml_driver *driver;
     gml_address base;
-    uint64_t chunk_bytes;
-    uint64_t slots;         /* chunks that fit into the reservation */
-    uint64_t handle_count;  /* chunks held: what reserved bytes are counted from */
-    uint64_t present_count; /* chunks held and mapped; the rest is left over from failures */
-    gml_handle *handles;    /* by chunk; 0: none */
-    gml_extent **starts;    /* by chunk: the first extent that begins in it, or NULL */
+    uint64_t grain_bytes;   /* the smallest chunk */
+    uint64_t largest_bytes; /* chunk that was ever made */
+    uint64_t slots;         /* grains that fit into the reservation */
+    uint64_t held_bytes;    /* of chunks: what is reserved */
+    uint64_t present_bytes; /* of chunks that are mapped; the rest is left over from failures */
+    uint64_t chunk_count;   /* held */
+    gml_handle *handles;    /* by grain: the chunk that begins there; 0: none */
+    uint8_t *orders;        /* by grain: 1 << order grains make up the chunk that covers it */
+    gml_extent **starts;    /* by grain: the first extent that begins in it, or NULL */
     uint64_t *start_bits;   /* bit i: starts[i] is not NULL */
     uint64_t *start_words;  /* bit w: start_bits[w] is not 0 */
     gml_tree absent;        /* absent extents by offset */
     uint64_t stuck_offset;  /* absent, but still mapped since the driver refused to unmap: */
     uint64_t stuck_bytes;   /* the next growth begins with it; 0: none */
+    gml_handle *collected;  /* see gml_home_collect() */
+    size_t collected_count, collected_room;
     gml_pool extents;
 } gml_home;
 
-/* Reserves addresses for `slots` chunks; no physical memory yet. On failure nothing stays. */
-gml_status gml_home_open(gml_home *home, gml_driver *driver, uint64_t chunk_bytes, uint64_t slots);
+/* Reserves addresses for `slots` grains; no physical memory yet. On failure nothing stays. */
+gml_status gml_home_open(gml_home *home, gml_driver *driver, uint64_t grain_bytes, uint64_t slots);
 
 /* Unmaps and releases everything, goes on after a failure and returns the first. */
 gml_status gml_home_close(gml_home *home);
 
-/* The extent that covers `offset`. pre: offset < slots * chunk_bytes. */
+/* Where the chunk that covers `offset` begins, and its size. For an absent grain, itself.
+ * pre: offset <= slots * grain_bytes. */
+static inline uint64_t
+gml_home_chunk_bytes(const gml_home *home, uint64_t offset)
+{
+    return home->grain_bytes << home->orders[offset / home->grain_bytes];
+}
+
+static inline uint64_t
+gml_home_chunk_begin(const gml_home *home, uint64_t offset)
+{
+    uint64_t slot = offset / home->grain_bytes;
+    unsigned order = home->orders[slot];
+    return (slot >> order << order) * home->grain_bytes;
+}
+
+/* The first chunk boundary that is not before `offset`. */
+static inline uint64_t
+gml_home_boundary(const gml_home *home, uint64_t offset)
+{
+    uint64_t begin = gml_home_chunk_begin(home, offset);
+    return begin == offset ? offset : begin + gml_home_chunk_bytes(home, offset);
+}
+
+/* Appends the handles of the chunks that [offset, offset + size) touches to home->collected, which
+ * the caller empties by setting its count to 0. pre: all of it is present. */
+gml_status gml_home_collect(gml_home *home, uint64_t offset, uint64_t size_bytes);
+
+/* The extent that covers `offset`. pre: offset < slots * grain_bytes. */
 gml_extent *gml_home_find(const gml_home *home, uint64_t offset);
 
-/* Makes `count` more chunks present, lowest places first, free in `set`. Each call to the driver is
- * one create per chunk, one map per chunk and one set_access per contiguous run of places. After a
- * failure the runs that were complete stay, free; what else was created goes back, but for handles
- * that the driver refuses, which the next growth uses up. GML_OUT_OF_MEMORY, with nothing done,
- * when fewer than `count` places are left. */
-gml_status gml_home_grow(gml_home *home, uint64_t count, struct gml_freeset *set);
+/* Makes `size_bytes` more present, lowest places first, free in `set`; a multiple of the grain.
+ * Chunks are as large as their place allows, but not above `chunk_bytes`, a grain times a power of
+ * two. Driver calls: a create and a map for each chunk, a set_access for each contiguous run of
+ * places. After a failure the runs that were complete stay, free; what else was created goes back,
+ * but for handles that the driver refuses, which the next growth uses up: that one may take more
+ * than it was asked for. GML_OUT_OF_MEMORY, with nothing done, when too few places are left. */
+gml_status gml_home_grow(gml_home *home, uint64_t size_bytes, uint64_t chunk_bytes,
+                         struct gml_freeset *set);
 
 /* Takes the whole chunks of a free extent out and gives them back to the driver. The caller has
  * made sure that no work uses them and that no view maps them. *released_bytes is increased by what

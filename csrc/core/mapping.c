@@ -77,38 +77,50 @@ gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, size_t count
     return status;
 }
 
+static uint64_t
+sum_bytes(const gml_driver *driver, const gml_handle *handles, size_t count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        bytes += gml_driver_size(driver, handles[i]);
+    }
+    return bytes;
+}
+
 static gml_status
-open_access(gml_driver *driver, gml_address address, uint64_t chunk_bytes, size_t count,
+open_access(gml_driver *driver, gml_address address, const gml_handle *handles, size_t count,
             gml_access access)
 {
     if (access == GML_ACCESS_RANGE) {
-        return gml_driver_set_access(driver, address, chunk_bytes * count);
+        return gml_driver_set_access(driver, address, sum_bytes(driver, handles, count));
     }
     gml_status status = GML_OK;
     for (size_t i = 0; i < count && status == GML_OK; i++) {
-        status = gml_driver_set_access(driver, address + i * chunk_bytes, chunk_bytes);
+        uint64_t chunk_bytes = gml_driver_size(driver, handles[i]);
+        status = gml_driver_set_access(driver, address, chunk_bytes);
+        address += chunk_bytes;
     }
     return status;
 }
 
 gml_status
-gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
-                const gml_handle *handles, size_t count, gml_access access, uint64_t *stuck_bytes)
+gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handles, size_t count,
+                gml_access access, uint64_t *stuck_bytes)
 {
     gml_status status = GML_OK;
-    size_t mapped = 0;
-    while (mapped < count && status == GML_OK) {
-        status =
-            gml_driver_map(driver, address + mapped * chunk_bytes, chunk_bytes, handles[mapped]);
-        mapped += status == GML_OK;
+    uint64_t mapped_bytes = 0;
+    for (size_t i = 0; i < count && status == GML_OK; i++) {
+        uint64_t chunk_bytes = gml_driver_size(driver, handles[i]);
+        status = gml_driver_map(driver, address + mapped_bytes, chunk_bytes, handles[i]);
+        mapped_bytes += status == GML_OK ? chunk_bytes : 0;
     }
     if (status == GML_OK) {
-        status = open_access(driver, address, chunk_bytes, count, access);
+        status = open_access(driver, address, handles, count, access);
     }
     uint64_t stuck = 0;
-    if (status != GML_OK && mapped &&
-        gml_unmap_finally(driver, address, mapped * chunk_bytes) != GML_OK) {
-        stuck = mapped * chunk_bytes;
+    if (status != GML_OK && mapped_bytes &&
+        gml_unmap_finally(driver, address, mapped_bytes) != GML_OK) {
+        stuck = mapped_bytes;
     }
     if (stuck_bytes) {
         *stuck_bytes = stuck;
@@ -117,21 +129,22 @@ gml_mapping_add(gml_driver *driver, gml_address address, uint64_t chunk_bytes,
 }
 
 gml_status
-gml_mapping_create(gml_driver *driver, uint64_t chunk_bytes, const gml_handle *handles,
-                   size_t count, gml_access access, gml_address *out, uint64_t *mapped_bytes)
+gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count, gml_access access,
+                   gml_address *out, uint64_t *mapped_bytes)
 {
     *out = 0;
     *mapped_bytes = 0;
     gml_address address;
-    gml_status status = gml_driver_reserve(driver, chunk_bytes * count, 0, &address);
+    uint64_t size_bytes = sum_bytes(driver, handles, count);
+    gml_status status = gml_driver_reserve(driver, size_bytes, 0, &address);
     if (status != GML_OK) {
         return status;
     }
-    status = gml_mapping_add(driver, address, chunk_bytes, handles, count, access, mapped_bytes);
+    status = gml_mapping_add(driver, address, handles, count, access, mapped_bytes);
     if (status == GML_OK) {
-        *mapped_bytes = chunk_bytes * count;
+        *mapped_bytes = size_bytes;
     }
-    if (*mapped_bytes || gml_unreserve_finally(driver, address, chunk_bytes * count) != GML_OK) {
+    if (*mapped_bytes || gml_unreserve_finally(driver, address, size_bytes) != GML_OK) {
         *out = address;
     }
     return status;

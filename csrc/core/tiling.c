@@ -6,16 +6,16 @@
 enum { WORD_BITS = 64 };
 
 static void
-set_start(gml_home *home, uint64_t chunk, gml_extent *extent)
+set_start(gml_home *home, uint64_t slot, gml_extent *extent)
 {
-    uint64_t word = chunk / WORD_BITS;
-    home->starts[chunk] = extent;
+    uint64_t word = slot / WORD_BITS;
+    home->starts[slot] = extent;
     if (extent) {
-        home->start_bits[word] |= UINT64_C(1) << (chunk % WORD_BITS);
+        home->start_bits[word] |= UINT64_C(1) << (slot % WORD_BITS);
         home->start_words[word / WORD_BITS] |= UINT64_C(1) << (word % WORD_BITS);
         return;
     }
-    home->start_bits[word] &= ~(UINT64_C(1) << (chunk % WORD_BITS));
+    home->start_bits[word] &= ~(UINT64_C(1) << (slot % WORD_BITS));
     if (!home->start_bits[word]) {
         home->start_words[word / WORD_BITS] &= ~(UINT64_C(1) << (word % WORD_BITS));
     }
@@ -29,12 +29,12 @@ highest_up_to(uint64_t word, uint64_t bit)
     return below ? WORD_BITS - 1 - __builtin_clzll(below) : -1;
 }
 
-/* The last chunk at or before `chunk` in which an extent begins. One does in chunk 0. */
+/* The last slot at or before `slot` in which an extent begins. One does in slot 0. */
 static uint64_t
-last_start(const gml_home *home, uint64_t chunk)
+last_start(const gml_home *home, uint64_t slot)
 {
-    uint64_t word = chunk / WORD_BITS;
-    int bit = highest_up_to(home->start_bits[word], chunk % WORD_BITS);
+    uint64_t word = slot / WORD_BITS;
+    int bit = highest_up_to(home->start_bits[word], slot % WORD_BITS);
     if (bit >= 0) {
         return word * WORD_BITS + (uint64_t)bit;
     }
@@ -51,10 +51,10 @@ last_start(const gml_home *home, uint64_t chunk)
 gml_extent *
 gml_home_find(const gml_home *home, uint64_t offset)
 {
-    uint64_t chunk = offset / home->chunk_bytes;
-    gml_extent *extent = home->starts[chunk];
+    uint64_t slot = offset / home->grain_bytes;
+    gml_extent *extent = home->starts[slot];
     if (!extent || extent->offset > offset) {
-        extent = chunk ? home->starts[last_start(home, chunk - 1)] : home->starts[0];
+        extent = slot ? home->starts[last_start(home, slot - 1)] : home->starts[0];
     }
     while (extent->offset + extent->size_bytes <= offset) {
         extent = extent->next;
@@ -74,9 +74,9 @@ gml_tiling_open(gml_home *home)
     if (!home->starts || !home->start_bits || !home->start_words || !all) {
         gml_tiling_close(home);
         return gml_driver_fail(home->driver, GML_NO_HOST_MEMORY,
-                               "no host memory for the index of %zu chunks", (size_t)home->slots);
+                               "no host memory for the index of %zu grains", (size_t)home->slots);
     }
-    all->size_bytes = home->slots * home->chunk_bytes;
+    all->size_bytes = home->slots * home->grain_bytes;
     all->kind = GML_EXTENT_ABSENT;
     all->fit.size_bytes = all->offset;
     gml_tree_insert(&home->absent, &all->fit);
@@ -111,10 +111,10 @@ gml_tiling_split(gml_home *home, gml_extent *extent, uint64_t offset)
     extent->next = right;
     extent->size_bytes = offset - extent->offset;
 
-    uint64_t chunk = offset / home->chunk_bytes;
-    const gml_extent *first = home->starts[chunk];
+    uint64_t slot = offset / home->grain_bytes;
+    const gml_extent *first = home->starts[slot];
     if (!first || first->offset > offset) {
-        set_start(home, chunk, right);
+        set_start(home, slot, right);
     }
     return right;
 }
@@ -123,15 +123,15 @@ void
 gml_tiling_absorb(gml_home *home, gml_extent *left)
 {
     gml_extent *gone = left->next;
-    uint64_t chunk = gone->offset / home->chunk_bytes;
+    uint64_t slot = gone->offset / home->grain_bytes;
     left->size_bytes += gone->size_bytes;
     left->next = gone->next;
     if (left->next) {
         left->next->previous = left;
     }
-    if (home->starts[chunk] == gone) {
-        bool begins_here = left->next && left->next->offset / home->chunk_bytes == chunk;
-        set_start(home, chunk, begins_here ? left->next : NULL);
+    if (home->starts[slot] == gone) {
+        bool begins_here = left->next && left->next->offset / home->grain_bytes == slot;
+        set_start(home, slot, begins_here ? left->next : NULL);
     }
     gml_pool_give(&home->extents, gone);
 }

@@ -1,4 +1,4 @@
-/* The extents of the home space as a list in address order, with an index by chunk. */
+/* The extents of the home space as a list in address order, with an index by grain. */
 #ifndef GML_CORE_TILING_H
 #define GML_CORE_TILING_H
 

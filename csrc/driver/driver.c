@@ -73,6 +73,19 @@ gml_driver_room(const gml_driver *driver)
     return driver->held_bytes < driver->limit_bytes ? driver->limit_bytes - driver->held_bytes : 0;
 }
 
+uint64_t
+gml_driver_left(const gml_driver *driver)
+{
+    uint64_t had_bytes = driver->info.free_bytes + driver->held_when_told;
+    return had_bytes > driver->held_bytes ? had_bytes - driver->held_bytes : 0;
+}
+
+uint64_t
+gml_driver_size(const gml_driver *driver, gml_handle handle)
+{
+    return (uint64_t)(uintptr_t)gml_map_find(&driver->sizes, handle);
+}
+
 /* Whether `size_bytes` more may be held; there is room in the map then, so that nothing can fail
  * once the backend has given them. */
 static gml_status
@@ -233,6 +246,7 @@ gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total
     gml_status status = driver->ops->memory_info(driver, free_bytes, total_bytes);
     if (status == GML_OK) {
         driver->info.free_bytes = *free_bytes;
+        driver->held_when_told = driver->held_bytes;
     }
     return account(driver, GML_CALL_MEMORY_INFO, 0, start_ns, status);
 }

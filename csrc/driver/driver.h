@@ -108,6 +108,7 @@ struct gml_driver {
     uint64_t time_ns;               /* sum of modelled or measured costs */
     gml_map sizes;                  /* of what is held: handle or address of malloc -> bytes */
     uint64_t held_bytes;            /* created or malloc'ed and not given back */
+    uint64_t held_when_told;        /* held_bytes when info.free_bytes was asked last */
     uint64_t limit_bytes;           /* create and malloc refuse to hold more; 0: no limit */
 
     /* A graph is being captured: calls that a capture would not survive (events, waiting) and those
@@ -145,6 +146,12 @@ gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *fo
 
 /* How many bytes more may be held by the limit; UINT64_MAX without one. */
 uint64_t gml_driver_room(const gml_driver *driver);
+
+/* What the device may have left: what it said last, less what was taken since. */
+uint64_t gml_driver_left(const gml_driver *driver);
+
+/* The size of physical memory that is held; 0 for another number. */
+uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle);
 
 /* The counted calls: one function per table entry, with the contract above. */
 gml_status gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out);

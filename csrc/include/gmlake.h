@@ -118,6 +118,8 @@ typedef struct gml_knob_info {
     uint64_t default_value;
     uint64_t minimum;
     uint64_t maximum;
+    const char *words; /* what the values from 0 on are called, with a space between two; NULL: it
+                          is a number */
 } gml_knob_info;
 
 /* The knob at `index`, counting from 0; GML_INVALID_ARGUMENT past the last. */

@@ -1,6 +1,7 @@
 /* Pools by id, and the begins that have not ended. */
 #include "lake/pools.h"
 
+#include "base/mix.h"
 #include "base/status.h"
 
 #include <inttypes.h>
@@ -11,13 +12,15 @@
 typedef struct pool {
     gml_link link; /* must be first; in gml_pools.all */
     gml_pool_id id;
+    struct pool *next_alike; /* another pool whose id has the same key; or NULL */
     gml_policy *policy;
-    size_t begun_count; /* begins that have not ended */
-    size_t use_count;   /* begins that have not been released; 0: idle memory may go back */
+    gml_link begins;  /* begins of it that have not ended, the latest last */
+    size_t use_count; /* begins that have not been released; 0: idle memory may go back */
 } pool;
 
 typedef struct begin {
-    gml_link link; /* must be first; in gml_pools.begun */
+    gml_link link;    /* must be first; in gml_pools.begun */
+    gml_link of_pool; /* in pool->begins */
     pool *pool;
     pthread_t thread;
 } begin;
@@ -30,6 +33,28 @@ gml_pools_init(gml_pools *pools)
     gml_list_init(&pools->begun);
 }
 
+static begin *
+begin_of_pool(gml_link *link)
+{
+    return (begin *)(void *)((char *)link - offsetof(begin, of_pool));
+}
+
+static bool
+is_begun(const pool *seen)
+{
+    return !gml_list_is_empty(&seen->begins);
+}
+
+/* ---- by id ----------------------------------------------------------------------------------- */
+
+/* In gml_pools.by_id; never 0. */
+static uint64_t
+key_of(gml_pool_id id)
+{
+    uint64_t key = gml_mix(gml_mix(id.first) + id.second);
+    return key ? key : 1;
+}
+
 static bool
 is_id(const pool *candidate, gml_pool_id id)
 {
@@ -39,13 +64,38 @@ is_id(const pool *candidate, gml_pool_id id)
 static pool *
 find_pool(const gml_pools *pools, gml_pool_id id)
 {
-    for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
-        if (is_id((pool *)link, id)) {
-            return (pool *)link;
-        }
+    pool *candidate = gml_map_find(&pools->by_id, key_of(id));
+    while (candidate && !is_id(candidate, id)) {
+        candidate = candidate->next_alike;
     }
-    return NULL;
+    return candidate;
 }
+
+/* pre: there is room for one more in the map. */
+static void
+add_by_id(gml_pools *pools, pool *added)
+{
+    uint64_t key = key_of(added->id);
+    added->next_alike = gml_map_take(&pools->by_id, key);
+    (void)gml_map_insert(&pools->by_id, key, added);
+}
+
+static void
+remove_by_id(gml_pools *pools, pool *removed)
+{
+    uint64_t key = key_of(removed->id);
+    pool *first = gml_map_take(&pools->by_id, key);
+    pool **place = &first;
+    while (*place != removed) {
+        place = &(*place)->next_alike;
+    }
+    *place = removed->next_alike;
+    if (first) { /* in the place that was just left */
+        (void)gml_map_insert(&pools->by_id, key, first);
+    }
+}
+
+/* ---- making and forgetting ------------------------------------------------------------------- */
 
 /* A new pool, or NULL with the reason in *status and the driver. */
 static pool *
@@ -53,7 +103,8 @@ add_pool(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes, const gm
          gml_pool_id id, gml_status *status)
 {
     pool *added = calloc(1, sizeof *added);
-    if (!added) {
+    if (!added || gml_map_reserve(&pools->by_id, 1) != GML_OK) {
+        free(added);
         *status = gml_driver_fail(driver, GML_NO_HOST_MEMORY,
                                   "the host has no memory for a private pool");
         return NULL;
@@ -64,15 +115,18 @@ add_pool(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes, const gm
         return NULL;
     }
     added->id = id;
+    gml_list_init(&added->begins);
     gml_list_append(&pools->all, &added->link);
+    add_by_id(pools, added);
     return added;
 }
 
 /* Frees a pool, whatever it holds. */
 static gml_status
-forget(pool *forgotten)
+forget(gml_pools *pools, pool *forgotten)
 {
     gml_status status = forgotten->policy->ops->destroy(forgotten->policy);
+    remove_by_id(pools, forgotten);
     gml_list_remove(&forgotten->link);
     free(forgotten);
     return status;
@@ -88,11 +142,15 @@ gml_pools_close(gml_pools *pools)
     }
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
-        first = gml_first_failure(first, forget((pool *)link));
+        first = gml_first_failure(first, forget(pools, (pool *)link));
     }
+    gml_map_clear(&pools->by_id);
     gml_pools_init(pools);
     return first;
 }
+
+/* ---- begin, end, release ----------------------------------------------------------------------
+ */
 
 gml_status
 gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,
@@ -112,29 +170,26 @@ gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,
         free(added);
         return status;
     }
-    if (begun->begun_count++ == 0) {
+    if (!is_begun(begun)) {
         pools->settled_bytes -= begun->policy->reserved_bytes;
     }
     begun->use_count++;
     added->pool = begun;
     added->thread = pthread_self();
     gml_list_append(&pools->begun, &added->link);
+    gml_list_append(&begun->begins, &added->of_pool);
     driver->is_frozen = true;
     return GML_OK;
 }
 
-/* The latest begin of this thread, else the latest of any; of `wanted` only, unless that is NULL.
- */
+/* The latest begin of the pool by this thread, else by any; NULL: none. */
 static begin *
-latest_begin(const gml_pools *pools, const pool *wanted)
+latest_of_pool(pool *wanted)
 {
     pthread_t thread = pthread_self();
     begin *latest = NULL;
-    for (gml_link *link = pools->begun.previous; link != &pools->begun; link = link->previous) {
-        begin *candidate = (begin *)link;
-        if (wanted && candidate->pool != wanted) {
-            continue;
-        }
+    for (gml_link *link = wanted->begins.previous; link != &wanted->begins; link = link->previous) {
+        begin *candidate = begin_of_pool(link);
         if (pthread_equal(candidate->thread, thread)) {
             return candidate;
         }
@@ -147,15 +202,16 @@ gml_status
 gml_pools_end(gml_pools *pools, gml_driver *driver, gml_pool_id id)
 {
     pool *ended = find_pool(pools, id);
-    begin *latest = ended ? latest_begin(pools, ended) : NULL;
+    begin *latest = ended ? latest_of_pool(ended) : NULL;
     if (!latest) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                                "the private pool (%" PRIu64 ", %" PRIu64 ") is not begun", id.first,
                                id.second);
     }
     gml_list_remove(&latest->link);
+    gml_list_remove(&latest->of_pool);
     free(latest);
-    if (--ended->begun_count == 0) {
+    if (!is_begun(ended)) {
         pools->settled_bytes += ended->policy->reserved_bytes;
     }
     driver->is_frozen = !gml_list_is_empty(&pools->begun);
@@ -174,7 +230,7 @@ trim_pool(gml_pools *pools, pool *trimmed)
     }
     pools->settled_bytes -= released_bytes;
     if (policy->reserved_bytes == 0) {
-        status = gml_first_failure(status, forget(trimmed));
+        status = gml_first_failure(status, forget(pools, trimmed));
     }
     return status;
 }
@@ -186,7 +242,7 @@ gml_pools_trim(gml_pools *pools)
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
         pool *candidate = (pool *)link;
-        if (candidate->use_count == 0 && candidate->begun_count == 0) {
+        if (candidate->use_count == 0 && !is_begun(candidate)) {
             first = gml_first_failure(first, trim_pool(pools, candidate));
         }
     }
@@ -209,6 +265,23 @@ gml_pools_release(gml_pools *pools, gml_driver *driver, gml_pool_id id)
     return GML_OK;
 }
 
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* The latest begin of this thread, else of any. pre: there is one. */
+static const begin *
+latest_begin(const gml_pools *pools)
+{
+    pthread_t thread = pthread_self();
+    for (const gml_link *link = pools->begun.previous; link != &pools->begun;
+         link = link->previous) {
+        const begin *candidate = (const begin *)link;
+        if (pthread_equal(candidate->thread, thread)) {
+            return candidate;
+        }
+    }
+    return (const begin *)pools->begun.previous;
+}
+
 gml_status
 gml_pools_find(gml_pools *pools, gml_driver *driver, gml_stream stream, gml_policy **out)
 {
@@ -218,7 +291,7 @@ gml_pools_find(gml_pools *pools, gml_driver *driver, gml_stream stream, gml_poli
         status = gml_driver_stream_capturing(driver, stream, &is_capturing);
     }
     if (status == GML_OK) {
-        *out = is_capturing ? latest_begin(pools, NULL)->pool->policy : NULL;
+        *out = is_capturing ? latest_begin(pools)->pool->policy : NULL;
     }
     return status;
 }
@@ -227,12 +300,10 @@ uint64_t
 gml_pools_reserved(const gml_pools *pools)
 {
     uint64_t reserved_bytes = pools->settled_bytes;
-    if (gml_list_is_empty(&pools->begun)) {
-        return reserved_bytes;
-    }
-    for (const gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
-        const pool *counted = (const pool *)link;
-        reserved_bytes += counted->begun_count ? counted->policy->reserved_bytes : 0;
+    for (const gml_link *link = pools->begun.next; link != &pools->begun; link = link->next) {
+        const begin *seen = (const begin *)link;
+        bool is_first = seen->pool->begins.next == &seen->of_pool; /* each pool counts once */
+        reserved_bytes += is_first ? seen->pool->policy->reserved_bytes : 0;
     }
     return reserved_bytes;
 }

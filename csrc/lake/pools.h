@@ -7,10 +7,12 @@
 #define GML_LAKE_POOLS_H
 
 #include "base/list.h"
+#include "base/map.h"
 #include "policy/policy.h"
 
 typedef struct gml_pools {
     gml_link all;           /* of pools, the oldest first */
+    gml_map by_id;          /* the same */
     gml_link begun;         /* of begins that have not ended, the latest last */
     uint64_t settled_bytes; /* held by pools that are not begun: only trimming changes it */
 } gml_pools;

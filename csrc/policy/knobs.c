@@ -18,98 +18,90 @@ typedef struct knob_entry {
 
 #define FIELD(name) offsetof(gml_knobs, name), 1
 
+/* The end of an entry's info. */
+#define NUMBER(value, least, most) value, least, most, NULL
+
 static const char ours[] = "stitch, plan, gmlake-paper";
 static const char torchs[] = "caching, expandable";
 
 static const knob_entry knobs_table[] = {
     {{"frag_limit", "smallest request that may be stitched, in bytes; 0: the policy's own default",
-      ours, 0, 0, UINT64_C(1) << 48},
+      ours, NUMBER(0, 0, UINT64_C(1) << 48)},
      FIELD(frag_limit)},
     {{"chunk_size",
-      "physical chunk in bytes, a multiple of the device granularity; 0: 2 MiB or one granule",
-      ours, 0, 0, 64 * GIB},
+      "physical chunk in bytes, a multiple of the device granularity; 0: 2 MiB and more, as it "
+      "pays",
+      ours, NUMBER(0, 0, 64 * GIB)},
      FIELD(chunk_size)},
-    {{"max_chunks",
-      "without a chunk_size, chunks are doubled until at most this many are the whole device or "
-      "capacity; 0: never",
-      "stitch, plan", 0, 0, UINT32_MAX},
-     FIELD(max_chunks)},
+    {{"economy",
+      "what to save, as if there were always room for more, as room is left, or as if there never "
+      "were any",
+      "stitch, plan", 1, 0, 2, "time balanced memory"},
+     FIELD(economy)},
     {{"growth", "least number of bytes taken from the driver at a time; 0: what is missing",
-      "stitch, plan", 0, 0, UINT64_C(1) << 48},
+      "stitch, plan", NUMBER(0, 0, UINT64_C(1) << 48)},
      FIELD(growth)},
-    {{"max_views", "stitched views kept mapped at most", ours, 16384, 1, UINT32_MAX},
+    {{"max_views", "stitched views kept mapped at most", ours, NUMBER(16384, 1, UINT32_MAX)},
      FIELD(max_views)},
-    {{"max_view_bytes", "address space of stitched views at most, in bytes", ours, 16384 * GIB, 0,
-      UINT64_C(1) << 46},
+    {{"max_view_bytes", "address space of stitched views at most, in bytes", ours,
+      NUMBER(16384 * GIB, 0, UINT64_C(1) << 46)},
      FIELD(max_view_bytes)},
     {{"reuse_follow_event_dependencies",
       "1: a stream reuses what another freed before a point that it is known to come after; 0: not",
-      "stitch, plan", 1, 0, 1},
+      "stitch, plan", NUMBER(1, 0, 1)},
      FIELD(reuse_follow_event_dependencies)},
     {{"reuse_allow_opportunistic",
       "1: a stream reuses what another freed once the work before that is found done; 0: not",
-      "stitch, plan", 1, 0, 1},
+      "stitch, plan", NUMBER(1, 0, 1)},
      FIELD(reuse_allow_opportunistic)},
     {{"reuse_allow_internal_dependencies",
       "1: a stream is made to wait for another whose freed memory it needs; 0: it never waits",
-      "stitch, plan", 1, 0, 1},
+      "stitch, plan", NUMBER(1, 0, 1)},
      FIELD(reuse_allow_internal_dependencies)},
     {{"borrow_waits", "waits of one stream for another at most, per 1024 requests that it makes",
-      "stitch, plan", 256, 0, 1024},
+      "stitch, plan", NUMBER(256, 0, 1024)},
      FIELD(borrow_waits)},
     {{"borrow_earliest",
       "1: of what must be waited for, a stream takes first what was released earliest; 0: what "
       "fits best",
-      "stitch, plan", 1, 0, 1},
+      "stitch, plan", NUMBER(1, 0, 1)},
      FIELD(borrow_earliest)},
-    {{"borrow_ratio",
-      "a stream that asked for this many times less than another held is a side stream to it: it "
-      "takes free ranges of it whole, one at a time, and no views; 0: there are no side streams",
-      "stitch, plan", 0, 0, UINT32_MAX},
-     FIELD(borrow_ratio)},
-    {{"borrow_slack", "bytes by which a range that a side stream takes may exceed its request",
-      "stitch, plan", 20 * MIB, 0, UINT64_C(1) << 48},
-     FIELD(borrow_slack)},
     {{"borrow_pieces", "ranges of other streams that one request may gather at most",
-      "stitch, plan", 64, 1, UINT32_MAX},
+      "stitch, plan", NUMBER(64, 1, UINT32_MAX)},
      FIELD(borrow_pieces)},
-    {{"borrow_views",
-      "1: a stream may take over what is cached for another of just the size it asks for; 0: not",
-      "stitch, plan", 1, 0, 1},
-     FIELD(borrow_views)},
     {{"profile_steps",
-      "steps alike that are watched before the next is planned, where marks tell them", "plan", 2,
-      1, 4},
+      "steps alike that are watched before the next is planned, where marks tell them", "plan",
+      NUMBER(2, 1, 4)},
      FIELD(profile_steps)},
-    {{"plan_budget", "about how long to search for a better plan, in milliseconds", "plan", 200, 1,
-      3600000},
+    {{"plan_budget", "about how long to search for a better plan, in milliseconds", "plan",
+      NUMBER(200, 1, 3600000)},
      FIELD(plan_budget)},
     {{"plan_window", "requests within which a plan finds its place again in a step that differs",
-      "plan", 256, 1, 65536},
+      "plan", NUMBER(256, 1, 65536)},
      FIELD(plan_window)},
     {{"max_split_size", "blocks of this many bytes or more are not split; the maximum: no limit",
-      torchs, UINT64_MAX, 20 * MIB, UINT64_MAX},
+      torchs, NUMBER(UINT64_MAX, 20 * MIB, UINT64_MAX)},
      FIELD(max_split_size)},
     {{"max_non_split_rounding", "slack in bytes that an unsplittable block may have", torchs,
-      20 * MIB, 0, UINT64_MAX},
+      NUMBER(20 * MIB, 0, UINT64_MAX)},
      FIELD(max_non_split_rounding)},
-    {{"large_segment_size", "segment in bytes for requests between 1 and 10 MiB", torchs, 20 * MIB,
-      2 * MIB, 64 * GIB},
+    {{"large_segment_size", "segment in bytes for requests between 1 and 10 MiB", torchs,
+      NUMBER(20 * MIB, 2 * MIB, 64 * GIB)},
      FIELD(large_segment_size)},
     {{"memory_limit",
       "bytes that set_per_process_memory_fraction allows; expandable segments may exceed it by "
       "less than a granule; 0: no limit",
-      torchs, 0, 0, UINT64_C(1) << 48},
+      torchs, NUMBER(0, 0, UINT64_C(1) << 48)},
      FIELD(memory_limit)},
     {{"garbage_collection_percent",
       "share of the memory limit, or else the capacity, from which old cached blocks are freed; "
       "0: off",
-      torchs, 0, 0, 100},
+      torchs, NUMBER(0, 0, 100)},
      FIELD(garbage_collection_percent)},
     {{"roundup_power2_divisions",
       "divisions of a power of two that sizes are rounded up to; 0: off; "
       "roundup_power2_divisions.256 sets it for sizes from 256 MiB to below 512 MiB only",
-      torchs, 0, 0, 1024},
+      torchs, NUMBER(0, 0, 1024)},
      offsetof(gml_knobs, roundup_power2_divisions),
      GML_ROUNDUP_INTERVALS},
 };
@@ -188,6 +180,19 @@ refuse_name(const char *name, char *reason, size_t reason_bytes)
 }
 
 static gml_status
+refuse_value(const gml_knob_info *knob, const gml_setting *setting, char *reason,
+             size_t reason_bytes)
+{
+    int used = snprintf(reason, reason_bytes,
+                        "%s is %" PRIu64 ", but must be between %" PRIu64 " and %" PRIu64,
+                        setting->name, setting->value, knob->minimum, knob->maximum);
+    if (knob->words && used > 0 && (size_t)used < reason_bytes) {
+        snprintf(reason + used, reason_bytes - (size_t)used, ", for: %s", knob->words);
+    }
+    return GML_INVALID_ARGUMENT;
+}
+
+static gml_status
 apply(gml_knobs *knobs, const gml_setting *setting, char *reason, size_t reason_bytes)
 {
     size_t interval;
@@ -196,10 +201,7 @@ apply(gml_knobs *knobs, const gml_setting *setting, char *reason, size_t reason_
         return refuse_name(setting->name, reason, reason_bytes);
     }
     if (setting->value < knob->info.minimum || setting->value > knob->info.maximum) {
-        snprintf(reason, reason_bytes,
-                 "%s is %" PRIu64 ", but must be between %" PRIu64 " and %" PRIu64, setting->name,
-                 setting->value, knob->info.minimum, knob->info.maximum);
-        return GML_INVALID_ARGUMENT;
+        return refuse_value(&knob->info, setting, reason, reason_bytes);
     }
     if (interval == SIZE_MAX) {
         set_all(knobs, knob, setting->value);

@@ -12,7 +12,7 @@ typedef struct gml_knobs {
     /* stitch, plan and gmlake-paper */
     uint64_t frag_limit;     /* smallest request that may be stitched, bytes */
     uint64_t chunk_size;     /* physical chunk, bytes; a multiple of the device granularity */
-    uint64_t max_chunks;     /* chunks that the device may hold; 0: any number */
+    uint64_t economy;        /* a gml_economy_kind; see policy/stitch/economy.h */
     uint64_t growth;         /* bytes taken from the driver at a time, at least */
     uint64_t max_views;      /* cached views kept at most */
     uint64_t max_view_bytes; /* address space of cached views at most */
@@ -22,10 +22,7 @@ typedef struct gml_knobs {
     uint64_t reuse_allow_internal_dependencies; /* what is waited for */
     uint64_t borrow_waits;    /* of one stream for another, per 1024 requests; see share.c */
     uint64_t borrow_earliest; /* 0 or 1: what was released earliest first */
-    uint64_t borrow_ratio;    /* from which on a stream is another's main stream; 0: never */
-    uint64_t borrow_slack;    /* bytes that a side stream may take in excess of a request */
     uint64_t borrow_pieces;   /* ranges of other streams that one request may gather */
-    uint64_t borrow_views;    /* 0 or 1: whether a stream may take over another's cached views */
     /* plan */
     uint64_t profile_steps; /* steps alike before one is planned */
     uint64_t plan_budget;   /* milliseconds for making a plan */

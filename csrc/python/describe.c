@@ -35,13 +35,28 @@ describe_device(PyObject *module, PyObject *args, PyObject *keywords)
     return dict;
 }
 
+/* The words for its values from 0 on, as a list. */
+static PyObject *
+knob_words(const gml_knob_info *knob)
+{
+    PyObject *text = PyUnicode_FromString(knob->words ? knob->words : "");
+    PyObject *words = text ? PyUnicode_Split(text, NULL, -1) : NULL;
+    Py_XDECREF(text);
+    return words;
+}
+
 static PyObject *
 knob_dict(const gml_knob_info *knob)
 {
-    return Py_BuildValue(
-        "{s:s,s:s,s:s,s:K,s:K,s:K}", "name", knob->name, "help", knob->help, "policies",
-        knob->policies, "default", (unsigned long long)knob->default_value, "minimum",
-        (unsigned long long)knob->minimum, "maximum", (unsigned long long)knob->maximum);
+    PyObject *words = knob_words(knob);
+    if (!words) {
+        return NULL;
+    }
+    return Py_BuildValue("{s:s,s:s,s:s,s:K,s:K,s:K,s:N}", "name", knob->name, "help", knob->help,
+                         "policies", knob->policies, "default",
+                         (unsigned long long)knob->default_value, "minimum",
+                         (unsigned long long)knob->minimum, "maximum",
+                         (unsigned long long)knob->maximum, "words", words);
 }
 
 PyObject *

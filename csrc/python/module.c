@@ -131,7 +131,8 @@ PyDoc_STRVAR(describe_device_doc,
              "free_bytes, has_virtual_memory. Raises DriverError where it is not there.");
 PyDoc_STRVAR(describe_knobs_doc, "knobs()\n--\n\n"
                                  "Return every setting of every policy as a list of dicts: name, "
-                                 "help, policies,\ndefault, minimum, maximum.");
+                                 "help, policies,\ndefault, minimum, maximum, and words: what the "
+                                 "values from 0 on are called, [] for numbers.");
 PyDoc_STRVAR(describe_policies_doc,
              "policies()\n--\n\nReturn the names of the policies as a tuple.");
 PyDoc_STRVAR(read_plain_pickle_doc,

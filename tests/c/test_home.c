@@ -60,7 +60,8 @@ grow_some(gml_home *home, line_model *model, gml_freeset *sets, check_random *ra
     for (int slot = 0; slot < SLOTS; slot++) {
         missing += model->lines[slot * 16] == 0;
     }
-    gml_status status = gml_home_grow(home, count, &sets[set]);
+    uint64_t chunk_bytes = CHUNK << check_below(random, 4);
+    gml_status status = gml_home_grow(home, count * CHUNK, chunk_bytes, &sets[set]);
     CHECK_STATUS(status, count <= missing ? GML_OK : GML_OUT_OF_MEMORY);
     uint64_t left = count <= missing ? count : 0;
     for (uint64_t slot = 0; slot < SLOTS && left; slot++) {
@@ -176,7 +177,7 @@ TEST(an_extent_knows_its_head_whole_and_tail)
     gml_freeset set;
     gml_freeset_init(&set, 0);
     CHECK_OK(gml_home_open(&home, driver, CHUNK, 8));
-    CHECK_OK(gml_home_grow(&home, 8, &set));
+    CHECK_OK(gml_home_grow(&home, 8 * CHUNK, CHUNK, &set));
     CHECK_OK(gml_home_prepare(&home, 4));
     (void)gml_home_claim(&home, 0, CHUNK + MIB, NULL);
     (void)gml_home_claim(&home, 5 * CHUNK + MIB / 2, CHUNK, NULL);
@@ -192,6 +193,60 @@ TEST(an_extent_knows_its_head_whole_and_tail)
     gml_driver_close(driver);
 }
 
+/* Chunks are as large as alignment and what is asked for allow, and never above what is wished. */
+TEST(chunks_are_powers_of_two_at_multiples_of_their_size)
+{
+    gml_driver *driver = open_driver();
+    gml_home home;
+    gml_freeset set;
+    gml_freeset_init(&set, 0);
+    CHECK_OK(gml_home_open(&home, driver, CHUNK, 64));
+    CHECK_OK(gml_home_grow(&home, 3 * CHUNK, CHUNK, &set));
+    CHECK_OK(gml_home_grow(&home, 20 * CHUNK, 8 * CHUNK, &set));
+    /* Three of one grain; then up to the boundaries of 4 and 8; one of 8; what is left of 20. */
+    static const struct {
+        uint64_t begin, grains;
+    } expected[] = {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 4}, {8, 8}, {16, 4}, {20, 2}, {22, 1}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        for (uint64_t grain = 0; grain < expected[i].grains; grain++) {
+            uint64_t offset = (expected[i].begin + grain) * CHUNK + 512;
+            CHECK_EQ(gml_home_chunk_begin(&home, offset), expected[i].begin * CHUNK);
+            CHECK_EQ(gml_home_chunk_bytes(&home, offset), expected[i].grains * CHUNK);
+        }
+    }
+    CHECK_EQ(home.chunk_count, 9);
+    CHECK_EQ(home.held_bytes, 23 * CHUNK);
+    CHECK_EQ(gml_home_boundary(&home, 23 * CHUNK), 23 * CHUNK);
+    CHECK_EQ(gml_home_boundary(&home, 9 * CHUNK), 16 * CHUNK);
+    CHECK_OK(gml_home_close(&home));
+    gml_driver_close(driver);
+}
+
+/* A chunk that the driver refused to take back keeps its size, whatever is grown over it later. */
+TEST(a_chunk_left_over_is_used_as_it_is)
+{
+    gml_driver *driver = NULL;
+    gml_home home;
+    gml_freeset set;
+    gml_freeset_init(&set, 0);
+    /* reserve, create, map, set_access, unmap; the release of the only chunk fails. */
+    CHECK_OK(gml_fault_driver_open(open_driver(), 6, 0, 0, &driver));
+    CHECK_OK(gml_home_open(&home, driver, CHUNK, 16));
+    CHECK_OK(gml_home_grow(&home, 4 * CHUNK, 4 * CHUNK, &set));
+    uint64_t released_bytes = 0;
+    gml_extent *extent = gml_home_find(&home, 0);
+    CHECK_STATUS(gml_home_shrink(&home, extent, &released_bytes), GML_DRIVER_FAILED);
+    CHECK_EQ(home.held_bytes, 4 * CHUNK);
+    CHECK_EQ(home.present_bytes, 0);
+    CHECK_OK(gml_home_check(&home));
+    CHECK_OK(gml_home_grow(&home, CHUNK, CHUNK, &set));
+    CHECK_EQ(home.present_bytes, 4 * CHUNK);
+    CHECK_EQ(set.whole_bytes, 4 * CHUNK);
+    CHECK_OK(gml_home_check(&home));
+    CHECK_OK(gml_home_close(&home));
+    gml_driver_close(driver);
+}
+
 /* Fails each driver call of a growth in turn; afterwards the same growth succeeds. */
 TEST(a_failed_growth_leaves_nothing_behind)
 {
@@ -202,13 +257,13 @@ TEST(a_failed_growth_leaves_nothing_behind)
         gml_freeset_init(&set, 0);
         CHECK_OK(gml_fault_driver_open(open_driver(), nth, 0, 0, &driver));
         CHECK_OK(gml_home_open(&home, driver, CHUNK, 8));
-        gml_status status = gml_home_grow(&home, 8, &set);
+        gml_status status = gml_home_grow(&home, 8 * CHUNK, CHUNK, &set);
         CHECK_STATUS(status, nth == 18 ? GML_DRIVER_FAILED : GML_OUT_OF_MEMORY);
         if (status != GML_OK) {
-            CHECK_EQ(home.handle_count, 0);
+            CHECK_EQ(home.held_bytes, 0);
             CHECK_EQ(set.free_bytes, 0);
             CHECK_OK(gml_home_check(&home));
-            CHECK_OK(gml_home_grow(&home, 8, &set));
+            CHECK_OK(gml_home_grow(&home, 8 * CHUNK, CHUNK, &set));
         }
         CHECK_EQ(set.whole_bytes, 8 * CHUNK);
         CHECK_OK(gml_home_check(&home));
@@ -222,6 +277,8 @@ main(void)
 {
     RUN(random_changes_agree_with_an_array);
     RUN(an_extent_knows_its_head_whole_and_tail);
+    RUN(chunks_are_powers_of_two_at_multiples_of_their_size);
+    RUN(a_chunk_left_over_is_used_as_it_is);
     RUN(a_failed_growth_leaves_nothing_behind);
     return report();
 }

@@ -422,14 +422,14 @@ TEST(a_profile_tells_what_is_taken)
     (void)trainer_step(&self);
     CHECK_OK(gml_lake_begin_step(lake, 4));
     item borrowed;
-    CHECK(trainer_request(&self, 9 * MIB, &borrowed));
+    CHECK(trainer_request(&self, 24 * MIB, &borrowed));
     CHECK_EQ(trainer_state(lake, borrowed.address), GML_STATE_PLAN);
     CHECK_OK(gml_lake_end_step(lake, NULL));
     (void)trainer_step(&self);
     gml_profile *profile;
     CHECK_OK(gml_lake_profile(lake, 0, &profile));
     if (CHECK_EQ(profile->taken_count, 1)) {
-        CHECK_EQ(profile->taken[0].span.size_bytes, 9 * MIB);
+        CHECK_EQ(profile->taken[0].span.size_bytes, 24 * MIB);
     }
     gml_profile_free(profile);
     trainer_add_plan(lake, 0);

@@ -39,9 +39,9 @@ static uint64_t base_seed = 20240817;
 
 static const char *policy_name; /* the one under test */
 
-/* Without side streams more is lent; the order of streams is what this looks at. */
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
-static const gml_setting lending_settings[] = {{"borrow_ratio", 0}};
+/* Chunks of several sizes, as soon as some memory is held. */
+static const gml_setting lending_settings[] = {{"economy", 0}};
 
 static bool is_lending; /* freely, where streams lend each other memory */
 

@@ -193,7 +193,7 @@ TEST(memory_goes_round_many_streams)
 
 TEST(small_requests_borrow_as_well)
 {
-    gml_lake *lake = sharing_open_with("borrow_ratio", 0, NULL, 0);
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, BLOCK, 1);
     gml_address small = sharing_take(lake, 4096, 2);
     CHECK_EQ(sharing_reserved(lake), BLOCK);
@@ -230,7 +230,7 @@ TEST(what_was_released_earliest_is_taken_first)
 {
     static const uint64_t sizes[] = {32 * MIB, 32 * MIB, 32 * MIB};
     static const size_t order[] = {1, 2, 0};
-    gml_lake *lake = sharing_open_with("borrow_views", 0, NULL, 0);
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address blocks[3], between[3];
     leave_in_order(lake, sizes, order, blocks, between);
     gml_address taken = sharing_take(lake, 32 * MIB, 2);
@@ -242,20 +242,18 @@ TEST(what_was_released_earliest_is_taken_first)
 
 TEST(the_stream_that_released_earliest_lends_first)
 {
-    for (uint64_t lends_views = 0; lends_views < 2; lends_views++) {
-        gml_lake *lake = sharing_open_with("borrow_views", lends_views, NULL, 0);
-        gml_address late = sharing_take(lake, BLOCK, 1);
-        gml_address early = sharing_take(lake, BLOCK, 2);
-        gml_address later = sharing_take(lake, BLOCK, 3);
-        sharing_give(lake, early);
-        sharing_give(lake, late);
-        sharing_give(lake, later);
-        gml_address taken = sharing_take(lake, BLOCK, 4);
-        CHECK_EQ(sharing_pair(lake, 2, 4).borrowed_bytes, BLOCK);
-        CHECK_EQ(sharing_count(lake).waits, 1);
-        sharing_give(lake, taken);
-        sharing_finish(lake);
-    }
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    gml_address late = sharing_take(lake, BLOCK, 1);
+    gml_address early = sharing_take(lake, BLOCK, 2);
+    gml_address later = sharing_take(lake, BLOCK, 3);
+    sharing_give(lake, early);
+    sharing_give(lake, late);
+    sharing_give(lake, later);
+    gml_address taken = sharing_take(lake, BLOCK, 4);
+    CHECK_EQ(sharing_pair(lake, 2, 4).borrowed_bytes, BLOCK);
+    CHECK_EQ(sharing_count(lake).waits, 1);
+    sharing_give(lake, taken);
+    sharing_finish(lake);
 }
 
 TEST(what_fits_best_is_taken_where_that_is_wished)
@@ -263,7 +261,7 @@ TEST(what_fits_best_is_taken_where_that_is_wished)
     static const uint64_t sizes[] = {48 * MIB, 32 * MIB, 40 * MIB};
     static const size_t order[] = {0, 2, 1};
     for (uint64_t is_earliest = 0; is_earliest < 2; is_earliest++) {
-        gml_lake *lake = sharing_open_with("borrow_earliest", is_earliest, "borrow_views", 0);
+        gml_lake *lake = sharing_open_with("borrow_earliest", is_earliest, NULL, 0);
         gml_address blocks[3], between[3];
         leave_in_order(lake, sizes, order, blocks, between);
         gml_address taken = sharing_take(lake, 32 * MIB, 2);
@@ -295,7 +293,7 @@ TEST(what_needs_no_wait_is_taken_before_what_does)
 
 TEST(memory_is_borrowed_before_the_driver_is_asked)
 {
-    gml_lake *lake = sharing_open_with("borrow_ratio", 0, NULL, 0);
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, 48 * MIB, 1);
     gml_address block = sharing_take(lake, BLOCK, 2); /* 48 MiB of it are there */
     CHECK_EQ(sharing_reserved(lake), BLOCK);
@@ -337,7 +335,7 @@ give_between(gml_lake *lake, const gml_address between[PIECES])
 
 TEST(a_view_is_taken_over_as_it_is)
 {
-    gml_lake *lake = sharing_open_with("borrow_ratio", 0, NULL, 0);
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address between[PIECES];
     gml_address view = leave_view(lake, between);
     uint64_t calls = sharing_memory_calls(lake);
@@ -353,9 +351,7 @@ TEST(a_view_is_taken_over_as_it_is)
 /* That another stream has looked at it, in vain, changes nothing. */
 TEST(a_view_that_others_cannot_reach_serves_its_owner)
 {
-    static const gml_setting settings[] = {{"borrow_ratio", 0},
-                                           {"reuse_allow_internal_dependencies", 0}};
-    gml_lake *lake = sharing_open(&(sharing_config){.settings = settings, .setting_count = 2});
+    gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
     gml_address between[PIECES];
     gml_address view = leave_view(lake, between);
     gml_address grown = sharing_take(lake, PIECES * 8 * MIB, 2);
@@ -370,26 +366,10 @@ TEST(a_view_that_others_cannot_reach_serves_its_owner)
     sharing_finish(lake);
 }
 
-TEST(a_view_is_made_anew_where_none_may_be_taken_over)
-{
-    gml_lake *lake = sharing_open_with("borrow_ratio", 0, "borrow_views", 0);
-    gml_address between[PIECES];
-    gml_address view = leave_view(lake, between);
-    uint64_t created = sharing_count(lake).creates;
-    gml_address block = sharing_take(lake, PIECES * 8 * MIB, 2);
-    CHECK(block != view);
-    CHECK_EQ(sharing_count(lake).creates, created);
-    sharing_give(lake, block);
-    give_between(lake, between);
-    sharing_finish(lake);
-}
-
 TEST(a_view_serves_its_owner_again_once_its_chunks_are_back)
 {
-    static const gml_setting settings[] = {{"borrow_ratio", 0}, {"borrow_views", 0}};
     for (int runs_at_once = 0; runs_at_once < 2; runs_at_once++) {
-        gml_lake *lake = sharing_open(&(sharing_config){
-            .settings = settings, .setting_count = 2, .runs_at_once = runs_at_once});
+        gml_lake *lake = sharing_open(&(sharing_config){.runs_at_once = runs_at_once});
         gml_address between[PIECES];
         gml_address view = leave_view(lake, between);
         sharing_leave(lake, 8 * MIB, 2); /* one of its ranges */
@@ -492,7 +472,6 @@ main(void)
     RUN(memory_is_borrowed_before_the_driver_is_asked);
     RUN(a_view_is_taken_over_as_it_is);
     RUN(a_view_that_others_cannot_reach_serves_its_owner);
-    RUN(a_view_is_made_anew_where_none_may_be_taken_over);
     RUN(a_view_serves_its_owner_again_once_its_chunks_are_back);
     RUN(trim_gives_back_what_is_lent_and_borrowed);
     RUN(a_periodic_program_comes_to_make_no_memory_call);

@@ -23,21 +23,6 @@ TEST(a_number_that_is_no_stream_is_neither_forgotten_nor_distrusted)
     sharing_finish(lake);
 }
 
-/* Its blocks need not stay whole. */
-TEST(a_stream_that_is_gone_has_no_side_streams)
-{
-    gml_lake *lake = sharing_open_with("borrow_ratio", 8, NULL, 0);
-    gml_address first = sharing_take(lake, 2 * MIB, OTHER);
-    sharing_leave(lake, GIB, MAIN);
-    CHECK_OK(gml_lake_forget_stream(lake, MAIN));
-    uint64_t reserved = sharing_reserved(lake);
-    gml_address second = sharing_take(lake, 4 * MIB, OTHER);
-    CHECK_EQ(sharing_reserved(lake), reserved);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-    sharing_finish(lake);
-}
-
 TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries)
 {
     enum { RANGES = 8 };
@@ -60,30 +45,10 @@ TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries)
     sharing_finish(lake);
 }
 
-/* Two streams hold a half of the chunk in the middle each, which a third one can have whole. */
-TEST(a_chunk_that_lies_free_in_two_streams_serves_a_third)
-{
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address first = sharing_take(lake, 3 * MIB, MAIN);
-    gml_address second = sharing_take(lake, 3 * MIB, MAIN);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-    CHECK_EQ(sharing_take(lake, 3 * MIB, OTHER), first);
-    CHECK_EQ(sharing_take(lake, 3 * MIB, MAIN), second);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-    CHECK_EQ(sharing_take(lake, 6 * MIB, THIRD), first);
-    CHECK_EQ(sharing_reserved(lake), 6 * MIB);
-    sharing_give(lake, first);
-    sharing_finish(lake);
-}
-
 int
 main(void)
 {
     RUN(a_number_that_is_no_stream_is_neither_forgotten_nor_distrusted);
-    RUN(a_stream_that_is_gone_has_no_side_streams);
     RUN(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries);
-    RUN(a_chunk_that_lies_free_in_two_streams_serves_a_third);
     return report();
 }

@@ -26,8 +26,8 @@ enum { OPERATIONS = 700, STEP_OPERATIONS = 140, LEAST_CALLS = 250, RANDOM_SEEDS 
 static const char *policy_name;
 static const char *driver_name;
 
-/* Few views, so that some go under load; no side streams, so that much is borrowed. */
-static const gml_setting settings[] = {{"max_views", 6}, {"borrow_ratio", 0}, {"plan_budget", 1}};
+/* Few views, so that some go under load. */
+static const gml_setting settings[] = {{"max_views", 6}, {"plan_budget", 1}};
 
 static stream_program_config
 program_over(const gml_lake_config *lake, uint64_t seed)

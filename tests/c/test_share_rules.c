@@ -1,4 +1,4 @@
-/* The limits of lending between streams: side streams, waits, each kind of reuse switched off, and
+/* The limits of lending between streams: ranges, waits, each kind of reuse switched off, and
  * streams on which no call may be made. Streams run by hand. */
 #include "driver/streams.h"
 #include "lake/lake.h"
@@ -11,113 +11,11 @@
 
 enum { MAIN = 1, SIDE = 2, THIRD = 3, PER_THREAD = 2, GONE = 40 };
 
-/* ---- side streams ------------------------------------------------------------------------------
+/* ---- what one request may gather --------------------------------------------------------------
  */
 
-typedef struct main_stream {
-    gml_lake *lake;
-    gml_address held, between[2];
-} main_stream;
-
-/* The main stream holds 1 GiB, and has two free ranges apart from each other. */
-static main_stream
-open_main(const char *name, uint64_t value, uint64_t first_bytes, uint64_t second_bytes)
-{
-    /* A setting that is given twice holds as given last. */
-    main_stream self = {.lake = sharing_open_with("borrow_ratio", 8, name, value)};
-    self.held = sharing_take(self.lake, GIB, MAIN);
-    gml_address first = sharing_take(self.lake, first_bytes, MAIN);
-    self.between[0] = sharing_take(self.lake, 2 * MIB, MAIN);
-    gml_address second = sharing_take(self.lake, second_bytes, MAIN);
-    self.between[1] = sharing_take(self.lake, 2 * MIB, MAIN);
-    sharing_give(self.lake, first);
-    sharing_give(self.lake, second);
-    return self;
-}
-
-static void
-close_main(main_stream *self)
-{
-    sharing_give(self->lake, self->held);
-    sharing_give(self->lake, self->between[0]);
-    sharing_give(self->lake, self->between[1]);
-    sharing_finish(self->lake);
-}
-
-/* A side stream takes and gives back so many bytes; how many of them it borrowed. */
-static uint64_t
-borrow_aside(main_stream *self, uint64_t size_bytes)
-{
-    sharing_leave(self->lake, size_bytes, SIDE);
-    return sharing_pair(self->lake, MAIN, SIDE).borrowed_bytes;
-}
-
-static void
-expect_borrowed(const char *name, uint64_t value, uint64_t size_bytes, uint64_t expected_bytes)
-{
-    main_stream self = open_main(name, value, 32 * MIB, 32 * MIB);
-    uint64_t reserved = sharing_reserved(self.lake);
-    CHECK_EQ(borrow_aside(&self, size_bytes), expected_bytes);
-    CHECK_EQ(sharing_reserved(self.lake), reserved + (expected_bytes ? 0 : size_bytes));
-    close_main(&self);
-}
-
-TEST(a_side_stream_takes_ranges_whole)
-{
-    expect_borrowed(NULL, 0, 32 * MIB, 32 * MIB);
-    expect_borrowed(NULL, 0, 24 * MIB, 32 * MIB); /* not cut: all of it */
-    expect_borrowed("borrow_ratio", 0, 24 * MIB, 24 * MIB);
-}
-
-TEST(a_side_stream_leaves_ranges_that_exceed_its_request_by_more_than_the_slack)
-{
-    expect_borrowed(NULL, 0, 12 * MIB, 32 * MIB); /* by 20 MiB, the default */
-    expect_borrowed(NULL, 0, 10 * MIB, 0);
-    expect_borrowed("borrow_slack", 30 * MIB, 2 * MIB, 32 * MIB);
-    expect_borrowed("borrow_slack", 30 * MIB - 1, 2 * MIB, 0);
-    expect_borrowed("borrow_slack", 0, 32 * MIB, 32 * MIB);
-    expect_borrowed("borrow_slack", 0, 30 * MIB, 0);
-}
-
-TEST(a_side_stream_does_not_gather_ranges)
-{
-    expect_borrowed(NULL, 0, BLOCK, 0);
-    expect_borrowed("borrow_slack", UINT64_C(1) << 48, BLOCK, 0);
-    expect_borrowed("borrow_ratio", 0, BLOCK, BLOCK);
-}
-
-/* A range is taken whole, and a part of it used: the rest is not the side stream's work to wait
- * for, but the main stream's, which has used it last. */
-TEST(what_a_side_stream_leaves_of_a_range_is_handed_on_in_order)
-{
-    main_stream self = open_main(NULL, 0, 32 * MIB, 32 * MIB);
-    gml_address part = sharing_take(self.lake, 24 * MIB, SIDE);
-    CHECK_EQ(sharing_pair(self.lake, MAIN, SIDE).borrowed_bytes, 32 * MIB);
-    uint64_t reserved = sharing_reserved(self.lake);
-    gml_address rest = sharing_take(self.lake, 8 * MIB, THIRD);
-    CHECK_EQ(sharing_reserved(self.lake), reserved);
-    CHECK_EQ(sharing_pair(self.lake, SIDE, THIRD).borrowed_bytes, 8 * MIB);
-    CHECK_EQ(sharing_stats(self.lake).cross_stream_waits, 2);
-    sharing_give(self.lake, part);
-    sharing_give(self.lake, rest);
-    close_main(&self);
-}
-
-/* Who is a side stream is decided by what a stream has held, not by its number. */
-TEST(streams_of_like_size_have_no_side)
-{
-    main_stream self = open_main(NULL, 0, 32 * MIB, 32 * MIB);
-    gml_address held = sharing_take(self.lake, GIB / 2, SIDE); /* borrows all there is */
-    sharing_leave(self.lake, 32 * MIB, MAIN);
-    uint64_t reserved = sharing_reserved(self.lake);
-    CHECK_EQ(borrow_aside(&self, 4 * MIB), 68 * MIB);
-    CHECK_EQ(sharing_reserved(self.lake), reserved);
-    sharing_give(self.lake, held);
-    close_main(&self);
-}
-
-/* What counts against others is what a stream held, not what it was refused. */
-TEST(a_refused_request_makes_no_main_stream)
+/* What was refused leaves nothing behind: what others freed is lent as before. */
+TEST(a_refused_request_changes_nothing_for_others)
 {
     gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 256 * MIB});
     sharing_leave(lake, 100 * MIB, SIDE);
@@ -128,9 +26,9 @@ TEST(a_refused_request_makes_no_main_stream)
     sharing_finish(lake);
 }
 
-TEST(a_main_stream_borrows_from_its_side_freely)
+TEST(a_large_stream_borrows_from_a_small_one)
 {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    gml_lake *lake = sharing_open_with("economy", 2, NULL, 0);
     sharing_leave(lake, 24 * MIB, SIDE);
     gml_address block = sharing_take(lake, GIB, MAIN);
     CHECK_EQ(sharing_reserved(lake), GIB);
@@ -143,8 +41,7 @@ TEST(a_request_gathers_no_more_ranges_than_allowed)
 {
     static const uint64_t most[] = {1, 2, 3};
     for (size_t i = 0; i < 3; i++) {
-        const gml_setting settings[] = {{"borrow_ratio", 0}, {"borrow_pieces", most[i]}};
-        gml_lake *lake = sharing_open(&(sharing_config){.settings = settings, .setting_count = 2});
+        gml_lake *lake = sharing_open_with("borrow_pieces", most[i], NULL, 0);
         gml_address blocks[3], between[3];
         for (size_t k = 0; k < 3; k++) {
             blocks[k] = sharing_take(lake, 8 * MIB, MAIN);
@@ -167,7 +64,7 @@ TEST(a_request_gathers_no_more_ranges_than_allowed)
 
 TEST(beyond_the_limit_of_waits_memory_is_grown)
 {
-    gml_lake *lake = sharing_open_with("borrow_waits", 1, "borrow_ratio", 0);
+    gml_lake *lake = sharing_open_with("borrow_waits", 1, NULL, 0);
     sharing_leave(lake, BLOCK, MAIN);
     sharing_leave(lake, BLOCK, SIDE);
     CHECK_EQ(sharing_reserved(lake), BLOCK);
@@ -496,13 +393,8 @@ TEST(a_stream_that_captures_borrows_nothing_by_a_wait)
 int
 main(void)
 {
-    RUN(a_side_stream_takes_ranges_whole);
-    RUN(a_side_stream_leaves_ranges_that_exceed_its_request_by_more_than_the_slack);
-    RUN(a_side_stream_does_not_gather_ranges);
-    RUN(what_a_side_stream_leaves_of_a_range_is_handed_on_in_order);
-    RUN(streams_of_like_size_have_no_side);
-    RUN(a_refused_request_makes_no_main_stream);
-    RUN(a_main_stream_borrows_from_its_side_freely);
+    RUN(a_refused_request_changes_nothing_for_others);
+    RUN(a_large_stream_borrows_from_a_small_one);
     RUN(a_request_gathers_no_more_ranges_than_allowed);
     RUN(beyond_the_limit_of_waits_memory_is_grown);
     RUN(where_the_device_has_no_more_the_limit_of_waits_gives_way);

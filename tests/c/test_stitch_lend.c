@@ -68,8 +68,7 @@ TEST(lent_chunks_serve_nobody_else)
     CHECK_OK(policy->ops->check(policy));
     for (size_t i = 0; i < 8; i++) {
         for (size_t k = 0; k < i; k++) {
-            CHECK(gml_stitch_handle(self.stitch, self.chunks[i]) !=
-                  gml_stitch_handle(self.stitch, self.chunks[k]));
+            CHECK(self.chunks[i]->block.address != self.chunks[k]->block.address);
         }
     }
     gml_block *block = take(&self, 8 * CHUNK), *refused = NULL;
@@ -84,28 +83,24 @@ TEST(lent_chunks_serve_nobody_else)
     close_loan(&self);
 }
 
-/* A placement that was found to overlap a chunk on loan serves again once that is over. */
-TEST(who_waits_for_a_chunk_on_loan_is_told_of_its_end)
+/* A cell is whole chunks at a multiple of its size, however large chunks are. */
+TEST(cells_are_all_of_one_size)
 {
-    loan self = open_loan(0);
+    loan self = open_loan(UINT64_C(16) << 30);
     gml_policy *policy = self.rig.policy;
-    gml_block *block = take(&self, 5 * CHUNK);
-    gml_address first = block->address;
+    uint64_t cell_bytes = gml_stitch_cell_bytes(self.stitch);
+    CHECK_EQ(cell_bytes, 16 * MIB);
+    gml_block *block = take(&self, UINT64_C(6) << 30); /* in chunks of several sizes */
+    gml_block *odd = take(&self, 3 * CHUNK);
     policy->ops->free(policy, block);
-    CHECK_OK(gml_stitch_lend(self.stitch, self.pond, 5, self.chunks));
-    block = take(&self, 5 * CHUNK);
-    CHECK(block->address != first);
-    policy->ops->free(policy, block);
-    take_back(&self, 5);
-    for (int i = 0; i < 100; i++) { /* what a chunk on loan was kept in is used for others */
-        gml_block *other = take(&self, 5 * CHUNK);
-        CHECK_EQ(other->address, first);
-        CHECK_EQ(other->state, GML_STATE_EXACT);
-        gml_block *small = take(&self, MIB + 4096);
-        policy->ops->free(policy, other);
-        policy->ops->free(policy, small);
-        CHECK_OK(policy->ops->check(policy));
+    CHECK_OK(gml_stitch_lend(self.stitch, self.pond, MOST_LENT, self.chunks));
+    for (size_t i = 0; i < MOST_LENT; i++) {
+        CHECK_EQ(self.chunks[i]->block.block_bytes, cell_bytes);
+        CHECK_EQ(self.chunks[i]->only_run.offset % cell_bytes, 0);
     }
+    CHECK_OK(policy->ops->check(policy));
+    take_back(&self, MOST_LENT);
+    policy->ops->free(policy, odd);
     close_loan(&self);
 }
 
@@ -113,6 +108,6 @@ int
 main(void)
 {
     RUN(lent_chunks_serve_nobody_else);
-    RUN(who_waits_for_a_chunk_on_loan_is_told_of_its_end);
+    RUN(cells_are_all_of_one_size);
     return report();
 }

@@ -42,7 +42,7 @@ gml_paper_range_map(gml_paper *self, gml_paper_range *range, const gml_handle *h
         return status;
     }
     range->is_reserved = true;
-    status = gml_mapping_add(driver, range->node.address, self->chunk_bytes, handles,
+    status = gml_mapping_add(driver, range->node.address, handles,
                              (size_t)(size_bytes / self->chunk_bytes), GML_ACCESS_EACH_CHUNK,
                              &range->mapped_bytes);
     if (status == GML_OK) {

@@ -43,10 +43,10 @@ corrupt(const gml_lanes *lanes, const gml_lane *lane, const char *what)
 static bool
 is_block_valid(const gml_lanes *lanes, const gml_lane *lane, const gml_lane_block *block)
 {
-    uint64_t chunk_bytes = lanes->stitch->home.chunk_bytes;
+    uint64_t cell_bytes = gml_stitch_cell_bytes(lanes->stitch);
     uint64_t end = block->offset + block->block.block_bytes;
     uint64_t at, bytes;
-    for (uint64_t cell = block->offset / chunk_bytes; cell * chunk_bytes < end; cell++) {
+    for (uint64_t cell = block->offset / cell_bytes; cell * cell_bytes < end; cell++) {
         if (cell >= lane->cell_count || !lane->cells[cell].chunk) {
             return false;
         }
@@ -60,8 +60,9 @@ is_block_valid(const gml_lanes *lanes, const gml_lane *lane, const gml_lane_bloc
 static bool
 is_chunk_valid(const gml_lanes *lanes, const gml_lane *lane, const gml_placement *chunk)
 {
-    return chunk->state == GML_PLACEMENT_LIVE && chunk->class->pond == lane->pond &&
-           chunk->run_count == 1 && chunk->only_run.size_bytes == lanes->stitch->home.chunk_bytes;
+    return chunk->state == GML_PLACEMENT_LIVE && chunk->pond == lane->pond &&
+           chunk->run_count == 1 &&
+           chunk->only_run.size_bytes == gml_stitch_cell_bytes(lanes->stitch);
 }
 
 static gml_status
@@ -164,12 +165,12 @@ visit_pieces(const gml_lane *lane, uint64_t first, uint64_t end, const gml_visit
     uint64_t cell = first;
     while (cell < end && visitor->piece) {
         gml_piece_info piece = {.address = lane->base + cell * cell_bytes,
-                                .home_address = lane->cells[cell].chunk->address};
+                                .home_address = lane->cells[cell].chunk->block.address};
         do {
             piece.size_bytes += cell_bytes;
             cell++;
         } while (cell < end &&
-                 lane->cells[cell].chunk->address == piece.home_address + piece.size_bytes);
+                 lane->cells[cell].chunk->block.address == piece.home_address + piece.size_bytes);
         visitor->piece(visitor->context, &piece);
     }
 }

@@ -11,9 +11,17 @@
 enum { MAX_RUNS_TRIED = 512 };
 
 static uint64_t
-chunk_bytes_of(const gml_lanes *lanes)
+cell_bytes_of(const gml_lanes *lanes)
 {
-    return lanes->stitch->home.chunk_bytes;
+    return gml_stitch_cell_bytes(lanes->stitch);
+}
+
+/* How many cells are as large as the device or capacity. */
+static uint64_t
+cells_of(const gml_lanes *lanes)
+{
+    const gml_home *home = &lanes->stitch->home;
+    return home->slots * home->grain_bytes / cell_bytes_of(lanes);
 }
 
 static gml_driver *
@@ -55,17 +63,17 @@ gml_lanes_make(gml_lanes *lanes, gml_stream stream)
         return lane;
     }
     lane = calloc(1, sizeof *lane);
-    gml_lane_cell *cells = calloc(lanes->stitch->home.slots, sizeof *cells);
+    gml_lane_cell *cells = calloc(cells_of(lanes), sizeof *cells);
     if (!lane || !cells) {
         free(lane);
         free(cells);
         return NULL;
     }
     lane->pond = pond;
-    pond->pin_count++;
+    pond->user_count++;
     lane->cells = cells;
-    lane->cell_count = lanes->stitch->home.slots;
-    gml_occupancy_init(&lane->occupancy, chunk_bytes_of(lanes));
+    lane->cell_count = cells_of(lanes);
+    gml_occupancy_init(&lane->occupancy, cell_bytes_of(lanes));
     gml_lane **end = &lanes->first;
     while (*end) {
         end = &(*end)->next;
@@ -90,7 +98,7 @@ clear_stuck(const gml_lanes *lanes, gml_lane *lane)
             "a pool cannot grow while a graph is being captured: addresses of an "
             "earlier growth must be unmapped first");
     }
-    gml_address address = lane->base + lane->stuck_cell * chunk_bytes_of(lanes);
+    gml_address address = lane->base + lane->stuck_cell * cell_bytes_of(lanes);
     gml_status status = gml_unmap_finally(driver_of(lanes), address, lane->stuck_bytes);
     if (status == GML_OK) {
         lane->stuck_bytes = 0;
@@ -105,9 +113,7 @@ prepare_attach(gml_lanes *lanes, gml_lane *lane, size_t count)
     if (count > lanes->scratch_room) {
         gml_placement **chunks = realloc(lanes->scratch_chunks, count * sizeof(gml_placement *));
         lanes->scratch_chunks = chunks ? chunks : lanes->scratch_chunks;
-        gml_handle *handles = realloc(lanes->scratch_handles, count * sizeof *handles);
-        lanes->scratch_handles = handles ? handles : lanes->scratch_handles;
-        if (!chunks || !handles) {
+        if (!chunks) {
             return gml_driver_fail(driver_of(lanes), GML_NO_HOST_MEMORY,
                                    "no host memory for %zu chunks of a pool", count);
         }
@@ -115,7 +121,7 @@ prepare_attach(gml_lanes *lanes, gml_lane *lane, size_t count)
     }
     gml_status status = clear_stuck(lanes, lane);
     if (status == GML_OK && !lane->base) {
-        uint64_t all_bytes = lane->cell_count * chunk_bytes_of(lanes);
+        uint64_t all_bytes = lane->cell_count * cell_bytes_of(lanes);
         status = gml_driver_reserve(driver_of(lanes), all_bytes, 0, &lane->base);
     }
     return status;
@@ -140,13 +146,17 @@ attach_run(gml_lanes *lanes, gml_lane *lane, uint64_t first, size_t count)
     if (status != GML_OK) {
         return status;
     }
-    for (size_t i = 0; i < count; i++) {
-        lanes->scratch_handles[i] = gml_stitch_handle(lanes->stitch, lanes->scratch_chunks[i]);
+    uint64_t cell_bytes = cell_bytes_of(lanes);
+    gml_home *home = &lanes->stitch->home;
+    home->collected_count = 0;
+    for (size_t i = 0; i < count && status == GML_OK; i++) {
+        status = gml_home_collect(home, lanes->scratch_chunks[i]->only_run.offset, cell_bytes);
     }
-    uint64_t chunk_bytes = chunk_bytes_of(lanes);
-    lane->stuck_cell = first;
-    status = gml_mapping_add(driver_of(lanes), lane->base + first * chunk_bytes, chunk_bytes,
-                             lanes->scratch_handles, count, GML_ACCESS_RANGE, &lane->stuck_bytes);
+    if (status == GML_OK) {
+        lane->stuck_cell = first;
+        status = gml_mapping_add(driver_of(lanes), lane->base + first * cell_bytes, home->collected,
+                                 home->collected_count, GML_ACCESS_RANGE, &lane->stuck_bytes);
+    }
     for (size_t i = 0; i < count; i++) {
         if (status == GML_OK) {
             lane->cells[first + i].chunk = lanes->scratch_chunks[i];
@@ -184,10 +194,10 @@ attach(gml_lanes *lanes, gml_lane *lane, uint64_t first, uint64_t last)
 void
 gml_lane_attach_idle(gml_lanes *lanes, gml_lane *lane, uint64_t end_bytes)
 {
-    uint64_t chunk_bytes = chunk_bytes_of(lanes);
-    gml_pond_unpark(lanes->stitch, lane->pond);
-    uint64_t idle_count = lane->pond->set.whole_bytes / chunk_bytes;
-    uint64_t wanted = gml_divide_up(end_bytes, chunk_bytes);
+    uint64_t cell_bytes = cell_bytes_of(lanes);
+    gml_pond_settle(lanes->stitch, lane->pond);
+    uint64_t idle_count = gml_stitch_idle_cells(lanes->stitch, lane->pond);
+    uint64_t wanted = gml_divide_up(end_bytes, cell_bytes);
     wanted = wanted < lane->cell_count ? wanted : lane->cell_count;
     uint64_t end = 0;
     while (end < wanted && (lane->cells[end].chunk || idle_count)) {
@@ -228,15 +238,15 @@ unlink_block(gml_lane_cell *cell, gml_lane_block *block)
 gml_lane_block *
 gml_lane_take(gml_lanes *lanes, gml_lane *lane, uint64_t offset, uint64_t size_bytes)
 {
-    uint64_t chunk_bytes = chunk_bytes_of(lanes);
-    uint64_t all_bytes = lane->cell_count * chunk_bytes;
+    uint64_t cell_bytes = cell_bytes_of(lanes);
+    uint64_t all_bytes = lane->cell_count * cell_bytes;
     if (size_bytes > all_bytes || offset > all_bytes - size_bytes ||
         !gml_occupancy_is_free(&lane->occupancy, offset, size_bytes) ||
         gml_occupancy_prepare(&lane->occupancy, offset, size_bytes) != GML_OK) {
         return NULL;
     }
-    uint64_t first = offset / chunk_bytes;
-    uint64_t last = (offset + size_bytes - 1) / chunk_bytes;
+    uint64_t first = offset / cell_bytes;
+    uint64_t last = (offset + size_bytes - 1) / cell_bytes;
     gml_lane_block *block = gml_pool_take(&lanes->blocks);
     if (!block || attach(lanes, lane, first, last) != GML_OK) {
         gml_pool_give(&lanes->blocks, block);
@@ -260,7 +270,7 @@ gml_lane_give(gml_lanes *lanes, gml_lane_block *block)
 {
     gml_lane *lane = block->lane;
     gml_occupancy_give(&lane->occupancy, block->offset, block->block.block_bytes);
-    unlink_block(&lane->cells[block->offset / chunk_bytes_of(lanes)], block);
+    unlink_block(&lane->cells[block->offset / cell_bytes_of(lanes)], block);
     gml_pool_give(&lanes->blocks, block);
 }
 
@@ -326,7 +336,7 @@ detach(gml_lanes *lanes, gml_lane *lane, uint64_t first, uint64_t count)
 static gml_status
 release_idle(gml_lanes *lanes, gml_lane *lane, uint64_t most, uint64_t *count)
 {
-    uint64_t chunk_bytes = chunk_bytes_of(lanes);
+    uint64_t cell_bytes = cell_bytes_of(lanes);
     gml_status status = clear_stuck(lanes, lane);
     for (uint64_t end = lane->cell_count; end > 0 && *count < most && status == GML_OK;) {
         uint64_t first = end;
@@ -337,8 +347,8 @@ release_idle(gml_lanes *lanes, gml_lane *lane, uint64_t most, uint64_t *count)
             end--;
             continue;
         }
-        status = gml_driver_unmap(driver_of(lanes), lane->base + first * chunk_bytes,
-                                  (end - first) * chunk_bytes);
+        status = gml_driver_unmap(driver_of(lanes), lane->base + first * cell_bytes,
+                                  (end - first) * cell_bytes);
         if (status == GML_OK) {
             detach(lanes, lane, first, end - first);
             *count += end - first;
@@ -376,7 +386,7 @@ gml_lanes_release_idle(gml_lanes *lanes, const gml_pond *asking, uint64_t most, 
 static gml_status
 close_lane(gml_lanes *lanes, gml_lane *lane)
 {
-    uint64_t chunk_bytes = chunk_bytes_of(lanes);
+    uint64_t cell_bytes = cell_bytes_of(lanes);
     gml_status first = clear_stuck(lanes, lane);
     for (uint64_t cell = 0; cell < lane->cell_count; cell++) {
         uint64_t end = cell;
@@ -384,19 +394,19 @@ close_lane(gml_lanes *lanes, gml_lane *lane)
             end++;
         }
         if (end > cell) {
-            gml_address address = lane->base + cell * chunk_bytes;
+            gml_address address = lane->base + cell * cell_bytes;
             first = gml_first_failure(
-                first, gml_unmap_finally(driver_of(lanes), address, (end - cell) * chunk_bytes));
+                first, gml_unmap_finally(driver_of(lanes), address, (end - cell) * cell_bytes));
             detach(lanes, lane, cell, end - cell);
         }
         cell = end;
     }
     if (lane->base) {
         first = gml_first_failure(first, gml_unreserve_finally(driver_of(lanes), lane->base,
-                                                               lane->cell_count * chunk_bytes));
+                                                               lane->cell_count * cell_bytes));
     }
     gml_occupancy_close(&lane->occupancy);
-    lane->pond->pin_count--;
+    lane->pond->user_count--;
     free(lane->cells);
     free(lane);
     return first;
@@ -412,6 +422,5 @@ gml_lanes_close(gml_lanes *lanes)
     }
     gml_pool_clear(&lanes->blocks);
     free(lanes->scratch_chunks);
-    free(lanes->scratch_handles);
     return first;
 }

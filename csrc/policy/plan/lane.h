@@ -49,7 +49,6 @@ typedef struct gml_lanes {
     uint64_t attached_count; /* over all lanes */
     gml_pool blocks;
     gml_placement **scratch_chunks;
-    gml_handle *scratch_handles;
     size_t scratch_room;
 } gml_lanes;
 

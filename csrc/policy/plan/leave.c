@@ -46,7 +46,7 @@ small_peak(const gml_step *step, gml_stream stream, int64_t *changes)
 static uint64_t
 leftover_bytes(gml_stitch *stitch, gml_pond *pond)
 {
-    gml_pond_unpark(stitch, pond);
+    gml_pond_settle(stitch, pond);
     return pond->set.free_bytes - pond->set.whole_bytes;
 }
 

@@ -95,7 +95,7 @@ ask_for_all(gml_planned *planned, uint64_t size_bytes, gml_stream stream, outcom
         *how = BORROWED;
         return GML_OK;
     }
-    uint64_t needed = gml_divide_up(size_bytes, planned->stitch->home.chunk_bytes);
+    uint64_t needed = gml_divide_up(size_bytes, gml_stitch_cell_bytes(planned->stitch));
     status = ask_for_released(planned, size_bytes, stream, needed, out);
     if (status == GML_OUT_OF_MEMORY) {
         status = ask_for_released(planned, size_bytes, stream, UINT64_MAX, out);

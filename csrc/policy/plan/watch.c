@@ -87,7 +87,7 @@ conclude(gml_planned *planned, gml_step_report *report)
     gml_open_step *open = &planned->open;
     gml_plan_stats *stats = &planned->stats;
     report->driver_calls = count_calls(planned->policy.driver) - open->calls_before;
-    report->pool_bytes = planned->lanes.attached_count * planned->stitch->home.chunk_bytes;
+    report->pool_bytes = planned->lanes.attached_count * gml_stitch_cell_bytes(planned->stitch);
     report->fingerprint = open->record->fingerprint;
     report->is_planned = open->slot != NULL;
     stats->steps++;
@@ -270,5 +270,5 @@ gml_steps_stats(const gml_policy *policy, gml_plan_stats *out)
 {
     const gml_planned *planned = (const gml_planned *)(const void *)policy;
     *out = planned->stats;
-    out->pool_bytes = planned->lanes.attached_count * planned->stitch->home.chunk_bytes;
+    out->pool_bytes = planned->lanes.attached_count * gml_stitch_cell_bytes(planned->stitch);
 }

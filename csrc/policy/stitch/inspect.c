@@ -6,16 +6,17 @@
 /* ---- usage ------------------------------------------------------------------------------------
  */
 
-/* The largest request that one pond alone can serve. */
+/* About the largest request that one pond alone can serve. Looking changes nothing: what is parked
+ * stays so. */
 static uint64_t
-largest_of(gml_stitch *stitch, gml_pond *pond)
+largest_of(gml_pond *pond)
 {
-    gml_pond_unpark(stitch, pond);
     gml_freeset_index(&pond->set);
     uint64_t stitched = pond->set.whole_bytes + gml_tree_largest(&pond->set.heads) +
                         gml_tree_largest(&pond->set.tails);
     uint64_t fitting = gml_tree_largest(&pond->set.fit);
-    return stitched > fitting ? stitched : fitting;
+    uint64_t largest_bytes = stitched > fitting ? stitched : fitting;
+    return largest_bytes + (pond->parked ? pond->parked->block.block_bytes : 0);
 }
 
 void
@@ -33,7 +34,7 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
     uint64_t whole_bytes = 0;
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         gml_pond *pond = gml_pond_of_link(link);
-        uint64_t largest_bytes = largest_of(stitch, pond);
+        uint64_t largest_bytes = largest_of(pond);
         out->largest_free_bytes =
             largest_bytes > out->largest_free_bytes ? largest_bytes : out->largest_free_bytes;
         whole_bytes += pond->set.whole_bytes;
@@ -49,8 +50,8 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
 static gml_status
 corrupt(gml_stitch *stitch, const gml_placement *placement, const char *what)
 {
-    return gml_driver_fail(stitch->policy.driver, GML_CORRUPT, "placement %" PRIu64 " %s",
-                           placement->number, what);
+    return gml_driver_fail(stitch->policy.driver, GML_CORRUPT, "the placement at %" PRIu64 " %s",
+                           placement->block.address, what);
 }
 
 /* A live or parked placement holds just its runs. */
@@ -67,16 +68,16 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
         }
         held += run->size_bytes;
     }
-    if (held != placement->class->size_bytes) {
-        return corrupt(stitch, placement, "does not have the size of its class");
+    if (held != placement->block.block_bytes) {
+        return corrupt(stitch, placement, "does not have its size");
     }
     if (placement->slab && !gml_slab_is_valid(placement->slab)) {
         return corrupt(stitch, placement, "has a slab that contradicts itself");
     }
-    bool is_live = placement->state == GML_PLACEMENT_LIVE;
-    if (placement->state == GML_PLACEMENT_SCATTERED || placement->is_waiting ||
-        placement->is_ready == is_live || !gml_watch_is_valid(placement)) {
-        return corrupt(stitch, placement, "is in a list where it does not belong");
+    bool is_parked = placement->state == GML_PLACEMENT_PARKED;
+    if (placement->state == GML_PLACEMENT_IDLE ||
+        is_parked != (placement->pond->parked == placement)) {
+        return corrupt(stitch, placement, "is not in the state that it should be");
     }
     return GML_OK;
 }
@@ -106,7 +107,7 @@ check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, ui
             const gml_placement *holder = extent->owner;
             *used_bytes += extent->size_bytes;
             if (holder->runs[0].extent == extent) {
-                *small_bytes += holder->slab ? holder->class->size_bytes : 0;
+                *small_bytes += holder->slab ? holder->block.block_bytes : 0;
                 status = check_holder(stitch, holder);
             }
         } else if (extent->kind == GML_EXTENT_FREE) {
@@ -117,17 +118,23 @@ check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, ui
     return status;
 }
 
-/* Every idle placement is ready or waits: none is lost to its class. */
+/* An idle view holds nothing, and is found by its size. */
 static gml_status
-check_idle(gml_stitch *stitch, gml_link *list, uint64_t *count)
+check_idle(gml_stitch *stitch)
 {
-    for (gml_link *link = list->next; link != list; link = link->next) {
-        const gml_placement *placement = gml_placement_of_idle(link);
-        if (placement->state == GML_PLACEMENT_LIVE ||
-            placement->is_ready == placement->is_waiting || !gml_watch_is_valid(placement)) {
-            return corrupt(stitch, placement, "is idle and neither ready nor waiting");
+    uint64_t count = 0;
+    for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
+        const gml_placement *view = gml_view_of_idle(link);
+        if (view->state != GML_PLACEMENT_IDLE || !view->view ||
+            view->by_size.size_bytes != view->block.block_bytes) {
+            return corrupt(stitch, view, "is idle and not a view of its size");
         }
-        (*count)++;
+        count++;
+    }
+    if (count != stitch->idle.count || !gml_tree_is_valid(&stitch->idle)) {
+        return gml_driver_fail(stitch->policy.driver, GML_CORRUPT,
+                               "%" PRIu64 " views are idle and %zu can be found", count,
+                               stitch->idle.count);
     }
     return GML_OK;
 }
@@ -136,20 +143,13 @@ gml_status
 gml_stitch_check(gml_policy *self)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    uint64_t used_bytes = 0, free_bytes = 0, small_bytes = 0, in_ponds = 0, idle_views = 0,
-             fresh = 0, proven = 0;
+    uint64_t used_bytes = 0, free_bytes = 0, small_bytes = 0, in_ponds = 0;
     gml_status status = gml_home_check(&stitch->home);
     if (status == GML_OK) {
         status = check_extents(stitch, &used_bytes, &free_bytes, &small_bytes);
     }
     if (status == GML_OK) {
-        status = check_idle(stitch, &stitch->idle_views, &idle_views);
-    }
-    if (status == GML_OK) {
-        status = check_idle(stitch, &stitch->idle_fresh, &fresh);
-    }
-    if (status == GML_OK) {
-        status = check_idle(stitch, &stitch->idle_proven, &proven);
+        status = check_idle(stitch);
     }
     if (status != GML_OK) {
         return status;
@@ -165,9 +165,8 @@ gml_stitch_check(gml_policy *self)
         in_ponds += pond->set.free_bytes;
     }
     if (in_ponds != free_bytes || small_bytes != self->small_bytes ||
-        fresh != stitch->idle_fresh_count || proven != stitch->idle_proven_count ||
         used_bytes + free_bytes > self->reserved_bytes ||
-        self->reserved_bytes != stitch->home.handle_count * stitch->home.chunk_bytes) {
+        self->reserved_bytes != stitch->home.held_bytes) {
         return gml_driver_fail(self->driver, GML_CORRUPT,
                                "%" PRIu64 " bytes used, %" PRIu64 " free, %" PRIu64
                                " in streams, %" PRIu64 " reserved: these do not add up",
@@ -199,10 +198,10 @@ static void
 visit_home_slab(const gml_placement *placement, const gml_visitor *visitor)
 {
     const gml_region_info region = {
-        .address = placement->address,
-        .size_bytes = placement->class->size_bytes,
+        .address = placement->block.address,
+        .size_bytes = placement->block.block_bytes,
         .used_bytes = gml_slab_used_bytes(placement->slab),
-        .stream = placement->class->pond->timeline.stream,
+        .stream = placement->pond->timeline.stream,
         .is_small = true,
         .kind = GML_REGION_HOME,
     };
@@ -266,8 +265,8 @@ visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor 
         return;
     }
     const gml_range_info range = {
-        .address = placement->address,
-        .size_bytes = placement->class->size_bytes,
+        .address = placement->block.address,
+        .size_bytes = placement->block.block_bytes,
         .requested_bytes = is_live ? placement->block.requested_bytes : 0,
         .is_used = is_live,
     };
@@ -277,7 +276,7 @@ visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor 
 static void
 visit_pieces(const gml_home *home, const gml_placement *placement, const gml_visitor *visitor)
 {
-    gml_address address = placement->address;
+    gml_address address = placement->block.address;
     for (size_t i = 0; i < placement->run_count && visitor->piece; i++) {
         const gml_run *run = &placement->runs[i];
         visitor->piece(visitor->context, &(gml_piece_info){.address = address,
@@ -292,13 +291,13 @@ static void
 visit_view(const gml_home *home, const gml_placement *placement, const gml_visitor *visitor)
 {
     bool is_live = placement->state == GML_PLACEMENT_LIVE;
-    uint64_t size_bytes = placement->class->size_bytes;
+    uint64_t size_bytes = placement->block.block_bytes;
     uint64_t used_bytes = placement->slab ? gml_slab_used_bytes(placement->slab) : size_bytes;
     const gml_region_info region = {
-        .address = placement->address,
+        .address = placement->block.address,
         .size_bytes = size_bytes,
         .used_bytes = is_live ? used_bytes : 0,
-        .stream = placement->class->pond->timeline.stream,
+        .stream = placement->pond->timeline.stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
         .kind = GML_REGION_VIEW,
@@ -315,12 +314,12 @@ gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
     visit_home(&stitch->home, visitor);
     for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent;
          extent = extent->next) {
-        const gml_placement *holder = live_holder(extent);
+        const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
         if (holder && holder->view && holder->runs[0].extent == extent) {
             visit_view(&stitch->home, holder, visitor);
         }
     }
     for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
-        visit_view(&stitch->home, gml_placement_of_idle(link), visitor);
+        visit_view(&stitch->home, gml_view_of_idle(link), visitor);
     }
 }

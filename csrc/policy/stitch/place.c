@@ -1,206 +1,248 @@
-/* Serving a size in a placement: an old one, else a new one, with the ladder behind it. */
-#include "base/rounding.h"
+/* Serving a size: the ladder.
+ *
+ *   0  parked  the view that the stream freed last, if it has the size     (hot)
+ *   1  fit     the smallest free extent that holds it                      (hot)
+ *   2  view    the oldest view of just this size whose bytes are free
+ *   3  spend   with room: the home space grows a little, so that one extent holds it
+ *   4  stitch  a new view of free pieces
+ *   5  others  what other streams have freed: one range, a view, chunks to stitch, first what is in
+ *              reach, then what this stream must wait for
+ *   6  grow    what is missing from the device, in one extent or stitched to free pieces
+ *   7  all     before memory is refused: 1, 2, 4 and 6 with all that other streams hold free, after
+ *              a wait for the device, and whatever the size
+ *
+ * A rung answers with a placement or with none. What went wrong goes to the request's status, apart
+ * from memory that the device has not got: that is what the last rung is for.
+ */
 #include "policy/stitch/stitch.h"
 
-/* Sizes of coarse placements: from COARSE_FROM_BYTES on a multiple of 2 MiB, which is how PyTorch
- * sizes its segments; below, of 256 KiB. */
-#define COARSE_FROM_BYTES (UINT64_C(10) << 20)
+typedef struct gml_ascent {
+    gml_stitch *stitch;
+    gml_pond *pond;
+    uint64_t size_bytes;
+    bool may_stitch;
+    bool is_refused;   /* the device has no more */
+    gml_status status; /* a failure that ends the climb */
+} gml_ascent;
 
-static void
-earn_credit(gml_stitch *stitch)
+static gml_placement *
+create(gml_ascent *request, const gml_choice *choice)
 {
-    stitch->view_credit += stitch->view_credit < GML_VIEW_CREDIT_MOST;
-    if (stitch->mode != GML_MODE_FINE && stitch->view_credit == GML_VIEW_CREDIT_MOST) {
-        stitch->mode = GML_MODE_FINE;
-        stitch->view_credit = GML_VIEW_CREDIT_FIRST;
+    gml_placement *placement = NULL;
+    request->status = gml_placement_create(request->stitch, request->pond, request->size_bytes,
+                                           choice, &placement);
+    return request->status == GML_OK ? placement : NULL;
+}
+
+/* Hot. */
+static gml_placement *
+fit(gml_ascent *request)
+{
+    const gml_tree_node *node = gml_tree_at_least(&request->pond->set.fit, request->size_bytes, 0);
+    if (!node) {
+        return NULL;
     }
-}
-
-static void
-spend_credit(gml_stitch *stitch)
-{
-    stitch->view_credit -= stitch->view_credit != 0;
-    if (stitch->view_credit == 0 && stitch->mode == GML_MODE_FINE) {
-        stitch->mode = GML_MODE_COARSE;
-        stitch->view_credit = GML_VIEW_CREDIT_FIRST;
-    } else if (stitch->view_credit == 0) {
-        stitch->mode = GML_MODE_RESTLESS;
+    gml_placement *placement = NULL;
+    bool is_exact = node->size_bytes == request->size_bytes;
+    request->status = gml_placement_fit(request->stitch, request->pond, node->address,
+                                        request->size_bytes, &placement);
+    if (placement) {
+        placement->block.state = is_exact ? GML_STATE_EXACT : GML_STATE_SPLIT;
     }
+    return placement;
 }
 
-static uint64_t
-coarse_size(uint64_t size_bytes)
+static gml_placement *
+take_view(gml_ascent *request, gml_effort effort)
 {
-    uint64_t step = size_bytes < COARSE_FROM_BYTES ? UINT64_C(256) << 10 : UINT64_C(2) << 20;
-    return gml_round_up(size_bytes, step);
+    gml_placement *placement = NULL;
+    request->status =
+        gml_view_take(request->stitch, request->pond, request->size_bytes, effort, &placement);
+    return placement;
 }
 
-/* A placement from before serves again. */
-static void
-note_old(gml_stitch *stitch, gml_placement *placement)
+static gml_placement *
+view(gml_ascent *request)
 {
-    placement->block.state = GML_STATE_EXACT;
-    if (placement->view) {
-        earn_credit(stitch);
-        gml_share_note_served(stitch);
+    return take_view(request, GML_KNOWN);
+}
+
+/* Grows the home space. Memory that was refused is noted. */
+static bool
+take_more(gml_ascent *request, uint64_t missing_bytes)
+{
+    gml_status status = gml_stitch_grow(request->stitch, request->pond, missing_bytes);
+    request->is_refused = status == GML_OUT_OF_MEMORY;
+    request->status = request->is_refused ? GML_OK : status;
+    return status == GML_OK;
+}
+
+/* What was served with new memory is told so. */
+static gml_placement *
+as_grown(gml_placement *placement)
+{
+    if (placement) {
+        placement->block.state = GML_STATE_GROW;
     }
+    return placement;
 }
 
-/* A placement of that class from before, or NULL. */
+static gml_placement *
+spend(gml_ascent *request)
+{
+    gml_stitch *stitch = request->stitch;
+    uint64_t held_bytes = stitch->held_bytes + request->size_bytes;
+    uint64_t peak_bytes =
+        held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
+    uint64_t missing_bytes = gml_choose_missing_at_end(stitch, request->pond, request->size_bytes);
+    if (stitch->is_bounded || gml_share_is_open(stitch) ||
+        !gml_economy_may_spend(&stitch->economy, &stitch->home, missing_bytes, peak_bytes)) {
+        return NULL;
+    }
+    return take_more(request, missing_bytes) ? as_grown(fit(request)) : NULL;
+}
+
+static gml_placement *
+stitch_pieces(gml_ascent *request)
+{
+    gml_choice choice;
+    if (!request->may_stitch ||
+        !gml_choose_stitched(request->stitch, request->pond, request->size_bytes, &choice,
+                             &request->status)) {
+        return NULL;
+    }
+    return create(request, &choice);
+}
+
+/* One range of another stream that holds it. */
+static gml_placement *
+borrow_range(gml_ascent *request, gml_effort effort)
+{
+    request->status =
+        gml_share_borrow(request->stitch, request->pond, request->size_bytes, true, effort);
+    return request->status == GML_OK ? fit(request) : NULL;
+}
+
+/* Chunks of other streams, stitched to what is free here. */
+static gml_placement *
+borrow_chunks(gml_ascent *request, gml_effort effort)
+{
+    if (!request->may_stitch) {
+        return NULL;
+    }
+    uint64_t missing_bytes =
+        gml_choose_missing(request->stitch, request->pond, request->size_bytes);
+    request->status =
+        gml_share_borrow(request->stitch, request->pond, missing_bytes, false, effort);
+    return request->status == GML_OK ? stitch_pieces(request) : NULL;
+}
+
+/* A wait costs less than a new view, so what needs no mapping comes first. */
+static gml_placement *
+ask_others(gml_ascent *request)
+{
+    if (!gml_share_is_open(request->stitch)) {
+        return NULL;
+    }
+    gml_share_look(request->stitch, request->pond);
+    static const struct {
+        gml_placement *(*ask)(gml_ascent *, gml_effort);
+        gml_effort effort;
+    } ways[] = {
+        {borrow_range, GML_KNOWN},  {take_view, GML_WAIT},     {borrow_range, GML_WAIT},
+        {borrow_chunks, GML_KNOWN}, {borrow_chunks, GML_WAIT},
+    };
+    gml_placement *placement = NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && !placement && request->status == GML_OK;
+         i++) {
+        placement = ways[i].ask(request, ways[i].effort);
+    }
+    return placement;
+}
+
+static gml_placement *
+grow(gml_ascent *request)
+{
+    gml_stitch *stitch = request->stitch;
+    uint64_t missing_bytes =
+        request->may_stitch ? gml_choose_missing(stitch, request->pond, request->size_bytes)
+                            : gml_choose_missing_at_end(stitch, request->pond, request->size_bytes);
+    if (!take_more(request, missing_bytes)) {
+        return NULL;
+    }
+    gml_placement *placement = fit(request);
+    if (!placement && request->status == GML_OK) {
+        placement = stitch_pieces(request);
+    }
+    return as_grown(placement);
+}
+
+/* Whatever it costs. */
+static gml_placement *
+take_all(gml_ascent *request)
+{
+    bool is_any;
+    if (request->stitch->is_bounded) {
+        return NULL;
+    }
+    request->status = gml_share_take_all(request->stitch, request->pond, &is_any);
+    if (request->status != GML_OK || (!is_any && request->may_stitch)) {
+        return NULL;
+    }
+    request->may_stitch = true;
+    static gml_placement *(*const again[])(gml_ascent *) = {fit, view, stitch_pieces, grow};
+    gml_placement *placement = NULL;
+    for (size_t i = 0; i < sizeof again / sizeof *again && !placement && request->status == GML_OK;
+         i++) {
+        placement = again[i](request);
+    }
+    return placement;
+}
+
+static gml_placement *(*const ladder[])(gml_ascent *) = {
+    fit, view, spend, stitch_pieces, ask_others, grow, take_all,
+};
+
 static gml_status
-take_old(gml_stitch *stitch, gml_class *class, gml_effort effort, gml_placement **out)
+climb(gml_ascent *request, gml_placement **out)
 {
-    gml_status status = class ? gml_placement_take(stitch, class, effort, out) : GML_OK;
-    if (*out) {
-        note_old(stitch, *out);
-    }
-    return status;
-}
-
-/* A placement of that size from before, of any stream, or NULL. */
-static gml_status
-take_oldest(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
-{
-    gml_status status = gml_share_oldest(stitch, pond, size_bytes, GML_WAIT, out);
-    if (*out) {
-        note_old(stitch, *out);
-    }
-    return status;
-}
-
-/* A placement from before, of just that size or, once there are such, coarse; or NULL. */
-static gml_status
-take_any(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
-         gml_placement **out)
-{
-    gml_status status = take_old(stitch, gml_map_find(&pond->classes, size_bytes), effort, out);
-    uint64_t coarse_bytes = stitch->mode == GML_MODE_FINE ? size_bytes : coarse_size(size_bytes);
-    if (status == GML_OK && !*out && coarse_bytes != size_bytes) {
-        status = take_old(stitch, gml_map_find(&pond->classes, coarse_bytes), effort, out);
-    }
-    return status;
-}
-
-/* A new placement over bytes chosen now. */
-static gml_status
-make_new(gml_stitch *stitch, gml_class *class, bool may_stitch, gml_placement **out)
-{
-    gml_choice choice = {0};
-    gml_pond_unpark(stitch, class->pond);
-    gml_status status = gml_choose(stitch, class, may_stitch, &choice);
-    if (status == GML_OK) {
-        status = gml_placement_create(stitch, class, choice.runs, choice.run_count, out);
-    }
-    if (status == GML_OK) {
-        (*out)->block.state = choice.state;
-        if (choice.state == GML_STATE_STITCH) {
-            spend_credit(stitch);
-            gml_share_note_made(stitch);
+    for (size_t i = 0; i < sizeof ladder / sizeof *ladder && !*out; i++) {
+        *out = ladder[i](request);
+        if (request->status != GML_OK) {
+            return request->status;
         }
     }
-    return status;
+    return *out ? GML_OK : GML_OUT_OF_MEMORY;
 }
 
-/* A new placement of that size, in a class that is made if need be. */
-static gml_status
-make_sized(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, bool may_stitch,
-           gml_placement **out)
-{
-    gml_class *class = gml_class_find(stitch, pond, size_bytes);
-    if (!class) {
-        return GML_NO_HOST_MEMORY;
-    }
-    gml_status status = make_new(stitch, class, may_stitch, out);
-    if (status != GML_OK) {
-        gml_class_drop_if_empty(stitch, class);
-    }
-    return status;
-}
-
-/* What other streams can do for a size that the pond has no room for, with one effort: a placement
- * from before whose bytes they hold, one of theirs, or chunks for a new one. *missing: the chunks
- * still to be had. */
-static gml_status
-ask_others(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
-           uint64_t *missing, gml_placement **out)
-{
-    bool may_stitch = size_bytes >= stitch->frag_limit;
-    gml_status status = take_any(stitch, pond, size_bytes, effort, out);
-    if (status == GML_OK && !*out) {
-        status = gml_share_adopt(stitch, pond, size_bytes, effort, out);
-        if (*out) {
-            note_old(stitch, *out);
-        }
-    }
-    if (status == GML_OK && !*out) {
-        status = gml_share_borrow(stitch, pond, *missing, !may_stitch, effort);
-        *missing = gml_choose_missing(stitch, pond, size_bytes, may_stitch);
-    }
-    return status;
-}
-
-/* Lets other streams help before the driver is asked for more. */
-static gml_status
-share(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
-{
-    gml_pond_unpark(stitch, pond);
-    bool may_stitch = size_bytes >= stitch->frag_limit;
-    uint64_t missing = gml_choose_missing(stitch, pond, size_bytes, may_stitch);
-    gml_status status = GML_OK;
-    if (missing) {
-        gml_share_look(stitch, pond);
-    }
-    for (gml_effort effort = GML_KNOWN; effort <= GML_WAIT && missing && !*out && status == GML_OK;
-         effort++) {
-        status = ask_others(stitch, pond, size_bytes, effort, &missing, out);
-    }
-    return status;
-}
-
-/* The ladder: an old placement, a new one; then the same, of just the size asked for, with all that
- * other streams hold free. */
-static gml_status
-serve(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
-{
-    bool may_stitch = size_bytes >= stitch->frag_limit;
-    bool is_open = gml_share_is_open(stitch);
-    bool is_oldest_first = is_open && stitch->share_turn == GML_TURN_OLDEST_FIRST;
-    gml_status status = is_oldest_first ? take_oldest(stitch, pond, size_bytes, out)
-                                        : take_any(stitch, pond, size_bytes, GML_KNOWN, out);
-    uint64_t new_bytes = stitch->mode == GML_MODE_COARSE ? coarse_size(size_bytes) : size_bytes;
-    if (status == GML_OK && !*out && is_open) {
-        status = share(stitch, pond, new_bytes, out);
-    }
-    if (status != GML_OK || *out) {
-        return status;
-    }
-    status = make_sized(stitch, pond, new_bytes, may_stitch, out);
-    if (status != GML_OUT_OF_MEMORY || stitch->is_bounded) {
-        return status;
-    }
-    bool moved;
-    gml_status taken = gml_share_take_all(stitch, pond, &moved);
-    if (taken == GML_OK && moved) {
-        taken = take_any(stitch, pond, size_bytes, GML_KNOWN, out);
-    }
-    if (taken != GML_OK || *out) {
-        return taken;
-    }
-    bool is_worth_it = moved || !may_stitch || new_bytes != size_bytes;
-    return is_worth_it ? make_sized(stitch, pond, size_bytes, true, out) : status;
-}
-
+/* Hot: most requests end with the first test, or with the rung `fit`. */
 gml_status
 gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
 {
-    gml_placement *placement = NULL;
-    gml_pond_ask(pond, size_bytes);
-    gml_status status = serve(stitch, pond, size_bytes, &placement);
+    gml_placement *placement = pond->parked;
+    gml_status status = GML_OK;
+    if (placement && placement->block.block_bytes == size_bytes) {
+        pond->parked = NULL;
+        placement->state = GML_PLACEMENT_LIVE;
+        placement->block.state = GML_STATE_EXACT;
+        placement->block.note = 0;
+    } else {
+        gml_pond_settle(stitch, pond);
+        placement = NULL;
+        gml_ascent request = {
+            .stitch = stitch,
+            .pond = pond,
+            .size_bytes = size_bytes,
+            .may_stitch = size_bytes >= stitch->frag_limit,
+        };
+        status = climb(&request, &placement);
+    }
     if (placement) {
-        placement->block.address = placement->address;
-        placement->block.block_bytes = placement->class->size_bytes;
         placement->block.stream = pond->stream;
-        gml_pond_hold(stitch, pond, placement->block.block_bytes);
+        stitch->held_bytes += size_bytes;
+        if (stitch->peak_held_bytes < stitch->held_bytes) {
+            stitch->peak_held_bytes = stitch->held_bytes;
+        }
         *out = placement;
     }
     return status;

@@ -1,4 +1,4 @@
-/* Ponds and classes: what a stream owns, and its placements by size. */
+/* Ponds: what one stream owns. */
 #include "policy/stitch/stitch.h"
 
 #include <stddef.h>
@@ -27,7 +27,6 @@ add_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
     }
     pond->stream = stream;
     gml_freeset_init(&pond->set, GML_SMALL_LIMIT + GML_ALIGNMENT);
-    gml_list_init(&pond->parked);
     gml_list_append(&stitch->ponds, &pond->ponds);
     gml_timeline_open(&stitch->fences, &pond->timeline, stream);
     stitch->pond_count++;
@@ -53,38 +52,7 @@ gml_pond_find(gml_stitch *stitch, gml_stream stream, gml_pond **out)
     return status;
 }
 
-gml_class *
-gml_class_find(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
-{
-    gml_class *class = gml_map_find(&pond->classes, size_bytes);
-    if (class) {
-        return class;
-    }
-    class = gml_pool_take(&stitch->classes);
-    if (!class || gml_map_insert(&pond->classes, size_bytes, class) != GML_OK) {
-        gml_pool_give(&stitch->classes, class);
-        (void)gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
-                              "no host memory for a size class");
-        return NULL;
-    }
-    class->pond = pond;
-    class->size_bytes = size_bytes;
-    gml_list_init(&class->woken);
-    gml_list_init(&class->stranded);
-    return class;
-}
-
-void
-gml_class_drop_if_empty(gml_stitch *stitch, gml_class *class)
-{
-    if (class->placement_count == 0) {
-        (void)gml_map_take(&class->pond->classes, class->size_bytes);
-        gml_pool_give(&stitch->classes, class);
-    }
-}
-
-/* ---- streams that end --------------------------------------------------------------------------
- */
+/* ---- streams that end ------------------------------------------------------------------------ */
 
 /* Sweeping walks what is idle, so it is done for several ponds at a time. */
 enum { GONE_UNTIL_SWEEP = 16 };
@@ -118,17 +86,17 @@ gml_pond_distrust(gml_policy *self, gml_stream stream)
     return status;
 }
 
-/* Forgets the idle placements of `list` whose streams are gone, once nothing can use them. */
+/* Lets the idle views of streams that are gone be the heir's, once nothing can use them. */
 static void
-forget_gone(gml_stitch *stitch, gml_link *list)
+inherit_views(gml_stitch *stitch, gml_pond *heir)
 {
-    for (gml_link *link = list->next, *next; link != list; link = next) {
-        gml_placement *placement = gml_placement_of_idle(link);
-        next = link->next;
-        if (placement->class->pond->stream == GML_NO_STREAM &&
-            gml_placement_is_settled(placement)) {
-            /* One that the driver refuses is doomed, and tried again by a later trim. */
-            (void)gml_placement_destroy(stitch, placement);
+    for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
+        gml_placement *placement = gml_view_of_idle(link);
+        if (placement->pond->stream == GML_NO_STREAM && gml_view_is_unused(placement)) {
+            placement->pond->user_count--;
+            placement->pond = heir;
+            placement->freed = 0;
+            heir->user_count++;
         }
     }
 }
@@ -150,8 +118,8 @@ bequeath(gml_stitch *stitch, gml_pond *gone, gml_pond *heir)
 static bool
 is_deserted(const gml_pond *pond)
 {
-    return pond->stream == GML_NO_STREAM && pond->classes.count == 0 && pond->pin_count == 0 &&
-           pond->small_free.count == 0 && gml_timeline_is_complete(&pond->timeline);
+    return pond->stream == GML_NO_STREAM && pond->user_count == 0 &&
+           gml_timeline_is_complete(&pond->timeline);
 }
 
 /* A pond that inherits: one whose stream exists, else the youngest. */
@@ -171,7 +139,6 @@ close_pond(gml_stitch *stitch, gml_pond *pond)
     gml_list_remove(&pond->ponds);
     stitch->pond_count--;
     gml_timeline_close(&stitch->fences, &pond->timeline);
-    gml_map_clear(&pond->classes);
     free(pond);
 }
 
@@ -182,10 +149,14 @@ gml_pond_sweep(gml_stitch *stitch)
         return;
     }
     gml_share_poll(stitch);
-    forget_gone(stitch, &stitch->idle_views);
-    forget_gone(stitch, &stitch->idle_fresh);
-    forget_gone(stitch, &stitch->idle_proven);
     gml_pond *heir = find_heir(stitch);
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_pond *pond = gml_pond_of_link(link);
+        if (pond->stream == GML_NO_STREAM) {
+            gml_pond_settle(stitch, pond);
+        }
+    }
+    inherit_views(stitch, heir);
     for (gml_link *link = stitch->ponds.next, *next; link != &stitch->ponds; link = next) {
         gml_pond *pond = gml_pond_of_link(link);
         next = link->next;

@@ -59,7 +59,7 @@ is_settled(const gml_stitch *stitch)
 }
 
 gml_status
-gml_stitch_settle(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
+gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
 {
     gml_share_poll(stitch);
     *is_done = is_settled(stitch);
@@ -75,7 +75,7 @@ gml_stitch_settle(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
 }
 
 bool
-gml_placement_is_settled(const gml_placement *placement)
+gml_view_is_unused(const gml_placement *placement)
 {
-    return placement->class->pond->timeline.completed >= placement->freed;
+    return placement->pond->timeline.completed >= placement->freed;
 }

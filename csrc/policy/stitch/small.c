@@ -74,7 +74,7 @@ add_slab(gml_stitch *stitch, gml_pond *pond, gml_piece **out)
     slab->placement->slab = slab;
     slab->first = whole;
     whole->slab = slab;
-    whole->address = slab->placement->address;
+    whole->address = slab->placement->block.address;
     whole->size_bytes = SLAB_BYTES;
     add_free(pond, whole);
     *out = whole;
@@ -159,7 +159,7 @@ gml_small_free(gml_stitch *stitch, gml_block *block)
 {
     gml_piece *freed = (gml_piece *)(void *)block;
     gml_slab *slab = freed->slab;
-    gml_pond *pond = slab->placement->class->pond;
+    gml_pond *pond = slab->placement->pond;
     if (freed->next && !freed->next->is_used) {
         gml_tree_remove(&pond->small_free, &freed->next->fit);
         absorb(stitch, freed);
@@ -175,7 +175,7 @@ gml_small_free(gml_stitch *stitch, gml_block *block)
     }
     stitch->policy.small_bytes -= SLAB_BYTES;
     slab->placement->slab = NULL;
-    gml_placement_park(stitch, slab->placement);
+    gml_placement_end(stitch, slab->placement);
     gml_pool_give(&stitch->pieces, freed);
     gml_pool_give(&stitch->slabs, slab);
 }
@@ -207,7 +207,7 @@ gml_slab_used_bytes(const gml_slab *slab)
 bool
 gml_slab_is_valid(const gml_slab *slab)
 {
-    gml_address address = slab->placement->address;
+    gml_address address = slab->placement->block.address;
     bool has_used = false;
     for (const gml_piece *piece = slab->first; piece; piece = piece->next) {
         bool merges = piece->next && !piece->is_used && !piece->next->is_used;
@@ -218,5 +218,5 @@ gml_slab_is_valid(const gml_slab *slab)
         has_used |= piece->is_used;
         address += piece->size_bytes;
     }
-    return has_used && address == slab->placement->address + SLAB_BYTES;
+    return has_used && address == slab->placement->block.address + SLAB_BYTES;
 }

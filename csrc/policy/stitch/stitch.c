@@ -9,36 +9,26 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define DEFAULT_CHUNK_BYTES (UINT64_C(2) << 20)
+#define DEFAULT_GRAIN_BYTES (UINT64_C(2) << 20)
 
 enum { LAST_ATTEMPTS = 3 }; /* at closing there is no later moment */
 
-/* The size of a chunk where none is set. */
+/* The size of the smallest chunk, or 0 with a reason. */
 static uint64_t
-default_chunk(const gml_driver *driver, const gml_knobs *knobs, uint64_t limit_bytes)
-{
-    uint64_t chunk_bytes = gml_round_up(DEFAULT_CHUNK_BYTES, driver->info.granularity_bytes);
-    while (knobs->max_chunks && limit_bytes / chunk_bytes > knobs->max_chunks) {
-        chunk_bytes *= 2;
-    }
-    return chunk_bytes;
-}
-
-/* The size of a chunk, or 0 with a reason. */
-static uint64_t
-choose_chunk(gml_driver *driver, const gml_knobs *knobs, uint64_t limit_bytes)
+choose_grain(gml_driver *driver, const gml_knobs *knobs)
 {
     uint64_t granularity = driver->info.granularity_bytes;
-    uint64_t chunk_bytes =
-        knobs->chunk_size ? knobs->chunk_size : default_chunk(driver, knobs, limit_bytes);
-    if (chunk_bytes % granularity) {
+    if (!knobs->chunk_size) {
+        return gml_round_up(DEFAULT_GRAIN_BYTES, granularity);
+    }
+    if (knobs->chunk_size % granularity) {
         (void)gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                               "chunk_size is %" PRIu64 ", but must be a multiple of the device's "
                               "granularity of %" PRIu64 " bytes",
-                              chunk_bytes, granularity);
+                              knobs->chunk_size, granularity);
         return 0;
     }
-    return chunk_bytes;
+    return knobs->chunk_size;
 }
 
 static void
@@ -48,13 +38,8 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     stitch->growth_bytes = knobs->growth;
     stitch->max_views = knobs->max_views;
     stitch->max_view_bytes = knobs->max_view_bytes;
-    stitch->share = (gml_share_rules){
-        .ratio = knobs->borrow_ratio,
-        .slack_bytes = knobs->borrow_slack,
-        .pieces = knobs->borrow_pieces,
-        .is_earliest_first = knobs->borrow_earliest,
-        .lends_views = knobs->borrow_views,
-    };
+    stitch->is_earliest_first = knobs->borrow_earliest;
+    stitch->most_pieces = knobs->borrow_pieces;
     const gml_fence_rules rules = {
         .follows_events = knobs->reuse_follow_event_dependencies,
         .is_opportunistic = knobs->reuse_allow_opportunistic,
@@ -62,12 +47,11 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
         .most_waits = knobs->borrow_waits,
     };
     gml_fences_init(&stitch->fences, stitch->policy.driver, &rules);
-    stitch->classes.object_bytes = sizeof(gml_class);
-    stitch->view_credit = GML_VIEW_CREDIT_FIRST;
-    gml_placement_init(stitch);
+    stitch->placements.object_bytes = sizeof(gml_placement);
     gml_small_init(stitch);
     gml_list_init(&stitch->ponds);
-    gml_watch_init(stitch);
+    gml_list_init(&stitch->idle_views);
+    gml_list_init(&stitch->doomed);
 }
 
 static gml_status
@@ -82,15 +66,15 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     if (capacity_bytes && capacity_bytes < limit) {
         limit = capacity_bytes;
     }
-    uint64_t chunk_bytes = choose_chunk(driver, knobs, limit);
-    if (!chunk_bytes) {
+    uint64_t grain_bytes = choose_grain(driver, knobs);
+    if (!grain_bytes) {
         return GML_INVALID_ARGUMENT;
     }
-    if (limit < chunk_bytes) {
+    if (limit < grain_bytes) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                                "a capacity of %" PRIu64
                                " bytes does not hold one chunk of %" PRIu64,
-                               limit, chunk_bytes);
+                               limit, grain_bytes);
     }
     gml_stitch *stitch = calloc(1, sizeof *stitch);
     if (!stitch) {
@@ -98,7 +82,9 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     }
     stitch->policy = (gml_policy){.ops = &gml_stitch_policy, .driver = driver};
     init_parts(stitch, knobs);
-    gml_status status = gml_home_open(&stitch->home, driver, chunk_bytes, limit / chunk_bytes);
+    gml_economy_init(&stitch->economy, (gml_economy_kind)knobs->economy, knobs->chunk_size,
+                     grain_bytes, limit);
+    gml_status status = gml_home_open(&stitch->home, driver, grain_bytes, limit / grain_bytes);
     if (status != GML_OK) {
         free(stitch);
         return status;
@@ -107,17 +93,21 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     return GML_OK;
 }
 
-/* Ends the life of every block, so that everything is idle. */
+/* Ends the life of every block, so that nothing but idle views is left. */
 static void
-park_all(gml_stitch *stitch)
+settle_all(gml_stitch *stitch)
 {
-    for (gml_extent *extent = gml_home_find(&stitch->home, 0); extent; extent = extent->next) {
-        if (extent->kind != GML_EXTENT_USED) {
-            continue;
-        }
-        gml_placement *holder = extent->owner;
-        if (holder->state == GML_PLACEMENT_LIVE) {
-            gml_placement_park(stitch, holder);
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_pond_settle(stitch, gml_pond_of_link(link));
+    }
+    const gml_extent *extent = gml_home_find(&stitch->home, 0);
+    while (extent) {
+        if (extent->kind == GML_EXTENT_USED) {
+            uint64_t offset = extent->offset;
+            gml_placement_settle(stitch, extent->owner);
+            extent = gml_home_find(&stitch->home, offset);
+        } else {
+            extent = extent->next;
         }
     }
 }
@@ -127,31 +117,25 @@ destroy(gml_policy *self)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_status first = gml_synchronize_finally(self->driver);
-    park_all(stitch);
-    gml_link *const lists[] = {&stitch->idle_views, &stitch->idle_fresh, &stitch->idle_proven};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        while (!gml_list_is_empty(lists[i])) {
-            /* One that the driver refuses is doomed, and tried again below. */
-            (void)gml_placement_destroy(stitch, gml_placement_of_idle(lists[i]->next));
-        }
+    settle_all(stitch);
+    while (!gml_list_is_empty(&stitch->idle_views)) {
+        /* One that the driver refuses is doomed, and tried again below. */
+        (void)gml_view_destroy(stitch, gml_view_of_idle(stitch->idle_views.next));
     }
     for (int i = 0; i < LAST_ATTEMPTS && !gml_list_is_empty(&stitch->doomed); i++) {
-        gml_status status = gml_placement_destroy_doomed(stitch);
+        gml_status status = gml_view_destroy_doomed(stitch);
         if (i + 1 == LAST_ATTEMPTS) {
             first = gml_first_failure(first, status);
         }
     }
-    gml_placement_abandon_doomed(stitch);
+    gml_view_abandon_doomed(stitch);
     gml_ponds_close(stitch);
     gml_fences_close(&stitch->fences);
     first = gml_first_failure(first, gml_home_close(&stitch->home));
     gml_pool_clear(&stitch->placements);
-    gml_pool_clear(&stitch->classes);
-    gml_pool_clear(&stitch->watches);
     gml_pool_clear(&stitch->pieces);
     gml_pool_clear(&stitch->slabs);
     free(stitch->scratch);
-    free(stitch->scratch_handles);
     free(stitch->scratch_offers);
     free(stitch);
     return first;
@@ -189,7 +173,7 @@ free_block(gml_policy *self, gml_block *block)
     if (block->is_small) {
         gml_small_free(stitch, block);
     } else {
-        gml_placement_park(stitch, (gml_placement *)(void *)block);
+        gml_placement_end(stitch, (gml_placement *)(void *)block);
     }
 }
 

@@ -1,17 +1,16 @@
 /* Giving memory back to the driver. */
-#include "base/rounding.h"
 #include "policy/stitch/stitch.h"
 
-/* Whether a chunk that `placement` lies in is wholly free, and so about to go. */
+/* Whether a chunk that the idle view maps is wholly free, and so about to go. */
 static bool
 loses_chunk(const gml_stitch *stitch, const gml_placement *placement)
 {
-    uint64_t chunk_bytes = stitch->home.chunk_bytes;
+    const gml_home *home = &stitch->home;
     for (size_t i = 0; i < placement->run_count; i++) {
         const gml_run *run = &placement->runs[i];
-        uint64_t end = run->offset + run->size_bytes;
-        uint64_t begin = run->offset / chunk_bytes * chunk_bytes;
-        const gml_extent *extent = gml_home_find(&stitch->home, begin);
+        uint64_t end = gml_home_boundary(home, run->offset + run->size_bytes);
+        uint64_t begin = gml_home_chunk_begin(home, run->offset);
+        const gml_extent *extent = gml_home_find(home, begin);
         for (; extent && extent->offset < end; extent = extent->next) {
             if (extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes &&
                 extent->whole.address < end &&
@@ -23,16 +22,17 @@ loses_chunk(const gml_stitch *stitch, const gml_placement *placement)
     return false;
 }
 
-/* Forgets the idle placements of `list` that lose a chunk. */
+/* Forgets the idle views that lose a chunk. */
 static gml_status
-forget_losers(gml_stitch *stitch, gml_link *list)
+forget_losers(gml_stitch *stitch)
 {
     gml_status status = GML_OK;
-    for (gml_link *link = list->next; link != list && status == GML_OK;) {
-        gml_placement *placement = gml_placement_of_idle(link);
+    for (gml_link *link = stitch->idle_views.next;
+         link != &stitch->idle_views && status == GML_OK;) {
+        gml_placement *placement = gml_view_of_idle(link);
         link = link->next;
         if (loses_chunk(stitch, placement)) {
-            status = gml_placement_destroy(stitch, placement);
+            status = gml_view_destroy(stitch, placement);
         }
     }
     return status;
@@ -63,9 +63,9 @@ count_idle_bytes(const gml_home *home)
         while (is_free && extent->next && extent->next->kind == GML_EXTENT_FREE) {
             extent = extent->next;
         }
-        uint64_t first = gml_divide_up(begin, home->chunk_bytes);
-        uint64_t last = (extent->offset + extent->size_bytes) / home->chunk_bytes;
-        idle_bytes += is_free && last > first ? (last - first) * home->chunk_bytes : 0;
+        uint64_t first = gml_home_boundary(home, begin);
+        uint64_t last = gml_home_chunk_begin(home, extent->offset + extent->size_bytes);
+        idle_bytes += is_free && last > first ? last - first : 0;
         extent = extent->next;
     }
     return idle_bytes;
@@ -81,7 +81,7 @@ join_shared_chunks(gml_stitch *stitch)
     while (extent->next) {
         gml_extent *next = extent->next;
         bool meet = extent->kind == GML_EXTENT_FREE && next->kind == GML_EXTENT_FREE &&
-                    next->offset % home->chunk_bytes != 0;
+                    gml_home_chunk_begin(home, next->offset) != next->offset;
         extent = meet ? gml_home_move(home, next->offset, next->size_bytes, extent->set, 0) : next;
     }
     stitch->fences.progress++;
@@ -92,20 +92,14 @@ static gml_status
 give_back(gml_stitch *stitch, uint64_t *released_bytes)
 {
     bool is_done;
-    gml_status status = gml_stitch_settle(stitch, NULL, &is_done);
+    gml_status status = gml_stitch_wait(stitch, NULL, &is_done);
     if (status != GML_OK || !is_done) {
         return status;
     }
-    status = gml_placement_destroy_doomed(stitch);
+    status = gml_view_destroy_doomed(stitch);
     if (status == GML_OK) {
         join_shared_chunks(stitch);
-        status = forget_losers(stitch, &stitch->idle_views);
-    }
-    if (status == GML_OK) {
-        status = forget_losers(stitch, &stitch->idle_fresh);
-    }
-    if (status == GML_OK) {
-        status = forget_losers(stitch, &stitch->idle_proven);
+        status = forget_losers(stitch);
     }
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds && status == GML_OK;
          link = link->next) {
@@ -119,8 +113,8 @@ static bool
 has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
 {
     const gml_home *home = &stitch->home;
-    return home->handle_count > home->present_count || !gml_list_is_empty(&stitch->doomed) ||
-           (free_bytes / home->chunk_bytes && count_idle_bytes(home));
+    return home->held_bytes > home->present_bytes || !gml_list_is_empty(&stitch->doomed) ||
+           (free_bytes / home->grain_bytes && count_idle_bytes(home));
 }
 
 gml_status
@@ -129,7 +123,7 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t free_bytes = 0;
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond_unpark(stitch, gml_pond_of_link(link));
+        gml_pond_settle(stitch, gml_pond_of_link(link));
         free_bytes += gml_pond_of_link(link)->set.free_bytes;
     }
     *released_bytes = 0;
@@ -140,6 +134,6 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
     if (stitch->gone_count) {
         gml_pond_sweep(stitch);
     }
-    self->reserved_bytes = stitch->home.handle_count * stitch->home.chunk_bytes;
+    self->reserved_bytes = stitch->home.held_bytes;
     return status;
 }

@@ -164,8 +164,8 @@ map_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, s
 {
     uint64_t stuck_bytes = 0;
     gml_status status =
-        gml_mapping_add(heap->base.driver, address_of(segment, first), segment->granule_bytes,
-                        segment->handles + first, count, GML_ACCESS_RANGE, &stuck_bytes);
+        gml_mapping_add(heap->base.driver, address_of(segment, first), segment->handles + first,
+                        count, GML_ACCESS_RANGE, &stuck_bytes);
     size_t mapped = status == GML_OK ? count : (size_t)(stuck_bytes / segment->granule_bytes);
     for (size_t place = first; place < first + mapped; place++) {
         segment->granules[place] = status == GML_OK ? GML_GRANULE_BACKED : GML_GRANULE_STUCK;

@@ -7,7 +7,13 @@
 gml_lake *
 trainer_open_lake(const char *driver, const char *policy, uint64_t capacity_bytes)
 {
-    gml_lake_config config = {.driver = driver, .policy = policy, .capacity_bytes = capacity_bytes};
+    /* Pools are made of single chunks then, whatever the capacity. */
+    static const gml_setting chunks = {"chunk_size", 2 * MIB};
+    gml_lake_config config = {.driver = driver,
+                              .policy = policy,
+                              .capacity_bytes = capacity_bytes,
+                              .settings = &chunks,
+                              .setting_count = 1};
     gml_lake *lake = NULL;
     if (!CHECK_OK(gml_lake_open(&config, &lake, NULL, 0))) {
         exit(1);

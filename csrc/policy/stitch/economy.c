@@ -1,0 +1,83 @@
+/* The prices behind the ladder. */
+#include "policy/stitch/economy.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+/* By kind. A view leaves a part of a chunk behind at its end, so what is wasted is about (views at
+ * the peak, 25 to 75) x chunk; calls are about held / chunk. benchmarks/results/varying_replay.json
+ * has what these figures give. */
+static const struct {
+    uint64_t largest_bytes; /* chunk, at most */
+    uint64_t of_held;       /* a chunk is at most this part of what is held, */
+    uint64_t of_room;       /* and this part of the room: the end needs small ones */
+    uint64_t slack;    /* reserved memory may exceed the peak of live bytes by this part; 0: not */
+    uint64_t pressure; /* begins when less than this part is left; 0: never */
+} prices[] = {
+    [GML_ECONOMY_TIME] = {64 * MIB, 32, 128, 24, 0},
+    [GML_ECONOMY_BALANCED] = {16 * MIB, 512, 4096, 100, 3},
+    [GML_ECONOMY_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
+};
+
+/* So many fruitless views allow one slack more, up to MOST_PARTS. */
+enum { FRUITLESS_PER_PART = 192, MOST_PARTS = 8 };
+
+/* A chunk is at most this part of the device or capacity. */
+enum { LEAST_CHUNKS = 512 };
+
+void
+gml_economy_init(gml_economy *economy, gml_economy_kind kind, uint64_t chunk_bytes,
+                 uint64_t grain_bytes, uint64_t limit_bytes)
+{
+    *economy =
+        (gml_economy){.kind = kind, .chunk_bytes = chunk_bytes, .largest_bytes = grain_bytes};
+    while (!chunk_bytes && economy->largest_bytes * 2 <= prices[kind].largest_bytes &&
+           economy->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
+        economy->largest_bytes *= 2;
+    }
+}
+
+static uint64_t
+least(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+uint64_t
+gml_economy_room(const gml_home *home)
+{
+    uint64_t space_bytes = home->slots * home->grain_bytes - home->held_bytes;
+    return least(least(space_bytes, gml_driver_room(home->driver)), gml_driver_left(home->driver));
+}
+
+bool
+gml_economy_is_tight(const gml_economy *economy, const gml_home *home)
+{
+    uint64_t part = prices[economy->kind].pressure;
+    uint64_t room_bytes = gml_economy_room(home);
+    return part && room_bytes <= (home->held_bytes + room_bytes) / part;
+}
+
+uint64_t
+gml_economy_chunk(const gml_economy *economy, const gml_home *home)
+{
+    uint64_t of_room = prices[economy->kind].of_room;
+    of_room *= gml_economy_is_tight(economy, home) ? 4 : 1;
+    uint64_t wanted_bytes =
+        least(home->held_bytes / prices[economy->kind].of_held, gml_economy_room(home) / of_room);
+    uint64_t chunk_bytes = home->grain_bytes;
+    while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= economy->largest_bytes) {
+        chunk_bytes *= 2;
+    }
+    return chunk_bytes;
+}
+
+bool
+gml_economy_may_spend(const gml_economy *economy, const gml_home *home, uint64_t more_bytes,
+                      uint64_t peak_bytes)
+{
+    uint64_t part = prices[economy->kind].slack;
+    uint64_t parts = 1 + economy->fruitless / FRUITLESS_PER_PART;
+    parts = parts < MOST_PARTS ? parts : MOST_PARTS;
+    return part && !gml_economy_is_tight(economy, home) &&
+           home->held_bytes + more_bytes <= peak_bytes + peak_bytes / part * parts;
+}

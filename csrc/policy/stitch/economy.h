@@ -1,0 +1,65 @@
+/* What memory and driver calls are worth right now.
+ *
+ * While the device has memory to spare, a byte saved is worth nothing and a call costs time; when
+ * it has none, a call is cheap beside an out-of-memory. So there is
+ *
+ *   room      the home space may grow a little instead of a new view being made, and chunks are as
+ *             large as what is held pays for, so that calls are few
+ *   pressure  little is left: what is free is stitched before anything is taken, and chunks are
+ *             small
+ *
+ * What is left is told by the capacity, the memory fraction and the device, where other processes
+ * take memory too. Whoever knows better says so by the setting `economy`.
+ */
+#ifndef GML_POLICY_STITCH_ECONOMY_H
+#define GML_POLICY_STITCH_ECONOMY_H
+
+#include "core/home.h"
+
+typedef enum gml_economy_kind {
+    GML_ECONOMY_TIME,     /* as if there were always room, until memory is refused */
+    GML_ECONOMY_BALANCED, /* as told above */
+    GML_ECONOMY_MEMORY,   /* as if there were never room */
+} gml_economy_kind;
+
+/* Fixed when the policy opens, but for what the program shows. Sizes of chunks are a grain times a
+ * power of two. */
+typedef struct gml_economy {
+    gml_economy_kind kind;
+    uint64_t chunk_bytes;   /* set by the user: all chunks are so large; 0: not set */
+    uint64_t largest_bytes; /* chunk */
+    uint64_t fruitless;     /* views that were made, less those that served again */
+} gml_economy;
+
+/* pre: chunk_bytes is 0 or the grain. */
+void gml_economy_init(gml_economy *economy, gml_economy_kind kind, uint64_t chunk_bytes,
+                      uint64_t grain_bytes, uint64_t limit_bytes);
+
+/* Bytes that may still be taken from the driver, as far as is known. */
+uint64_t gml_economy_room(const gml_home *home);
+
+bool gml_economy_is_tight(const gml_economy *economy, const gml_home *home);
+
+/* How large chunks shall be that the home space grows by now. */
+uint64_t gml_economy_chunk(const gml_economy *economy, const gml_home *home);
+
+/* Whether `more_bytes` may be taken instead of making a view, given the most that blocks ever held
+ * together. */
+bool gml_economy_may_spend(const gml_economy *economy, const gml_home *home, uint64_t more_bytes,
+                           uint64_t peak_bytes);
+
+/* A view was made, or served again. Views are paid for by serving again: the more of them do not,
+ * the more memory may be spent instead. */
+static inline void
+gml_economy_note_made(gml_economy *economy)
+{
+    economy->fruitless++;
+}
+
+static inline void
+gml_economy_note_served(gml_economy *economy)
+{
+    economy->fruitless -= economy->fruitless != 0;
+}
+
+#endif
