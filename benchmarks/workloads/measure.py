@@ -138,8 +138,8 @@ def main() -> None:
     parser.add_argument("--deterministic", action="store_true", help="repeatable losses")
     options = parser.parse_args()
     way = WAYS[options.way]
-    knobs = {name: int(value) for name, _, value in (text.partition("=") for text in options.knobs)}
-    way = replace(way, knobs={**way.knobs, **knobs})
+    knobs = (text.partition("=") for text in options.knobs)
+    way = replace(way, knobs={**way.knobs, **{name: value for name, _, value in knobs}})
     if options.deterministic:
         torch.use_deterministic_algorithms(True)  # noqa: FBT003 (its own signature)
         torch.utils.deterministic.fill_uninitialized_memory = False

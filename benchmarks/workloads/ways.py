@@ -33,11 +33,14 @@ class Way:
     help: str
     setting: str = ""
     policy: str = ""
-    knobs: dict[str, int] = field(default_factory=dict)
+    knobs: dict[str, int | str] = field(default_factory=dict)
     is_planned: bool = False
 
 
-_NEVER_ORDERED = {"reuse_follow_event_dependencies": 0, "reuse_allow_internal_dependencies": 0}
+_NEVER_ORDERED: dict[str, int | str] = {
+    "reuse_follow_event_dependencies": 0,
+    "reuse_allow_internal_dependencies": 0,
+}
 _NOTHING = {**_NEVER_ORDERED, "reuse_allow_opportunistic": 0}
 WAYS = {
     "default": Way("PyTorch"),

@@ -30,6 +30,7 @@ class KnobInfo(TypedDict):
     default: int
     minimum: int
     maximum: int
+    words: list[str]
 
 class Stats(TypedDict):
     live_blocks: int

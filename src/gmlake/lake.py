@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from gmlake import _core
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gmlake.snapshots import Snapshot
 
 _DEVICE_LIMIT = 1 << 16
+_NUMBER = re.compile(r"\s*[0-9]+\s*", re.ASCII)
 
 
 class Lake(_core.Lake):
@@ -34,7 +36,8 @@ class Lake(_core.Lake):
     skip_calls: names of driver calls that record, wait or synchronise, as in
         stats()["driver_calls"]; these are not made and answer as if they were, to see such a test
         fail.
-    knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text.
+    knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text, and settings
+        that have words are given by them, as in economy="memory".
 
     Raises ValueError for an unknown driver, policy, call or knob and for a value out of range,
     DriverError where the driver or device is not there, OutOfMemoryError, UnsupportedError.
@@ -139,13 +142,36 @@ def check_knobs(names: Iterable[str]) -> None:
 
 
 def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
-    """Return settings as the core takes them; ValueError names the one that is no size."""
+    """Return settings as the core takes them.
+
+    ValueError names the one that is neither a size nor one of its words. Whether a number is in
+    range is for the core to check.
+    """
     check_knobs(knobs)
-    settings = []
-    for name, value in knobs.items():
+    words = {knob["name"]: knob["words"] for knob in _core.knobs()}
+    return tuple((name, _number(name, value, words.get(name))) for name, value in knobs.items())
+
+
+def word_of(name: str, value: int | str) -> int | str:
+    """Return what a value of a setting is called; the value itself where it has no word."""
+    words = next((knob["words"] for knob in _core.knobs() if knob["name"] == name), [])
+    return words[value] if isinstance(value, int) and 0 <= value < len(words) else value
+
+
+def one_of(words: list[str]) -> str:
+    """Return "time, balanced or memory"."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _number(name: str, value: int | str, words: list[str] | None) -> int:
+    if not words or not isinstance(value, str) or _NUMBER.fullmatch(value):
         try:
-            settings.append((name, parse_size(value)))
+            return parse_size(value)
         except ValueError as error:
             msg = f"{name}: {error}"
             raise ValueError(msg) from None
-    return tuple(settings)
+    word = value.strip().lower()
+    if word not in words:
+        msg = f"{name} is {value[:60]!r}, but must be {one_of(words)}"
+        raise ValueError(msg)
+    return words.index(word)

@@ -215,6 +215,10 @@ def test_info() -> None:
     text = run("info").stdout
     assert gmlake.__version__ in text
     assert all(knob["name"] in text for knob in gmlake.knobs())
+    (economy,) = (knob for knob in about["knobs"] if knob["name"] == "economy")
+    assert (economy["default"], economy["words"]) == (1, ["time", "balanced", "memory"])
+    (row,) = (line for line in text.splitlines() if line.startswith(" economy "))
+    assert row.split()[3:6] == ["balanced", "time,", "balanced"]
 
 
 def test_several_devices(tmp_path: Path) -> None:
@@ -253,6 +257,8 @@ def test_several_devices(tmp_path: Path) -> None:
             (["replay", "f", "--set", f"{name}=1"], f"no setting is called '{name}'; there are: ")
             for name in ("driver", "policy", "cls", "capacity", "device", "fail_call", "trace")
         ),
+        (["replay", "f", "--set", "economy=fast"], "economy is 'fast', but must be time, balanced"),
+        (["replay", "f", "--set", "economy=3"], "economy is 3, but must be between 0 and 2"),
         (["replay", "f", "--set", "roundup_power2_divisions.zz=1"], "divisions.zz"),
         (["replay", "f", "--set", "frag_limit.1=1"], "frag_limit.1"),
         (["replay", "f", "--set", "max_split_size=1", "--policy", "stitch"], "max_split_size is 1"),

@@ -55,16 +55,36 @@ def test_a_variable_lets_every_lake_check_the_order(monkeypatch: pytest.MonkeyPa
 
 
 def test_knobs_of_sharing_are_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GMLAKE_SET", "borrow_waits=0,borrow_slack=2MiB")
-    region = gmlake.enabled(reuse_allow_internal_dependencies=0, borrow_ratio=4)
+    monkeypatch.setenv("GMLAKE_SET", "borrow_waits=0,borrow_pieces=2KiB")
+    region = gmlake.enabled(reuse_allow_internal_dependencies=0, borrow_earliest=0)
     assert region.settings.knobs == {
         "borrow_waits": 0,
-        "borrow_slack": 2 << 20,
+        "borrow_pieces": 2 << 10,
         "reuse_allow_internal_dependencies": 0,
-        "borrow_ratio": 4,
+        "borrow_earliest": 0,
     }
     with pytest.raises(ValueError, match="reuse_allow_opportunistic is 2, but must be between"):
         gmlake.enabled(reuse_allow_opportunistic=2)
+
+
+def test_economy_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, word in enumerate(["time", "balanced", "memory"]):
+        assert gmlake.enabled(economy=word).settings.knobs == {"economy": number}
+        assert gmlake.enabled(economy=number).settings.knobs == {"economy": number}
+        monkeypatch.setenv("GMLAKE_SET", f"economy={word.upper()}")
+        assert Settings.of().knobs == {"economy": number}
+        assert Settings.of(Given(knobs={"economy": "time"})).knobs == {"economy": 0}
+    with pytest.raises(ValueError, match=r"^economy is 'fast', but must be time, balanced"):
+        gmlake.enabled(economy="fast")
+    with pytest.raises(ValueError, match=r"^economy is 3, but must be between 0 and 2, for: time"):
+        gmlake.enabled(economy=3)
+
+
+def test_a_difference_is_told_in_words() -> None:
+    quick, thrifty = (Settings(knobs={"economy": number}) for number in (0, 2))
+    assert quick.difference(thrifty) == "economy is time, not memory"
+    assert quick.difference(Settings()) == "economy is time, not unset"
+    assert Settings().difference(quick) == "economy is not set, not time"
 
 
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +106,9 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("GMLAKE_SET", "growth=big", "growth: 'big' is not a size"),
         ("GMLAKE_SET", "max_views=0", "max_views is 0, but must be between 1 and"),
         ("GMLAKE_SET", "roundup_power2_divisions.3=2", "no setting is called"),
+        ("GMLAKE_SET", "economy=fast", "economy is 'fast', but must be time, balanced or memory"),
+        ("GMLAKE_SET", "economy=3", "economy is 3, but must be between 0 and 2"),
+        ("GMLAKE_SET", "economy.1=time", "'time' is not a size"),
         ("GMLAKE_HANDLE_TYPES", "socket", "no handle type is called 'socket'"),
         ("GMLAKE_CHECK_ORDER", "yes", "no switch is called 'yes'; there are: 0 1"),
     ],
@@ -109,6 +132,8 @@ def test_a_bad_variable_is_named(
         Given(handle_types="socket"),
         Given(knobs={"grow": 1}),
         Given(knobs={"max_views": 0}),
+        Given(knobs={"economy": "fast"}),
+        Given(knobs={"economy": 3}),
     ],
 )
 def test_a_bad_argument_is_refused(given: Given) -> None:
@@ -125,10 +150,15 @@ def test_devices_are_numbers_in_a_list(devices: Any) -> None:
 
 
 def test_another_process_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    knobs: dict[str, int | str] = {"growth": "64MiB", "roundup_power2_divisions.256": 4}
+    knobs: dict[str, int | str] = {
+        "growth": "64MiB",
+        "roundup_power2_divisions.256": 4,
+        "economy": "time",
+    }
     settings = Settings.of(Given("caching", "20GiB", "fabric", knobs), "pool")
     for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
+    assert os.environ["GMLAKE_SET"].endswith(",economy=time")
     assert Settings.of() == settings
     assert Settings().to_environment() == {"GMLAKE_POLICY": "stitch", "GMLAKE_MODE": "auto"}
 

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 
 import gmlake
 from gmlake import Lake
+from gmlake.lake import settings_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +69,12 @@ def test_defaults() -> None:
         ({"max_views": 0}, "max_views"),
         ({"growth": "many"}, "growth: 'many' is not a size"),
         ({"chunk_size": 3 * MIB + 1}, "chunk"),
+        ({"economy": "fast"}, "^economy is 'fast', but must be time, balanced or memory$"),
+        ({"economy": "2MiB"}, "^economy is '2MiB', but must be time, balanced or memory$"),
+        ({"economy": "fast\ncars"}, r"^economy is 'fast\\ncars', but must be "),
+        ({"economy": 3}, "^economy is 3, but must be between 0 and 2, for: time balanced memory$"),
+        ({"economy": "3"}, "^economy is 3, but must be between 0 and 2, for: time balanced memory"),
+        ({"economy": -1}, "outside 0"),
         ({"fail_call": -1}, "fail_call must be from 0"),
     ],
 )
@@ -77,10 +84,30 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], reason: str) -> None
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("arguments", [{"driver": 3}, {"policy": None}, {"fail_seed": "x"}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"driver": 3}, {"policy": None}, {"fail_seed": "x"}, {"growth": None}, {"economy": None}],
+)
 def test_arguments_of_wrong_types(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         Lake(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("given", "number"), [("time", 0), (" Balanced ", 1), ("memory", 2), ("2", 2), (0, 0), (2, 2)]
+)
+def test_economy_is_a_word_or_its_number(given: str | int, number: int) -> None:
+    assert settings_of({"economy": given}) == (("economy", number),)
+    assert word_of("economy", number) == ("time", "balanced", "memory")[number]
+    with Lake("sim", "plan", economy=given) as lake:
+        lake.free(lake.allocate(20 * MIB))
+
+
+def test_what_has_no_word_stays_as_it_is() -> None:
+    assert word_of("growth", 1) == 1
+    assert word_of("economy", "balanced") == "balanced"
+    assert word_of("economy", 3) == 3
+    assert word_of("roundup_power2_divisions.256", 2) == 2
 
 
 def test_an_absent_driver_says_what_to_do() -> None:

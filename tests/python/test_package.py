@@ -124,6 +124,7 @@ def test_knobs_describe_themselves() -> None:
     for knob in gmlake.knobs():
         assert knob["minimum"] <= knob["default"] <= knob["maximum"]
         assert knob["help"]
+        assert len(knob["words"]) in {0, knob["maximum"] + 1}
         assert set(knob["policies"].replace(",", " ").split()) <= set(gmlake.policies())
         with gmlake.Lake(**{knob["name"]: knob["default"]}):  # type: ignore[arg-type]
             pass

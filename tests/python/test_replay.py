@@ -144,6 +144,19 @@ def test_knobs_reach_the_policy() -> None:
         gmlake.replay(trace, "stitch", nonsense=1)
 
 
+def test_economy_reaches_the_policy(shipped_trace: Trace) -> None:
+    quick, thrifty = (
+        gmlake.replay(shipped_trace, "stitch", economy=word).results[0]
+        for word in ("time", "memory")
+    )
+    assert quick.driver_time_ns < thrifty.driver_time_ns
+    assert quick.peak_reserved_bytes > thrifty.peak_reserved_bytes
+    with pytest.raises(ValueError, match=r"^economy is 'fast', but must be time"):
+        gmlake.replay(shipped_trace, "stitch", economy="fast")
+    with pytest.raises(ValueError, match=r"^economy is 3, but must be between 0 and 2"):
+        gmlake.replay(shipped_trace, "stitch", economy=3)
+
+
 @pytest.mark.parametrize("policies", ["", "magic", "stitch,magic", [], ["magic"]])
 def test_unknown_policies(policies: Any) -> None:
     with pytest.raises(

@@ -272,6 +272,8 @@ def test_replays_and_plans_have_figures() -> None:
     drawn = _figure(gmlake.report_of(replayed), Policies)
     assert drawn.names == ("caching", "stitch")
     assert drawn.reserved_bytes == tuple(r.peak_reserved_bytes for r in replayed.results)
+    told = dict(gmlake.report_of(gmlake.replay(trace, "stitch", economy=2, growth=MIB)).facts)
+    assert (told["economy"], told["growth"]) == ("memory", str(MIB))
     planned = gmlake.plan(trace)
     packing = _figure(gmlake.report_of(planned), Packing)
     assert packing.unit == "requests"

@@ -92,7 +92,7 @@ def add_settings_option(parser: argparse.ArgumentParser) -> None:
         type=_setting,
         dest="settings",
         metavar="NAME=VALUE",
-        help="a setting of the policies, as in frag_limit=2MiB; `gmlake info` lists them",
+        help="a setting of the policies, as in economy=memory; `gmlake info` lists them",
     )
 
 
@@ -101,17 +101,12 @@ def _setting(text: str) -> tuple[str, int]:
     if not equals or not name:
         msg = f"{text!r} is not NAME=VALUE"
         raise argparse.ArgumentTypeError(msg)
-    from gmlake.lake import check_knobs
+    from gmlake.lake import settings_of
 
     try:
-        check_knobs([name])
+        return settings_of({name: value})[0]
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    try:
-        return name, parse_size(value)
-    except ValueError as error:
-        msg = f"{name}: {error}"
-        raise argparse.ArgumentTypeError(msg) from None
 
 
 def size_argument(text: str) -> int:

@@ -9,6 +9,8 @@ from gmlake.commands import common
 if TYPE_CHECKING:
     import argparse
 
+    from gmlake._core import KnobInfo
+
 _DRIVERS = ("cuda", "host", "sim")
 _MAX_DEVICES = 64
 
@@ -105,6 +107,18 @@ def _print_tables(about: dict[str, Any]) -> None:
     for name in ("policies", "default", "meaning"):
         knobs.add_column(name)
     for knob in about["knobs"]:
-        default = "no limit" if knob["default"] == 2**64 - 1 else str(knob["default"])
-        knobs.add_row(knob["name"], Text(knob["policies"]), default, Text(knob["help"]))
+        row = (knob["name"], knob["policies"], _default(knob), _meaning(knob))
+        knobs.add_row(*(Text(cell) for cell in row))
     common.print_report(Group(drivers, knobs))
+
+
+def _default(knob: KnobInfo) -> str:
+    if knob["words"]:
+        return knob["words"][knob["default"]]
+    return "no limit" if knob["default"] == 2**64 - 1 else str(knob["default"])
+
+
+def _meaning(knob: KnobInfo) -> str:
+    from gmlake.lake import one_of
+
+    return f"{one_of(knob['words'])}: {knob['help']}" if knob["words"] else knob["help"]

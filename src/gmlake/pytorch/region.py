@@ -245,7 +245,8 @@ def enabled(
     handle_types: what other processes can be given handles of, "posix_fd" or "fabric";
         GMLAKE_HANDLE_TYPES.
     devices: ordinals that pool mode serves; None: the current device and those in use already.
-    knobs: settings of the policy by name, see gmlake.knobs(); GMLAKE_SET="name=value,name=value".
+    knobs: settings of the policy by name, see gmlake.knobs(), as in economy="memory";
+        GMLAKE_SET="name=value,name=value".
 
     Where there is no CUDA, the region does nothing and says so once, by a GmlakeWarning.
 

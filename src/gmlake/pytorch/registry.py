@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from gmlake.pytorch.settings import Settings
 
 _HANDLES: Final = {"": 0, "posix_fd": 1, "fabric": 8}  # CUmemAllocationHandleType
-# The driver takes as long for a chunk of 2 MiB as for one of 16: on a large device larger ones cost
-# less time, and little of its memory.
-_MOST_CHUNKS: Final = {"max_chunks": 20480}
 
 
 def configure(settings: Settings) -> None:
@@ -21,7 +18,7 @@ def configure(settings: Settings) -> None:
         "cuda",
         settings.policy,
         settings.capacity_bytes,
-        tuple(sorted({**_MOST_CHUNKS, **settings.knobs}.items())),
+        tuple(sorted(settings.knobs.items())),
         _HANDLES[settings.handle_type],
         settings.check_order,
     )

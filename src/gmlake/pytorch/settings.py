@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
-from gmlake.lake import parse_capacity, settings_of
+from gmlake.lake import parse_capacity, settings_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +85,8 @@ class Settings:
         if self.check_order:
             variables[CHECK_ORDER] = "1"
         if self.knobs:
-            variables[KNOBS] = ",".join(f"{name}={value}" for name, value in self.knobs.items())
+            parts = (f"{name}={word_of(name, value)}" for name, value in self.knobs.items())
+            variables[KNOBS] = ",".join(parts)
         return variables
 
     def difference(self, other: Settings) -> str:
@@ -97,13 +98,16 @@ class Settings:
                 ("capacity", self.capacity_bytes, other.capacity_bytes),
                 ("handle_types", self.handle_type, other.handle_type),
                 *(
-                    (name, self.knobs.get(name, ""), other.knobs.get(name, ""))
+                    (name, self._word_of(name), other._word_of(name))
                     for name in sorted({*self.knobs, *other.knobs})
                 ),
             )
             if mine != theirs
         ]
         return ", ".join(parts)
+
+    def _word_of(self, name: str) -> int | str:
+        return word_of(name, self.knobs.get(name, ""))
 
 
 class _Variables:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from gmlake.lake import word_of
 from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Policies, Report, Timeline
 from gmlake.planning.report import PlanReport
 from gmlake.replaying import ReplayReport
@@ -308,7 +309,7 @@ def _of_replay(source: ReplayReport) -> Report:
     facts = (
         ("device", source.driver),
         ("capacity", format_size(source.capacity_bytes)),
-        *((name, str(value)) for name, value in source.knobs.items()),
+        *((name, str(word_of(name, value))) for name, value in source.knobs.items()),
     )
     return Report("Policies side by side", facts, tuple(figures))
 
