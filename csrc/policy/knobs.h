@@ -20,9 +20,7 @@ typedef struct gml_knobs {
     uint64_t reuse_follow_event_dependencies;   /* 0 or 1, and so the next two */
     uint64_t reuse_allow_opportunistic;         /* what is found done */
     uint64_t reuse_allow_internal_dependencies; /* what is waited for */
-    uint64_t borrow_waits;    /* of one stream for another, per 1024 requests; see share.c */
-    uint64_t borrow_earliest; /* 0 or 1: what was released earliest first */
-    uint64_t borrow_pieces;   /* ranges of other streams that one request may gather */
+    uint64_t borrow_waits; /* of one stream for another, per 1024 requests; see share.c */
     /* plan */
     uint64_t profile_steps; /* steps alike before one is planned */
     uint64_t plan_budget;   /* milliseconds for making a plan */

@@ -302,7 +302,7 @@ static bench
 open_bench(const edge *tested, const char *driver)
 {
     const gml_setting settings[] = {
-        {tested->knob ? tested->knob : "borrow_pieces", tested->knob ? tested->value : 64}};
+        {tested->knob ? tested->knob : "frag_limit", tested->knob ? tested->value : 0}};
     gml_lake_config config = {.driver = driver,
                               .policy = tested->policy,
                               .capacity_bytes = 256 * MIB,
@@ -391,7 +391,6 @@ TEST(borrow)
         {"what was lent", "stitch", b_has_borrowed, a_takes_back, GML_CALL_STREAM_WAIT, NULL, 0},
         {"in a row", "stitch", b_has_borrowed, c_borrows, GML_CALL_STREAM_WAIT, NULL, 0},
         {"a view", "stitch", a_has_stitched, b_takes_the_view, GML_CALL_STREAM_WAIT, NULL, 0},
-        {"what fits", "stitch", a_has_freed, b_borrows, GML_CALL_STREAM_WAIT, "borrow_earliest", 0},
         {"everything", "stitch", all_have_freed, b_takes_everything, GML_CALL_STREAM_WAIT, NULL, 0},
         {"a handle again", "stitch", a_has_freed, another_a_borrows, GML_CALL_STREAM_WAIT, NULL, 0},
         {"beside plans", "plan", a_has_freed, b_borrows, GML_CALL_STREAM_WAIT, NULL, 0},

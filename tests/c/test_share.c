@@ -226,68 +226,38 @@ give_three(gml_lake *lake, const gml_address blocks[3])
     }
 }
 
-TEST(what_was_released_earliest_is_taken_first)
+/* Of what was gathered the smallest range that fits serves. */
+TEST(what_fits_best_is_taken)
 {
-    static const uint64_t sizes[] = {32 * MIB, 32 * MIB, 32 * MIB};
-    static const size_t order[] = {1, 2, 0};
+    static const uint64_t sizes[] = {48 * MIB, 32 * MIB, 40 * MIB};
+    static const size_t order[] = {0, 2, 1};
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address blocks[3], between[3];
     leave_in_order(lake, sizes, order, blocks, between);
     gml_address taken = sharing_take(lake, 32 * MIB, 2);
     CHECK_EQ(taken, blocks[1]);
+    CHECK_EQ(sharing_count(lake).waits, 1);
     sharing_give(lake, taken);
     give_three(lake, between);
     sharing_finish(lake);
-}
-
-TEST(the_stream_that_released_earliest_lends_first)
-{
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address late = sharing_take(lake, BLOCK, 1);
-    gml_address early = sharing_take(lake, BLOCK, 2);
-    gml_address later = sharing_take(lake, BLOCK, 3);
-    sharing_give(lake, early);
-    sharing_give(lake, late);
-    sharing_give(lake, later);
-    gml_address taken = sharing_take(lake, BLOCK, 4);
-    CHECK_EQ(sharing_pair(lake, 2, 4).borrowed_bytes, BLOCK);
-    CHECK_EQ(sharing_count(lake).waits, 1);
-    sharing_give(lake, taken);
-    sharing_finish(lake);
-}
-
-TEST(what_fits_best_is_taken_where_that_is_wished)
-{
-    static const uint64_t sizes[] = {48 * MIB, 32 * MIB, 40 * MIB};
-    static const size_t order[] = {0, 2, 1};
-    for (uint64_t is_earliest = 0; is_earliest < 2; is_earliest++) {
-        gml_lake *lake = sharing_open_with("borrow_earliest", is_earliest, NULL, 0);
-        gml_address blocks[3], between[3];
-        leave_in_order(lake, sizes, order, blocks, between);
-        gml_address taken = sharing_take(lake, 32 * MIB, 2);
-        CHECK_EQ(taken, blocks[is_earliest ? 0 : 1]);
-        sharing_give(lake, taken);
-        give_three(lake, between);
-        sharing_finish(lake);
-    }
 }
 
 TEST(what_needs_no_wait_is_taken_before_what_does)
 {
-    static const uint64_t sizes[] = {32 * MIB, 32 * MIB, 32 * MIB};
-    static const size_t order[] = {0, 1, 2};
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address blocks[3], between[3];
-    leave_in_order(lake, sizes, order, blocks, between);
-    gml_address other = sharing_take(lake, 32 * MIB, 3); /* the event of stream 1 */
-    sharing_run(lake, 1);
-    sharing_give(lake, other); /* pending on stream 3 */
+    sharing_leave(lake, 4096, 2);
+    gml_address ordered = sharing_take(lake, 32 * MIB, 1);
+    gml_address pending = sharing_take(lake, 32 * MIB, 3);
+    sharing_give(lake, ordered);
+    sharing_give(lake, pending);
+    sharing_order(lake, 2, 1);
+    CHECK_OK(gml_lake_order_streams(lake, 2, 1));
+    uint64_t waits = sharing_count(lake).waits;
     gml_address taken = sharing_take(lake, 32 * MIB, 2);
-    CHECK_EQ(sharing_pair(lake, 1, 2).borrowed_bytes, 32 * MIB);
+    CHECK_EQ(taken, ordered);
+    CHECK_EQ(sharing_count(lake).waits, waits);
     CHECK_EQ(sharing_pair(lake, 3, 2).borrowed_bytes, 0);
-    CHECK_EQ(sharing_pair(lake, 1, 2).waits, 0);
     sharing_give(lake, taken);
-    give_three(lake, between);
     sharing_finish(lake);
 }
 
@@ -373,12 +343,12 @@ TEST(a_view_serves_its_owner_again_once_its_chunks_are_back)
         gml_address between[PIECES];
         gml_address view = leave_view(lake, between);
         sharing_leave(lake, 8 * MIB, 2); /* one of its ranges */
-        CHECK_EQ(sharing_pair(lake, 1, 2).borrowed_bytes, 8 * MIB);
+        CHECK_EQ(sharing_pair(lake, 1, 2).borrowed_bytes, PIECES * 8 * MIB);
         uint64_t calls = sharing_memory_calls(lake);
         gml_address block = sharing_take(lake, PIECES * 8 * MIB, 1);
         CHECK_EQ(block, view);
         CHECK_EQ(sharing_memory_calls(lake), calls);
-        CHECK_EQ(sharing_pair(lake, 2, 1).borrowed_bytes, 8 * MIB);
+        CHECK_EQ(sharing_pair(lake, 2, 1).borrowed_bytes, PIECES * 8 * MIB);
         CHECK_EQ(sharing_count(lake).waits, runs_at_once ? 0 : 2);
         sharing_give(lake, block);
         give_between(lake, between);
@@ -465,9 +435,7 @@ main(void)
     RUN(what_was_borrowed_comes_back_by_the_same_rules);
     RUN(memory_goes_round_many_streams);
     RUN(small_requests_borrow_as_well);
-    RUN(what_was_released_earliest_is_taken_first);
-    RUN(the_stream_that_released_earliest_lends_first);
-    RUN(what_fits_best_is_taken_where_that_is_wished);
+    RUN(what_fits_best_is_taken);
     RUN(what_needs_no_wait_is_taken_before_what_does);
     RUN(memory_is_borrowed_before_the_driver_is_asked);
     RUN(a_view_is_taken_over_as_it_is);

@@ -37,26 +37,30 @@ TEST(a_large_stream_borrows_from_a_small_one)
     sharing_finish(lake);
 }
 
-TEST(a_request_gathers_no_more_ranges_than_allowed)
+/* One wait is enough for all of it. */
+TEST(a_request_takes_all_that_one_wait_brings)
 {
-    static const uint64_t most[] = {1, 2, 3};
-    for (size_t i = 0; i < 3; i++) {
-        gml_lake *lake = sharing_open_with("borrow_pieces", most[i], NULL, 0);
-        gml_address blocks[3], between[3];
-        for (size_t k = 0; k < 3; k++) {
-            blocks[k] = sharing_take(lake, 8 * MIB, MAIN);
-            between[k] = sharing_take(lake, 2 * MIB, MAIN);
-        }
-        for (size_t k = 0; k < 3; k++) {
-            sharing_give(lake, blocks[k]);
-        }
-        sharing_leave(lake, 24 * MIB, SIDE);
-        CHECK_EQ(sharing_pair(lake, MAIN, SIDE).borrowed_bytes, most[i] * 8 * MIB);
-        for (size_t k = 0; k < 3; k++) {
-            sharing_give(lake, between[k]);
-        }
-        sharing_finish(lake);
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    gml_address blocks[3], between[3];
+    for (size_t k = 0; k < 3; k++) {
+        blocks[k] = sharing_take(lake, 8 * MIB, MAIN);
+        between[k] = sharing_take(lake, 2 * MIB, MAIN);
     }
+    for (size_t k = 0; k < 3; k++) {
+        sharing_give(lake, blocks[k]);
+    }
+    uint64_t reserved = sharing_reserved(lake);
+    gml_address one = sharing_take(lake, 8 * MIB, SIDE);
+    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).borrowed_bytes, 3 * 8 * MIB);
+    gml_address rest = sharing_take(lake, 16 * MIB, SIDE);
+    CHECK_EQ(sharing_count(lake).waits, 1);
+    CHECK_EQ(sharing_reserved(lake), reserved);
+    sharing_give(lake, one);
+    sharing_give(lake, rest);
+    for (size_t k = 0; k < 3; k++) {
+        sharing_give(lake, between[k]);
+    }
+    sharing_finish(lake);
 }
 
 /* ---- the limit of waits ------------------------------------------------------------------------
@@ -395,7 +399,7 @@ main(void)
 {
     RUN(a_refused_request_changes_nothing_for_others);
     RUN(a_large_stream_borrows_from_a_small_one);
-    RUN(a_request_gathers_no_more_ranges_than_allowed);
+    RUN(a_request_takes_all_that_one_wait_brings);
     RUN(beyond_the_limit_of_waits_memory_is_grown);
     RUN(where_the_device_has_no_more_the_limit_of_waits_gives_way);
     RUN(with_a_limit_of_no_waits_none_is_made_while_there_is_memory);

@@ -50,8 +50,6 @@ static const choice choices[] = {
     {"reuse_allow_opportunistic", 4, {1, 1, 1, 0}},
     {"reuse_allow_internal_dependencies", 4, {1, 1, 1, 0}},
     {"borrow_waits", 5, {256, 1024, 16, 1, 0}},
-    {"borrow_earliest", 2, {1, 0}},
-    {"borrow_pieces", 4, {64, 1, 2, UINT32_MAX}},
     {"economy", 3, {0, 1, 2}},
     {"chunk_size", 4, {0, 2 * MIB, 4 * MIB, 16 * MIB}},
     {"growth", 3, {0, 0, 24 * MIB}},

@@ -55,13 +55,13 @@ def test_a_variable_lets_every_lake_check_the_order(monkeypatch: pytest.MonkeyPa
 
 
 def test_knobs_of_sharing_are_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GMLAKE_SET", "borrow_waits=0,borrow_pieces=2KiB")
-    region = gmlake.enabled(reuse_allow_internal_dependencies=0, borrow_earliest=0)
+    monkeypatch.setenv("GMLAKE_SET", "borrow_waits=0,growth=2KiB")
+    region = gmlake.enabled(reuse_allow_internal_dependencies=0, reuse_allow_opportunistic=0)
     assert region.settings.knobs == {
         "borrow_waits": 0,
-        "borrow_pieces": 2 << 10,
+        "growth": 2 << 10,
         "reuse_allow_internal_dependencies": 0,
-        "borrow_earliest": 0,
+        "reuse_allow_opportunistic": 0,
     }
     with pytest.raises(ValueError, match="reuse_allow_opportunistic is 2, but must be between"):
         gmlake.enabled(reuse_allow_opportunistic=2)

@@ -49,8 +49,6 @@ borrowing = st.fixed_dictionaries(
         "reuse_allow_opportunistic": st.integers(0, 1),
         "reuse_allow_internal_dependencies": st.integers(0, 1),
         "borrow_waits": st.integers(0, 1024),
-        "borrow_earliest": st.integers(0, 1),
-        "borrow_pieces": st.integers(1, 8),
         "economy": st.sampled_from(["time", "balanced", "memory"]),
     },
 )

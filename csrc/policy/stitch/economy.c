@@ -14,12 +14,12 @@ static const struct {
     uint64_t pressure; /* begins when less than this part is left; 0: never */
 } prices[] = {
     [GML_ECONOMY_TIME] = {64 * MIB, 32, 128, 24, 0},
-    [GML_ECONOMY_BALANCED] = {16 * MIB, 512, 4096, 100, 3},
+    [GML_ECONOMY_BALANCED] = {16 * MIB, 512, 4096, 200, 3},
     [GML_ECONOMY_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
 };
 
 /* So many fruitless views allow one slack more, up to MOST_PARTS. */
-enum { FRUITLESS_PER_PART = 192, MOST_PARTS = 8 };
+enum { FRUITLESS_PER_PART = 96, MOST_PARTS = 16 };
 
 /* A chunk is at most this part of the device or capacity. */
 enum { LEAST_CHUNKS = 512 };

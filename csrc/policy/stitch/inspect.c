@@ -126,7 +126,7 @@ check_idle(gml_stitch *stitch)
     for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
         const gml_placement *view = gml_view_of_idle(link);
         if (view->state != GML_PLACEMENT_IDLE || !view->view ||
-            view->by_size.size_bytes != view->block.block_bytes) {
+            view->by_runs.size_bytes != view->block.block_bytes) {
             return corrupt(stitch, view, "is idle and not a view of its size");
         }
         count++;

@@ -81,7 +81,6 @@ lend_rest(gml_stitch *stitch, gml_pond *pond, size_t count, size_t *lent, gml_pl
 gml_status
 gml_stitch_lend(gml_stitch *stitch, gml_pond *pond, size_t count, gml_placement **out)
 {
-    uint64_t cell_bytes = gml_stitch_cell_bytes(stitch);
     size_t lent = 0;
     pond->timeline.requests++;
     gml_pond_settle(stitch, pond);
@@ -90,7 +89,7 @@ gml_stitch_lend(gml_stitch *stitch, gml_pond *pond, size_t count, gml_placement 
          effort <= GML_WAIT && lent < count && status == GML_OK && gml_share_is_open(stitch);
          effort++) {
         gml_share_look(stitch, pond);
-        status = gml_share_borrow(stitch, pond, (count - lent) * cell_bytes, false, effort);
+        status = gml_share_gather(stitch, pond, effort);
         if (status == GML_OK) {
             status = lend_rest(stitch, pond, count, &lent, out);
         }

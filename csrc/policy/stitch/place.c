@@ -2,14 +2,13 @@
  *
  *   0  parked  the view that the stream freed last, if it has the size     (hot)
  *   1  fit     the smallest free extent that holds it                      (hot)
- *   2  view    the oldest view of just this size whose bytes are free
- *   3  spend   with room: the home space grows a little, so that one extent holds it
- *   4  stitch  a new view of free pieces
- *   5  others  what other streams have freed: one range, a view, chunks to stitch, first what is in
- *              reach, then what this stream must wait for
+ *   2  spend   with room: the home space grows a little, so that one extent holds it
+ *   3  stitch  free pieces side by side, under a view from before or a new one
+ *   4  reach   1 and 3 with what other streams have freed, as far as it costs nothing
+ *   5  wait    the same with what this stream must wait for
  *   6  grow    what is missing from the device, in one extent or stitched to free pieces
- *   7  all     before memory is refused: 1, 2, 4 and 6 with all that other streams hold free, after
- *              a wait for the device, and whatever the size
+ *   7  all     before memory is refused: 1, 3 and 6 with all that other streams hold free, after a
+ *              wait for the device, and whatever the size
  *
  * A rung answers with a placement or with none. What went wrong goes to the request's status, apart
  * from memory that the device has not got: that is what the last rung is for.
@@ -50,21 +49,6 @@ fit(gml_ascent *request)
         placement->block.state = is_exact ? GML_STATE_EXACT : GML_STATE_SPLIT;
     }
     return placement;
-}
-
-static gml_placement *
-take_view(gml_ascent *request, gml_effort effort)
-{
-    gml_placement *placement = NULL;
-    request->status =
-        gml_view_take(request->stitch, request->pond, request->size_bytes, effort, &placement);
-    return placement;
-}
-
-static gml_placement *
-view(gml_ascent *request)
-{
-    return take_view(request, GML_KNOWN);
 }
 
 /* Grows the home space. Memory that was refused is noted. */
@@ -114,50 +98,30 @@ stitch_pieces(gml_ascent *request)
     return create(request, &choice);
 }
 
-/* One range of another stream that holds it. */
+/* All that other streams hold free and that is in reach with that effort. What moves merges, so
+ * that memory does not stay divided among streams. */
 static gml_placement *
-borrow_range(gml_ascent *request, gml_effort effort)
+gather(gml_ascent *request, gml_effort effort)
 {
-    request->status =
-        gml_share_borrow(request->stitch, request->pond, request->size_bytes, true, effort);
-    return request->status == GML_OK ? fit(request) : NULL;
+    request->status = gml_share_gather(request->stitch, request->pond, effort);
+    gml_placement *placement = request->status == GML_OK ? fit(request) : NULL;
+    return placement || request->status != GML_OK ? placement : stitch_pieces(request);
 }
 
-/* Chunks of other streams, stitched to what is free here. */
 static gml_placement *
-borrow_chunks(gml_ascent *request, gml_effort effort)
-{
-    if (!request->may_stitch) {
-        return NULL;
-    }
-    uint64_t missing_bytes =
-        gml_choose_missing(request->stitch, request->pond, request->size_bytes);
-    request->status =
-        gml_share_borrow(request->stitch, request->pond, missing_bytes, false, effort);
-    return request->status == GML_OK ? stitch_pieces(request) : NULL;
-}
-
-/* A wait costs less than a new view, so what needs no mapping comes first. */
-static gml_placement *
-ask_others(gml_ascent *request)
+reach(gml_ascent *request)
 {
     if (!gml_share_is_open(request->stitch)) {
         return NULL;
     }
     gml_share_look(request->stitch, request->pond);
-    static const struct {
-        gml_placement *(*ask)(gml_ascent *, gml_effort);
-        gml_effort effort;
-    } ways[] = {
-        {borrow_range, GML_KNOWN},  {take_view, GML_WAIT},     {borrow_range, GML_WAIT},
-        {borrow_chunks, GML_KNOWN}, {borrow_chunks, GML_WAIT},
-    };
-    gml_placement *placement = NULL;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && !placement && request->status == GML_OK;
-         i++) {
-        placement = ways[i].ask(request, ways[i].effort);
-    }
-    return placement;
+    return gather(request, GML_KNOWN);
+}
+
+static gml_placement *
+wait(gml_ascent *request)
+{
+    return gml_share_is_open(request->stitch) ? gather(request, GML_WAIT) : NULL;
 }
 
 static gml_placement *
@@ -190,7 +154,7 @@ take_all(gml_ascent *request)
         return NULL;
     }
     request->may_stitch = true;
-    static gml_placement *(*const again[])(gml_ascent *) = {fit, view, stitch_pieces, grow};
+    static gml_placement *(*const again[])(gml_ascent *) = {fit, stitch_pieces, grow};
     gml_placement *placement = NULL;
     for (size_t i = 0; i < sizeof again / sizeof *again && !placement && request->status == GML_OK;
          i++) {
@@ -200,7 +164,7 @@ take_all(gml_ascent *request)
 }
 
 static gml_placement *(*const ladder[])(gml_ascent *) = {
-    fit, view, spend, stitch_pieces, ask_others, grow, take_all,
+    fit, spend, stitch_pieces, reach, wait, grow, take_all,
 };
 
 static gml_status

@@ -99,6 +99,15 @@ create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_c
             gml_placement **out)
 {
     size_t count = choice->run_count;
+    gml_status status = gml_home_prepare(&stitch->home, 2 * count);
+    if (status != GML_OK) {
+        return status;
+    }
+    *out = gml_view_again(stitch, pond, size_bytes, choice);
+    if (*out) {
+        (*out)->block.state = GML_STATE_EXACT;
+        return GML_OK;
+    }
     gml_run *runs = malloc(count * sizeof *runs);
     if (!runs) {
         return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
@@ -112,12 +121,10 @@ create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_c
     memcpy(runs, choice->runs, count * sizeof *runs);
     placement->runs = runs;
     placement->run_count = count;
-    gml_status status = gml_view_map(stitch, placement);
-    if (status == GML_OK) {
-        status = gml_home_prepare(&stitch->home, 2 * count);
-    }
+    status = gml_view_map(stitch, placement);
     if (status == GML_OK) {
         gml_placement_claim(stitch, placement);
+        placement->block.state = choice->state;
         gml_economy_note_made(&stitch->economy);
         *out = placement;
     } else if (placement->view) {
@@ -133,10 +140,11 @@ gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                      const gml_choice *choice, gml_placement **out)
 {
     gml_status status = check_choice(stitch, size_bytes, choice);
+    if (status == GML_OK && choice->run_count > 1) {
+        return create_view(stitch, pond, size_bytes, choice, out);
+    }
     if (status == GML_OK) {
-        status = choice->run_count > 1
-                     ? create_view(stitch, pond, size_bytes, choice, out)
-                     : gml_placement_fit(stitch, pond, choice->runs[0].offset, size_bytes, out);
+        status = gml_placement_fit(stitch, pond, choice->runs[0].offset, size_bytes, out);
     }
     if (status == GML_OK) {
         (*out)->block.state = choice->state;

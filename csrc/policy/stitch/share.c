@@ -1,9 +1,7 @@
-/* Memory of other streams, by those of the rules of GLake's multi-stream reuse (Ant Group, 2023)
- * that save anything: what was released earliest is taken first, so that the wait is short, and how
- * many ranges of others one request gathers is limited.
+/* Memory of other streams (GLake's multi-stream reuse, Ant Group, 2023).
  *
- * What moves is whole chunks, so that no chunk is divided among streams for long, and what comes
- * back is whole again.
+ * A stream that lacks memory takes all that others have freed and it can reach, for one wait costs
+ * as much for all of it as for a part, and what is one stream's merges.
  */
 #include "policy/stitch/stitch.h"
 
@@ -116,6 +114,25 @@ gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pa
         };
         see(context, &told);
     }
+}
+
+gml_status
+gml_share_gather(gml_stitch *stitch, gml_pond *pond, gml_effort effort)
+{
+    gml_status status = GML_OK;
+    int count = 0;
+    gml_pond *donor = NULL;
+    while ((donor = gml_share_next_donor(stitch, pond, donor, &count)) && status == GML_OK) {
+        gml_tree_node *node = gml_tree_first(&donor->set.fit);
+        while (node && status == GML_OK) {
+            const gml_extent *extent = gml_extent_of_fit(node);
+            node = gml_tree_next(node);
+            if (gml_share_reach(stitch, pond, extent, effort)) {
+                status = gml_share_take(stitch, pond, extent->offset, extent->size_bytes);
+            }
+        }
+    }
+    return status;
 }
 
 /* ---- the last resort ------------------------------------------------------------------------- */

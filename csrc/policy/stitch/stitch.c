@@ -38,8 +38,6 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     stitch->growth_bytes = knobs->growth;
     stitch->max_views = knobs->max_views;
     stitch->max_view_bytes = knobs->max_view_bytes;
-    stitch->is_earliest_first = knobs->borrow_earliest;
-    stitch->most_pieces = knobs->borrow_pieces;
     const gml_fence_rules rules = {
         .follows_events = knobs->reuse_follow_event_dependencies,
         .is_opportunistic = knobs->reuse_allow_opportunistic,
@@ -136,7 +134,6 @@ destroy(gml_policy *self)
     gml_pool_clear(&stitch->pieces);
     gml_pool_clear(&stitch->slabs);
     free(stitch->scratch);
-    free(stitch->scratch_offers);
     free(stitch);
     return first;
 }

@@ -7,13 +7,14 @@
  * States of a placement:
  *   live       serves a block; holds its extents
  *   parked     the view that its pond freed last: still holds its extents, so that a request of the
- *              same size takes it back at once, however many there are. Any other request settles
- * it idle       a view without its extents. It stays mapped for the next request of its size that
- *              finds all its bytes free. A placement without a mapping ends instead
+ *              same size takes it back at once, however many there are. Any other request ends that
+ *   idle       a view without its extents. It stays mapped for the next time that a request is to
+ *              be made up of just these runs. A placement without a mapping is no more instead
  *
- * What serves a request depends on nothing but which bytes are live, which view is parked, and the
- * views there are, the oldest first. So a program that repeats its requests from the same state
- * gets the same addresses, and makes no driver call (promise 8).
+ * Which bytes serve a request depends on nothing but which bytes are live and which view is parked;
+ * the views there are only save making them anew. So a program that repeats its requests from the
+ * same state gets the same addresses, and makes no driver call (promise 8), once the home space has
+ * grown for the last time.
  *
  * What is free in a pond is ordered behind all work of its stream: it serves that stream at once.
  * It moves to another pond when that stream lacks memory and is ordered behind it too (share.c). No
@@ -31,7 +32,6 @@
 
 typedef struct gml_pond gml_pond;
 typedef struct gml_slab gml_slab;
-typedef struct gml_offer gml_offer;
 
 typedef enum gml_placement_state {
     GML_PLACEMENT_LIVE,
@@ -59,7 +59,7 @@ typedef struct gml_placement {
     gml_address view; /* start of its own mapping; 0: it lies in the home space */
     uint64_t view_bytes;
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
-    gml_tree_node by_size; /* idle: in stitch->idle, by size and order of creation */
+    gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
     gml_link idle;         /* idle: in stitch->idle_views; after a refusal in stitch->doomed */
 } gml_placement;
 
@@ -81,25 +81,20 @@ typedef struct gml_stitch {
     gml_home home;
     gml_economy economy;
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
-    bool is_bounded; /* serve from what is held, or refuse */
-    uint64_t next_number;
+    bool is_bounded;                      /* serve from what is held, or refuse */
     uint64_t views, view_bytes;           /* mapped */
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
     gml_fences fences;
-    bool is_earliest_first; /* of what must be waited for; the knob borrow_earliest */
-    uint64_t most_pieces;   /* ranges of others that one request may gather; borrow_pieces */
     gml_map pond_by_stream; /* by stream + 1 */
     gml_pond *last_pond;
     gml_link ponds;
     size_t pond_count, gone_count; /* all of them; those whose streams are gone */
-    gml_tree idle;                 /* idle views, by size and order of creation */
+    gml_tree idle;                 /* idle views, by size and a mark of their runs */
     gml_link idle_views;           /* the same, those used longest ago first */
     gml_link doomed;               /* views the driver refused to take back */
     gml_pool placements, pieces, slabs;
     gml_run *scratch; /* of choose.c, grown as needed */
     size_t scratch_capacity;
-    gml_offer *scratch_offers; /* of borrow.c */
-    size_t scratch_offer_room;
 } gml_stitch;
 
 static inline gml_stitch *
@@ -182,10 +177,10 @@ void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
  * a failure placement->view is 0, or a range that the driver did not take back. */
 gml_status gml_view_map(gml_stitch *stitch, gml_placement *placement);
 
-/* The oldest idle view of just that size whose bytes are free, live from now on; NULL: none of the
- * first few. Bytes of it that other ponds hold are taken where `effort` reaches them. */
-gml_status gml_view_take(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
-                         gml_placement **out);
+/* The idle view over just these runs, which are free in the pond, live from now on; or NULL. pre:
+ * two extents are prepared for each run. */
+gml_placement *gml_view_again(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                              const gml_choice *choice);
 
 /* A settled view waits to serve again. */
 void gml_view_rest(gml_stitch *stitch, gml_placement *placement);
@@ -267,6 +262,10 @@ bool gml_share_reach(gml_stitch *stitch, gml_pond *pond, const gml_extent *exten
  * GML_NO_HOST_MEMORY: nothing was moved. */
 gml_status gml_share_take(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes);
 
+/* Moves the free extents of other ponds that are in reach with that effort, those of small requests
+ * apart. GML_NO_HOST_MEMORY, and what was moved stays. */
+gml_status gml_share_gather(gml_stitch *stitch, gml_pond *pond, gml_effort effort);
+
 /* Moves all that other ponds hold free to `pond`: the last resort, for which the host waits if it
  * must. *is_any: whether there was anything. */
 gml_status gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any);
@@ -275,15 +274,6 @@ gml_status gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any);
 gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier);
 void gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                      void *context);
-
-/* ---- borrow.c -------------------------------------------------------------------------------- */
-
-/* Moves whole chunks of at least `size_bytes` that are free in other ponds to `pond`, or as many as
- * there are: with GML_KNOWN those in reach at no cost, else those that must be waited for; in one
- * range if `is_one_range`, or none. What it got is seen in pond->set. GML_NO_HOST_MEMORY, and what
- * was moved stays. */
-gml_status gml_share_borrow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
-                            bool is_one_range, gml_effort effort);
 
 /* ---- lend.c: memory for somebody else's mappings ----------------------------------------------
  */

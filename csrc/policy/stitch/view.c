@@ -1,17 +1,15 @@
 /* Views: placements with a mapping of their own, which outlive the blocks they serve. */
+#include "base/mix.h"
 #include "base/rounding.h"
 #include "core/mapping.h"
 #include "policy/stitch/stitch.h"
 
 #include <stddef.h>
 
-/* How many idle views of one size are tried for a request: a bound on the time. */
-enum { MAX_VIEWS_TRIED = 64 };
-
 static gml_placement *
-of_size(gml_tree_node *node)
+of_node(gml_tree_node *node)
 {
-    return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, by_size));
+    return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, by_runs));
 }
 
 gml_placement *
@@ -96,8 +94,6 @@ gml_view_map(gml_stitch *stitch, gml_placement *placement)
     if (placement->view) {
         placement->view_bytes = view_bytes;
         placement->block.address = placement->view + (first - begin);
-        placement->by_size.size_bytes = placement->block.block_bytes;
-        placement->by_size.address = stitch->next_number++;
         stitch->views++;
         stitch->view_bytes += view_bytes;
     }
@@ -120,18 +116,10 @@ unmap(gml_stitch *stitch, gml_placement *placement)
 
 /* ---- resting and forgetting ------------------------------------------------------------------ */
 
-void
-gml_view_rest(gml_stitch *stitch, gml_placement *placement)
-{
-    placement->state = GML_PLACEMENT_IDLE;
-    gml_tree_insert(&stitch->idle, &placement->by_size);
-    gml_list_append(&stitch->idle_views, &placement->idle);
-}
-
 static void
 leave_rest(gml_stitch *stitch, gml_placement *placement)
 {
-    gml_tree_remove(&stitch->idle, &placement->by_size);
+    gml_tree_remove(&stitch->idle, &placement->by_runs);
     gml_list_remove(&placement->idle);
 }
 
@@ -178,93 +166,48 @@ gml_view_abandon_doomed(gml_stitch *stitch)
 
 /* ---- serving again --------------------------------------------------------------------------- */
 
-/* The first extent of the range from `offset` to `end` that another pond holds free, or NULL.
- * pre: all of it is free. */
-static const gml_extent *
-first_foreign(const gml_stitch *stitch, const gml_pond *pond, uint64_t offset, uint64_t end)
+/* Where views of a size with these runs are looked for. */
+static uint64_t
+mark_of(const gml_run *runs, size_t run_count)
 {
-    const gml_extent *extent = offset < end ? gml_home_find(&stitch->home, offset) : NULL;
-    while (extent && extent->offset < end && extent->set == &pond->set) {
-        extent = extent->next;
+    uint64_t mark = run_count;
+    for (size_t i = 0; i < run_count; i++) {
+        mark = gml_mix(mark ^ runs[i].offset) + gml_mix(runs[i].size_bytes);
     }
-    return extent && extent->offset < end ? extent : NULL;
+    return mark;
 }
 
-/* Whether every byte of `run` is free; *is_foreign is set where another pond holds some of it. */
 static bool
-is_run_free(gml_stitch *stitch, const gml_pond *pond, const gml_run *run, bool *is_foreign)
+is_over_runs(const gml_placement *placement, const gml_choice *choice)
 {
-    uint64_t end = run->offset + run->size_bytes;
-    for (uint64_t at = run->offset; at < end;) {
-        const gml_extent *extent = gml_home_find(&stitch->home, at);
-        if (extent->kind == GML_EXTENT_USED) {
-            const gml_placement *holder = extent->owner;
-            if (holder->state != GML_PLACEMENT_PARKED) {
-                return false;
-            }
-            gml_pond_settle(stitch, holder->pond);
-            continue;
-        }
-        if (extent->kind != GML_EXTENT_FREE) {
-            return false;
-        }
-        *is_foreign |= extent->set != &pond->set;
-        at = extent->offset + extent->size_bytes;
+    bool is_same = placement->run_count == choice->run_count;
+    for (size_t i = 0; i < choice->run_count && is_same; i++) {
+        is_same = placement->runs[i].offset == choice->runs[i].offset &&
+                  placement->runs[i].size_bytes == choice->runs[i].size_bytes;
     }
-    return true;
+    return is_same;
 }
 
-/* Whether all that other ponds hold of the run is in reach. */
-static bool
-reach_run(gml_stitch *stitch, gml_pond *pond, const gml_run *run, gml_effort effort)
+/* The node with that mark, or NULL. */
+static gml_tree_node *
+at_mark(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mark)
 {
-    uint64_t end = run->offset + run->size_bytes;
-    const gml_extent *extent = first_foreign(stitch, pond, run->offset, end);
-    while (extent && gml_share_reach(stitch, pond, extent, effort)) {
-        extent = first_foreign(stitch, pond, extent->offset + extent->size_bytes, end);
-    }
-    return !extent;
+    gml_tree_node *node = gml_tree_at_least(&stitch->idle, size_bytes, mark);
+    return node && node->size_bytes == size_bytes && node->address == mark ? node : NULL;
 }
 
-/* Moves what other ponds hold of the run to `pond`, with what the same extents have of its first
- * and last chunk, so that chunks stay undivided. */
-static gml_status
-take_run(gml_stitch *stitch, gml_pond *pond, const gml_run *run)
+void
+gml_view_rest(gml_stitch *stitch, gml_placement *placement)
 {
-    uint64_t run_end = run->offset + run->size_bytes;
-    uint64_t from = gml_home_chunk_begin(&stitch->home, run->offset);
-    uint64_t to = gml_home_boundary(&stitch->home, run_end);
-    gml_status status = GML_OK;
-    const gml_extent *extent = first_foreign(stitch, pond, run->offset, run_end);
-    while (extent && status == GML_OK) {
-        uint64_t end = extent->offset + extent->size_bytes;
-        uint64_t begin = extent->offset > from ? extent->offset : from;
-        status = gml_share_take(stitch, pond, begin, (end < to ? end : to) - begin);
-        extent = first_foreign(stitch, pond, run->offset, run_end);
+    uint64_t mark = mark_of(placement->runs, placement->run_count);
+    while (at_mark(stitch, placement->block.block_bytes, mark)) {
+        mark++; /* of other runs, by chance */
     }
-    return status;
-}
-
-/* Whether all bytes of the view are free in `pond`, some of them perhaps only now. */
-static bool
-gather(gml_stitch *stitch, gml_pond *pond, const gml_placement *placement, gml_effort effort,
-       gml_status *status)
-{
-    bool is_free = true, is_foreign = false;
-    for (size_t i = 0; i < placement->run_count && is_free; i++) {
-        is_free = is_run_free(stitch, pond, &placement->runs[i], &is_foreign);
-    }
-    if (!is_free || !is_foreign) {
-        return is_free;
-    }
-    /* Before a wait is paid for, all of it shall be worth it: reach_run() keeps what it reaches. */
-    for (size_t i = 0; i < placement->run_count && is_free; i++) {
-        is_free = gml_share_is_open(stitch) && reach_run(stitch, pond, &placement->runs[i], effort);
-    }
-    for (size_t i = 0; i < placement->run_count && is_free && *status == GML_OK; i++) {
-        *status = take_run(stitch, pond, &placement->runs[i]);
-    }
-    return is_free && *status == GML_OK;
+    placement->by_runs.size_bytes = placement->block.block_bytes;
+    placement->by_runs.address = mark;
+    placement->state = GML_PLACEMENT_IDLE;
+    gml_tree_insert(&stitch->idle, &placement->by_runs);
+    gml_list_append(&stitch->idle_views, &placement->idle);
 }
 
 static void
@@ -277,30 +220,22 @@ revive(gml_stitch *stitch, gml_pond *pond, gml_placement *placement)
     placement->block = (gml_block){
         .address = placement->block.address,
         .block_bytes = placement->block.block_bytes,
-        .state = GML_STATE_EXACT,
     };
     gml_placement_claim(stitch, placement);
     gml_economy_note_served(&stitch->economy);
 }
 
-gml_status
-gml_view_take(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort,
-              gml_placement **out)
+gml_placement *
+gml_view_again(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_choice *choice)
 {
-    gml_status status = GML_OK;
-    gml_tree_node *node = gml_tree_at_least(&stitch->idle, size_bytes, 0);
-    for (int tried = 0; node && node->size_bytes == size_bytes && tried < MAX_VIEWS_TRIED &&
-                        status == GML_OK && !*out;
-         tried++) {
-        gml_placement *placement = of_size(node);
-        node = gml_tree_next(node);
-        if (gather(stitch, pond, placement, effort, &status)) {
-            status = gml_home_prepare(&stitch->home, 2 * placement->run_count);
-            if (status == GML_OK) {
-                revive(stitch, pond, placement);
-                *out = placement;
-            }
-        }
+    uint64_t mark = mark_of(choice->runs, choice->run_count);
+    gml_tree_node *node = at_mark(stitch, size_bytes, mark);
+    while (node && !is_over_runs(of_node(node), choice)) {
+        node = at_mark(stitch, size_bytes, ++mark);
     }
-    return status;
+    if (!node) {
+        return NULL;
+    }
+    revive(stitch, pond, of_node(node));
+    return of_node(node);
 }
