@@ -34,12 +34,12 @@ def test_planned_steps_waste_nothing_and_call_no_driver(
     name: str, with_last_step_repeated: Callable[[Trace, int], Trace]
 ) -> None:
     trace = with_last_step_repeated(gmlake.load_trace(TRACES / f"{name}.gmtrace"), REPEATS)
-    (result,) = gmlake.replay(trace, "plan").results
+    (result,) = gmlake.replay(trace, "plan", economy="memory").results
     assert result.peak_live_bytes > 5 << 30
     assert result.states["oom"] == 0
     assert result.plan is not None
     settled = result.plan["settled"]
     assert settled["steps"] >= REPEATS - 3
-    assert settled["utilization"] >= 0.998
+    assert settled["utilization"] >= 0.995
     assert settled["hit_rate"] == 1.0
     assert settled["driver_calls"] == 0
