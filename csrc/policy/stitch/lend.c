@@ -89,7 +89,8 @@ gml_stitch_lend(gml_stitch *stitch, gml_pond *pond, size_t count, gml_placement 
          effort <= GML_WAIT && lent < count && status == GML_OK && gml_share_is_open(stitch);
          effort++) {
         gml_share_look(stitch, pond);
-        status = gml_share_gather(stitch, pond, effort);
+        status = gml_share_take_chunks(stitch, pond, (count - lent) * gml_stitch_cell_bytes(stitch),
+                                       effort);
         if (status == GML_OK) {
             status = lend_rest(stitch, pond, count, &lent, out);
         }

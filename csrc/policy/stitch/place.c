@@ -98,14 +98,20 @@ stitch_pieces(gml_ascent *request)
     return create(request, &choice);
 }
 
-/* All that other streams hold free and that is in reach with that effort. What moves merges, so
- * that memory does not stay divided among streams. */
+/* What other streams hold free and is in reach with that effort. */
 static gml_placement *
-gather(gml_ascent *request, gml_effort effort)
+borrow(gml_ascent *request, gml_effort effort)
 {
-    request->status = gml_share_gather(request->stitch, request->pond, effort);
+    gml_stitch *stitch = request->stitch;
+    gml_pond *pond = request->pond;
+    request->status = gml_share_take_range(stitch, pond, request->size_bytes, effort);
     gml_placement *placement = request->status == GML_OK ? fit(request) : NULL;
-    return placement || request->status != GML_OK ? placement : stitch_pieces(request);
+    if (placement || request->status != GML_OK || !request->may_stitch) {
+        return placement;
+    }
+    uint64_t missing_bytes = gml_choose_missing(stitch, pond, request->size_bytes);
+    request->status = gml_share_take_chunks(stitch, pond, missing_bytes, effort);
+    return request->status == GML_OK ? stitch_pieces(request) : NULL;
 }
 
 static gml_placement *
@@ -115,13 +121,13 @@ reach(gml_ascent *request)
         return NULL;
     }
     gml_share_look(request->stitch, request->pond);
-    return gather(request, GML_KNOWN);
+    return borrow(request, GML_KNOWN);
 }
 
 static gml_placement *
 wait(gml_ascent *request)
 {
-    return gml_share_is_open(request->stitch) ? gather(request, GML_WAIT) : NULL;
+    return gml_share_is_open(request->stitch) ? borrow(request, GML_WAIT) : NULL;
 }
 
 static gml_placement *

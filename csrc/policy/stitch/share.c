@@ -1,7 +1,8 @@
 /* Memory of other streams (GLake's multi-stream reuse, Ant Group, 2023).
  *
- * A stream that lacks memory takes all that others have freed and it can reach, for one wait costs
- * as much for all of it as for a part, and what is one stream's merges.
+ * A stream that lacks memory takes what it needs of what others have freed: one range where there
+ * is one, else whole chunks to stitch. What moves ends where a chunk does, so that no chunk is
+ * divided among streams for long.
  */
 #include "policy/stitch/stitch.h"
 
@@ -116,19 +117,64 @@ gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pa
     }
 }
 
-gml_status
-gml_share_gather(gml_stitch *stitch, gml_pond *pond, gml_effort effort)
+/* How many extents of one stream are tried for one that is in reach: a bound on the time. */
+enum { MAX_EXTENTS_TRIED = 16 };
+
+/* Takes [offset, offset + size) of a free extent, and what it has of the last chunk. */
+static gml_status
+take_part(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, uint64_t offset,
+          uint64_t size_bytes)
 {
-    gml_status status = GML_OK;
+    uint64_t extent_end = extent->offset + extent->size_bytes;
+    uint64_t end = extent_end - offset > size_bytes
+                       ? gml_home_boundary(&stitch->home, offset + size_bytes)
+                       : extent_end;
+    return gml_share_take(stitch, pond, offset, (end < extent_end ? end : extent_end) - offset);
+}
+
+gml_status
+gml_share_take_range(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort)
+{
+    const gml_extent *best = NULL;
     int count = 0;
     gml_pond *donor = NULL;
-    while ((donor = gml_share_next_donor(stitch, pond, donor, &count)) && status == GML_OK) {
-        gml_tree_node *node = gml_tree_first(&donor->set.fit);
-        while (node && status == GML_OK) {
+    while ((donor = gml_share_next_donor(stitch, pond, donor, &count))) {
+        gml_tree_node *node = gml_tree_at_least(&donor->set.fit, size_bytes, 0);
+        for (int tried = 0; node && tried < MAX_EXTENTS_TRIED; tried++) {
             const gml_extent *extent = gml_extent_of_fit(node);
-            node = gml_tree_next(node);
+            if (best && best->size_bytes <= extent->size_bytes) {
+                break;
+            }
             if (gml_share_reach(stitch, pond, extent, effort)) {
-                status = gml_share_take(stitch, pond, extent->offset, extent->size_bytes);
+                best = extent;
+                break;
+            }
+            node = gml_tree_next(node);
+        }
+    }
+    return best ? take_part(stitch, pond, best, best->offset, size_bytes) : GML_OK;
+}
+
+gml_status
+gml_share_take_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort)
+{
+    gml_status status = GML_OK;
+    uint64_t wanted_bytes = pond->set.whole_bytes + size_bytes;
+    int count = 0;
+    gml_pond *donor = NULL;
+    while (status == GML_OK && pond->set.whole_bytes < wanted_bytes &&
+           (donor = gml_share_next_donor(stitch, pond, donor, &count))) {
+        gml_freeset_index(&donor->set);
+        gml_tree_node *node = gml_tree_last(&donor->set.wholes);
+        while (node && status == GML_OK && pond->set.whole_bytes < wanted_bytes) {
+            const gml_extent *extent = gml_extent_of_whole(node);
+            uint64_t offset = node->address;
+            node = gml_tree_previous(node);
+            if (gml_share_reach(stitch, pond, extent, effort)) {
+                status =
+                    take_part(stitch, pond, extent, offset, wanted_bytes - pond->set.whole_bytes);
+                gml_freeset_index(&donor->set);
+                node = gml_tree_last(&donor->set.wholes);
             }
         }
     }

@@ -262,9 +262,13 @@ bool gml_share_reach(gml_stitch *stitch, gml_pond *pond, const gml_extent *exten
  * GML_NO_HOST_MEMORY: nothing was moved. */
 gml_status gml_share_take(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes);
 
-/* Moves the free extents of other ponds that are in reach with that effort, those of small requests
- * apart. GML_NO_HOST_MEMORY, and what was moved stays. */
-gml_status gml_share_gather(gml_stitch *stitch, gml_pond *pond, gml_effort effort);
+/* Moves memory that is free in other ponds, and in reach with that effort, to `pond`: a range that
+ * holds the size, the smallest there is; or whole chunks until there are so many bytes more, as far
+ * as there are. What it got is seen in pond->set. GML_NO_HOST_MEMORY, and what was moved stays. */
+gml_status gml_share_take_range(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                                gml_effort effort);
+gml_status gml_share_take_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                                 gml_effort effort);
 
 /* Moves all that other ponds hold free to `pond`: the last resort, for which the host waits if it
  * must. *is_any: whether there was anything. */
