@@ -48,7 +48,7 @@ def test_gradients_may_end_anywhere(where: str) -> None:
     assert_steady(served[2:])
     assert served[-1]["left"] <= 0.01 * served[-1]["requests"]
     # Watching takes no more than serving: the memory of the first steps becomes the pool.
-    assert served[-1]["reserved_bytes"] <= 1.02 * steps[1]["reserved_bytes"]
+    assert served[-1]["reserved_bytes"] <= 1.03 * steps[1]["reserved_bytes"]
 
 
 def test_evaluation_has_plans_of_its_own() -> None:

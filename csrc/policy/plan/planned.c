@@ -28,6 +28,9 @@ gml_steps_wrap(gml_policy *stitch, const gml_knobs *knobs, gml_policy **out)
     planned->policy = (gml_policy){.ops = &gml_plan_policy, .driver = stitch->driver};
     planned->inner = stitch;
     planned->stitch = gml_stitch_of(stitch);
+    /* Pools are made of cells as large as the largest chunk: from now on none is larger than those
+     * there are, so that pools of small programs leave little behind. */
+    planned->stitch->economy.largest_bytes = planned->stitch->home.largest_bytes;
     planned->next_number = 1;
     planned->profile_steps = knobs->profile_steps;
     planned->budget_ms = knobs->plan_budget;
