@@ -161,9 +161,9 @@ gml_share_take_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, g
     gml_status status = GML_OK;
     uint64_t wanted_bytes = pond->set.whole_bytes + size_bytes;
     int count = 0;
-    gml_pond *donor = NULL;
-    while (status == GML_OK && pond->set.whole_bytes < wanted_bytes &&
-           (donor = gml_share_next_donor(stitch, pond, donor, &count))) {
+    gml_pond *donor = gml_share_next_donor(stitch, pond, NULL, &count);
+    for (; donor && status == GML_OK && pond->set.whole_bytes < wanted_bytes;
+         donor = gml_share_next_donor(stitch, pond, donor, &count)) {
         gml_freeset_index(&donor->set);
         gml_tree_node *node = gml_tree_last(&donor->set.wholes);
         while (node && status == GML_OK && pond->set.whole_bytes < wanted_bytes) {
