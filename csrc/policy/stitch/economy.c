@@ -4,8 +4,8 @@
 #define MIB (UINT64_C(1) << 20)
 
 /* By kind. A view leaves a part of a chunk behind at its end, so what is wasted is about (views at
- * the peak, 25 to 75) x chunk; calls are about held / chunk. benchmarks/results/varying_replay.json
- * has what these figures give. */
+ * the peak, 25 to 75) x chunk; calls are about held / chunk. The
+ * figures were chosen by replaying benchmarks/recordings/varying and examples/traces. */
 static const struct {
     uint64_t largest_bytes; /* chunk, at most */
     uint64_t of_held;       /* a chunk is at most this part of what is held, */
@@ -28,8 +28,7 @@ void
 gml_economy_init(gml_economy *economy, gml_economy_kind kind, uint64_t chunk_bytes,
                  uint64_t grain_bytes, uint64_t limit_bytes)
 {
-    *economy =
-        (gml_economy){.kind = kind, .chunk_bytes = chunk_bytes, .largest_bytes = grain_bytes};
+    *economy = (gml_economy){.kind = kind, .largest_bytes = grain_bytes};
     while (!chunk_bytes && economy->largest_bytes * 2 <= prices[kind].largest_bytes &&
            economy->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
         economy->largest_bytes *= 2;

@@ -26,12 +26,12 @@ typedef enum gml_economy_kind {
  * power of two. */
 typedef struct gml_economy {
     gml_economy_kind kind;
-    uint64_t chunk_bytes;   /* set by the user: all chunks are so large; 0: not set */
     uint64_t largest_bytes; /* chunk */
     uint64_t fruitless;     /* views that were made, less those that served again */
 } gml_economy;
 
-/* pre: chunk_bytes is 0 or the grain. */
+/* `chunk_bytes`, where the user has set it, is the grain, and all chunks are so large; 0: not set.
+ */
 void gml_economy_init(gml_economy *economy, gml_economy_kind kind, uint64_t chunk_bytes,
                       uint64_t grain_bytes, uint64_t limit_bytes);
 

@@ -20,7 +20,6 @@ typedef struct gml_ascent {
     gml_pond *pond;
     uint64_t size_bytes;
     bool may_stitch;
-    bool is_refused;   /* the device has no more */
     gml_status status; /* a failure that ends the climb */
 } gml_ascent;
 
@@ -51,13 +50,12 @@ fit(gml_ascent *request)
     return placement;
 }
 
-/* Grows the home space. Memory that was refused is noted. */
+/* Grows the home space; false: the device has no more, which is no failure, or the status tells. */
 static bool
 take_more(gml_ascent *request, uint64_t missing_bytes)
 {
     gml_status status = gml_stitch_grow(request->stitch, request->pond, missing_bytes);
-    request->is_refused = status == GML_OUT_OF_MEMORY;
-    request->status = request->is_refused ? GML_OK : status;
+    request->status = status == GML_OUT_OF_MEMORY ? GML_OK : status;
     return status == GML_OK;
 }
 
