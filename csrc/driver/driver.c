@@ -112,6 +112,7 @@ hold(gml_driver *driver, uint64_t key, uint64_t size_bytes)
 {
     (void)gml_map_insert(&driver->sizes, key, (void *)(uintptr_t)size_bytes);
     driver->held_bytes += size_bytes;
+    driver->given_count++;
 }
 
 static void

@@ -108,6 +108,7 @@ struct gml_driver {
     uint64_t time_ns;               /* sum of modelled or measured costs */
     gml_map sizes;                  /* of what is held: handle or address of malloc -> bytes */
     uint64_t held_bytes;            /* created or malloc'ed and not given back */
+    uint64_t given_count;           /* pieces that were created or malloc'ed so far */
     uint64_t held_when_told;        /* held_bytes when info.free_bytes was asked last */
     uint64_t limit_bytes;           /* create and malloc refuse to hold more; 0: no limit */
 

@@ -50,6 +50,7 @@ struct gml_lake {
                               policy that counts nothing of the kind */
     gml_lingering lingering;
     uint64_t noted_small_bytes; /* of the policy and the guest, when last looked at */
+    uint64_t noted_given;       /* the driver's given_count then */
     uint64_t next_id;           /* of the next allocation */
     gml_knobs knobs;            /* as configured */
     uint64_t capacity_bytes;    /* as configured; 0: the device's */
@@ -149,7 +150,8 @@ static inline void
 gml_lake_note_reserved(gml_lake *lake)
 {
     if (gml_lake_reserved(lake) != lake->torch.reserved_bytes[GML_POOL_ALL].current ||
-        gml_lake_small_bytes(lake) != lake->noted_small_bytes) {
+        gml_lake_small_bytes(lake) != lake->noted_small_bytes ||
+        lake->driver->given_count != lake->noted_given) {
         gml_lake_follow_reserved(lake);
     }
 }

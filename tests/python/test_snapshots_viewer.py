@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import gmlake
+from gmlake.snapshots.files import to_json
 from gmlake.snapshots.model import RegionKind, Site
 from gmlake.trace.layout import Kind
 from gmlake.trace.pickle_reader import read_pickle
@@ -130,6 +131,14 @@ def test_every_block_is_in_a_segment_at_every_event(plain: dict[str, Any]) -> No
     assert list(unwind(plain["segments"], plain["device_traces"][0])) == []
 
 
+@pytest.mark.parametrize("policy", gmlake.policies())
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_a_segment_given_back_for_another_of_its_size_is_told(policy: str, seed: int) -> None:
+    with busy_lake(policy, seed) as lake:
+        plain = json.loads(to_json(lake.snapshot()))
+    assert list(unwind(plain["segments"], plain["device_traces"][0])) == []
+
+
 def test_no_physical_byte_is_drawn_at_two_addresses(
     seen: gmlake.Snapshot, plain: dict[str, Any]
 ) -> None:
@@ -227,8 +236,9 @@ def test_segments_of_their_own_fill_the_timeline_of_segments() -> None:
     assert len(open_segments) == 3
 
 
-def test_events_of_segments_survive_the_file(tmp_path: Path) -> None:
-    with busy_lake("stitch") as lake:
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_events_of_segments_survive_the_file(tmp_path: Path, seed: int) -> None:
+    with busy_lake("stitch", seed) as lake:
         seen = lake.snapshot()
     seen.save(tmp_path / "x.pickle")
     again = gmlake.Snapshot.load(tmp_path / "x.pickle")

@@ -66,9 +66,9 @@ def test_pool_mode_takes_what_pytorch_takes(trainings: dict[str, Training]) -> N
 @pytest.mark.parametrize("mode", ["full", "pool"])
 def test_steps_that_repeat_do_not_call_the_driver(mode: str, tmp_path: Path) -> None:
     outcome = run_program(
-        *("served", mode, str(tmp_path / "periodic.pickle"), "6", "--periodic"), settings=LARGE
+        *("served", mode, str(tmp_path / "periodic.pickle"), "7", "--periodic"), settings=LARGE
     )
     assert outcome.code == 0, outcome.errors
-    first, _, *later = outcome.results["calls"]
+    first, _, _, *later = outcome.results["calls"]
     assert first
     assert later == [{}] * 4

@@ -99,7 +99,7 @@ def snapshot(*, has_events: bool = True) -> dict[str, Any]:
         if has_events and is_recording():
             traces[seen.device] = [
                 entry
-                for entry in events_of(seen, frames, _EXTRA)
+                for entry in events_of(seen, frames, _EXTRA)[0]
                 if entry["action"] not in _recording.skipped
             ]
         segments += segments_of(seen, frames)

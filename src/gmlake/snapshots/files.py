@@ -39,12 +39,14 @@ PROTOCOL: Final = 4
 """The viewer's own unpickler knows no later one."""
 
 _KEY: Final = "gmlake"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _ADDRESS_LIMIT: Final = 1 << 53  # the viewer's numbers are doubles
 _LONGEST_TEXT: Final = 400
 _MOST_COUNTERS: Final = 1000
 _HIGHEST_COUNT: Final = 1 << 62  # so that sums with sizes stay below 2^63
 _GROUPS: Final = ("states", "driver_calls")  # the counters that have names of their own
+_OTHERS: Final = (Kind.TRIM, Kind.MARK, *viewer.SEGMENT_KINDS)  # may be no event of the format
+_OTHER_COLUMNS: Final = ("id", "time_ns", "kind", "size_bytes", "address", "stream")
 
 
 # ---- writing
@@ -72,15 +74,18 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
     traces: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     segments: list[dict[str, Any]] = []
     frames = viewer.Frames(snapshot.sites)
+    beside = []
     for one in snapshot.devices:
+        told = np.flatnonzero(np.isin(one.events["kind"], viewer.SHOWN_KINDS)).tolist()
         if _has_addresses(one):
-            traces[one.device] = viewer.events_of(one, frames)
+            traces[one.device], told = viewer.events_of(one, frames)
             segments += viewer.segments_of(one, frames)
         else:
             plain = one.trace.to_snapshot()
             traces[one.device] = plain["device_traces"][one.device]
             segments += plain["segments"]
         _check_addresses(traces[one.device], segments)
+        beside.append(_beside(one, told))
     return {
         "segments": segments,
         "device_traces": traces,
@@ -92,7 +97,7 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
                 [number, site.scope, site.phase, list(site.frames)]
                 for number, site in snapshot.sites.items()
             ],
-            "devices": [_beside(one) for one in snapshot.devices],
+            "devices": beside,
         },
     }
 
@@ -109,12 +114,18 @@ def _check_addresses(*tables: list[dict[str, Any]]) -> None:
             raise Error(msg)
 
 
-def _beside(seen: DeviceSnapshot) -> dict[str, Any]:
-    """Return what the format has no place for."""
-    kind = seen.events["kind"]
-    is_kept = np.isin(kind, viewer.SHOWN_KINDS)
-    position = np.cumsum(is_kept)
-    other = np.flatnonzero(~is_kept)
+def _beside(seen: DeviceSnapshot, told: list[int]) -> dict[str, Any]:
+    """Return what the format has no place for. told: the rows that are an event there."""
+    is_told = np.zeros(len(seen.events), np.bool_)
+    is_told[told] = True
+    # What has let go of a block that nothing ends is left out.
+    other = np.flatnonzero(~is_told & np.isin(seen.events["kind"], _OTHERS))
+    rows = seen.events[other]
+    columns = (
+        np.cumsum(is_told)[other],
+        *(rows[name] for name in _OTHER_COLUMNS),
+        seen.event_sites[other],
+    )
     return {
         "device": seen.device,
         "total_events": seen.total_events,
@@ -124,16 +135,7 @@ def _beside(seen: DeviceSnapshot) -> dict[str, Any]:
         "ranges": [list(row) for row in seen.ranges.tolist()],
         "pieces": [list(row) for row in seen.pieces.tolist()],
         "labels": list(seen.trace.labels),
-        "others": [
-            [row, number, time, what]
-            for row, number, time, what in zip(
-                position[other].tolist(),
-                seen.events["id"][other].tolist(),
-                seen.events["time_ns"][other].tolist(),
-                kind[other].tolist(),
-                strict=True,
-            )
-        ],
+        "others": [list(row) for row in zip(*(each.tolist() for each in columns), strict=True)],
     }
 
 
@@ -280,7 +282,8 @@ def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any]) -> DeviceSnaps
     if len(event_sites) != len(trace.requests):
         reason = f"gmlake's part speaks of a device {trace.device} that the file does not have so"
         raise TraceError(reason)
-    requests, event_sites = _with_others(entry, trace.requests, event_sites)
+    is_whole = np.array([event.get(viewer.PART) is not True for event in is_memory], np.bool_)
+    requests, event_sites = _with_others(entry, trace.requests[is_whole], event_sites[is_whole])
     labels = [
         text[:_LONGEST_TEXT] if type(text) is str else ""
         for text in fields.list_of(entry.get("labels", []), "'labels'")
@@ -353,23 +356,27 @@ def _column(events: list[Any], name: str) -> Records:
 def _with_others(
     entry: dict[Any, Any], requests: Records, sites: Records
 ) -> tuple[Records, Records]:
-    """Insert the events that the format has no action for."""
+    """Insert the events that the format has no action for, or that it has in parts."""
     raw = fields.list_of(entry.get("others", []), "'others'")
     if not raw:
         return requests, sites
     try:
-        table = np.array(raw, np.int64).reshape(len(raw), 4)
+        table = np.array(raw, np.uint64).reshape(len(raw), 2 + len(_OTHER_COLUMNS))
     except (ValueError, TypeError, OverflowError):
         reason = "'others' is not a table of numbers"
         raise TraceError(reason) from None
     rows = np.zeros(len(table), REQUEST)
-    rows["id"], rows["time_ns"], rows["kind"] = table[:, 1], table[:, 2], table[:, 3]
-    where = np.clip(table[:, 0], 0, len(requests))
-    is_right = np.isin(rows["kind"], (Kind.TRIM, Kind.MARK)).all() and (table[:, 1:3] >= 0).all()
-    if not is_right:
-        reason = "'others' has an event that is neither a mark nor a trim"
+    for column, name in enumerate(_OTHER_COLUMNS, 1):
+        rows[name] = table[:, column]
+    where = np.minimum(table[:, 0], len(requests)).astype(np.int64)
+    if not np.isin(table[:, 1 + _OTHER_COLUMNS.index("kind")], _OTHERS).all():
+        reason = "'others' has an event that is neither a mark, a trim nor of a segment"
         raise TraceError(reason)
-    return np.insert(requests, where, rows), np.insert(sites, where, 0)
+    highest = np.maximum(np.maximum(rows["id"], rows["time_ns"]), rows["address"])
+    if (rows["size_bytes"] > LARGEST_SIZE).any() or (highest >= 1 << 63).any():
+        reason = "'others' has a number that no event has"
+        raise TraceError(reason)
+    return np.insert(requests, where, rows), np.insert(sites, where, table[:, -1])
 
 
 def _table(entry: dict[Any, Any], name: str, dtype: np.dtype[Any]) -> Records:

@@ -45,6 +45,9 @@ SEGMENT_KINDS: Final = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
 ADDED: Final = "gmlake_added"
 """A key of events that are not of the recording."""
 
+PART: Final = "gmlake_part"
+"""A key of events that tell only a part of what the recording has as one event."""
+
 _NS_PER_US: Final = 1000
 _SIGN: Final = 1 << 63
 
@@ -186,9 +189,11 @@ def _block(row: tuple[Any, ...], waiting: Collection[int], frames: Frames) -> En
 
 def events_of(
     seen: DeviceSnapshot, frames: Frames, extra: Mapping[str, object] | None = None
-) -> list[Entry]:
-    """Return the events. TRIM and MARK have no counterpart and are left out.
+) -> tuple[list[Entry], list[int]]:
+    """Return the entries, and the rows of the events that are told by one entry each.
 
+    TRIM and MARK have no counterpart; memory that is drawn in several places, or in none, comes in
+    as many parts.
     extra: what else each event has.
     """
     more = dict(extra or {})
@@ -197,6 +202,7 @@ def events_of(
     of_segments = segment_actions(seen, added.unmapped)
     dropped = _unfinished(seen)
     entries: list[Entry] = list(added.behind.get(BEFORE, ()))
+    told: list[int] = []
     sites = seen.event_sites.tolist()
     categories = [CATEGORIES[number] for number in seen.categories.tolist()]
     for row, event in enumerate(seen.events.tolist()):
@@ -205,17 +211,22 @@ def events_of(
         if found is None:
             action = _ACTIONS.get(kind)
             found = [] if action is None or row in dropped else [(action, address, size)]
+        is_whole = [part[1:] for part in found] == [(address, size)]
+        if is_whole:
+            told.append(row)
         entries += added.before.get(row, ())
-        for action, address, size in found:
+        for action, begin, part_bytes in found:
             entry: Entry = {
                 "action": action,
-                ("device_free" if kind == Kind.OOM else "addr"): address,
-                "size": size,
+                ("device_free" if kind == Kind.OOM else "addr"): begin,
+                "size": part_bytes,
                 "stream": signed(stream),
                 "time_us": time // _NS_PER_US,
                 "frames": frames.of(sites[row]),
                 **more,
             }
+            if not is_whole:
+                entry[PART] = True
             if sites[row]:
                 entry["site"] = sites[row]
             if has_categories:
@@ -226,7 +237,7 @@ def events_of(
     if has_categories:
         # The viewer wants one event of the category "unknown" where there are any others.
         entries.append(_closing(seen))
-    return entries
+    return entries, told
 
 
 def _closing(seen: DeviceSnapshot) -> Entry:

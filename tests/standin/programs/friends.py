@@ -45,10 +45,10 @@ def c_function() -> dict[str, Any]:
     elsewhere = alloc(None, 2 * MIB, 1)
     told["elsewhere"] = lake(1).stats()["live_bytes"]
     free(None, elsewhere, 1)
-    del held
     free(stream, address, 0)
     again = tensor(20 * MIB)
     told["is_reused"] = again.data_ptr() == address
+    del held
     return told
 
 
