@@ -97,7 +97,7 @@ sanitize-thread: build/thread/.built
 	@GMLAKE_STRESS_SECONDS=30 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --output-on-failure --parallel $(JOBS)
 
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
-	@$(BIN)/python benchmarks/speed.py --program build/bench/benchmarks/c/bench_policies
+	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
 	@$(BIN)/python benchmarks/utilization.py $(TRACES)
 
 format: $(VENV)/.lint ## Rewrite every file in the project's format

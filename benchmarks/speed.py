@@ -1,6 +1,6 @@
-"""ns per allocate+free pair and events per second of a replay, for each policy in one run.
+"""ns per allocate+free pair, as programs grow too, and events per second of a replay, by policy.
 
-python benchmarks/speed.py [--program build/bench/benchmarks/c/bench_policies] [--write]
+python benchmarks/speed.py [--programs build/bench/benchmarks/c] [--write]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import json
 import statistics
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import machine
 from gmlake import _core
 from gmlake.trace.layout import REQUEST, Kind, Records
 
-PROGRAM = machine.ROOT / "build/bench/benchmarks/c/bench_policies"
+PROGRAMS = machine.ROOT / "build/bench/benchmarks/c"
 EVENTS = 1_000_000
 ROUNDS = 5
 
@@ -45,24 +46,47 @@ def replay_rates(events: int) -> dict[str, dict[str, float]]:
     requests, id_count = long_trace(events)
     names = _core.policies()
     rates: dict[str, list[float]] = {name: [] for name in names}
+    planning: list[float] = []
     for _ in range(ROUNDS):
         for name in names:
             with gmlake.Lake("sim", name, capacity="1TiB") as lake:
-                totals = _core.Replay(lake, id_count).run(requests)
-            rates[name].append(len(requests) / totals["seconds_ns"] * 1e9)
-    return {
+                total_ns = _core.Replay(lake, id_count).run(requests)["seconds_ns"]
+                if name == "plan":
+                    planning_ns = lake.plan_stats()["planning_ns"]
+                    planning.append(planning_ns / 1e9)
+                    total_ns -= planning_ns
+            rates[name].append(len(requests) / total_ns * 1e9)
+    found = {
         name: {"events": len(requests), "events_per_second": statistics.median(values)}
         for name, values in rates.items()
     }
+    # A plan is made once for many steps; a replay has no kernels that it could hide behind.
+    found["plan"]["seconds_of_planning"] = statistics.median(planning)
+    return found
 
 
-def show(scenarios: dict[str, Any], rates: dict[str, dict[str, float]]) -> None:
-    """Print both tables."""
+def run(program: Path) -> dict[str, Any]:
+    """Return what a C benchmark prints."""
+    done = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def show(
+    scenarios: dict[str, Any], curves: dict[str, Any], rates: dict[str, dict[str, float]]
+) -> None:
+    """Print the tables."""
     console = Console()
     names = _core.policies()
     table = Table("ns per pair, median", *names)
     for scenario, results in scenarios.items():
         table.add_row(scenario, *(f"{results[name]['median_ns']:,.0f}" for name in names))
+    console.print(table)
+    shown = list(next(iter(curves.values())))
+    table = Table("ns, as it grows", *shown)
+    for curve, results in curves.items():
+        cells = (" ".join(f"{value:,}" for value in results[name].values()) for name in shown)
+        table.add_row(f"{curve} {' '.join(results[shown[0]])}", *cells)
     console.print(table)
     table = Table("replay", *names)
     rate = (f"{rates[name]['events_per_second'] / 1e6:.1f}" for name in names)
@@ -73,17 +97,15 @@ def show(scenarios: dict[str, Any], rates: dict[str, dict[str, float]]) -> None:
 def main() -> None:
     """Run everything, print it, and keep it with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--program", default=PROGRAM, help="the C micro-benchmark")
+    parser.add_argument("--programs", default=PROGRAMS, type=Path, help="where the C ones are")
     parser.add_argument("--write", action="store_true", help="keep it as results/speed.json")
     arguments = parser.parse_args()
-    done = subprocess.run(  # noqa: S603
-        [arguments.program], stdout=subprocess.PIPE, text=True, check=True
-    )
-    pairs = json.loads(done.stdout)
+    pairs = run(arguments.programs / "bench_policies")
+    curves = run(arguments.programs / "bench_curves")
     rates = replay_rates(EVENTS)
-    show(pairs["scenarios"], rates)
+    show(pairs["scenarios"], curves["curves"], rates)
     if arguments.write:
-        print(machine.write("speed", {"pairs": pairs, "replay": rates}))
+        print(machine.write("speed", {"pairs": pairs, "curves": curves, "replay": rates}))
 
 
 if __name__ == "__main__":

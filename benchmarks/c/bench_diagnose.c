@@ -8,30 +8,21 @@
  * findings and fixes all of them together.
  */
 #include "base/mix.h"
+#include "bench.h"
 #include "diagnose/findings.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #define KIB (UINT64_C(1) << 10)
 
 enum { MOST_LIVE = 64, ACCESSES = 3, APIS_PER_OBJECT = 10, LONG_LIVED = 64 };
-
-static void
-die(const char *what)
-{
-    fprintf(stderr, "bench_diagnose: %s\n", what);
-    exit(1);
-}
 
 static void *
 take(size_t count, size_t size)
 {
     void *memory = calloc(count, size);
     if (!memory) {
-        die("no memory");
+        bench_die("no memory");
     }
     return memory;
 }
@@ -168,7 +159,7 @@ spent_ns(void)
 {
     struct timespec spent;
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent) != 0) {
-        die("no clock");
+        bench_die("no clock");
     }
     return (uint64_t)spent.tv_sec * UINT64_C(1000000000) + (uint64_t)spent.tv_nsec;
 }
@@ -183,7 +174,7 @@ static void
 check(gml_status status)
 {
     if (status != GML_OK) {
-        die(gml_status_text(status));
+        bench_die(gml_status_text(status));
     }
 }
 
@@ -218,7 +209,7 @@ time_passes(const gml_object_trace *trace)
     char reason[160];
     uint64_t begin_ns = spent_ns();
     if (gml_index_build(&index, trace, reason, sizeof reason) != GML_OK) {
-        die(reason);
+        bench_die(reason);
     }
     printf("      \"index\": {\"ms\": %.0f, \"times\": %zu},\n", since(begin_ns),
            (size_t)index.time_count);
@@ -262,7 +253,7 @@ main(int argc, char **argv)
     const size_t usual_apis = 1000000;
     size_t apis = argc > 1 ? strtoull(argv[1], NULL, 10) : usual_apis;
     if (apis < 1) {
-        die("the number of APIs must be at least 1");
+        bench_die("the number of APIs must be at least 1");
     }
     printf("{\n  \"unit\": \"ms\",\n  \"scenarios\": {\n");
     bench("one_stream", apis, 1, ",");

@@ -8,44 +8,18 @@
  *   meet_foreign    requests of sizes that the plan has not, so that every look covers the window
  *   guard_*         is_free, take and give of blocks of that size, in turn at 1,024 places
  */
+#include "bench.h"
 #include "core/matcher.h"
 #include "core/occupancy.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
 #define KIB (UINT64_C(1) << 10)
-#define MIB (UINT64_C(1) << 20)
 
 enum { ROUNDS = 21, ENTRIES = 4096, PLACES = 1024, REPEATS = 16 };
 
 static void
-die(const char *what)
-{
-    fprintf(stderr, "bench_plan: %s\n", what);
-    exit(1);
-}
-
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-static int
-compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static void
 print_median(const char *name, double *times, const char *comma)
 {
-    qsort(times, ROUNDS, sizeof *times, compare);
+    qsort(times, ROUNDS, sizeof *times, bench_compare);
     printf("    \"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f}%s\n", name, times[ROUNDS / 2],
            times[0], comma);
 }
@@ -70,7 +44,7 @@ static double
 time_meets(gml_matcher *matcher, uint64_t missing, uint64_t more)
 {
     const gml_plan_entry *entries = matcher->plan->entries;
-    uint64_t count = 0, met = 0, begin_ns = now_ns();
+    uint64_t count = 0, met = 0, begin_ns = gml_clock_ns();
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         gml_matcher_begin_step(matcher, 0);
         for (uint64_t i = 0; i < ENTRIES; i++) {
@@ -81,9 +55,9 @@ time_meets(gml_matcher *matcher, uint64_t missing, uint64_t more)
             count++;
         }
     }
-    uint64_t spent_ns = now_ns() - begin_ns;
+    uint64_t spent_ns = gml_clock_ns() - begin_ns;
     if (met != (more ? 0 : count)) {
-        die("a request met no entry, or met a foreign one");
+        bench_die("a request met no entry, or met a foreign one");
     }
     return (double)spent_ns / (double)count;
 }
@@ -97,7 +71,7 @@ bench_meets(const char *name, uint64_t missing, uint64_t more)
     gml_matcher matcher;
     make_plan(&plan, entries);
     if (gml_matcher_open(&matcher, &plan, 256) != GML_OK) {
-        die("out of memory");
+        bench_die("out of memory");
     }
     for (int round = 0; round < ROUNDS; round++) {
         times[round] = time_meets(&matcher, missing, more);
@@ -112,17 +86,17 @@ bench_meets(const char *name, uint64_t missing, uint64_t more)
 static double
 time_guard(gml_occupancy *occupancy, uint64_t size_bytes, uint64_t stride_bytes)
 {
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     for (uint64_t i = 0; i < PLACES; i++) {
         uint64_t offset = i * 389 % PLACES * stride_bytes;
         if (!gml_occupancy_is_free(occupancy, offset, size_bytes) ||
             gml_occupancy_prepare(occupancy, offset, size_bytes) != GML_OK) {
-            die("a planned address is not free");
+            bench_die("a planned address is not free");
         }
         gml_occupancy_take(occupancy, offset, size_bytes);
         gml_occupancy_give(occupancy, offset, size_bytes);
     }
-    return (double)(now_ns() - begin_ns) / PLACES;
+    return (double)(gml_clock_ns() - begin_ns) / PLACES;
 }
 
 static void

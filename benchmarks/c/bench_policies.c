@@ -3,24 +3,22 @@
  * Each scenario is timed in rounds that alternate between the policies, so that a change of the
  * machine's speed meets all of them; the median round is reported. Prints one JSON object.
  *
- *   small          4 KiB, the same size again and again
- *   exact          20 MiB, the same size again and again
- *   split_merge    allocate and free a block of 1 to 32 MiB, another size each time, in a space
- * with 10,000 live blocks of such sizes and holes where 2,500 others were churn          10,000
- * live blocks; free one at random, allocate another size, so that memory is always full and no size
- * repeats churn_64       the same with 64 sizes view_8, view_512, view_4096 a block of that many 2
- * MiB chunks in a space of which every other chunk is in use new_view_512   the first such block: a
- * view is made
+ * small: 4 KiB, the same size again and again. exact: the same with 20 MiB.
+ *
+ * split_merge: allocate and free a block of 1 to 32 MiB, another size each time, in a space with
+ * 10,000 live blocks of such sizes and holes where 2,500 others were.
+ *
+ * churn: 10,000 live blocks; free one at random, allocate another size, so that memory is always
+ * full and no size repeats. churn_64: the same with 64 sizes.
+ *
+ * view_8, view_512, view_4096: a block of that many 2 MiB chunks in a space of which every other
+ * chunk is in use. new_view_512: the first such block, for which a view is made.
  */
-#include "gmlake.h"
+#include "bench.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define MIB (UINT64_C(1) << 20)
 #define CAPACITY (UINT64_C(1) << 40)
 
 enum { ROUNDS = 11, LIVE_BLOCKS = 10000, MAX_POLICIES = 8 };
@@ -33,30 +31,6 @@ typedef struct bench_state {
     uint64_t size_bytes;
     uint64_t created_calls[3]; /* reserve, map, set_access of a new view */
 } bench_state;
-
-static void
-die(const char *what)
-{
-    fprintf(stderr, "bench_policies: %s\n", what);
-    exit(1);
-}
-
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-static uint64_t
-next_random(bench_state *bench)
-{
-    bench->random ^= bench->random << 13;
-    bench->random ^= bench->random >> 7;
-    bench->random ^= bench->random << 17;
-    return bench->random;
-}
 
 static void
 open_lake(bench_state *bench, const char *policy)
@@ -72,7 +46,7 @@ open_lake(bench_state *bench, const char *policy)
     };
     char reason[256];
     if (gml_lake_open(&config, &bench->lake, reason, sizeof reason) != GML_OK) {
-        die(reason);
+        bench_die(reason);
     }
     bench->random = 88172645463325252u;
 }
@@ -82,7 +56,7 @@ allocate(bench_state *bench, uint64_t size_bytes)
 {
     gml_address address;
     if (gml_lake_allocate(bench->lake, size_bytes, 0, &address) != GML_OK) {
-        die("an allocation failed");
+        bench_die("an allocation failed");
     }
     return address;
 }
@@ -91,47 +65,47 @@ static void
 release(bench_state *bench, gml_address address)
 {
     if (gml_lake_free(bench->lake, address) != GML_OK) {
-        die("a free failed");
+        bench_die("a free failed");
     }
 }
 
 static double
 time_pairs(bench_state *bench, int pairs)
 {
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     for (int i = 0; i < pairs; i++) {
         release(bench, allocate(bench, bench->size_bytes));
     }
-    return (double)(now_ns() - begin_ns) / pairs;
+    return (double)(gml_clock_ns() - begin_ns) / pairs;
 }
 
 static uint64_t
 random_size(bench_state *bench)
 {
-    uint64_t random = next_random(bench) >> 16;
+    uint64_t random = bench_random(&bench->random) >> 16;
     return bench->sizes[0] ? bench->sizes[random % 64] : MIB + random % (31 * MIB);
 }
 
 static double
 time_exchanges(bench_state *bench, int pairs)
 {
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     for (int i = 0; i < pairs; i++) {
-        gml_address *slot = &bench->live[next_random(bench) % LIVE_BLOCKS];
+        gml_address *slot = &bench->live[bench_random(&bench->random) % LIVE_BLOCKS];
         release(bench, *slot);
         *slot = allocate(bench, random_size(bench));
     }
-    return (double)(now_ns() - begin_ns) / pairs;
+    return (double)(gml_clock_ns() - begin_ns) / pairs;
 }
 
 static double
 time_random_pairs(bench_state *bench, int pairs)
 {
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     for (int i = 0; i < pairs; i++) {
         release(bench, allocate(bench, random_size(bench)));
     }
-    return (double)(now_ns() - begin_ns) / pairs;
+    return (double)(gml_clock_ns() - begin_ns) / pairs;
 }
 
 /* LIVE_BLOCKS live blocks, and holes where `holes` others were. */
@@ -139,11 +113,11 @@ static void
 fill(bench_state *bench, bool few_sizes, int holes)
 {
     for (int i = 0; i < 64 && few_sizes; i++) {
-        bench->sizes[i] = MIB + next_random(bench) % (31 * MIB);
+        bench->sizes[i] = MIB + bench_random(&bench->random) % (31 * MIB);
     }
     gml_address *others = calloc((size_t)holes + 1, sizeof *others);
     if (!others) {
-        die("out of memory");
+        bench_die("out of memory");
     }
     for (int i = 0; i < LIVE_BLOCKS; i++) {
         bench->live[i] = allocate(bench, random_size(bench));
@@ -163,7 +137,7 @@ fragment(bench_state *bench, uint64_t chunks)
 {
     gml_address *all = malloc(2 * chunks * sizeof *all);
     if (!all) {
-        die("out of memory");
+        bench_die("out of memory");
     }
     for (uint64_t i = 0; i < 2 * chunks; i++) {
         all[i] = allocate(bench, 2 * MIB);
@@ -223,9 +197,9 @@ time_new_view(bench_state *bench)
 {
     gml_stats before, after;
     (void)gml_lake_stats(bench->lake, &before);
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     gml_address address = allocate(bench, bench->size_bytes);
-    uint64_t spent_ns = now_ns() - begin_ns;
+    uint64_t spent_ns = gml_clock_ns() - begin_ns;
     (void)gml_lake_stats(bench->lake, &after);
     static const gml_driver_call calls[3] = {GML_CALL_RESERVE, GML_CALL_MAP, GML_CALL_SET_ACCESS};
     for (int i = 0; i < 3; i++) {
@@ -233,13 +207,6 @@ time_new_view(bench_state *bench)
     }
     release(bench, address);
     return (double)spent_ns;
-}
-
-static int
-compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
 }
 
 /* One round of one scenario for one policy. A new view exists once per lake, so those reopen it. */
@@ -273,7 +240,7 @@ run_scenario(const bench_scenario *scenario, bool is_last)
     }
     printf("    \"%s\": {", scenario->name);
     for (size_t i = 0; i < count; i++) {
-        qsort(times[i], ROUNDS, sizeof times[i][0], compare);
+        qsort(times[i], ROUNDS, sizeof times[i][0], bench_compare);
         printf("%s\"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f", i ? ", " : "",
                gml_policy_name(i), times[i][ROUNDS / 2], times[i][0]);
         if (scenario->is_new) {

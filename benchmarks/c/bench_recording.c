@@ -7,15 +7,10 @@
  *   exact     20 MiB, the same size again and again
  *   steps     64 blocks of 8 sizes from 1 to 32 MiB, all allocated, all freed
  */
-#include "gmlake.h"
+#include "bench.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
-
-#define MIB (UINT64_C(1) << 20)
 
 enum { ROUNDS = 101, PAIRS = 6400, LIVE_BLOCKS = 64, SIZES = 8 };
 
@@ -41,36 +36,12 @@ typedef struct bench_lake {
 
 typedef void (*bench_pairs)(bench_lake *bench, int pairs, uint64_t size_bytes);
 
-static void
-die(const char *what)
-{
-    fprintf(stderr, "bench_recording: %s\n", what);
-    exit(1);
-}
-
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-static uint64_t
-next_random(bench_lake *bench)
-{
-    bench->random ^= bench->random << 13;
-    bench->random ^= bench->random >> 7;
-    bench->random ^= bench->random << 17;
-    return bench->random;
-}
-
 static gml_address
 allocate(bench_lake *bench, uint64_t size_bytes)
 {
     gml_address address;
     if (gml_lake_allocate(bench->lake, size_bytes, 0, &address) != GML_OK) {
-        die("an allocation failed");
+        bench_die("an allocation failed");
     }
     return address;
 }
@@ -79,7 +50,7 @@ static void
 release(bench_lake *bench, gml_address address)
 {
     if (gml_lake_free(bench->lake, address) != GML_OK) {
-        die("a free failed");
+        bench_die("a free failed");
     }
 }
 
@@ -121,7 +92,7 @@ publish(gml_lake *lake, const char *folder, const char *name)
     char path[256];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     if (gml_lake_publish(lake, path) != GML_OK) {
-        die("the counters cannot be published");
+        bench_die("the counters cannot be published");
     }
 }
 
@@ -132,14 +103,14 @@ open_lake(bench_lake *bench, const bench_way *way, const char *folder)
         .driver = "sim", .policy = "stitch", .capacity_bytes = UINT64_C(1) << 40};
     char reason[256];
     if (gml_lake_open(&config, &bench->lake, reason, sizeof reason) != GML_OK) {
-        die(reason);
+        bench_die(reason);
     }
     bench->random = 88172645463325252u;
     for (int i = 0; i < SIZES; i++) {
-        bench->sizes[i] = MIB + next_random(bench) % (31 * MIB);
+        bench->sizes[i] = MIB + bench_random(&bench->random) % (31 * MIB);
     }
     if (gml_lake_keep_history(bench->lake, way->max_events) != GML_OK) {
-        die("no host memory for a history");
+        bench_die("no host memory for a history");
     }
     if (way->is_published) {
         publish(bench->lake, folder, way->name);
@@ -152,9 +123,9 @@ open_lake(bench_lake *bench, const bench_way *way, const char *folder)
 static double
 time_round(bench_lake *bench, size_t scenario)
 {
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = gml_clock_ns();
     scenarios[scenario].run(bench, PAIRS, scenarios[scenario].size_bytes);
-    return (double)(now_ns() - begin_ns) / PAIRS;
+    return (double)(gml_clock_ns() - begin_ns) / PAIRS;
 }
 
 static void
@@ -189,7 +160,7 @@ main(void)
     static bench_lake lakes[WAYS];
     char folder[] = "/tmp/gmlake-bench-XXXXXX";
     if (!mkdtemp(folder)) {
-        die("no folder in /tmp");
+        bench_die("no folder in /tmp");
     }
     for (int way = 0; way < WAYS; way++) {
         open_lake(&lakes[way], &ways[way], folder);

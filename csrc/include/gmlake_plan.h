@@ -303,7 +303,7 @@ GML_API gml_status gml_lake_mark(gml_lake *lake);
 typedef struct gml_plan_stats {
     uint64_t steps, planned_steps;
     uint64_t requests, foreseen, served, left; /* in planned steps */
-    uint64_t plans_made;                       /* by gml_lake_mark() */
+    uint64_t plans_made, planning_ns;          /* by gml_lake_mark(), and how long that took */
     uint64_t pool_bytes;                       /* now */
 } gml_plan_stats;
 GML_API gml_status gml_lake_plan_stats(gml_lake *lake, gml_plan_stats *out);

@@ -189,6 +189,7 @@ lake_plan_stats(PyObject *object, PyObject *Py_UNUSED(unused))
          put_number(dict, "foreseen", stats.foreseen) < 0 ||
          put_number(dict, "served", stats.served) < 0 || put_number(dict, "left", stats.left) < 0 ||
          put_number(dict, "plans_made", stats.plans_made) < 0 ||
+         put_number(dict, "planning_ns", stats.planning_ns) < 0 ||
          put_number(dict, "pool_bytes", stats.pool_bytes) < 0)) {
         Py_CLEAR(dict);
     }

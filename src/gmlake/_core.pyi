@@ -126,6 +126,7 @@ class PlanStats(TypedDict):
     served: int
     left: int
     plans_made: int
+    planning_ns: int
     pool_bytes: int
 
 class DiagnosisFound(TypedDict):

@@ -1,8 +1,8 @@
 /* Planning by itself, where marks tell the steps: gml_lake_mark(). */
+#include "base/clock.h"
 #include "policy/plan/planned.h"
 
-/* A plan that was made and still does not suit is made again, but each time after twice as many
- * steps. */
+/* While plans that were made do not suit, the next is made each time after twice as many steps. */
 enum { LONGEST_PATIENCE = 1024 };
 
 /* How many of the remembered steps were served poorly and made the requests of the last one. */
@@ -17,35 +17,45 @@ count_alike(const gml_kind *kind)
     return alike;
 }
 
+/* All remembered steps were served: what was planned before them has shown its worth. */
+static bool
+is_served_well(const gml_kind *kind)
+{
+    bool is_poor = false;
+    for (size_t i = 0; i < kind->record_count; i++) {
+        is_poor |= kind->records[i]->is_poor;
+    }
+    return kind->record_count == GML_KEPT_RECORDS && !is_poor;
+}
+
 static bool
 is_due(const gml_planned *planned, const gml_kind *kind)
 {
     const gml_record *last = kind->records[0];
-    bool is_repeated = kind->patience && last->fingerprint == kind->planned_fingerprint;
     return last->is_poor && last->step.request_count &&
-           count_alike(kind) >= planned->profile_steps &&
-           (!is_repeated || kind->serial >= kind->plan_after);
+           count_alike(kind) >= planned->profile_steps && kind->serial >= kind->plan_after;
 }
 
 static void
 note_attempt(gml_kind *kind)
 {
-    uint64_t fingerprint = kind->records[0]->fingerprint;
-    bool is_repeated = kind->patience && fingerprint == kind->planned_fingerprint;
-    uint64_t patience = is_repeated ? 2 * kind->patience : GML_KEPT_RECORDS;
+    uint64_t patience = kind->patience ? 2 * kind->patience : GML_KEPT_RECORDS;
     kind->patience = patience < LONGEST_PATIENCE ? patience : LONGEST_PATIENCE;
     kind->plan_after = kind->serial + kind->patience;
-    kind->planned_fingerprint = fingerprint;
 }
 
 /* What fails here leaves the steps to the inner policy, as before. */
 void
 gml_planned_consider(gml_planned *planned, gml_kind *kind)
 {
+    if (is_served_well(kind)) {
+        kind->patience = 0;
+    }
     if (!is_due(planned, kind)) {
         return;
     }
     note_attempt(kind);
+    uint64_t begin_ns = gml_clock_ns();
     const gml_planner_options options = {.budget_ms = planned->budget_ms};
     gml_profile *profile = NULL;
     gml_plan *plan = NULL;
@@ -57,6 +67,7 @@ gml_planned_consider(gml_planned *planned, gml_kind *kind)
         status = gml_steps_add_plan(&planned->policy, kind->id, plan);
     }
     planned->stats.plans_made += status == GML_OK;
+    planned->stats.planning_ns += gml_clock_ns() - begin_ns;
     gml_plan_release(plan);
     gml_profile_free(profile);
 }

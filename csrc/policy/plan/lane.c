@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 /* How many free runs a search looks at: enough in practice, and a bound on the time. */
-enum { MAX_RUNS_TRIED = 512 };
+enum { MAX_RUNS_TRIED = 64 };
 
 static uint64_t
 cell_bytes_of(const gml_lanes *lanes)

@@ -44,8 +44,8 @@ typedef struct gml_kind {
     size_t slot_count;
     uint64_t past[GML_KEPT_PAST]; /* fingerprints of the last steps, the youngest first */
     size_t past_count;
-    gml_slot *latest;                                   /* served the last step; NULL: none did */
-    uint64_t planned_fingerprint, plan_after, patience; /* see auto.c */
+    gml_slot *latest;              /* served the last step; NULL: none did */
+    uint64_t plan_after, patience; /* see auto.c */
 } gml_kind;
 
 /* The step that is open. */
