@@ -1,14 +1,9 @@
-"""Reserved memory of each policy on recorded traces, and what `stitch` wastes, by cause.
+"""Reserved memory of each policy on recorded programs, and the driver's part that it takes.
 
-python benchmarks/utilization.py TRACE... [--write [NAME]]
+python benchmarks/utilization.py TRACE... [--fractions 1.003,1.02] [--write [NAME]]
 
-The causes are read from the regions `stitch` holds just after its last growth, when reserved
-memory is at its peak:
-
-  slab     free pieces of 2 MiB slabs, which serve requests up to 1 MiB
-  leftover ends and starts of chunks that a block lies beside
-  inside   free ranges in the middle of a chunk
-  whole    chunks that are wholly free
+With --fractions each trace is replayed once more for each, with so many times its live peak as all
+the memory there is, and the refused requests are counted.
 """
 
 from __future__ import annotations
@@ -16,98 +11,99 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import gmlake
 import machine
 from gmlake import _core
+from gmlake.trace.layout import Kind
 
-if TYPE_CHECKING:
-    from gmlake.trace.layout import Records
-
-CHUNK = 2 << 20
-MIB = 1 << 20
-
-
-def _run_to_last_growth(requests: Records, id_count: int) -> int:
-    """Return how many requests it takes until `stitch` has reserved all it ever will."""
-    needed, slice_events = 0, 64
-    with gmlake.Lake("sim", "stitch", capacity="1TiB") as lake:
-        replay = _core.Replay(lake, id_count)
-        reserved = 0
-        for first in range(0, len(requests), slice_events):
-            totals = replay.run(requests[first : first + slice_events])
-            if totals["peak_reserved_bytes"] > reserved:
-                reserved, needed = totals["peak_reserved_bytes"], first
-    with gmlake.Lake("sim", "stitch", capacity="1TiB") as lake:
-        replay = _core.Replay(lake, id_count)
-        replay.run(requests[:needed])
-        while lake.stats()["reserved_bytes"] < reserved:
-            replay.run(requests[needed : needed + 1])
-            needed += 1
-    return needed
+MEMORY_CALLS = ("create", "release", "reserve", "unreserve", "map", "unmap", "set_access")
+MEMORY_CALLS += ("malloc", "free")
+DEVICE = "80GiB"
 
 
-def _split(address: int, size: int) -> dict[str, int]:
-    """Divide a free range of the home space, whose chunks lie at multiples of their size."""
-    first, last = -(-address // CHUNK) * CHUNK, (address + size) // CHUNK * CHUNK
-    if first > last:
-        return {"inside": size}
-    return {"leftover": size - (last - first), "whole": last - first}
+def late_calls(trace: gmlake.Trace, policy: str) -> float | None:
+    """Return the driver's memory calls per step behind the step that holds the most.
 
-
-def waste_by_cause(trace: gmlake.Trace) -> dict[str, int]:
-    """Return the bytes that are reserved and not live at the peak of reserved memory."""
+    None where no two steps are behind it.
+    """
     requests = trace.replay_requests()
-    causes = {"slab": 0, "leftover": 0, "inside": 0, "whole": 0}
-    with gmlake.Lake("sim", "stitch", capacity="1TiB") as lake:
-        _core.Replay(lake, trace.id_count).run(
-            requests[: _run_to_last_growth(requests, trace.id_count)]
-        )
-        for region in lake.regions():
-            if region["is_view"] and not region["is_small"]:
-                continue
-            for address, size, _requested, is_used in region["ranges"]:
-                if is_used:
-                    continue
-                parts = {"slab": size} if region["is_small"] else _split(address, size)
-                for cause, octets in parts.items():
-                    causes[cause] += octets
-    return causes
+    marks = np.flatnonzero(requests["kind"] == Kind.MARK)
+    parts = [part for part in np.split(requests, marks) if len(part)]
+    peaks, calls = [], []
+    with gmlake.Lake("sim", policy, capacity=DEVICE) as lake:
+        replay = _core.Replay(lake, trace.id_count)
+        for part in parts:
+            lake.reset_peaks()
+            replay.run(part)
+            stats = lake.stats()
+            peaks.append(stats["peak_live_bytes"])
+            calls.append(sum(stats["driver_calls"].get(name, 0) for name in MEMORY_CALLS))
+    late = len(parts) - 1 - int(np.argmax(peaks))
+    return (calls[-1] - calls[-1 - late]) / late if late > 1 else None
+
+
+def refused(trace: gmlake.Trace, fraction: float, live_bytes: int) -> dict[str, int]:
+    """Return how many requests each policy refuses in `fraction` times the live peak."""
+    report = gmlake.replay(trace, "all", capacity=int(fraction * live_bytes))
+    return {result.policy: result.states["oom"] for result in report.results}
 
 
 def main() -> None:
-    """Replay each trace, print two tables, and keep the figures with --write."""
+    """Replay each trace, print the tables, and keep the figures with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("traces", nargs="+", type=Path)
+    parser.add_argument("--fractions", default="", help="of the live peak, divided by commas")
     parser.add_argument(
         "--write", nargs="?", const="utilization", metavar="NAME", help="keep results/NAME.json"
     )
     arguments = parser.parse_args()
+    fractions = [float(text) for text in arguments.fractions.split(",") if text]
     names = _core.policies()
     shares = Table("live / reserved at the peak", "live GiB", *names)
-    wastes = Table("stitch: MiB unused at the peak", "slab", "leftover", "inside", "whole")
+    times = Table("driver ms; calls per step behind the longest", *names)
+    tight = Table("refused, of the live peak", *names)
     kept: list[dict[str, Any]] = []
     for path in arguments.traces:
         trace = gmlake.load_trace(path)
-        report = gmlake.replay(trace, "all")
-        causes = waste_by_cause(trace)
-        kept += [asdict(result) for result in report.results]
-        kept[-1]["waste_bytes"] = causes
-        live = report.results[0].peak_live_bytes
+        results = gmlake.replay(trace, "all", capacity=DEVICE).results
+        live_bytes = results[0].peak_live_bytes
+        late = {name: late_calls(trace, name) for name in names}
+        edge = {str(fraction): refused(trace, fraction, live_bytes) for fraction in fractions}
+        kept += [
+            {
+                **asdict(result),
+                "late_calls_per_step": late[result.policy],
+                "refused": {fraction: counts[result.policy] for fraction, counts in edge.items()},
+            }
+            for result in results
+        ]
         shares.add_row(
             trace.name,
-            f"{live / (1 << 30):.2f}",
-            *(f"{result.utilization:.4f}" for result in report.results),
+            f"{live_bytes / (1 << 30):.2f}",
+            *(f"{result.utilization:.4f}" for result in results),
         )
-        wastes.add_row(trace.name, *(f"{octets / MIB:.2f}" for octets in causes.values()))
+        times.add_row(
+            trace.name,
+            *(
+                f"{result.driver_time_ns / 1e6:,.0f}"
+                + ("" if late[result.policy] is None else f"; {late[result.policy]:.1f}")
+                for result in results
+            ),
+        )
+        for fraction, counts in edge.items():
+            tight.add_row(f"{trace.name} {fraction}", *(str(counts[name]) for name in names))
     console = Console()
-    console.print(f"policies: {', '.join(names)}", shares, wastes)
+    console.print(f"policies: {', '.join(names)}", shares, times)
+    if fractions:
+        console.print(tight)
     if arguments.write:
-        print(machine.write(arguments.write, {"results": kept}))
+        print(machine.write(arguments.write, {"device": DEVICE, "results": kept}))
 
 
 if __name__ == "__main__":

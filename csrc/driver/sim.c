@@ -28,6 +28,7 @@ typedef struct sim_driver {
     gml_modelled modelled; /* must be first */
     gml_map expected;      /* expected_size by size */
     gml_pool expected_sizes, expectations;
+    const gml_sim_prices *prices;
     uint64_t last_handles;    /* of the last call that took mappings */
     uint64_t last_size_bytes; /* of the memory that the last release or free gave up */
 } sim_driver;
@@ -214,7 +215,7 @@ cost_ns(const gml_driver *self, gml_driver_call call, uint64_t size_bytes)
     const sim_driver *sim = (const sim_driver *)self;
     bool has_mappings = call == GML_CALL_UNMAP || call == GML_CALL_SET_ACCESS;
     bool gives_up = call == GML_CALL_RELEASE || call == GML_CALL_FREE;
-    return gml_sim_cost_ns(call, gives_up ? sim->last_size_bytes : size_bytes,
+    return gml_sim_cost_ns(sim->prices, call, gives_up ? sim->last_size_bytes : size_bytes,
                            has_mappings ? sim->last_handles : 1);
 }
 
@@ -258,8 +259,10 @@ gml_sim_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_dri
     sim->modelled.base.ops = &sim_ops;
     sim->expected_sizes.object_bytes = sizeof(expected_size);
     sim->expectations.object_bytes = sizeof(expectation);
+    uint64_t held_bytes = capacity_bytes ? capacity_bytes : DEFAULT_CAPACITY_BYTES;
+    sim->prices = gml_sim_prices_of(held_bytes);
     gml_status status =
-        gml_modelled_init(&sim->modelled, capacity_bytes ? capacity_bytes : DEFAULT_CAPACITY_BYTES,
+        gml_modelled_init(&sim->modelled, held_bytes,
                           granularity_bytes ? granularity_bytes : DEFAULT_GRANULARITY_BYTES);
     if (status != GML_OK) {
         (void)snprintf(reason, reason_bytes, "sim: %s", sim->modelled.base.reason);

@@ -1,23 +1,17 @@
-/* What each call took on an NVIDIA H200 (driver 580.159, CUDA 13.0): the medians of
- * benchmarks/results/driver_costs.json, which benchmarks/driver_costs.py made.
+/* What each call took on an NVIDIA H100 and an H200 (driver 580.159, CUDA 13.0): the medians of
+ * benchmarks/results/driver_costs_h100.json and driver_costs.json, which benchmarks/driver_costs.py
+ * made.
  *
- * set_access and unmap cost as much per handle in one call over many as in one call each (there:
- * 512 handles of 2 MiB, 11.6 against 11.9 ms and 10.4 against 10.6 ms), so a call over several
- * handles is charged for each of them. Between two measured sizes the cost is interpolated; beyond
- * the largest it grows in proportion.
+ * set_access and unmap cost as much per handle in one call over many as in one call each (H200: 512
+ * handles of 2 MiB, 11.6 against 11.9 ms and 10.4 against 10.6 ms), so a call over several handles
+ * is charged for each of them. Between two measured sizes the cost is interpolated; beyond the
+ * largest it grows in proportion.
  */
 #include "driver/sim_cost.h"
 
 #include <stddef.h>
 
 #define MIB (UINT64_C(1) << 20)
-
-enum {
-    RESERVE_NS = 514,
-    UNRESERVE_NS = 452,
-    EVENT_CALL_NS = 370, /* 224 to 470, by call */
-    MEMORY_INFO_NS = 4577,
-};
 
 typedef enum sized_call {
     CREATE,
@@ -30,68 +24,108 @@ typedef enum sized_call {
     SIZED_CALLS
 } sized_call;
 
-/* Costs of one handle or plain block, in ns. */
-static const struct {
-    uint64_t size_bytes;
-    uint64_t cost_ns[SIZED_CALLS];
-} measured[] = {
-    {2 * MIB, {7053, 4658, 18957, 17178, 8931, 30677, 26819}},
-    {20 * MIB, {7279, 4669, 19187, 17293, 16864, 33641, 36597}},
-    {128 * MIB, {8183, 4698, 33901, 24503, 39825, 35365, 59746}},
-    {512 * MIB, {13286, 4829, 44650, 28528, 139489, 62816, 159826}},
-    {1024 * MIB, {19037, 4942, 57173, 33114, 258582, 78780, 292531}},
-    {2048 * MIB, {110987, 6027, 83600, 43083, 514800, 140688, 567512}},
+enum { MEASURED = 6 };
+
+static const uint64_t measured_bytes[MEASURED] = {2 * MIB,   20 * MIB,   128 * MIB,
+                                                  512 * MIB, 1024 * MIB, 2048 * MIB};
+
+struct gml_sim_prices {
+    uint64_t cost_ns[MEASURED][SIZED_CALLS]; /* of one handle or plain block */
+    uint64_t reserve_ns, unreserve_ns, event_call_ns, memory_info_ns;
+    /* What a call costs between the kernels of a program, in per cent of what it costs alone: the
+     * median over the runs of benchmarks/results/gpu_varying.json, which differ by a fourth. */
+    uint64_t in_program_percent;
 };
 
-enum { MEASURED = sizeof measured / sizeof measured[0] };
+static const gml_sim_prices h100 = {
+    {{11675, 7473, 25864, 23850, 10825, 40593, 36295},
+     {12885, 8335, 29276, 26617, 22876, 57281, 58846},
+     {9848, 5699, 36449, 27839, 45825, 57553, 75337},
+     {14890, 5487, 47307, 31275, 145042, 68689, 175154},
+     {27143, 5808, 61607, 36549, 299388, 88877, 321707},
+     {418063, 17452, 158878, 72249, 799352, 330796, 696057}},
+    .reserve_ns = 645,
+    .unreserve_ns = 579,
+    .event_call_ns = 480,
+    .memory_info_ns = 6700,
+    .in_program_percent = 125,
+};
+
+static const gml_sim_prices h200 = {
+    {{7053, 4658, 18957, 17178, 8931, 30677, 26819},
+     {7279, 4669, 19187, 17293, 16864, 33641, 36597},
+     {8183, 4698, 33901, 24503, 39825, 35365, 59746},
+     {13286, 4829, 44650, 28528, 139489, 62816, 159826},
+     {19037, 4942, 57173, 33114, 258582, 78780, 292531},
+     {110987, 6027, 83600, 43083, 514800, 140688, 567512}},
+    .reserve_ns = 514,
+    .unreserve_ns = 452,
+    .event_call_ns = 370, /* 224 to 470, by call */
+    .memory_info_ns = 4577,
+    .in_program_percent = 155,
+};
+
+const gml_sim_prices *
+gml_sim_prices_of(uint64_t capacity_bytes)
+{
+    const uint64_t most_of_h100 = 96 * 1024 * MIB;
+    return capacity_bytes > most_of_h100 ? &h200 : &h100;
+}
 
 static uint64_t
-cost_at(uint64_t size_bytes, sized_call call)
+cost_at(const gml_sim_prices *prices, uint64_t size_bytes, sized_call call)
 {
     size_t high = 0;
-    while (high < MEASURED - 1 && size_bytes > measured[high].size_bytes) {
+    while (high < MEASURED - 1 && size_bytes > measured_bytes[high]) {
         high++;
     }
-    double at_high = (double)measured[high].cost_ns[call];
-    if (size_bytes > measured[high].size_bytes) {
-        return (uint64_t)(at_high * (double)size_bytes / (double)measured[high].size_bytes);
+    double at_high = (double)prices->cost_ns[high][call];
+    if (size_bytes > measured_bytes[high]) {
+        return (uint64_t)(at_high * (double)size_bytes / (double)measured_bytes[high]);
     }
     if (high == 0) {
-        return measured[0].cost_ns[call];
+        return prices->cost_ns[0][call];
     }
-    uint64_t low_bytes = measured[high - 1].size_bytes;
-    double at_low = (double)measured[high - 1].cost_ns[call];
-    double share =
-        (double)(size_bytes - low_bytes) / (double)(measured[high].size_bytes - low_bytes);
+    uint64_t low_bytes = measured_bytes[high - 1];
+    double at_low = (double)prices->cost_ns[high - 1][call];
+    double share = (double)(size_bytes - low_bytes) / (double)(measured_bytes[high] - low_bytes);
     return (uint64_t)(at_low + share * (at_high - at_low));
 }
 
-uint64_t
-gml_sim_cost_ns(gml_driver_call call, uint64_t size_bytes, uint64_t handles)
+static uint64_t
+cost_alone(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
+           uint64_t handles)
 {
     uint64_t count = handles ? handles : 1;
     switch (call) {
     case GML_CALL_CREATE:
-        return cost_at(size_bytes, CREATE);
+        return cost_at(prices, size_bytes, CREATE);
     case GML_CALL_RELEASE:
-        return cost_at(size_bytes, RELEASE);
+        return cost_at(prices, size_bytes, RELEASE);
     case GML_CALL_RESERVE:
-        return RESERVE_NS;
+        return prices->reserve_ns;
     case GML_CALL_UNRESERVE:
-        return UNRESERVE_NS;
+        return prices->unreserve_ns;
     case GML_CALL_MAP:
-        return cost_at(size_bytes, MAP);
+        return cost_at(prices, size_bytes, MAP);
     case GML_CALL_UNMAP:
-        return cost_at(size_bytes / count, UNMAP) * count;
+        return cost_at(prices, size_bytes / count, UNMAP) * count;
     case GML_CALL_SET_ACCESS:
-        return cost_at(size_bytes / count, SET_ACCESS) * count;
+        return cost_at(prices, size_bytes / count, SET_ACCESS) * count;
     case GML_CALL_MALLOC:
-        return cost_at(size_bytes, MALLOC);
+        return cost_at(prices, size_bytes, MALLOC);
     case GML_CALL_FREE:
-        return cost_at(size_bytes, FREE);
+        return cost_at(prices, size_bytes, FREE);
     case GML_CALL_MEMORY_INFO:
-        return MEMORY_INFO_NS;
+        return prices->memory_info_ns;
     default:
-        return EVENT_CALL_NS;
+        return prices->event_call_ns;
     }
+}
+
+uint64_t
+gml_sim_cost_ns(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
+                uint64_t handles)
+{
+    return cost_alone(prices, call, size_bytes, handles) * prices->in_program_percent / 100;
 }

@@ -4,8 +4,15 @@
 
 #include "gmlake.h"
 
+/* Of one kind of device. */
+typedef struct gml_sim_prices gml_sim_prices;
+
+/* Those of an H100 up to 96 GiB, of an H200 above. */
+const gml_sim_prices *gml_sim_prices_of(uint64_t capacity_bytes);
+
 /* One call on `handles` handles that have `size_bytes` together; `handles` is 1 where the call has
  * none. */
-uint64_t gml_sim_cost_ns(gml_driver_call call, uint64_t size_bytes, uint64_t handles);
+uint64_t gml_sim_cost_ns(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
+                         uint64_t handles);
 
 #endif
