@@ -2,6 +2,7 @@
 #include "lake/guest.h"
 
 #include "base/map.h"
+#include "policy/torch/caching_segment.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -144,6 +145,12 @@ gml_guest_allocate(gml_guest *guest, uint64_t size_bytes, gml_stream stream, gml
     gml_policy *caching = guest->caching;
     guest->stream = stream;
     return report(guest, caching->ops->allocate(caching, size_bytes, stream, out));
+}
+
+gml_status
+gml_guest_forget(gml_guest *guest, gml_stream stream)
+{
+    return report(guest, gml_caching_retire((gml_torch_heap *)guest->caching, stream));
 }
 
 void

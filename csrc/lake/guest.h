@@ -3,8 +3,8 @@
  * What the algorithm takes to be a device is that policy: its malloc is a block of the policy for
  * the stream that is being served, its free gives the block back. So requests are placed as PyTorch
  * places them, and what it holds idle can be had by the policy after a trim, without a driver call.
- * Freeing a segment needs no wait: blocks of one segment serve one stream only, and the policy
- * reuses what a stream freed on that stream. Everything else goes to the real driver.
+ * Freeing a segment needs no wait: blocks of one segment serve one stream only, not one handle, and
+ * the policy reuses what a stream freed on that stream. Everything else goes to the real driver.
  */
 #ifndef GML_LAKE_GUEST_H
 #define GML_LAKE_GUEST_H
@@ -22,6 +22,10 @@ gml_status gml_guest_close(gml_guest *guest);
 /* Allocates as ops->allocate() does. */
 gml_status gml_guest_allocate(gml_guest *guest, uint64_t size_bytes, gml_stream stream,
                               gml_block **out);
+
+/* `stream` will be destroyed: what it holds idle goes back to the host, and a stream that gets its
+ * handle is served from other segments. pre: the host knows the stream still. */
+gml_status gml_guest_forget(gml_guest *guest, gml_stream stream);
 
 /* `host`, which is a policy around the one before, takes its place. */
 void gml_guest_move(gml_guest *guest, gml_policy *host);

@@ -23,7 +23,9 @@ forget_locked(gml_lake *lake, gml_stream stream)
     const gml_policy_ops *ops = lake->policy->ops;
     gml_driver_forget(lake->driver, stream);
     gml_uses_forget(&lake->uses, stream);
-    return ops->forget_stream ? ops->forget_stream(lake->policy, stream) : GML_OK;
+    status = lake->guest ? gml_guest_forget(lake->guest, stream) : GML_OK;
+    return gml_first_failure(status, ops->forget_stream ? ops->forget_stream(lake->policy, stream)
+                                                        : GML_OK);
 }
 
 gml_status

@@ -21,6 +21,13 @@ is_caching_anyway(void)
     return strcmp(contract_policy, "caching") == 0;
 }
 
+/* The models of PyTorch and of GMLake serve whoever has the handle, as these do. */
+static bool
+knows_that_streams_end(void)
+{
+    return strcmp(contract_policy, "stitch") == 0 || strcmp(contract_policy, "plan") == 0;
+}
+
 /* ---- both at once ------------------------------------------------------------------------------
  */
 
@@ -45,6 +52,9 @@ mix(gml_lake *lake, live_block *blocks, size_t steps, uint64_t seed)
             lake_fill(lake, block);
         } else if (choice == 99) {
             CHECK_OK(gml_lake_trim(lake, NULL));
+        } else if (choice >= 97 &&
+                   knows_that_streams_end()) { /* its handle comes back as another stream's */
+            CHECK_OK(gml_lake_forget_stream(lake, 1 + check_below(&random, 2)));
         } else if (count) {
             live_block *block = &blocks[check_below(&random, count)];
             lake_check_filled(lake, block);
@@ -486,6 +496,66 @@ TEST(a_request_waits_for_blocks_in_use_elsewhere)
     }
 }
 
+enum { ENDED = 7, SEGMENT_BYTES = 12 * 1024 * 1024 };
+
+/* Has the guest serve a stream that ends, and a new one that gets its handle and whose work is
+ * still queued when it frees; then the policy serves. */
+static gml_lake *
+open_with_handle_that_came_back(bool keeps_one)
+{
+    gml_lake *lake = lake_open(64 * MIB);
+    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
+    CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_CACHING));
+    gml_address kept = lake_take(lake, 2 * MIB, ENDED);
+    gml_address before = lake_take(lake, SEGMENT_BYTES, ENDED);
+    lake_give(lake, before);
+    if (!keeps_one) {
+        lake_give(lake, kept);
+    }
+    CHECK_OK(gml_lake_forget_stream(lake, ENDED));
+    CHECK_OK(gml_streams_synchronize_all(gml_driver_streams(lake->driver)));
+    gml_address large = lake_take(lake, SEGMENT_BYTES, ENDED);
+    gml_address medium = lake_take(lake, 2 * MIB, ENDED);
+    lake_give(lake, large);
+    lake_give(lake, medium);
+    if (keeps_one) {
+        lake_give(lake, kept);
+    }
+    CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_POLICY));
+    return lake;
+}
+
+/* Whoever gets the memory then comes after that work: the driver that checks the order of streams
+ * would say so. */
+TEST(memory_of_a_handle_that_came_back_is_waited_for)
+{
+    for (int keeps_one = 0; keeps_one < 2 && knows_that_streams_end(); keeps_one++) {
+        gml_lake *lake = open_with_handle_that_came_back(keeps_one);
+        gml_address all = lake_take(lake, 56 * MIB, 0);
+        lake_give(lake, all);
+        lake_finish(lake);
+        lake = open_with_handle_that_came_back(keeps_one);
+        CHECK_OK(gml_lake_trim(lake, NULL));
+        lake_finish(lake);
+    }
+}
+
+/* Streams that come and go leave nothing with the guest. */
+TEST(streams_that_end_leave_nothing_behind)
+{
+    gml_lake *lake = lake_open(UINT64_C(16) << 30);
+    CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_CACHING));
+    for (gml_stream stream = 1; stream <= 500; stream++) {
+        gml_address first = lake_take(lake, 3 * MIB, stream), second = lake_take(lake, 512, stream);
+        lake_give(lake, first);
+        CHECK_OK(gml_lake_forget_stream(lake, stream));
+        lake_give(lake, second);
+    }
+    CHECK(!knows_that_streams_end() || lake_stats_of(lake).reserved_bytes <= 512 * MIB);
+    CHECK_OK(gml_lake_check(lake));
+    lake_finish(lake);
+}
+
 TEST(a_visit_sees_the_blocks_of_both)
 {
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -520,6 +590,9 @@ static const contract_test tests[] = {
      test_a_block_in_use_elsewhere_is_active_and_not_allocated},
     {"a request waits for blocks in use elsewhere",
      test_a_request_waits_for_blocks_in_use_elsewhere},
+    {"memory of a handle that came back is waited for",
+     test_memory_of_a_handle_that_came_back_is_waited_for},
+    {"streams that end leave nothing behind", test_streams_that_end_leave_nothing_behind},
     {"a visit sees the blocks of both", test_a_visit_sees_the_blocks_of_both},
 };
 

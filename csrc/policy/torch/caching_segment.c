@@ -222,3 +222,26 @@ gml_caching_release_all(gml_torch_heap *heap)
     }
     return first;
 }
+
+/* ---- streams that end ------------------------------------------------------------------------ */
+
+gml_status
+gml_caching_retire(gml_torch_heap *heap, gml_stream stream)
+{
+    gml_torch_retire_lanes(heap, stream);
+    gml_status first = GML_OK;
+    for (int is_small = 0; is_small < 2; is_small++) {
+        for (gml_torch_lane *lane = heap->lanes[is_small]; lane; lane = lane->next) {
+            gml_tree_node *node = lane->is_retired ? gml_tree_first(&lane->free) : NULL;
+            while (node) {
+                const gml_torch_block *block = gml_torch_block_of(node);
+                node = gml_tree_next(node);
+                if (!gml_torch_is_split(block)) {
+                    first = gml_first_failure(first, release_segment(heap, block->segment));
+                }
+            }
+        }
+    }
+    gml_torch_drop_lanes(heap);
+    return first;
+}
