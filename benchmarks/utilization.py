@@ -22,8 +22,10 @@ import machine
 from gmlake import _core
 from gmlake.trace.layout import Kind
 
-MEMORY_CALLS = ("create", "release", "reserve", "unreserve", "map", "unmap", "set_access")
-MEMORY_CALLS += ("malloc", "free")
+MEMORY_CALLS = (
+    *("create", "release", "reserve", "unreserve", "map", "unmap", "set_access"),
+    *("malloc", "free"),
+)
 DEVICE = "80GiB"
 
 

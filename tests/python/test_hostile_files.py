@@ -51,14 +51,15 @@ def usual() -> dict[str, Any]:
 
 def of_lake() -> Any:
     """What a snapshot of gmlake itself writes, with views."""
-    with gmlake.Lake("sim", "stitch", "1GiB") as lake:
+    with gmlake.Lake("sim", "stitch", "1GiB", economy="memory") as lake:
         lake.keep_history(100)
-        held = [lake.allocate(size * MIB) for size in (5, 9, 20, 40, 3)]
+        held = [lake.allocate(size * MIB) for size in (6, 20, 4, 20, 40)]
         lake.free(held[1])
-        lake.free(held[2])
-        lake.allocate(29 * MIB)
+        lake.free(held[3])
+        lake.allocate(36 * MIB)
         lake.note_mark(3)
         seen = lake.snapshot()
+    assert len(seen[0].pieces)
     seen[0].categories[:] = 1
     return json.loads(seen.to_json())
 
@@ -168,6 +169,34 @@ def long_paths() -> Any:
     return snapshot(held)
 
 
+def shared(depth: int = 12) -> Any:
+    """Lists that share: a few hundred bytes as a pickle, 10^depth parts if written out."""
+    value: Any = "lol"
+    for _ in range(depth):
+        value = [value] * 10
+    return value
+
+
+def shared_category() -> Any:
+    document = of_lake()
+    document["device_traces"][0][0]["category"] = shared()
+    return document
+
+
+def shared_table(name: str, *, rows: int = 0) -> Any:
+    document = of_lake()
+    device = document["gmlake"]["devices"][0]
+    device[name] = [[shared()] * len((device[name] or [[0] * 8])[0])] * rows or shared()
+    return document
+
+
+def range_of(name: str, column: int, value: int) -> Any:
+    """Let the last row of a table lie elsewhere than in its region."""
+    document = of_lake()
+    document["gmlake"]["devices"][0][name][-1][column] = value
+    return document
+
+
 DRAWN: dict[str, Callable[[], Any]] = {
     "the usual": usual,
     "no events": lambda: snapshot([]),
@@ -190,6 +219,10 @@ DRAWN: dict[str, Callable[[], Any]] = {
     ),
     "200,000 categories": many_categories,
     "12 MB of call paths": long_paths,
+    "lists that share as a category": shared_category,
+    "100,000 pieces unmapped": lambda: snapshot(
+        [event("segment_unmap", BASE + number * 4 * MIB, 2 * MIB) for number in range(100_000)]
+    ),
     "blocks at the last addresses": lambda: snapshot(
         [alloc(2**64 - 2**48 - 1, 2**47), alloc(0, 512)],
         [segment(2**63, 2**40, [block(2**63, 2**40, 2**40)])],
@@ -203,6 +236,16 @@ REFUSED: dict[str, Callable[[], Any]] = {
     ),
     "a text for events": lambda: {"segments": [], "device_traces": ["alloc" * 1000]},
     "a number": lambda: 7,
+    **{
+        f"lists that share as {name}, {rows} rows": lambda name=name, rows=rows: shared_table(
+            name, rows=rows
+        )
+        for name in ("others", "regions", "ranges", "pieces")
+        for rows in (0, 3)
+    },
+    "a range behind its region": lambda: range_of("ranges", 0, 2**62),
+    "a range longer than its region": lambda: range_of("ranges", 1, 2**47),
+    "a piece behind its region": lambda: range_of("pieces", 0, 2**62),
 }
 
 

@@ -28,7 +28,7 @@ def fold(rows: Sequence[Line], views: Sequence[View]) -> list[Line]:
 
 
 def length_of(row: Line) -> int:
-    """Return the bytes from a row's first address to its end."""
+    """Return the bytes from a row's first address to its end. Its pieces ascend."""
     return row[-1].address + row[-1].size_bytes - row[0].address
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import struct
 import tempfile
 from contextlib import suppress
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gmlake import _core
 from gmlake.errors import PlanError
 from gmlake.printable import printable
+from gmlake.reading import UnreadableError, contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -165,15 +165,9 @@ def load_plans(path: str | Path) -> PlanFile:
 
 def _contents(path: Path) -> bytes:
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
-            raise PlanError("cannot be read: not a regular file")
-        if about.st_size > MAX_FILE_BYTES:
-            raise PlanError(f"has {about.st_size} bytes; at most {MAX_FILE_BYTES} are read")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise PlanError(f"cannot be read: {reason}") from None
+        return contents(path, MAX_FILE_BYTES)
+    except UnreadableError as error:
+        raise PlanError(str(error)) from None
 
 
 def decode_plans(data: bytes) -> PlanFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import warnings
 import zlib
@@ -16,6 +17,7 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.planning.layout import LIFETIME
+from gmlake.reading import UnreadableError, contents
 from gmlake.trace.layout import LARGEST_SIZE
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ MAX_FILE_BYTES: Final = 1 << 30
 """Most bytes of a file that are read, unpacked ones too."""
 
 _GZIP = b"\x1f\x8b"
+_STEP_BYTES = 1 << 12
+_NOT_ZERO = re.compile(rb"[^\0]")
 _HEAD_BYTES = 4096
 _LARGEST_TIME = 2**62
 _NUMBERS = COLUMNS[1:]
@@ -105,18 +109,9 @@ def _name_of(path: str | Path) -> str:
 
 def _contents(path: Path) -> bytes:
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
-            raise TraceError("cannot be read: not a regular file")
-        if about.st_size > MAX_FILE_BYTES:
-            reason = f"the file has {about.st_size} bytes; at most {MAX_FILE_BYTES} are read"
-            raise TraceError(reason)
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        if isinstance(error, TraceError):
-            raise
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise TraceError(reason) from None
+        data = contents(path, MAX_FILE_BYTES)
+    except UnreadableError as error:
+        raise TraceError(str(error)) from None
     if data.startswith(_GZIP):
         data = _unpack(data)
     if not data.strip():
@@ -128,19 +123,29 @@ def _unpack(data: bytes) -> bytes:
     """Unpack gzip of one or more members, up to MAX_FILE_BYTES."""
     parts: list[bytes] = []
     total = 0
-    while data:
+    packed = memoryview(data)
+    while packed:
         stream = zlib.decompressobj(31)
-        try:
-            parts.append(stream.decompress(data, MAX_FILE_BYTES - total + 1))
-        except zlib.error as error:
-            raise TraceError(f"the gzip file is damaged: {error}") from None
-        total += len(parts[-1])
-        if total > MAX_FILE_BYTES:
-            raise TraceError(f"unpacks to more than {MAX_FILE_BYTES} bytes")
-        if not stream.eof:
-            raise TraceError("the gzip file is cut off")
-        data = stream.unused_data.lstrip(b"\0")
+        while not stream.eof:
+            # In small steps: what is behind the end of a member is copied.
+            step, packed = packed[:_STEP_BYTES], packed[_STEP_BYTES:]
+            if not step:
+                raise TraceError("the gzip file is cut off")
+            try:
+                parts.append(stream.decompress(step, MAX_FILE_BYTES - total + 1))
+            except zlib.error as error:
+                raise TraceError(f"the gzip file is damaged: {error}") from None
+            total += len(parts[-1])
+            if total > MAX_FILE_BYTES:
+                raise TraceError(f"unpacks to more than {MAX_FILE_BYTES} bytes")
+        packed = _without_zeros(data, len(data) - len(packed) - len(stream.unused_data))
     return b"".join(parts)
+
+
+def _without_zeros(data: bytes, begin: int) -> memoryview:
+    """Return what follows the zeros that may stand between and behind members."""
+    found = _NOT_ZERO.search(data, begin)
+    return memoryview(data)[found.start() if found else len(data) :]
 
 
 # ---- the text

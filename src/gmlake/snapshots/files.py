@@ -47,6 +47,7 @@ _HIGHEST_COUNT: Final = 1 << 62  # so that sums with sizes stay below 2^63
 _GROUPS: Final = ("states", "driver_calls")  # the counters that have names of their own
 _OTHERS: Final = (Kind.TRIM, Kind.MARK, *viewer.SEGMENT_KINDS)  # may be no event of the format
 _OTHER_COLUMNS: Final = ("id", "time_ns", "kind", "size_bytes", "address", "stream")
+_OTHER_ROW: Final = np.dtype([(name, "<u8") for name in ("where", *_OTHER_COLUMNS, "site")])
 
 
 # ---- writing
@@ -274,7 +275,7 @@ def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any]) -> DeviceSnaps
     is_alloc = trace.requests["kind"] == Kind.ALLOC
     if len(is_memory) == len(trace.requests):
         of_event = np.array(
-            [names.get(str(event.get("category"))[:40], UNKNOWN) for event in is_memory], np.int8
+            [_category(event.get("category"), names) for event in is_memory], np.int8
         )
         has_id = np.isin(trace.requests["kind"], (Kind.FREE, Kind.FREE_REQUESTED))
         for chosen in (has_id, is_alloc):
@@ -317,6 +318,10 @@ def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any]) -> DeviceSnaps
     return seen
 
 
+def _category(name: object, names: dict[str, int]) -> int:
+    return names.get(name, UNKNOWN) if type(name) is str else UNKNOWN
+
+
 def _name_start_blocks(seen: DeviceSnapshot) -> None:
     """Give what lived from before the events to the end the site and category of its range."""
     held = seen.blocks
@@ -340,8 +345,21 @@ def _check_tables(regions: Records, ranges: Records, pieces: Records) -> None:
         if (table["size_bytes"] > LARGEST_SIZE).any() or (table["address"] >= 1 << 63).any():
             reason = "a region or range is outside any device's addresses"
             raise TraceError(reason)
+    for table in (ranges, pieces):
+        _check_inside(regions, table)
     categories = ranges["category"]
     categories[(categories < 0) | (categories >= len(CATEGORIES))] = UNKNOWN
+
+
+def _check_inside(regions: Records, table: Records) -> None:
+    """Raise TraceError unless the rows of each region follow each other, inside of it."""
+    around = regions[table["region"]]
+    begin, end = table["address"], table["address"] + table["size_bytes"]
+    is_inside = (begin >= around["address"]) & (end <= around["address"] + around["size_bytes"])
+    is_next = (table["region"][1:] != table["region"][:-1]) | (begin[1:] >= end[:-1])
+    if not (is_inside.all() and is_next.all()):
+        reason = "a range lies outside its region, or over the one before it"
+        raise TraceError(reason)
 
 
 def _column(events: list[Any], name: str) -> Records:
@@ -361,22 +379,22 @@ def _with_others(
     if not raw:
         return requests, sites
     try:
-        table = np.array(raw, np.uint64).reshape(len(raw), 2 + len(_OTHER_COLUMNS))
+        table = np.array([tuple(row) for row in raw], _OTHER_ROW)  # type: ignore[arg-type]
     except (ValueError, TypeError, OverflowError):
         reason = "'others' is not a table of numbers"
         raise TraceError(reason) from None
     rows = np.zeros(len(table), REQUEST)
-    for column, name in enumerate(_OTHER_COLUMNS, 1):
-        rows[name] = table[:, column]
-    where = np.minimum(table[:, 0], len(requests)).astype(np.int64)
-    if not np.isin(table[:, 1 + _OTHER_COLUMNS.index("kind")], _OTHERS).all():
+    for name in _OTHER_COLUMNS:
+        rows[name] = table[name]
+    where = np.minimum(table["where"], len(requests)).astype(np.int64)
+    if not np.isin(table["kind"], _OTHERS).all():
         reason = "'others' has an event that is neither a mark, a trim nor of a segment"
         raise TraceError(reason)
     highest = np.maximum(np.maximum(rows["id"], rows["time_ns"]), rows["address"])
     if (rows["size_bytes"] > LARGEST_SIZE).any() or (highest >= 1 << 63).any():
         reason = "'others' has a number that no event has"
         raise TraceError(reason)
-    return np.insert(requests, where, rows), np.insert(sites, where, table[:, -1])
+    return np.insert(requests, where, rows), np.insert(sites, where, table["site"])
 
 
 def _table(entry: dict[Any, Any], name: str, dtype: np.dtype[Any]) -> Records:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gmlake.errors import TraceError
+from gmlake.reading import UnreadableError, contents
 from gmlake.trace.binary import MAGIC, decode
 from gmlake.trace.pickle_reader import MAX_PARTS, read_pickle
 from gmlake.trace.snapshot import read_snapshot
@@ -87,23 +87,13 @@ def choose_device(traces: list[Trace], device: int | None) -> Trace:
 
 def _contents(path: Path) -> bytes:
     try:
-        about = path.stat()
-        if stat.S_ISREG(about.st_mode) and about.st_size <= MAX_FILE_BYTES:
-            data = path.read_bytes()
-        else:
-            data = None
-    except (OSError, ValueError) as error:
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise TraceError(reason) from None
-    if data:
-        return data
-    if not stat.S_ISREG(about.st_mode):
-        reason = "cannot be read: not a regular file"
-    elif data is None:
-        reason = f"the file has {about.st_size} bytes; at most {MAX_FILE_BYTES} are read"
-    else:
+        data = contents(path, MAX_FILE_BYTES)
+    except UnreadableError as error:
+        raise TraceError(str(error)) from None
+    if not data:
         reason = "the file is empty"
-    raise TraceError(reason)
+        raise TraceError(reason)
+    return data
 
 
 def _read(data: bytes) -> list[Trace]:

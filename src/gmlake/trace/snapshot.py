@@ -8,7 +8,6 @@ segment event undone.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +25,7 @@ from gmlake.trace.layout import (
     Kind,
     Records,
 )
+from gmlake.trace.segment_table import Segment, SegmentTable
 from gmlake.trace.start_state import StartBlock, deduce_block_sizes, place_start_blocks
 from gmlake.trace.trace import Trace
 
@@ -43,9 +43,6 @@ _SEGMENT_KINDS: Final = {
 NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
 _MAX_DEVICES: Final = 1 << 16
 _MAX_SETTINGS: Final = 256
-
-Segment = tuple[int, int, int, int, int, bool]
-"""address, size, stream, pool owner, pool number, is_small: the columns of SEGMENT."""
 
 
 @dataclass
@@ -344,30 +341,13 @@ def _undo_segment_events(final: list[Segment], requests: Records) -> Records:
 
 def _undo_mapping(final: list[Segment], requests: Records) -> Records:
     """Do the same for expandable segments, of which any part may come and go by itself."""
-    held = sorted(final)
+    held = SegmentTable(sorted(final))
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
         _, size, address, _, stream, kind, _ = row
-        first, last, kept = _cut_out(held, address, address + size)
-        if kind == Kind.SEGMENT_FREE:
-            kept = sorted([*kept, (address, size, stream, 0, 0, size == SMALL_SEGMENT)])
-        held[first:last] = kept
-    return np.array(held, SEGMENT)
-
-
-def _cut_out(held: list[Segment], begin: int, end: int) -> tuple[int, int, list[Segment]]:
-    """Return which of the segments reach into [begin, end), and what that leaves of them."""
-    first, last = (bisect_left(held, (place,)) for place in (begin, end))
-    if first and held[first - 1][0] + held[first - 1][1] > begin:
-        first -= 1
-    kept: list[Segment] = []
-    for segment in held[first:last]:
-        address, size, *_ = segment
-        if address < begin:
-            kept.append((address, begin - address, *segment[2:]))
-        if address + size > end:
-            kept.append((end, address + size - end, *segment[2:]))
-    return first, last, kept
+        added = (address, size, stream, 0, 0, size == SMALL_SEGMENT)
+        held.replace(address, address + size, added if kind == Kind.SEGMENT_FREE else None)
+    return np.array(held.all(), SEGMENT)
 
 
 # ---- the rest
