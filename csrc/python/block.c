@@ -102,9 +102,10 @@ block_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     if (self->owner) {
-        pthread_mutex_lock(&self->owner->guard);
-        forget_locked(self);
-        pthread_mutex_unlock(&self->owner->guard);
+        if (lake_lock(self->owner)) {
+            forget_locked(self);
+            lake_unlock(self->owner);
+        }
         Py_CLEAR(self->owner);
     }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -123,9 +124,11 @@ block_traverse(PyObject *object, visitproc visit, void *arg)
 static bool
 is_live(block_object *self)
 {
-    pthread_mutex_lock(&self->owner->guard);
-    bool result = self->is_live && self->owner->lake;
-    pthread_mutex_unlock(&self->owner->guard);
+    bool result = false;
+    if (lake_lock(self->owner)) {
+        result = self->is_live && self->owner->lake;
+        lake_unlock(self->owner);
+    }
     return result;
 }
 
@@ -201,11 +204,13 @@ get_lake(PyObject *object, void *Py_UNUSED(closure))
 static bool
 add_export(block_object *self)
 {
-    pthread_mutex_lock(&self->owner->guard);
-    bool may = self->is_live && self->owner->lake;
-    self->exports += may;
-    self->owner->exports += may;
-    pthread_mutex_unlock(&self->owner->guard);
+    bool may = false;
+    if (lake_lock(self->owner)) {
+        may = self->is_live && self->owner->lake;
+        self->exports += may;
+        self->owner->exports += may;
+        lake_unlock(self->owner);
+    }
     if (!may) {
         PyErr_SetString(PyExc_ValueError, "the block was freed, or its lake is closed");
     }
@@ -215,10 +220,11 @@ add_export(block_object *self)
 static void
 drop_export(block_object *self)
 {
-    pthread_mutex_lock(&self->owner->guard);
-    self->exports--;
-    self->owner->exports--;
-    pthread_mutex_unlock(&self->owner->guard);
+    if (lake_lock(self->owner)) {
+        self->exports--;
+        self->owner->exports--;
+        lake_unlock(self->owner);
+    }
 }
 
 /* pre: an export is counted, which keeps the lake open. */

@@ -39,6 +39,7 @@ typedef struct lake_object {
     gml_map blocks;   /* live, with a Block object: address -> block_object, borrowed */
     uint64_t users;   /* threads inside a call on `lake` */
     uint64_t exports; /* buffers of blocks that are held by others */
+    unsigned forks;   /* fixed: how often the process had been forked when this was made */
     bool is_borrowed; /* fixed: the lake belongs to the process, and is never closed */
 } lake_object;
 
@@ -92,7 +93,23 @@ int put_number(PyObject *dict, const char *name, uint64_t value);
 
 /* ---- lakes ----------------------------------------------------------------------------------- */
 
-/* The open lake, which stays open until lake_leave(); NULL with a ValueError once it is closed. */
+/* Counts the forks that this process is a child of. 0, or -1 with an exception. */
+int watch_forks(void);
+
+/* How many they are now. */
+unsigned count_forks(void);
+
+/* Whether a process that this one was forked from made it. Its threads are not here, and one of
+ * them may hold the guard or the lake's lock for ever: nothing of it may be touched but what is
+ * fixed. */
+bool lake_is_inherited(const lake_object *self);
+
+/* Takes the guard; false, and it is not taken, where the lake is inherited. */
+bool lake_lock(lake_object *self);
+void lake_unlock(lake_object *self);
+
+/* The open lake, which stays open until lake_leave(); NULL with a ValueError once it is closed, and
+ * with a RuntimeError where it is inherited. */
 gml_lake *lake_enter(lake_object *self);
 void lake_leave(lake_object *self);
 

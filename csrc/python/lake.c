@@ -7,13 +7,35 @@ as_lake(PyObject *self)
     return (lake_object *)self;
 }
 
+bool
+lake_is_inherited(const lake_object *self)
+{
+    return self->forks != count_forks();
+}
+
+bool
+lake_lock(lake_object *self)
+{
+    return !lake_is_inherited(self) && pthread_mutex_lock(&self->guard) == 0;
+}
+
+void
+lake_unlock(lake_object *self)
+{
+    pthread_mutex_unlock(&self->guard);
+}
+
 gml_lake *
 lake_enter(lake_object *self)
 {
-    pthread_mutex_lock(&self->guard);
+    if (!lake_lock(self)) {
+        PyErr_SetString(PyExc_RuntimeError, "the lake belongs to the process that this one was "
+                                            "forked from; open one here");
+        return NULL;
+    }
     gml_lake *lake = self->lake;
     self->users += lake != NULL;
-    pthread_mutex_unlock(&self->guard);
+    lake_unlock(self);
     if (!lake) {
         PyErr_SetString(PyExc_ValueError, "the lake is closed");
     }
@@ -39,10 +61,9 @@ static gml_lake *
 take_lake(lake_object *self, uint64_t *exports)
 {
     gml_lake *lake = NULL;
-    if (self->is_borrowed) {
+    if (self->is_borrowed || !lake_lock(self)) {
         return NULL;
     }
-    pthread_mutex_lock(&self->guard);
     *exports = self->exports;
     if (self->exports == 0) {
         lake = self->lake;
@@ -55,7 +76,7 @@ take_lake(lake_object *self, uint64_t *exports)
             self->blocks = (gml_map){0};
         }
     }
-    pthread_mutex_unlock(&self->guard);
+    lake_unlock(self);
     return lake;
 }
 
@@ -86,7 +107,7 @@ lake_dealloc(PyObject *object)
     lake_object *self = as_lake(object);
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->state) {
+    if (self->state && !lake_is_inherited(self)) {
         uint64_t exports = 0;
         Py_BEGIN_ALLOW_THREADS(void) gml_lake_close(take_lake(self, &exports));
         Py_END_ALLOW_THREADS gml_map_clear(&self->blocks);
@@ -126,9 +147,11 @@ static PyObject *
 lake_get_closed(PyObject *object, void *Py_UNUSED(closure))
 {
     lake_object *self = as_lake(object);
-    pthread_mutex_lock(&self->guard);
-    bool is_closed = self->lake == NULL;
-    pthread_mutex_unlock(&self->guard);
+    bool is_closed = true;
+    if (lake_lock(self)) {
+        is_closed = self->lake == NULL;
+        lake_unlock(self);
+    }
     return PyBool_FromLong(is_closed);
 }
 

@@ -49,6 +49,7 @@ lake_make(PyTypeObject *type, core_state *state)
     lake_object *self = (lake_object *)allocate(type, 0);
     if (self) {
         self->state = state;
+        self->forks = count_forks();
         pthread_mutex_init(&self->guard, NULL);
         pthread_cond_init(&self->idle, NULL);
     }

@@ -72,6 +72,9 @@ static int
 core_exec(PyObject *module)
 {
     core_state *state = PyModule_GetState(module);
+    if (watch_forks() < 0) {
+        return -1;
+    }
     if (add_exceptions(state) < 0 || add_types(module, state) < 0) {
         return -1;
     }

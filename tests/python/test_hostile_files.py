@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -237,9 +238,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "a text for events": lambda: {"segments": [], "device_traces": ["alloc" * 1000]},
     "a number": lambda: 7,
     **{
-        f"lists that share as {name}, {rows} rows": lambda name=name, rows=rows: shared_table(
-            name, rows=rows
-        )
+        f"lists that share as {name}, {rows} rows": partial(shared_table, name, rows=rows)
         for name in ("others", "regions", "ranges", "pieces")
         for rows in (0, 3)
     },

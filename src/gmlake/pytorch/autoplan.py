@@ -112,19 +112,26 @@ class AutoPlan:
     def _begin(self, step: _Step) -> None:
         if self._is_closed:
             raise RuntimeError("this AutoPlan is closed")
-        _turn.take(step)
         try:
+            _turn.take(step)
             self._find_lakes()
             self._watcher.begin_step()
             for planner in self._planners.values():
                 planner.begin(step.kind, self._number(step.kind))
             phases.add_sink(self)
         except BaseException:
-            self._leave()
+            if _turn.is_of(step):
+                self._abandon()
             raise
 
+    def _abandon(self) -> None:
+        """Be in no step, however far its begin or end came before it was broken off."""
+        for planner in self._planners.values():
+            planner.abandon()
+        self._leave()
+
     def _end(self, step: _Step, *, is_whole: bool) -> None:
-        if _turn.step is not step:
+        if not _turn.is_of(step):
             return
         try:
             if self._watcher.has_models:
@@ -228,6 +235,8 @@ class AutoPlan:
         step = _turn.step
         if step is not None and step.auto is self:
             self._end(step, is_whole=False)
+        elif _turn.auto is self:
+            self._abandon()
         self._is_closed = True
         self._watcher.close()
         self._workshop.close()
@@ -344,10 +353,12 @@ class _Step:
         """Begin nothing yet."""
         self.auto = auto
         self.kind = kind
+        self.is_entered = False
 
     def __enter__(self) -> Self:
         """Begin the step. Raises RuntimeError where one is open already, of any AutoPlan."""
         self.auto._begin(self)  # noqa: SLF001
+        self.is_entered = True
         return self
 
     def __exit__(
@@ -361,23 +372,46 @@ class _Step:
 
 
 class _Turn:
-    """Whose step is open: lakes belong to the process, and know one step at a time."""
+    """Whose step is open: lakes belong to the process, and know one step at a time.
+
+    An interrupt may come at any instant, also between the last line of a begin and the block behind
+    it, and then nobody calls the end. So the step is held weakly: one that is gone is over, and so
+    is one that its own thread began and did not come to enter. Whoever comes next ends it.
+    """
 
     def __init__(self) -> None:
         """Nobody's."""
-        self._lock = threading.Lock()
-        self.step: _Step | None = None
+        self._lock = threading.RLock()
+        self.auto: AutoPlan | None = None
+        self._step: weakref.ref[_Step] | None = None
+        self._thread = 0
+
+    @property
+    def step(self) -> _Step | None:
+        """The step that is open."""
+        return self._step() if self._step is not None else None
+
+    def is_of(self, step: _Step) -> bool:
+        """Whether that step is open."""
+        return self._step is not None and self._step() is step
 
     def take(self, step: _Step) -> None:
         """Open a step. Raises RuntimeError where one is open."""
         with self._lock:
-            if self.step is not None:
-                raise RuntimeError(f"a step of kind {self.step.kind!r} is open already")
-            self.step = step
+            held = self.step
+            thread = threading.get_ident()
+            if held is not None and (held.is_entered or self._thread != thread):
+                raise RuntimeError(f"a step of kind {held.kind!r} is open already")
+            if self.auto is not None:
+                self.auto._abandon()  # noqa: SLF001
+            self.auto, self._thread = step.auto, thread
+            step.is_entered = False
+            self._step = weakref.ref(step)
 
     def give(self) -> None:
         """Close the open step."""
-        self.step = None
+        self._step = None
+        self.auto = None
 
 
 _turn = _Turn()

@@ -173,6 +173,11 @@ class DevicePlanner:
         self._number = kind.first_number if is_planned_first else number
         self.lake.begin_step(self._number)
 
+    def abandon(self) -> None:
+        """End the step, where one is open, and learn nothing from it."""
+        with suppress(ValueError):  # there is none
+            self.lake.end_step()
+
     def end(self, name: str, index: int, *, is_whole: bool) -> StepReport:
         """End the step; think about a plan, unless the step was broken off."""
         told = self.lake.end_step()

@@ -236,13 +236,15 @@ def record(
             notices.once("recording", f"gmlake.record() records nothing: {absence}")
             return recording
         _tell_of_limits()
-        _turn.recording = _turn.last = recording
         try:
+            _turn.recording = _turn.last = recording
             recording._start()  # noqa: SLF001
+            return recording  # noqa: TRY300 (an interrupt may come here)
         except BaseException:
+            if recording.is_on:
+                recording._end()  # noqa: SLF001
             _turn.give(recording)
             raise
-    return recording
 
 
 def stop_recording() -> Recording | None:

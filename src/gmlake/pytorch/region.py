@@ -3,6 +3,10 @@
 A region is open from its entry to its exit, whatever thread does either. The one that was entered
 last and is still open decides how requests are served, of every thread of the process; where none
 is open, PyTorch's own algorithm serves. PyTorch is imported with the first entry.
+
+An interrupt (Ctrl-C) may come at any instant, also between the last line of an entry and the block
+behind it, and then nobody calls the exit. So what is open holds its region weakly: one that is gone
+is over, and so is one whose exit was broken off. Whoever looks next ends it.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
+import weakref
 from collections.abc import Iterable
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
@@ -29,11 +34,25 @@ if TYPE_CHECKING:
 _CLOSED = "it is not open"
 
 
+class _Opening:
+    """What one entry began, and the exit ends."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = weakref.ref(region)
+        self.mode = ""  # that began; also where the entry was broken off later
+        self.server = "caching"
+        self.is_ended = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_ended or self.region() is None
+
+
 class _Process:
     """The regions of this process, guarded by locking.lock."""
 
     def __init__(self) -> None:
-        self.open: list[Region] = []
+        self.open: list[_Opening] = []
         self.lasting: Region | None = None  # that of enable()
         self.serving: Serving | None = None
 
@@ -58,7 +77,6 @@ class Region(ContextDecorator):
         self._given = given
         self.settings = Settings.of(given, mode)
         self._devices = None if devices is None else _ordinals(devices)
-        self._server = ""
         self.policy = self.settings.policy
         self.mode = ""
         self.why = _CLOSED
@@ -73,12 +91,14 @@ class Region(ContextDecorator):
         ValueError where the process serves with other settings already.
         """
         with lock:
-            if self in _process.open:
+            _settle()
+            if any(opening.region() is self for opening in _process.open):
                 raise RuntimeError("this region is open already; make another one to nest them")
-            self._open()
-            _process.open.append(self)
+            opening = _Opening(self)
             try:
-                _serve()
+                _process.open.append(opening)
+                self._open(opening)
+                _settle()
             except BaseException:
                 self.__exit__(None, None, None)
                 raise
@@ -98,23 +118,17 @@ class Region(ContextDecorator):
         if sys.is_finalizing():
             return
         with lock:
-            if self not in _process.open:
-                return
-            _process.open.remove(self)
-            mode, self.mode, self.why = self.mode, "", _CLOSED
-            try:
-                if mode == "pool" and not any(other.mode == "pool" for other in _process.open):
-                    from gmlake.pytorch import pool
-
-                    pool.end()
-            finally:
-                _serve()
-            if mode != "off":
+            mine = [opening for opening in _process.open if opening.region() is self]
+            for opening in mine:
+                opening.is_ended = True
+            self.mode, self.why = "", _CLOSED
+            _settle()
+            if any(opening.mode not in ("", "off") for opening in mine):
                 from gmlake.pytorch import serving
 
                 serving.tell_of_fallbacks()
 
-    def _open(self) -> None:
+    def _open(self, opening: _Opening) -> None:
         from gmlake.pytorch import full, pool, serving
 
         _process.serving = _process.serving or serving.Serving()
@@ -122,12 +136,15 @@ class Region(ContextDecorator):
         if mode.name == "pool" and pool.is_capturing():
             raise RuntimeError("a region cannot begin in pool mode while a graph is captured")
         if mode.name != "off":
-            is_alone = all(region is _process.lasting for region in _process.open)
-            self.policy, self._server = _process.serving.settle(
+            others = [other.region() for other in _process.open if other is not opening]
+            is_alone = all(region is _process.lasting for region in others)
+            self.policy, server = _process.serving.settle(
                 self._given, self.settings, is_alone=is_alone
             )
+            opening.server = server
         if mode.name == "full" and not full.is_installed():
             full.install()
+        opening.mode = mode.name
         if mode.name == "pool":
             pool.begin(self._devices)
         self.mode, self.why = mode.name, mode.why
@@ -216,11 +233,25 @@ def _ordinals(devices: object) -> tuple[int, ...]:
     raise TypeError(f"devices are numbers in a list, as devices=[0, 1], not {devices!r}")
 
 
-def _serve() -> None:
-    """Let the innermost region have its way. pre: the lock is held."""
-    if _process.serving is not None:
-        serving = [region for region in _process.open if region.mode != "off"]
-        _process.serving.serve_with(serving[-1]._server if serving else "caching")  # noqa: SLF001
+def _settle() -> None:
+    """End what is over, and let the innermost region have its way. pre: the lock is held.
+
+    May be broken off at any place, and is done again by whoever comes next.
+    """
+    left = [opening for opening in _process.open if not opening.is_over]
+    had_pool, has_pool = (
+        any(opening.mode == "pool" for opening in some) for some in (_process.open, left)
+    )
+    try:
+        if had_pool and not has_pool:
+            from gmlake.pytorch import pool
+
+            pool.end()
+    finally:
+        if _process.serving is not None:
+            serving = [opening for opening in left if opening.mode not in ("", "off")]
+            _process.serving.serve_with(serving[-1].server if serving else "caching")
+    _process.open = left
 
 
 def enabled(
@@ -297,7 +328,9 @@ def disable() -> None:
 def is_enabled() -> bool:
     """Whether gmlake serves PyTorch now: a region is open, and there is CUDA."""
     with lock:
-        return any(region.mode != "off" for region in _process.open)
+        if any(opening.is_over for opening in _process.open):
+            _settle()
+        return any(opening.mode not in ("", "off") for opening in _process.open)
 
 
 def _after_fork() -> None:
@@ -305,7 +338,7 @@ def _after_fork() -> None:
     lock.renew()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda._is_in_bad_fork():  # noqa: SLF001
-        for region in _process.open:
+        for region in filter(None, [opening.region() for opening in _process.open]):
             region.mode, region.why = "", _CLOSED
         _process.open.clear()
         _process.lasting = None
