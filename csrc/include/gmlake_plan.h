@@ -296,7 +296,7 @@ GML_API gml_status gml_lake_drop_plans(gml_lake *lake, uint64_t kind);
 
 /* A step boundary for a lake whose policy is `plan`, which then watches, plans and serves by
  * itself: the step before ends, the next begins, and once `profile_steps` steps alike were watched
- * a plan is made. Nothing on any other policy. */
+ * a plan is made, while other threads go on allocating. Nothing on any other policy. */
 GML_API gml_status gml_lake_mark(gml_lake *lake);
 
 /* Sums over all steps since watching began. */

@@ -149,8 +149,17 @@ gml_status
 gml_lake_mark(gml_lake *lake)
 {
     pthread_mutex_lock(&lake->lock);
-    bool is_planning = gml_steps_are_watched(lake->policy) && lake->plans_by_itself;
-    return leave(lake, is_planning ? gml_steps_mark(lake->policy) : GML_OK);
+    if (!gml_steps_are_watched(lake->policy) || !lake->plans_by_itself) {
+        return leave(lake, GML_OK);
+    }
+    gml_due_plan due;
+    gml_steps_end_mark(lake->policy, &due);
+    if (due.profile) { /* other threads allocate and free meanwhile */
+        (void)leave(lake, GML_OK);
+        gml_due_plan_build(&due);
+        pthread_mutex_lock(&lake->lock);
+    }
+    return leave(lake, gml_steps_begin_mark(lake->policy, &due));
 }
 
 gml_status

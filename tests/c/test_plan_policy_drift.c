@@ -1,6 +1,8 @@
 /* Steps that are not what was planned: contents, memory, and how soon the plan serves again. */
 #include "support/trainer.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -420,6 +422,67 @@ TEST(marks_are_enough)
     trainer_close(lake);
 }
 
+typedef struct neighbour {
+    gml_lake *lake;
+    atomic_bool is_marking, is_over;
+    atomic_uint served; /* while a mark was on */
+} neighbour;
+
+static void *
+serve_beside(void *context)
+{
+    neighbour *self = context;
+    while (!atomic_load(&self->is_over)) {
+        bool was_marking = atomic_load(&self->is_marking);
+        gml_address block = trainer_take(self->lake, 64 * 1024, 7);
+        CHECK_OK(gml_lake_free(self->lake, block));
+        if (was_marking && atomic_load(&self->is_marking)) {
+            atomic_fetch_add(&self->served, 1);
+        }
+    }
+    return NULL;
+}
+
+/* Takes `count` blocks, each of which lives until 500 more were taken. */
+static void
+run_long_step(gml_lake *lake, check_random *random, size_t count)
+{
+    enum { LIVE = 500 };
+    gml_address blocks[LIVE] = {0};
+    for (size_t i = 0; i < count + LIVE; i++) {
+        if (blocks[i % LIVE]) {
+            CHECK_OK(gml_lake_free(lake, blocks[i % LIVE]));
+        }
+        uint64_t size_bytes = 512 * (1 + check_below(random, 20000));
+        blocks[i % LIVE] = i < count ? trainer_take(lake, size_bytes, 0) : 0;
+    }
+}
+
+/* A plan takes a fifth of a second, which no other thread waits for. */
+TEST(others_are_served_while_a_plan_is_made)
+{
+    neighbour self = {.lake = trainer_open_lake("sim", "plan", 0)};
+    gml_plan_stats stats = {0};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, serve_beside, &self), 0);
+    for (int step = 0; step < 20 && !stats.plans_made; step++) {
+        atomic_store(&self.served, 0);
+        atomic_store(&self.is_marking, true);
+        CHECK_OK(gml_lake_mark(self.lake));
+        atomic_store(&self.is_marking, false);
+        CHECK_OK(gml_lake_plan_stats(self.lake, &stats));
+        check_random random = {5};
+        if (!stats.plans_made) {
+            run_long_step(self.lake, &random, 4000);
+        }
+    }
+    CHECK_EQ(stats.plans_made, 1);
+    CHECK(atomic_load(&self.served) > 100);
+    atomic_store(&self.is_over, true);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    trainer_close(self.lake);
+}
+
 /* Requests that are always the same; either the first half of them lives on, or the second. */
 static void
 mark_and_run_half(gml_lake *lake, bool keeps_first)
@@ -466,5 +529,6 @@ main(void)
     RUN(each_call_fails);
     RUN(marks_are_enough);
     RUN(planning_in_vain_becomes_rare);
+    RUN(others_are_served_while_a_plan_is_made);
     return report();
 }

@@ -44,42 +44,59 @@ note_attempt(gml_kind *kind)
     kind->plan_after = kind->serial + kind->patience;
 }
 
+/* ---- a mark --------------------------------------------------------------------------------- */
+
 /* What fails here leaves the steps to the inner policy, as before. */
-void
-gml_planned_consider(gml_planned *planned, gml_kind *kind)
+static void
+consider(gml_planned *planned, gml_kind *kind, gml_due_plan *due)
 {
     if (is_served_well(kind)) {
         kind->patience = 0;
     }
-    if (!is_due(planned, kind)) {
-        return;
+    if (is_due(planned, kind)) {
+        note_attempt(kind);
+        due->kind = kind->id;
+        due->budget_ms = planned->budget_ms;
+        (void)gml_steps_profile(&planned->policy, kind->id, &due->profile);
     }
-    note_attempt(kind);
-    uint64_t begin_ns = gml_clock_ns();
-    const gml_planner_options options = {.budget_ms = planned->budget_ms};
-    gml_profile *profile = NULL;
-    gml_plan *plan = NULL;
-    gml_status status = gml_steps_profile(&planned->policy, kind->id, &profile);
-    if (status == GML_OK) {
-        status = gml_plan_build(profile, &options, &plan, NULL, 0);
-    }
-    if (status == GML_OK) {
-        status = gml_steps_add_plan(&planned->policy, kind->id, plan);
-    }
-    planned->stats.plans_made += status == GML_OK;
-    planned->stats.planning_ns += gml_clock_ns() - begin_ns;
-    gml_plan_release(plan);
-    gml_profile_free(profile);
 }
 
-gml_status
-gml_steps_mark(gml_policy *policy)
+void
+gml_steps_end_mark(gml_policy *policy, gml_due_plan *due)
 {
     gml_planned *planned = gml_planned_of(policy);
+    *due = (gml_due_plan){0};
     if (planned->open.record) {
         gml_kind *kind = planned->open.record->kind;
         (void)gml_steps_end(policy, NULL);
-        gml_planned_consider(planned, kind);
+        consider(planned, kind, due);
     }
-    return gml_steps_begin(policy, 0);
+}
+
+void
+gml_due_plan_build(gml_due_plan *due)
+{
+    if (due->profile) {
+        uint64_t begin_ns = gml_clock_ns();
+        const gml_planner_options options = {.budget_ms = due->budget_ms};
+        (void)gml_plan_build(due->profile, &options, &due->plan, NULL, 0);
+        gml_profile_free(due->profile);
+        due->profile = NULL;
+        due->planning_ns = gml_clock_ns() - begin_ns;
+    }
+}
+
+gml_status
+gml_steps_begin_mark(gml_policy *policy, gml_due_plan *due)
+{
+    gml_planned *planned = gml_planned_of(policy);
+    if (due->plan && gml_steps_add_plan(policy, due->kind, due->plan) == GML_OK) {
+        planned->stats.plans_made++;
+    }
+    planned->stats.planning_ns += due->planning_ns;
+    gml_plan_release(due->plan);
+    gml_profile_free(due->profile);
+    *due = (gml_due_plan){0};
+    /* Another thread may have marked meanwhile. */
+    return planned->open.record ? GML_OK : gml_steps_begin(policy, 0);
 }

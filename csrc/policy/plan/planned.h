@@ -149,10 +149,4 @@ gml_status gml_planned_list_taken(const gml_planned *planned, const gml_record *
  * policy has left over of chunks can serve them. */
 void gml_planned_leave_small(gml_planned *planned, gml_profile *profile);
 
-/* ---- auto.c ------------------------------------------------------------------------------------
- */
-
-/* Makes a plan if the steps of the kind are alike, and no plan suits them. pre: one has ended. */
-void gml_planned_consider(gml_planned *planned, gml_kind *kind);
-
 #endif

@@ -23,7 +23,20 @@ gml_status gml_steps_enter_scope(gml_policy *policy, uint32_t scope);
 gml_status gml_steps_profile(gml_policy *policy, uint64_t kind, gml_profile **out);
 gml_status gml_steps_add_plan(gml_policy *policy, uint64_t kind, gml_plan *plan);
 gml_status gml_steps_drop_plans(gml_policy *policy, uint64_t kind);
-gml_status gml_steps_mark(gml_policy *policy);
+
+/* The plan that a mark found due. */
+typedef struct gml_due_plan {
+    gml_profile *profile; /* NULL: none is due, or it is built */
+    gml_plan *plan;
+    uint64_t kind, budget_ms, planning_ns;
+} gml_due_plan;
+
+/* See gml_lake_mark(): ends the open step, if there is one, and begins the next. Between the two a
+ * due plan is built, which takes long and needs no lock. */
+void gml_steps_end_mark(gml_policy *policy, gml_due_plan *due);
+void gml_due_plan_build(gml_due_plan *due);
+gml_status gml_steps_begin_mark(gml_policy *policy, gml_due_plan *due);
+
 void gml_steps_stats(const gml_policy *policy, gml_plan_stats *out);
 
 #endif
