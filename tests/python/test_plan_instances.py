@@ -58,6 +58,16 @@ def test_one_instance_in_many_forms(tmp_path: Path, text: str) -> None:
         assert instance.lifetimes["size_bytes"].tolist() == [512, 100]
 
 
+def test_many_gzip_members_are_read_one_by_one(tmp_path: Path) -> None:
+    header, _, rows = SIMPLE.partition("\n")
+    members = [gzip.compress(f"{header}\n".encode()), gzip.compress(rows.encode())]
+    empty = gzip.compress(b"")
+    data = members[0] + empty * 100_000 + b"\0" * 5000 + members[1] + b"\0" * 10
+    assert (
+        load_instance(written(tmp_path, data)).ids == load_instance(written(tmp_path, SIMPLE)).ids
+    )
+
+
 def test_ids_may_be_text_and_times_negative(tmp_path: Path) -> None:
     text = "id,lower,upper,size\nweights,-10,20,512\nb 2,12,15,100\n"
     instance = load_instance(written(tmp_path, text))

@@ -1,0 +1,28 @@
+"""What the documents name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import gmlake
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+# `gmlake.something(`, but not the name of a file as in `gmlake.h`.
+CALL = re.compile(r"\bgmlake\.([A-Za-z_]\w*)\(")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_function_that_a_document_calls_exists(document: Path) -> None:
+    called = set(CALL.findall(document.read_text()))
+    assert not {name for name in called if not hasattr(gmlake, name)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_that_a_document_links_to_exists(document: Path) -> None:
+    linked = set(LINK.findall(document.read_text()))
+    assert not {name for name in linked if not (document.parent / name).exists()}
