@@ -47,7 +47,9 @@ help: ## This list
 demo: $(VENV)/.package ## Install into .venv and replay the shipped traces through every policy
 	@$(BIN)/gmlake replay $(TRACES)
 
-test: test-c test-python test-standin ## Every test: C through ctest, Python through pytest
+test: build/c/.built ## Every test: C through ctest, Python through pytest
+	@echo "C, Python and PyTorch are tested two at a time; each kind prints when it is done"
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 test-c test-python test-standin
 
 test-c: build/c/.built ## The C tests
 	@$(CTEST) --test-dir build/c --output-on-failure --parallel $(JOBS)
