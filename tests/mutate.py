@@ -1,0 +1,198 @@
+"""Change the code in small ways, one at a time, and see whether a test notices.
+
+make mutate [COUNT=20] [SEED=...]
+
+What survives is a test that is missing, code that does nothing, or a change that means the same.
+C is changed in csrc/policy, csrc/lake and csrc/core, and all C tests are run; Python in
+src/gmlake/trace, and the tests of that folder. Needs `make test-c` and `make test-python` to pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build/mutate"
+TREE = WORK / "tree"
+BUILD = WORK / "build"
+C_FOLDERS = ("csrc/policy", "csrc/lake", "csrc/core")
+PYTHON_FOLDER = "src/gmlake/trace"
+PYTHON_TESTS = (
+    *("trace", "snapshot", "pickle_reader", "memory_limits", "segment_table", "recordings"),
+    *("replay", "validation", "hostile_files", "snapshots_files"),
+)
+QUICK_SECONDS = 2.0
+PATIENT_SECONDS = 300
+
+SWAPS = (
+    *((" < ", " <= "), (" <= ", " < "), (" > ", " >= "), (" >= ", " > "), (" == ", " != ")),
+    *((" != ", " == "), (" + ", " - "), (" - ", " + "), (" += ", " -= "), ("++;", "--;")),
+    *((" 0", " 1"), (" 1", " 2"), (" 2 *", " 3 *")),
+)
+C_SWAPS = ((" && ", " || "), (" || ", " && "), ("true", "false"), ("false", "true"), ("(!", "("))
+PYTHON_SWAPS = ((" and ", " or "), (" or ", " and "), ("True", "False"), ("False", "True"))
+# A call or an assignment alone on its line, which may be left out.
+STATEMENT = re.compile(r"^\s+[a-z][\w>.\[\]\-]*(\(.*\)| [-+|&]?= .*);$")
+COMMENT = re.compile(r"^\s*(/\*|\*|//|#|\"\"\")")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed line. number: from 0."""
+
+    file: str
+    number: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        """Show it as a diff would."""
+        place = f"{self.file}:{self.number + 1}"
+        return f"{place}\n  - {self.before.strip()}\n  + {self.after.strip() or '(nothing)'}"
+
+
+def mutants_of(file: str, lines: list[str]) -> list[Mutant]:
+    """Return every change there is to a file."""
+    is_c = file.endswith(".c")
+    found = []
+    for number, line in enumerate(lines):
+        if COMMENT.match(line):
+            continue
+        code = line.split("/*" if is_c else "  #")[0]
+        for old, new in SWAPS + (C_SWAPS if is_c else PYTHON_SWAPS):
+            for match in re.finditer(re.escape(old), code):
+                changed = line[: match.start()] + new + line[match.end() :]
+                found.append(Mutant(file, number, line, changed))
+        if is_c and STATEMENT.match(line):
+            found.append(Mutant(file, number, line, ""))
+    return found
+
+
+def drawn(count: int, seed: int) -> list[Mutant]:
+    """Return a sample: each file as often as it has lines."""
+    files = [
+        str(path.relative_to(ROOT))
+        for folder in C_FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.c"))
+    ]
+    files += [str(path.relative_to(ROOT)) for path in sorted((ROOT / PYTHON_FOLDER).glob("*.py"))]
+    every = [
+        mutant
+        for file in files
+        for mutant in mutants_of(file, (ROOT / file).read_text().split("\n"))
+    ]
+    return random.Random(seed).sample(every, min(count, len(every)))  # noqa: S311
+
+
+def run(*command: str, seconds: float = PATIENT_SECONDS, **variables: str) -> bool:
+    """Return whether it came to a good end in time."""
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **variables},
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def prepare() -> None:
+    """Copy the code, and build it in a way that a change relinks one library alone."""
+    shutil.rmtree(TREE, ignore_errors=True)
+    for name in ("csrc", "tests/c", "src"):
+        shutil.copytree(ROOT / name, TREE / name)
+    for name in ("CMakeLists.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, TREE)
+    options = ("-DGMLAKE_TESTS=ON", "-DGMLAKE_ONE_LIBRARY=ON")
+    if not run("cmake", "-S", str(TREE), "-B", str(BUILD), *options) or not build():
+        sys.exit("the unchanged code does not build")
+    for core in (ROOT / ".venv/lib").glob("python3*/site-packages/gmlake/_core*.so"):
+        shutil.copy(core, TREE / "src/gmlake")
+
+
+def build() -> bool:
+    """Return whether it builds."""
+    return run("cmake", "--build", str(BUILD), "--parallel", "2", seconds=900)
+
+
+def quick_tests() -> str:
+    """Return a regular expression of the C tests that take little time, by a run of all."""
+    done = subprocess.run(
+        ["ctest", "--test-dir", str(BUILD), "--parallel", "2"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"a test of the unchanged code fails:\n{done.stdout[-2000:]}")
+    times = re.findall(r"(test_\w+) \.+ +Passed +([\d.]+) sec", done.stdout)
+    names = [name for name, seconds in times if float(seconds) < QUICK_SECONDS]
+    return f"^({'|'.join(names)})$"
+
+
+def c_tests_pass(quick: str) -> bool:
+    """Return whether all C tests pass: the quick ones first."""
+    common = ("ctest", "--test-dir", str(BUILD), "--parallel", "2", "--stop-on-failure")
+    common += ("--timeout", "120")
+    return run(*common, "--tests-regex", quick) and run(*common, "--exclude-regex", quick)
+
+
+def python_tests_pass() -> bool:
+    """Return whether the tests of the folder pass."""
+    tests = [str(ROOT / f"tests/python/test_{name}.py") for name in PYTHON_TESTS]
+    program = str(ROOT / ".venv/bin/python")
+    return run(program, "-m", "pytest", "-x", "-q", *tests, PYTHONPATH=str(TREE / "src"))
+
+
+def survives(mutant: Mutant, quick: str) -> bool:
+    """Return whether no test notices. What does not build is noticed."""
+    path = TREE / mutant.file
+    whole = path.read_text()
+    lines = whole.split("\n")
+    lines[mutant.number] = mutant.after
+    path.write_text("\n".join(lines))
+    try:
+        if mutant.file.endswith(".py"):
+            return python_tests_pass()
+        return build() and c_tests_pass(quick)
+    finally:
+        path.write_text(whole)
+
+
+def main() -> int:
+    """Print what survives, and how many were noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no change after these")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    prepare()
+    quick = quick_tests()
+    begin = time.monotonic()
+    tried, left = 0, 0
+    for mutant in drawn(options.count, options.seed):
+        if time.monotonic() - begin > 60 * options.minutes:
+            break
+        tried += 1
+        if survives(mutant, quick):
+            left += 1
+            print(f"survives: {mutant}", flush=True)
+    print(f"{tried - left} of {tried} were noticed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
