@@ -68,7 +68,7 @@ static const gml_sim_prices h200 = {
 const gml_sim_prices *
 gml_sim_prices_of(uint64_t capacity_bytes)
 {
-    const uint64_t most_of_h100 = 96 * 1024 * MIB;
+    const uint64_t most_of_h100 = UINT64_C(96) * 1024 * MIB;
     return capacity_bytes > most_of_h100 ? &h200 : &h100;
 }
 
