@@ -52,6 +52,7 @@ consider(gml_planned *planned, gml_kind *kind, gml_due_plan *due)
 {
     if (is_served_well(kind)) {
         kind->patience = 0;
+        kind->plan_after = 0;
     }
     if (is_due(planned, kind)) {
         note_attempt(kind);
