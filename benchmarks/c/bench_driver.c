@@ -7,14 +7,10 @@
  *             set_access and unmap once per handle instead
  *   event     calls on streams and events, with nothing pending
  */
+#include "bench.h"
 #include "driver/driver.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#define MIB (UINT64_C(1) << 20)
 
 enum { ROUNDS = 25, MOST_CHUNKS = 512, EVENT_ROUNDS = 2001 };
 
@@ -30,14 +26,6 @@ must(gml_status status, const char *what)
                 driver ? driver->reason : "");
         exit(1); /* NOLINT(concurrency-mt-unsafe): there is one thread */
     }
-}
-
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
 static int
@@ -77,21 +65,21 @@ time_chunk(uint64_t size_bytes)
     for (int round = 0; round < ROUNDS; round++) {
         gml_handle handle = 0;
         gml_address block = 0;
-        uint64_t at[CHUNK_CALLS + 1] = {now_ns()};
+        uint64_t at[CHUNK_CALLS + 1] = {gml_clock_ns()};
         must(gml_driver_create(driver, size_bytes, &handle), "create");
-        at[MAP] = now_ns();
+        at[MAP] = gml_clock_ns();
         must(gml_driver_map(driver, base, size_bytes, handle), "map");
-        at[ACCESS] = now_ns();
+        at[ACCESS] = gml_clock_ns();
         must(gml_driver_set_access(driver, base, size_bytes), "set_access");
-        at[UNMAP] = now_ns();
+        at[UNMAP] = gml_clock_ns();
         must(gml_driver_unmap(driver, base, size_bytes), "unmap");
-        at[RELEASE] = now_ns();
+        at[RELEASE] = gml_clock_ns();
         must(gml_driver_release(driver, handle), "release");
-        at[MALLOC] = now_ns();
+        at[MALLOC] = gml_clock_ns();
         must(gml_driver_malloc(driver, size_bytes, &block), "malloc");
-        at[FREE] = now_ns();
+        at[FREE] = gml_clock_ns();
         must(gml_driver_free(driver, block), "free");
-        at[CHUNK_CALLS] = now_ns();
+        at[CHUNK_CALLS] = gml_clock_ns();
         for (int call = 0; call < CHUNK_CALLS; call++) {
             times[call][round] = at[call + 1] - at[call];
         }
@@ -124,7 +112,7 @@ static uint64_t
 lap_ns(uint64_t *since)
 {
     uint64_t before = *since;
-    *since = now_ns();
+    *since = gml_clock_ns();
     return *since - before;
 }
 
@@ -133,7 +121,7 @@ time_range_once(uint64_t count, uint64_t took_ns[RANGE_CALLS])
 {
     uint64_t granule = driver->info.granularity_bytes;
     gml_address base = 0;
-    uint64_t since = now_ns();
+    uint64_t since = gml_clock_ns();
     must(gml_driver_reserve(driver, count * granule, 0, &base), "reserve");
     took_ns[RESERVE] = lap_ns(&since);
     map_all(base, granule, count);
@@ -143,7 +131,7 @@ time_range_once(uint64_t count, uint64_t took_ns[RANGE_CALLS])
     must(gml_driver_unmap(driver, base, count * granule), "unmap");
     took_ns[ONE_UNMAP] = lap_ns(&since);
     map_all(base, granule, count);
-    since = now_ns();
+    since = gml_clock_ns();
     for (uint64_t i = 0; i < count; i++) {
         must(gml_driver_set_access(driver, base + i * granule, granule), "set_access");
     }
@@ -189,22 +177,22 @@ time_events(void)
         gml_event event = 0;
         uint64_t free_bytes = 0;
         uint64_t total_bytes = 0;
-        uint64_t at[EVENT_CALLS + 1] = {now_ns()};
+        uint64_t at[EVENT_CALLS + 1] = {gml_clock_ns()};
         must(gml_driver_event_create(driver, &event), "event_create");
-        at[RECORD] = now_ns();
+        at[RECORD] = gml_clock_ns();
         must(gml_driver_event_record(driver, event, 0), "event_record");
-        at[QUERY] = now_ns();
+        at[QUERY] = gml_clock_ns();
         gml_status queried = gml_driver_event_query(driver, event);
         must(queried == GML_NOT_READY ? GML_OK : queried, "event_query");
-        at[WAIT] = now_ns();
+        at[WAIT] = gml_clock_ns();
         must(gml_driver_stream_wait(driver, 0, event), "stream_wait");
-        at[SYNCHRONIZE] = now_ns();
+        at[SYNCHRONIZE] = gml_clock_ns();
         must(gml_driver_event_synchronize(driver, event), "event_synchronize");
-        at[INFO] = now_ns();
+        at[INFO] = gml_clock_ns();
         must(gml_driver_memory_info(driver, &free_bytes, &total_bytes), "memory_info");
-        at[EVENT_DESTROY] = now_ns();
+        at[EVENT_DESTROY] = gml_clock_ns();
         must(gml_driver_event_destroy(driver, event), "event_destroy");
-        at[EVENT_CALLS] = now_ns();
+        at[EVENT_CALLS] = gml_clock_ns();
         for (int call = 0; call < EVENT_CALLS; call++) {
             times[call][round] = at[call + 1] - at[call];
         }

@@ -19,9 +19,9 @@ enum { ROUNDS = 21, ENTRIES = 4096, PLACES = 1024, REPEATS = 16 };
 static void
 print_median(const char *name, double *times, const char *comma)
 {
-    qsort(times, ROUNDS, sizeof *times, bench_compare);
-    printf("    \"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f}%s\n", name, times[ROUNDS / 2],
-           times[0], comma);
+    double median = bench_median(times, ROUNDS);
+    printf("    \"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f}%s\n", name, median, times[0],
+           comma);
 }
 
 /* ---- matching ----------------------------------------------------------------------------------

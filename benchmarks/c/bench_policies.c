@@ -240,9 +240,9 @@ run_scenario(const bench_scenario *scenario, bool is_last)
     }
     printf("    \"%s\": {", scenario->name);
     for (size_t i = 0; i < count; i++) {
-        qsort(times[i], ROUNDS, sizeof times[i][0], bench_compare);
+        double median = bench_median(times[i], ROUNDS);
         printf("%s\"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f", i ? ", " : "",
-               gml_policy_name(i), times[i][ROUNDS / 2], times[i][0]);
+               gml_policy_name(i), median, times[i][0]);
         if (scenario->is_new) {
             printf(", \"reserve\": %" PRIu64 ", \"map\": %" PRIu64 ", \"set_access\": %" PRIu64,
                    benches[i].created_calls[0], benches[i].created_calls[1],

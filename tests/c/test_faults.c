@@ -167,15 +167,6 @@ look(scenario *self)
     }
 }
 
-static gml_status
-mark(gml_policy *policy)
-{
-    gml_due_plan due;
-    gml_steps_end_mark(policy, &due);
-    gml_due_plan_build(&due);
-    return gml_steps_begin_mark(policy, &due);
-}
-
 /* From here on the scenario repeats itself, with nothing live. */
 static void
 begin_period(scenario *self)
@@ -184,7 +175,7 @@ begin_period(scenario *self)
         end_block(self);
         look(self);
     }
-    note(self, mark(self->rig.policy));
+    note(self, rig_mark(&self->rig));
     self->random = (check_random){self->seed};
 }
 

@@ -366,22 +366,13 @@ look(program *self, uint64_t at)
  * each beginning with a few blocks of the one before. */
 enum { STEP_OPERATIONS = 240, CARRIED_BLOCKS = 6, DRIFT_EVERY = 700, LEAST_STEPS = 40 };
 
-static gml_status
-mark(gml_policy *policy)
-{
-    gml_due_plan due;
-    gml_steps_end_mark(policy, &due);
-    gml_due_plan_build(&due);
-    return gml_steps_begin_mark(policy, &due);
-}
-
 static void
 mark_step(program *self, uint64_t at, uint64_t seed)
 {
     while (self->count > CARRIED_BLOCKS) {
         end_block(self);
     }
-    if (mark(self->rig.policy) != GML_OK) {
+    if (rig_mark(&self->rig) != GML_OK) {
         self->fault = "a step could not begin";
     }
     self->random = (check_random){seed + at / STEP_OPERATIONS % 2};

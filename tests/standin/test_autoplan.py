@@ -108,6 +108,8 @@ def test_phases_marked_by_hand_and_steps_that_fail() -> None:
     assert_steady(planned(told["steps"])[1:])
     assert told["after_exception"] == 6
     assert told["nested"].startswith("RuntimeError: a step of kind 'train' is open already")
+    assert told["entered_twice"] == "RuntimeError: a step of kind 'train' is open already"
+    assert told["reports_of_it"] == 1  # the one that was open goes on
     assert told["bad_kind"].startswith("TypeError: a kind of step has a name")
     assert told["last"]["hit_rate"] == 1
     before, after = told["hooks"]

@@ -189,15 +189,37 @@ gml_caching_release_oversize(gml_torch_heap *heap, const gml_torch_request *requ
     return status;
 }
 
+/* It is one free block. */
+static bool
+is_idle(const gml_torch_segment *segment)
+{
+    return segment->head->use == GML_TORCH_FREE && !segment->head->next;
+}
+
 static bool
 can_release_any(const gml_torch_heap *heap)
 {
-    for (const gml_torch_segment *segment = heap->segments; segment; segment = segment->next) {
-        if (segment->head->use == GML_TORCH_FREE && !segment->head->next) {
-            return true;
-        }
+    const gml_torch_segment *segment = heap->segments;
+    while (segment && !is_idle(segment)) {
+        segment = segment->next;
     }
-    return false;
+    return segment != NULL;
+}
+
+/* Gives idle segments back: all of them, or those of retired lanes. */
+static gml_status
+release_idle(gml_torch_heap *heap, bool is_retired_only)
+{
+    gml_status first = GML_OK;
+    gml_torch_segment *segment = heap->segments;
+    while (segment) {
+        gml_torch_segment *next = segment->next;
+        if (is_idle(segment) && (segment->lane->is_retired || !is_retired_only)) {
+            first = gml_first_failure(first, release_segment(heap, segment));
+        }
+        segment = next;
+    }
+    return first;
 }
 
 gml_status
@@ -211,16 +233,8 @@ gml_caching_release_all(gml_torch_heap *heap)
     if (!can_release_any(heap)) {
         return GML_OK;
     }
-    gml_status first = gml_driver_device_synchronize(heap->base.driver);
-    gml_torch_segment *segment = first == GML_OK ? heap->segments : NULL;
-    while (segment) {
-        gml_torch_segment *next = segment->next;
-        if (segment->head->use == GML_TORCH_FREE && !segment->head->next) {
-            first = gml_first_failure(first, release_segment(heap, segment));
-        }
-        segment = next;
-    }
-    return first;
+    gml_status status = gml_driver_device_synchronize(heap->base.driver);
+    return status == GML_OK ? release_idle(heap, false) : status;
 }
 
 /* ---- streams that end ------------------------------------------------------------------------ */
@@ -229,19 +243,7 @@ gml_status
 gml_caching_retire(gml_torch_heap *heap, gml_stream stream)
 {
     gml_torch_retire_lanes(heap, stream);
-    gml_status first = GML_OK;
-    for (int is_small = 0; is_small < 2; is_small++) {
-        for (gml_torch_lane *lane = heap->lanes[is_small]; lane; lane = lane->next) {
-            gml_tree_node *node = lane->is_retired ? gml_tree_first(&lane->free) : NULL;
-            while (node) {
-                const gml_torch_block *block = gml_torch_block_of(node);
-                node = gml_tree_next(node);
-                if (!gml_torch_is_split(block)) {
-                    first = gml_first_failure(first, release_segment(heap, block->segment));
-                }
-            }
-        }
-    }
+    gml_status status = release_idle(heap, true);
     gml_torch_drop_lanes(heap);
-    return first;
+    return status;
 }

@@ -120,7 +120,7 @@ class AutoPlan:
                 planner.begin(step.kind, self._number(step.kind))
             phases.add_sink(self)
         except BaseException:
-            if _turn.is_of(step):
+            if _turn.is_of(step) and not step.is_entered:
                 self._abandon()
             raise
 
@@ -368,6 +368,7 @@ class _Step:
         trace: TracebackType | None,
     ) -> None:
         """End the step. One that an exception breaks off is not planned for."""
+        self.is_entered = False
         self.auto._end(self, is_whole=kind is None)  # noqa: SLF001
 
 

@@ -375,14 +375,9 @@ def _with_others(
     entry: dict[Any, Any], requests: Records, sites: Records
 ) -> tuple[Records, Records]:
     """Insert the events that the format has no action for, or that it has in parts."""
-    raw = fields.list_of(entry.get("others", []), "'others'")
-    if not raw:
+    table = _table(entry, "others", _OTHER_ROW)
+    if not len(table):
         return requests, sites
-    try:
-        table = np.array([tuple(row) for row in raw], _OTHER_ROW)  # type: ignore[arg-type]
-    except (ValueError, TypeError, OverflowError):
-        reason = "'others' is not a table of numbers"
-        raise TraceError(reason) from None
     rows = np.zeros(len(table), REQUEST)
     for name in _OTHER_COLUMNS:
         rows[name] = table[name]

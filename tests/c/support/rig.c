@@ -1,6 +1,8 @@
 /* Opening and closing the layers in order. */
 #include "support/rig.h"
 
+#include "policy/plan/steps.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -53,6 +55,15 @@ rig_close(test_rig *rig)
 {
     (void)rig_destroy_policy(rig);
     gml_driver_close(rig->driver);
+}
+
+gml_status
+rig_mark(test_rig *rig)
+{
+    gml_due_plan due;
+    gml_steps_end_mark(rig->policy, &due);
+    gml_due_plan_build(&due);
+    return gml_steps_begin_mark(rig->policy, &due);
 }
 
 uint64_t

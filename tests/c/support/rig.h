@@ -28,6 +28,9 @@ gml_status rig_destroy_policy(test_rig *rig);
 
 void rig_close(test_rig *rig);
 
+/* As gml_lake_mark() does. pre: the policy is `plan`. */
+gml_status rig_mark(test_rig *rig);
+
 /* Driver calls made so far, failed ones included. */
 uint64_t rig_calls(const test_rig *rig);
 

@@ -218,6 +218,11 @@ def phases() -> dict[str, Any]:
     with gmlake.phase("outside"):
         pass
     seen["last"] = told(auto)[-1]
+    step, count = auto.step(), len(auto.reports)
+    with step:
+        seen["entered_twice"] = refused(step.__enter__)
+        training.step()
+    seen["reports_of_it"] = len(auto.reports) - count
     hooks = len(training.model._forward_hooks)  # noqa: SLF001
     auto.close()
     seen["hooks"] = [hooks, len(training.model._forward_hooks)]  # noqa: SLF001
