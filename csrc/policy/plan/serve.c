@@ -61,17 +61,17 @@ borrow(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block *
     return adopt(planned, found, size_bytes, true, out);
 }
 
-/* Gives `most` idle chunks of pools back and asks again. GML_OUT_OF_MEMORY where there are none, or
- * that does not suffice. */
+/* Gives as many idle chunks of pools back as the request needs, and asks again: chunks from
+ * anywhere can be stitched. GML_OUT_OF_MEMORY where there are none, or too few. */
 static gml_status
-ask_for_released(gml_planned *planned, uint64_t size_bytes, gml_stream stream, uint64_t most,
-                 gml_block **out)
+ask_for_released(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
 {
+    uint64_t needed = gml_divide_up(size_bytes, gml_stitch_cell_bytes(planned->stitch));
     gml_pond *pond;
     bool is_any = false;
     gml_status status = gml_pond_find(planned->stitch, stream, &pond);
     if (status == GML_OK) {
-        status = gml_lanes_release_idle(&planned->lanes, pond, most, &is_any);
+        status = gml_lanes_release_idle(&planned->lanes, pond, needed, &is_any);
     }
     if (status == GML_OK && !is_any) {
         return gml_driver_fail(planned->policy.driver, GML_OUT_OF_MEMORY,
@@ -80,9 +80,8 @@ ask_for_released(gml_planned *planned, uint64_t size_bytes, gml_stream stream, u
     return is_any ? ask_inner(planned, size_bytes, stream, out) : status;
 }
 
-/* The inner policy, and when it has no more: idle pool memory in place, and idle chunks given back,
- * no more of them than the request needs if that will do. So nothing fails that the inner policy
- * alone could have served. */
+/* The inner policy, and when it has no more: idle pool memory in place, and idle chunks given back.
+ * So nothing fails that the inner policy alone could have served. */
 static gml_status
 ask_for_all(gml_planned *planned, uint64_t size_bytes, gml_stream stream, outcome *how,
             gml_block **out)
@@ -95,12 +94,7 @@ ask_for_all(gml_planned *planned, uint64_t size_bytes, gml_stream stream, outcom
         *how = BORROWED;
         return GML_OK;
     }
-    uint64_t needed = gml_divide_up(size_bytes, gml_stitch_cell_bytes(planned->stitch));
-    status = ask_for_released(planned, size_bytes, stream, needed, out);
-    if (status == GML_OUT_OF_MEMORY) {
-        status = ask_for_released(planned, size_bytes, stream, UINT64_MAX, out);
-    }
-    return status;
+    return ask_for_released(planned, size_bytes, stream, out);
 }
 
 /* What no plan places: from what is held already, then from idle pool memory, then from the device.
