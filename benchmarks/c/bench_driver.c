@@ -48,8 +48,7 @@ print(const char *kind, uint64_t size_bytes, const char *call, uint64_t *times_n
     has_printed = true;
 }
 
-/* ---- one handle, one block ---------------------------------------------------------------------
- */
+/* ---- one handle, one block ------------------------------------------------------------------- */
 
 enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, MALLOC, FREE, CHUNK_CALLS };
 
@@ -90,8 +89,7 @@ time_chunk(uint64_t size_bytes)
     }
 }
 
-/* ---- many handles in one range -----------------------------------------------------------------
- */
+/* ---- many handles in one range --------------------------------------------------------------- */
 
 enum { RESERVE, MAPS, ONE_ACCESS, ONE_UNMAP, EACH_ACCESS, EACH_UNMAP, UNRESERVE, RANGE_CALLS };
 
@@ -160,8 +158,7 @@ time_range(uint64_t count)
     }
 }
 
-/* ---- streams and events ------------------------------------------------------------------------
- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 enum { EVENT_CREATE, RECORD, QUERY, WAIT, SYNCHRONIZE, INFO, EVENT_DESTROY, EVENT_CALLS };
 

@@ -24,8 +24,7 @@ print_median(const char *name, double *times, const char *comma)
            comma);
 }
 
-/* ---- matching ----------------------------------------------------------------------------------
- */
+/* ---- matching -------------------------------------------------------------------------------- */
 
 /* Layers of 40 requests with 12 sizes. */
 static void
@@ -80,8 +79,7 @@ bench_meets(const char *name, uint64_t missing, uint64_t more)
     print_median(name, times, ",");
 }
 
-/* ---- the guard ---------------------------------------------------------------------------------
- */
+/* ---- the guard ------------------------------------------------------------------------------- */
 
 static double
 time_guard(gml_occupancy *occupancy, uint64_t size_bytes, uint64_t stride_bytes)

@@ -35,8 +35,7 @@ typedef int (*cupti_unsubscribe)(void *subscriber);
 /* int cuFuncGetParamInfo(function, index, *offset, *size), and of kernels alike; CUDA 12.4. */
 typedef int (*cuda_param_info)(void *function, size_t index, size_t *offset, size_t *size);
 
-/* ---- parameters of driver functions ------------------------------------------------------------
- */
+/* ---- parameters of driver functions ---------------------------------------------------------- */
 
 typedef struct cuda_alloc {
     uint64_t *address;

@@ -51,8 +51,7 @@ gml_fences_close(gml_fences *fences)
     gml_pool_clear(&fences->marks);
 }
 
-/* ---- timelines and marks -----------------------------------------------------------------------
- */
+/* ---- timelines and marks --------------------------------------------------------------------- */
 
 /* Whether the handle means one stream, whoever says it. */
 static bool
@@ -218,8 +217,7 @@ gml_fence_forget(gml_fences *fences, gml_timeline *timeline)
     timeline->is_callable = false;
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* NULL when the host has no memory. */
 static gml_pair *

@@ -20,8 +20,7 @@ enum {
     MOST_MARKS = 256 /* looked at for one that the program enters */
 };
 
-/* ---- what was met -----------------------------------------------------------------------------
- */
+/* ---- what was met ---------------------------------------------------------------------------- */
 
 static bool
 is_met(const gml_matcher *matcher, size_t entry)
@@ -64,8 +63,7 @@ is_open(const gml_matcher *matcher, size_t entry, uint64_t size_bytes, uint32_t 
     return agrees(matcher, entry, size_bytes, lane) && !is_met(matcher, entry);
 }
 
-/* ---- detours ----------------------------------------------------------------------------------
- */
+/* ---- detours --------------------------------------------------------------------------------- */
 
 static bool
 is_near(const gml_detour *detour)
@@ -179,8 +177,7 @@ meet_in_doubt(gml_matcher *matcher, uint64_t size_bytes, uint32_t lane)
     return meet(matcher, entry);
 }
 
-/* ---- the interface ----------------------------------------------------------------------------
- */
+/* ---- the interface --------------------------------------------------------------------------- */
 
 gml_status
 gml_matcher_open(gml_matcher *matcher, const gml_plan *plan, uint32_t window)
@@ -264,8 +261,7 @@ gml_matcher_enter_phase(gml_matcher *matcher, uint32_t phase)
     matcher->next_mark = mark + 1;
 }
 
-/* ---- choosing among plans ---------------------------------------------------------------------
- */
+/* ---- choosing among plans -------------------------------------------------------------------- */
 
 /* The streams of the requests so far, in the order of their first use, and the lanes that the plan
  * has in the same places. */

@@ -80,8 +80,7 @@ cut_up(const gml_occupancy *occupancy, uint64_t offset, uint64_t end)
     return range;
 }
 
-/* ---- bits -------------------------------------------------------------------------------------
- */
+/* ---- bits ------------------------------------------------------------------------------------ */
 
 /* A range of bits as a part of a first word, whole words, and a part of a last one. */
 typedef struct bit_range {
@@ -169,8 +168,7 @@ find_bit(const uint64_t *words, const uint64_t *also, uint64_t bit, uint64_t end
     return end;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Room for `count` bits, those from `old_count` on clear. Both are multiples of a word. */
 static bool
@@ -237,8 +235,7 @@ gml_occupancy_prepare(gml_occupancy *occupancy, uint64_t offset, uint64_t size_b
     return status == GML_OK ? prepare_part(occupancy, &range.tail) : status;
 }
 
-/* ---- marking ----------------------------------------------------------------------------------
- */
+/* ---- marking --------------------------------------------------------------------------------- */
 
 static bool
 is_part_free(const gml_occupancy *occupancy, const cell_part *part)
@@ -340,8 +337,7 @@ gml_occupancy_give(gml_occupancy *occupancy, uint64_t offset, uint64_t size_byte
     }
 }
 
-/* ---- looking for free runs --------------------------------------------------------------------
- */
+/* ---- looking for free runs ------------------------------------------------------------------- */
 
 /* The first line of a cell from `line` on that is used, or is not; the number of lines if there is
  * none. */

@@ -42,8 +42,7 @@ size_t gml_check_use_from(const gml_check_book *book, uint32_t object, uint64_t 
 /* Whether the API accesses the object. */
 bool gml_check_accesses(const gml_check_book *book, uint32_t object, uint64_t api);
 
-/* ---- the parts of the check -------------------------------------------------------------------
- */
+/* ---- the parts of the check ------------------------------------------------------------------ */
 
 /* A finding, as far as it concerns one object. */
 typedef struct gml_check_entry {

@@ -11,7 +11,7 @@ static const uint64_t MOST_BYTES = UINT64_C(1) << 48;
 static const uint64_t MOST_SUM = UINT64_C(1) << 62;
 static const uint64_t MOST_ITEMS = UINT64_C(1) << 32;
 
-/* ---- checks --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 typedef struct trace_check {
     const gml_object_trace *trace;

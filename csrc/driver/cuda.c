@@ -77,8 +77,7 @@ destroy(gml_driver *self)
     free(cuda);
 }
 
-/* ---- virtual memory: no context needed, legal during a capture ---------------------------------
- */
+/* ---- virtual memory: no context needed, legal during a capture ------------------------------- */
 
 static gml_status
 create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
@@ -167,8 +166,7 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-/* ---- plain memory ------------------------------------------------------------------------------
- */
+/* ---- plain memory ---------------------------------------------------------------------------- */
 
 static gml_status
 cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
@@ -216,8 +214,7 @@ memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
     return status;
 }
 
-/* ---- other devices, other processes ------------------------------------------------------------
- */
+/* ---- other devices, other processes ---------------------------------------------------------- */
 
 static gml_status
 get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out)
@@ -359,8 +356,7 @@ static const gml_driver_ops cuda_ops = {
     .share = share,
 };
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Initialises the library and finds the device. */
 static gml_status

@@ -58,8 +58,7 @@ account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t 
     return status;
 }
 
-/* ---- what is held -----------------------------------------------------------------------------
- */
+/* ---- what is held ---------------------------------------------------------------------------- */
 
 /* Device addresses end below this bit, so that they share a map with handles. */
 #define ADDRESS_BIT (UINT64_C(1) << 63)
@@ -132,8 +131,7 @@ check_thawed(gml_driver *driver, gml_driver_call call)
                            gml_driver_call_name(call));
 }
 
-/* ---- the counted calls ------------------------------------------------------------------------
- */
+/* ---- the counted calls ----------------------------------------------------------------------- */
 
 gml_status
 gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)

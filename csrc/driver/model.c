@@ -79,8 +79,7 @@ gml_model_check_aligned(gml_model *model, const char *call, gml_address address,
     return GML_OK;
 }
 
-/* ---- physical memory --------------------------------------------------------------------------
- */
+/* ---- physical memory ------------------------------------------------------------------------- */
 
 gml_status
 gml_model_create(gml_model *model, uint64_t size_bytes, gml_handle *out)
@@ -140,8 +139,7 @@ gml_model_physical(const gml_model *model, gml_handle handle)
     return gml_map_find(&model->handles, handle);
 }
 
-/* ---- address ranges ---------------------------------------------------------------------------
- */
+/* ---- address ranges -------------------------------------------------------------------------- */
 
 /* The last range that begins at or below `address`, or NULL. */
 static gml_range *
@@ -308,8 +306,7 @@ gml_model_unreserve(gml_model *model, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-/* ---- plain blocks -----------------------------------------------------------------------------
- */
+/* ---- plain blocks ---------------------------------------------------------------------------- */
 
 gml_status
 gml_model_check_malloc(gml_model *model, uint64_t size_bytes)

@@ -50,8 +50,7 @@ checked(gml_driver *self, gml_status status)
                                  "the host has no memory to watch the order of streams");
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static gml_status
 create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
@@ -139,8 +138,7 @@ race_free(gml_driver *self, gml_address address)
     return status;
 }
 
-/* ---- order -------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static gml_status
 event_destroy(gml_driver *self, gml_event event)
@@ -237,8 +235,7 @@ device_synchronize(gml_driver *self)
     return status;
 }
 
-/* ---- uses --------------------------------------------------------------------------------------
- */
+/* ---- uses ------------------------------------------------------------------------------------ */
 
 static gml_status
 begin_use(gml_driver *self, gml_address address, uint64_t size_bytes, gml_stream stream)
@@ -258,8 +255,7 @@ end_use(gml_driver *self, gml_address address)
     gml_race_memory_end(memory_of(self), address);
 }
 
-/* ---- what the program says ---------------------------------------------------------------------
- */
+/* ---- what the program says ------------------------------------------------------------------- */
 
 /* Without host memory the ordering is not known, and a use that counts on it is refused. */
 static void

@@ -50,8 +50,7 @@ no_host_memory(const gml_race_memory *all)
                            "the host has no memory to watch the order of streams");
 }
 
-/* ---- memory and mappings -----------------------------------------------------------------------
- */
+/* ---- memory and mappings --------------------------------------------------------------------- */
 
 static void
 drop_use(gml_race_memory *all, use *dropped)
@@ -240,8 +239,7 @@ gml_race_memory_free(gml_race_memory *all, gml_address address)
     drop_mapping(all, find_mapping(all, address));
 }
 
-/* ---- what may go -------------------------------------------------------------------------------
- */
+/* ---- what may go ----------------------------------------------------------------------------- */
 
 static gml_stream
 handle_of(const gml_race_memory *all, size_t stream)
@@ -294,8 +292,7 @@ gml_race_memory_check_free(gml_race_memory *all, gml_address address)
     return freed && freed->live_count ? refuse_live(all, freed, "free") : GML_OK;
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------
- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 static piece *
 next_piece(const piece *of)
@@ -348,8 +345,7 @@ cut_pieces(gml_race_memory *all, memory *of, uint64_t offset, uint64_t size_byte
     }
 }
 
-/* ---- uses --------------------------------------------------------------------------------------
- */
+/* ---- uses ------------------------------------------------------------------------------------ */
 
 static gml_status
 refuse_race(const gml_race_memory *all, const walk *at, const use *earlier, size_t stream,

@@ -22,8 +22,7 @@ gml_order_close(gml_order *order)
     *order = (gml_order){0};
 }
 
-/* ---- room --------------------------------------------------------------------------------------
- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 /* Makes *clock longer, with 0 behind its end; it may be NULL. */
 static bool
@@ -140,8 +139,7 @@ gml_order_prepare(gml_order *order, gml_event event)
     return GML_OK;
 }
 
-/* ---- what is asked -----------------------------------------------------------------------------
- */
+/* ---- what is asked --------------------------------------------------------------------------- */
 
 gml_stamp
 gml_order_now(const gml_order *order, size_t stream)
@@ -163,8 +161,7 @@ gml_order_is_before(const gml_order *order, gml_stamp earlier, size_t stream)
            gml_order_is_known(order, earlier);
 }
 
-/* ---- what is told ------------------------------------------------------------------------------
- */
+/* ---- what is told ---------------------------------------------------------------------------- */
 
 static void
 join(const gml_order *order, uint64_t *clock, const uint64_t *other)

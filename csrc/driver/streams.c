@@ -83,8 +83,7 @@ gml_streams_close(gml_streams *streams)
     free(streams);
 }
 
-/* ---- with the lock held ------------------------------------------------------------------------
- */
+/* ---- with the lock held ---------------------------------------------------------------------- */
 
 /* The queue of a stream, made on first use; NULL when the host has no memory. */
 static queue *
@@ -356,8 +355,7 @@ synchronize_locked(gml_streams *streams, gml_stream stream)
     return status;
 }
 
-/* ---- the interface: each takes the lock around one of the above --------------------------------
- */
+/* ---- the interface: each takes the lock around one of the above ------------------------------ */
 
 static void
 lock(gml_streams *streams)

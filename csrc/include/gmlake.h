@@ -53,7 +53,7 @@ GML_API const char *gml_status_text(gml_status status);
 /* "major.minor.patch" of the library. */
 GML_API const char *gml_version(void);
 
-/* ---- how one allocation was served: GMLake's states S1 to S5, and by a plan ----------------- */
+/* ---- how one allocation was served: GMLake's states S1 to S5, and by a plan ------------------ */
 
 typedef enum gml_state {
     GML_STATE_EXACT = 0, /* a free extent or a cached view of just that size */
@@ -65,6 +65,7 @@ typedef enum gml_state {
     GML_STATE_COUNT
 } gml_state;
 
+/* "exact", ...; never NULL. */
 GML_API const char *gml_state_name(gml_state state);
 
 /* ---- the driver calls, as counted ------------------------------------------------------------ */
@@ -237,8 +238,7 @@ GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block
  * GML_UNSUPPORTED unless the driver is `host`. */
 GML_API gml_status gml_lake_bytes(gml_lake *lake, gml_address address, void **out);
 
-/* ---- who serves -------------------------------------------------------------------------------
- */
+/* ---- who serves ------------------------------------------------------------------------------ */
 
 typedef enum gml_server {
     GML_SERVER_POLICY = 0, /* the lake's policy */
@@ -257,8 +257,7 @@ GML_API gml_status gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes);
  * well where that device cannot reach this one; GML_UNSUPPORTED where the driver knows no peers. */
 GML_API gml_status gml_lake_grant(gml_lake *lake, int peer);
 
-/* ---- graph capture: private pools
- * -------------------------------------------------------------------------------
+/* ---- graph capture: private pools ---------------------------------------------------------------
  *
  * A private pool serves the requests of streams that capture a graph. It shares no physical memory
  * with anything else, and its addresses stay valid until it is released, live blocks until they are
@@ -321,6 +320,7 @@ typedef struct gml_stats {
     uint64_t driver_time_ns;               /* modelled by `sim`, measured by the others */
 } gml_stats;
 
+/* All of them, as of one moment. */
 GML_API gml_status gml_lake_stats(gml_lake *lake, gml_stats *out);
 
 /* As PyTorch counts, where the policy models PyTorch and serves alone. Otherwise:
@@ -393,7 +393,7 @@ typedef struct gml_visitor {
 /* Walks everything held, under the lake's lock: a visitor may not call back into the lake. */
 GML_API gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor);
 
-/* ---- counters for others to follow ------------------------------------------------------------
+/* ---- counters for others to follow --------------------------------------------------------------
  *
  * A file that holds one gml_published, little endian. Whoever reads it reads `sequence`, the whole,
  * and `sequence` again: what it read is of one moment where both are the same even number. It may
@@ -436,8 +436,7 @@ typedef struct gml_published {
  * changes then. GML_NO_HOST_MEMORY; GML_UNSUPPORTED on a machine that is not little endian. */
 GML_API gml_status gml_lake_publish(gml_lake *lake, const char *path);
 
-/* ---- what a device can do ---------------------------------------------------------------------
- */
+/* ---- what a device can do -------------------------------------------------------------------- */
 
 typedef struct gml_device_info {
     uint64_t granularity_bytes; /* smallest physical chunk */
@@ -451,8 +450,7 @@ typedef struct gml_device_info {
 GML_API gml_status gml_device_describe(const char *driver, int device, gml_device_info *out,
                                        char *reason, size_t reason_bytes);
 
-/* ---- events: of a trace, or as they happen ------------------------------------------------------
- */
+/* ---- events: of a trace, or as they happen --------------------------------------------------- */
 
 typedef enum gml_request_kind {
     GML_REQUEST_ALLOC = 1,
@@ -512,8 +510,7 @@ GML_API gml_status gml_lake_note_mark(gml_lake *lake, uint64_t number);
 GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites,
                                     size_t capacity, size_t *count, uint64_t *total);
 
-/* ---- replay -----------------------------------------------------------------------------------
- */
+/* ---- replay ---------------------------------------------------------------------------------- */
 
 typedef struct gml_replay_result {
     uint64_t events;          /* replayed so far */
@@ -568,6 +565,7 @@ GML_API gml_status gml_replay_follow_segments(gml_replay *replay);
 /* Frees what is still live, in ascending order of id. */
 GML_API gml_status gml_replay_free_all(gml_replay *replay);
 
+/* Ends the replay; the lake goes on, with what is still live. NULL is allowed. */
 GML_API void gml_replay_close(gml_replay *replay);
 
 #ifdef __cplusplus

@@ -26,8 +26,7 @@ extern "C" {
 #define GML_NO_API UINT64_MAX
 #define GML_NO_OBJECT UINT32_MAX
 
-/* ---- the trace -------------------------------------------------------------------------------
- */
+/* ---- the trace ------------------------------------------------------------------------------- */
 
 typedef enum gml_api_kind {
     GML_API_ALLOC = 0,
@@ -97,8 +96,7 @@ typedef struct gml_object_trace {
     size_t range_count;
 } gml_object_trace;
 
-/* ---- what is looked for ------------------------------------------------------------------------
- */
+/* ---- what is looked for ---------------------------------------------------------------------- */
 
 typedef enum gml_pattern {
     GML_PATTERN_EARLY_ALLOCATION = 0,
@@ -131,10 +129,10 @@ typedef struct gml_diagnose_options {
     double frequency_percent;  /* a larger coefficient of variation is non-uniform. 20 */
 } gml_diagnose_options;
 
+/* Fills in the paper's. */
 GML_API void gml_diagnose_defaults(gml_diagnose_options *options);
 
-/* ---- what is found -----------------------------------------------------------------------------
- */
+/* ---- what is found --------------------------------------------------------------------------- */
 
 /* Table 2 of the paper, of an overallocation. */
 typedef enum gml_guidance {

@@ -23,8 +23,7 @@ extern "C" {
 
 #define GML_NO_OFFSET UINT64_MAX
 
-/* ---- placing lifetimes ------------------------------------------------------------------------
- */
+/* ---- placing lifetimes ----------------------------------------------------------------------- */
 
 enum { GML_LIFETIME_DYNAMIC = 1 }; /* its size changes from step to step: it gets no offset */
 
@@ -137,8 +136,7 @@ GML_API gml_status gml_planner_idle_spans(const gml_problem *problem, const uint
                                           uint64_t limit_bytes, const gml_time_range *queries,
                                           size_t query_count, gml_span **spans, size_t *first);
 
-/* ---- steps, as watched ------------------------------------------------------------------------
- */
+/* ---- steps, as watched ----------------------------------------------------------------------- */
 
 #define GML_STILL_LIVE UINT64_MAX
 
@@ -187,10 +185,10 @@ typedef struct gml_profile {
     size_t taken_count;
 } gml_profile;
 
-GML_API void gml_profile_free(gml_profile *profile); /* NULL is allowed */
+/* Frees what it holds, too. NULL is allowed. */
+GML_API void gml_profile_free(gml_profile *profile);
 
-/* ---- plans ------------------------------------------------------------------------------------
- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 /* Never changes once made, and is counted: whoever keeps one holds a reference. */
 typedef struct gml_plan gml_plan;
@@ -215,8 +213,9 @@ typedef struct gml_plan_info {
 GML_API gml_status gml_plan_build(const gml_profile *profile, const gml_planner_options *options,
                                   gml_plan **out, char *reason, size_t reason_bytes);
 
+/* One holder more, and one less: the last takes the plan along. NULL may be released. */
 GML_API gml_plan *gml_plan_retain(gml_plan *plan);
-GML_API void gml_plan_release(gml_plan *plan); /* NULL is allowed */
+GML_API void gml_plan_release(gml_plan *plan);
 GML_API void gml_plan_describe(const gml_plan *plan, gml_plan_info *out);
 
 /* One request of a plan, in request order over its steps. */
@@ -239,7 +238,7 @@ GML_API gml_status gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *
 GML_API gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out,
                                    char *reason, size_t reason_bytes);
 
-/* ---- serving plans ----------------------------------------------------------------------------
+/* ---- serving plans ------------------------------------------------------------------------------
  *
  * On a lake whose policy is `stitch` or `plan`. Requests outside of steps are the policy's.
  */

@@ -64,7 +64,7 @@ GML_API gml_status gml_torch_forget_stream(int device, gml_stream stream);
 /* How many frees there were of addresses that no lake served. Nothing was done for them. */
 GML_API uint64_t gml_torch_foreign_frees(void);
 
-/* ---- what PyTorch calls ------------------------------------------------------------------------
+/* ---- what PyTorch calls -------------------------------------------------------------------------
  *
  * `stream` is a cudaStream_t.
  */
@@ -81,6 +81,7 @@ GML_API void gml_torch_free(void *address, size_t size_bytes, int device, void *
  * to the device, where PyTorch looks for memory next. */
 GML_API void gml_torch_pool_free(void *address, size_t size_bytes, int device, void *stream);
 
+/* Nothing: lakes are opened when they are needed. */
 GML_API void gml_torch_init(int device_count);
 /* Gives idle memory of every lake back; nothing while a graph is captured. */
 GML_API void gml_torch_empty_cache(void);

@@ -50,8 +50,7 @@ count_allocated(gml_lake *lake, const gml_block *block, stat_change change)
     }
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static int
 pool_of(const gml_block *block)
@@ -158,8 +157,7 @@ gml_lake_count_free(gml_lake *lake, gml_block *block)
     count_pools(lake->torch.requested_bytes, block, decrease, block->requested_bytes);
 }
 
-/* ---- what is reserved --------------------------------------------------------------------------
- */
+/* ---- what is reserved ------------------------------------------------------------------------ */
 
 static void
 move_to(gml_stat *stat, uint64_t value)
@@ -201,8 +199,7 @@ gml_lake_follow_reserved(gml_lake *lake)
     raise_peak(&lake->stats.peak_reserved_bytes, reserved_bytes);
 }
 
-/* ---- numbers for others ------------------------------------------------------------------------
- */
+/* ---- numbers for others ---------------------------------------------------------------------- */
 
 /* The largest request for whose segment `host_bytes` suffice. */
 static uint64_t
@@ -259,8 +256,7 @@ gml_lake_stats(gml_lake *lake, gml_stats *out)
     return GML_OK;
 }
 
-/* ---- in PyTorch's form -------------------------------------------------------------------------
- */
+/* ---- in PyTorch's form ----------------------------------------------------------------------- */
 
 /* From malloc to the end of the last use. */
 static gml_stat

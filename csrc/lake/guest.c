@@ -22,8 +22,7 @@ guest_of(gml_driver *driver)
     return (gml_guest *)driver;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static gml_status
 guest_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
@@ -95,8 +94,7 @@ static const gml_driver_ops guest_ops = {
     .cost_ns = cost_ns,
 };
 
-/* ---- the guest ---------------------------------------------------------------------------------
- */
+/* ---- the guest ------------------------------------------------------------------------------- */
 
 /* Passes a status of the algorithm on, with its reason, to where the lake's callers look. */
 static gml_status

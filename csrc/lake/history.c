@@ -11,7 +11,7 @@ enum { READINGS = 3 };
 
 _Static_assert(sizeof(gml_noted) == GML_HISTORY_EVENT_BYTES, "what gmlake.h states");
 
-/* ---- times -------------------------------------------------------------------------------------
+/* ---- times --------------------------------------------------------------------------------------
  *
  * Reading the clock costs more than all else here, so records have the processor's counter. When
  * events are asked for, what was counted since an earlier moment is stretched over the time since
@@ -97,8 +97,7 @@ begin_round(gml_history *history)
     history->next = 0;
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 gml_status
 gml_history_keep(gml_history *history, size_t max_events)

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- invariants --------------------------------------------------------------------------------
- */
+/* ---- invariants ------------------------------------------------------------------------------ */
 
 /* Passes a policy's answer on, with the reason where the lake's callers look. */
 static gml_status
@@ -76,8 +75,7 @@ gml_lake_check(gml_lake *lake)
     return status;
 }
 
-/* ---- a walk, kept ------------------------------------------------------------------------------
- */
+/* ---- a walk, kept ---------------------------------------------------------------------------- */
 
 typedef struct kept_region {
     gml_region_info info;
@@ -176,8 +174,7 @@ free_walk(walk *kept)
     free(kept->pieces);
 }
 
-/* ---- the guest's ranges in the place of its segments -------------------------------------------
- */
+/* ---- the guest's ranges in the place of its segments ----------------------------------------- */
 
 static int
 by_address(const void *left, const void *right)

@@ -57,8 +57,7 @@ struct gml_lake {
     int device;
 };
 
-/* ---- lake.c ------------------------------------------------------------------------------------
- */
+/* ---- lake.c ---------------------------------------------------------------------------------- */
 
 /* gml_lake_free() for a caller that holds the lock. */
 gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
@@ -75,8 +74,7 @@ gml_lake_reserved(const gml_lake *lake)
     return lake->policy->reserved_bytes + (has_pools ? gml_pools_reserved(&lake->pools) : 0);
 }
 
-/* ---- publish.c ---------------------------------------------------------------------------------
- */
+/* ---- publish.c ------------------------------------------------------------------------------- */
 
 /* Writes what has changed to the lake's board, after whatever may have changed it; with a look,
  * also what takes time to find out. pre: there is a board, and the lock is held. */
@@ -99,8 +97,7 @@ gml_lake_show_all(gml_lake *lake)
     }
 }
 
-/* ---- reclaim.c ---------------------------------------------------------------------------------
- */
+/* ---- reclaim.c ------------------------------------------------------------------------------- */
 
 /* Gives idle memory of every policy back, waiting for the device where it must; nothing while the
  * driver is frozen. *released_bytes: what the device got back. Goes on after a failure and returns
@@ -117,8 +114,7 @@ gml_status gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is
  * blocks. */
 void gml_lake_finish_pending(void *context);
 
-/* ---- counters.c --------------------------------------------------------------------------------
- */
+/* ---- counters.c ------------------------------------------------------------------------------ */
 
 /* Counts a block that was served, one that begins to live without a request (a restored one), and
  * one that ends. pre: the lock is held, or nobody else knows the lake. */

@@ -149,8 +149,7 @@ gml_pools_close(gml_pools *pools)
     return first;
 }
 
-/* ---- begin, end, release ----------------------------------------------------------------------
- */
+/* ---- begin, end, release --------------------------------------------------------------------- */
 
 gml_status
 gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,

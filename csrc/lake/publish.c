@@ -50,8 +50,7 @@ is_maker(const gml_board *board)
     return board->is_ours ? *board->is_ours != 0 : board->shared->pid == (uint32_t)getpid();
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* ThreadSanitizer does not know fences, and GCC says so; the readers are in other processes, which
  * it does not see either. */
@@ -143,8 +142,7 @@ gml_lake_write_board(gml_lake *lake, bool is_look)
     end_write(shared);
 }
 
-/* ---- making and ending -------------------------------------------------------------------------
- */
+/* ---- making and ending ----------------------------------------------------------------------- */
 
 /* A page with a 1 that children do not inherit; NULL where the system has no such thing. */
 static uint32_t *

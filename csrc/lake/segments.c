@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* ---- a look ------------------------------------------------------------------------------------
- */
+/* ---- a look ---------------------------------------------------------------------------------- */
 
 typedef struct look {
     gml_held_list *held;
@@ -105,8 +104,7 @@ take_look(gml_lake *lake, gml_held_list *out)
     return !taken.is_short;
 }
 
-/* ---- the difference ----------------------------------------------------------------------------
- */
+/* ---- the difference -------------------------------------------------------------------------- */
 
 static void
 note(gml_history *history, gml_request_kind kind, gml_address address, uint64_t size_bytes,

@@ -62,8 +62,7 @@ gml_lake_order_streams(gml_lake *lake, gml_stream later, gml_stream earlier)
     return status;
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 typedef struct pair_list {
     gml_stream_pair *pairs;

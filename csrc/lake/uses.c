@@ -58,8 +58,7 @@ gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *
     gml_list_init(&uses->unrecorded);
 }
 
-/* ---- queues ------------------------------------------------------------------------------------
- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 static uint64_t
 key_of(gml_stream stream)
@@ -136,8 +135,7 @@ leave_queue(gml_uses *uses, gml_use *use)
     use->event = 0;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* The end of a freed block, whatever its events say. */
 static void
@@ -256,8 +254,7 @@ settle_all(gml_uses *uses)
     return status;
 }
 
-/* ---- the interface -----------------------------------------------------------------------------
- */
+/* ---- the interface --------------------------------------------------------------------------- */
 
 /* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does. A
  * handle that was forgotten may be another stream's than the block's by now. */

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* ---- placing ------------------------------------------------------------------------------------
- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 /* A lane's share of the time to search, and the capacity where there is one lane only: how several
  * lanes should share one is not known. */
@@ -79,8 +78,7 @@ place_lanes(const gml_builder *builder)
     return status;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static gml_status
 fingerprint_and_check(gml_builder *builder)

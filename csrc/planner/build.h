@@ -23,8 +23,7 @@ typedef struct gml_builder {
  */
 gml_status gml_profile_check(const gml_profile *profile, char *reason, size_t reason_bytes);
 
-/* ---- build_lives.c: when each request ends, and how many steps the plan has ---------------------
- */
+/* ---- build_lives.c: when each request ends, and how many steps the plan has ------------------ */
 gml_status gml_build_find_ends(gml_builder *builder);
 
 /* 2 where requests that live longer than one step are worth it. GML_NO_HOST_MEMORY. */

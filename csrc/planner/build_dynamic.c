@@ -48,8 +48,7 @@ typedef struct span_finder {
     size_t span_room;
 } span_finder;
 
-/* ---- windows ------------------------------------------------------------------------------------
- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 static void
 collect_marks(span_finder *finder)
@@ -171,8 +170,7 @@ compare_windows(const void *left, const void *right)
     return order ? order : (a->dynamic > b->dynamic) - (a->dynamic < b->dynamic);
 }
 
-/* ---- lists --------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static uint64_t
 hash_spans(const gml_span *spans, size_t count)
@@ -228,8 +226,7 @@ enter_list(span_finder *finder, const gml_span *spans, size_t count, gml_plan_dy
     return status == GML_OK && !known ? gml_map_insert(&finder->lists, hash, out) : status;
 }
 
-/* ---- one lane -----------------------------------------------------------------------------------
- */
+/* ---- one lane -------------------------------------------------------------------------------- */
 
 /* The lane's lifetimes, and what is taken as something that lives for ever. */
 static gml_status

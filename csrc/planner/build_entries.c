@@ -50,8 +50,7 @@ gml_build_find_lanes(gml_builder *builder)
     return status == GML_OK ? enter_lanes(builder, true) : status;
 }
 
-/* ---- entries and marks --------------------------------------------------------------------------
- */
+/* ---- entries and marks ----------------------------------------------------------------------- */
 
 static void
 lay_out_entry(gml_builder *builder, size_t request_index, uint64_t step_begin)

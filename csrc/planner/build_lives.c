@@ -69,8 +69,7 @@ gml_build_find_ends(gml_builder *builder)
     return are_known || is_alone ? GML_OK : ask_twins(builder);
 }
 
-/* ---- how many steps -----------------------------------------------------------------------------
- */
+/* ---- how many steps -------------------------------------------------------------------------- */
 
 typedef struct release {
     uint64_t time; /* 1 to the period */

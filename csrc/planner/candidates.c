@@ -9,8 +9,7 @@ _Static_assert(GML_CANDIDATE_CHILDREN == 1 << BITS, "positions are split by shif
 _Static_assert(BITS *GML_CANDIDATE_LEVELS >= 32, "every position has a path from the root");
 _Static_assert(sizeof(gml_candidate_node) == LINE_BYTES, "a node is a cache line");
 
-/* ---- building ---------------------------------------------------------------------------------
- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static gml_status
 open_levels(gml_candidates *candidates)
@@ -98,8 +97,7 @@ gml_candidates_close(gml_candidates *candidates)
     *candidates = (gml_candidates){0};
 }
 
-/* ---- changing ---------------------------------------------------------------------------------
- */
+/* ---- changing -------------------------------------------------------------------------------- */
 
 typedef struct summary {
     uint32_t rank, end;
@@ -160,8 +158,7 @@ gml_candidates_remove(gml_candidates *candidates, uint32_t item, uint64_t *visit
     }
 }
 
-/* ---- searching --------------------------------------------------------------------------------
- */
+/* ---- searching ------------------------------------------------------------------------------- */
 
 typedef struct query {
     const gml_candidates *candidates;

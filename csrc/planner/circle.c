@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- where to cut -----------------------------------------------------------------------------
- */
+/* ---- where to cut ---------------------------------------------------------------------------- */
 
 /* The slot before which the least is live across. pre: `change` has slots + 1 entries, all 0. */
 static uint32_t
@@ -53,7 +52,7 @@ turn(gml_circle *circle, const gml_instance *instance, uint32_t cut)
     }
 }
 
-/* ---- in which order to stack ------------------------------------------------------------------
+/* ---- in which order to stack --------------------------------------------------------------------
  *
  * Whatever else is live above an item of the stack has to lie above its top, so the highest address
  * is at least the top of each item plus the most that is live above it. The order by that,

@@ -24,8 +24,7 @@ static const gml_exact_strategy strategies[] = {
 
 enum { FIRST_LIMIT_PER_ITEM = 2, FIRST_ROUND_PART = 8 };
 
-/* ---- decision ---------------------------------------------------------------------------------
- */
+/* ---- decision -------------------------------------------------------------------------------- */
 
 static gml_status
 search_component(gml_exact_space *space, uint32_t *items, uint32_t count, gml_budget *budget,
@@ -115,8 +114,7 @@ gml_exact_search(const gml_instance *instance, uint64_t capacity_bytes, gml_budg
     return status == GML_UNSUPPORTED ? GML_OK : status;
 }
 
-/* ---- the lowest peak ---------------------------------------------------------------------------
- */
+/* ---- the lowest peak ------------------------------------------------------------------------- */
 
 /* Peaks are multiples of `unit`. Nothing is below `proven`; a search for `tried` or less has come
  * to no end; there is a placement of `peak`. */

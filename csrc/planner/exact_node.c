@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- space ------------------------------------------------------------------------------------
- */
+/* ---- space ----------------------------------------------------------------------------------- */
 
 static gml_status
 reserve_scratch(gml_exact_space *space)
@@ -49,8 +48,7 @@ gml_exact_space_close(gml_exact_space *space)
     *space = (gml_exact_space){0};
 }
 
-/* ---- slots ------------------------------------------------------------------------------------
- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 typedef struct slot_range {
     uint32_t from, to;
@@ -136,8 +134,7 @@ look_at_slots(gml_exact_space *space, gml_exact_node *node, slot_range range)
     return GML_EXACT_OPEN;
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static bool
 reserve_node(gml_exact_space *space, const gml_exact_part *part, uint32_t unplaced,

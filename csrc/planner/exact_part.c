@@ -41,8 +41,7 @@ compare_low(const void *left, const void *right)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* ---- slots: those of all items, without the ones that lie inside of others --------------------
- */
+/* ---- slots: those of all items, without the ones that lie inside of others ------------------- */
 
 typedef struct slot_map {
     uint32_t first, width; /* the range of all items' slots that the part takes */

@@ -32,8 +32,7 @@ typedef struct search_state {
     uint32_t *members; /* scratch by item */
 } search_state;
 
-/* ---- work -------------------------------------------------------------------------------------
- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static bool
 is_over(search_state *search)
@@ -55,8 +54,7 @@ push(search_state *search, const gml_exact_node *node, gml_arena_mark mark)
     return pushed;
 }
 
-/* ---- splitting --------------------------------------------------------------------------------
- */
+/* ---- splitting ------------------------------------------------------------------------------- */
 
 /* Writes the slots in (from, to) whose beginning no item of the node crosses. */
 static uint32_t
@@ -157,8 +155,7 @@ next_part(search_state *search, frame *top)
     return PLACED;
 }
 
-/* ---- branching --------------------------------------------------------------------------------
- */
+/* ---- branching ------------------------------------------------------------------------------- */
 
 static answer
 look_for_options(search_state *search, frame *top)
@@ -235,8 +232,7 @@ step(search_state *search)
                                                 : raise_options(search, top);
 }
 
-/* ---- the search -------------------------------------------------------------------------------
- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* The answer of the last step is one of the step below it. */
 static answer

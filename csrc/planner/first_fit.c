@@ -33,7 +33,7 @@ typedef struct run_reader {
     uint32_t count, next;
 } run_reader;
 
-/* ---- nodes -------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static gml_status
 tree_open(run_tree *tree, uint32_t slots)
@@ -127,7 +127,7 @@ take_spans(run_tree *tree, const gml_instance *instance)
     return status;
 }
 
-/* ---- queries ------------------------------------------------------------------------------ */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 static size_t
 add_reader(const run_tree *tree, gml_runs list, run_reader *readers, size_t count)
@@ -202,7 +202,7 @@ lowest_free(run_reader *readers, size_t count, uint64_t size, uint64_t *visits)
     return address;
 }
 
-/* ---- items -------------------------------------------------------------------------------- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
 static gml_status
 place_all(run_tree *tree, const gml_instance *instance, const uint32_t *order, uint64_t limit_bytes,

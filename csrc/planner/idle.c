@@ -17,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- spans --------------------------------------------------------------------------------------
- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 typedef struct span_list {
     gml_span *items;
@@ -96,8 +95,7 @@ keep_largest(span_list *list, size_t begin, size_t most, uint64_t *sizes)
     list->count = begin + kept;
 }
 
-/* ---- cells --------------------------------------------------------------------------------------
- */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 /* The latest ends met so far of the cells below a node; 0: nothing was there yet. */
 typedef struct ends {
@@ -208,8 +206,7 @@ plant(idle_finder *finder)
     return finder->nodes ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
-/* ---- the sweep ----------------------------------------------------------------------------------
- */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
 /* Everything that begins before `time`, in this period or the next. */
 static void
@@ -268,8 +265,7 @@ list_idle(idle_finder *finder, uint64_t start)
     return status;
 }
 
-/* ---- queries ------------------------------------------------------------------------------------
- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 /* The queries in the order of their ends; their lists come in the same order. first[q + 1] becomes
  * the length of the list of q. */

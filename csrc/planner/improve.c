@@ -24,8 +24,7 @@ struct gml_wheel {
     gml_keyed *keys; /* and as many behind them for sorting */
 };
 
-/* ---- chance, the same in every run -----------------------------------------------------------
- */
+/* ---- chance, the same in every run ----------------------------------------------------------- */
 
 /* 0 to bound - 1. pre: bound > 0. */
 static uint64_t
@@ -34,8 +33,7 @@ draw_below(gml_wheel *wheel, uint64_t bound)
     return gml_mix_next(&wheel->random) % bound;
 }
 
-/* ---- orders -----------------------------------------------------------------------------------
- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 static void
 sort_keys(gml_wheel *wheel)
@@ -78,8 +76,7 @@ shake(gml_wheel *wheel)
     sort_keys(wheel);
 }
 
-/* ---- turning ----------------------------------------------------------------------------------
- */
+/* ---- turning --------------------------------------------------------------------------------- */
 
 /* Makes the next order the one, if what comes of it is no higher. GML_NOT_READY if it is. */
 static gml_status
@@ -147,8 +144,7 @@ turn(gml_wheel *wheel, uint64_t target)
     return status;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static gml_status
 wheel_reserve(gml_wheel *wheel, const uint64_t *offsets)

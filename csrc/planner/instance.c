@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory ------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void *
 array_of(size_t count, size_t each)
@@ -47,8 +47,7 @@ gml_instance_close(gml_instance *instance)
     *instance = (gml_instance){0};
 }
 
-/* ---- where a period begins --------------------------------------------------------------------
- */
+/* ---- where a period begins ------------------------------------------------------------------- */
 
 /* What the members do on the circle, at the raw time of the key: member i ends (index i) or starts
  * (index count + i). Ends come first. */
@@ -104,8 +103,7 @@ find_origin(const gml_problem *problem, const uint32_t *members, size_t count, u
     return GML_OK;
 }
 
-/* ---- items in the order of their starts -------------------------------------------------------
- */
+/* ---- items in the order of their starts ------------------------------------------------------ */
 
 static uint64_t
 start_time(const gml_problem *problem, uint32_t index, uint64_t origin)
@@ -133,7 +131,7 @@ take_items(gml_instance *instance, const gml_problem *problem, const uint32_t *m
     }
 }
 
-/* ---- slots -------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 static bool
 wraps(const gml_instance *instance, size_t item, uint64_t period)
@@ -192,7 +190,7 @@ wrapped_bytes(gml_instance *instance, uint64_t period)
     return bytes;
 }
 
-/* ---- contention --------------------------------------------------------------------------- */
+/* ---- contention ------------------------------------------------------------------------------ */
 
 /* Slots whose live sum is above that of every later one seen so far: where the sum is largest from
  * a slot on, is the first of them at or behind it. */
@@ -258,7 +256,7 @@ measure_contention(gml_instance *instance, const gml_keyed *ends)
     return GML_OK;
 }
 
-/* ---- what is taken ------------------------------------------------------------------------ */
+/* ---- what is taken --------------------------------------------------------------------------- */
 
 static gml_status
 take_spans(gml_instance *instance, const gml_problem *problem)
@@ -312,7 +310,7 @@ gml_instance_most_live(const gml_instance *instance)
     return largest;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* `events` has room for twice the items. */
 static gml_status

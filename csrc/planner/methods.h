@@ -5,7 +5,7 @@
 #include "planner/budget.h"
 #include "planner/instance.h"
 
-/* ---- first_fit.c: each item at the lowest address where it fits, in an order ------------------
+/* ---- first_fit.c: each item at the lowest address where it fits, in an order --------------------
  *
  * Serves wrapped items and taken spans. `order` lists the items. GML_NO_HOST_MEMORY; GML_NOT_READY
  * if the budget ended first, or as soon as an item would end above `limit_bytes` (UINT64_MAX:
@@ -30,15 +30,14 @@ void gml_lowest_close(gml_lowest *lowest); /* NULL is allowed */
 gml_status gml_lowest_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes,
                           gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
 
-/* ---- online.c: in the order of time, the smallest free range that fits ------------------------
+/* ---- online.c: in the order of time, the smallest free range that fits --------------------------
  *
  * pre: nothing wrapped, nothing taken.
  */
 gml_status gml_online_best_fit(const gml_instance *instance, uint64_t *offsets,
                                uint64_t *peak_bytes);
 
-/* ---- exact.c: a placement within a capacity, or the proof that there is none ------------------
- */
+/* ---- exact.c: a placement within a capacity, or the proof that there is none ----------------- */
 
 typedef enum gml_exact_outcome {
     GML_EXACT_FOUND,
@@ -59,7 +58,7 @@ gml_status gml_exact_improve(const gml_instance *instance, uint64_t capacity_byt
                              gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
                              bool *is_proven);
 
-/* ---- improve.c: better orders ("squeaky wheel") ------------------------------------------------
+/* ---- improve.c: better orders ("squeaky wheel") -------------------------------------------------
  *
  * pre: `offsets` holds a placement made from `order` (the best first) by gml_first_fit() where
  * `method` is one of GML_METHOD_FIRST_FIT_*, by gml_lowest_run() where it is one of
@@ -88,7 +87,7 @@ gml_status gml_wheel_turn(gml_wheel *wheel, uint64_t target_bytes, gml_budget *b
 /* What it has come to. */
 const uint64_t *gml_wheel_offsets(const gml_wheel *wheel, uint64_t *peak_bytes);
 
-/* ---- race.c: improvement from several placements -----------------------------------------------
+/* ---- race.c: improvement from several placements ------------------------------------------------
  *
  * The best placement is not always the one from which improvement gets furthest. Each start gets a
  * part of half of the budget, the one that has come furthest gets the rest. Arguments as of
@@ -98,7 +97,7 @@ gml_status gml_race(const gml_instance *instance, gml_method method, const uint3
                     uint32_t methods, uint64_t capacity_bytes, gml_budget *budget,
                     uint64_t *offsets, uint64_t *peak_bytes);
 
-/* ---- stalloc.c: STAlloc's synthesis as published -----------------------------------------------
+/* ---- stalloc.c: STAlloc's synthesis as published ------------------------------------------------
  *
  * HomoPhase groups and their fusion by time-memory product; the groups as requests of their own in
  * HomoSize memory-layers in descending size, with smaller ones going into idle intervals of larger
@@ -108,8 +107,7 @@ gml_status gml_race(const gml_instance *instance, gml_method method, const uint3
 gml_status gml_stalloc_place(const gml_problem *problem, const gml_instance *instance,
                              gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
 
-/* ---- portfolio.c: all of them on one instance ---------------------------------------------------
- */
+/* ---- portfolio.c: all of them on one instance ------------------------------------------------ */
 
 typedef struct gml_placing {
     uint64_t peak_bytes;

@@ -22,8 +22,7 @@ typedef struct arena {
     uint32_t unused; /* first of a list through `above` */
 } arena;
 
-/* ---- blocks -----------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static gml_status
 heap_open(arena *heap, size_t most_blocks)
@@ -92,8 +91,7 @@ set_free(arena *heap, uint32_t at, bool is_free)
     }
 }
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static uint32_t
 take_free(arena *heap, uint32_t at, uint64_t size)
@@ -143,8 +141,7 @@ release(arena *heap, uint32_t at)
     set_free(heap, at, true);
 }
 
-/* ---- the order of time ------------------------------------------------------------------------
- */
+/* ---- the order of time ----------------------------------------------------------------------- */
 
 /* Items by slot, ascending. `first` has slots + 2 entries; first[slot] to first[slot + 1] are the
  * slot's; slots up to instance->slots are served. */

@@ -12,8 +12,7 @@ gml_plan_array(size_t count, size_t item_bytes)
     return calloc(count > 0 ? count : 1, item_bytes);
 }
 
-/* ---- a plan's life ------------------------------------------------------------------------------
- */
+/* ---- a plan's life --------------------------------------------------------------------------- */
 
 gml_plan *
 gml_plan_new(void)
@@ -66,8 +65,7 @@ gml_profile_free(gml_profile *profile)
     free(profile);
 }
 
-/* ---- what it says -------------------------------------------------------------------------------
- */
+/* ---- what it says ---------------------------------------------------------------------------- */
 
 void
 gml_plan_describe(const gml_plan *plan, gml_plan_info *out)
@@ -118,8 +116,7 @@ gml_plan_fingerprint(const gml_plan *plan)
     return fingerprint;
 }
 
-/* ---- its lanes as problems ----------------------------------------------------------------------
- */
+/* ---- its lanes as problems ------------------------------------------------------------------- */
 
 /* Lane i begins at first[i + 1], which moves to its end as entries are added: then it is where lane
  * i + 1 begins. */

@@ -2,8 +2,7 @@
 
 #include <stdlib.h>
 
-/* ---- writing ------------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void
 put_byte(gml_byte_writer *writer, uint8_t byte)
@@ -57,8 +56,7 @@ gml_end_guesses(gml_byte_writer *writer, const gml_guess_writer *guesses)
     }
 }
 
-/* ---- reading ------------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void
 gml_fail_reading(gml_byte_reader *reader, const char *what)

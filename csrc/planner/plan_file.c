@@ -18,8 +18,7 @@ put(plan_writer *encoder, uint64_t value)
     gml_put_varint(&encoder->out, value);
 }
 
-/* ---- sizes --------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static int
 compare_numbers(const void *left, const void *right)
@@ -78,8 +77,7 @@ forget_last(plan_writer *encoder)
     }
 }
 
-/* ---- sections -----------------------------------------------------------------------------------
- */
+/* ---- sections -------------------------------------------------------------------------------- */
 
 static void
 put_counts(plan_writer *encoder)

@@ -30,8 +30,7 @@ get_u32(plan_reader *decoder)
     return (uint32_t)gml_get_up_to(&decoder->in, UINT32_MAX, "a number is too large");
 }
 
-/* ---- counts -------------------------------------------------------------------------------------
- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 static void
 get_counts(plan_reader *decoder)
@@ -287,8 +286,7 @@ get_dynamic(plan_reader *decoder)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void
 get_sections(plan_reader *decoder)

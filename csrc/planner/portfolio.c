@@ -74,7 +74,7 @@ contest_close(contest_state *contest)
     free(contest->trial);
 }
 
-/* ---- rules -------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static bool
 is_first_fit(gml_method method)
@@ -121,7 +121,7 @@ is_done(const contest_state *contest)
                                  (capacity && contest->best.peak_bytes <= capacity));
 }
 
-/* ---- single methods ----------------------------------------------------------------------- */
+/* ---- single methods -------------------------------------------------------------------------- */
 
 /* Only what is below the best so far is of use. */
 static uint64_t
@@ -194,7 +194,7 @@ try_method(contest_state *contest, gml_method method, gml_budget *budget)
     return status == GML_NOT_READY ? GML_OK : status;
 }
 
-/* ---- phases ------------------------------------------------------------------------------- */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 /* The gap to the bound, of an input so large that search for less takes seconds. */
 static bool

@@ -23,7 +23,7 @@ gml_run_store_close(gml_run_store *store)
     *store = (gml_run_store){0};
 }
 
-/* ---- rooms -------------------------------------------------------------------------------- */
+/* ---- rooms ----------------------------------------------------------------------------------- */
 
 static gml_status
 store_grow(gml_run_store *store, uint32_t more)
@@ -100,7 +100,7 @@ list_grow(gml_run_store *store, gml_runs *list)
     return GML_OK;
 }
 
-/* ---- lists -------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* The first run that ends at `low` or above. */
 static uint32_t

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the heap ---------------------------------------------------------------------------------
- */
+/* ---- the heap -------------------------------------------------------------------------------- */
 
 static bool
 is_below(const gml_skyline_entry *a, const gml_skyline_entry *b)
@@ -57,8 +56,7 @@ pop(gml_skyline *skyline)
     return top;
 }
 
-/* ---- the segments -----------------------------------------------------------------------------
- */
+/* ---- the segments ---------------------------------------------------------------------------- */
 
 gml_status
 gml_skyline_open(gml_skyline *skyline, uint32_t slots)

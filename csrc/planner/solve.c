@@ -38,7 +38,7 @@ typedef struct placed_lanes {
     uint32_t methods; /* that had a part in it, a bit each */
 } placed_lanes;
 
-/* ---- lanes -------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 /* What is taken, seen from `base`; NULL without memory. */
 static gml_span *
@@ -245,7 +245,7 @@ place(solve_state *solving, placed_lanes *out)
     return status;
 }
 
-/* ---- the bound ---------------------------------------------------------------------------- */
+/* ---- the bound ------------------------------------------------------------------------------- */
 
 static gml_status
 add_most_live(const solve_state *solving, const gml_stream_group *group, uint64_t *bytes)
@@ -282,7 +282,7 @@ find_bound(solve_state *solving)
     return status;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static uint64_t
 default_budget_ms(size_t count)

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* ---- groups ------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static size_t
 list_placed(const gml_problem *problem, gml_keyed *list)
@@ -42,7 +42,7 @@ gml_group_by_stream(const gml_problem *problem, uint32_t *members, size_t *membe
     return GML_OK;
 }
 
-/* ---- orderings ---------------------------------------------------------------------------- */
+/* ---- orderings ------------------------------------------------------------------------------- */
 
 typedef enum ordering_field { FIELD_TIME, FIELD_AFTER, FIELD_BEFORE, FIELD_COUNT } ordering_field;
 

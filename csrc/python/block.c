@@ -23,8 +23,10 @@ describe(block_object *self, gml_lake *lake, gml_address address, uint64_t size_
         return GML_OK;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_block(lake, address, &self->info);
-    Py_END_ALLOW_THREADS return status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_block(lake, address, &self->info);
+    Py_END_ALLOW_THREADS
+    return status;
 }
 
 static gml_status
@@ -49,8 +51,10 @@ block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     block_object *self = (block_object *)allocate(type, 0);
     if (!self) {
-        Py_BEGIN_ALLOW_THREADS(void) gml_lake_free(lake, address);
-        Py_END_ALLOW_THREADS return NULL;
+        Py_BEGIN_ALLOW_THREADS
+        gml_lake_free(lake, address);
+        Py_END_ALLOW_THREADS
+        return NULL;
     }
     self->owner = (lake_object *)Py_NewRef((PyObject *)owner);
     gml_status status = describe(self, lake, address, size_bytes, stream);
@@ -63,7 +67,8 @@ block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size
     /* An unknown address means that another thread has freed it by number in the meantime; whoever
      * lives there now must stay. */
     if (status != GML_UNKNOWN_ADDRESS) {
-        Py_BEGIN_ALLOW_THREADS(void) gml_lake_free(lake, address);
+        Py_BEGIN_ALLOW_THREADS
+        gml_lake_free(lake, address);
         Py_END_ALLOW_THREADS
     }
     Py_DECREF(self);
@@ -236,9 +241,10 @@ fill_buffer(block_object *self, Py_buffer *view, int flags)
     gml_lake *lake = self->owner->lake;
     if (self->info.address != 0) {
         gml_status status;
-        Py_BEGIN_ALLOW_THREADS status = gml_lake_bytes(lake, self->info.address, &bytes);
-        Py_END_ALLOW_THREADS if (status != GML_OK)
-        {
+        Py_BEGIN_ALLOW_THREADS
+        status = gml_lake_bytes(lake, self->info.address, &bytes);
+        Py_END_ALLOW_THREADS
+        if (status != GML_OK) {
             (void)raise_from_lake(self->owner->state, status, lake);
             return -1;
         }

@@ -32,26 +32,27 @@ typedef struct core_state {
 } core_state;
 
 typedef struct lake_object {
-    PyObject_HEAD core_state *state; /* lives as long as the type does */
-    pthread_mutex_t guard;           /* guards all below, also without a GIL */
-    pthread_cond_t idle;             /* users has become 0 */
-    gml_lake *lake;                  /* NULL from closing on: use what lake_enter() gave */
-    gml_map blocks;   /* live, with a Block object: address -> block_object, borrowed */
-    uint64_t users;   /* threads inside a call on `lake` */
-    uint64_t exports; /* buffers of blocks that are held by others */
-    unsigned forks;   /* fixed: how often the process had been forked when this was made */
-    bool is_borrowed; /* fixed: the lake belongs to the process, and is never closed */
+    PyObject_HEAD
+    core_state *state;     /* lives as long as the type does */
+    pthread_mutex_t guard; /* guards all below, also without a GIL */
+    pthread_cond_t idle;   /* users has become 0 */
+    gml_lake *lake;        /* NULL from closing on: use what lake_enter() gave */
+    gml_map blocks;        /* live, with a Block object: address -> block_object, borrowed */
+    uint64_t users;        /* threads inside a call on `lake` */
+    uint64_t exports;      /* buffers of blocks that are held by others */
+    unsigned forks;        /* fixed: how often the process had been forked when this was made */
+    bool is_borrowed;      /* fixed: the lake belongs to the process, and is never closed */
 } lake_object;
 
 typedef struct block_object {
-    PyObject_HEAD lake_object *owner;
+    PyObject_HEAD
+    lake_object *owner;
     gml_block_info info; /* as served */
     bool is_live;        /* guarded by owner->guard, as is exports */
     uint64_t exports;
 } block_object;
 
-/* ---- errors: the only place where a status becomes an exception -------------------------------
- */
+/* ---- errors: the only place where a status becomes an exception ------------------------------ */
 
 /* Sets the exception for a failure; `reason` is its text unless it is NULL or empty. Always returns
  * NULL. */

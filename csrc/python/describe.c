@@ -16,10 +16,10 @@ describe_device(PyObject *module, PyObject *args, PyObject *keywords)
     gml_device_info info = {0};
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gml_device_describe(driver, device, &info, reason, sizeof reason);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_device_describe(driver, device, &info, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         return raise_status(PyModule_GetState(module), status, reason);
     }
     PyObject *dict = PyDict_New();

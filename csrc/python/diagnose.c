@@ -187,10 +187,10 @@ diagnose(PyObject *module, PyObject *args, PyObject *keywords)
     }
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gml_diagnose(&own->trace, &options, &own->found, reason, sizeof reason);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_diagnose(&own->trace, &options, &own->found, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         drop_diagnosis(own);
         return raise_status(PyModule_GetState(module), status, reason);
     }
@@ -238,9 +238,11 @@ peak_with(PyObject *module, PyObject *args)
     const own_diagnosis *own = chosen.own;
     uint64_t peak_bytes = 0;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_diagnosis_peak_with(
-        &own->trace, &own->found, chosen.numbers, chosen.count, &peak_bytes);
-    Py_END_ALLOW_THREADS free(chosen.numbers);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_diagnosis_peak_with(&own->trace, &own->found, chosen.numbers, chosen.count,
+                                     &peak_bytes);
+    Py_END_ALLOW_THREADS
+    free(chosen.numbers);
     return status == GML_OK ? PyLong_FromUnsignedLongLong(peak_bytes)
                             : raise_status(PyModule_GetState(module), status, NULL);
 }
@@ -255,9 +257,11 @@ check(PyObject *module, PyObject *args)
     const own_diagnosis *own = chosen.own;
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_diagnosis_check(&own->trace, &own->found, chosen.numbers,
-                                                        chosen.count, reason, sizeof reason);
-    Py_END_ALLOW_THREADS free(chosen.numbers);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_diagnosis_check(&own->trace, &own->found, chosen.numbers, chosen.count, reason,
+                                 sizeof reason);
+    Py_END_ALLOW_THREADS
+    free(chosen.numbers);
     return status == GML_OK ? Py_NewRef(Py_None)
                             : raise_status(PyModule_GetState(module), status, reason);
 }

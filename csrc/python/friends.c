@@ -17,9 +17,10 @@ friend_lake(PyObject *module, PyObject *args)
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_friend_open(device, &lake, reason, sizeof reason);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_friend_open(device, &lake, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         return raise_status(state, status, reason);
     }
     return lake_borrow(state, kind, lake);
@@ -68,8 +69,10 @@ friend_wait_device(PyObject *module, PyObject *object)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_friend_wait_device(lake);
-    Py_END_ALLOW_THREADS return answer_wait(module, self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_friend_wait_device(lake);
+    Py_END_ALLOW_THREADS
+    return answer_wait(module, self, lake, status);
 }
 
 static PyObject *
@@ -86,8 +89,10 @@ friend_wait_stream(PyObject *module, PyObject *args)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_friend_wait_stream(lake, stream.value);
-    Py_END_ALLOW_THREADS return answer_wait(module, self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_friend_wait_stream(lake, stream.value);
+    Py_END_ALLOW_THREADS
+    return answer_wait(module, self, lake, status);
 }
 
 PyDoc_STRVAR(lake_doc, "friend_lake(kind, device, /)\n--\n\n"

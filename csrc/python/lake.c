@@ -86,10 +86,11 @@ lake_close(PyObject *object, PyObject *Py_UNUSED(unused))
     lake_object *self = as_lake(object);
     uint64_t exports = 0;
     gml_status status = GML_OK;
-    Py_BEGIN_ALLOW_THREADS gml_lake *lake = take_lake(self, &exports);
+    Py_BEGIN_ALLOW_THREADS
+    gml_lake *lake = take_lake(self, &exports);
     status = gml_lake_close(lake);
-    Py_END_ALLOW_THREADS if (exports > 0)
-    {
+    Py_END_ALLOW_THREADS
+    if (exports > 0) {
         return PyErr_Format(PyExc_BufferError,
                             "the lake cannot be closed: %llu buffers of its blocks are in use",
                             (unsigned long long)exports);
@@ -109,8 +110,10 @@ lake_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     if (self->state && !lake_is_inherited(self)) {
         uint64_t exports = 0;
-        Py_BEGIN_ALLOW_THREADS(void) gml_lake_close(take_lake(self, &exports));
-        Py_END_ALLOW_THREADS gml_map_clear(&self->blocks);
+        Py_BEGIN_ALLOW_THREADS
+        gml_lake_close(take_lake(self, &exports));
+        Py_END_ALLOW_THREADS
+        gml_map_clear(&self->blocks);
         pthread_cond_destroy(&self->idle);
         pthread_mutex_destroy(&self->guard);
     }
@@ -167,8 +170,10 @@ static gml_status
 free_without_gil(gml_lake *lake, gml_address address)
 {
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_free(lake, address);
-    Py_END_ALLOW_THREADS return status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_free(lake, address);
+    Py_END_ALLOW_THREADS
+    return status;
 }
 
 static PyObject *
@@ -188,8 +193,10 @@ lake_allocate(PyObject *object, PyObject *args, PyObject *keywords)
     }
     gml_address address = 0;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_allocate(lake, size.value, stream.value, &address);
-    Py_END_ALLOW_THREADS PyObject *block = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_allocate(lake, size.value, stream.value, &address);
+    Py_END_ALLOW_THREADS
+    PyObject *block = NULL;
     if (status != GML_OK) {
         (void)raise_from_lake(self->state, status, lake);
     } else {
@@ -266,10 +273,11 @@ lake_trim(PyObject *object, PyObject *Py_UNUSED(unused))
     }
     uint64_t released = 0;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_trim(lake, &released);
-    Py_END_ALLOW_THREADS PyObject *result = status == GML_OK
-                                                ? PyLong_FromUnsignedLongLong(released)
-                                                : raise_from_lake(self->state, status, lake);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_trim(lake, &released);
+    Py_END_ALLOW_THREADS
+    PyObject *result = status == GML_OK ? PyLong_FromUnsignedLongLong(released)
+                                        : raise_from_lake(self->state, status, lake);
     lake_leave(self);
     return result;
 }
@@ -283,8 +291,10 @@ run(lake_object *self, gml_status (*call)(gml_lake *))
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(lake);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = call(lake);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }

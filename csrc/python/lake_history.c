@@ -14,8 +14,10 @@ lake_keep_history(PyObject *object, PyObject *max_events)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_keep_history(lake, (size_t)count);
-    Py_END_ALLOW_THREADS lake_leave(self);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_keep_history(lake, (size_t)count);
+    Py_END_ALLOW_THREADS
+    lake_leave(self);
     return status == GML_OK ? Py_NewRef(Py_None) : raise_status(self->state, status, NULL);
 }
 
@@ -29,8 +31,10 @@ lake_note_mark(PyObject *object, PyObject *number)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_note_mark(lake, mark);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_note_mark(lake, mark);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -77,9 +81,10 @@ take_copy(const core_state *state, gml_lake *lake, bool has_sites, history_copy 
 {
     size_t count = 0, copied = 0;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_history(lake, NULL, NULL, 0, &count, &out->total);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_history(lake, NULL, NULL, 0, &count, &out->total);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         (void)raise_from_lake(state, status, lake);
         return false;
     }
@@ -88,10 +93,10 @@ take_copy(const core_state *state, gml_lake *lake, bool has_sites, history_copy 
     }
     gml_request *events = (gml_request *)(void *)PyBytes_AsString(out->events);
     uint64_t *sites = out->sites ? (uint64_t *)(void *)PyBytes_AsString(out->sites) : NULL;
-    Py_BEGIN_ALLOW_THREADS status =
-        gml_lake_history(lake, events, sites, count, &copied, &out->total);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_history(lake, events, sites, count, &copied, &out->total);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         (void)raise_from_lake(state, status, lake);
         return false;
     }
@@ -134,8 +139,7 @@ lake_history_sites(PyObject *object, PyObject *Py_UNUSED(unused))
     return Py_BuildValue("(NNK)", copy.events, copy.sites, (unsigned long long)copy.total);
 }
 
-/* ---- counters for others ----------------------------------------------------------------------
- */
+/* ---- counters for others --------------------------------------------------------------------- */
 
 /* Publishes at `path`, NULL for no more, without the GIL. *error: errno after a failure. */
 static gml_status
@@ -146,9 +150,11 @@ publish(lake_object *self, const char *path, int *error)
         return GML_MISUSE;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_publish(lake, path);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_publish(lake, path);
     *error = errno;
-    Py_END_ALLOW_THREADS lake_leave(self);
+    Py_END_ALLOW_THREADS
+    lake_leave(self);
     return status;
 }
 

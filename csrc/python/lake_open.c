@@ -87,9 +87,10 @@ open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_open(config, &lake, reason, sizeof reason);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_open(config, &lake, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         Py_DECREF(self);
         return raise_status(state, status, reason);
     }

@@ -20,8 +20,10 @@ lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_record_stream(lake, address, stream.value);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_record_stream(lake, address, stream.value);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -55,8 +57,10 @@ lake_serve_with(PyObject *object, PyObject *server)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_serve_with(lake, wanted);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_serve_with(lake, wanted);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -71,8 +75,10 @@ lake_set_limit(PyObject *object, PyObject *limit)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_set_limit(lake, limit_bytes);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_set_limit(lake, limit_bytes);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -97,8 +103,10 @@ call_pool(PyObject *object, PyObject *args, pool_call call, const char *complain
     }
     gml_pool_id id = {.first = first.value, .second = second.value};
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(lake, id);
-    Py_END_ALLOW_THREADS lake_leave(self);
+    Py_BEGIN_ALLOW_THREADS
+    status = call(lake, id);
+    Py_END_ALLOW_THREADS
+    lake_leave(self);
     if (status != GML_OK) {
         return raise_status(self->state, status, status == GML_INVALID_ARGUMENT ? complaint : NULL);
     }

@@ -15,8 +15,10 @@ call_with_stream(PyObject *object, PyObject *value, stream_call call)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(lake, stream.value);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = call(lake, stream.value);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -49,8 +51,10 @@ lake_order_streams(PyObject *object, PyObject *args, PyObject *keywords)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_order_streams(lake, later.value, earlier.value);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_order_streams(lake, later.value, earlier.value);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -123,8 +127,10 @@ lake_stream_pairs(PyObject *object, PyObject *Py_UNUSED(unused))
     gml_stream_pair *pairs = NULL;
     size_t count = 0;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = copy_pairs(lake, &pairs, &count);
-    Py_END_ALLOW_THREADS PyObject *result =
+    Py_BEGIN_ALLOW_THREADS
+    status = copy_pairs(lake, &pairs, &count);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
         status == GML_OK ? pair_list(pairs, count) : raise_from_lake(self->state, status, lake);
     lake_leave(self);
     free(pairs);

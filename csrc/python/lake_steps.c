@@ -18,8 +18,7 @@ answer(lake_object *self, gml_lake *lake, gml_status status, const char *misuse)
     return lake_answer(self, lake, status);
 }
 
-/* ---- calls with a number ----------------------------------------------------------------------
- */
+/* ---- calls with a number --------------------------------------------------------------------- */
 
 typedef gml_status (*number_call)(gml_lake *lake, uint64_t number);
 
@@ -33,8 +32,10 @@ call_with_number(PyObject *object, PyObject *value, number_argument *number, num
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(lake, number->value);
-    Py_END_ALLOW_THREADS PyObject *result = answer(self, lake, status, misuse);
+    Py_BEGIN_ALLOW_THREADS
+    status = call(lake, number->value);
+    Py_END_ALLOW_THREADS
+    PyObject *result = answer(self, lake, status, misuse);
     lake_leave(self);
     return result;
 }
@@ -72,8 +73,10 @@ call_with_id(PyObject *object, PyObject *value, const char *name, id_call call)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(lake, (uint32_t)number.value);
-    Py_END_ALLOW_THREADS PyObject *result = answer(self, lake, status, "steps are not watched");
+    Py_BEGIN_ALLOW_THREADS
+    status = call(lake, (uint32_t)number.value);
+    Py_END_ALLOW_THREADS
+    PyObject *result = answer(self, lake, status, "steps are not watched");
     lake_leave(self);
     return result;
 }
@@ -90,8 +93,7 @@ lake_enter_scope(PyObject *object, PyObject *scope)
     return call_with_id(object, scope, "scope", gml_lake_enter_scope);
 }
 
-/* ---- calls without an argument ----------------------------------------------------------------
- */
+/* ---- calls without an argument --------------------------------------------------------------- */
 
 static PyObject *
 call_plain(PyObject *object, gml_status (*call)(gml_lake *))
@@ -102,8 +104,10 @@ call_plain(PyObject *object, gml_status (*call)(gml_lake *))
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(lake);
-    Py_END_ALLOW_THREADS PyObject *result = lake_answer(self, lake, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = call(lake);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
@@ -156,8 +160,10 @@ lake_end_step(PyObject *object, PyObject *Py_UNUSED(unused))
     }
     gml_step_report step = {0};
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_end_step(lake, &step);
-    Py_END_ALLOW_THREADS PyObject *result =
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_end_step(lake, &step);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
         status == GML_OK ? step_dict(&step) : answer(self, lake, status, "no step is open");
     lake_leave(self);
     return result;
@@ -173,9 +179,10 @@ lake_plan_stats(PyObject *object, PyObject *Py_UNUSED(unused))
     }
     gml_plan_stats stats = {0};
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_plan_stats(lake, &stats);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_plan_stats(lake, &stats);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         (void)answer(self, lake, status, "steps are not watched");
         lake_leave(self);
         return NULL;
@@ -209,10 +216,12 @@ lake_profile(PyObject *object, PyObject *value)
     }
     gml_profile *profile = NULL;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_profile(lake, kind.value, &profile);
-    Py_END_ALLOW_THREADS PyObject *result =
-        status == GML_OK ? profile_wrap(self->state, profile)
-                         : answer(self, lake, status, "no step of that kind has ended");
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_profile(lake, kind.value, &profile);
+    Py_END_ALLOW_THREADS
+    PyObject *result = status == GML_OK
+                           ? profile_wrap(self->state, profile)
+                           : answer(self, lake, status, "no step of that kind has ended");
     lake_leave(self);
     return result;
 }
@@ -232,8 +241,10 @@ lake_add_plan(PyObject *object, PyObject *args)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_add_plan(lake, kind.value, plan);
-    Py_END_ALLOW_THREADS PyObject *result =
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_add_plan(lake, kind.value, plan);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
         answer(self, lake, status, "steps are not watched; call watch_steps() first");
     lake_leave(self);
     return result;

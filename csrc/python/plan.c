@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 typedef struct plan_object {
-    PyObject_HEAD gml_plan *plan; /* holds a reference */
+    PyObject_HEAD
+    gml_plan *plan; /* holds a reference */
 } plan_object;
 
 static gml_plan *
@@ -67,8 +68,10 @@ plan_build(PyObject *object, PyObject *args, PyObject *keywords)
     gml_plan *plan = NULL;
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_plan_build(profile, &options, &plan, reason, sizeof reason);
-    Py_END_ALLOW_THREADS return finish(type, state, status, plan, reason);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_plan_build(profile, &options, &plan, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    return finish(type, state, status, plan, reason);
 }
 
 static PyObject *
@@ -87,8 +90,10 @@ plan_decode(PyObject *object, PyObject *octets)
     gml_plan *plan = NULL;
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_plan_decode(copy, count, &plan, reason, sizeof reason);
-    Py_END_ALLOW_THREADS free(copy);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_plan_decode(copy, count, &plan, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    free(copy);
     return finish(type, state, status, plan, reason);
 }
 
@@ -110,9 +115,10 @@ plan_encode(PyObject *self, PyObject *Py_UNUSED(unused))
     uint8_t *octets = NULL;
     size_t count = 0;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_plan_encode(held(self), &octets, &count);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_plan_encode(held(self), &octets, &count);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         const core_state *state = state_of(Py_TYPE(self));
         return state ? raise_plan_status(state, status, NULL) : NULL;
     }

@@ -100,10 +100,10 @@ solve_problem(const core_state *state, const gml_problem *problem,
     gml_solution solution = {0};
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gml_planner_solve(problem, options, offsets, &solution, reason, sizeof reason);
-    Py_END_ALLOW_THREADS return status == GML_OK ? solution_dict(&solution)
-                                                 : raise_plan_status(state, status, reason);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_planner_solve(problem, options, offsets, &solution, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    return status == GML_OK ? solution_dict(&solution) : raise_plan_status(state, status, reason);
 }
 
 static PyObject *
@@ -148,10 +148,10 @@ check_problem(const core_state *state, const gml_problem *problem, const uint64_
 {
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gml_planner_check(problem, offsets, peak_bytes, reason, sizeof reason);
-    Py_END_ALLOW_THREADS return status == GML_OK ? Py_NewRef(Py_None)
-                                                 : raise_plan_status(state, status, reason);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_planner_check(problem, offsets, peak_bytes, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    return status == GML_OK ? Py_NewRef(Py_None) : raise_plan_status(state, status, reason);
 }
 
 static PyObject *

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 typedef struct profile_object {
-    PyObject_HEAD gml_profile *profile; /* never changes */
+    PyObject_HEAD
+    gml_profile *profile; /* never changes */
 } profile_object;
 
 static const gml_profile *

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 typedef struct replay_object {
-    PyObject_HEAD lake_object *owner;
+    PyObject_HEAD
+    lake_object *owner;
     gml_replay *replay;       /* NULL once closed */
     bool is_busy;             /* guarded by owner->guard: a thread is inside a call */
     gml_replay_result totals; /* over all slices */
@@ -179,9 +180,10 @@ run_slice(replay_object *self, gml_lake *lake, const gml_request *requests, size
 {
     gml_replay_result slice = {0};
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gml_replay_run(self->replay, requests, count, addresses, &slice);
-    Py_END_ALLOW_THREADS add_to_totals(&self->totals, &slice);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_replay_run(self->replay, requests, count, addresses, &slice);
+    Py_END_ALLOW_THREADS
+    add_to_totals(&self->totals, &slice);
     if (status != GML_OK) {
         raise_at_request(self, status, lake, self->totals.events);
         return NULL;
@@ -240,11 +242,11 @@ replay_restore(PyObject *object, PyObject *args, PyObject *keywords)
     PyObject *result = NULL;
     if (lake) {
         gml_status status;
-        Py_BEGIN_ALLOW_THREADS status =
-            gml_replay_restore(self->replay, segments, segment_count, blocks, block_count);
-        Py_END_ALLOW_THREADS result = status == GML_OK
-                                          ? Py_NewRef(Py_None)
-                                          : raise_from_lake(self->owner->state, status, lake);
+        Py_BEGIN_ALLOW_THREADS
+        status = gml_replay_restore(self->replay, segments, segment_count, blocks, block_count);
+        Py_END_ALLOW_THREADS
+        result = status == GML_OK ? Py_NewRef(Py_None)
+                                  : raise_from_lake(self->owner->state, status, lake);
         end(self);
     }
     free(blocks);
@@ -261,8 +263,10 @@ run_plain(replay_object *self, gml_status (*call)(gml_replay *))
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(self->replay);
-    Py_END_ALLOW_THREADS PyObject *result =
+    Py_BEGIN_ALLOW_THREADS
+    status = call(self->replay);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
         status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->owner->state, status, lake);
     end(self);
     return result;

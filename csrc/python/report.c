@@ -63,9 +63,10 @@ report_stats(const core_state *state, gml_lake *lake)
 {
     gml_stats stats;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_stats(lake, &stats);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_stats(lake, &stats);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         return raise_from_lake(state, status, lake);
     }
     PyObject *dict = PyDict_New();
@@ -146,9 +147,10 @@ report_torch_stats(const core_state *state, gml_lake *lake)
 {
     gml_torch_stats stats;
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_torch_stats(lake, &stats);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_torch_stats(lake, &stats);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         return raise_from_lake(state, status, lake);
     }
     PyObject *dict = PyDict_New();
@@ -310,8 +312,10 @@ report_regions(const core_state *state, gml_lake *lake)
     gml_visitor visitor = {
         .context = &copy, .region = copy_region, .range = copy_range, .piece = copy_piece};
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_lake_visit(lake, &visitor);
-    Py_END_ALLOW_THREADS PyObject *result = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_visit(lake, &visitor);
+    Py_END_ALLOW_THREADS
+    PyObject *result = NULL;
     if (status != GML_OK) {
         (void)raise_from_lake(state, status, lake);
     } else if (copy.failed) {

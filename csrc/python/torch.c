@@ -36,8 +36,10 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
     config.check_order = checks_order != 0;
     char reason[REASON_BYTES] = "";
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_torch_configure(&config, reason, sizeof reason);
-    Py_END_ALLOW_THREADS free(read);
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_torch_configure(&config, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    free(read);
     if (status != GML_OK) {
         return raise_status(PyModule_GetState(module), status, reason);
     }
@@ -52,9 +54,10 @@ torch_serve_with(PyObject *module, PyObject *server)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_torch_serve_with(wanted);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_torch_serve_with(wanted);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         return raise_status(PyModule_GetState(module), status, NULL);
     }
     Py_RETURN_NONE;
@@ -68,9 +71,10 @@ torch_keep_history(PyObject *module, PyObject *max_events)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = gml_torch_keep_history((size_t)count.value);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_torch_keep_history((size_t)count.value);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         return raise_status(PyModule_GetState(module), status, NULL);
     }
     Py_RETURN_NONE;
@@ -87,9 +91,10 @@ call_with_stream(PyObject *module, PyObject *args, stream_call call)
         return NULL;
     }
     gml_status status;
-    Py_BEGIN_ALLOW_THREADS status = call(device, stream.value);
-    Py_END_ALLOW_THREADS if (status != GML_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    status = call(device, stream.value);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
         const char *why = status == GML_INVALID_ARGUMENT ? "no device has that number" : NULL;
         return raise_status(PyModule_GetState(module), status, why);
     }
@@ -146,8 +151,10 @@ static PyObject *
 torch_find_exceptions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     char reason[REASON_BYTES] = "";
-    Py_BEGIN_ALLOW_THREADS(void) gml_torch_find_exceptions(reason, sizeof reason);
-    Py_END_ALLOW_THREADS return PyUnicode_FromString(reason);
+    Py_BEGIN_ALLOW_THREADS
+    gml_torch_find_exceptions(reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    return PyUnicode_FromString(reason);
 }
 
 static PyObject *
@@ -166,8 +173,10 @@ torch_fallback(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     char reason[REASON_BYTES] = "";
-    Py_BEGIN_ALLOW_THREADS gml_torch_fallback(device, reason, sizeof reason);
-    Py_END_ALLOW_THREADS return PyUnicode_FromString(reason);
+    Py_BEGIN_ALLOW_THREADS
+    gml_torch_fallback(device, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    return PyUnicode_FromString(reason);
 }
 
 static PyObject *

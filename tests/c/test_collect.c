@@ -40,8 +40,7 @@ static fake_cupti_call_function make_call;
 static void *collector;      /* its library */
 static void (*at_end)(void); /* what the program does after all that came later has ended */
 
-/* ---- the program that is watched ---------------------------------------------------------------
- */
+/* ---- the program that is watched ------------------------------------------------------------- */
 
 static void
 allocate(uint64_t address, size_t size_bytes)
@@ -75,8 +74,7 @@ begin(void)
     return make_call && initialize && initialize() == 1;
 }
 
-/* ---- what it wrote -----------------------------------------------------------------------------
- */
+/* ---- what it wrote --------------------------------------------------------------------------- */
 
 static gml_log_record records[MOST_RECORDS];
 static size_t record_count;
@@ -159,8 +157,7 @@ check_access(size_t index, uint32_t flags, uint64_t address, uint64_t size_bytes
     CHECK_EQ(records[index].size_bytes, size_bytes);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void
 small_program(void)
@@ -374,8 +371,7 @@ TEST(a_missing_function_is_told)
     CHECK(strstr(names[1], "error: the CUPTI library has no cuptiSubscribe") != NULL);
 }
 
-/* ---- whatever the program does -----------------------------------------------------------------
- */
+/* ---- whatever the program does --------------------------------------------------------------- */
 
 static void
 refused_program(void)

@@ -2,8 +2,7 @@
 #include "support/census.h"
 #include "support/contract.h"
 
-/* ---- numbers ----------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 typedef struct expected {
     uint64_t live_blocks, requested_bytes, live_bytes, allocations, frees;
@@ -98,8 +97,7 @@ TEST(largest_free_can_be_had_without_new_memory)
     lake_finish(lake);
 }
 
-/* ---- looking in -------------------------------------------------------------------------------
- */
+/* ---- looking in ------------------------------------------------------------------------------ */
 
 TEST(block_and_bytes_know_only_live_blocks)
 {

@@ -5,8 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* ---- plain memory ------------------------------------------------------------------------------
- */
+/* ---- plain memory ---------------------------------------------------------------------------- */
 
 TEST(malloc_gives_aligned_memory_and_free_takes_it_back)
 {
@@ -53,8 +52,7 @@ TEST(free_wants_the_address_of_a_block)
     gml_driver_close(driver);
 }
 
-/* ---- streams, events, contexts -----------------------------------------------------------------
- */
+/* ---- streams, events, contexts --------------------------------------------------------------- */
 
 TEST(an_event_completes_after_the_work_before_it)
 {
@@ -211,8 +209,7 @@ TEST(memory_calls_do_not_break_a_capture)
     close_scene(&of);
 }
 
-/* ---- the table itself --------------------------------------------------------------------------
- */
+/* ---- the table itself ------------------------------------------------------------------------ */
 
 TEST(calls_are_counted_failed_ones_too)
 {

@@ -255,8 +255,7 @@ TEST(a_handle_type_that_cannot_be_made_is_unsupported)
     close_scene(&of);
 }
 
-/* ---- what only the fake library can be made to do ----------------------------------------------
- */
+/* ---- what only the fake library can be made to do -------------------------------------------- */
 
 /* No other thread is running. */
 static void
@@ -320,8 +319,7 @@ TEST(a_process_with_one_device_works_and_grants_nobody)
     set_defect("");
 }
 
-/* ---- the set of ranges against a plain array ---------------------------------------------------
- */
+/* ---- the set of ranges against a plain array ------------------------------------------------- */
 
 enum { UNITS = 64, OPERATIONS = 4000 };
 

@@ -100,8 +100,7 @@ says(const bench *self, const char *text)
     return strstr(self->driver->reason, text) != NULL;
 }
 
-/* ---- what orders -------------------------------------------------------------------------------
- */
+/* ---- what orders ----------------------------------------------------------------------------- */
 
 TEST(a_stream_comes_after_itself)
 {
@@ -321,8 +320,7 @@ TEST(a_handle_may_mean_another_stream)
     close_bench(&self);
 }
 
-/* ---- which streams use ------------------------------------------------------------------------
- */
+/* ---- which streams use ----------------------------------------------------------------------- */
 
 TEST(every_stream_of_a_use_counts)
 {
@@ -374,8 +372,7 @@ TEST(what_is_in_use_is_not_given_again)
     close_bench(&self);
 }
 
-/* ---- which memory ------------------------------------------------------------------------------
- */
+/* ---- which memory ---------------------------------------------------------------------------- */
 
 TEST(two_addresses_of_one_chunk)
 {
@@ -502,8 +499,7 @@ TEST(an_unmap_waits_for_every_stream_that_used_the_addresses)
     close_bench(&self);
 }
 
-/* ---- around the rest ---------------------------------------------------------------------------
- */
+/* ---- around the rest ------------------------------------------------------------------------- */
 
 /* Nobody has to know that a driver is watched, or that one is not. */
 TEST(everything_else_is_passed_on)

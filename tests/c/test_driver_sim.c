@@ -233,8 +233,7 @@ TEST(a_full_80_gib_device_is_quick)
     gml_driver_close(driver);
 }
 
-/* ---- misuse that a GPU would answer with undefined behaviour -----------------------------------
- */
+/* ---- misuse that a GPU would answer with undefined behaviour --------------------------------- */
 
 TEST(a_handle_is_released_once)
 {

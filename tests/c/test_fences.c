@@ -1,8 +1,7 @@
 /* Fences and events alone: what a free costs, what a wait covers, and what may never be passed. */
 #include "support/fence_bench.h"
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 TEST(events_are_made_once_and_destroyed_at_the_end)
 {
@@ -29,8 +28,7 @@ TEST(events_are_made_once_and_destroyed_at_the_end)
     bench_close(&self);
 }
 
-/* ---- what costs nothing ------------------------------------------------------------------------
- */
+/* ---- what costs nothing ---------------------------------------------------------------------- */
 
 TEST(a_free_and_a_streams_own_memory_cost_no_call)
 {
@@ -62,8 +60,7 @@ TEST(a_stream_that_freed_nothing_is_complete)
     bench_close(&self);
 }
 
-/* ---- marks -------------------------------------------------------------------------------------
- */
+/* ---- marks ----------------------------------------------------------------------------------- */
 
 TEST(one_mark_covers_every_earlier_free)
 {
@@ -136,8 +133,7 @@ TEST(a_stream_that_never_comes_on_holds_few_events)
     bench_close(&self);
 }
 
-/* ---- waits -------------------------------------------------------------------------------------
- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 
 TEST(a_wait_is_one_record_one_wait_and_is_remembered)
 {
@@ -214,8 +210,7 @@ TEST(an_ordering_by_the_program_covers_what_was_freed_by_then)
     bench_close(&self);
 }
 
-/* ---- rules -------------------------------------------------------------------------------------
- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 TEST(without_waits_only_what_is_complete_passes)
 {
@@ -265,8 +260,7 @@ TEST(without_following_an_ordering_is_not_used_again)
     bench_close(&self);
 }
 
-/* ---- the host waits ----------------------------------------------------------------------------
- */
+/* ---- the host waits -------------------------------------------------------------------------- */
 
 TEST(settling_waits_for_all_that_was_freed)
 {

@@ -2,8 +2,7 @@
  * has run. */
 #include "support/fence_bench.h"
 
-/* ---- streams on which no call may be made ------------------------------------------------------
- */
+/* ---- streams on which no call may be made ---------------------------------------------------- */
 
 TEST(a_stream_that_is_forgotten_is_marked_once_more_and_never_called)
 {
@@ -123,8 +122,7 @@ TEST(a_frozen_driver_is_not_called)
     bench_close(&self);
 }
 
-/* ---- failures ----------------------------------------------------------------------------------
- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 /* Everything once, twice; whether the call of that number was there to fail. */
 static bool
@@ -165,8 +163,7 @@ TEST(each_call_may_fail)
     CHECK(fail_call > 8);
 }
 
-/* ---- whatever passes has run -------------------------------------------------------------------
- */
+/* ---- whatever passes has run ----------------------------------------------------------------- */
 
 enum { STEPS = 40000, MOST_FREES = STEPS };
 

@@ -28,8 +28,7 @@ knows_that_streams_end(void)
     return strcmp(contract_policy, "stitch") == 0 || strcmp(contract_policy, "plan") == 0;
 }
 
-/* ---- both at once ------------------------------------------------------------------------------
- */
+/* ---- both at once ---------------------------------------------------------------------------- */
 
 enum { MOST_LIVE = 60 };
 
@@ -111,8 +110,7 @@ TEST(live_blocks_of_both_go_when_the_lake_closes)
     CHECK_OK(gml_lake_close(lake));
 }
 
-/* ---- memory between the two --------------------------------------------------------------------
- */
+/* ---- memory between the two ------------------------------------------------------------------ */
 
 /* Memory of 60 MiB, on stream 0, that the guest holds and nobody uses. */
 static void
@@ -201,8 +199,7 @@ TEST(a_refusal_of_the_guest_says_why)
     lake_finish(lake);
 }
 
-/* ---- where the guest places --------------------------------------------------------------------
- */
+/* ---- where the guest places ------------------------------------------------------------------ */
 
 typedef struct search {
     gml_address wanted;
@@ -280,8 +277,7 @@ TEST(the_guest_places_as_caching_does)
     CHECK_OK(gml_lake_close(lake));
 }
 
-/* ---- failing calls -----------------------------------------------------------------------------
- */
+/* ---- failing calls --------------------------------------------------------------------------- */
 
 static bool
 may_answer(gml_status status)
@@ -368,8 +364,7 @@ TEST(many_driver_calls_may_fail_while_both_serve)
     }
 }
 
-/* ---- what others see ---------------------------------------------------------------------------
- */
+/* ---- what others see ------------------------------------------------------------------------- */
 
 static void
 check_rows(const gml_stat row[GML_POOL_COUNT])

@@ -204,8 +204,7 @@ TEST(keeping_again_forgets_and_zero_stops)
     lake_finish(lake);
 }
 
-/* ---- sites and marks ---------------------------------------------------------------------------
- */
+/* ---- sites and marks ------------------------------------------------------------------------- */
 
 typedef struct sites {
     events of;
@@ -375,8 +374,7 @@ TEST(a_ring_too_large_changes_nothing)
     lake_finish(lake);
 }
 
-/* ---- what is reserved ---------------------------------------------------------------------------
- */
+/* ---- what is reserved ------------------------------------------------------------------------ */
 
 typedef struct place {
     gml_address begin, end;

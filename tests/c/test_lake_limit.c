@@ -33,8 +33,7 @@ give_all(gml_lake *lake, const gml_address *taken, size_t count)
     }
 }
 
-/* ---- a lake's limit ----------------------------------------------------------------------------
- */
+/* ---- a lake's limit -------------------------------------------------------------------------- */
 
 TEST(a_limit_is_kept_raised_and_lowered)
 {
@@ -96,8 +95,7 @@ TEST(a_refusal_names_the_limit)
     lake_finish(lake);
 }
 
-/* ---- a capture ---------------------------------------------------------------------------------
- */
+/* ---- a capture ------------------------------------------------------------------------------- */
 
 static const gml_driver_call forbidden[] = {GML_CALL_RELEASE,
                                             GML_CALL_UNMAP,
@@ -209,8 +207,7 @@ TEST(peers_are_unknown_to_drivers_without_a_device)
     lake_finish(lake);
 }
 
-/* ---- the driver's part -------------------------------------------------------------------------
- */
+/* ---- the driver's part ----------------------------------------------------------------------- */
 
 static gml_driver *
 open_wrapped(void)

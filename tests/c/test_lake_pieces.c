@@ -139,8 +139,7 @@ check_stamps(gml_lake *lake, const atlas *seen, gml_address address, uint64_t si
     CHECK_EQ(wrong, 0);
 }
 
-/* ---- views -------------------------------------------------------------------------------------
- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 /* Leaves every other one of eight stamped blocks live, and gives a block that must be stitched from
  * the rest. */
@@ -239,8 +238,7 @@ TEST(policies_without_views_have_segments)
     }
 }
 
-/* ---- planned pools -----------------------------------------------------------------------------
- */
+/* ---- planned pools --------------------------------------------------------------------------- */
 
 enum { STEP_BLOCKS = 5 };
 
@@ -289,8 +287,7 @@ TEST(a_planned_pool_tells_where_its_bytes_lie)
     trainer_close(lake);
 }
 
-/* ---- callers without an interest ---------------------------------------------------------------
- */
+/* ---- callers without an interest ------------------------------------------------------------- */
 
 TEST(pieces_may_be_left_out)
 {

@@ -404,8 +404,7 @@ TEST(a_lake_may_end_during_a_capture)
     CHECK_OK(gml_lake_close(lake));
 }
 
-/* ---- failures ----------------------------------------------------------------------------------
- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 /* One capture after some eager work; false if a call failed that the test cannot do without. */
 static bool
@@ -452,8 +451,7 @@ TEST(each_failing_call_is_survived)
     CHECK(failures > 3);
 }
 
-/* ---- threads -----------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 enum { THREADS = 6, BLOCKS_PER_THREAD = 32 };
 

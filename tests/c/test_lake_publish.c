@@ -142,8 +142,7 @@ TEST(a_refusal_shows_how_much_could_be_had)
     leave_place(&at);
 }
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 TEST(the_file_is_for_its_user_and_ends_with_the_lake)
 {
@@ -224,8 +223,7 @@ TEST(a_replaced_file_stays)
     leave_place(&at);
 }
 
-/* ---- processes and threads --------------------------------------------------------------------
- */
+/* ---- processes and threads ------------------------------------------------------------------- */
 
 TEST(a_child_writes_nothing)
 {

@@ -14,8 +14,7 @@ enum { OWN = 1, SIDE = 2, OTHER = 3, BLOCK_BYTES = 4 << 20, MOST_PAIRS = 16 };
 
 static const gml_pool_id GRAPH = {1, 7};
 
-/* ---- a driver that watches one stream ----------------------------------------------------------
- */
+/* ---- a driver that watches one stream -------------------------------------------------------- */
 
 static const gml_driver_ops *inner; /* of the lake's driver, behind `outer` */
 static gml_driver_ops outer;
@@ -100,8 +99,7 @@ open_watched(void)
     return lake;
 }
 
-/* ---- work --------------------------------------------------------------------------------------
- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static void
 do_nothing(void *context)
@@ -162,8 +160,7 @@ finish(gml_lake *lake)
     lake_finish(lake);
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* What the lake says of two streams; zeros where it says nothing. Each pair is there once. */
 static gml_stream_pair
@@ -235,8 +232,7 @@ TEST(pairs_are_counted_and_copied_as_far_as_there_is_room)
     finish(lake);
 }
 
-/* ---- streams that go ---------------------------------------------------------------------------
- */
+/* ---- streams that go ------------------------------------------------------------------------- */
 
 TEST(a_block_waits_for_a_stream_that_went_before_it_was_freed)
 {

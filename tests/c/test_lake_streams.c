@@ -72,8 +72,7 @@ open_watched(uint64_t capacity_bytes)
     return lake;
 }
 
-/* ---- gone --------------------------------------------------------------------------------------
- */
+/* ---- gone ------------------------------------------------------------------------------------ */
 
 /* Memory of 40 MiB that was used on a stream that is gone since: the lake was told at the end, or
  * before that the end may come. */
@@ -114,8 +113,7 @@ TEST(a_stream_that_is_gone_is_not_touched)
     }
 }
 
-/* ---- another device's --------------------------------------------------------------------------
- */
+/* ---- another device's ------------------------------------------------------------------------ */
 
 static void
 read_once(void *context)

@@ -12,8 +12,7 @@ enum { STRIDE_BYTES = 4096 };
 
 static const gml_pool_id GRAPH = {1, 7};
 
-/* ---- the uses alone ----------------------------------------------------------------------------
- */
+/* ---- the uses alone -------------------------------------------------------------------------- */
 
 enum { BLOCKS = 6, BLOCK_STREAM = 1, MOST_USERS = 4, LEAST_FAILURES = 40 };
 
@@ -194,8 +193,7 @@ TEST(a_broken_device_keeps_its_blocks)
     }
 }
 
-/* ---- a random program against a model, through a lake ------------------------------------------
- */
+/* ---- a random program against a model, through a lake ---------------------------------------- */
 
 static gml_streams *
 streams_of(gml_lake *lake)

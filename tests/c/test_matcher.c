@@ -20,8 +20,7 @@ enum {
     NEW = -1
 };
 
-/* ---- plans and steps ---------------------------------------------------------------------------
- */
+/* ---- plans and steps ------------------------------------------------------------------------- */
 
 typedef struct sim_request {
     uint64_t size_bytes;
@@ -105,8 +104,7 @@ swap(sim_step *step, size_t a, size_t b)
     step->requests[b] = first;
 }
 
-/* ---- running a step ----------------------------------------------------------------------------
- */
+/* ---- running a step -------------------------------------------------------------------------- */
 
 typedef struct sim_result {
     size_t unmet, wrong, late; /* late: not its own, more than LATE requests behind the last edit */
@@ -181,8 +179,7 @@ make_layers(void)
     edited = original;
 }
 
-/* ---- single edits ------------------------------------------------------------------------------
- */
+/* ---- single edits ---------------------------------------------------------------------------- */
 
 TEST(an_equal_step_meets_every_entry)
 {
@@ -277,8 +274,7 @@ TEST(a_missing_or_additional_layer_is_over_where_the_layers_end)
     CHECK_EQ(run_once(&plan, &edited, layers_end + LAYER_LENGTH - LATE).late, 0);
 }
 
-/* ---- steps and phases --------------------------------------------------------------------------
- */
+/* ---- steps and phases ------------------------------------------------------------------------ */
 
 TEST(a_step_meets_its_own_entries_only)
 {
@@ -398,8 +394,7 @@ TEST(an_empty_plan_meets_nothing)
     gml_matcher_close(&matcher); /* a second time is harmless */
 }
 
-/* ---- choosing among plans ----------------------------------------------------------------------
- */
+/* ---- choosing among plans -------------------------------------------------------------------- */
 
 TEST(a_plan_is_known_by_how_its_step_begins)
 {
@@ -434,8 +429,7 @@ TEST(a_plan_is_known_by_how_its_step_begins)
     CHECK(!gml_plan_begins_with(&plan.plan, 1, requests, 5));
 }
 
-/* ---- many edits --------------------------------------------------------------------------------
- */
+/* ---- many edits ------------------------------------------------------------------------------ */
 
 static void
 random_sizes(check_random *random, uint64_t *sizes, size_t count, uint64_t kinds, uint64_t of)

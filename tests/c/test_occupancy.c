@@ -145,8 +145,7 @@ TEST(an_empty_range_is_free_and_costs_nothing)
     gml_occupancy_close(&occupancy);
 }
 
-/* ---- against a plain array ----------------------------------------------------------------------
- */
+/* ---- against a plain array ------------------------------------------------------------------- */
 
 enum { BLOCKS = 48, STEPS = 6000 };
 

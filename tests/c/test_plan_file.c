@@ -15,8 +15,7 @@ typedef struct file_bytes {
     size_t count;
 } file_bytes;
 
-/* ---- plans --------------------------------------------------------------------------------------
- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 static gml_plan *
 plan_after(size_t steps, training program)
@@ -90,8 +89,7 @@ repair_checksum(file_bytes *file)
     }
 }
 
-/* ---- there and back -----------------------------------------------------------------------------
- */
+/* ---- there and back -------------------------------------------------------------------------- */
 
 static bool
 are_equal(const void *a, const void *b, size_t count, size_t item_bytes)
@@ -212,8 +210,7 @@ TEST(a_file_takes_few_bytes_per_request)
     gml_plan_release(plan);
 }
 
-/* ---- damage -------------------------------------------------------------------------------------
- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 /* Numbers of what a file announces, as the header's comment lists them. */
 enum { COUNT_STEPS, COUNT_EVENTS, COUNT_ENTRIES, COUNT_MARKS, COUNT_LANES, COUNT_SIZES };
@@ -449,8 +446,7 @@ TEST(what_is_only_announced_is_not_allocated)
     }
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 TEST(numbers_are_read_as_written)
 {

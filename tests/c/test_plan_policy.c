@@ -6,8 +6,7 @@
 
 #include <stdlib.h>
 
-/* ---- steps that repeat -------------------------------------------------------------------------
- */
+/* ---- steps that repeat ----------------------------------------------------------------------- */
 
 static void
 repeat_steps(const char *policy)
@@ -89,8 +88,7 @@ TEST(addresses_are_those_of_the_plan)
     trainer_close(lake);
 }
 
-/* ---- kinds and plans ---------------------------------------------------------------------------
- */
+/* ---- kinds and plans ------------------------------------------------------------------------- */
 
 TEST(an_evaluation_between)
 {
@@ -254,8 +252,7 @@ TEST(what_is_refused)
     CHECK_OK(gml_lake_close(lake));
 }
 
-/* ---- what is watched ---------------------------------------------------------------------------
- */
+/* ---- what is watched ------------------------------------------------------------------------- */
 
 TEST(a_profile_tells_what_was_watched)
 {
@@ -441,8 +438,7 @@ TEST(a_profile_tells_what_is_taken)
     trainer_close(lake);
 }
 
-/* ---- dynamic scopes ----------------------------------------------------------------------------
- */
+/* ---- dynamic scopes -------------------------------------------------------------------------- */
 
 /* Two visits of a module whose requests change their sizes, between requests that do not. */
 static gml_step_report
@@ -496,8 +492,7 @@ TEST(dynamic_requests_use_idle_space)
     trainer_close(lake);
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 /* A plan whose lanes belong to other streams, as one from a file does, finds them again. */
 TEST(lanes_find_their_streams)

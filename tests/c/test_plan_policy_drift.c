@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a training with drift, byte patterns in every block ---------------------------------------
- */
+/* ---- a training with drift, byte patterns in every block ------------------------------------- */
 
 static void
 train_with_drift(const char *policy, uint64_t capacity_bytes, uint64_t seed, uint64_t *refused)
@@ -56,8 +55,7 @@ TEST(contents_with_little_memory)
     }
 }
 
-/* ---- edits of a step ---------------------------------------------------------------------------
- */
+/* ---- edits of a step ------------------------------------------------------------------------- */
 
 enum { REQUESTS = 300, MOST_OPERATIONS = 2 * REQUESTS + 2, WINDOW = 64, EDITS = 1000 };
 
@@ -239,8 +237,7 @@ TEST(edits)
     trainer_close(alone);
 }
 
-/* ---- memory runs out ---------------------------------------------------------------------------
- */
+/* ---- memory runs out ------------------------------------------------------------------------- */
 
 /* What the inner policy alone could serve is served, whatever the pool holds. */
 TEST(the_pool_gives_way)
@@ -324,8 +321,7 @@ TEST(trimming_takes_what_is_idle)
     trainer_close(lake);
 }
 
-/* ---- every driver call fails once --------------------------------------------------------------
- */
+/* ---- every driver call fails once ------------------------------------------------------------ */
 
 /* Returns how many calls there were. */
 static uint64_t
@@ -379,8 +375,7 @@ TEST(each_call_fails)
     }
 }
 
-/* ---- by itself ---------------------------------------------------------------------------------
- */
+/* ---- by itself ------------------------------------------------------------------------------- */
 
 /* Steps by marks alone. */
 static void

@@ -12,8 +12,7 @@
 
 enum { BLOCKS = 5, BLOCK_MIB = 6 };
 
-/* ---- a mapping that the driver does not take back ----------------------------------------------
- */
+/* ---- a mapping that the driver does not take back -------------------------------------------- */
 
 static gml_status
 refuse(gml_driver *self, gml_address address, uint64_t size_bytes)
@@ -93,8 +92,7 @@ TEST(stuck_mappings_end)
     leave_mapping(false);
 }
 
-/* ---- while a graph is captured -----------------------------------------------------------------
- */
+/* ---- while a graph is captured --------------------------------------------------------------- */
 
 TEST(a_frozen_driver_keeps_the_pool)
 {
@@ -126,8 +124,7 @@ TEST(a_frozen_driver_keeps_the_pool)
     rig_close(&rig);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 /* The lake makes room and asks again: that is the same request, not the next. */
 TEST(a_request_asked_again_meets_its_entry)
@@ -163,8 +160,7 @@ TEST(a_request_asked_again_meets_its_entry)
     rig_close(&rig);
 }
 
-/* ---- what is larger than the device ------------------------------------------------------------
- */
+/* ---- what is larger than the device ---------------------------------------------------------- */
 
 TEST(a_plan_beyond_the_device_serves_what_it_can)
 {
@@ -193,8 +189,7 @@ TEST(a_plan_beyond_the_device_serves_what_it_can)
     trainer_close(self.lake);
 }
 
-/* ---- a step that does not end ------------------------------------------------------------------
- */
+/* ---- a step that does not end ---------------------------------------------------------------- */
 
 TEST(a_step_without_an_end_is_forgotten)
 {
@@ -225,8 +220,7 @@ TEST(a_step_without_an_end_is_forgotten)
     trainer_close(lake);
 }
 
-/* ---- threads -----------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 enum { STEPS = 60, ROUNDS = 1500 };
 
@@ -292,8 +286,7 @@ TEST(threads_share_a_lake_with_steps)
     trainer_close(self.lake);
 }
 
-/* ---- what earlier steps leave ------------------------------------------------------------------
- */
+/* ---- what earlier steps leave ---------------------------------------------------------------- */
 
 enum { GRADIENTS = 4, TEMPORARIES = 6 };
 

@@ -22,8 +22,7 @@ typedef struct storm {
     const char *fault; /* NULL while all is well */
 } storm;
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static uint64_t
 draw_size(check_random *random)
@@ -58,8 +57,7 @@ end_block(storm *self)
     self->rig.policy->ops->free(self->rig.policy, block);
 }
 
-/* ---- plans -------------------------------------------------------------------------------------
- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 /* What no check would let pass: places and spans anywhere, up to far beyond the device. */
 static void
@@ -106,8 +104,7 @@ make_plan(storm *self)
     gml_plan_release(plan);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void
 change_step(storm *self)

@@ -8,8 +8,7 @@
 
 enum { MOST_ITEMS = 4096, FEW = 10, UNIT = 512, AMPLE_MS = 20000 };
 
-/* ---- problems ----------------------------------------------------------------------------------
- */
+/* ---- problems -------------------------------------------------------------------------------- */
 
 typedef struct items {
     gml_lifetime lifetimes[MOST_ITEMS];
@@ -111,8 +110,7 @@ open_given(void)
     return instance;
 }
 
-/* ---- truth -------------------------------------------------------------------------------------
- */
+/* ---- truth ----------------------------------------------------------------------------------- */
 
 static uint64_t
 top_of(const gml_instance *instance, const uint64_t *offsets, size_t item)
@@ -188,8 +186,7 @@ lowest_peak(const gml_instance *instance)
     return brute.best;
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static gml_exact_outcome
 search_within(const gml_instance *instance, uint64_t capacity_bytes, uint64_t milliseconds,
@@ -216,8 +213,7 @@ stack_all(const gml_instance *instance, uint64_t *offsets)
     return top;
 }
 
-/* ---- small ones --------------------------------------------------------------------------------
- */
+/* ---- small ones ------------------------------------------------------------------------------ */
 
 /* Whether the lower bound was not reached. */
 static bool
@@ -298,8 +294,7 @@ TEST(serves_sizes_up_to_the_limit)
     gml_instance_close(&fine);
 }
 
-/* ---- larger ones --------------------------------------------------------------------------------
- */
+/* ---- larger ones ----------------------------------------------------------------------------- */
 
 /* Items that tile a rectangle, so that there is a placement without any gap. */
 static void
@@ -474,8 +469,7 @@ TEST(improves_only_as_far_as_asked)
     gml_instance_close(&instance);
 }
 
-/* ---- published instances ------------------------------------------------------------------------
- */
+/* ---- published instances --------------------------------------------------------------------- */
 
 static FILE *
 open_published(char letter)

@@ -114,8 +114,7 @@ TEST(idle_spans_agree_with_the_definition)
     }
 }
 
-/* ---- many lifetimes -----------------------------------------------------------------------------
- */
+/* ---- many lifetimes -------------------------------------------------------------------------- */
 
 enum { CROWD = 400, CROWD_BYTES = 700, CROWD_TIMES = 300, CROWD_QUERIES = 60 };
 
@@ -260,8 +259,7 @@ TEST(idle_spans_of_many_lifetimes)
     }
 }
 
-/* ---- the edges of what is allowed ---------------------------------------------------------------
- */
+/* ---- the edges of what is allowed ------------------------------------------------------------ */
 
 /* [1024, 1536) is never idle; [0, 512) is not around the end of the period, and [4096, 4608) only
  * there. */

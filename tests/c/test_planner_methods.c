@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* ---- best fit in the order of time ------------------------------------------------------------
- */
+/* ---- best fit in the order of time ----------------------------------------------------------- */
 
 /* Where best fit puts `size` bytes among the live, of which `order` lists all in ascending order.
  */
@@ -80,8 +79,7 @@ TEST(online_best_fit_agrees_with_its_slow_twin)
     }
 }
 
-/* ---- better orders ----------------------------------------------------------------------------
- */
+/* ---- better orders --------------------------------------------------------------------------- */
 
 static const gml_method STARTS[] = {GML_METHOD_FIRST_FIT_SIZE, GML_METHOD_LOWEST_AREA,
                                     GML_METHOD_STALLOC};

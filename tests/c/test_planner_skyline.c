@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* ---- candidates -------------------------------------------------------------------------------
- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 static uint32_t
 best_of(const gml_instance *instance, const uint32_t *order, const bool *is_gone, uint32_t begin,
@@ -73,8 +72,7 @@ TEST(candidates_agree_with_a_scan)
     }
 }
 
-/* ---- tops -------------------------------------------------------------------------------------
- */
+/* ---- tops ------------------------------------------------------------------------------------ */
 
 TEST(tops_tell_the_first_that_is_above)
 {
@@ -105,8 +103,7 @@ TEST(tops_tell_the_first_that_is_above)
     gml_tops_close(&tops);
 }
 
-/* ---- the lowest segment -----------------------------------------------------------------------
- */
+/* ---- the lowest segment ---------------------------------------------------------------------- */
 
 typedef struct range {
     uint32_t begin, end;
@@ -252,8 +249,7 @@ TEST(lowest_segment_stops_with_its_budget)
     placing_close(&f);
 }
 
-/* ---- the circle -------------------------------------------------------------------------------
- */
+/* ---- the circle ------------------------------------------------------------------------------ */
 
 /* What is live across the cut before slot `cut`. */
 static uint64_t

@@ -182,8 +182,7 @@ TEST(a_capacity_is_enough)
     }
 }
 
-/* ---- streams ----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static uint64_t
 peak_of_two_streams(const gml_ordering *orderings, size_t count)
@@ -224,8 +223,7 @@ TEST(many_streams_stack)
     CHECK_EQ(solution.lower_bound_bytes, solution.peak_bytes);
 }
 
-/* ---- edges ------------------------------------------------------------------------------------
- */
+/* ---- edges ----------------------------------------------------------------------------------- */
 
 TEST(nothing_to_place)
 {
@@ -325,8 +323,7 @@ TEST(sums_above_2_to_62_are_refused)
     free(lifetimes);
 }
 
-/* ---- training ---------------------------------------------------------------------------------
- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 /* Forward and backward through `layers`, `micros` times. */
 static size_t

@@ -86,8 +86,7 @@ draw_size(check_random *random)
     return 8 * MIB + check_below(random, 56 * MIB + 1);
 }
 
-/* ---- contents, over threads and through the public interface ----------------------------------
- */
+/* ---- contents, over threads and through the public interface --------------------------------- */
 
 enum { MOST_ITEMS = 200, MAILBOXES = 16 };
 
@@ -288,8 +287,7 @@ TEST(contents_over_threads)
     }
 }
 
-/* ---- order between streams, and reserved bytes at every step -----------------------------------
- */
+/* ---- order between streams, and reserved bytes at every step --------------------------------- */
 
 enum { MOST_BLOCKS = 64 };
 
@@ -453,8 +451,7 @@ TEST(order_and_reserved_bytes)
     }
 }
 
-/* ---- the tests see what they are for -----------------------------------------------------------
- */
+/* ---- the tests see what they are for --------------------------------------------------------- */
 
 TEST(stamps_see_one_wrong_byte)
 {

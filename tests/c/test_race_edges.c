@@ -30,8 +30,7 @@ typedef struct edge {
     uint64_t value;
 } edge;
 
-/* ---- what programs do --------------------------------------------------------------------------
- */
+/* ---- what programs do ------------------------------------------------------------------------ */
 
 static void
 note(bench *self, gml_status status)
@@ -95,8 +94,7 @@ trim(bench *self)
     note(self, gml_lake_trim(self->lake, NULL));
 }
 
-/* ---- borrowing ---------------------------------------------------------------------------------
- */
+/* ---- borrowing ------------------------------------------------------------------------------- */
 
 static void
 a_has_freed(bench *self)
@@ -187,8 +185,7 @@ another_a_borrows(bench *self)
     use(self, 64 * MIB, A);
 }
 
-/* ---- memory that is known to be complete -------------------------------------------------------
- */
+/* ---- memory that is known to be complete ----------------------------------------------------- */
 
 /* Neighbours of two streams. */
 static void
@@ -208,8 +205,7 @@ b_takes_both(bench *self)
     use(self, 40 * MIB, B);
 }
 
-/* ---- other streams that use a block ------------------------------------------------------------
- */
+/* ---- other streams that use a block ---------------------------------------------------------- */
 
 static void
 b_reads_a_block(bench *self)
@@ -228,8 +224,7 @@ a_reuses_the_block(bench *self)
     use(self, 8 * MIB, A);
 }
 
-/* ---- mappings that go --------------------------------------------------------------------------
- */
+/* ---- mappings that go ------------------------------------------------------------------------ */
 
 static void
 two_have_freed(bench *self)
@@ -254,8 +249,7 @@ a_stitches_again(bench *self)
     give(self, self->left[1]);
 }
 
-/* ---- planned pools -----------------------------------------------------------------------------
- */
+/* ---- planned pools --------------------------------------------------------------------------- */
 
 static void
 step(bench *self, gml_stream stream)
@@ -295,8 +289,7 @@ b_needs_the_pool(bench *self)
     use(self, 200 * MIB, B);
 }
 
-/* ---- running them ------------------------------------------------------------------------------
- */
+/* ---- running them ---------------------------------------------------------------------------- */
 
 static bench
 open_bench(const edge *tested, const char *driver)

@@ -6,8 +6,7 @@
 
 #define BLOCK (64 * MIB)
 
-/* ---- one stream --------------------------------------------------------------------------------
- */
+/* ---- one stream ------------------------------------------------------------------------------ */
 
 TEST(one_stream_makes_no_event_call)
 {
@@ -55,8 +54,7 @@ TEST(its_own_memory_serves_a_stream_at_once)
     sharing_finish(lake);
 }
 
-/* ---- two streams -------------------------------------------------------------------------------
- */
+/* ---- two streams ----------------------------------------------------------------------------- */
 
 TEST(complete_memory_serves_another_stream_without_a_wait)
 {
@@ -201,8 +199,7 @@ TEST(small_requests_borrow_as_well)
     sharing_finish(lake);
 }
 
-/* ---- what is taken -----------------------------------------------------------------------------
- */
+/* ---- what is taken --------------------------------------------------------------------------- */
 
 /* Stream 1 holds blocks of these sizes with others in between, and frees them in this order. */
 static void
@@ -271,8 +268,7 @@ TEST(memory_is_borrowed_before_the_driver_is_asked)
     sharing_finish(lake);
 }
 
-/* ---- views -------------------------------------------------------------------------------------
- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 enum { PIECES = 4 };
 
@@ -356,8 +352,7 @@ TEST(a_view_serves_its_owner_again_once_its_chunks_are_back)
     }
 }
 
-/* ---- trim --------------------------------------------------------------------------------------
- */
+/* ---- trim ------------------------------------------------------------------------------------ */
 
 TEST(trim_gives_back_what_is_lent_and_borrowed)
 {
@@ -379,8 +374,7 @@ TEST(trim_gives_back_what_is_lent_and_borrowed)
     sharing_finish(lake);
 }
 
-/* ---- programs that repeat themselves -----------------------------------------------------------
- */
+/* ---- programs that repeat themselves --------------------------------------------------------- */
 
 /* One step of two streams in turn: each needs what the other has just freed. */
 static void

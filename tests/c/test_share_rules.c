@@ -11,8 +11,7 @@
 
 enum { MAIN = 1, SIDE = 2, THIRD = 3, PER_THREAD = 2, GONE = 40 };
 
-/* ---- what one request may gather --------------------------------------------------------------
- */
+/* ---- what one request may gather ------------------------------------------------------------- */
 
 /* What was refused leaves nothing behind: what others freed is lent as before. */
 TEST(a_refused_request_changes_nothing_for_others)
@@ -64,8 +63,7 @@ TEST(a_request_takes_what_it_needs_and_one_wait_serves_the_next)
     sharing_finish(lake);
 }
 
-/* ---- the limit of waits ------------------------------------------------------------------------
- */
+/* ---- the limit of waits ---------------------------------------------------------------------- */
 
 TEST(beyond_the_limit_of_waits_memory_is_grown)
 {
@@ -117,8 +115,7 @@ TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory)
     sharing_finish(lake);
 }
 
-/* ---- kinds of reuse switched off ---------------------------------------------------------------
- */
+/* ---- kinds of reuse switched off ------------------------------------------------------------- */
 
 TEST(without_internal_dependencies_no_stream_waits)
 {
@@ -189,8 +186,7 @@ TEST(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other)
     sharing_finish(lake);
 }
 
-/* ---- streams on which no call may be made ------------------------------------------------------
- */
+/* ---- streams on which no call may be made ---------------------------------------------------- */
 
 /* `owner` has free memory that `borrower` cannot reach without a wait for the device, which is made
  * only when there is no other memory. */
@@ -324,8 +320,7 @@ TEST(streams_that_come_and_go_leave_nothing_behind)
     sharing_finish(lake);
 }
 
-/* ---- captures ----------------------------------------------------------------------------------
- */
+/* ---- captures -------------------------------------------------------------------------------- */
 
 static void
 set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing)

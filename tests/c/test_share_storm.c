@@ -35,8 +35,7 @@ enum {
 static uint64_t operations = DEFAULT_OPERATIONS;
 static uint64_t first_seed = 1;
 
-/* ---- what a seed stands for --------------------------------------------------------------------
- */
+/* ---- what a seed stands for ------------------------------------------------------------------ */
 
 typedef struct choice {
     const char *name;
@@ -139,8 +138,7 @@ run_storms(const char *driver, const char *policy, uint64_t share, uint64_t offs
     return sums;
 }
 
-/* ---- the storm ---------------------------------------------------------------------------------
- */
+/* ---- the storm ------------------------------------------------------------------------------- */
 
 /* That the programs do what they are for. */
 static void
@@ -176,8 +174,7 @@ TEST(plan_with_bytes)
     CHECK(sums.checks * 10 > sums.operations);
 }
 
-/* ---- the storm finds what it is for ------------------------------------------------------------
- */
+/* ---- the storm finds what it is for ---------------------------------------------------------- */
 
 /* How many of some programs go wrong where the lake's calls of one kind are not made. */
 static uint64_t

@@ -563,8 +563,7 @@ TEST(sizes_that_grow_bit_by_bit_cost_no_more_than_under_caching)
     close_lake(lakes[1]);
 }
 
-/* ---- random programs --------------------------------------------------------------------------
- */
+/* ---- random programs ------------------------------------------------------------------------- */
 
 typedef struct step {
     uint64_t size_bytes; /* 0: free `slot` */

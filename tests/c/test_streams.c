@@ -258,8 +258,7 @@ TEST(a_capturing_stream_refuses)
     gml_streams_close(streams);
 }
 
-/* ---- many threads, one set of queues -----------------------------------------------------------
- */
+/* ---- many threads, one set of queues --------------------------------------------------------- */
 
 enum { THREADS = 4, ROUNDS = 500 };
 

@@ -25,8 +25,7 @@
 /* For exported functions that no header declares. */
 #define STANDIN_API __attribute__((visibility("default")))
 
-/* ---- calls.c: what was called how often, what nobody answers, what broke a rule ----------------
- */
+/* ---- calls.c: what was called how often, what nobody answers, what broke a rule -------------- */
 
 typedef struct standin_call {
     const char *name;
@@ -52,8 +51,7 @@ void standin_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)
         standin_count(&call_here);                                                                 \
     } while (0)
 
-/* ---- settings.c: the GMLAKE_STANDIN_* variables ------------------------------------------------
- */
+/* ---- settings.c: the GMLAKE_STANDIN_* variables ---------------------------------------------- */
 
 typedef enum standin_pace {
     STANDIN_EAGER,  /* work is done as soon as it is submitted */
@@ -78,8 +76,7 @@ typedef struct standin_settings {
  * no lock. `pace` and `lag` may be changed by control.c, under the lock. */
 standin_settings *standin_settings_get(void);
 
-/* ---- device.c: devices, contexts, the current device -------------------------------------------
- */
+/* ---- device.c: devices, contexts, the current device ----------------------------------------- */
 
 enum { STANDIN_MOST_DEVICES = 16 };
 
@@ -131,8 +128,7 @@ CUresult standin_return_driver(cudaError_t error);
  * cudaErrorInvalidValue. */
 cudaError_t standin_error_of(standin_device *device, gml_status status);
 
-/* ---- queue.c: streams as ordered queues --------------------------------------------------------
- */
+/* ---- queue.c: streams as ordered queues ------------------------------------------------------ */
 
 enum { STANDIN_MOST_RANGES = 4 };
 
@@ -231,8 +227,7 @@ void standin_run_host_functions(void);
 /* In a child of fork(): those that are queued are its parent's to run. */
 void standin_forget_host_functions(void);
 
-/* ---- capture.c: stream capture and graphs ------------------------------------------------------
- */
+/* ---- capture.c: stream capture and graphs ---------------------------------------------------- */
 
 /* cudaSuccess, or what a call answers that no capture may see (cudaMalloc, synchronisation, ...)
  * while one is under way that forbids it to this thread; that capture is then broken. */
@@ -256,8 +251,7 @@ cudaError_t standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode);
 cudaError_t standin_begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t standin_end_capture(cudaStream_t stream, cudaGraph_t *out);
 
-/* ---- memory.c: plain memory --------------------------------------------------------------------
- */
+/* ---- memory.c: plain memory ------------------------------------------------------------------ */
 
 /* Whether a capture forbids it is the caller's to ask. */
 cudaError_t standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out);
@@ -295,8 +289,7 @@ cudaError_t standin_host_free(void *address);
 cudaError_t standin_host_register(void *address, uint64_t size_bytes, unsigned flags);
 cudaError_t standin_host_unregister(void *address);
 
-/* ---- pool.c: stream-ordered memory (cudaMallocAsync) -------------------------------------------
- */
+/* ---- pool.c: stream-ordered memory (cudaMallocAsync) ----------------------------------------- */
 
 /* Whether a block of a pool begins at the address. */
 bool standin_pool_owns(gml_address address);
@@ -309,8 +302,7 @@ cudaError_t standin_pool_free(gml_address address, standin_stream *stream);
 void standin_pool_trim(standin_device *device, uint64_t keep_bytes);
 void standin_pool_after_synchronize(standin_device *device);
 
-/* ---- copy.c: copies and fills ------------------------------------------------------------------
- */
+/* ---- copy.c: copies and fills ---------------------------------------------------------------- */
 
 /* Any mixture of host and device addresses; `kind` as for cudaMemcpy. What is read from memory
  * without bytes is zeros. With `is_blocking` it is done when the call returns. */
@@ -337,8 +329,7 @@ cudaError_t standin_copy_across(const char *name, const standin_rows *rows, cuda
 cudaError_t standin_check_kind(const char *name, gml_address to, gml_address from,
                                enum cudaMemcpyKind kind);
 
-/* ---- kernel.c: kernels, which do nothing -------------------------------------------------------
- */
+/* ---- kernel.c: kernels, which do nothing ----------------------------------------------------- */
 
 /* Where the current device keeps a __device__ or __constant__ variable, given the address of its
  * shadow on the host; 0 if no such variable was registered, or no memory is left for it. */
@@ -352,8 +343,7 @@ cudaError_t standin_run_nothing(const char *name, cudaStream_t stream, const sta
 /* How many blocks of so many threads a multiprocessor runs at once; 0 if none. */
 int standin_resident_blocks(int threads);
 
-/* ---- context.c ---------------------------------------------------------------------------------
- */
+/* ---- context.c ------------------------------------------------------------------------------- */
 
 /* The device of the calling thread's context; NULL, and so CUDA_ERROR_INVALID_CONTEXT, where it has
  * none. The driver API gives no context to a thread that did not ask for it. */
@@ -363,8 +353,7 @@ cudaError_t standin_check_context(void);
 /* Of streams, as a device of the last generations answers; a lower number goes first. */
 enum { STANDIN_LEAST_PRIORITY = 0, STANDIN_GREATEST_PRIORITY = -5 };
 
-/* ---- vmm.c: virtual memory ---------------------------------------------------------------------
- */
+/* ---- vmm.c: virtual memory ------------------------------------------------------------------- */
 
 /* Physical memory that is mapped at an address, and the reservation around it. */
 typedef struct standin_mapping {
@@ -381,8 +370,7 @@ bool standin_find_mapping(gml_address address, standin_mapping *out);
 /* The reservation or plain block of a device that the address lies in; false if there is none. */
 bool standin_find_range(gml_address address, standin_range *out, bool *is_reservation);
 
-/* ---- peers.c: virtual memory and other devices -------------------------------------------------
- */
+/* ---- peers.c: virtual memory and other devices ----------------------------------------------- */
 
 /* Lets devices, given as bits, touch what is mapped at an address, or shuts them out. */
 cudaError_t standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out);

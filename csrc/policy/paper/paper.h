@@ -111,7 +111,7 @@ gml_paper_cell_of(gml_tree_node *node)
     return node ? (gml_paper_cell *)(void *)((char *)node - offsetof(gml_paper_cell, node)) : NULL;
 }
 
-/* ---- paper_range.c: a range and its driver calls ------------------------------------------- */
+/* ---- range.c: a range and its driver calls --------------------------------------------------- */
 
 /* Reserves node.size_bytes, maps the chunks there one by one and opens each: sets node.address.
  * On failure *range may hold what the driver refused to take back: see gml_paper_range_drop. */
@@ -130,7 +130,7 @@ void gml_paper_forget_leftovers(gml_paper *self);
 void gml_paper_list_add(gml_paper_list *list, gml_paper_range *range);
 void gml_paper_list_remove(gml_paper_list *list, gml_paper_range *range);
 
-/* ---- paper_primitive.c: Alloc, Split, and giving back ---------------------------------------- */
+/* ---- primitive.c: Alloc, Split, and giving back ---------------------------------------------- */
 
 /* A new idle primitive: the paper's Alloc. */
 gml_status gml_paper_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
@@ -148,8 +148,7 @@ gml_status gml_paper_release(gml_paper *self, gml_paper_range *primitive);
 void gml_paper_activate(gml_paper *self, gml_paper_range *primitive);
 void gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive);
 
-/* ---- paper_view.c: Stitch and StitchFree ------------------------------------------------------
- */
+/* ---- view.c: Stitch and StitchFree ----------------------------------------------------------- */
 
 /* A new idle view over the chain. */
 gml_status gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain,
@@ -181,8 +180,7 @@ void gml_paper_view_give(gml_paper *self, gml_paper_range *view);
  * `size_bytes` stays within max_views and max_view_bytes. Does what it can. */
 void gml_paper_stitch_free(gml_paper *self, uint64_t size_bytes);
 
-/* ---- paper_small.c: requests up to 1 MiB, split as PyTorch does -------------------------------
- */
+/* ---- small.c: requests up to 1 MiB, split as PyTorch does ------------------------------------ */
 
 gml_status gml_paper_small_allocate(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
                                     gml_block **out);
@@ -191,8 +189,7 @@ void gml_paper_small_free(gml_paper *self, gml_paper_cell *cell);
 /* Gives back segments without a used cell, or all; goes on after a failure, returns the first. */
 gml_status gml_paper_small_release(gml_paper *self, bool with_live);
 
-/* ---- paper_check.c ----------------------------------------------------------------------------
- */
+/* ---- check.c --------------------------------------------------------------------------------- */
 
 gml_status gml_paper_check(gml_policy *base);
 void gml_paper_visit(gml_policy *base, const gml_visitor *visitor);

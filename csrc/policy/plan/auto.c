@@ -44,7 +44,7 @@ note_attempt(gml_kind *kind)
     kind->plan_after = kind->serial + kind->patience;
 }
 
-/* ---- a mark --------------------------------------------------------------------------------- */
+/* ---- a mark ---------------------------------------------------------------------------------- */
 
 /* What fails here leaves the steps to the inner policy, as before. */
 static void

@@ -3,8 +3,7 @@
 
 #include <inttypes.h>
 
-/* ---- sums --------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 static uint64_t
 used_within(const gml_lane *lane, uint64_t offset, uint64_t end)
@@ -29,8 +28,7 @@ gml_lane_largest_free(const gml_lane *lane)
     return largest_bytes;
 }
 
-/* ---- check -------------------------------------------------------------------------------------
- */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static gml_status
 corrupt(const gml_lanes *lanes, const gml_lane *lane, const char *what)
@@ -110,8 +108,7 @@ gml_lanes_check(const gml_lanes *lanes)
     return status;
 }
 
-/* ---- visit -------------------------------------------------------------------------------------
- */
+/* ---- visit ----------------------------------------------------------------------------------- */
 
 /* The live block that begins at `offset`; NULL if none does. */
 static const gml_lane_block *

@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-/* ---- kinds -------------------------------------------------------------------------------------
- */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 gml_kind *
 gml_kind_find(const gml_planned *planned, uint64_t id)
@@ -35,8 +34,7 @@ gml_kind_make(gml_planned *planned, uint64_t id)
     return kind;
 }
 
-/* ---- slots -------------------------------------------------------------------------------------
- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 static void
 free_slot(gml_slot *slot)
@@ -155,8 +153,7 @@ gml_steps_drop_plans(gml_policy *policy, uint64_t id)
     return GML_OK;
 }
 
-/* ---- lanes and streams -------------------------------------------------------------------------
- */
+/* ---- lanes and streams ----------------------------------------------------------------------- */
 
 static uint32_t
 bind(gml_slot *slot, uint32_t lane, gml_stream stream)
@@ -200,8 +197,7 @@ gml_slot_lane(gml_slot *slot, gml_stream stream, uint64_t size_bytes)
     return lane == UINT32_MAX ? lane : bind(slot, lane, stream);
 }
 
-/* ---- foreseeing --------------------------------------------------------------------------------
- */
+/* ---- foreseeing ------------------------------------------------------------------------------ */
 
 /* How many of the last steps were, in the same order, those up to the one `at` steps before. */
 static size_t
@@ -248,8 +244,7 @@ gml_slot_foresee(const gml_kind *kind)
     return best;
 }
 
-/* ---- choosing ----------------------------------------------------------------------------------
- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 /* Lets the pool take what is idle before others do: once the plan serves, nobody else needs whole
  * chunks, and what they leave between them is enough for small requests. */

@@ -37,8 +37,7 @@ gml_lanes_init(gml_lanes *lanes, gml_stitch *stitch)
     lanes->blocks.object_bytes = sizeof(gml_lane_block);
 }
 
-/* ---- lanes -------------------------------------------------------------------------------------
- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 gml_lane *
 gml_lanes_find(gml_lanes *lanes, gml_stream stream)
@@ -83,8 +82,7 @@ gml_lanes_make(gml_lanes *lanes, gml_stream stream)
     return lane;
 }
 
-/* ---- attaching ---------------------------------------------------------------------------------
- */
+/* ---- attaching ------------------------------------------------------------------------------- */
 
 static gml_status
 clear_stuck(const gml_lanes *lanes, gml_lane *lane)
@@ -209,8 +207,7 @@ gml_lane_attach_idle(gml_lanes *lanes, gml_lane *lane, uint64_t end_bytes)
     }
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static void
 link_block(gml_lane_cell *cell, gml_lane_block *block)
@@ -301,8 +298,7 @@ gml_lane_best_attached(const gml_lane *lane, uint64_t size_bytes, uint64_t *offs
     return gml_lane_best_fit(lane, 0, end, size_bytes, offset, &run_bytes);
 }
 
-/* ---- giving back -------------------------------------------------------------------------------
- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
 static bool
 is_idle(const gml_lane *lane, uint64_t cell)

@@ -85,15 +85,13 @@ gml_planned_of(gml_policy *policy)
     return (gml_planned *)(void *)policy;
 }
 
-/* ---- serve.c -----------------------------------------------------------------------------------
- */
+/* ---- serve.c --------------------------------------------------------------------------------- */
 
 /* Serves a request, in the open step if there is one. */
 gml_status gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
                                 gml_block **out);
 
-/* ---- kind.c: kinds and slots -------------------------------------------------------------------
- */
+/* ---- kind.c: kinds and slots ----------------------------------------------------------------- */
 
 /* The kind of that number; NULL if there is none. */
 gml_kind *gml_kind_find(const gml_planned *planned, uint64_t id);
@@ -126,14 +124,12 @@ bool gml_planned_switch(gml_planned *planned, size_t count);
  * next of that scope behind the visit found last, around the end. */
 void gml_open_visit(gml_open_step *open, uint32_t scope);
 
-/* ---- watch.c: what happens in steps ------------------------------------------------------------
- */
+/* ---- watch.c: what happens in steps ---------------------------------------------------------- */
 
 /* The block that a note stands for is freed now. */
 void gml_planned_note_free(gml_planned *planned, uint64_t note);
 
-/* ---- taken.c: what a plan must leave where it is -----------------------------------------------
- */
+/* ---- taken.c: what a plan must leave where it is --------------------------------------------- */
 
 /* A block in a lane is freed now: if an earlier step made it, the open one remembers. */
 void gml_planned_note_inherited(gml_planned *planned, const gml_lane_block *block);
@@ -142,8 +138,7 @@ void gml_planned_note_inherited(gml_planned *planned, const gml_lane_block *bloc
 gml_status gml_planned_list_taken(const gml_planned *planned, const gml_record *last,
                                   gml_profile *profile);
 
-/* ---- leave.c -----------------------------------------------------------------------------------
- */
+/* ---- leave.c --------------------------------------------------------------------------------- */
 
 /* Makes requests of the profile seem endless, so that they are not planned, where what the inner
  * policy has left over of chunks can serve them. */

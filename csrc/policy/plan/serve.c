@@ -116,8 +116,7 @@ climb(gml_planned *planned, uint64_t size_bytes, gml_stream stream, outcome *how
     return ask_for_all(planned, size_bytes, stream, how, out);
 }
 
-/* ---- by the plan -------------------------------------------------------------------------------
- */
+/* ---- by the plan ----------------------------------------------------------------------------- */
 
 /* The entry that the request is, by the plan that serves or by another that knew better. */
 static size_t
@@ -181,8 +180,7 @@ remember_refusal(gml_open_step *open, uint64_t bytes, gml_stream stream, size_t 
     open->refused_entry = entry;
 }
 
-/* ---- dynamic scopes ----------------------------------------------------------------------------
- */
+/* ---- dynamic scopes -------------------------------------------------------------------------- */
 
 /* What the plan foresees for the next request of the visit; beyond the last one, that. */
 static const gml_plan_dynamic *
@@ -239,8 +237,7 @@ serve_dynamic(gml_planned *planned, uint64_t size_bytes, gml_stream stream, outc
     return climb(planned, size_bytes, stream, how, out);
 }
 
-/* ---- in a step ---------------------------------------------------------------------------------
- */
+/* ---- in a step ------------------------------------------------------------------------------- */
 
 static void
 count(gml_step_report *report, uint64_t bytes, bool is_dynamic, outcome how)

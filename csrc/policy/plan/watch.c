@@ -21,8 +21,7 @@ count_calls(const gml_driver *driver)
     return calls;
 }
 
-/* ---- begin and end -----------------------------------------------------------------------------
- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 /* A record to write on: a further one, or the oldest of the kind. NULL when the host has no memory.
  */
@@ -147,8 +146,7 @@ gml_steps_end(gml_policy *policy, gml_step_report *out)
     return GML_OK;
 }
 
-/* ---- marks -------------------------------------------------------------------------------------
- */
+/* ---- marks ----------------------------------------------------------------------------------- */
 
 gml_status
 gml_steps_enter_phase(gml_policy *policy, uint32_t phase)
@@ -182,8 +180,7 @@ gml_steps_enter_scope(gml_policy *policy, uint32_t scope)
     return GML_OK;
 }
 
-/* ---- frees -------------------------------------------------------------------------------------
- */
+/* ---- frees ----------------------------------------------------------------------------------- */
 
 /* A free in a step of another kind, or between steps, counts to the end of the kind's last step. */
 static void
@@ -218,8 +215,7 @@ gml_planned_note_free(gml_planned *planned, uint64_t note)
     request->scope_death = open->scope;
 }
 
-/* ---- profiles ----------------------------------------------------------------------------------
- */
+/* ---- profiles -------------------------------------------------------------------------------- */
 
 /* The record before the last one that tells best when what it leaves live is freed. */
 static const gml_record *

@@ -3,8 +3,7 @@
 
 #include <inttypes.h>
 
-/* ---- usage ------------------------------------------------------------------------------------
- */
+/* ---- usage ----------------------------------------------------------------------------------- */
 
 /* About the largest request that one pond alone can serve. Looking changes nothing: what is parked
  * stays so. */
@@ -44,8 +43,7 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
     }
 }
 
-/* ---- check ------------------------------------------------------------------------------------
- */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static gml_status
 corrupt(gml_stitch *stitch, const gml_placement *placement, const char *what)
@@ -175,8 +173,7 @@ gml_stitch_check(gml_policy *self)
     return GML_OK;
 }
 
-/* ---- visit ------------------------------------------------------------------------------------
- */
+/* ---- visit ----------------------------------------------------------------------------------- */
 
 /* The live placement that holds `extent`, or NULL. */
 static const gml_placement *

@@ -170,8 +170,7 @@ void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
 /* Gives the host memory of a placement back that is in no list and holds nothing. */
 void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
 
-/* ---- view.c: placements with a mapping of their own -------------------------------------------
- */
+/* ---- view.c: placements with a mapping of their own ------------------------------------------ */
 
 /* Gives a placement of several runs its own mapping, within the limits: idle views make room. After
  * a failure placement->view is 0, or a range that the driver did not take back. */
@@ -279,8 +278,7 @@ gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlie
 void gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                      void *context);
 
-/* ---- lend.c: memory for somebody else's mappings ----------------------------------------------
- */
+/* ---- lend.c: memory for somebody else's mappings --------------------------------------------- */
 
 /* Takes `count` cells out of the pond, each gml_stitch_cell_bytes() of whole chunks at an offset
  * that is a multiple, as if they served; what is missing is taken from the driver. On failure,

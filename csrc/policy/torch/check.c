@@ -1,4 +1,4 @@
-/* The recount behind torch_check.h. */
+/* The recount behind check.h. */
 #include "policy/torch/check.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Segments, blocks and free lists behind torch_heap.h. */
+/* Segments, blocks and free lists behind heap.h. */
 #include "policy/torch/heap.h"
 
 #include "policy/torch/size.h"

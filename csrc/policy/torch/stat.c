@@ -1,4 +1,4 @@
-/* The slow part of torch_stat.h. */
+/* The slow part of stat.h. */
 #include "policy/torch/stat.h"
 
 static void

@@ -79,8 +79,7 @@ fake_device(void)
     return device;
 }
 
-/* ---- the library and the device ----------------------------------------------------------------
- */
+/* ---- the library and the device -------------------------------------------------------------- */
 
 gml_cu_result
 fake_cuInit(unsigned flags)
@@ -236,8 +235,7 @@ fake_cuThreadExchangeStreamCaptureMode(int *mode)
     return GML_CU_SUCCESS;
 }
 
-/* ---- looking entries up ------------------------------------------------------------------------
- */
+/* ---- looking entries up ---------------------------------------------------------------------- */
 
 typedef void (*any_function)(void);
 

@@ -62,8 +62,7 @@ guard_stream(gml_cu_stream stream)
     return GML_CU_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-/* ---- virtual memory ----------------------------------------------------------------------------
- */
+/* ---- virtual memory -------------------------------------------------------------------------- */
 
 static bool
 is_valid_allocation(const gml_cu_allocation *properties)
@@ -150,8 +149,7 @@ fake_cuMemUnmap(gml_cu_pointer address, size_t size)
     return result;
 }
 
-/* ---- plain memory ------------------------------------------------------------------------------
- */
+/* ---- plain memory ---------------------------------------------------------------------------- */
 
 gml_cu_result
 fake_cuMemAlloc(gml_cu_pointer *out, size_t size)
@@ -221,8 +219,7 @@ fake_cuMemcpyDtoH(void *to, gml_cu_pointer from, size_t size)
     return result;
 }
 
-/* ---- streams and events ------------------------------------------------------------------------
- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 static gml_event
 number_of_event(gml_cu_event event)

@@ -62,8 +62,7 @@ random_shape(check_random *random)
     return shape;
 }
 
-/* ---- models -----------------------------------------------------------------------------------
- */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 static bool
 is_live(const gml_lifetime *lifetime, uint64_t period, uint64_t time)

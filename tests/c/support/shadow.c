@@ -60,8 +60,7 @@ passed(shadow *self, gml_status status)
     return status;
 }
 
-/* ---- clocks -----------------------------------------------------------------------------------
- */
+/* ---- clocks ---------------------------------------------------------------------------------- */
 
 static void
 learn(shadow_clock *into, const shadow_clock *from)
@@ -96,8 +95,7 @@ queue_on(shadow *self, gml_stream stream)
     return clock;
 }
 
-/* ---- ranges -----------------------------------------------------------------------------------
- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static shadow_range *
 range_at(const gml_tree *tree, gml_address address)
@@ -125,8 +123,7 @@ remove_range(gml_tree *tree, shadow_range *range)
     free(range);
 }
 
-/* ---- uses of memory ---------------------------------------------------------------------------
- */
+/* ---- uses of memory -------------------------------------------------------------------------- */
 
 /* Marks a use of the part of [address, end) that lies in `range`; returns where that part ends. */
 static gml_address
@@ -198,8 +195,7 @@ check_idle(shadow *self, const shadow_range *range)
     }
 }
 
-/* ---- the calls --------------------------------------------------------------------------------
- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 static gml_status
 shadow_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
@@ -438,8 +434,7 @@ shadow_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes, void 
     return passed(self, gml_driver_bytes(self->inner, address, size_bytes, out));
 }
 
-/* ---- the object -------------------------------------------------------------------------------
- */
+/* ---- the object ------------------------------------------------------------------------------ */
 
 static void
 clear_tree(gml_tree *tree, bool owns_memory)

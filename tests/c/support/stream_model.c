@@ -42,8 +42,7 @@ model_accept(stream_program *self, const char *what, gml_status status)
     return status == GML_OK;
 }
 
-/* ---- queues ------------------------------------------------------------------------------------
- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 static void
 end_job(model_job *done)
@@ -123,8 +122,7 @@ model_disarm_jobs(stream_program *self)
     }
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 stream_slot *
 model_pick_stream(stream_program *self)

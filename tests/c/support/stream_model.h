@@ -63,8 +63,7 @@ void model_lake_fault(stream_program *self, const char *what, gml_status status)
 /* Notes the answer of a lake; whether it is GML_OK. */
 bool model_accept(stream_program *self, const char *what, gml_status status);
 
-/* ---- queues ------------------------------------------------------------------------------------
- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 void model_open_queues(stream_program *self);
 
@@ -79,8 +78,7 @@ void model_run_queues(stream_program *self);
 /* After a fault, work that is still queued may name memory that is not there any more. */
 void model_disarm_jobs(stream_program *self);
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 /* The default stream, often the one of each thread, and streams that come and go. */
 void model_open_streams(stream_program *self);

@@ -13,8 +13,7 @@
 
 enum { CARRIED_BLOCKS = 5, CHECK_EVERY = 256, LAST_TRIMS = 200 };
 
-/* ---- captures ----------------------------------------------------------------------------------
- */
+/* ---- captures -------------------------------------------------------------------------------- */
 
 static void
 begin_capture(stream_program *self)
@@ -50,8 +49,7 @@ end_capture(stream_program *self)
     self->has_graph_pool = false;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* 512 B and up, mostly below 1 MiB; often one of a few sizes, which is what programs do. */
 static uint64_t
@@ -165,8 +163,7 @@ release(stream_program *self, size_t at)
     }
 }
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static void
 set_limit(stream_program *self)
@@ -284,8 +281,7 @@ stream_program_run(stream_program *self, uint64_t operations)
     }
 }
 
-/* ---- beginning and end -------------------------------------------------------------------------
- */
+/* ---- beginning and end ----------------------------------------------------------------------- */
 
 gml_status
 stream_program_open(const stream_program_config *config, stream_program **out)

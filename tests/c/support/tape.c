@@ -37,8 +37,7 @@ tape_close(step_tape *tape)
     *tape = (step_tape){.step_count = 0};
 }
 
-/* ---- serving ------------------------------------------------------------------------------------
- */
+/* ---- serving --------------------------------------------------------------------------------- */
 
 static bool
 meet(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
@@ -115,8 +114,7 @@ begin_serving(step_tape *tape)
     tape->next_dynamic = step * (plan->dynamic_count / plan->steps);
 }
 
-/* ---- watching -----------------------------------------------------------------------------------
- */
+/* ---- watching -------------------------------------------------------------------------------- */
 
 void
 tape_begin(step_tape *tape)
@@ -217,8 +215,7 @@ tape_scope(step_tape *tape, uint32_t scope)
     mark(tape, GML_MARK_SCOPE, scope);
 }
 
-/* ---- profiles -----------------------------------------------------------------------------------
- */
+/* ---- profiles -------------------------------------------------------------------------------- */
 
 static void *
 copied(const void *array, size_t bytes)

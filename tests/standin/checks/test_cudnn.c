@@ -210,8 +210,7 @@ TEST(plans_touch_their_tensors_and_workspace_exactly)
     CHECK_CUDA(cudaFree(block));
 }
 
-/* ---- the legacy interface ----------------------------------------------------------------------
- */
+/* ---- the legacy interface -------------------------------------------------------------------- */
 
 TEST(normalisation_touches_every_operand)
 {

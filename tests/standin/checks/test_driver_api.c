@@ -50,8 +50,7 @@ close_scene(const scene *of)
     leave_device(0);
 }
 
-/* ---- look-ups ----------------------------------------------------------------------------------
- */
+/* ---- look-ups -------------------------------------------------------------------------------- */
 
 /* Those that PyTorch 2.11 does not start its driver API without (c10/cuda/driver_api.h), and those
  * that its libraries look up one by one. */
@@ -125,8 +124,7 @@ TEST(an_unknown_name_is_not_found)
     CHECK(found == NULL);
 }
 
-/* ---- devices and contexts ----------------------------------------------------------------------
- */
+/* ---- devices and contexts -------------------------------------------------------------------- */
 
 TEST(devices_describe_themselves)
 {
@@ -261,8 +259,7 @@ TEST(a_context_lives_while_it_is_held)
     CHECK_EQ(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
 }
 
-/* ---- plain memory and pointers -----------------------------------------------------------------
- */
+/* ---- plain memory and pointers --------------------------------------------------------------- */
 
 TEST(pointers_say_what_they_are)
 {
@@ -303,8 +300,7 @@ TEST(locked_memory_is_the_hosts_and_the_devices)
     close_scene(&of);
 }
 
-/* ---- kernels and captures ----------------------------------------------------------------------
- */
+/* ---- kernels and captures -------------------------------------------------------------------- */
 
 TEST(a_loaded_kernel_is_launched)
 {

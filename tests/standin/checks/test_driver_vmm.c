@@ -11,8 +11,7 @@
 #define GRANULE (UINT64_C(2) << 20)
 #define CAPACITY (UINT64_C(64) << 20)
 
-/* ---- what the tests share ----------------------------------------------------------------------
- */
+/* ---- what the tests share -------------------------------------------------------------------- */
 
 static int messages = -1; /* a memfd, where standard error goes while expect_misuse() listens */
 static int real_stderr = -1;
@@ -133,8 +132,7 @@ close_scene(const scene *of)
     CHECK_EQ(used_bytes(0), 0);
 }
 
-/* ---- physical memory, mappings, access ---------------------------------------------------------
- */
+/* ---- physical memory, mappings, access ------------------------------------------------------- */
 
 TEST(physical_memory_is_counted)
 {

@@ -29,8 +29,7 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
 
 static char kernel, variable; /* their addresses stand for them */
 
-/* ---- kernels -----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 static void **
 register_code(void)
@@ -127,8 +126,7 @@ TEST(call_configurations_are_handed_over)
     CHECK_CUDA(cudaStreamDestroy(stream));
 }
 
-/* ---- cuBLAS ------------------------------------------------------------------------------------
- */
+/* ---- cuBLAS ---------------------------------------------------------------------------------- */
 
 typedef struct shapes {
     cublasOperation_t transpose_a, transpose_b;
@@ -282,8 +280,7 @@ TEST(numbers_go_where_the_pointer_mode_says)
     CHECK_CUDA(cudaFree(device));
 }
 
-/* ---- cuBLASLt ----------------------------------------------------------------------------------
- */
+/* ---- cuBLASLt -------------------------------------------------------------------------------- */
 
 typedef struct light {
     cublasLtMatmulDesc_t descriptor;
@@ -355,8 +352,7 @@ TEST(light_products_have_algorithms_and_ranges)
     CHECK_CUDA(cudaFree(block));
 }
 
-/* ---- others ------------------------------------------------------------------------------------
- */
+/* ---- others ---------------------------------------------------------------------------------- */
 
 /* Two transforms of 8 reals to 5 complex numbers: 64 bytes in, 80 out. */
 TEST(transforms_touch_input_and_output)

@@ -17,8 +17,7 @@ poll(cudaEvent_t event)
     return asked;
 }
 
-/* ---- streams and events ------------------------------------------------------------------------
- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 TEST(eager_work_is_done_at_once)
 {
@@ -280,8 +279,7 @@ TEST(a_forked_child_goes_on)
     CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
-/* ---- functions of the host ---------------------------------------------------------------------
- */
+/* ---- functions of the host ------------------------------------------------------------------- */
 
 static atomic_int calls;
 static cudaStream_t called_with;

@@ -52,8 +52,7 @@ standin_check_context(void)
     return standin_context_device() ? cudaSuccess : cudaErrorDeviceUninitialized;
 }
 
-/* ---- the library -------------------------------------------------------------------------------
- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 CUresult
 cuInit(unsigned flags)
@@ -73,8 +72,7 @@ cuDriverGetVersion(int *out)
     return CUDA_SUCCESS;
 }
 
-/* ---- devices -----------------------------------------------------------------------------------
- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 CUresult
 cuDeviceGetCount(int *out)
@@ -147,8 +145,7 @@ cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUdevice ordinal)
     return standin_return_driver(device ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
-/* ---- primary contexts --------------------------------------------------------------------------
- */
+/* ---- primary contexts ------------------------------------------------------------------------ */
 
 CUresult
 cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
@@ -195,8 +192,7 @@ cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *is_active)
     return standin_return_driver(device ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
-/* ---- the thread's stack of contexts ------------------------------------------------------------
- */
+/* ---- the thread's stack of contexts ---------------------------------------------------------- */
 
 CUresult
 cuCtxGetCurrent(CUcontext *out)

@@ -15,8 +15,7 @@ address_of(const void *pointer)
     return (gml_address)(uintptr_t)pointer;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 CUresult
 cuMemAlloc(CUdeviceptr *out, size_t size)
@@ -64,8 +63,7 @@ cuMemGetInfo(size_t *free, size_t *total)
     return standin_return_driver(cudaSuccess);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 /* Copies as the named call does. Where the addresses lie says what kind of copy it is. */
 static CUresult
@@ -94,8 +92,7 @@ cuMemcpyDtoH(void *to, CUdeviceptr from, size_t size)
     return copy(__func__, address_of(to), from, size, NULL, true);
 }
 
-/* ---- fills -------------------------------------------------------------------------------------
- */
+/* ---- fills ----------------------------------------------------------------------------------- */
 
 /* The bytes to be filled. False where there are none: a device without bytes, or memory that is
  * gone, which is reported. */

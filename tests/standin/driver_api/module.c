@@ -45,8 +45,7 @@ find_kernel(const void *handle)
     return handle ? gml_map_find(&kernels, (uint64_t)(uintptr_t)handle) : NULL;
 }
 
-/* ---- images ------------------------------------------------------------------------------------
- */
+/* ---- images ---------------------------------------------------------------------------------- */
 
 static cudaError_t
 load(void **out)
@@ -142,8 +141,7 @@ cuModuleUnload(CUmodule module)
     return unload_handle(module);
 }
 
-/* ---- linking -----------------------------------------------------------------------------------
- */
+/* ---- linking --------------------------------------------------------------------------------- */
 
 /* The linker's state and what it makes: images are not read, so one will do for all. */
 static char linked[64];
@@ -189,8 +187,7 @@ cuLinkDestroy(CUlinkState state)
     return state ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- kernels -----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 static kernel *
 new_kernel(image *owner, const char *name)
@@ -299,8 +296,7 @@ cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
                                                        : cudaErrorInvalidResourceHandle);
 }
 
-/* ---- launches ----------------------------------------------------------------------------------
- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 static bool
 is_possible(const CUlaunchConfig *wanted)

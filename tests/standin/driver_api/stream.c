@@ -20,8 +20,7 @@ find_stream(CUstream stream, standin_stream **out)
     return error == cudaSuccess && !*out ? cudaErrorInvalidResourceHandle : error;
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 CUresult
 cuStreamCreate(CUstream *out, unsigned flags)
@@ -71,8 +70,7 @@ cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
     return standin_return_driver(error);
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 CUresult
 cuEventCreate(CUevent *out, unsigned flags)
@@ -117,8 +115,7 @@ cuEventSynchronize(CUevent event)
     return standin_return_driver(standin_event_synchronize(event));
 }
 
-/* ---- captures ----------------------------------------------------------------------------------
- */
+/* ---- captures -------------------------------------------------------------------------------- */
 
 CUresult
 cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

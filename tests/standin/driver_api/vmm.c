@@ -47,8 +47,7 @@ device_to_ask(gml_address address)
     return device ? device : standin_device_at(standin_current_ordinal());
 }
 
-/* ---- physical memory ---------------------------------------------------------------------------
- */
+/* ---- physical memory ------------------------------------------------------------------------- */
 
 /* The device that memory with these properties would lie on. */
 static cudaError_t
@@ -221,8 +220,7 @@ cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHan
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* ---- address space -----------------------------------------------------------------------------
- */
+/* ---- address space --------------------------------------------------------------------------- */
 
 /* CUDA's reservations belong to no device. Ours begins with the thread's device, and goes over to
  * the device whose memory is mapped in it first. */
@@ -406,8 +404,7 @@ cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
     return standin_return_driver(error);
 }
 
-/* ---- access ------------------------------------------------------------------------------------
- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 /* What the devices are to be given, as bits. */
 typedef struct wanted_access {
@@ -476,8 +473,7 @@ cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t
     return standin_return_driver(error);
 }
 
-/* ---- for the other files -----------------------------------------------------------------------
- */
+/* ---- for the other files --------------------------------------------------------------------- */
 
 bool
 standin_find_mapping(gml_address address, standin_mapping *out)

@@ -123,8 +123,7 @@ cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *out)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- transfers ---------------------------------------------------------------------------------
- */
+/* ---- transfers ------------------------------------------------------------------------------- */
 
 /* Column by column; a vector is a matrix of one row. */
 static cublasStatus_t

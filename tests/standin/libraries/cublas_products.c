@@ -65,8 +65,7 @@ multiply_behind_pointers(const char *name, cublasHandle_t handle, const void *a,
     return standin_cublas_run(name, handle, ranges, 3);
 }
 
-/* ---- gemm --------------------------------------------------------------------------------------
- */
+/* ---- gemm ------------------------------------------------------------------------------------ */
 
 cublasStatus_t
 cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m,
@@ -361,8 +360,7 @@ cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t transa,
     return multiply(__func__, handle, &self);
 }
 
-/* ---- gemv --------------------------------------------------------------------------------------
- */
+/* ---- gemv ------------------------------------------------------------------------------------ */
 
 /* A vector is a matrix of one row; a negative step only changes the order. */
 static standin_matrix

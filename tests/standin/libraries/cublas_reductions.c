@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* ---- one number --------------------------------------------------------------------------------
- */
+/* ---- one number ------------------------------------------------------------------------------ */
 
 /* Where the result goes, by the pointer mode: to the host now, or to the device by the operation.
  */

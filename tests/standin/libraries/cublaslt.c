@@ -34,8 +34,7 @@ cublasLtGetVersion(void)
     return CUBLAS_VERSION;
 }
 
-/* ---- layouts -----------------------------------------------------------------------------------
- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 cublasStatus_t
 cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
@@ -114,8 +113,7 @@ cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matrix,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- descriptors -------------------------------------------------------------------------------
- */
+/* ---- descriptors ----------------------------------------------------------------------------- */
 
 cublasStatus_t
 cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType scale)
@@ -169,8 +167,7 @@ cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- preferences, of which none matters --------------------------------------------------------
- */
+/* ---- preferences, of which none matters ------------------------------------------------------ */
 
 cublasStatus_t
 cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
@@ -199,8 +196,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                : CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* As it lies in memory: by columns, so that rows and columns of a row-major one change places. */
 static standin_matrix

@@ -80,8 +80,7 @@ standin_cudnn_run(const char *name, cudnnHandle_t handle, const standin_range *r
     return error == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
-/* ---- handles, versions, errors -----------------------------------------------------------------
- */
+/* ---- handles, versions, errors --------------------------------------------------------------- */
 
 cudnnStatus_t
 cudnnCreate(cudnnHandle_t *out)
@@ -183,8 +182,7 @@ cudnnGetLastErrorString(char *message, size_t size)
     (void)snprintf(message, size, "the stand-in GPU keeps no message");
 }
 
-/* ---- tensors and filters -----------------------------------------------------------------------
- */
+/* ---- tensors and filters --------------------------------------------------------------------- */
 
 cudnnStatus_t
 cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *out)

@@ -36,8 +36,7 @@ typedef struct tensor_list {
     bool has_convolution;
 } tensor_list;
 
-/* ---- the store ---------------------------------------------------------------------------------
- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 static size_t
 element_bytes(cudnnBackendAttributeType_t type)
@@ -213,8 +212,7 @@ copy_into(descriptor *to, const descriptor *from)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static uint64_t
 tensor_bytes(const descriptor *self)
@@ -287,8 +285,7 @@ list_tensors(tensor_list *list, const descriptor *graph)
     }
 }
 
-/* ---- engines and plans -------------------------------------------------------------------------
- */
+/* ---- engines and plans ----------------------------------------------------------------------- */
 
 static const descriptor *
 engine_of(const descriptor *config)
@@ -362,8 +359,7 @@ propose(const descriptor *heuristics, int64_t requested, int64_t *count, void *o
     return status;
 }
 
-/* ---- the interface -----------------------------------------------------------------------------
- */
+/* ---- the interface --------------------------------------------------------------------------- */
 
 cudnnStatus_t
 cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out)

@@ -7,8 +7,7 @@ enum {
     CTC_WORKSPACE_BYTES = 1 << 20,
 };
 
-/* ---- batch normalisation -----------------------------------------------------------------------
- */
+/* ---- batch normalisation --------------------------------------------------------------------- */
 
 /* Bits of the mask that a fused activation keeps for the backward pass. */
 static size_t
@@ -135,8 +134,7 @@ cudnnBatchNormalizationBackwardEx(
     return standin_cudnn_run(__func__, handle, ranges, sizeof ranges / sizeof ranges[0]);
 }
 
-/* ---- descriptors that say nothing about memory -------------------------------------------------
- */
+/* ---- descriptors that say nothing about memory ----------------------------------------------- */
 
 cudnnStatus_t
 cudnnCreateActivationDescriptor(cudnnActivationDescriptor_t *out)
@@ -162,8 +160,7 @@ cudnnCreateCTCLossDescriptor(cudnnCTCLossDescriptor_t *out)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- CTC loss ----------------------------------------------------------------------------------
- */
+/* ---- CTC loss -------------------------------------------------------------------------------- */
 
 cudnnStatus_t
 cudnnGetCTCLossWorkspaceSize(cudnnHandle_t handle, const cudnnTensorDescriptor_t probabilities,
@@ -228,8 +225,7 @@ cudnnCTCLoss_v8(cudnnHandle_t handle, cudnnCTCLossAlgo_t algorithm, cudnnCTCLoss
     return standin_cudnn_run(__func__, handle, ranges, 3);
 }
 
-/* ---- dropout: the states of its random numbers -------------------------------------------------
- */
+/* ---- dropout: the states of its random numbers ----------------------------------------------- */
 
 cudnnStatus_t
 cudnnCreateDropoutDescriptor(cudnnDropoutDescriptor_t *out)

@@ -98,8 +98,7 @@ cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t data, cudnnDataType_t type,
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- weights -----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 static int64_t
 gates(const struct cudnnRNNStruct *self)
@@ -258,8 +257,7 @@ cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescriptor_t network, int3
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* Made up: the gates of one layer to work with, and in training those of all layers to keep. */
 cudnnStatus_t

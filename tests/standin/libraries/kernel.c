@@ -63,8 +63,7 @@ static gml_map variables; /* host address to variable */
 static _Thread_local launch configurations[MOST_NESTED_LAUNCHES];
 static _Thread_local unsigned configuration_count;
 
-/* ---- registration ------------------------------------------------------------------------------
- */
+/* ---- registration ---------------------------------------------------------------------------- */
 
 void **
 __cudaRegisterFatBinary(void *binary)
@@ -163,8 +162,7 @@ find_registered(const gml_map *map, const void *address)
     return found;
 }
 
-/* ---- variables of the device -------------------------------------------------------------------
- */
+/* ---- variables of the device ----------------------------------------------------------------- */
 
 gml_address
 standin_symbol_address(const void *symbol, uint64_t *size_bytes)
@@ -196,8 +194,7 @@ cudaGetSymbolAddress(void **out, const void *symbol)
     return standin_return(cudaSuccess);
 }
 
-/* ---- launches ----------------------------------------------------------------------------------
- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 unsigned
 __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream)
@@ -340,8 +337,7 @@ __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
     return launch_function(__func__, (const void *)kernel, &wanted);
 }
 
-/* ---- what a function says of itself ------------------------------------------------------------
- */
+/* ---- what a function says of itself ---------------------------------------------------------- */
 
 /* cub chooses its kernels by ptxVersion, so it must be the device's. */
 cudaError_t

@@ -22,8 +22,7 @@
 #include <cublasLt.h>
 #pragma GCC visibility pop
 
-/* ---- matrix.c: bytes of matrices ---------------------------------------------------------------
- */
+/* ---- matrix.c: bytes of matrices ------------------------------------------------------------- */
 
 /* Batches of matrices in device memory, stored by columns. */
 typedef struct standin_matrix {
@@ -46,8 +45,7 @@ standin_range standin_range_of(const void *data, uint64_t size_bytes);
 /* A number that serves as a handle: not NULL, never given twice, and never dereferenced. */
 void *standin_new_handle(void);
 
-/* ---- cublas.c: handles -------------------------------------------------------------------------
- */
+/* ---- cublas.c: handles ----------------------------------------------------------------------- */
 
 struct cublasContext {
     cudaStream_t stream;
@@ -66,8 +64,7 @@ cublasStatus_t standin_cublas_run(const char *name, cublasHandle_t handle,
 
 cublasStatus_t standin_cublas_status(cudaError_t error);
 
-/* ---- cusolver.c: what a solver reports ---------------------------------------------------------
- */
+/* ---- cusolver.c: what a solver reports ------------------------------------------------------- */
 
 /* Queues zeros for `count` reports of success on the device; NULL: the caller wants none. Takes and
  * leaves the lock by itself. */
@@ -79,8 +76,7 @@ void standin_cusolver_success(const char *name, struct cusolverDnContext *handle
 void standin_cublas_success(const char *name, struct cublasContext *handle, int *info,
                             int64_t count);
 
-/* ---- cublas_reductions.c -----------------------------------------------------------------------
- */
+/* ---- cublas_reductions.c --------------------------------------------------------------------- */
 
 /* The number 0, on the host or the device as the handle's mode says. */
 void standin_cublas_number(const char *name, struct cublasContext *handle, void *out,

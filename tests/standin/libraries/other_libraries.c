@@ -15,8 +15,7 @@
 #pragma GCC diagnostic pop
 #pragma GCC visibility pop
 
-/* ---- cuFFT -------------------------------------------------------------------------------------
- */
+/* ---- cuFFT ----------------------------------------------------------------------------------- */
 
 enum { MOST_PLANS = 1 << 16 };
 
@@ -129,8 +128,7 @@ cufftXtExec(cufftHandle plan, void *input, void *output, int direction)
     return error == cudaSuccess ? CUFFT_SUCCESS : CUFFT_EXEC_FAILED;
 }
 
-/* ---- words and numbers -------------------------------------------------------------------------
- */
+/* ---- words and numbers ----------------------------------------------------------------------- */
 
 const char *
 cusparseGetErrorString(cusparseStatus_t status)

@@ -38,8 +38,7 @@ span_of(uint64_t width_bytes, uint64_t height, uint64_t pitch_bytes)
     return height > 1 ? (height - 1) * pitch_bytes + width_bytes : width_bytes;
 }
 
-/* ---- when the operation happens ----------------------------------------------------------------
- */
+/* ---- when the operation happens -------------------------------------------------------------- */
 
 /* The bytes at one end of an operation, NULL where the device has none. False where nothing can be
  * touched any more, which is reported. */
@@ -116,8 +115,7 @@ drop_staged(standin_operation *self)
     free(self->staged);
 }
 
-/* ---- when it is submitted ----------------------------------------------------------------------
- */
+/* ---- when it is submitted -------------------------------------------------------------------- */
 
 /* Whether the first and the last page belong to this process at all. */
 static bool

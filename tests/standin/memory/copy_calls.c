@@ -88,8 +88,7 @@ cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size
     return standin_return(copy_in_order(__func__, &rows, kind, stream, false));
 }
 
-/* ---- between devices ---------------------------------------------------------------------------
- */
+/* ---- between devices ------------------------------------------------------------------------- */
 
 /* Reports memory that is not of the device that it is said to be of. */
 static cudaError_t
@@ -127,8 +126,7 @@ cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, si
                                                : error);
 }
 
-/* ---- variables of kernels ----------------------------------------------------------------------
- */
+/* ---- variables of kernels -------------------------------------------------------------------- */
 
 /* The `count` bytes at `offset` of a variable of the current device. */
 static cudaError_t
@@ -161,8 +159,7 @@ cudaMemcpyToSymbol(const void *symbol, const void *src, size_t count, size_t off
     return standin_return(error);
 }
 
-/* ---- fills -------------------------------------------------------------------------------------
- */
+/* ---- fills ----------------------------------------------------------------------------------- */
 
 /* Over before the call returns unless the memory is the device's alone. */
 cudaError_t

@@ -128,8 +128,7 @@ standin_is_pinned(const void *address, uint64_t size_bytes)
            size_bytes <= found->size_bytes - (address_of(address) - found->node.address);
 }
 
-/* ---- memory of a device ------------------------------------------------------------------------
- */
+/* ---- memory of a device ---------------------------------------------------------------------- */
 
 /* Takes idle memory of the pools when the device has none left. */
 static gml_status
@@ -302,8 +301,7 @@ standin_memory_info(standin_device *device, uint64_t *free_bytes, uint64_t *tota
     (void)gml_driver_memory_info(device->driver, free_bytes, total_bytes);
 }
 
-/* ---- page-locked memory ------------------------------------------------------------------------
- */
+/* ---- page-locked memory ---------------------------------------------------------------------- */
 
 cudaError_t
 standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out)

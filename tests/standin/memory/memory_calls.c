@@ -80,8 +80,7 @@ cudaMemGetInfo(size_t *free, size_t *total)
     return standin_return(cudaSuccess);
 }
 
-/* ---- page-locked memory ------------------------------------------------------------------------
- */
+/* ---- page-locked memory ---------------------------------------------------------------------- */
 
 cudaError_t
 cudaHostAlloc(void **pHost, size_t size, unsigned int flags)
@@ -144,8 +143,7 @@ cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *p
     return standin_return(cudaSuccess);
 }
 
-/* ---- other processes ---------------------------------------------------------------------------
- */
+/* ---- other processes ------------------------------------------------------------------------- */
 
 /* Device memory of the stand-in lies in this process alone. */
 static cudaError_t

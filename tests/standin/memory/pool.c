@@ -14,8 +14,7 @@ static device_pools pools_of[STANDIN_MOST_DEVICES];
 static standin_pool *pools;   /* all */
 static uint64_t frees_called; /* by cudaFreeAsync */
 
-/* ---- pools -------------------------------------------------------------------------------------
- */
+/* ---- pools ----------------------------------------------------------------------------------- */
 
 standin_pool *
 standin_pool_of(cudaMemPool_t handle)
@@ -132,8 +131,7 @@ standin_pool_after_synchronize(standin_device *device)
     }
 }
 
-/* ---- allocation --------------------------------------------------------------------------------
- */
+/* ---- allocation ------------------------------------------------------------------------------ */
 
 static standin_block *
 take_or_grow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stream)
@@ -183,8 +181,7 @@ release(standin_block *gone)
     end_if_unused(pool);
 }
 
-/* ---- memory of graphs --------------------------------------------------------------------------
- */
+/* ---- memory of graphs ------------------------------------------------------------------------ */
 
 static standin_block *
 graph_block_at(gml_address address)
@@ -284,8 +281,7 @@ standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *s
     return cudaSuccess;
 }
 
-/* ---- freeing -----------------------------------------------------------------------------------
- */
+/* ---- freeing --------------------------------------------------------------------------------- */
 
 bool
 standin_pool_owns(gml_address address)

@@ -56,8 +56,7 @@ typedef struct standin_block {
     bool is_of_graph, is_launched, is_freed, is_orphan;
 } standin_block;
 
-/* ---- pool.c ------------------------------------------------------------------------------------
- */
+/* ---- pool.c ---------------------------------------------------------------------------------- */
 
 /* NULL for a handle that is no pool. */
 standin_pool *standin_pool_of(cudaMemPool_t handle);
@@ -77,8 +76,7 @@ cudaError_t standin_pool_destroy(standin_pool *pool);
 cudaError_t standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
                                   gml_address *out);
 
-/* ---- pool_blocks.c -----------------------------------------------------------------------------
- */
+/* ---- pool_blocks.c --------------------------------------------------------------------------- */
 
 enum { STANDIN_BLOCK_GRAIN_BYTES = 512 };
 

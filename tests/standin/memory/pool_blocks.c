@@ -50,8 +50,7 @@ standin_block_at(gml_address address)
     return gml_map_find(&blocks, address);
 }
 
-/* ---- blocks of a segment -----------------------------------------------------------------------
- */
+/* ---- blocks of a segment --------------------------------------------------------------------- */
 
 static void
 add_free(standin_block *added)
@@ -120,8 +119,7 @@ cut(standin_block *whole, uint64_t size_bytes)
     return rest;
 }
 
-/* ---- segments ----------------------------------------------------------------------------------
- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 /* A segment of that size, as one free block. */
 static gml_status
@@ -209,8 +207,7 @@ standin_pool_shrink(standin_pool *pool, uint64_t keep_bytes)
     }
 }
 
-/* ---- taking and giving blocks ------------------------------------------------------------------
- */
+/* ---- taking and giving blocks ---------------------------------------------------------------- */
 
 /* The smallest block that the same stream freed and is not yet past, or NULL. */
 static standin_block *

@@ -14,8 +14,7 @@ handle_of(standin_pool *pool)
     return (cudaMemPool_t)(void *)pool;
 }
 
-/* ---- which pool --------------------------------------------------------------------------------
- */
+/* ---- which pool ------------------------------------------------------------------------------ */
 
 /* Hands out one of a device's own pools, which `find` makes on first use. */
 static cudaError_t
@@ -104,8 +103,7 @@ cudaMemPoolDestroy(cudaMemPool_t memPool)
     return standin_return(pool ? standin_pool_destroy(pool) : cudaErrorInvalidValue);
 }
 
-/* ---- what a pool is like -----------------------------------------------------------------------
- */
+/* ---- what a pool is like --------------------------------------------------------------------- */
 
 /* The attribute as a switch, or NULL. */
 static bool *
@@ -266,8 +264,7 @@ cudaMemPoolGetAccess(enum cudaMemAccessFlags *flags, cudaMemPool_t memPool,
     return standin_return(cudaSuccess);
 }
 
-/* ---- allocation --------------------------------------------------------------------------------
- */
+/* ---- allocation ------------------------------------------------------------------------------ */
 
 /* From `pool`, or without one from that which the device of the stream uses. */
 static cudaError_t
@@ -324,8 +321,7 @@ cudaFreeAsync(void *devPtr, cudaStream_t hStream)
                                                      : standin_free_in_order(address, stream));
 }
 
-/* ---- memory of graphs --------------------------------------------------------------------------
- */
+/* ---- memory of graphs ------------------------------------------------------------------------ */
 
 cudaError_t
 cudaDeviceGetGraphMemAttribute(int device, enum cudaGraphMemAttributeType attr, void *value)

@@ -36,8 +36,7 @@ cudaSetDevice(int ordinal)
     return standin_return(standin_set_current(ordinal));
 }
 
-/* ---- peers: every device reaches every other ---------------------------------------------------
- */
+/* ---- peers: every device reaches every other ------------------------------------------------- */
 
 cudaError_t
 cudaDeviceCanAccessPeer(int *out, int ordinal, int peer)
@@ -68,8 +67,7 @@ cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     return standin_return(error);
 }
 
-/* ---- versions ----------------------------------------------------------------------------------
- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
 cudaError_t
 cudaDriverGetVersion(int *out)

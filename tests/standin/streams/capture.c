@@ -53,8 +53,7 @@ find(uint64_t id)
     return capture;
 }
 
-/* ---- what captures forbid ----------------------------------------------------------------------
- */
+/* ---- what captures forbid -------------------------------------------------------------------- */
 
 static bool
 forbids_unsafe_calls(const standin_capture *capture)
@@ -116,8 +115,7 @@ standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode)
     return cudaSuccess;
 }
 
-/* ---- begin and end -----------------------------------------------------------------------------
- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 static cudaError_t
 begin(standin_stream *stream, enum cudaStreamCaptureMode mode)
@@ -255,8 +253,7 @@ standin_capture_leave(standin_stream *stream)
     }
 }
 
-/* ---- taking part -------------------------------------------------------------------------------
- */
+/* ---- taking part ----------------------------------------------------------------------------- */
 
 cudaError_t
 standin_capture_check(const standin_stream *stream)
@@ -331,8 +328,7 @@ standin_capture_action(standin_stream *stream, const standin_action *action, cud
     return cudaSuccess;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------
- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 uint64_t
 standin_capture_id(const standin_capture *capture)

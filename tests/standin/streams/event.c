@@ -77,8 +77,7 @@ standin_event_destroy(cudaEvent_t handle)
     return cudaSuccess;
 }
 
-/* ---- recording and waiting for a stream --------------------------------------------------------
- */
+/* ---- recording and waiting for a stream ------------------------------------------------------ */
 
 static cudaError_t
 record_captured(cudaEvent_t event, const standin_stream *stream)
@@ -179,8 +178,7 @@ standin_stream_wait_external(cudaStream_t handle, cudaEvent_t event)
                : standin_event_wait_on(stream, event);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------
- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 void
 standin_event_reached(cudaEvent_t handle, uint64_t recording, uint64_t tick)

@@ -55,8 +55,7 @@ release_all(standin_nodes *nodes)
     standin_nodes_clear(nodes);
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------
- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 cudaGraph_t
 standin_graph_new(void)
@@ -161,8 +160,7 @@ standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from, const standi
     return true;
 }
 
-/* ---- executable graphs -------------------------------------------------------------------------
- */
+/* ---- executable graphs ----------------------------------------------------------------------- */
 
 /* A set that holds each node of the graph. */
 static cudaError_t

@@ -41,8 +41,7 @@ struct CUgraphExec_st {
     standin_stream *launched_on; /* last; it may be gone */
 };
 
-/* ---- nodes.c -----------------------------------------------------------------------------------
- */
+/* ---- nodes.c --------------------------------------------------------------------------------- */
 
 /* Each leaves the set as it was when it fails: cudaErrorMemoryAllocation. */
 cudaError_t standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added);
@@ -53,8 +52,7 @@ void standin_nodes_clear(standin_nodes *nodes);
 void standin_node_hold(cudaGraphNode_t node);
 void standin_node_release(cudaGraphNode_t node);
 
-/* ---- graph.c -----------------------------------------------------------------------------------
- */
+/* ---- graph.c --------------------------------------------------------------------------------- */
 
 /* NULL for a handle that is no such thing. */
 cudaGraph_t standin_graph_of(cudaGraph_t handle);
@@ -83,8 +81,7 @@ cudaError_t standin_graph_instantiate(cudaGraph_t graph, unsigned long long flag
 cudaError_t standin_graph_launch(cudaGraphExec_t executable, standin_stream *stream);
 void standin_executable_free(cudaGraphExec_t executable);
 
-/* ---- capture.c ---------------------------------------------------------------------------------
- */
+/* ---- capture.c ------------------------------------------------------------------------------- */
 
 /* cudaErrorStreamCaptureInvalidated if the stream takes part in a broken capture. */
 cudaError_t standin_capture_check(const standin_stream *stream);

@@ -3,8 +3,7 @@
 
 #include <stdio.h>
 
-/* ---- looking at a graph ------------------------------------------------------------------------
- */
+/* ---- looking at a graph ---------------------------------------------------------------------- */
 
 /* Fills in `out`, which has room for *count nodes, as NVIDIA's lists of nodes are: the rest is
  * NULL, and *count becomes how many were given, or, without `out`, how many there are. */
@@ -96,8 +95,7 @@ cudaGraphDestroy(cudaGraph_t handle)
     return standin_return(standin_graph_destroy(handle));
 }
 
-/* ---- executable graphs -------------------------------------------------------------------------
- */
+/* ---- executable graphs ----------------------------------------------------------------------- */
 
 static cudaError_t
 instantiate(cudaGraphExec_t *out, cudaGraph_t handle, unsigned long long flags)

@@ -49,8 +49,7 @@ standin_streams(void)
     return streams;
 }
 
-/* ---- what happens ------------------------------------------------------------------------------
- */
+/* ---- what happens ---------------------------------------------------------------------------- */
 
 static cudaError_t
 check_range(const char *name, standin_range range)
@@ -201,8 +200,7 @@ keep_pace(standin_stream *stream)
     }
 }
 
-/* ---- submitting --------------------------------------------------------------------------------
- */
+/* ---- submitting ------------------------------------------------------------------------------ */
 
 static gml_status
 enqueue(standin_stream *stream, in_flight *added, gml_event point)
@@ -333,8 +331,7 @@ standin_queue_behind(standin_stream *stream, standin_stream *before)
     return error;
 }
 
-/* ---- waiting and asking ------------------------------------------------------------------------
- */
+/* ---- waiting and asking ---------------------------------------------------------------------- */
 
 cudaError_t
 standin_synchronize_stream(standin_stream *stream)
@@ -420,8 +417,7 @@ standin_check_unused(const char *name, gml_address address, uint64_t size_bytes)
     }
 }
 
-/* ---- the streams themselves --------------------------------------------------------------------
- */
+/* ---- the streams themselves ------------------------------------------------------------------ */
 
 standin_stream *
 standin_stream_of(cudaStream_t handle)

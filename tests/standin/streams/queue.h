@@ -4,8 +4,7 @@
 
 #include "standin.h"
 
-/* ---- queue.c -----------------------------------------------------------------------------------
- */
+/* ---- queue.c --------------------------------------------------------------------------------- */
 
 /* The queues of the whole process, in manual mode: queue.c alone decides when something happens.
  * NULL when the host has no memory. */
@@ -33,8 +32,7 @@ cudaError_t standin_queue_node(standin_stream *stream, cudaGraphNode_t node);
  * pre: the stream has pending operations. */
 void standin_step_towards(standin_stream *stream);
 
-/* ---- event.c -----------------------------------------------------------------------------------
- */
+/* ---- event.c --------------------------------------------------------------------------------- */
 
 /* The recording number `recording` of an event, which may be gone or recorded anew, is done. */
 void standin_event_reached(cudaEvent_t event, uint64_t recording, uint64_t tick);
@@ -42,8 +40,7 @@ void standin_event_reached(cudaEvent_t event, uint64_t recording, uint64_t tick)
 cudaError_t standin_event_record_on(cudaEvent_t event, standin_stream *stream);
 cudaError_t standin_event_wait_on(standin_stream *stream, cudaEvent_t event);
 
-/* ---- host_function.c ---------------------------------------------------------------------------
- */
+/* ---- host_function.c ------------------------------------------------------------------------- */
 
 /* What standin_run_host_functions() shall run. No host memory left ends the process. */
 void standin_queue_host_function(void (*function)(void *), void *argument);

@@ -64,8 +64,7 @@ cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
-/* ---- what a stream is --------------------------------------------------------------------------
- */
+/* ---- what a stream is ------------------------------------------------------------------------ */
 
 /* The stream behind a handle, or why `out` cannot be filled in. */
 static cudaError_t
@@ -91,8 +90,7 @@ cudaStreamGetPriority(cudaStream_t handle, int *out)
     return standin_return(error);
 }
 
-/* ---- waiting -----------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 cudaError_t
 cudaStreamQuery(cudaStream_t stream)
@@ -135,8 +133,7 @@ cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
                               : cudaErrorInvalidValue);
 }
 
-/* ---- functions of the host ---------------------------------------------------------------------
- */
+/* ---- functions of the host ------------------------------------------------------------------- */
 
 static cudaError_t
 launch(const char *name, standin_stream *stream, void (*function)(void *), void *argument)
@@ -209,8 +206,7 @@ cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void *
     return standin_return(error);
 }
 
-/* ---- capture -----------------------------------------------------------------------------------
- */
+/* ---- capture --------------------------------------------------------------------------------- */
 
 cudaError_t
 cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
