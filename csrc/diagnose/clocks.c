@@ -152,3 +152,20 @@ gml_graph_clocks(gml_trace_index *index)
     free(walk.last);
     return status;
 }
+
+/* ---- what the clocks say --------------------------------------------------------------------- */
+
+uint32_t
+gml_index_over(const gml_trace_index *index, uint64_t api, size_t stream)
+{
+    if (index->clocks) {
+        return index->clocks[api * index->stream_count + stream];
+    }
+    return stream == index->stream_of[api] ? index->turn[api] : 0;
+}
+
+bool
+gml_index_is_ordered(const gml_trace_index *index, uint64_t from, uint64_t to)
+{
+    return index->turn[from] < gml_index_over(index, to, index->stream_of[from]);
+}

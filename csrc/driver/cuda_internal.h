@@ -22,6 +22,8 @@ gml_cuda_of(gml_driver *self)
     return (gml_cuda_driver *)self;
 }
 
+/* ---- cuda_call.c ----------------------------------------------------------------------------- */
+
 /* Turns the answer of a call into a status, with a reason if it failed. */
 gml_status gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result);
 
@@ -32,7 +34,8 @@ gml_status gml_cuda_enter(gml_cuda_driver *cuda);
  * is shut down, and then the call's own answer says so. */
 gml_status gml_cuda_leave(gml_cuda_driver *cuda, gml_status status);
 
-/* Table entries, cuda_streams.c. */
+/* ---- cuda_streams.c: entries of the table ---------------------------------------------------- */
+
 gml_status gml_cuda_event_create(gml_driver *self, gml_event *out);
 gml_status gml_cuda_event_destroy(gml_driver *self, gml_event event);
 gml_status gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream);

@@ -2,7 +2,6 @@
 #include "driver/driver.h"
 
 #include "base/clock.h"
-#include "driver/streams.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -386,10 +385,4 @@ gml_driver_share(gml_driver *driver, unsigned handle_type)
                                driver->ops->name);
     }
     return driver->ops->share(driver, handle_type);
-}
-
-gml_streams *
-gml_driver_streams(gml_driver *driver)
-{
-    return driver->ops->streams ? driver->ops->streams(driver) : NULL;
 }

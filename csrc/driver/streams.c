@@ -476,3 +476,9 @@ gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out)
     }
     return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
 }
+
+gml_streams *
+gml_driver_streams(gml_driver *driver)
+{
+    return driver->ops->streams ? driver->ops->streams(driver) : NULL;
+}

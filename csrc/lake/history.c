@@ -1,8 +1,7 @@
-/* A ring that overwrites its oldest event, and the public functions about it. */
+/* A ring that overwrites its oldest event. */
 #include "lake/history.h"
 
 #include "base/clock.h"
-#include "lake/lake.h"
 #include "lake/site.h"
 
 #include <stdlib.h>
@@ -121,8 +120,6 @@ void
 gml_history_close(gml_history *history)
 {
     free(history->ring);
-    gml_held_list_clear(&history->held);
-    gml_held_list_clear(&history->seen);
     *history = (gml_history){0};
 }
 
@@ -180,42 +177,14 @@ copy_youngest(const gml_history *history, gml_request *out, uint64_t *sites, siz
     }
 }
 
-gml_status
-gml_lake_keep_history(gml_lake *lake, size_t max_events)
+size_t
+gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t capacity)
 {
-    pthread_mutex_lock(&lake->lock);
-    gml_lake_note_reserved(lake); /* what came before is not of the events to come */
-    gml_status status = gml_history_keep(&lake->history, max_events);
-    if (status == GML_OK) {
-        gml_lake_begin_segments(lake);
-    }
-    pthread_mutex_unlock(&lake->lock);
-    return status;
-}
-
-gml_status
-gml_lake_note_mark(gml_lake *lake, uint64_t number)
-{
-    pthread_mutex_lock(&lake->lock);
-    gml_history_add(&lake->history, GML_REQUEST_MARK, number, 0, 0, 0);
-    pthread_mutex_unlock(&lake->lock);
-    return GML_OK;
-}
-
-gml_status
-gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites, size_t capacity, size_t *count,
-                 uint64_t *total)
-{
-    pthread_mutex_lock(&lake->lock);
-    gml_history *history = &lake->history;
     size_t wanted = kept(history);
     if (out && wanted) {
         settle_times(history);
         wanted = wanted < capacity ? wanted : capacity;
         copy_youngest(history, out, sites, wanted);
     }
-    *count = wanted;
-    *total = history->total;
-    pthread_mutex_unlock(&lake->lock);
-    return GML_OK;
+    return wanted;
 }

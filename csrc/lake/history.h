@@ -3,7 +3,6 @@
 #define GML_LAKE_HISTORY_H
 
 #include "gmlake.h"
-#include "lake/segments.h"
 
 /* Beyond gml_request_kind, within a ring only: FREE_REQUESTED and FREE, both in one call. */
 enum { GML_NOTED_FREES = GML_REQUEST_KIND_COUNT };
@@ -31,8 +30,6 @@ typedef struct gml_history {
      * `stale_count` at the end of the ring, made between `before` and `last`. */
     gml_moment before, last;
     size_t fresh, stale_count;
-
-    gml_held_list held, seen; /* of segments.c: at the last look, and room for the next */
 } gml_history;
 
 /* See gml_lake_keep_history(). */
@@ -45,6 +42,10 @@ void gml_history_close(gml_history *history);
  * pre: a ring. */
 void gml_history_append(gml_history *history, uint32_t kind, uint64_t id, gml_address address,
                         uint64_t size_bytes, gml_stream stream);
+
+/* The youngest events, oldest first: at most `capacity` of them, with their sites if `sites` is not
+ * NULL. Returns how many; with `out` NULL, how many there are. */
+size_t gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t capacity);
 
 /* Notes an event where any are kept: one branch where none are. */
 static inline void

@@ -195,6 +195,7 @@ gml_lake_close(gml_lake *lake)
     gml_driver_close(lake->driver);
     gml_map_clear(&lake->blocks);
     gml_history_close(&lake->history);
+    gml_lake_end_segments(lake);
     gml_board_close(lake->board);
     pthread_mutex_destroy(&lake->lock);
     free(lake);

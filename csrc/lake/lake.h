@@ -17,7 +17,6 @@
 #include "lake/guest.h"
 #include "lake/history.h"
 #include "lake/pools.h"
-#include "lake/publish.h"
 #include "lake/uses.h"
 #include "policy/policy.h"
 
@@ -33,6 +32,21 @@ typedef struct gml_lingering {
     uint64_t peak_active[GML_POOL_COUNT], peak_active_bytes[GML_POOL_COUNT];
 } gml_lingering;
 
+/* Physical memory at one place. */
+typedef struct gml_held {
+    gml_address address;
+    uint64_t size_bytes;
+    gml_stream stream;
+} gml_held;
+
+/* In address order, without overlaps. */
+typedef struct gml_held_list {
+    gml_held *list;
+    size_t count, room;
+} gml_held_list;
+
+typedef struct gml_board gml_board; /* counters in a file that others map, see gml_published */
+
 struct gml_lake {
     pthread_mutex_t lock;
     gml_driver *driver;
@@ -43,11 +57,12 @@ struct gml_lake {
     gml_pools pools;
     gml_uses uses;
     gml_history history;
-    gml_board *board;      /* NULL: nothing is published */
-    gml_map blocks;        /* live: address -> gml_block */
-    gml_stats stats;       /* but for what gml_policy and gml_driver hold themselves */
-    gml_torch_stats torch; /* the part that policies leave to the lake, and what stands in for a
-                              policy that counts nothing of the kind */
+    gml_held_list held, seen; /* while events are kept: at the last look, and room for the next */
+    gml_board *board;         /* NULL: nothing is published */
+    gml_map blocks;           /* live: address -> gml_block */
+    gml_stats stats;          /* but for what gml_policy and gml_driver hold themselves */
+    gml_torch_stats torch;    /* the part that policies leave to the lake, and what stands in for a
+                                 policy that counts nothing of the kind */
     gml_lingering lingering;
     uint64_t noted_small_bytes; /* of the policy and the guest, when last looked at */
     uint64_t noted_given;       /* the driver's given_count then */
@@ -74,6 +89,21 @@ gml_lake_reserved(const gml_lake *lake)
     return lake->policy->reserved_bytes + (has_pools ? gml_pools_reserved(&lake->pools) : 0);
 }
 
+/* ---- segments.c ------------------------------------------------------------------------------ */
+
+/* Looks at what the lake holds, to compare with later; nothing where no events are kept. */
+void gml_lake_begin_segments(gml_lake *lake);
+
+/* Notes SEGMENT_FREE and SEGMENT_ALLOC events, in this order, for what went and came since the last
+ * look. Their sizes make up the change from `before_bytes` to `reserved_bytes`: what has no place
+ * of its own (left over from a failed call, or not seen without host memory) is one more event at
+ * address 0. Linear in what is held, so for changes of what is reserved only. pre: events are kept.
+ */
+void gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_bytes);
+
+/* Forgets the looks. */
+void gml_lake_end_segments(gml_lake *lake);
+
 /* ---- publish.c ------------------------------------------------------------------------------- */
 
 /* Writes what has changed to the lake's board, after whatever may have changed it; with a look,
@@ -96,6 +126,9 @@ gml_lake_show_all(gml_lake *lake)
         gml_lake_write_board(lake, true);
     }
 }
+
+/* Unlinks the file and frees the board; NULL is allowed. A child of fork() leaves the file. */
+void gml_board_close(gml_board *board);
 
 /* ---- reclaim.c ------------------------------------------------------------------------------- */
 
@@ -130,6 +163,19 @@ void gml_lake_count_let_go(gml_lake *lake, gml_block *block);
  * block begins there, or at the second time. For replays, whose traces tell when the use ends. */
 void gml_lake_let_go(gml_lake *lake, gml_address address);
 
+/* What is active in a pool: allocated, or let go and still in use. */
+static inline uint64_t
+gml_lake_active_blocks(const gml_lake *lake, int pool)
+{
+    return lake->torch.allocation[pool].current + lake->lingering.count[pool];
+}
+
+static inline uint64_t
+gml_lake_active_bytes(const gml_lake *lake, int pool)
+{
+    return lake->torch.allocated_bytes[pool].current + lake->lingering.bytes[pool];
+}
+
 /* What the policy and the guest hold for requests up to 1 MiB. */
 static inline uint64_t
 gml_lake_small_bytes(const gml_lake *lake)
@@ -154,6 +200,8 @@ gml_lake_note_reserved(gml_lake *lake)
 
 /* gml_lake_stats() for a caller that holds the lock. */
 gml_stats gml_lake_complete_stats(gml_lake *lake);
+
+/* ---- statistics.c ---------------------------------------------------------------------------- */
 
 /* Puts the reason of a refused allocation into driver->reason. pre: the lock is held. */
 void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);

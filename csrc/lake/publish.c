@@ -3,8 +3,6 @@
  * The policy's own counters cost more than a request to read, so they are looked at now and then.
  * What the lake counts itself is as of the last request.
  */
-#include "lake/publish.h"
-
 #include "lake/lake.h"
 
 #include <errno.h>

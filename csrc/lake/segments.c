@@ -1,6 +1,4 @@
-/* Two looks at what is held, compared. */
-#include "lake/segments.h"
-
+/* What a lake holds from the device, as events: two looks at it, compared. */
 #include "lake/lake.h"
 
 #include <stdlib.h>
@@ -140,12 +138,27 @@ note_difference(gml_history *history, gml_request_kind kind, const gml_held_list
     return noted_bytes;
 }
 
+static void
+clear(gml_held_list *held)
+{
+    free(held->list);
+    *held = (gml_held_list){0};
+}
+
+void
+gml_lake_end_segments(gml_lake *lake)
+{
+    clear(&lake->held);
+    clear(&lake->seen);
+}
+
 void
 gml_lake_begin_segments(gml_lake *lake)
 {
+    gml_lake_end_segments(lake);
     /* What is not seen here is seen, and accounted for, at the next change. */
-    if (lake->history.ring && !take_look(lake, &lake->history.held)) {
-        lake->history.held.count = 0;
+    if (lake->history.ring && !take_look(lake, &lake->held)) {
+        lake->held.count = 0;
     }
 }
 
@@ -154,14 +167,12 @@ gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_
 {
     gml_history *history = &lake->history;
     uint64_t freed_bytes = 0, taken_bytes = 0;
-    if (take_look(lake, &history->seen)) {
-        freed_bytes =
-            note_difference(history, GML_REQUEST_SEGMENT_FREE, &history->held, &history->seen);
-        taken_bytes =
-            note_difference(history, GML_REQUEST_SEGMENT_ALLOC, &history->seen, &history->held);
-        gml_held_list earlier = history->held;
-        history->held = history->seen;
-        history->seen = earlier;
+    if (take_look(lake, &lake->seen)) {
+        freed_bytes = note_difference(history, GML_REQUEST_SEGMENT_FREE, &lake->held, &lake->seen);
+        taken_bytes = note_difference(history, GML_REQUEST_SEGMENT_ALLOC, &lake->seen, &lake->held);
+        gml_held_list earlier = lake->held;
+        lake->held = lake->seen;
+        lake->seen = earlier;
     }
     uint64_t expected_bytes = before_bytes + taken_bytes - freed_bytes;
     if (expected_bytes > reserved_bytes) {
@@ -169,11 +180,4 @@ gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_
     } else {
         note(history, GML_REQUEST_SEGMENT_ALLOC, 0, reserved_bytes - expected_bytes, 0);
     }
-}
-
-void
-gml_held_list_clear(gml_held_list *held)
-{
-    free(held->list);
-    *held = (gml_held_list){0};
 }

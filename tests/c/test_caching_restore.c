@@ -46,6 +46,29 @@ TEST(restore_places_segments_and_blocks)
     fixture_stop(&f);
 }
 
+/* Where one segment ends the next may begin. */
+TEST(restore_parts_segments_side_by_side)
+{
+    fixture f = fixture_of(&gml_caching_policy);
+    fixture_start(&f);
+    const gml_recorded_segment segments[] = {
+        {far, 20 * MIB, 0, false},
+        {far + 20 * MIB, 20 * MIB, 0, false},
+    };
+    const gml_recorded_block blocks[] = {
+        {0, far, 20 * MIB, 20 * MIB},
+        {1, far + 20 * MIB, 20 * MIB, 20 * MIB},
+    };
+    gml_block *live[2] = {0};
+    CHECK_OK(f.policy->ops->restore(f.policy, segments, 2, blocks, 2, live));
+    is_sound(&f);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(live[i]->address, blocks[i].address);
+        give(&f, live[i]);
+    }
+    fixture_stop(&f);
+}
+
 TEST(restore_refuses_contradictions)
 {
     const gml_recorded_segment good = {far, 20 * MIB, 0, false};
@@ -105,6 +128,7 @@ int
 main(void)
 {
     RUN(restore_places_segments_and_blocks);
+    RUN(restore_parts_segments_side_by_side);
     RUN(restore_refuses_contradictions);
     RUN(restore_that_fails_halfway_gives_all_back);
     return report();

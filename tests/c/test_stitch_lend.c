@@ -104,10 +104,25 @@ TEST(cells_are_all_of_one_size)
     close_loan(&self);
 }
 
+/* Before memory is taken from the device. */
+TEST(what_another_stream_has_free_is_lent)
+{
+    loan self = open_loan(16 * CHUNK);
+    gml_policy *policy = self.rig.policy;
+    gml_block *block = NULL;
+    CHECK_OK(policy->ops->allocate(policy, 8 * CHUNK, 1, &block));
+    policy->ops->free(policy, block);
+    CHECK_OK(gml_stitch_lend(self.stitch, self.pond, 6, self.chunks));
+    CHECK_EQ(policy->reserved_bytes, 8 * CHUNK);
+    take_back(&self, 6);
+    close_loan(&self);
+}
+
 int
 main(void)
 {
     RUN(lent_chunks_serve_nobody_else);
+    RUN(what_another_stream_has_free_is_lent);
     RUN(cells_are_all_of_one_size);
     return report();
 }

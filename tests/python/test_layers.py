@@ -115,3 +115,46 @@ def test_the_layers_test_can_fail(tmp_path: Path) -> None:
     path.write_text('#  include "a.h"\n/* cuInit */ int x; // exit()\n"cuMemMap"', encoding="utf-8")
     assert includes(path) == [('"', "a.h")]
     assert code_of(path).split() == ["#", "include", "int", "x;"]
+
+
+# ---- circles ---------------------------------------------------------------------------------
+
+DEFINED = re.compile(r"^(gml_\w+)\(", re.MULTILINE)
+NAMED = re.compile(r"\bgml_\w+\b")
+
+
+def calls_between(texts: dict[str, str]) -> dict[str, set[str]]:
+    """Which file names functions that which other file defines; texts: code by file."""
+    home = {name: file for file, text in texts.items() for name in DEFINED.findall(text)}
+    return {
+        file: {home[name] for name in NAMED.findall(text) if name in home} - {file}
+        for file, text in texts.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Files that reach themselves, with those on the way; by taking away what reaches none."""
+    left = {file: set(others) for file, others in graph.items()}
+    while ends := {file for file, others in left.items() if not others & left.keys()}:
+        for file in ends:
+            del left[file]
+    while starts := left.keys() - {other for others in left.values() for other in others}:
+        for file in starts:
+            del left[file]
+    return [set(left)] if left else []
+
+
+def test_no_files_call_each_other_in_a_circle() -> None:
+    texts = {
+        path.relative_to(CSRC).as_posix(): code_of(path) for path in SOURCES if path.suffix == ".c"
+    }
+    assert circles(calls_between(texts)) == []
+
+
+def test_a_circle_is_found() -> None:
+    texts = {
+        "a.c": "void\ngml_a(void)\n{\n    gml_b();\n}\n",
+        "b.c": "void\ngml_b(void)\n{\n    gml_c();\n}\n",
+        "c.c": "void\ngml_c(void)\n{\n    gml_b();\n}\n",
+    }
+    assert circles(calls_between(texts)) == [{"b.c", "c.c"}]

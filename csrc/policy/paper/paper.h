@@ -148,6 +148,10 @@ gml_status gml_paper_release(gml_paper *self, gml_paper_range *primitive);
 void gml_paper_activate(gml_paper *self, gml_paper_range *primitive);
 void gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive);
 
+/* A view is handed out, or comes back. */
+void gml_paper_view_take(gml_paper *self, gml_paper_range *view);
+void gml_paper_view_give(gml_paper *self, gml_paper_range *view);
+
 /* ---- view.c: Stitch and StitchFree ----------------------------------------------------------- */
 
 /* A new idle view over the chain. */
@@ -172,9 +176,9 @@ void gml_paper_view_detach(gml_paper *self, gml_paper_range *view);
 /* A part of `view` became active, or idle. */
 void gml_paper_view_count(gml_paper_range *view, bool is_active);
 
-/* A view is handed out, or comes back. */
-void gml_paper_view_take(gml_paper *self, gml_paper_range *view);
-void gml_paper_view_give(gml_paper *self, gml_paper_range *view);
+/* In and out of the order of last use, which holds the views that are not handed out. */
+void gml_paper_view_enter_order(gml_paper *self, gml_paper_range *view);
+void gml_paper_view_leave_order(gml_paper *self, gml_paper_range *view);
 
 /* StitchFree: removes views not handed out, least recently used first, until one more of
  * `size_bytes` stays within max_views and max_view_bytes. Does what it can. */

@@ -253,3 +253,21 @@ gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive)
         gml_paper_view_count(link->view, false);
     }
 }
+
+void
+gml_paper_view_take(gml_paper *self, gml_paper_range *view)
+{
+    gml_paper_view_leave_order(self, view);
+    for (gml_paper_link *link = view->links; link; link = link->next_part) {
+        gml_paper_activate(self, link->primitive);
+    }
+}
+
+void
+gml_paper_view_give(gml_paper *self, gml_paper_range *view)
+{
+    gml_paper_view_enter_order(self, view);
+    for (gml_paper_link *link = view->links; link; link = link->next_part) {
+        gml_paper_deactivate(self, link->primitive);
+    }
+}

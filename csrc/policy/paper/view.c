@@ -39,9 +39,8 @@ unlink_parts(gml_paper *self, gml_paper_range *view)
     }
 }
 
-/* The order of last use holds the views that are not handed out. */
-static void
-append_newest(gml_paper *self, gml_paper_range *view)
+void
+gml_paper_view_enter_order(gml_paper *self, gml_paper_range *view)
 {
     view->older = self->newest;
     view->newer = NULL;
@@ -53,8 +52,8 @@ append_newest(gml_paper *self, gml_paper_range *view)
     self->newest = view;
 }
 
-static void
-leave_order(gml_paper *self, gml_paper_range *view)
+void
+gml_paper_view_leave_order(gml_paper *self, gml_paper_range *view)
 {
     if (view->older) {
         view->older->newer = view->newer;
@@ -79,29 +78,11 @@ gml_paper_view_count(gml_paper_range *view, bool is_active)
 }
 
 void
-gml_paper_view_take(gml_paper *self, gml_paper_range *view)
-{
-    leave_order(self, view);
-    for (gml_paper_link *link = view->links; link; link = link->next_part) {
-        gml_paper_activate(self, link->primitive);
-    }
-}
-
-void
-gml_paper_view_give(gml_paper *self, gml_paper_range *view)
-{
-    append_newest(self, view);
-    for (gml_paper_link *link = view->links; link; link = link->next_part) {
-        gml_paper_deactivate(self, link->primitive);
-    }
-}
-
-void
 gml_paper_view_add(gml_paper *self, gml_paper_range *view)
 {
     gml_paper_list_add(&self->views, view);
     self->view_bytes += view->node.size_bytes;
-    append_newest(self, view);
+    gml_paper_view_enter_order(self, view);
     gml_tree_insert(&view->lane->idle_views, &view->node);
 }
 
@@ -111,7 +92,7 @@ gml_paper_view_detach(gml_paper *self, gml_paper_range *view)
     gml_paper_list_remove(&self->views, view);
     self->view_bytes -= view->node.size_bytes;
     if (!view->is_handed_out) {
-        leave_order(self, view);
+        gml_paper_view_leave_order(self, view);
     }
     if (!view->active_parts) {
         gml_tree_remove(&view->lane->idle_views, &view->node);

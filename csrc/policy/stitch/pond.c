@@ -4,18 +4,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-gml_pond *
-gml_pond_of_link(gml_link *link)
-{
-    return (gml_pond *)(void *)((char *)link - offsetof(gml_pond, ponds));
-}
-
-gml_pond *
-gml_pond_of_set(gml_freeset *set)
-{
-    return (gml_pond *)(void *)((char *)set - offsetof(gml_pond, set));
-}
-
 static gml_status
 add_pond(gml_stitch *stitch, gml_stream stream, gml_pond **out)
 {
@@ -148,7 +136,7 @@ gml_pond_sweep(gml_stitch *stitch)
     if (stitch->policy.driver->is_frozen) {
         return;
     }
-    gml_share_poll(stitch);
+    gml_stitch_poll(stitch);
     gml_pond *heir = find_heir(stitch);
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         gml_pond *pond = gml_pond_of_link(link);

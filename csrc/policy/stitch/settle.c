@@ -58,10 +58,18 @@ is_settled(const gml_stitch *stitch)
     return true;
 }
 
+void
+gml_stitch_poll(gml_stitch *stitch)
+{
+    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
+        gml_fence_poll(&stitch->fences, &gml_pond_of_link(link)->timeline);
+    }
+}
+
 gml_status
 gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
 {
-    gml_share_poll(stitch);
+    gml_stitch_poll(stitch);
     *is_done = is_settled(stitch);
     if (*is_done) {
         return GML_OK;
@@ -72,10 +80,4 @@ gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
         settle_each(stitch, is_done);
     }
     return *is_done ? GML_OK : gml_stitch_synchronize(stitch, asking, is_done);
-}
-
-bool
-gml_view_is_unused(const gml_placement *placement)
-{
-    return placement->pond->timeline.completed >= placement->freed;
 }

@@ -46,14 +46,6 @@ gml_share_look(gml_stitch *stitch, gml_pond *pond)
     }
 }
 
-void
-gml_share_poll(gml_stitch *stitch)
-{
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_fence_poll(&stitch->fences, &gml_pond_of_link(link)->timeline);
-    }
-}
-
 bool
 gml_share_reach(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, gml_effort effort)
 {
@@ -209,7 +201,7 @@ gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any)
         gml_pond_settle(stitch, other);
         *is_any |= other != pond && other->set.free_bytes != 0;
     }
-    gml_share_poll(stitch);
+    gml_stitch_poll(stitch);
     gml_status status = GML_OK;
     if (*is_any && !pass_all(stitch, pond)) {
         status = gml_stitch_synchronize(stitch, pond, is_any);

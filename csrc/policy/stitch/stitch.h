@@ -30,6 +30,8 @@
 #include "policy/policy.h"
 #include "policy/stitch/economy.h"
 
+#include <stddef.h>
+
 typedef struct gml_pond gml_pond;
 typedef struct gml_slab gml_slab;
 
@@ -103,6 +105,32 @@ gml_stitch_of(gml_policy *policy)
     return (gml_stitch *)(void *)policy;
 }
 
+/* The pond at a link of stitch->ponds, and that of a freeset; the view at one of idle_views. */
+static inline gml_pond *
+gml_pond_of_link(gml_link *link)
+{
+    return (gml_pond *)(void *)((char *)link - offsetof(gml_pond, ponds));
+}
+
+static inline gml_pond *
+gml_pond_of_set(gml_freeset *set)
+{
+    return (gml_pond *)(void *)((char *)set - offsetof(gml_pond, set));
+}
+
+static inline gml_placement *
+gml_view_of_idle(gml_link *link)
+{
+    return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, idle));
+}
+
+/* Whether the work that used an idle view is known to be complete. */
+static inline bool
+gml_view_is_unused(const gml_placement *placement)
+{
+    return placement->pond->timeline.completed >= placement->freed;
+}
+
 /* ---- place.c: serving a size ----------------------------------------------------------------- */
 
 /* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
@@ -134,17 +162,22 @@ uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_pond *pon
  */
 gml_status gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
 
+/* ---- idle.c: views that serve nothing -------------------------------------------------------- */
+
+/* A settled view waits to serve again. */
+void gml_idle_view_add(gml_stitch *stitch, gml_placement *placement);
+void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement);
+
+/* The idle view of that size over just these runs, or NULL. */
+gml_placement *gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes,
+                                  const gml_choice *choice);
+
 /* ---- placement.c: making, ending, settling --------------------------------------------------- */
 
 /* A new live placement over a free extent of the pond, the whole of it or its first bytes. Hot.
  * GML_NO_HOST_MEMORY. */
 gml_status gml_placement_fit(gml_stitch *stitch, gml_pond *pond, uint64_t offset,
                              uint64_t size_bytes, gml_placement **out);
-
-/* The same over the runs of a choice, mapped as a view if there are several. On failure nothing is
- * claimed. */
-gml_status gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
-                                const gml_choice *choice, gml_placement **out);
 
 /* The end of a live placement. A view is parked, and what was parked before it settles. */
 void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
@@ -163,6 +196,9 @@ gml_pond_settle(gml_stitch *stitch, gml_pond *pond)
     }
 }
 
+/* A placement of one run in the pond, with nothing in it; NULL without host memory. */
+gml_placement *gml_placement_new(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+
 /* Takes the extents of a placement, all of which are free in its pond. pre: two extents are
  * prepared for each run. */
 void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
@@ -172,17 +208,11 @@ void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
 
 /* ---- view.c: placements with a mapping of their own ------------------------------------------ */
 
-/* Gives a placement of several runs its own mapping, within the limits: idle views make room. After
- * a failure placement->view is 0, or a range that the driver did not take back. */
-gml_status gml_view_map(gml_stitch *stitch, gml_placement *placement);
-
-/* The idle view over just these runs, which are free in the pond, live from now on; or NULL. pre:
- * two extents are prepared for each run. */
-gml_placement *gml_view_again(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
-                              const gml_choice *choice);
-
-/* A settled view waits to serve again. */
-void gml_view_rest(gml_stitch *stitch, gml_placement *placement);
+/* A new live placement over the runs of a choice, which are free in the pond, mapped as a view if
+ * there are several; an idle view over just these serves again. On failure nothing is
+ * claimed. */
+gml_status gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                                const gml_choice *choice, gml_placement **out);
 
 /* Unmaps and forgets an idle view. The caller has made sure that no work uses it. On failure it is
  * doomed: out of every list but stitch->doomed. */
@@ -194,16 +224,10 @@ gml_status gml_view_destroy_doomed(gml_stitch *stitch);
 /* Gives the host memory of what is still doomed back: the last step of closing. */
 void gml_view_abandon_doomed(gml_stitch *stitch);
 
-gml_placement *gml_view_of_idle(gml_link *link);
-
 /* ---- pond.c ---------------------------------------------------------------------------------- */
 
 /* The pond of a stream, made if need be. */
 gml_status gml_pond_find(gml_stitch *stitch, gml_stream stream, gml_pond **out);
-
-/* The pond at a link of stitch->ponds, and that of a freeset. */
-gml_pond *gml_pond_of_link(gml_link *link);
-gml_pond *gml_pond_of_set(gml_freeset *set);
 
 /* See gml_lake_forget_stream() and gml_lake_distrust_stream(). */
 gml_status gml_pond_forget(gml_policy *self, gml_stream stream);
@@ -222,13 +246,13 @@ void gml_ponds_close(gml_stitch *stitch);
  * false then, and nothing was done. `asking` is the pond that is being served, or NULL. */
 gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done);
 
+/* Looks which streams have completed what they freed. */
+void gml_stitch_poll(gml_stitch *stitch);
+
 /* Waits for what was freed on any stream: not at all where that is known to be complete, for the
  * streams that may still be at it where they can be called, else for the device. Otherwise as
  * above. */
 gml_status gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done);
-
-/* Whether the work that used an idle view is known to be complete. */
-bool gml_view_is_unused(const gml_placement *placement);
 
 /* ---- share.c: memory of other streams -------------------------------------------------------- */
 
@@ -243,8 +267,7 @@ gml_share_is_open(const gml_stitch *stitch)
  * are. */
 enum { GML_MOST_DONORS = 64 };
 
-/* Looks which streams have completed what they freed: all of them, or those near `pond`. */
-void gml_share_poll(gml_stitch *stitch);
+/* Looks which streams near `pond` have completed what they freed. */
 void gml_share_look(gml_stitch *stitch, gml_pond *pond);
 
 /* The next pond after `previous`, or the first if that is NULL, that `pond` may ask; NULL: enough.

@@ -1,22 +1,12 @@
 /* Views: placements with a mapping of their own, which outlive the blocks they serve. */
-#include "base/mix.h"
 #include "base/rounding.h"
+#include "base/status.h"
 #include "core/mapping.h"
 #include "policy/stitch/stitch.h"
 
-#include <stddef.h>
-
-static gml_placement *
-of_node(gml_tree_node *node)
-{
-    return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, by_runs));
-}
-
-gml_placement *
-gml_view_of_idle(gml_link *link)
-{
-    return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, idle));
-}
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
@@ -70,8 +60,10 @@ make_room(gml_stitch *stitch, const gml_pond *pond, uint64_t view_bytes)
     return status == GML_OK && is_done ? forget_unused(stitch, target_views, target_bytes) : status;
 }
 
-gml_status
-gml_view_map(gml_stitch *stitch, gml_placement *placement)
+/* Gives a placement of several runs its own mapping, within the limits: idle views make room. After
+ * a failure placement->view is 0, or a range that the driver did not take back. */
+static gml_status
+map(gml_stitch *stitch, gml_placement *placement)
 {
     gml_home *home = &stitch->home;
     uint64_t first = placement->runs[0].offset, begin = gml_home_chunk_begin(home, first);
@@ -114,19 +106,12 @@ unmap(gml_stitch *stitch, gml_placement *placement)
     return status;
 }
 
-/* ---- resting and forgetting ------------------------------------------------------------------ */
-
-static void
-leave_rest(gml_stitch *stitch, gml_placement *placement)
-{
-    gml_tree_remove(&stitch->idle, &placement->by_runs);
-    gml_list_remove(&placement->idle);
-}
+/* ---- forgetting ------------------------------------------------------------------------------ */
 
 gml_status
 gml_view_destroy(gml_stitch *stitch, gml_placement *placement)
 {
-    leave_rest(stitch, placement);
+    gml_idle_view_remove(stitch, placement);
     gml_status status = unmap(stitch, placement);
     if (status == GML_OK) {
         gml_placement_release(stitch, placement);
@@ -164,56 +149,13 @@ gml_view_abandon_doomed(gml_stitch *stitch)
     }
 }
 
-/* ---- serving again --------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
-/* Where views of a size with these runs are looked for. */
-static uint64_t
-mark_of(const gml_run *runs, size_t run_count)
-{
-    uint64_t mark = run_count;
-    for (size_t i = 0; i < run_count; i++) {
-        mark = gml_mix(mark ^ runs[i].offset) + gml_mix(runs[i].size_bytes);
-    }
-    return mark;
-}
-
-static bool
-is_over_runs(const gml_placement *placement, const gml_choice *choice)
-{
-    bool is_same = placement->run_count == choice->run_count;
-    for (size_t i = 0; i < choice->run_count && is_same; i++) {
-        is_same = placement->runs[i].offset == choice->runs[i].offset &&
-                  placement->runs[i].size_bytes == choice->runs[i].size_bytes;
-    }
-    return is_same;
-}
-
-/* The node with that mark, or NULL. */
-static gml_tree_node *
-at_mark(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mark)
-{
-    gml_tree_node *node = gml_tree_at_least(&stitch->idle, size_bytes, mark);
-    return node && node->size_bytes == size_bytes && node->address == mark ? node : NULL;
-}
-
-void
-gml_view_rest(gml_stitch *stitch, gml_placement *placement)
-{
-    uint64_t mark = mark_of(placement->runs, placement->run_count);
-    while (at_mark(stitch, placement->block.block_bytes, mark)) {
-        mark++; /* of other runs, by chance */
-    }
-    placement->by_runs.size_bytes = placement->block.block_bytes;
-    placement->by_runs.address = mark;
-    placement->state = GML_PLACEMENT_IDLE;
-    gml_tree_insert(&stitch->idle, &placement->by_runs);
-    gml_list_append(&stitch->idle_views, &placement->idle);
-}
-
+/* An idle view is live again, in that pond. pre: two extents are prepared for each run. */
 static void
 revive(gml_stitch *stitch, gml_pond *pond, gml_placement *placement)
 {
-    leave_rest(stitch, placement);
+    gml_idle_view_remove(stitch, placement);
     placement->pond->user_count--;
     placement->pond = pond;
     pond->user_count++;
@@ -222,20 +164,96 @@ revive(gml_stitch *stitch, gml_pond *pond, gml_placement *placement)
         .block_bytes = placement->block.block_bytes,
     };
     gml_placement_claim(stitch, placement);
+    placement->block.state = GML_STATE_EXACT;
     gml_economy_note_served(&stitch->economy);
 }
 
-gml_placement *
-gml_view_again(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_choice *choice)
+/* Whether the runs lie side by side under whole mappings: none but the first begins inside a chunk,
+ * and none but the last ends there. */
+static bool
+is_seamless(const gml_home *home, const gml_choice *choice)
 {
-    uint64_t mark = mark_of(choice->runs, choice->run_count);
-    gml_tree_node *node = at_mark(stitch, size_bytes, mark);
-    while (node && !is_over_runs(of_node(node), choice)) {
-        node = at_mark(stitch, size_bytes, ++mark);
+    bool is_seamless = true;
+    for (size_t i = 1; i < choice->run_count && is_seamless; i++) {
+        const gml_run *before = &choice->runs[i - 1];
+        uint64_t begin = choice->runs[i].offset, end = before->offset + before->size_bytes;
+        is_seamless =
+            gml_home_boundary(home, begin) == begin && gml_home_boundary(home, end) == end;
     }
-    if (!node) {
-        return NULL;
+    return is_seamless;
+}
+
+/* A choice that does not add up must not become a block: it would reach into another one. */
+static gml_status
+check_choice(gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice)
+{
+    uint64_t sum_bytes = 0;
+    for (size_t i = 0; i < choice->run_count; i++) {
+        sum_bytes += choice->runs[i].size_bytes;
     }
-    revive(stitch, pond, of_node(node));
-    return of_node(node);
+    if (sum_bytes == size_bytes && is_seamless(&stitch->home, choice)) {
+        return GML_OK;
+    }
+    return gml_driver_fail(stitch->policy.driver, GML_CORRUPT,
+                           "%" PRIu64 " bytes in %zu runs were chosen for a request of %" PRIu64,
+                           sum_bytes, choice->run_count, size_bytes);
+}
+
+static gml_status
+create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_choice *choice,
+            gml_placement **out)
+{
+    size_t count = choice->run_count;
+    gml_status status = gml_home_prepare(&stitch->home, 2 * count);
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_placement *again = gml_idle_view_find(stitch, size_bytes, choice);
+    if (again) {
+        revive(stitch, pond, again);
+        *out = again;
+        return GML_OK;
+    }
+    gml_run *runs = malloc(count * sizeof *runs);
+    if (!runs) {
+        return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
+                               "no host memory for a view of %zu runs", count);
+    }
+    gml_placement *placement = gml_placement_new(stitch, pond, size_bytes);
+    if (!placement) {
+        free(runs);
+        return GML_NO_HOST_MEMORY;
+    }
+    memcpy(runs, choice->runs, count * sizeof *runs);
+    placement->runs = runs;
+    placement->run_count = count;
+    status = map(stitch, placement);
+    if (status == GML_OK) {
+        gml_placement_claim(stitch, placement);
+        placement->block.state = choice->state;
+        gml_economy_note_made(&stitch->economy);
+        *out = placement;
+    } else if (placement->view) {
+        gml_list_append(&stitch->doomed, &placement->idle);
+    } else {
+        gml_placement_release(stitch, placement);
+    }
+    return status;
+}
+
+gml_status
+gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+                     const gml_choice *choice, gml_placement **out)
+{
+    gml_status status = check_choice(stitch, size_bytes, choice);
+    if (status == GML_OK && choice->run_count > 1) {
+        return create_view(stitch, pond, size_bytes, choice, out);
+    }
+    if (status == GML_OK) {
+        status = gml_placement_fit(stitch, pond, choice->runs[0].offset, size_bytes, out);
+    }
+    if (status == GML_OK) {
+        (*out)->block.state = choice->state;
+    }
+    return status;
 }
