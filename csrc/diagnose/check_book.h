@@ -3,7 +3,7 @@
 #define GML_DIAGNOSE_CHECK_BOOK_H
 
 #include "base/reason.h"
-#include "diagnose/check_runs.h"
+#include "diagnose/check_byte_set.h"
 
 /* Of one API, in order of invocation. */
 typedef struct gml_check_use {
@@ -58,7 +58,7 @@ gml_status gml_check_object(const gml_check_book *book, const gml_check_entry *e
 /* What a finding within an object says of its bytes, counted again. `dead`: those that the first
  * write does not write when fixed. */
 gml_status gml_check_dead_write(const gml_check_book *book, const gml_finding *finding,
-                                gml_runs *dead);
+                                gml_byte_set *dead);
 gml_status gml_check_overallocation(const gml_check_book *book, const gml_finding *finding);
 gml_status gml_check_slices(const gml_check_book *book, const gml_finding *finding);
 

@@ -58,7 +58,7 @@ append(gml_byte_map *map, uint64_t end, const uint64_t *words)
 
 /* The old segments and the visited parts of them, from the left to the right, into the new map. */
 static gml_status
-rebuild(gml_byte_map *map, const gml_byte_map *old, const gml_runs *runs, gml_byte_visit visit,
+rebuild(gml_byte_map *map, const gml_byte_map *old, const gml_byte_set *runs, gml_byte_visit visit,
         void *state)
 {
     gml_status status = GML_OK;
@@ -87,7 +87,7 @@ rebuild(gml_byte_map *map, const gml_byte_map *old, const gml_runs *runs, gml_by
 }
 
 gml_status
-gml_byte_map_visit(gml_byte_map *map, const gml_runs *runs, gml_byte_visit visit, void *state)
+gml_byte_map_visit(gml_byte_map *map, const gml_byte_set *runs, gml_byte_visit visit, void *state)
 {
     gml_byte_map renewed;
     uint64_t looks = (map->count + 2 * runs->count) * (1 + map->width / WORDS_AT_ONCE);

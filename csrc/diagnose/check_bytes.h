@@ -4,7 +4,7 @@
 #ifndef GML_DIAGNOSE_CHECK_BYTES_H
 #define GML_DIAGNOSE_CHECK_BYTES_H
 
-#include "diagnose/check_runs.h"
+#include "diagnose/check_byte_set.h"
 
 /* All zero: empty. Segment i ends before ends[i], and its words begin at words[i * width]. */
 typedef struct gml_byte_map {
@@ -23,7 +23,7 @@ void gml_byte_map_close(gml_byte_map *map);
 typedef gml_status (*gml_byte_visit)(void *state, uint64_t *words, uint64_t begin);
 
 /* Visits every byte of a set, segment by segment. GML_UNSUPPORTED where no looks are left. */
-gml_status gml_byte_map_visit(gml_byte_map *map, const gml_runs *runs, gml_byte_visit visit,
+gml_status gml_byte_map_visit(gml_byte_map *map, const gml_byte_set *runs, gml_byte_visit visit,
                               void *state);
 
 #endif

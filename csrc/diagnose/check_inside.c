@@ -22,14 +22,15 @@ is_plain_write(const gml_access *access)
 
 /* Appends what one API accesses of the object: by plain writes only, or in any other way only. */
 static gml_status
-append_uses(gml_runs *runs, const gml_check_book *book, uint32_t object, uint64_t api, bool writes)
+append_uses(gml_byte_set *runs, const gml_check_book *book, uint32_t object, uint64_t api,
+            bool writes)
 {
     gml_status status = GML_OK;
     size_t end = gml_check_use_from(book, object, api + 1);
     for (size_t i = gml_check_use_from(book, object, api); status == GML_OK && i < end; i++) {
         const gml_access *access = &book->trace->accesses[book->uses[i].access];
         if (is_plain_write(access) == writes) {
-            status = gml_runs_append_access(runs, book->trace, access, 1);
+            status = gml_byte_set_append_access(runs, book->trace, access, 1);
         }
     }
     return status;
@@ -37,7 +38,7 @@ append_uses(gml_runs *runs, const gml_check_book *book, uint32_t object, uint64_
 
 /* What anything accesses after `from` has written and before `to` writes. */
 static gml_status
-find_between(gml_runs *runs, const gml_check_book *book, const gml_finding *finding)
+find_between(gml_byte_set *runs, const gml_check_book *book, const gml_finding *finding)
 {
     uint32_t object = finding->object;
     size_t end = gml_check_use_from(book, object, finding->to_api);
@@ -46,37 +47,38 @@ find_between(gml_runs *runs, const gml_check_book *book, const gml_finding *find
          status == GML_OK && i < end; i++) {
         const gml_access *access = &book->trace->accesses[book->uses[i].access];
         size_t before = runs->count;
-        status = gml_runs_append_access(runs, book->trace, access, 1);
+        status = gml_byte_set_append_access(runs, book->trace, access, 1);
         status = status == GML_OK ? gml_check_look(book, SORTING * (runs->count - before)) : status;
     }
-    gml_runs_settle(runs);
+    gml_byte_set_settle(runs);
     return status;
 }
 
 typedef struct dead_runs {
-    gml_runs first, second, both, between;
+    gml_byte_set first, second, both, between;
 } dead_runs;
 
 static gml_status
-find_dead(const gml_check_book *book, const gml_finding *finding, dead_runs *found, gml_runs *dead)
+find_dead(const gml_check_book *book, const gml_finding *finding, dead_runs *found,
+          gml_byte_set *dead)
 {
     gml_status status = append_uses(&found->first, book, finding->object, finding->from_api, true);
     if (status == GML_OK) {
         status = append_uses(&found->second, book, finding->object, finding->to_api, true);
     }
     if (status == GML_OK) {
-        gml_runs_settle(&found->first);
-        gml_runs_settle(&found->second);
-        status = gml_runs_common(&found->both, &found->first, &found->second);
+        gml_byte_set_settle(&found->first);
+        gml_byte_set_settle(&found->second);
+        status = gml_byte_set_common(&found->both, &found->first, &found->second);
     }
     if (status == GML_OK) {
         status = find_between(&found->between, book, finding);
     }
-    return status == GML_OK ? gml_runs_without(dead, &found->both, &found->between) : status;
+    return status == GML_OK ? gml_byte_set_without(dead, &found->both, &found->between) : status;
 }
 
 gml_status
-gml_check_dead_write(const gml_check_book *book, const gml_finding *finding, gml_runs *dead)
+gml_check_dead_write(const gml_check_book *book, const gml_finding *finding, gml_byte_set *dead)
 {
     if (finding->from_api >= finding->to_api || finding->to_api >= book->trace->api_count) {
         return GML_CHECK_REFUSE(book, "dead write of object %u: API %llu does not come before %llu",
@@ -85,11 +87,11 @@ gml_check_dead_write(const gml_check_book *book, const gml_finding *finding, gml
     }
     dead_runs found = {0};
     gml_status status = find_dead(book, finding, &found, dead);
-    gml_runs_clear(&found.first);
-    gml_runs_clear(&found.second);
-    gml_runs_clear(&found.both);
-    gml_runs_clear(&found.between);
-    uint64_t bytes = gml_runs_bytes(dead);
+    gml_byte_set_clear(&found.first);
+    gml_byte_set_clear(&found.second);
+    gml_byte_set_clear(&found.both);
+    gml_byte_set_clear(&found.between);
+    uint64_t bytes = gml_byte_set_bytes(dead);
     if (status == GML_OK && (bytes != finding->bytes || bytes == 0)) {
         status = GML_CHECK_REFUSE(
             book,
@@ -105,26 +107,26 @@ gml_check_dead_write(const gml_check_book *book, const gml_finding *finding, gml
 
 /* Everything that accesses meet, in whole elements. */
 static gml_status
-find_accessed(gml_runs *runs, const gml_check_book *book, uint32_t object)
+find_accessed(gml_byte_set *runs, const gml_check_book *book, uint32_t object)
 {
     gml_status status = GML_OK;
     for (size_t i = book->first_use[object]; status == GML_OK && i < book->first_use[object + 1];
          i++) {
-        status =
-            gml_runs_append_access(runs, book->trace, &book->trace->accesses[book->uses[i].access],
-                                   book->trace->objects[object].element_bytes);
+        status = gml_byte_set_append_access(runs, book->trace,
+                                            &book->trace->accesses[book->uses[i].access],
+                                            book->trace->objects[object].element_bytes);
     }
-    gml_runs_settle(runs);
+    gml_byte_set_settle(runs);
     return status;
 }
 
 gml_status
 gml_check_overallocation(const gml_check_book *book, const gml_finding *finding)
 {
-    gml_runs accessed = {0};
+    gml_byte_set accessed = {0};
     gml_status status = find_accessed(&accessed, book, finding->object);
-    uint64_t needed = gml_runs_bytes(&accessed);
-    gml_runs_clear(&accessed);
+    uint64_t needed = gml_byte_set_bytes(&accessed);
+    gml_byte_set_clear(&accessed);
     uint64_t size = book->trace->objects[finding->object].size_bytes;
     if (status == GML_OK && finding->bytes > size - needed) {
         status = GML_CHECK_REFUSE(
@@ -138,7 +140,7 @@ gml_check_overallocation(const gml_check_book *book, const gml_finding *finding)
 
 /* A run, and the place of its API among those that access the object. */
 typedef struct owned_run {
-    gml_run run;
+    gml_byte_range run;
     size_t owner;
 } owned_run;
 
@@ -168,7 +170,7 @@ compare_owned(const void *a, const void *b)
 }
 
 static gml_status
-append_owned(owned_runs *owned, const gml_runs *runs, size_t owner)
+append_owned(owned_runs *owned, const gml_byte_set *runs, size_t owner)
 {
     size_t needed = owned->count + runs->count;
     if (needed > owned->capacity) {
@@ -189,23 +191,23 @@ append_owned(owned_runs *owned, const gml_runs *runs, size_t owner)
 static gml_status
 list_owned(owned_runs *owned, const gml_check_book *book, uint32_t object)
 {
-    gml_runs runs = {0};
+    gml_byte_set runs = {0};
     gml_status status = GML_OK;
     for (size_t i = book->first_use[object]; status == GML_OK && i < book->first_use[object + 1];) {
         uint32_t api = book->uses[i].api;
         runs.count = 0;
         for (; status == GML_OK && i < book->first_use[object + 1] && book->uses[i].api == api;
              i++) {
-            status = gml_runs_append_access(&runs, book->trace,
-                                            &book->trace->accesses[book->uses[i].access],
-                                            book->trace->objects[object].element_bytes);
+            status = gml_byte_set_append_access(&runs, book->trace,
+                                                &book->trace->accesses[book->uses[i].access],
+                                                book->trace->objects[object].element_bytes);
         }
-        gml_runs_settle(&runs);
+        gml_byte_set_settle(&runs);
         if (status == GML_OK) {
             status = append_owned(owned, &runs, owned->owner_count++);
         }
     }
-    gml_runs_clear(&runs);
+    gml_byte_set_clear(&runs);
     return status;
 }
 

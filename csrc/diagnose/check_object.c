@@ -12,7 +12,7 @@ enum { IN_TRACE = 0, WHEN_FIXED = 1, WORDS };
 /* Bytes that an API does not write. */
 typedef struct dead_bytes {
     uint64_t api;
-    gml_runs runs;
+    gml_byte_set runs;
 } dead_bytes;
 
 typedef struct object_walk {
@@ -27,7 +27,7 @@ typedef struct object_walk {
     dead_bytes *dead; /* by api */
     size_t dead_count, dead_seen;
     gml_byte_map map;
-    gml_runs runs; /* of the access at hand */
+    gml_byte_set runs; /* of the access at hand */
 } object_walk;
 
 static unsigned long long
@@ -257,8 +257,8 @@ static gml_status
 list_runs(object_walk *walk, const gml_access *access)
 {
     walk->runs.count = 0;
-    gml_status status = gml_runs_append_access(&walk->runs, walk->book->trace, access, 1);
-    gml_runs_settle(&walk->runs);
+    gml_status status = gml_byte_set_append_access(&walk->runs, walk->book->trace, access, 1);
+    gml_byte_set_settle(&walk->runs);
     return status;
 }
 
@@ -279,9 +279,9 @@ drop_dead(object_walk *walk, uint64_t api)
     gml_status status = GML_OK;
     for (size_t i = walk->dead_seen;
          status == GML_OK && i < walk->dead_count && walk->dead[i].api == api; i++) {
-        gml_runs rest = {0};
-        status = gml_runs_without(&rest, &walk->runs, &walk->dead[i].runs);
-        gml_runs_clear(&walk->runs);
+        gml_byte_set rest = {0};
+        status = gml_byte_set_without(&rest, &walk->runs, &walk->dead[i].runs);
+        gml_byte_set_clear(&walk->runs);
         walk->runs = rest;
     }
     return status;
@@ -372,8 +372,8 @@ walk_object(object_walk *walk)
     walk->map.words[WHEN_FIXED] = walk->is_guest ? OTHER_OBJECT : walk->map.words[IN_TRACE];
     status = walk_uses(walk);
     if (status == GML_OK && gml_check_is_kept(walk->book, walk->object)) {
-        gml_run whole = {0, object->size_bytes};
-        gml_runs all = {&whole, 1, 1};
+        gml_byte_range whole = {0, object->size_bytes};
+        gml_byte_set all = {&whole, 1, 1};
         status = gml_byte_map_visit(&walk->map, &all, see_kept, walk);
     }
     return status;
@@ -389,11 +389,11 @@ gml_check_object(const gml_check_book *book, const gml_check_entry *entries, siz
         status = walk_object(&walk);
     }
     for (size_t i = 0; i < walk.dead_count; i++) {
-        gml_runs_clear(&walk.dead[i].runs);
+        gml_byte_set_clear(&walk.dead[i].runs);
     }
     free((void *)walk.idle);
     free(walk.dead);
     gml_byte_map_close(&walk.map);
-    gml_runs_clear(&walk.runs);
+    gml_byte_set_clear(&walk.runs);
     return status;
 }

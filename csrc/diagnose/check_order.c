@@ -25,7 +25,7 @@ typedef struct order_walk {
     pair *pairs;
     uint64_t *needed;              /* of each pair: what has to be over before the taker starts */
     uint32_t *of_giver, *of_taker; /* of each object: its first pair, or NONE */
-    gml_runs runs;
+    gml_byte_set runs;
 } order_walk;
 
 static unsigned long long
@@ -138,8 +138,8 @@ static gml_status
 visit_access(order_walk *walk, const gml_access *access, gml_byte_visit read, gml_byte_visit write)
 {
     walk->runs.count = 0;
-    gml_status status = gml_runs_append_access(&walk->runs, walk->book->trace, access, 1);
-    gml_runs_settle(&walk->runs);
+    gml_status status = gml_byte_set_append_access(&walk->runs, walk->book->trace, access, 1);
+    gml_byte_set_settle(&walk->runs);
     bool is_write = access->flags & GML_ACCESS_WRITES;
     return status == GML_OK ? visit_runs(walk, access->object, is_write ? write : read) : status;
 }
@@ -278,7 +278,7 @@ close_walk(order_walk *walk)
     free(walk->needed);
     free(walk->of_giver);
     free(walk->of_taker);
-    gml_runs_clear(&walk->runs);
+    gml_byte_set_clear(&walk->runs);
 }
 
 gml_status

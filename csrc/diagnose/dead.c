@@ -228,7 +228,7 @@ drop_equal_spans(gml_sheet *sheet)
     gml_sheet_sort(sheet);
     size_t kept = 0;
     for (size_t i = 0; i < sheet->span_count; i++) {
-        const gml_span *span = &sheet->spans[i], *last = &sheet->spans[kept ? kept - 1 : 0];
+        const gml_access_span *span = &sheet->spans[i], *last = &sheet->spans[kept ? kept - 1 : 0];
         if (!kept || last->owner != span->owner || !gml_span_is_same(last, span)) {
             sheet->spans[kept++] = *span;
         }

@@ -9,21 +9,21 @@ larger(int64_t a, int64_t b)
 }
 
 static void
-renew(gml_live *live, size_t node)
+renew(gml_curve_tree *live, size_t node)
 {
-    gml_live_node *nodes = live->nodes;
+    gml_curve_tree_node *nodes = live->nodes;
     nodes[node].highest =
         larger(nodes[2 * node].highest, nodes[2 * node + 1].highest) + nodes[node].added;
 }
 
 gml_status
-gml_live_open(gml_live *live, const int64_t *bytes, size_t count)
+gml_curve_tree_open(gml_curve_tree *live, const int64_t *bytes, size_t count)
 {
     size_t leaves = 1;
     while (leaves < count) {
         leaves *= 2;
     }
-    *live = (gml_live){.leaves = leaves, .nodes = calloc(2 * leaves, sizeof *live->nodes)};
+    *live = (gml_curve_tree){.leaves = leaves, .nodes = calloc(2 * leaves, sizeof *live->nodes)};
     if (!live->nodes) {
         return GML_NO_HOST_MEMORY;
     }
@@ -37,21 +37,21 @@ gml_live_open(gml_live *live, const int64_t *bytes, size_t count)
 }
 
 void
-gml_live_close(gml_live *live)
+gml_curve_tree_close(gml_curve_tree *live)
 {
     free(live->nodes);
-    *live = (gml_live){0};
+    *live = (gml_curve_tree){0};
 }
 
 static void
-add_below(gml_live *live, size_t node, int64_t bytes)
+add_below(gml_curve_tree *live, size_t node, int64_t bytes)
 {
     live->nodes[node].highest += bytes;
     live->nodes[node].added += bytes;
 }
 
 static void
-renew_above(gml_live *live, size_t node)
+renew_above(gml_curve_tree *live, size_t node)
 {
     for (node /= 2; node > 0; node /= 2) {
         renew(live, node);
@@ -59,7 +59,7 @@ renew_above(gml_live *live, size_t node)
 }
 
 void
-gml_live_add(gml_live *live, uint64_t from, uint64_t to, int64_t bytes)
+gml_curve_tree_add(gml_curve_tree *live, uint64_t from, uint64_t to, int64_t bytes)
 {
     if (from >= to || bytes == 0) {
         return;
@@ -78,7 +78,7 @@ gml_live_add(gml_live *live, uint64_t from, uint64_t to, int64_t bytes)
 }
 
 uint64_t
-gml_live_highest(const gml_live *live)
+gml_curve_tree_highest(const gml_curve_tree *live)
 {
     int64_t highest = live->nodes[1].highest;
     return highest > 0 ? (uint64_t)highest : 0;

@@ -8,24 +8,24 @@
 
 #include "gmlake.h"
 
-typedef struct gml_live_node {
+typedef struct gml_curve_tree_node {
     int64_t highest; /* what was added here and below, without what was added above */
     int64_t added;   /* to every API below */
-} gml_live_node;
+} gml_curve_tree_node;
 
-typedef struct gml_live {
-    gml_live_node *nodes; /* the children of i are 2 * i and 2 * i + 1; the root is 1 */
-    size_t leaves;        /* a power of two; the leaf of API a is leaves + a */
-} gml_live;
+typedef struct gml_curve_tree {
+    gml_curve_tree_node *nodes; /* the children of i are 2 * i and 2 * i + 1; the root is 1 */
+    size_t leaves;              /* a power of two; the leaf of API a is leaves + a */
+} gml_curve_tree;
 
 /* `bytes` holds the live bytes after each API. The caller closes it either way. */
-gml_status gml_live_open(gml_live *live, const int64_t *bytes, size_t count);
-void gml_live_close(gml_live *live);
+gml_status gml_curve_tree_open(gml_curve_tree *live, const int64_t *bytes, size_t count);
+void gml_curve_tree_close(gml_curve_tree *live);
 
 /* Adds `bytes` after the APIs from `from` to before `to`. pre: to is at most the count. */
-void gml_live_add(gml_live *live, uint64_t from, uint64_t to, int64_t bytes);
+void gml_curve_tree_add(gml_curve_tree *live, uint64_t from, uint64_t to, int64_t bytes);
 
 /* The highest value; 0 where nothing is above it. */
-uint64_t gml_live_highest(const gml_live *live);
+uint64_t gml_curve_tree_highest(const gml_curve_tree *live);
 
 #endif

@@ -86,7 +86,7 @@ static void
 count_accesses(gml_slices *slices)
 {
     for (size_t i = 0; i < slices->sheet.span_count; i++) {
-        const gml_span *span = &slices->sheet.spans[i];
+        const gml_access_span *span = &slices->sheet.spans[i];
         slices->by_owner[span->owner].element_accesses +=
             span->weight * (double)span->size * (double)span->repeat;
     }

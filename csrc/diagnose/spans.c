@@ -35,9 +35,9 @@ with_room(void *items, size_t count, size_t *capacity, size_t item_bytes)
 }
 
 static gml_status
-add_span(gml_sheet *sheet, gml_span span)
+add_span(gml_sheet *sheet, gml_access_span span)
 {
-    gml_span *spans =
+    gml_access_span *spans =
         with_room(sheet->spans, sheet->span_count, &sheet->span_capacity, sizeof *spans);
     if (!spans) {
         return GML_NO_HOST_MEMORY;
@@ -87,9 +87,9 @@ gml_sheet_start(gml_sheet *sheet, uint64_t size_bytes, uint64_t unit_bytes)
 /* Runs whose ends lie within a unit each share it with the run behind them: one run over all, and
  * the shared units once more. */
 static gml_status
-add_overlapping(gml_sheet *sheet, gml_span span)
+add_overlapping(gml_sheet *sheet, gml_access_span span)
 {
-    gml_span all = span, shared = span;
+    gml_access_span all = span, shared = span;
     all.size = span.stride * span.repeat;
     all.repeat = 1;
     gml_status status = add_span(sheet, all);
@@ -110,7 +110,7 @@ static gml_status
 add_runs(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
 {
     uint64_t unit = sheet->unit_bytes;
-    gml_span span = {
+    gml_access_span span = {
         .offset = range->offset / unit,
         .stride = range->repeat > 1 ? range->stride_bytes / unit : 0,
         .repeat = range->repeat,
@@ -165,7 +165,8 @@ gml_status
 gml_sheet_add(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
 {
     if (!range) {
-        gml_span whole = {.size = sheet->unit_count, .repeat = 1, .weight = 1, .owner = owner};
+        gml_access_span whole = {
+            .size = sheet->unit_count, .repeat = 1, .weight = 1, .owner = owner};
         return add_span(sheet, whole);
     }
     if (range->repeat > 1 && range->stride_bytes == range->size_bytes) {
@@ -181,7 +182,7 @@ gml_sheet_add(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
 }
 
 bool
-gml_span_is_same(const gml_span *a, const gml_span *b)
+gml_span_is_same(const gml_access_span *a, const gml_access_span *b)
 {
     return a->offset == b->offset && a->size == b->size && a->stride == b->stride &&
            a->repeat == b->repeat;
@@ -196,7 +197,7 @@ compare(uint64_t a, uint64_t b)
 static int
 compare_spans(const void *left, const void *right)
 {
-    const gml_span *a = left, *b = right;
+    const gml_access_span *a = left, *b = right;
     int order = compare(a->offset, b->offset);
     order = order ? order : compare(a->size, b->size);
     order = order ? order : compare(a->stride, b->stride);
@@ -216,7 +217,7 @@ gml_sheet_sort(gml_sheet *sheet)
 
 /* How many pieces, each one rectangle or a few, a span falls into. */
 static uint64_t
-pieces_of(const gml_span *span, uint64_t width)
+pieces_of(const gml_access_span *span, uint64_t width)
 {
     if (span->repeat == 1) {
         return 1;
@@ -241,7 +242,7 @@ mark_row(row_marks *marks, uint64_t row)
 }
 
 static uint64_t
-end_of(const gml_span *span)
+end_of(const gml_access_span *span)
 {
     return span->offset + span->stride * (span->repeat - 1) + span->size;
 }
@@ -254,14 +255,14 @@ cost_of_width(const gml_sheet *sheet, uint64_t width)
     row_marks marks = {0};
     double pieces = 0, rows = (double)gml_divide_up(sheet->unit_count, width), edges = 0;
     for (size_t i = 0; i < sheet->span_count; i++) {
-        const gml_span *span = &sheet->spans[i];
+        const gml_access_span *span = &sheet->spans[i];
         pieces += (double)pieces_of(span, width);
         mark_row(&marks, span->offset / width);
         mark_row(&marks, gml_divide_up(end_of(span), width));
     }
     double bands_in_row = (double)marks.count / rows;
     for (size_t i = 0; i < sheet->span_count; i++) {
-        const gml_span *span = &sheet->spans[i];
+        const gml_access_span *span = &sheet->spans[i];
         uint64_t height = (end_of(span) - 1) / width - span->offset / width + 1;
         double bands = (double)height * bands_in_row;
         edges += (double)pieces_of(span, width) * (bands > 1 ? bands : 1);
@@ -276,7 +277,7 @@ list_strides(const gml_sheet *sheet, uint64_t *strides)
 {
     size_t count = 0;
     for (size_t i = 0; i < sheet->span_count && count < MOST_STRIDES; i++) {
-        const gml_span *span = &sheet->spans[i];
+        const gml_access_span *span = &sheet->spans[i];
         size_t k = 0;
         while (k < count && strides[k] != span->stride) {
             k++;
@@ -320,7 +321,7 @@ add_rows(gml_sheet *sheet, gml_rectangle like, uint64_t row, uint64_t row_end)
 }
 
 static gml_status
-lay_out_run(gml_sheet *sheet, const gml_span *span, uint64_t offset)
+lay_out_run(gml_sheet *sheet, const gml_access_span *span, uint64_t offset)
 {
     uint64_t width = sheet->width;
     uint64_t row = offset / width, last = (offset + span->size - 1) / width;
@@ -347,7 +348,7 @@ lay_out_run(gml_sheet *sheet, const gml_span *span, uint64_t offset)
 
 /* Runs whose stride is the width. */
 static gml_status
-lay_out_column(gml_sheet *sheet, const gml_span *span, uint64_t offset, uint64_t repeat)
+lay_out_column(gml_sheet *sheet, const gml_access_span *span, uint64_t offset, uint64_t repeat)
 {
     uint64_t row = offset / sheet->width, column = offset % sheet->width;
     uint64_t end = column + span->size;
@@ -365,7 +366,7 @@ lay_out_column(gml_sheet *sheet, const gml_span *span, uint64_t offset, uint64_t
 }
 
 static gml_status
-lay_out_span(gml_sheet *sheet, const gml_span *span)
+lay_out_span(gml_sheet *sheet, const gml_access_span *span)
 {
     uint64_t pieces = pieces_of(span, sheet->width);
     bool by_columns = pieces < span->repeat;

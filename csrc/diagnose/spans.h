@@ -26,11 +26,11 @@
 #include "planner/sort.h"
 
 /* Runs of units: as gml_access_range, but in units. */
-typedef struct gml_span {
+typedef struct gml_access_span {
     uint64_t offset, size, stride, repeat;
     double weight;
     uint32_t owner;
-} gml_span;
+} gml_access_span;
 
 typedef struct gml_rectangle {
     uint64_t row, row_end;
@@ -65,7 +65,7 @@ typedef struct gml_sheet {
     uint64_t unit_bytes, unit_count;
     uint64_t width; /* units */
     bool too_large;
-    gml_span *spans;
+    gml_access_span *spans;
     size_t span_count, span_capacity;
     gml_rectangle *rectangles;
     size_t rectangle_count, rectangle_capacity;
@@ -88,7 +88,7 @@ gml_status gml_sheet_add(gml_sheet *sheet, const gml_access_range *range, uint32
 
 /* Sorts the spans, so that equal ones are neighbours, by owner. */
 void gml_sheet_sort(gml_sheet *sheet);
-bool gml_span_is_same(const gml_span *a, const gml_span *b); /* whoever owns them */
+bool gml_span_is_same(const gml_access_span *a, const gml_access_span *b); /* whoever owns them */
 
 /* Adds what an access to the sheet's object touches. GML_NO_HOST_MEMORY. */
 gml_status gml_sheet_add_access(gml_sheet *sheet, const gml_object_trace *trace,

@@ -16,19 +16,19 @@ is_join(const gml_finding *finding)
 static void
 add_to_live(void *state, uint64_t start, uint64_t end, int64_t bytes)
 {
-    gml_live_add(state, start, end, bytes);
+    gml_curve_tree_add(state, start, end, bytes);
 }
 
 /* Two rooms become one, where that does not raise the highest value. */
 static void
-join_if_lower(gml_fixes *fixes, gml_live *live, const gml_finding *finding)
+join_if_lower(gml_fixes *fixes, gml_curve_tree *live, const gml_finding *finding)
 {
     if (!is_join(finding) || !gml_fixes_may_lend(fixes, finding)) {
         return;
     }
-    uint64_t before = gml_live_highest(live);
+    uint64_t before = gml_curve_tree_highest(live);
     gml_fixes_tell_join(fixes, finding, 1, add_to_live, live);
-    if (gml_live_highest(live) > before) {
+    if (gml_curve_tree_highest(live) > before) {
         gml_fixes_tell_join(fixes, finding, -1, add_to_live, live);
     } else {
         gml_fixes_lend(fixes, finding);
@@ -40,20 +40,20 @@ static gml_status
 join_all(gml_fixes *fixes, gml_diagnosis *out)
 {
     gml_curve curve;
-    gml_live live = {0};
+    gml_curve_tree live = {0};
     gml_status status = gml_curve_open(&curve, fixes);
     if (status == GML_OK) {
         (void)gml_curve_sum(&curve);
-        status = gml_live_open(&live, curve.bytes, curve.count);
+        status = gml_curve_tree_open(&live, curve.bytes, curve.count);
     }
     gml_curve_close(&curve);
     for (size_t i = 0; status == GML_OK && i < out->finding_count; i++) {
         join_if_lower(fixes, &live, &out->findings[i]);
     }
     if (status == GML_OK) {
-        out->fixed_peak_bytes = gml_live_highest(&live);
+        out->fixed_peak_bytes = gml_curve_tree_highest(&live);
     }
-    gml_live_close(&live);
+    gml_curve_tree_close(&live);
     return status;
 }
 

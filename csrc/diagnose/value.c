@@ -10,7 +10,7 @@
 
 typedef struct valuation {
     gml_fixes fixes;
-    gml_live live;
+    gml_curve_tree live;
     uint64_t highest;
     size_t first, last; /* moments where live bytes are highest */
 } valuation;
@@ -32,7 +32,7 @@ add_to_glance(void *state, uint64_t start, uint64_t end, int64_t bytes)
 static void
 add_to_live(void *state, uint64_t start, uint64_t end, int64_t bytes)
 {
-    gml_live_add(state, start, end, bytes);
+    gml_curve_tree_add(state, start, end, bytes);
 }
 
 static void
@@ -55,7 +55,7 @@ saving_of(valuation *value, const gml_finding *finding)
         return 0;
     }
     tell(value, finding, 1, add_to_live, &value->live);
-    uint64_t fixed = gml_live_highest(&value->live);
+    uint64_t fixed = gml_curve_tree_highest(&value->live);
     tell(value, finding, -1, add_to_live, &value->live);
     return fixed < value->highest ? value->highest - fixed : 0;
 }
@@ -91,7 +91,7 @@ open_valuation(valuation *value, const gml_trace_index *index)
         value->highest = gml_curve_sum(&unfixed);
         value->first = unfixed.first;
         value->last = unfixed.last;
-        status = gml_live_open(&value->live, unfixed.bytes, unfixed.count);
+        status = gml_curve_tree_open(&value->live, unfixed.bytes, unfixed.count);
     }
     gml_curve_close(&unfixed);
     return status;
@@ -101,7 +101,7 @@ static void
 close_valuation(valuation *value)
 {
     gml_fixes_close(&value->fixes);
-    gml_live_close(&value->live);
+    gml_curve_tree_close(&value->live);
 }
 
 gml_status

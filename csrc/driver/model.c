@@ -229,7 +229,7 @@ add_range(gml_model *model, const char *call, gml_address address, uint64_t size
                                call, size_bytes, address);
     }
     gml_range *range = gml_pool_take(&model->range_objects);
-    gml_slot *slots = slot_count ? calloc(slot_count, sizeof *slots) : NULL;
+    gml_model_granule *slots = slot_count ? calloc(slot_count, sizeof *slots) : NULL;
     if (!range || (slot_count && !slots)) {
         gml_pool_give(&model->range_objects, range);
         free(slots);

@@ -28,18 +28,18 @@ typedef struct gml_physical {
 } gml_physical;
 
 /* One granule of a reservation. */
-typedef struct gml_slot {
+typedef struct gml_model_granule {
     gml_physical *physical; /* NULL: nothing is mapped here */
     uint32_t index;         /* of the granule within its mapping; 0 begins a mapping */
     bool is_accessible;     /* set_access was called since the mapping */
-} gml_slot;
+} gml_model_granule;
 
 /* A reservation, or a plain block as malloc gives it. */
 typedef struct gml_range {
     gml_tree_node node; /* ordered by address; its size is unused */
     uint64_t size_bytes;
-    gml_slot *slots;       /* one per granule; NULL for a plain block */
-    uint64_t mapped_slots; /* how many of them are mapped */
+    gml_model_granule *slots; /* one per granule; NULL for a plain block */
+    uint64_t mapped_slots;    /* how many of them are mapped */
 } gml_range;
 
 typedef struct gml_model {

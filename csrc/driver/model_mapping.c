@@ -56,7 +56,7 @@ find_whole_span(gml_model *model, const char *call, gml_address address, uint64_
     }
     uint64_t count = 0;
     for (size_t i = out->first; i < out->end; count++) {
-        const gml_slot *slot = &out->range->slots[i];
+        const gml_model_granule *slot = &out->range->slots[i];
         if (!slot->physical) {
             return gml_driver_fail(model->driver, GML_MISUSE, "%s: nothing is mapped at 0x%" PRIx64,
                                    call, address_of(model, out->range, i));
@@ -132,7 +132,7 @@ gml_model_map(gml_model *model, gml_address address, uint64_t size_bytes, gml_ha
         return status;
     }
     for (size_t i = at.first; i < at.end; i++) {
-        at.range->slots[i] = (gml_slot){physical, (uint32_t)(i - at.first), false};
+        at.range->slots[i] = (gml_model_granule){physical, (uint32_t)(i - at.first), false};
     }
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): set whenever the status is GML_OK */
     at.range->mapped_slots += at.end - at.first;
@@ -151,7 +151,7 @@ gml_model_unmap(gml_model *model, gml_address address, uint64_t size_bytes, uint
     for (size_t i = at.first; i < at.end;) {
         gml_physical *physical = at.range->slots[i].physical;
         size_t granules = granules_of(model, physical);
-        memset(&at.range->slots[i], 0, granules * sizeof(gml_slot));
+        memset(&at.range->slots[i], 0, granules * sizeof(gml_model_granule));
         physical->mappings--;
         gml_model_drop_if_gone(model, physical);
         i += granules;

@@ -158,3 +158,16 @@ def test_a_circle_is_found() -> None:
         "c.c": "void\ngml_c(void)\n{\n    gml_b();\n}\n",
     }
     assert circles(calls_between(texts)) == [{"b.c", "c.c"}]
+
+
+# ---- names -----------------------------------------------------------------------------------
+
+TYPE = re.compile(r"^(?:typedef )?(?:struct|enum|union) (gml_\w+) \{", re.MULTILINE)
+
+
+def test_one_name_is_one_type() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for name in TYPE.findall(code_of(path)):
+            homes.setdefault(name, set()).add(path.name)
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

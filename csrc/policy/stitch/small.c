@@ -9,36 +9,36 @@
 
 #define SLAB_BYTES (UINT64_C(2) << 20)
 
-typedef struct gml_piece {
-    gml_block block;                   /* what the lake sees while used */
-    gml_tree_node fit;                 /* free: in pond->small_free */
-    struct gml_piece *previous, *next; /* in the slab, in address order */
+typedef struct gml_slab_piece {
+    gml_block block;                        /* what the lake sees while used */
+    gml_tree_node fit;                      /* free: in pond->small_free */
+    struct gml_slab_piece *previous, *next; /* in the slab, in address order */
     gml_slab *slab;
     gml_address address;
     uint64_t size_bytes;
     bool is_used;
-} gml_piece;
+} gml_slab_piece;
 
 struct gml_slab {
     gml_placement *placement;
-    gml_piece *first;
+    gml_slab_piece *first;
 };
 
 void
 gml_small_init(gml_stitch *stitch)
 {
-    stitch->pieces.object_bytes = sizeof(gml_piece);
+    stitch->pieces.object_bytes = sizeof(gml_slab_piece);
     stitch->slabs.object_bytes = sizeof(gml_slab);
 }
 
-static gml_piece *
+static gml_slab_piece *
 of_fit(gml_tree_node *node)
 {
-    return (gml_piece *)(void *)((char *)node - offsetof(gml_piece, fit));
+    return (gml_slab_piece *)(void *)((char *)node - offsetof(gml_slab_piece, fit));
 }
 
 static void
-add_free(gml_pond *pond, gml_piece *piece)
+add_free(gml_pond *pond, gml_slab_piece *piece)
 {
     piece->is_used = false;
     piece->fit.size_bytes = piece->size_bytes;
@@ -55,10 +55,10 @@ fail_for_host(gml_stitch *stitch)
 
 /* A new slab, which is one free piece. */
 static gml_status
-add_slab(gml_stitch *stitch, gml_pond *pond, gml_piece **out)
+add_slab(gml_stitch *stitch, gml_pond *pond, gml_slab_piece **out)
 {
     gml_slab *slab = gml_pool_take(&stitch->slabs);
-    gml_piece *whole = gml_pool_take(&stitch->pieces);
+    gml_slab_piece *whole = gml_pool_take(&stitch->pieces);
     gml_status status = GML_NO_HOST_MEMORY;
     if (!slab || !whole) {
         (void)fail_for_host(stitch);
@@ -83,9 +83,9 @@ add_slab(gml_stitch *stitch, gml_pond *pond, gml_piece **out)
 
 /* Cuts `piece` down to `size_bytes`; the rest becomes a free piece. */
 static void
-split(gml_stitch *stitch, gml_pond *pond, gml_piece *cut, uint64_t size_bytes)
+split(gml_stitch *stitch, gml_pond *pond, gml_slab_piece *cut, uint64_t size_bytes)
 {
-    gml_piece *rest = gml_pool_take(&stitch->pieces);
+    gml_slab_piece *rest = gml_pool_take(&stitch->pieces);
     rest->slab = cut->slab;
     rest->address = cut->address + size_bytes;
     rest->size_bytes = cut->size_bytes - size_bytes;
@@ -101,7 +101,7 @@ split(gml_stitch *stitch, gml_pond *pond, gml_piece *cut, uint64_t size_bytes)
 
 /* The state of the whole request: that of the slab if it needed one that was not there. */
 static gml_state
-state_of(bool is_whole, const gml_piece *fresh)
+state_of(bool is_whole, const gml_slab_piece *fresh)
 {
     gml_state slab = fresh ? fresh->slab->placement->block.state : GML_STATE_EXACT;
     if (slab == GML_STATE_GROW || slab == GML_STATE_STITCH) {
@@ -115,7 +115,7 @@ gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_
 {
     /* One piece for the rest of a split: once a piece is taken, nothing may fail. */
     gml_status status = gml_pool_reserve(&stitch->pieces, 2) ? GML_OK : fail_for_host(stitch);
-    gml_piece *fresh = NULL;
+    gml_slab_piece *fresh = NULL;
     gml_tree_node *node = gml_tree_at_least(&pond->small_free, size_bytes, 0);
     if (status == GML_OK && !node) {
         status = add_slab(stitch, pond, &fresh);
@@ -123,7 +123,7 @@ gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_
     if (status != GML_OK) {
         return status;
     }
-    gml_piece *taken = node ? of_fit(node) : fresh;
+    gml_slab_piece *taken = node ? of_fit(node) : fresh;
     bool is_whole = taken->size_bytes == size_bytes;
     gml_tree_remove(&pond->small_free, &taken->fit);
     if (!is_whole) {
@@ -143,9 +143,9 @@ gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_
 
 /* Lets `left` absorb its next neighbour; neither is in the tree. */
 static void
-absorb(gml_stitch *stitch, gml_piece *left)
+absorb(gml_stitch *stitch, gml_slab_piece *left)
 {
-    gml_piece *gone = left->next;
+    gml_slab_piece *gone = left->next;
     left->size_bytes += gone->size_bytes;
     left->next = gone->next;
     if (left->next) {
@@ -157,7 +157,7 @@ absorb(gml_stitch *stitch, gml_piece *left)
 void
 gml_small_free(gml_stitch *stitch, gml_block *block)
 {
-    gml_piece *freed = (gml_piece *)(void *)block;
+    gml_slab_piece *freed = (gml_slab_piece *)(void *)block;
     gml_slab *slab = freed->slab;
     gml_pond *pond = slab->placement->pond;
     if (freed->next && !freed->next->is_used) {
@@ -183,7 +183,7 @@ gml_small_free(gml_stitch *stitch, gml_block *block)
 void
 gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor)
 {
-    for (const gml_piece *piece = slab->first; piece; piece = piece->next) {
+    for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {
         const gml_range_info range = {
             .address = piece->address,
             .size_bytes = piece->size_bytes,
@@ -198,7 +198,7 @@ uint64_t
 gml_slab_used_bytes(const gml_slab *slab)
 {
     uint64_t used_bytes = 0;
-    for (const gml_piece *piece = slab->first; piece; piece = piece->next) {
+    for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {
         used_bytes += piece->is_used ? piece->size_bytes : 0;
     }
     return used_bytes;
@@ -209,7 +209,7 @@ gml_slab_is_valid(const gml_slab *slab)
 {
     gml_address address = slab->placement->block.address;
     bool has_used = false;
-    for (const gml_piece *piece = slab->first; piece; piece = piece->next) {
+    for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {
         bool merges = piece->next && !piece->is_used && !piece->next->is_used;
         if (piece->address != address || piece->slab != slab || merges ||
             (piece->next && piece->next->previous != piece) || piece->size_bytes == 0) {

@@ -310,7 +310,7 @@ cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHand
 }
 
 /* The granule that an address lies in; NULL where nothing is mapped. */
-static const gml_slot *
+static const gml_model_granule *
 mapped_slot(const standin_device *device, gml_address address, gml_address *mapping_address)
 {
     gml_model *model = model_of(device);
@@ -319,7 +319,7 @@ mapped_slot(const standin_device *device, gml_address address, gml_address *mapp
         return NULL;
     }
     uint64_t index = (address - range->node.address) / model->granularity_bytes;
-    const gml_slot *slot = &range->slots[index];
+    const gml_model_granule *slot = &range->slots[index];
     *mapping_address = range->node.address + (index - slot->index) * model->granularity_bytes;
     return slot->physical ? slot : NULL;
 }
@@ -373,7 +373,7 @@ retain_allocation(gml_address address, CUmemGenericAllocationHandle *out)
 {
     gml_address mapping_address = 0;
     const standin_device *device = standin_device_of(address);
-    const gml_slot *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
+    const gml_model_granule *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
     if (!slot) {
         return cudaErrorInvalidValue;
     }
@@ -480,7 +480,7 @@ standin_find_mapping(gml_address address, standin_mapping *out)
 {
     gml_address mapping_address = 0;
     standin_device *device = standin_device_of(address);
-    const gml_slot *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
+    const gml_model_granule *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
     if (!slot) {
         return false;
     }

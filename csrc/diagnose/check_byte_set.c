@@ -1,42 +1,42 @@
-#include "diagnose/check_runs.h"
+#include "diagnose/check_byte_set.h"
 
 #include <stdlib.h>
 
 enum { LEAST_CAPACITY = 16 };
 
 void
-gml_runs_clear(gml_runs *runs)
+gml_byte_set_clear(gml_byte_set *runs)
 {
     free(runs->items);
-    *runs = (gml_runs){0};
+    *runs = (gml_byte_set){0};
 }
 
 gml_status
-gml_runs_append(gml_runs *runs, uint64_t begin, uint64_t end)
+gml_byte_set_append(gml_byte_set *runs, uint64_t begin, uint64_t end)
 {
     if (runs->count == runs->capacity) {
         size_t capacity = runs->capacity ? 2 * runs->capacity : LEAST_CAPACITY;
-        gml_run *items = realloc(runs->items, capacity * sizeof *items);
+        gml_byte_range *items = realloc(runs->items, capacity * sizeof *items);
         if (!items) {
             return GML_NO_HOST_MEMORY;
         }
         runs->items = items;
         runs->capacity = capacity;
     }
-    runs->items[runs->count++] = (gml_run){begin, end};
+    runs->items[runs->count++] = (gml_byte_range){begin, end};
     return GML_OK;
 }
 
 static gml_status
-append_units(gml_runs *runs, uint64_t begin, uint64_t end, uint64_t unit_bytes, uint64_t size)
+append_units(gml_byte_set *runs, uint64_t begin, uint64_t end, uint64_t unit_bytes, uint64_t size)
 {
     uint64_t past = end % unit_bytes;
     end += past ? unit_bytes - past : 0;
-    return gml_runs_append(runs, begin - begin % unit_bytes, end < size ? end : size);
+    return gml_byte_set_append(runs, begin - begin % unit_bytes, end < size ? end : size);
 }
 
 static gml_status
-append_range(gml_runs *runs, const gml_access_range *range, uint64_t unit_bytes, uint64_t size)
+append_range(gml_byte_set *runs, const gml_access_range *range, uint64_t unit_bytes, uint64_t size)
 {
     uint64_t offset = range->offset;
     if (range->stride_bytes == range->size_bytes) {
@@ -55,15 +55,15 @@ append_range(gml_runs *runs, const gml_access_range *range, uint64_t unit_bytes,
 }
 
 gml_status
-gml_runs_append_access(gml_runs *runs, const gml_object_trace *trace, const gml_access *access,
-                       uint64_t unit_bytes)
+gml_byte_set_append_access(gml_byte_set *runs, const gml_object_trace *trace,
+                           const gml_access *access, uint64_t unit_bytes)
 {
     uint64_t size = trace->objects[access->object].size_bytes;
     if (runs->count >= GML_MOST_RUNS) {
         return GML_UNSUPPORTED;
     }
     if (access->range_count == 0) {
-        return gml_runs_append(runs, 0, size);
+        return gml_byte_set_append(runs, 0, size);
     }
     gml_status status = GML_OK;
     for (uint32_t i = 0; status == GML_OK && i < access->range_count; i++) {
@@ -75,12 +75,12 @@ gml_runs_append_access(gml_runs *runs, const gml_object_trace *trace, const gml_
 static int
 compare_runs(const void *a, const void *b)
 {
-    const gml_run *left = a, *right = b;
+    const gml_byte_range *left = a, *right = b;
     return (left->begin > right->begin) - (left->begin < right->begin);
 }
 
 static bool
-is_ascending(const gml_runs *runs)
+is_ascending(const gml_byte_set *runs)
 {
     for (size_t i = 1; i < runs->count; i++) {
         if (runs->items[i].begin < runs->items[i - 1].begin) {
@@ -91,16 +91,16 @@ is_ascending(const gml_runs *runs)
 }
 
 void
-gml_runs_settle(gml_runs *runs)
+gml_byte_set_settle(gml_byte_set *runs)
 {
     if (!is_ascending(runs)) {
         qsort(runs->items, runs->count, sizeof *runs->items, compare_runs);
     }
     size_t count = 0;
     for (size_t i = 0; i < runs->count; i++) {
-        gml_run run = runs->items[i];
+        gml_byte_range run = runs->items[i];
         if (count > 0 && run.begin <= runs->items[count - 1].end) {
-            gml_run *last = &runs->items[count - 1];
+            gml_byte_range *last = &runs->items[count - 1];
             last->end = run.end > last->end ? run.end : last->end;
         } else {
             runs->items[count++] = run;
@@ -110,15 +110,15 @@ gml_runs_settle(gml_runs *runs)
 }
 
 gml_status
-gml_runs_common(gml_runs *out, const gml_runs *a, const gml_runs *b)
+gml_byte_set_common(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set *b)
 {
     gml_status status = GML_OK;
     for (size_t i = 0, j = 0; status == GML_OK && i < a->count && j < b->count;) {
-        gml_run left = a->items[i], right = b->items[j];
+        gml_byte_range left = a->items[i], right = b->items[j];
         uint64_t begin = left.begin > right.begin ? left.begin : right.begin;
         uint64_t end = left.end < right.end ? left.end : right.end;
         if (begin < end) {
-            status = gml_runs_append(out, begin, end);
+            status = gml_byte_set_append(out, begin, end);
         }
         i += left.end == end;
         j += right.end == end;
@@ -127,7 +127,7 @@ gml_runs_common(gml_runs *out, const gml_runs *a, const gml_runs *b)
 }
 
 gml_status
-gml_runs_without(gml_runs *out, const gml_runs *a, const gml_runs *b)
+gml_byte_set_without(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set *b)
 {
     gml_status status = GML_OK;
     for (size_t i = 0, j = 0; status == GML_OK && i < a->count; i++) {
@@ -137,19 +137,19 @@ gml_runs_without(gml_runs *out, const gml_runs *a, const gml_runs *b)
         }
         for (size_t k = j; status == GML_OK && k < b->count && b->items[k].begin < end; k++) {
             if (b->items[k].begin > begin) {
-                status = gml_runs_append(out, begin, b->items[k].begin);
+                status = gml_byte_set_append(out, begin, b->items[k].begin);
             }
             begin = b->items[k].end;
         }
         if (status == GML_OK && begin < end) {
-            status = gml_runs_append(out, begin, end);
+            status = gml_byte_set_append(out, begin, end);
         }
     }
     return status;
 }
 
 uint64_t
-gml_runs_bytes(const gml_runs *runs)
+gml_byte_set_bytes(const gml_byte_set *runs)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < runs->count; i++) {
