@@ -39,7 +39,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin standin lint lint-format lint-tidy lint-ruff lint-types \
-	sanitize sanitize-address sanitize-thread bench mutate format clean distclean
+	sanitize sanitize-address sanitize-thread bench mutate fuzz format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ sanitize-thread: build/thread/.built
 COUNT ?= 20
 mutate: build/c/.built $(VENV)/.test ## Small changes of the code that no test notices: COUNT=20 SEED=1
 	@$(BIN)/python tests/mutate.py --count $(COUNT) $(if $(SEED),--seed $(SEED))
+
+MINUTES ?= 60
+fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEED=1
+	@$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c

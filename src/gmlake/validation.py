@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gmlake.errors import TraceError
+from gmlake.printable import printable
+from gmlake.reading import UnreadableError, contents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.trace import Trace
+
+
+MAX_NOTES_BYTES: Final = 1 << 28
+"""Most bytes of a file of notes that are read."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +64,17 @@ def load_notes(path: str | Path) -> Notes:
     Raises TraceError, with the file's name, for anything else than such a file.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        return _notes_of(data)
-    except OSError as problem:
-        reason = f"cannot be read: {problem.strerror}"
+        return _notes_of(json.loads(contents(Path(path), MAX_NOTES_BYTES)))
+    except UnreadableError as problem:
+        reason = str(problem)
     except TraceError as problem:
         reason = problem.reason
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:
-        reason = f"not notes about a recording: {type(problem).__name__}: {str(problem)[:80]}"
+    except KeyError as problem:
+        reason = f"not notes about a recording: there is no {problem}"
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as problem:
+        reason = f"not notes about a recording: {printable(str(problem)[:80])}"
+    except RecursionError:
+        reason = "not notes about a recording: the JSON is nested too deeply"
     raise TraceError(reason, path=str(path))
 
 

@@ -48,6 +48,24 @@ def many(calls: int, objects: int) -> Diagnosis:
     return gmlake.find_inefficiencies(builder.build())
 
 
+def touched(stride: int, weight: int) -> Touched:
+    """A few bytes of an object, accessed in one run."""
+    builder = TraceBuilder()
+    one = builder.alloc(64 * KIB)
+    builder.kernel("k", writes=[Part(one, ((512, 4, stride, 1, weight),))])
+    builder.free(one)
+    report = report_of_diagnosis(gmlake.find_inefficiencies(builder.build()))
+    return next(figure for figure in report.figures if isinstance(figure, Touched))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [1, 2**62, 2**63, 2**64 - 1])
+def test_any_stride_of_one_run_and_any_weight_is_drawn(number: int) -> None:
+    drawn = touched(number, number)
+    assert (drawn.begin.tolist(), drawn.end.tolist()) == ([512.0], [516.0])
+    assert drawn.weight.tolist() == [min(number, 2**63 - 1)]
+
+
 def figures(report: Report) -> tuple[Timeline, Calls, Lifelines, Found]:
     timeline, calls, lifelines, *_, found = report.figures
     assert isinstance(timeline, Timeline)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import gmlake
 from gmlake.commands import main
 from gmlake.pictures.figures import Packing
-from gmlake.trace import REQUEST, Kind, Trace
+from gmlake.trace import FINAL_BLOCK, REQUEST, SEGMENT, Kind, Trace
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
 PATIENT_SECONDS = 15  # each takes about 1 s
 MOST_PAGE_BYTES = 10_000_000
 SCRIPT = "</script><script>attacked = 1</script><img src=x onerror='attacked = 2'>"
+
+
+LONG_FRAME = {"name": "f" * 300, "filename": "g" * 300, "line": 1}
 
 
 def usual() -> dict[str, Any]:
@@ -191,6 +194,47 @@ def shared_table(name: str, *, rows: int = 0) -> Any:
     return document
 
 
+def repeated(name: str) -> Any:
+    """The same row very often: two bytes each as a pickle."""
+    document = of_lake()
+    device = document["gmlake"]["devices"][0]
+    device[name] = [(device[name] or [[0] * 8])[0]] * 100_000
+    return document
+
+
+def same_events_for_many_devices() -> Any:
+    document = of_lake()
+    document["device_traces"] = [document["device_traces"][0] * 1000] * 100_000
+    return document
+
+
+def no_pieces() -> Any:
+    document = of_lake()
+    document["gmlake"]["devices"][0]["pieces"] = []
+    return document
+
+
+def regions_over_each_other() -> Any:
+    document = of_lake()
+    device = document["gmlake"]["devices"][0]
+    spans = [(BASE, 2**46), (BASE + MIB, MIB)]
+    device["regions"] = [[*span, 0, 0, 0, 0, False] for span in spans]
+    device["ranges"] = [[*span, 5, 0, row, 0, True] for row, span in enumerate(spans)]
+    device["pieces"] = []
+    return document
+
+
+def segments_over_each_other() -> Any:
+    spans = [(BASE, 2**46), (BASE + MIB, MIB)]
+    return snapshot([], [segment(*span, [block(*span, 5)]) for span in spans])
+
+
+def a_device_twice() -> Any:
+    document = of_lake()
+    document["gmlake"]["devices"] *= 2
+    return document
+
+
 def range_of(name: str, column: int, value: int) -> Any:
     """Let the last row of a table lie elsewhere than in its region."""
     document = of_lake()
@@ -215,6 +259,9 @@ DRAWN: dict[str, Callable[[], Any]] = {
         "segments": [],
         "device_traces": [pairs(2) for _ in range(1000)],
     },
+    "one frame 60 times in every list": lambda: snapshot(
+        [{**one, "frames": [LONG_FRAME] * 60} for one in pairs(50_000)]
+    ),
     "scripts as names": lambda: snapshot(
         [alloc(BASE, 9, user_metadata=SCRIPT, frames=[frame_of(SCRIPT)]), *pairs(9)[2:]]
     ),
@@ -224,6 +271,8 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "100,000 pieces unmapped": lambda: snapshot(
         [event("segment_unmap", BASE + number * 4 * MIB, 2 * MIB) for number in range(100_000)]
     ),
+    "views that lie nowhere": no_pieces,
+    "regions over each other": regions_over_each_other,
     "blocks at the last addresses": lambda: snapshot(
         [alloc(2**64 - 2**48 - 1, 2**47), alloc(0, 512)],
         [segment(2**63, 2**40, [block(2**63, 2**40, 2**40)])],
@@ -242,6 +291,14 @@ REFUSED: dict[str, Callable[[], Any]] = {
         for name in ("others", "regions", "ranges", "pieces")
         for rows in (0, 3)
     },
+    **{
+        f"the same row 100,000 times as {name}": partial(repeated, name)
+        for name in ("others", "regions", "ranges", "pieces")
+    },
+    "the same events for 100,000 devices": same_events_for_many_devices,
+    "20,000 devices": lambda: {"segments": [], "device_traces": [pairs(1)] * 20_000},
+    "a device twice": a_device_twice,
+    "segments over each other": segments_over_each_other,
     "a range behind its region": lambda: range_of("ranges", 0, 2**62),
     "a range longer than its region": lambda: range_of("ranges", 1, 2**47),
     "a piece behind its region": lambda: range_of("pieces", 0, 2**62),
@@ -264,10 +321,11 @@ def view(folder: Path, document: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", DRAWN)
 def test_what_is_odd_becomes_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     code, page = view(tmp_path, DRAWN[name](), monkeypatch)
     assert code == 0
+    assert not caplog.records  # Bokeh complains about pictures that are not whole
     text = page.read_text(encoding="utf-8")
     assert len(text) < MOST_PAGE_BYTES
     assert "<img" not in text
@@ -291,6 +349,37 @@ def test_what_cannot_be_drawn_is_one_line(
     assert said.startswith("gmlake: x.pickle: ")
     assert said.count("\n") == 1
     assert len(said) < 300
+
+
+@pytest.mark.parametrize(
+    ("spans", "reason"),
+    [
+        ([(BASE, 2**63)], "outside its segment"),
+        ([(BASE + MIB, 2**64 - 1)], "outside its segment"),
+        ([(BASE + 3 * MIB, MIB)], "outside its segment"),
+        ([(BASE, MIB), (BASE, 2 * MIB)], "overlap"),
+    ],
+)
+def test_a_trace_whose_end_contradicts_itself_is_not_drawn(
+    tmp_path: Path, capsys: Any, spans: list[tuple[int, int]], reason: str
+) -> None:
+    path = tmp_path / "x.gmtrace"
+    blocks = np.array([(*span, 5, True) for span in spans], FINAL_BLOCK)
+    segments = np.array([(BASE, 2 * MIB, 0, 0, 0, True)], SEGMENT)
+    Trace(np.zeros(0, REQUEST), final_segments=segments, final_blocks=blocks).save(path)
+    assert main(["view", str(path), "-o", str(tmp_path / "x.html")]) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert said.count("\n") == 1
+
+
+def test_each_segment_is_looked_at_once_whatever_the_devices(tmp_path: Path) -> None:
+    held = [segment(BASE, 0, [], device=number) for number in range(1000)]
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps({"segments": held * 200, "device_traces": [pairs(1)] * 1000}, 4))
+    begin = time.process_time()
+    assert len(gmlake.Snapshot.load(path).devices) == 1000
+    assert time.process_time() - begin < 10  # takes about 1 s
 
 
 def test_the_upper_half_of_all_addresses_is_drawn_above_the_lower(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -429,11 +430,21 @@ def test_notes_are_read(tmp_path: Path) -> None:
         '{"limit_bytes": 1, "marks": [1]}',
         '{"limit_bytes": 1, "marks": [{"events": -1, "stats": {}, "is_trim": 0, "label": ""}]}',
         '{"limit_bytes": 1, "marks": [{"events": "x", "stats": {}, "is_trim": 0, "label": ""}]}',
+        '{"limit_bytes": Infinity, "marks": [{"free_bytes": 1}]}',
+        '{"limit_bytes": "\\u001b[31m\\n", "marks": []}',
         "[" * 100_000,
     ],
 )
 def test_what_are_no_notes(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(TraceError, match="not notes about a recording"):
+    with pytest.raises(TraceError, match="not notes about a recording") as caught:
         gmlake.load_notes(path)
+    assert str(caught.value).isprintable()
+    assert "Error" not in str(caught.value)
+
+
+def test_notes_that_nobody_writes_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.json")
+    with pytest.raises(TraceError, match="not a regular file"):
+        gmlake.load_notes(tmp_path / "x.json")

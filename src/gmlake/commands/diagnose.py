@@ -176,9 +176,13 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _diagnose(path: str, options: dict[str, Any]) -> Diagnosis:
+    from gmlake.budget import Budget
     from gmlake.diagnosing.detect import find_inefficiencies
+    from gmlake.diagnosing.trace import ObjectTrace
 
-    return find_inefficiencies(path, **options)
+    with Budget(path):
+        trace = ObjectTrace.load(path)
+    return find_inefficiencies(trace, **options)
 
 
 class _Shown:

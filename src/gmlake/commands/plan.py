@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gmlake.commands import common
@@ -77,16 +78,25 @@ class PlanCommand(common.Command):
 
 
 def _plan_file(path: str, args: argparse.Namespace) -> PlanReport:
-    from gmlake.planning.api import plan
+    """Read within the budget of reading; searching has one of its own."""
+    from gmlake.budget import Budget
+    from gmlake.planning.api import plan, read_source
+    from gmlake.planning.report import PlanReport
 
-    return plan(
-        path,
-        budget_ms=args.budget_ms,
-        capacity=args.capacity,
-        methods=args.methods,
-        alignment=args.alignment,
-        device=args.device,
-    )
+    with Budget(path):
+        sources = read_source(path, args.device)
+    reports = [
+        plan(
+            source,
+            budget_ms=args.budget_ms,
+            capacity=args.capacity,
+            methods=args.methods,
+            alignment=args.alignment,
+        )
+        for source in sources
+    ]
+    results = sum(reports, PlanReport()).results
+    return PlanReport(tuple(replace(result, trace=path) for result in results))
 
 
 # ---- arguments

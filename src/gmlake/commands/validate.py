@@ -36,13 +36,18 @@ class ValidateCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Validate each file; print one row per trace."""
+        from gmlake.budget import Budget
         from gmlake.validation import ValidationReport, load_notes, validate
 
         reports: list[ValidationReport] = []
 
         def work(path: str) -> None:
             traces = common.read_file(path, args.device)
-            notes = load_notes(Path(path).with_suffix(".json")) if args.statistics else None
+            notes = None
+            if args.statistics:
+                beside = Path(path).with_suffix(".json")
+                with Budget(beside):
+                    notes = load_notes(beside)
             for trace in traces:
                 reports.append(validate(trace, notes))  # noqa: PERF401 (keeps those before an error)
 

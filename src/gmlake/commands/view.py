@@ -13,6 +13,7 @@ from gmlake.printable import printable
 if TYPE_CHECKING:
     import argparse
 
+    from gmlake.budget import Budget
     from gmlake.pictures.figures import Figure, Report
     from gmlake.snapshots import DeviceSnapshot, Snapshot
 
@@ -63,6 +64,7 @@ class ViewCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Read the file, write the page, and say where it is."""
+        from gmlake.budget import Budget
         from gmlake.pictures import write_page
         from gmlake.pictures.drawing import require_bokeh
         from gmlake.units import format_size
@@ -73,13 +75,15 @@ class ViewCommand(common.Command):
             choose_policies(args.replay)
         require_bokeh()
         page = _page_path(args.file, args.output)
+        budget = Budget(args.file)
         with common.named(args.file):
-            report = _report(args)
-        try:
-            write_page(report, page)
-        except OSError as error:
-            common.print_error(f"cannot write {page}: {error.strerror}")
-            return common.CANNOT_WRITE
+            report = _report(args, budget)
+            try:
+                with budget:
+                    write_page(report, page)
+            except OSError as error:
+                common.print_error(f"cannot write {page}: {error.strerror}")
+                return common.CANNOT_WRITE
         print(f"{printable(str(page))}: {format_size(page.stat().st_size)}")  # noqa: T201 (output)
         if args.open:
             _open(page)
@@ -110,15 +114,18 @@ def _is_ours(page: Path) -> bool:
     return start.startswith(_PAGE_START) and _MARK in start
 
 
-def _report(args: argparse.Namespace) -> Report:
+def _report(args: argparse.Namespace, budget: Budget) -> Report:
+    """Read and draw the file within the budget; replays and plans that are asked for are not."""
     if _is_plan(args.file):
-        return _plan_report(args)
+        with budget:
+            return _plan_report(args)
     from gmlake.snapshots import Snapshot, report_of
 
-    seen = Snapshot.load(args.file)
-    if args.device is not None:
-        seen = _only(seen, args.device)
-    report = report_of(seen)
+    with budget:
+        seen = Snapshot.load(args.file)
+        if args.device is not None:
+            seen = _only(seen, args.device)
+        report = report_of(seen)
     figures = list(report.figures)
     if args.plan:
         figures += _planned(seen)

@@ -46,6 +46,7 @@ MOST_INSIDE: Final = 3
 _MOST_MARKS: Final = 400  # accesses of one object that are drawn
 _MOST_CALL_ROWS: Final = 40  # calls of one object whose bytes are drawn
 _MOST_RUNS: Final = 256  # of one access; of more, every so many are drawn
+_MOST_WEIGHT: Final = 2**63 - 1  # that a picture's numbers hold
 _INSIDE: Final = (
     Pattern.OVERALLOCATION,
     Pattern.NON_UNIFORM_FREQUENCY,
@@ -298,10 +299,10 @@ def _runs(diagnosis: Diagnosis, access: int) -> Records:
     parts = []
     most = max(1, _MOST_RUNS // len(ranges))
     for one in _evenly(ranges, _MOST_RUNS):
-        runs = _spread(int(one["repeat"]), most)
-        begin = int(one["offset"]) + runs * int(one["stride_bytes"])
-        weight = np.full(len(runs), int(one["weight"]))
-        parts.append(np.column_stack([begin, begin + int(one["size_bytes"]), weight]))
+        runs = _spread(int(one["repeat"]), most).astype(np.uint64)
+        begin = one["offset"] + runs * one["stride_bytes"]  # of one run it may be any number
+        weight = np.full(len(runs), min(int(one["weight"]), _MOST_WEIGHT), np.uint64)
+        parts.append(np.column_stack([begin, begin + one["size_bytes"], weight]))
     found: Records = np.concatenate(parts).astype(np.int64)
     return found
 

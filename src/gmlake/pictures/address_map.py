@@ -34,6 +34,11 @@ _FEW_ROWS = 60
 _FEW_LINES = 400
 _FAINT, _CLEAR = 0.06, 0.4
 _KINDS = ("used", "free", "absent")
+_VIEW_COLUMNS = (
+    *("view", "left", "right", "middle", "bottom", "top"),
+    *("home_left", "home_right", "home_middle", "home_bottom", "home_top"),
+    *("colour", "alpha", "line_alpha", "size", "what", "at", "home"),
+)
 
 
 @dataclass(frozen=True)
@@ -265,35 +270,37 @@ def _pieces_of(
     live_lines = sum(len(view.pieces) for view in views if view.is_live)
     alpha = _CLEAR if live_lines <= _FEW_LINES else _FAINT
     finder = Finder(rows)
-    columns: dict[str, list[Any]] = {}
+    # Also where nothing of any view is at home: Bokeh complains about columns that are not there.
+    columns: dict[str, list[Any]] = {name: [] for name in _VIEW_COLUMNS}
     for number, view, address, home, whole in (
         (index, one, *piece) for index, one in enumerate(views) for piece in one.pieces
     ):
         bar = view_bars[number]
         for line, home_left, offset, size in finder.parts(home, whole):
             left, home_bar = address + offset - view.address, home_bars[line]
-            for name, value in (
-                ("view", number),
-                ("left", left),
-                ("right", left + size),
-                ("middle", left + size / 2),
-                ("bottom", bar.bottom),
-                ("top", bar.top),
-                ("home_left", home_left),
-                ("home_right", home_left + size),
-                ("home_middle", home_left + size / 2),
-                ("home_bottom", home_bar.bottom),
-                ("home_top", home_bar.top),
-                ("colour", look.PALETTE[number % len(look.PALETTE)]),
-                ("alpha", 0.9 if view.is_live else 0.35),
-                ("line_alpha", alpha if view.is_live else 0.0),
-                ("size", whole),
-                ("what", _view_label(number, view)),
-                ("at", f"{address:#x}"),
-                ("home", f"{home:#x}"),
-            ):
-                columns.setdefault(name, []).append(value)
-    return ColumnDataSource(columns or {"view": []})
+            values = (
+                number,
+                left,
+                left + size,
+                left + size / 2,
+                bar.bottom,
+                bar.top,
+                home_left,
+                home_left + size,
+                home_left + size / 2,
+                home_bar.bottom,
+                home_bar.top,
+                look.PALETTE[number % len(look.PALETTE)],
+                0.9 if view.is_live else 0.35,
+                alpha if view.is_live else 0.0,
+                whole,
+                _view_label(number, view),
+                f"{address:#x}",
+                f"{home:#x}",
+            )
+            for name, value in zip(_VIEW_COLUMNS, values, strict=True):
+                columns[name].append(value)
+    return ColumnDataSource(columns)
 
 
 def _in_words(rows: list[tuple[Piece, ...]], views: tuple[View, ...]) -> str:

@@ -28,8 +28,11 @@ def fold(rows: Sequence[Line], views: Sequence[View]) -> list[Line]:
 
 
 def length_of(row: Line) -> int:
-    """Return the bytes from a row's first address to its end. Its pieces ascend."""
-    return row[-1].address + row[-1].size_bytes - row[0].address
+    """Return the bytes from a row's first address to its end. Its pieces ascend.
+
+    The last one may end before another: a file can have regions over each other.
+    """
+    return max(piece.address + piece.size_bytes for piece in row) - row[0].address
 
 
 def _lines(row: Line, width: int) -> Iterator[Line]:

@@ -22,7 +22,7 @@ from gmlake.trace import Trace, load_trace, load_traces
 from gmlake.trace.layout import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from gmlake.trace.layout import Records
@@ -61,10 +61,21 @@ def plan(  # noqa: PLR0913 (each is a setting of its own)
     if isinstance(source, Trace):
         return PlanReport((settings.place_trace(source, source.name),))
     name = os.fspath(source)
-    if is_instance(source):
-        return PlanReport((settings.place_instance(load_instance(source), name),))
-    traces = load_traces(source) if device is None else [load_trace(source, device)]
-    return PlanReport(tuple(settings.place_trace(trace, name) for trace in traces))
+    return PlanReport(
+        tuple(
+            settings.place_instance(one, name)
+            if isinstance(one, Instance)
+            else settings.place_trace(one, name)
+            for one in read_source(source, device)
+        )
+    )
+
+
+def read_source(path: str | Path, device: int | None = None) -> Sequence[Trace | Instance]:
+    """Read what plan() takes from a file: an instance, or the trace of each device or of one."""
+    if is_instance(path):
+        return [load_instance(path)]
+    return load_traces(path) if device is None else [load_trace(path, device)]
 
 
 def choose_methods(methods: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -29,11 +29,11 @@ from gmlake.snapshots.whole import Snapshot
 from gmlake.trace import fields
 from gmlake.trace.files import load_document
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
-from gmlake.trace.snapshot import NOT_MEMORY, read_snapshot
+from gmlake.trace.snapshot import NOT_MEMORY, Visits, read_snapshot
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PROTOCOL: Final = 4
 """The viewer's own unpickler knows no later one."""
@@ -170,19 +170,31 @@ def _understand(document: object, size_bytes: int) -> Snapshot:
         return _read_own(document, size_bytes)
     places = Places()
     traces = read_snapshot(document, size_bytes)
-    devices = tuple(_of_pytorch(trace, document, places) for trace in traces)
+    top: dict[str, Any] = document if type(document) is dict else {"segments": document}
+    segments: dict[int, list[dict[str, Any]]] = {}
+    for segment in top.get("segments", ()):
+        segments.setdefault(segment.get("device", 0), []).append(segment)
+    devices = tuple(
+        _of_pytorch(
+            trace, _device_events(top, trace.device), segments.get(trace.device, []), places
+        )
+        for trace in traces
+    )
     return Snapshot(devices, places.sites, dict(traces[0].settings))
 
 
-def _of_pytorch(trace: Trace, document: object, places: Places) -> DeviceSnapshot:
+def _of_pytorch(
+    trace: Trace,
+    events: Iterable[dict[str, Any]],
+    segments: list[dict[str, Any]],
+    places: Places,
+) -> DeviceSnapshot:
     """Add to a trace who asked for what, which traces have no place for."""
     seen = of_trace(trace)
-    top: dict[str, Any] = document if type(document) is dict else {"segments": document}
     rows = np.flatnonzero(np.isin(trace.requests["kind"], viewer.SHOWN_KINDS))
-    raw = _device_events(top, trace.device)
-    for row, entry in zip(rows.tolist(), raw, strict=False):
+    for row, entry in zip(rows.tolist(), events, strict=False):
         seen.event_sites[row] = places.number_of(entry)
-    blocks = dict(_block_sites(top, trace.device, places))
+    blocks = dict(_block_sites(segments, places))
     if blocks:
         held = seen.ranges["address"].tolist()
         is_used = seen.ranges["is_used"]
@@ -212,10 +224,8 @@ def _device_events(top: dict[str, Any], device: int) -> Iterator[dict[str, Any]]
             yield entry
 
 
-def _block_sites(top: dict[str, Any], device: int, places: Places) -> Iterator[tuple[int, int]]:
-    for segment in top.get("segments", ()):
-        if segment.get("device", 0) != device:
-            continue
+def _block_sites(segments: list[dict[str, Any]], places: Places) -> Iterator[tuple[int, int]]:
+    for segment in segments:
         position = segment["address"]
         for block in segment.get("blocks", ()):
             position = block.get("address", position)
@@ -231,34 +241,41 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Snapshot:
     if beside.get("version") != _VERSION:
         reason = f"written by another version of gmlake ({fields.show(beside.get('version'))})"
         raise TraceError(reason)
-    added = [
-        [entry for entry in fields.list_of(events, "events") if not _is_added(entry)]
-        for events in fields.list_of(document.get("device_traces", []), "'device_traces'")
-    ]
+    left = Visits(size_bytes)
+    added = []
+    for raw in fields.list_of(document.get("device_traces", []), "'device_traces'"):
+        events = fields.list_of(raw, "events")
+        left.spend(1 + len(events))
+        added.append([entry for entry in events if not _is_added(entry)])
     plain = {**document, "device_traces": added, "external_annotations": []}
     traces = {trace.device: trace for trace in read_snapshot(plain, size_bytes)}
-    sites = _read_sites(beside)
-    devices = []
+    sites = _read_sites(beside, left)
+    devices: dict[int, DeviceSnapshot] = {}
     for index, raw in enumerate(fields.list_of(beside.get("devices", []), "'devices'")):
         entry = fields.entry_of(raw, f"device {index} of gmlake's part")
         number = fields.integer(entry, "device", "gmlake's part", low=0, high=1 << 16)
+        if number in devices:
+            reason = f"gmlake's part speaks of device {number} twice"
+            raise TraceError(reason)
         trace = traces.get(number, Trace(np.zeros(0, REQUEST), device=number))
-        devices.append(_restore(entry, trace, added[number] if number < len(added) else []))
+        of_device = added[number] if number < len(added) else []
+        devices[number] = _restore(entry, trace, of_device, left)
     settings = next(iter(traces.values())).settings
-    return Snapshot(tuple(devices), sites, dict(settings))
+    return Snapshot(tuple(devices.values()), sites, dict(settings))
 
 
 def _is_added(entry: object) -> bool:
     return type(entry) is dict and entry.get(viewer.ADDED) is True
 
 
-def _read_sites(beside: dict[Any, Any]) -> dict[int, Site]:
+def _read_sites(beside: dict[Any, Any], left: Visits) -> dict[int, Site]:
     sites = {}
     for row in fields.list_of(beside.get("sites", []), "'sites'"):
         match row:
             case [int() as number, str() as scope, str() as phase, list() as frames] if (
                 0 <= number < 1 << 64
             ):
+                left.spend(1 + len(frames[:256]))
                 texts = (text[:_LONGEST_TEXT] for text in frames[:256] if type(text) is str)
                 sites[number] = Site(scope[:_LONGEST_TEXT], phase[:_LONGEST_TEXT], tuple(texts))
             case _:
@@ -267,7 +284,7 @@ def _read_sites(beside: dict[Any, Any]) -> dict[int, Site]:
     return sites
 
 
-def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any]) -> DeviceSnapshot:
+def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any], left: Visits) -> DeviceSnapshot:
     is_memory = [event for event in raw if event["action"] not in NOT_MEMORY]
     event_sites = _column(is_memory, "site")
     names = {name: number for number, name in enumerate(CATEGORIES)}
@@ -284,16 +301,16 @@ def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any]) -> DeviceSnaps
         reason = f"gmlake's part speaks of a device {trace.device} that the file does not have so"
         raise TraceError(reason)
     is_whole = np.array([event.get(viewer.PART) is not True for event in is_memory], np.bool_)
-    requests, event_sites = _with_others(entry, trace.requests[is_whole], event_sites[is_whole])
-    labels = [
-        text[:_LONGEST_TEXT] if type(text) is str else ""
-        for text in fields.list_of(entry.get("labels", []), "'labels'")
-    ]
+    others = _table(entry, "others", _OTHER_ROW, left)
+    requests, event_sites = _with_others(others, trace.requests[is_whole], event_sites[is_whole])
+    said = fields.list_of(entry.get("labels", []), "'labels'")
+    left.spend(len(said))
+    labels = [text[:_LONGEST_TEXT] if type(text) is str else "" for text in said]
     trace.requests, trace.labels = requests, tuple(labels)
     check(trace)
-    regions = _table(entry, "regions", REGION)
-    ranges = _table(entry, "ranges", RANGE)
-    pieces = _table(entry, "pieces", PIECE)
+    regions = _table(entry, "regions", REGION, left)
+    ranges = _table(entry, "ranges", RANGE, left)
+    pieces = _table(entry, "pieces", PIECE, left)
     _check_tables(regions, ranges, pieces)
     seen = DeviceSnapshot(
         device=trace.device,
@@ -305,10 +322,7 @@ def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any]) -> DeviceSnaps
         ranges=ranges,
         pieces=pieces,
         counters=_counters(entry.get("counters", {})),
-        stream_pairs=[
-            dict(_counts(pair, (1 << 64) - 1))
-            for pair in fields.list_of(entry.get("stream_pairs", []), "pairs")
-        ],
+        stream_pairs=_stream_pairs(entry, left),
         total_events=fields.integer(
             entry, "total_events", "gmlake's part", low=0, high=1 << 63, default=0
         ),
@@ -371,11 +385,8 @@ def _column(events: list[Any], name: str) -> Records:
     return np.array(values, np.uint64)
 
 
-def _with_others(
-    entry: dict[Any, Any], requests: Records, sites: Records
-) -> tuple[Records, Records]:
+def _with_others(table: Records, requests: Records, sites: Records) -> tuple[Records, Records]:
     """Insert the events that the format has no action for, or that it has in parts."""
-    table = _table(entry, "others", _OTHER_ROW)
     if not len(table):
         return requests, sites
     rows = np.zeros(len(table), REQUEST)
@@ -392,13 +403,22 @@ def _with_others(
     return np.insert(requests, where, rows), np.insert(sites, where, table["site"])
 
 
-def _table(entry: dict[Any, Any], name: str, dtype: np.dtype[Any]) -> Records:
+def _table(entry: dict[Any, Any], name: str, dtype: np.dtype[Any], left: Visits) -> Records:
     rows = fields.list_of(entry.get(name, []), repr(name))
+    left.spend(len(rows) * len(dtype.names or ()))
     try:
         return np.array([tuple(row) for row in rows], dtype)  # type: ignore[arg-type]
     except (ValueError, TypeError, OverflowError):
         reason = f"{name!r} is not a table of {len(dtype.names or ())} numbers a row"
         raise TraceError(reason) from None
+
+
+def _stream_pairs(entry: dict[Any, Any], left: Visits) -> list[dict[str, int]]:
+    pairs = []
+    for raw in fields.list_of(entry.get("stream_pairs", []), "pairs"):
+        left.spend(1 + len(fields.entry_of(raw, "a pair")))
+        pairs.append(dict(_counts(raw, (1 << 64) - 1)))
+    return pairs
 
 
 def _counters(raw: object) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gmlake.snapshots.model import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _MOST_FRAMES: Final = 64
 _LONGEST: Final = 300
@@ -13,46 +16,46 @@ _LONGEST: Final = 300
 class Places:
     """Numbers for the call paths found in events and blocks; 0 where there is none.
 
-    Files name one list of frames many times: each list is looked at once.
+    Files name one frame in very many lists, so lists are compared by which frames they name, and
+    each frame is looked at once.
     """
 
     def __init__(self) -> None:
         """Begin with none."""
         self.sites: dict[int, Site] = {}
         self._numbers: dict[Site, int] = {}
-        self._seen: dict[int, tuple[tuple[str, ...], object]] = {}  # by id(), which the list keeps
-        self._quick: dict[tuple[int, str], int] = {}  # by id() of such a list, and its metadata
+        self._known: dict[tuple[str, tuple[int, ...]], int] = {}  # by scope and id() of frames,
+        self._texts: dict[int, str] = {}
+        self._kept: list[object] = []  # which these lists keep
 
     def number_of(self, entry: dict[str, Any]) -> int:
         """Return the number of an event's or block's place."""
         raw, metadata = entry.get("frames"), entry.get("user_metadata")
         scope = metadata[:_LONGEST] if type(metadata) is str else ""
-        number = self._quick.get((id(raw), scope))
+        frames = raw[:_MOST_FRAMES] if type(raw) is list or type(raw) is tuple else ()
+        key = scope, tuple(map(id, frames))
+        number = self._known.get(key)
         if number is None:
-            number = self._look(raw, scope)
-            if id(raw) in self._seen:
-                self._quick[id(raw), scope] = number
+            number = self._known[key] = self._number(scope, frames)
+            self._kept.append(frames)
         return number
 
-    def _look(self, raw: object, scope: str) -> int:
-        frames = self._frames(raw)
-        if not frames and not scope:
+    def _number(self, scope: str, frames: Iterable[object]) -> int:
+        texts = tuple(text for text in map(self._text, frames) if text)
+        if not texts and not scope:
             return 0
-        site = Site(scope, "", frames)
+        site = Site(scope, "", texts)
         number = self._numbers.get(site)
         if number is None:
             number = self._numbers[site] = len(self._numbers) + 1
             self.sites[number] = site
         return number
 
-    def _frames(self, raw: object) -> tuple[str, ...]:
-        if type(raw) is not list and type(raw) is not tuple:
-            return ()
-        known = self._seen.get(id(raw))
-        if known is None:
-            texts = tuple(map(_text, raw[:_MOST_FRAMES]))
-            known = self._seen[id(raw)] = (tuple(text for text in texts if text), raw)
-        return known[0]
+    def _text(self, frame: object) -> str:
+        text = self._texts.get(id(frame))
+        if text is None:
+            text = self._texts[id(frame)] = _text(frame)
+        return text
 
 
 def _text(frame: object) -> str:

@@ -8,9 +8,10 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots.model import PIECE, RANGE, REGION, UNKNOWN, DeviceSnapshot, RegionKind
-from gmlake.trace.layout import SEGMENT, Kind
+from gmlake.trace.layout import LARGEST_SIZE, SEGMENT, Kind
 
 if TYPE_CHECKING:
+    from gmlake.trace.layout import Records
     from gmlake.trace.trace import Trace
 
 
@@ -25,6 +26,21 @@ def check(trace: Trace) -> None:
     total = trace.requests["size_bytes"][is_served].sum(dtype=np.float64)
     if total + trace.start_blocks["requested_bytes"].sum(dtype=np.float64) > _MOST_BYTES:
         raise TraceError("the sizes of its events add up to more than 2^61 bytes")
+
+
+def _check_ranges(regions: Records, ranges: Records) -> None:
+    """Raise TraceError unless blocks are inside of their segments, and next to each other."""
+    around = regions[ranges["region"]]
+    before = ranges["address"] - around["address"]
+    is_inside = (before <= around["size_bytes"]) & (
+        ranges["size_bytes"] <= around["size_bytes"] - before
+    )
+    if (regions["size_bytes"] > LARGEST_SIZE).any() or not is_inside.all():
+        raise TraceError("a block at the end lies outside its segment, or that is too large")
+    by_address = ranges[np.argsort(ranges["address"], kind="stable")]
+    ends = by_address["address"] + by_address["size_bytes"]
+    if (by_address["address"][1:] < ends[:-1]).any():
+        raise TraceError("two blocks at the end overlap")
 
 
 def of_trace(trace: Trace) -> DeviceSnapshot:
@@ -46,6 +62,7 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
     place = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
     ranges["region"] = np.maximum(place, 0)
     ranges = ranges[place >= 0]
+    _check_ranges(regions, ranges)
     kind = trace.requests["kind"]
     return DeviceSnapshot(
         device=trace.device,

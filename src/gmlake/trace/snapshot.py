@@ -42,6 +42,7 @@ _SEGMENT_KINDS: Final = {
 }
 NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
 _MAX_DEVICES: Final = 1 << 16
+_MAX_USED_DEVICES: Final = 1 << 10  # each costs a lake per policy, however little it did
 _MAX_SETTINGS: Final = 256
 
 
@@ -56,12 +57,13 @@ class _State:
 
 
 @dataclass
-class _Budget:
+class Visits:
     """Entries that may still be visited: a file cannot honestly hold more than it has bytes."""
 
     left: int
 
     def spend(self, entries: int) -> None:
+        """Count entries that are about to be visited. Raises TraceError."""
         self.left -= entries
         if self.left < 0:
             reason = "refused: the file names the same entries over and over (more than its bytes)"
@@ -81,7 +83,7 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
     if type(data) not in (dict, list, tuple):
         reason = f"not a memory snapshot: the file holds {fields.show(data)}"
         raise TraceError(reason)
-    left = _Budget(budget)
+    left = Visits(budget)
     states = _read_states(top, left)
     settings = _read_settings(top.get("allocator_settings"))
     annotations = _read_annotations(top.get("external_annotations"), left)
@@ -94,7 +96,7 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
     return used or [Trace(np.zeros(0, REQUEST), settings=settings)]
 
 
-def _read_states(top: Entry, budget: _Budget) -> dict[int, _State]:
+def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
     states: dict[int, _State] = {}
     segments = fields.list_of(top.get("segments", []), "'segments'")
     budget.spend(len(segments))
@@ -110,13 +112,16 @@ def _read_states(top: Entry, budget: _Budget) -> dict[int, _State]:
         budget.spend(len(events))
         if events:
             states.setdefault(device, _State()).events = events
+    if len(states) > _MAX_USED_DEVICES:
+        reason = f"refused: memory of {len(states)} devices; at most {_MAX_USED_DEVICES} are read"
+        raise TraceError(reason)
     return states
 
 
 # ---- the final state
 
 
-def _read_segment(entry: Entry, what: str, state: _State, budget: _Budget) -> None:
+def _read_segment(entry: Entry, what: str, state: _State, budget: Visits) -> None:
     address, size = fields.extent(entry, ("address", "total_size"), what)
     pool = entry.get("segment_pool_id", (0, 0))
     if type(pool) not in (tuple, list) or len(pool) != 2:  # type: ignore[arg-type]  # noqa: PLR2004
@@ -370,7 +375,7 @@ def _read_settings(raw: object) -> dict[str, Any]:
     return kept
 
 
-def _read_annotations(raw: object, budget: _Budget) -> dict[int, list[tuple[int, str]]]:
+def _read_annotations(raw: object, budget: Visits) -> dict[int, list[tuple[int, str]]]:
     """Return, by device, the time in ns and the name of each annotation that ends a step.
 
     The profiler brackets a step as "ProfilerStep#N"; without it, the optimizer's step is the end.
