@@ -372,7 +372,8 @@ def test_other_threads_are_not_seen_but_what_they_made_is_known_later() -> None:
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_is_not_watched() -> None:
     with diagnose() as report:
-        collector: Any = report._collector  # noqa: SLF001 (nothing else tells)
+        block: Any = report._block  # noqa: SLF001 (nothing else tells)
+        collector = block.collector
         process = os.fork()
         if not process:
             torch.zeros(3)

@@ -407,7 +407,7 @@ def test_functions_without_end_are_not_all_remembered(monkeypatch: pytest.Monkey
 
 def test_models_that_are_gone_are_not_remembered() -> None:
     settings = recording._Settings(10, frames=False, model=None, optimizers=None)  # noqa: SLF001
-    ours = recording.Recording(settings)
+    ours = recording._Session(settings)  # noqa: SLF001
     ours._tracker.start()  # noqa: SLF001
     try:
         for _ in range(20):

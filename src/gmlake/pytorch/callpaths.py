@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import sys
-import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,41 +38,35 @@ class CallPaths(overrides.TorchFunctionMode):
         self._base = base
         self._set_site = set_site
         self._depth = depth
-        self._thread = 0
         self._is_on = False
 
     def start(self) -> None:
         """See what the calling thread does from here on."""
         self._is_on = True
-        self._thread = threading.get_ident()
-        self._enter_stack()
+        self._settle()
 
     def stop(self) -> None:
         """See nothing any more; from another thread than start(), it stays in place, idle."""
-        if not self._is_on:
-            return
         self._is_on = False
-        if threading.get_ident() == self._thread:
-            self._leave_stack()
+        self._settle()
 
-    def _enter_stack(self) -> None:
-        """Go below the modes that are there: each takes away what is on top as it ends."""
-        count = torch._C._len_torch_function_stack()  # noqa: SLF001
-        above: list[Any] = [overrides._pop_mode() for _ in range(count)]  # noqa: SLF001
-        if above and above[-1] is _default_device():  # it has to stay at the bottom
-            overrides._push_mode(above.pop())  # noqa: SLF001
-        self.__enter__()
-        for mode in reversed(above):
-            overrides._push_mode(mode)  # noqa: SLF001
+    def _settle(self) -> None:
+        """Be among the modes of this thread while on, below them: each ends by taking the top.
 
-    def _leave_stack(self) -> None:
-        """Leave, also where modes that began later are still there."""
-        later: list[Any] = []
-        with suppress(IndexError, RuntimeError):
-            while (mode := overrides._pop_mode()) is not self:  # noqa: SLF001
-                later.append(mode)
-        for mode in reversed(later):
-            overrides._push_mode(mode)  # noqa: SLF001
+        Leave none that is idle: PyTorch takes a mode off while that runs, and an interrupt may
+        have put one back late.
+        """
+        modes = overrides._get_current_function_mode_stack()  # noqa: SLF001
+        wanted = [mode for mode in modes if mode is not self and not _is_idle(mode)]
+        if self._is_on:  # that of torch.set_default_device() has to stay at the bottom
+            wanted.insert(1 if wanted and wanted[0] is _default_device() else 0, self)
+        if wanted == modes:
+            return
+        try:
+            _stack(wanted)
+        except BaseException:  # an interrupt, which must not cost the program its own modes
+            _stack(wanted)
+            raise
 
     def __torch_function__(
         self,
@@ -94,6 +86,18 @@ class CallPaths(overrides.TorchFunctionMode):
             return func(*args, **arguments)
         finally:
             self._set_site(self._base())
+
+
+def _is_idle(mode: object) -> bool:
+    return isinstance(mode, CallPaths) and not mode._is_on  # noqa: SLF001
+
+
+def _stack(modes: list[Any]) -> None:
+    """Have these modes and no others, the innermost last."""
+    while torch._C._len_torch_function_stack():  # noqa: SLF001
+        overrides._pop_mode()  # noqa: SLF001
+    for mode in modes:
+        overrides._push_mode(mode)  # noqa: SLF001
 
 
 def _default_device() -> Any:  # noqa: ANN401 (torch's own, without a type)

@@ -280,20 +280,29 @@ def nodes_of(value: object) -> list[Any]:
     return list(nodes.values())
 
 
+class Named:
+    """One use of phase(), from its begin to its end. One that is gone is over, too: hold it weakly.
+
+    name: as given.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Begin."""
+        self.name = name
+        self.is_over = False
+
+
 class Listener(Protocol):
     """Who is told by name, inside of steps and outside of them."""
 
-    def enter_named(self, name: str) -> None:
-        """Be in the phase of that name from here on."""
+    def enter_named(self, named: Named) -> None:
+        """Be in that phase from here on."""
 
     def leave_named(self) -> None:
-        """Be where the program was before it."""
+        """Be where the program was before the phase that is over."""
 
     def step_begins(self) -> None:
         """Be in a step of an AutoPlan."""
-
-    def step_ends(self) -> None:
-        """Be in none."""
 
 
 _watching: list[Sink] = []  # of the AutoPlans that have an open step
@@ -322,8 +331,11 @@ def remove_sink(sink: Sink) -> None:
     """Let phase() forget the sink: its step ends."""
     if sink in _watching:
         _watching.remove(sink)
-        for listener in tuple(_listeners):
-            listener.step_ends()
+
+
+def is_in_step() -> bool:
+    """Whether a step of an AutoPlan is open."""
+    return bool(_watching)
 
 
 def remove_sinks() -> None:
@@ -344,13 +356,15 @@ def phase(name: str, *, microbatch: int | None = None) -> Iterator[None]:
     """
     sinks, listeners = tuple(_watching), tuple(_listeners)
     number = number_of(name, microbatch)
-    for sink in sinks:
-        sink.enter_phase(number)
-    for listener in listeners:
-        listener.enter_named(name)
+    named = Named(str(name))
     try:
+        for sink in sinks:
+            sink.enter_phase(number)
+        for listener in listeners:
+            listener.enter_named(named)
         yield
     finally:
+        named.is_over = True
         for sink in sinks:
             sink.enter_phase(0)
         for listener in listeners:

@@ -21,6 +21,7 @@ import gmlake
 from gmlake import _core
 from gmlake.pytorch import categories, device, full, lakes, notices, sites, snapshots
 from gmlake.pytorch.callpaths import CallPaths
+from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
 
 if TYPE_CHECKING:
@@ -35,64 +36,37 @@ if TYPE_CHECKING:
 MOST_EVENTS: Final = snapshots.MOST_EVENTS
 
 
-class Recording(Observer):
+class Recording:
     """The events of every lake, kept from when gmlake.record() made this until stop().
 
-    snapshot: after stop(), what gmlake.snapshot() gave then, with these events; None before, and
-    where nothing was served.
+    table: the places that asked for memory.
     """
 
-    def __init__(self, settings: _Settings) -> None:
-        """Begin nothing yet; see gmlake.record()."""
-        self._settings = settings
-        self.table = sites.renew()
-        self.known = categories.Known()
-        self.snapshot: Any = None
-        self.is_on = False
-        self._tracker = Tracker(self.table, _core.set_site, _note_mark, self)
-        self._paths = CallPaths(self.table, self._tracker.base, _core.set_site, settings.frames)
-        self._models: dict[int, weakref.ref[nn.Module]] = {}  # by id()
-        self._optimizers: dict[int, tuple[weakref.ref[Any], int]] = {}  # and its state's length
+    def __init__(self, session: _Session) -> None:
+        """Begin nothing; see gmlake.record()."""
+        self._session = session
+        self.table = session.table
 
-    def _start(self) -> None:
-        snapshots.lend(self._settings.max_events)
-        self.is_on = True
-        try:
-            self._tracker.start()
-            for model in self._settings.models:
-                self._tracker.name_model(model)
-            for optimizer in self._settings.optimizers:
-                self.optimizer_ends(optimizer)
-            if self._settings.frames:
-                self._paths.start()
-        except BaseException:
-            self._end()
-            raise
+    @property
+    def is_on(self) -> bool:
+        """Whether events are kept."""
+        return self._session.is_on
+
+    @property
+    def snapshot(self) -> Any:  # noqa: ANN401 (a Snapshot, of whoever knows that there is one)
+        """What gmlake.snapshot() gave at the end, with these events.
+
+        None before, and where nothing was served.
+        """
+        return self._session.snapshot
 
     def stop(self) -> None:
         """End: no event is kept any more, and those that were are in `snapshot`."""
-        with _turn.lock:
-            if not self.is_on:
-                return
-            try:
-                self._look_again()
-                if lakes.devices():
-                    from gmlake.snapshots.capture import snapshot
-
-                    self.snapshot = snapshot()
-            finally:
-                self._end()
-
-    def _end(self) -> None:
-        self.is_on = False
-        _turn.give(self)
-        self._paths.stop()
-        self._tracker.stop()
-        snapshots.take_back()
+        self._session.stop()
 
     def __enter__(self) -> Self:
-        """Return it: it is on already."""
-        return self
+        """Return another of the same, which may outlive the block: it is on already."""
+        return type(self)(self._session)
 
     def __exit__(
         self,
@@ -110,6 +84,65 @@ class Recording(Observer):
             f"<gmlake.Recording: {state}, {len(self.table.sites()) - 1} sites, "
             f"{self.table.steps} steps>"
         )
+
+
+class _Session(Observer, Opening):
+    """What one call of gmlake.record() began."""
+
+    def __init__(self, settings: _Settings) -> None:
+        super().__init__()
+        self._settings = settings
+        self.table = sites.renew()
+        self.known = categories.Known()
+        self.snapshot: Any = None
+        self.is_on = False
+        self._tracker = Tracker(self.table, _core.set_site, _note_mark, self)
+        self._paths = CallPaths(self.table, self._tracker.base, _core.set_site, settings.frames)
+        self._models: dict[int, weakref.ref[nn.Module]] = {}  # by id()
+        self._optimizers: dict[int, tuple[weakref.ref[Any], int]] = {}  # and its state's length
+
+    def start(self) -> None:
+        """Begin. What fails is to be ended."""
+        snapshots.lend(self._settings.max_events)
+        self.is_on = True
+        self._tracker.start()
+        for model in self._settings.models:
+            self._tracker.name_model(model)
+        for optimizer in self._settings.optimizers:
+            self.optimizer_ends(optimizer)
+        if self._settings.frames:
+            self._paths.start()
+
+    def stop(self) -> None:
+        """Take the snapshot, and end; nothing where it ended already."""
+        self.is_ended = True
+        with _turn.lock:
+            if _turn.session is not self:
+                return
+            try:
+                if self.is_on:
+                    self._take_snapshot()
+            finally:
+                self.end()
+
+    def _take_snapshot(self) -> None:
+        self._look_again()
+        if lakes.devices():
+            from gmlake.snapshots.capture import snapshot
+
+            self.snapshot = snapshot()
+
+    def end(self) -> None:
+        """Keep nothing any more. May be broken off at any place, and is done again then."""
+        self.forget()
+        snapshots.take_back()
+        _turn.give(self)
+
+    def forget(self) -> None:
+        """See nothing any more."""
+        self.is_on = False
+        self._paths.stop()
+        self._tracker.stop()
 
     # ---- what is seen of the program ------------------------------------------------------------
 
@@ -183,13 +216,20 @@ class _Turn:
     def renew(self) -> None:
         """Forget it, in a forked child: another thread may have held the lock."""
         self.lock = threading.RLock()
-        self.recording: Recording | None = None
-        self.last: Recording | None = None
+        self.session: _Session | None = None
+        self.last: _Session | None = None
 
-    def give(self, recording: Recording) -> None:
+    def settle(self) -> None:
+        """End one that is over. Raises RuntimeError where one is on that somebody holds."""
+        if self.session is not None and self.session.is_over:
+            self.session.end()
+        if self.session is not None:
+            raise RuntimeError("a recording is on already; end it by gmlake.stop_recording()")
+
+    def give(self, session: _Session) -> None:
         """Let another begin."""
-        if self.recording is recording:
-            self.recording = None
+        if self.session is session:
+            self.session = None
 
 
 _C: Final[Any] = torch._C  # noqa: SLF001
@@ -210,7 +250,8 @@ def record(
         recording.snapshot.save("memory.pickle")
 
     It is on at once, until the end of the `with` or stop_recording(). While it is, the events so
-    far are in gmlake.snapshot(); afterwards they are in `snapshot` of the recording.
+    far are in gmlake.snapshot(); afterwards they are in `snapshot` of the recording. One that
+    nobody holds any more goes on until the next one begins.
 
     max_events: how many of the last to keep on each device, at 56 bytes each, and at most 96 bytes
         for each separate piece of memory that is held.
@@ -223,50 +264,52 @@ def record(
 
     Where there is no CUDA, nothing is recorded and a GmlakeWarning says so once; so it does where
     gmlake serves nothing, and in pool mode, where the events are those of PyTorch's segments, not
-    of tensors. Raises RuntimeError where a recording is on already, TypeError and ValueError for
-    arguments that make no sense, and MemoryError where max_events do not fit into memory.
+    of tensors. Raises RuntimeError where a recording is on already that somebody holds, TypeError
+    and ValueError for arguments that make no sense, and MemoryError where max_events do not fit
+    into memory.
     """
     settings = _Settings(max_events, frames, model, optimizers)
     with _turn.lock:
-        if _turn.recording is not None:
-            raise RuntimeError("a recording is on already; end it by gmlake.stop_recording()")
-        recording = Recording(settings)
+        _turn.settle()
+        session = _Session(settings)
+        recording = Recording(session)
         absence = device.absence()
         if absence:
             notices.once("recording", f"gmlake.record() records nothing: {absence}")
             return recording
         _tell_of_limits()
         try:
-            _turn.recording = _turn.last = recording
-            recording._start()  # noqa: SLF001
+            session.belongs_to(recording)
+            _turn.session = _turn.last = session
+            session.start()
             return recording  # noqa: TRY300 (an interrupt may come here)
         except BaseException:
-            if recording.is_on:
-                recording._end()  # noqa: SLF001
-            _turn.give(recording)
+            session.end()
             raise
 
 
 def stop_recording() -> Recording | None:
     """End the recording that is on, and return it; None where none is."""
     with _turn.lock:
-        recording = _turn.recording
-        if recording is not None:
-            recording.stop()
-        return recording
+        session = _turn.session
+        if session is None:
+            return None
+        owner = session.owner
+        session.stop()
+        return owner if isinstance(owner, Recording) else Recording(session)
 
 
 def categories_of(seen: DeviceSnapshot) -> NDArray[np.int8]:
     """Return a category for each id of a snapshot's trace, as the last recording knows it."""
-    recording = _turn.last
-    if recording is None or not full.is_installed():
+    session = _turn.last
+    if session is None or not full.is_installed():
         return np.full(len(seen.lives.born), categories.UNKNOWN, np.int8)
     return categories.classify(
         seen.lives,
         seen.events,
         seen.trace.labels,
-        recording.table.sites(),
-        recording.known.of(seen.device),
+        session.table.sites(),
+        session.known.of(seen.device),
     )
 
 
@@ -331,13 +374,11 @@ def _several(value: Any, kind: type, text: str) -> list[Any]:  # noqa: ANN401
 
 def _after_fork() -> None:
     """Record nothing in a child: the locks of its parent's lakes must not be touched."""
-    recording = _turn.recording
+    session = _turn.session
     _turn.renew()
     snapshots.forget_loan()
-    if recording is not None:
-        recording.is_on = False
-        recording._paths.stop()  # noqa: SLF001
-        recording._tracker.stop()  # noqa: SLF001
+    if session is not None:
+        session.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)

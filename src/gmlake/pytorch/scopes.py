@@ -17,7 +17,7 @@ import sys
 import threading
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from torch import nn
@@ -44,8 +44,11 @@ if TYPE_CHECKING:
 _OWNED: Final = "gmlake"  # the key of a node's metadata that says that it is somebody's
 _NOTHING: Final = -1  # no backward pass
 _WRAPPED: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-_NAMED: Final = 0  # the owner of a phase that the program marks itself
 _C: Final[Any] = torch._C  # noqa: SLF001
+
+
+_Owner: TypeAlias = "int | weakref.ref[phases.Named]"
+"""The id of a module or an optimizer, or a phase that the program marks itself."""
 
 
 class _Here:
@@ -55,7 +58,7 @@ class _Here:
 
     def __init__(self) -> None:
         self.scope = self.phase = ""
-        self.outer: list[tuple[int, str, str]] = []
+        self.outer: list[tuple[_Owner, str, str]] = []
         self.task = _NOTHING  # the backward pass that this thread works for
         self.is_worker: bool | None = None  # a thread of autograd; None: not known yet
         self.base = 0  # the number of its site, without a call path
@@ -105,7 +108,6 @@ class Tracker:
         self._has_model = False
         self._handles: list[RemovableHandle] = []
         self._phase = ""  # that was marked last, of the whole process
-        self._open_steps = 0
         self.is_on = False
 
     # ---- from when to when ----------------------------------------------------------------------
@@ -115,12 +117,11 @@ class Tracker:
         settle_at_exit()
         self.is_on = True
         self._local.here.is_worker = False
-        self._handles += [
-            register_module_forward_pre_hook(phases.Hook(self._enter)),
-            register_module_forward_hook(phases.Hook(self._leave), always_call=True),
-            register_optimizer_step_pre_hook(phases.Hook(self._optimizer_begins)),
-            register_optimizer_step_post_hook(phases.Hook(self._optimizer_ends)),
-        ]
+        keep = self._handles.append  # one by one: an interrupt must not lose those before
+        keep(register_module_forward_pre_hook(phases.Hook(self._enter)))
+        keep(register_module_forward_hook(phases.Hook(self._leave), always_call=True))
+        keep(register_optimizer_step_pre_hook(phases.Hook(self._optimizer_begins)))
+        keep(register_optimizer_step_post_hook(phases.Hook(self._optimizer_ends)))
         phases.add_listener(self)
 
     def stop(self) -> None:
@@ -185,6 +186,7 @@ class Tracker:
         here = self._local.here
         if here.is_worker is None:
             here.is_worker = False
+        self._leave_ended(here)
         is_outermost = _is_outside(here)
         if is_outermost:
             task = _C._current_graph_task_id()  # noqa: SLF001
@@ -267,6 +269,7 @@ class Tracker:
 
     def _optimizer_begins(self, optimizer: Any, *_ignored: object) -> None:  # noqa: ANN401
         here = self._local.here
+        self._leave_ended(here)
         if _unwind(here, id(optimizer)):  # its last step failed
             _, here.scope, here.phase = here.outer.pop()
         self._observer.optimizer_begins(optimizer)
@@ -284,33 +287,40 @@ class Tracker:
         self._mark(here.phase)
         self._tell(here)
         self._observer.optimizer_ends(optimizer)
-        if not self._open_steps:
+        if not phases.is_in_step():
             self._note_mark(self._table.step_number())
 
     def step_begins(self) -> None:
         """Mark the step of an AutoPlan."""
-        self._open_steps += 1
+        self._leave_ended(self._local.here)
         self._note_mark(self._table.step_number())
 
-    def step_ends(self) -> None:
-        """Let optimizers mark steps again."""
-        self._open_steps = max(0, self._open_steps - 1)
-
-    def enter_named(self, name: str) -> None:
+    def enter_named(self, named: phases.Named) -> None:
         """Be in a phase that the program marks itself."""
         here = self._local.here
-        here.outer.append((_NAMED, here.scope, here.phase))
-        here.phase = str(name)
+        self._leave_ended(here)
+        here.outer.append((weakref.ref(named), here.scope, here.phase))
+        here.phase = named.name
         self._mark(here.phase)
         self._tell(here)
 
     def leave_named(self) -> None:
-        """Be where the thread was before."""
-        here = self._local.here
-        if _unwind(here, _NAMED):
-            _, here.scope, here.phase = here.outer.pop()
-            self._mark(here.phase or BETWEEN)
-            self._tell(here)
+        """Be where the thread was before the phase that is over."""
+        self._leave_ended(self._local.here)
+
+    def _leave_ended(self, here: _Here) -> None:
+        """Leave the phase that the program marked and that is over, with all that is inside of it.
+
+        Where an interrupt broke off its end, whoever comes next does it again: it goes last.
+        """
+        for place, (owner, scope, phase) in enumerate(here.outer):
+            if not isinstance(owner, int) and _is_over(owner):
+                here.scope, here.phase = scope, phase
+                if self.is_on:
+                    self._mark(phase or BETWEEN)
+                    self._tell(here)
+                del here.outer[place:]
+                return
 
 
 def _inside(model: nn.Module) -> nn.Module:
@@ -334,7 +344,13 @@ def _is_outside(here: _Here) -> bool:
     outer = here.outer
     if not outer or here.phase == OPTIMIZER:
         return True
-    return outer[0][0] == _NAMED and all(owner == _NAMED for owner, _, _ in outer)
+    return not any(isinstance(owner, int) for owner, _, _ in outer)
+
+
+def _is_over(owner: weakref.ref[phases.Named]) -> bool:
+    """Whether a phase that the program marked is over, or nobody will end it any more."""
+    named = owner()
+    return named is None or named.is_over
 
 
 def _unwind(here: _Here, owner: int) -> bool:

@@ -4,107 +4,273 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import overrides
+from torch.nn.modules import module
+from torch.optim import optimizer
+from torch.utils import _python_dispatch
 
 import gmlake
 from gmlake.pytorch import phases
+from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-ROOT = str(gmlake.__file__).removesuffix("__init__.py")
-gmlake.enable()
+    from gmlake.snapshots import DeviceSnapshot
+    from gmlake.snapshots.model import Site
+
+ROOT: Final = str(gmlake.__file__).removesuffix("__init__.py")
+ROUNDS: Final = 2
+"""How often to interrupt a line that runs again and again: in its first rounds."""
+ENOUGH: Final = 10
+"""How many faults to tell of."""
+
+AT_ONCE: Final = ("lock", "DisableTorchFunction()")
+"""What a `with` of gmlake's ends by no code of Python, which no interrupt can keep from its end."""
+
+Place = tuple[str, int, int]
+"""A file, a line, and for the how manieth time it runs."""
+
+gmlake.enable()  # and let PyTorch import what a step needs
+torch.nn.Linear(1, 1).cuda()(torch.ones(1, device="cuda")).backward()
+torch.optim.SGD([torch.ones(1, device="cuda")]).step()
+gc.freeze()  # what was imported so far is not looked through at each line
 BASE = torch.nn.Linear(64, 64).cuda()
+SGD = torch.optim.SGD(BASE.parameters(), lr=0.1)
+METHODS = {
+    (kind, name): vars(kind).get(name)
+    for kind in (torch.Tensor, torch.UntypedStorage)
+    for name in ("tolist", "numpy", "data_ptr", "resize_")
+}
+held: dict[str, Any] = {}  # by the program, as a notebook does
 
 
-def count_and_break(use: Callable[[], object], at: int) -> int:
-    """Run it and raise KeyboardInterrupt at line number `at` of gmlake's; return how many ran."""
-    seen = 0
+@cache
+def blocks(filename: str) -> dict[int, range]:
+    """Return the lines of each block that ends at once, by the line of its `with`."""
+    found = ast.walk(ast.parse(Path(filename).read_text(encoding="utf-8")))
+    return {
+        one.lineno: range(one.lineno + 1, (one.end_lineno or 0) + 1)
+        for one in found
+        if isinstance(one, ast.With) and ast.unparse(one.items[0].context_expr).endswith(AT_ONCE)
+    }
+
+
+def run(use: Callable[[], object], until: Place | None = None) -> list[Place]:
+    """Run it, with a KeyboardInterrupt at a line of gmlake's; return the lines that ran."""
+    counts: Counter[tuple[str, int]] = Counter()
+    seen: list[Place] = []
+    last: dict[FrameType, int] = {}
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal seen
-        if not frame.f_code.co_filename.startswith(ROOT):
+        name = frame.f_code.co_filename
+        if not name.startswith(ROOT):
             return None
-        if event == "line":
-            seen += 1
-            if seen == at:
+        before = last.pop(frame, 0)
+        if event != "return":
+            last[frame] = frame.f_lineno
+        if event == "line" and before not in blocks(name).get(frame.f_lineno, ()):
+            line = (name, frame.f_lineno)
+            counts[line] += 1
+            place = (*line, counts[line])
+            seen.append(place)
+            if place == until:
                 raise KeyboardInterrupt
         return trace
 
     sys.settrace(trace)
     try:
         use()
-    except KeyboardInterrupt:
-        pass
+    except KeyboardInterrupt as error:
+        held["error"] = error
     finally:
         sys.settrace(None)
     return seen
 
 
-def at_every_line(use: Callable[[], object], check: Callable[[], str]) -> dict[str, Any]:
-    """Return how many lines there are, and what was wrong after which."""
-    use()
-    use()
-    lines = count_and_break(use, 0)
-    wrong: dict[int, str] = {}
-    for at in range(1, lines + 1):
-        count_and_break(use, at)
+def at_every_line(use: Callable[[], object], gives: Callable[[], object]) -> dict[str, Any]:
+    """Return how many lines were interrupted, what was wrong after which, and what was mended late.
+
+    gives: uses it, uninterrupted, and returns what came of it and what it left. Late: once the
+    interrupt and its frames are forgotten, which a notebook keeps until the next error.
+    """
+    for _ in range(2):
+        gives()
+    expected = gives()
+
+    def complaint() -> str:
         gc.collect()
         try:
-            use()
-            said = check()
+            told = gives()
         except Exception as error:  # noqa: BLE001 (that is what is looked for)
-            said = f"{type(error).__name__}: {error}"
-        if said:
-            wrong[at] = said
-            break
-    return {"lines": lines, "wrong": wrong}
+            return f"{type(error).__name__}: {error}"
+        return "" if told == expected else f"{told}, not {expected}"
+
+    lines = late = 0
+    wrong: dict[str, str] = {}
+    for place in run(use):
+        if place[2] > ROUNDS or len(wrong) > ENOUGH:
+            continue
+        lines += run(use, place)[-1] == place
+        if complaint():
+            late += 1
+            held.pop("error", None)
+            if said := complaint():
+                wrong[str(place)] = said
+    return {"lines": lines, "late": late, "wrong": wrong}
 
 
 def train() -> None:
     """Take and give some memory."""
     BASE(torch.randn(8, 64, device="cuda")).sum().backward()
+    SGD.step()
+    SGD.zero_grad(set_to_none=True)
 
 
-def region() -> None:
-    """Use gmlake.enabled()."""
-    with gmlake.enabled():
-        train()
+def left() -> dict[str, Any]:
+    """Say what of recordings and diagnoses is left."""
+    dispatch = _python_dispatch._get_current_dispatch_mode_stack()  # noqa: SLF001
+    return {
+        "hooks": (
+            len(module._global_forward_pre_hooks),  # noqa: SLF001
+            len(module._global_forward_hooks),  # noqa: SLF001
+            len(module._global_forward_hooks_always_called),  # noqa: SLF001
+            len(optimizer._global_optimizer_pre_hooks),  # noqa: SLF001
+            len(optimizer._global_optimizer_post_hooks),  # noqa: SLF001
+        ),
+        "modes": list(map(repr, [*overrides._get_current_function_mode_stack(), *dispatch])),  # noqa: SLF001
+        "in a mode": _python_dispatch.is_in_torch_dispatch_mode(),
+        "methods": [
+            name for (kind, name), was in METHODS.items() if vars(kind).get(name) is not was
+        ],
+        "events": gmlake.enable().lake().history()[1],
+        "listeners": len(phases._listeners),  # noqa: SLF001
+        "steps": len(phases._watching),  # noqa: SLF001
+        "recording": repr(gmlake.stop_recording()),
+    }
 
 
-def in_region() -> str:
-    """Say what of a region is left."""
-    return "still enabled" if gmlake.is_enabled() else ""
+# ---- what is interrupted
 
 
-def steps() -> tuple[Callable[[], None], Callable[[], str]]:
-    """Return a step of an AutoPlan, and what says what of it is left."""
+def region() -> tuple[Callable[[], None], Callable[[], object]]:
+    """Return a use of gmlake.enabled(), and what tells what it gives."""
+    gmlake.disable()
+
+    def use() -> None:
+        with gmlake.enabled() as held["it"]:
+            train()
+
+    def gives() -> object:
+        held.pop("it", None)
+        use()
+        return gmlake.is_enabled()
+
+    return use, gives
+
+
+def step() -> tuple[Callable[[], None], Callable[[], object]]:
+    """Return a step of an AutoPlan, and what tells what it gives."""
     auto = gmlake.AutoPlan(BASE)
 
-    def step() -> None:
+    def use() -> None:
         with auto.step(), gmlake.phase("forward"):
             train()
 
-    def left() -> str:
-        return "still watching" if phases._watching else ""  # noqa: SLF001
+    def gives() -> object:
+        use()
+        return len(phases._watching)  # noqa: SLF001
 
-    return step, left
+    return use, gives
+
+
+def record() -> tuple[Callable[[], None], Callable[[], object]]:
+    """Return a use of gmlake.record(), inside of a mode of the program's own."""
+
+    def use() -> None:
+        with torch.device("cuda"):
+            with gmlake.record(1 << 12, frames=1, model=BASE) as held["it"]:
+                train()
+            held["device"] = torch.empty(1).device.type
+
+    def gives() -> object:
+        train()
+        use()
+        seen = held["it"].snapshot.devices[0]
+        return (
+            held["device"],
+            events(seen, held["it"].snapshot.sites),
+            seen.categories[seen.lives.born >= 0].tolist(),
+            left(),
+        )
+
+    return use, gives
+
+
+def diagnose() -> tuple[Callable[[], None], Callable[[], object]]:
+    """Return a use of gmlake.diagnose()."""
+
+    def use() -> None:
+        with gmlake.diagnose(frames=0, model=BASE) as held["it"]:
+            train()
+
+    def gives() -> object:
+        train()
+        use()
+        told = held["it"].to_dict()["devices"]["cuda:0"]
+        return {name: part for name, part in told.items() if name != "seconds"}, left()
+
+    return use, gives
+
+
+def phase() -> tuple[Callable[[], None], Callable[[], object]]:
+    """Return a use of gmlake.phase(), within a recording that goes on."""
+    held["recording"] = gmlake.record(1 << 8, model=BASE)
+
+    def use() -> None:
+        with gmlake.phase("outer"), gmlake.phase("inner"):
+            train()
+
+    def gives() -> object:
+        train()
+        before = gmlake.snapshot().devices[0].total_events
+        use()
+        torch.empty(1, device="cuda")
+        seen = gmlake.snapshot()
+        return events(seen.devices[0], seen.sites)[before - seen.devices[0].total_events :]
+
+    return use, gives
+
+
+def events(seen: DeviceSnapshot, sites: dict[int, Site]) -> list[tuple[int, int, str]]:
+    """Return the events, each with who asked; of a mark, its name."""
+    marks = iter([label for _, label in seen.marks])
+    rows = zip(seen.events["kind"], seen.events["size_bytes"], seen.event_sites, strict=True)
+    return [
+        (
+            int(kind),
+            int(size),
+            next(marks).rstrip("0123456789") if kind == Kind.MARK else str(sites.get(int(site))),
+        )
+        for kind, size, site in rows
+    ]
 
 
 def main() -> None:
     """Print what was seen."""
-    if sys.argv[1] == "region":
-        gmlake.disable()
-        told = at_every_line(region, in_region)
-    else:
-        told = at_every_line(*steps())
-    print(json.dumps(told))
+    kinds = {one.__name__: one for one in (region, step, record, diagnose, phase)}
+    print(json.dumps(at_every_line(*kinds[sys.argv[1]]())))
 
 
 if __name__ == "__main__":

@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
 from gmlake.diagnosing.layout import READS, TOUCHES, WRITES, ApiKind
 from gmlake.pytorch import sites
 from gmlake.pytorch.operators.arguments import has_tensors, tensors_given, tensors_in, with_storages
-from gmlake.pytorch.operators.outside import Sharing, left_uncompiled, watched
+from gmlake.pytorch.operators.outside import Sharing, Substitutes, left_uncompiled, watch
 from gmlake.pytorch.operators.places import Frames
 from gmlake.pytorch.operators.recipes import Recipe, recipe_of
 from gmlake.pytorch.operators.storages import Entry, Lane, Storages, key_of, parts_of, storage_of
 from gmlake.pytorch.scopes import Observer, Tracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch import nn
 
@@ -65,30 +69,29 @@ class Collector(Observer):
         self._scopes: dict[int, str] = {0: ""}
         self._tracker = Tracker(table, _ignore, _ignore, self)
         self._mode = _Mode(self)
-        self._undo = ExitStack()
+        self._substitutes = Substitutes()
         self._is_noting = False
         self._last_frames: tuple[str, ...] = ()
 
     # ---- from when to when ----------------------------------------------------------------------
 
     def start(self, models: Iterable[nn.Module]) -> None:
-        """See what the calling thread does from here on."""
+        """See what the calling thread does from here on. What fails is to be stopped."""
         self._storages.remember()
-        with ExitStack() as stack:
-            stack.callback(self._tracker.stop)
-            self._tracker.start()
-            for model in models:
-                self._tracker.name_model(model)
-            stack.enter_context(self._resizes_seen())
-            stack.enter_context(watched(self.note_outside))
-            stack.enter_context(self._mode)
-            self._undo = stack.pop_all()
+        self._tracker.start()
+        for model in models:
+            self._tracker.name_model(model)
+        self._substitutes.put(torch.UntypedStorage, "resize_", self._noting_resizes)
+        watch(self._substitutes, self.note_outside)
+        self._mode.__enter__()
 
     def stop(self) -> None:
-        """See nothing any more."""
-        self._undo.close()
-        with self._lock:
-            self._bury()
+        """See nothing any more. May be broken off at any place, and is done again then."""
+        self._mode.leave()
+        self.is_on = False
+        self._substitutes.take_back()
+        self._tracker.stop()
+        self._guard(self._bury)
 
     def abandon(self) -> None:
         """See nothing any more, in a forked child: another thread may have held the lock."""
@@ -371,11 +374,8 @@ class Collector(Observer):
             lane.builder.free(entry.number, stream=stream, frames=where[0])
         return after
 
-    @contextmanager
-    def _resizes_seen(self) -> Iterator[None]:
+    def _noting_resizes(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Learn at once of storages that are given back and taken again, as FSDP does."""
-        kind: Any = torch.UntypedStorage
-        original = kind.resize_
 
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:  # noqa: ANN401
             result = original(storage, size)
@@ -383,12 +383,7 @@ class Collector(Observer):
                 self._guard(self._note_resize, storage)
             return result
 
-        kind.resize_ = resize_
-        try:
-            yield
-        finally:
-            if kind.resize_ is resize_:
-                kind.resize_ = original
+        return resize_
 
     def _note_resize(self, storage: torch.UntypedStorage) -> None:
         entry = self._storages.find(key_of(storage))
@@ -454,6 +449,21 @@ class _Mode(TorchDispatchMode):
     def __init__(self, collector: Collector) -> None:
         super().__init__()
         self._collector = collector
+
+    def leave(self) -> None:
+        """Be no mode of this thread; where it is below another or in another thread, be idle.
+
+        PyTorch's own lines may have been broken off: between its flags and its stack.
+        """
+        modes = _get_current_dispatch_mode_stack()
+        if self.old_dispatch_mode_flags and self not in modes:
+            _push_mode(self)
+        elif not modes or modes[-1] is not self:
+            return
+        try:
+            self.__exit__(None, None, None)
+        except IndexError:  # the flags are back already
+            _pop_mode()
 
     def __torch_dispatch__(
         self,

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from gmlake.diagnosing.layout import READS, TOUCHES, WRITES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 class Sharing(NamedTuple):
@@ -39,44 +39,55 @@ _METHODS: Final[tuple[tuple[Any, str, Sharing], ...]] = (
 )
 
 
-@contextmanager
-def watched(note: Callable[[Sharing, str, Any], None]) -> Iterator[None]:
-    """Call `note` with what each such method did, its name, and the tensor or storage."""
-    undo: list[Callable[[], None]] = []
-    try:
-        for kind, name, sharing in _METHODS:
-            undo.append(_watch(kind, name, sharing, note))
-        yield
-    finally:
-        for take_back in reversed(undo):
+class Substitutes:
+    """Methods of PyTorch's classes that others stand in for, until they are taken back."""
+
+    def __init__(self) -> None:
+        """Have none."""
+        self._undo: list[Callable[[], None]] = []
+
+    def put(self, kind: Any, name: str, make: Callable[..., Any]) -> None:  # noqa: ANN401
+        """Put what `make` makes of a method of a class in its place."""
+        original = getattr(kind, name)
+        is_inherited = name not in vars(kind)
+        method = functools.wraps(original)(make(original))
+
+        def take_back() -> None:
+            if vars(kind).get(name) is not method:
+                return  # somebody put another in its place, which calls this one
+            if is_inherited:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, original)
+
+        self._undo.append(take_back)  # before it is there: an interrupt may come in between
+        setattr(kind, name, method)
+
+    def take_back(self) -> None:
+        """Have none any more. May be broken off at any place, and is done again then."""
+        for take_back in reversed(self._undo):
             take_back()
+        self._undo.clear()
 
 
-def _watch(
-    kind: Any,  # noqa: ANN401 (a class)
+def watch(substitutes: Substitutes, note: Callable[[Sharing, str, Any], None]) -> None:
+    """Call `note` with what each such method did, its name, and the tensor or storage."""
+    for kind, name, sharing in _METHODS:
+        substitutes.put(kind, name, functools.partial(_noting, name, sharing, note))
+
+
+def _noting(
     name: str,
     sharing: Sharing,
     note: Callable[[Sharing, str, Any], None],
-) -> Callable[[], None]:
-    original = getattr(kind, name)
-    is_inherited = name not in vars(kind)
-
-    @functools.wraps(original)
+    original: Callable[..., Any],
+) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         result = original(self, *args, **kwargs)
         note(sharing, name, self)
         return result
 
-    def take_back() -> None:
-        if vars(kind).get(name) is not method:
-            return  # somebody put another in its place, which calls this one
-        if is_inherited:
-            delattr(kind, name)
-        else:
-            setattr(kind, name, original)
-
-    setattr(kind, name, method)
-    return take_back
+    return method
 
 
 def left_uncompiled(function: Any) -> None:  # noqa: ANN401

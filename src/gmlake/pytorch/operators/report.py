@@ -8,12 +8,14 @@ import operator
 import os
 import threading
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
 
 from gmlake.diagnosing.detect import check_options, find_inefficiencies
 from gmlake.pytorch import notices
+from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.operators import indices
 from gmlake.pytorch.operators.collector import Collector
 from gmlake.pytorch.operators.places import MOST_FRAMES
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from typing_extensions import Self
 
-    from gmlake.diagnosing import Diagnosis, Finding, ObjectTrace
+    from gmlake.diagnosing import Diagnosis, Finding
 
 _ON_ALREADY: Final = "a diagnosis is on already; blocks of gmlake.diagnose() cannot be nested"
 
@@ -40,25 +42,28 @@ class Report:
         """Be empty; see gmlake.diagnose()."""
         self.devices: dict[str, Diagnosis] = {}
         self._settings = settings
-        self._collector: Collector | None = None
-        self._was_on = False
+        self._block: _Block | None = None
 
     def __enter__(self) -> Self:
         """Begin. Raises RuntimeError inside of another block, or of this one for a second time."""
-        if self._was_on:
+        if self._block is not None:
             raise RuntimeError("this block has ended; call gmlake.diagnose() for another")
-        if not _turn.lock.acquire(blocking=False):
-            raise RuntimeError(_ON_ALREADY)
-        self._was_on = True
-        _turn.report = self
         settings = self._settings
-        try:
-            self._collector = Collector(settings.frames, indices.reader(settings.indices))
-            self._collector.start(settings.models)
-        except BaseException:
-            self._end()
-            raise
-        return self
+        with _turn.lock:
+            _turn.settle()
+            if _turn.block is not None:
+                raise RuntimeError(_ON_ALREADY)
+            collector = Collector(settings.frames, indices.reader(settings.indices))
+            self._block = _Block(collector)
+            try:
+                self._block.belongs_to(self)
+                _turn.block = self._block
+                collector.start(settings.models)
+                return copy(self)  # which may outlive the block; `devices` is the same
+            except BaseException:
+                self._block.is_ended = True
+                _turn.settle()
+                raise
 
     def __exit__(
         self,
@@ -67,10 +72,22 @@ class Report:
         trace: TracebackType | None,
     ) -> None:
         """End, and find what there is; where the block failed, in what it did until then."""
-        collector = self._collector
-        self._end()
+        block = self._block
+        if block is None:
+            return
+        collector = block.collector
+        block.is_ended = True
+        with _turn.lock:
+            _turn.settle()
         if collector is None:
             return
+        if error is None:
+            self._look_into(collector)
+        else:
+            with suppress(Exception):  # the block's own error says more
+                self._look_into(collector)
+
+    def _look_into(self, collector: Collector) -> None:
         traces = collector.traces(whole_program=self._settings.whole_program)
         if collector.failures:
             notices.once(
@@ -78,25 +95,9 @@ class Report:
                 f"gmlake.diagnose() did not understand {collector.failures} calls, the first "
                 f"because of: {collector.first_failure!r}",
             )
-        if error is None:
-            self._look_into(traces)
-        else:
-            with suppress(Exception):  # the block's own error says more
-                self._look_into(traces)
-
-    def _look_into(self, traces: dict[str, ObjectTrace]) -> None:
         for device, trace in sorted(traces.items()):
             if self._settings.takes(device):
                 self.devices[device] = find_inefficiencies(trace, **self._settings.options)
-
-    def _end(self) -> None:
-        collector, self._collector = self._collector, None
-        try:
-            if collector is not None:
-                collector.stop()
-        finally:
-            _turn.report = None
-            _turn.lock.release()
 
     # ---- what was found -------------------------------------------------------------------------
 
@@ -125,7 +126,8 @@ class Report:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table of each device."""
         if not self.devices:
-            yield "nothing seen yet" if self._collector else "no operator accessed any memory"
+            is_on = self._block is not None and self._block.collector is not None
+            yield "nothing seen yet" if is_on else "no operator accessed any memory"
         yield from self.devices.values()
 
 
@@ -188,12 +190,36 @@ def _depth(frames: Any) -> int:  # noqa: ANN401
     return depth
 
 
+class _Block(Opening):
+    """What one entry began."""
+
+    def __init__(self, collector: Collector) -> None:
+        super().__init__()
+        self.collector: Collector | None = collector  # until it has stopped
+
+    def end(self) -> None:
+        """See nothing any more. May be broken off at any place, and is done again then."""
+        if self.collector is not None:
+            self.collector.stop()
+        self.collector = None
+
+
 class _Turn:
     """Whose block is on."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.report: Report | None = None
+        self.renew()
+        self.block: _Block | None = None
+
+    def renew(self) -> None:
+        """Let nobody hold the lock, in a forked child: it may have been another thread."""
+        self.lock = threading.RLock()
+
+    def settle(self) -> None:
+        """End the block that is over. pre: the lock is held."""
+        if self.block is not None and self.block.is_over:
+            self.block.end()
+            self.block = None
 
 
 _turn: Final = _Turn()
@@ -243,9 +269,9 @@ def diagnose(
 
 def _after_fork() -> None:
     """Watch nothing in a child, where the block goes on but its end is the parent's."""
-    report = _turn.report
-    if report is not None and report._collector is not None:  # noqa: SLF001
-        report._collector.abandon()  # noqa: SLF001
+    _turn.renew()
+    if _turn.block is not None and _turn.block.collector is not None:
+        _turn.block.collector.abandon()
 
 
 os.register_at_fork(after_in_child=_after_fork)
