@@ -1,8 +1,8 @@
 /* Squeaky wheel: what ended high is served earlier next time (Joslin and Clements, "Squeaky wheel
  * optimization", 1999). The order is the solution; a constructor turns it into a placement. */
 #include "base/mix.h"
+#include "base/sort.h"
 #include "planner/methods.h"
-#include "planner/sort.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef GML_PLANNER_ORDER_H
 #define GML_PLANNER_ORDER_H
 
+#include "base/sort.h"
 #include "planner/instance.h"
-#include "planner/sort.h"
 
 /* `order` lists the items in the order of GML_METHOD_FIRST_FIT_* or GML_METHOD_LOWEST_*. `room` is
  * for twice the items; its content is lost. */

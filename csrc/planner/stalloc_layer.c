@@ -4,7 +4,7 @@
  * in Algorithm 1, to keep layers without idle time), and becomes a layer of its own size there.
  * What is left of the interval's size stays idle for all of its time.
  */
-#include "planner/sort.h"
+#include "base/sort.h"
 #include "planner/stalloc.h"
 #include "planner/stalloc_idle.h"
 

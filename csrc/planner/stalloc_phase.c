@@ -7,7 +7,7 @@
  * time. What fits nowhere beside the larger group is packed above it, and the time-memory product
  * decides.
  */
-#include "planner/sort.h"
+#include "base/sort.h"
 #include "planner/stalloc.h"
 
 #include <stdlib.h>

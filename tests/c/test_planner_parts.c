@@ -1,9 +1,9 @@
 /* What the solver is made of, against plain models: sorting, problems made ready, lists of runs,
  * first fit, orders and budgets. */
+#include "base/sort.h"
 #include "planner/methods.h"
 #include "planner/order.h"
 #include "planner/runs.h"
-#include "planner/sort.h"
 #include "support/check.h"
 #include "support/problems.h"
 
