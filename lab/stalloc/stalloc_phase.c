@@ -8,7 +8,7 @@
  * decides.
  */
 #include "base/sort.h"
-#include "planner/stalloc.h"
+#include "stalloc/stalloc.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
  * What is left of the interval's size stays idle for all of its time.
  */
 #include "base/sort.h"
-#include "planner/stalloc.h"
-#include "planner/stalloc_idle.h"
+#include "stalloc/stalloc.h"
+#include "stalloc/stalloc_idle.h"
 
 #include <stdlib.h>
 
