@@ -112,7 +112,7 @@ def run(*command: str, seconds: float = 900, **variables: str) -> bool:
 def prepare() -> None:
     """Copy the code, and build it in a way that a change relinks one library alone."""
     shutil.rmtree(WORK, ignore_errors=True)  # objects of an earlier change would look newer
-    for name in ("csrc", "tests/c", "src"):
+    for name in ("csrc", "lab", "tests/c", "src"):
         shutil.copytree(ROOT / name, TREE / name)
     for name in ("CMakeLists.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, TREE)

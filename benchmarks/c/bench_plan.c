@@ -9,8 +9,8 @@
  *   guard_*         is_free, take and give of blocks of that size, in turn at 1,024 places
  */
 #include "bench.h"
-#include "core/matcher.h"
 #include "core/occupancy.h"
+#include "planner/matcher.h"
 
 #define KIB (UINT64_C(1) << 10)
 

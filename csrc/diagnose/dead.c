@@ -5,9 +5,9 @@
  * in the pile of accesses above a byte, the lower one is dead there. The pile is cut at accesses to
  * the whole object, since nothing is dead across them.
  */
+#include "base/number_set.h"
 #include "diagnose/findings.h"
 #include "diagnose/spans.h"
-#include "planner/check_set.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* Every pass over one trace, and the order of what they find. */
 #include "base/clock.h"
 #include "base/reason.h"
+#include "base/sort.h"
 #include "diagnose/findings.h"
 #include "gmlake_diagnose.h"
-#include "planner/sort.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "diagnose/index.h"
 
 #include "base/reason.h"
+#include "base/sort.h"
 #include "diagnose/graph.h"
-#include "planner/sort.h"
 
 #include <stdlib.h>
 #include <string.h>

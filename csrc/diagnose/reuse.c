@@ -16,9 +16,9 @@
  * With several streams all accesses to the one must be over before any to the other starts; of the
  * nearest objects a number is tried. And an object that may read what it never wrote takes no
  * memory, since it would read another's bytes. */
+#include "base/sort.h"
 #include "diagnose/findings.h"
 #include "diagnose/written.h"
-#include "planner/sort.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -22,8 +22,8 @@
 #ifndef GML_DIAGNOSE_SPANS_H
 #define GML_DIAGNOSE_SPANS_H
 
+#include "base/sort.h"
 #include "gmlake_diagnose.h"
-#include "planner/sort.h"
 
 /* Runs of units: as gml_access_range, but in units. */
 typedef struct gml_access_span {

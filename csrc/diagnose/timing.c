@@ -1,6 +1,6 @@
 /* When an object is there and nothing uses it: at its ends, in between, always, or for ever. */
+#include "base/sort.h"
 #include "diagnose/findings.h"
-#include "planner/sort.h"
 
 #include <stdlib.h>
 

@@ -67,43 +67,19 @@ typedef struct gml_problem {
     size_t taken_count;
 } gml_problem;
 
-/* Who placed it. */
-typedef enum gml_method {
-    GML_METHOD_STALLOC = 0,    /* STAlloc's synthesis as published (EuroSys 2026) */
-    GML_METHOD_FIRST_FIT_SIZE, /* first fit; larger first, then earlier */
-    GML_METHOD_FIRST_FIT_LIFE, /* first fit; longer-lived first (by powers of 4), then earlier */
-    GML_METHOD_FIRST_FIT_LATE, /* first fit; longer-lived first (by powers of 16), then later end */
-    GML_METHOD_FIRST_FIT_AREA, /* first fit; by size times life (by powers of 4), then earlier */
-    GML_METHOD_FIRST_FIT_CONTENTION, /* first fit; by sixteenths of contention, then life (by 4) */
-    GML_METHOD_LOWEST_CONTENTION,    /* lowest segment; by the largest live sum in its life, life */
-    GML_METHOD_LOWEST_LIFE,          /* lowest segment; by life (powers of 1.5), size, start */
-    GML_METHOD_LOWEST_AREA,          /* lowest segment; by size times life */
-    GML_METHOD_LOWEST_CONTENTION16,  /* lowest segment; by sixteenths of contention, then area */
-    GML_METHOD_LOWEST_PEAK, /* lowest segment; what lives at the peak, then life (powers of 4) */
-    GML_METHOD_LOWEST_CONTENTION_SIZE, /* lowest segment; by contention, then size */
-    GML_METHOD_ONLINE_BEST_FIT,        /* in the order of time, without foresight */
-    GML_METHOD_IMPROVED, /* a better order found from one of those above ("squeaky wheel") */
-    GML_METHOD_EXACT,    /* depth-first search over canonical placements */
-    GML_METHOD_COUNT
-} gml_method;
-
-/* "stalloc", "first-fit-size", ...; never NULL. */
-GML_API const char *gml_method_name(gml_method method);
-
 typedef struct gml_planner_options {
     uint64_t budget_ms; /* about how long to search on; 0: 1000 for up to 4096 lifetimes, else 350
                            or 1 for every 220 lifetimes. Counted in work, so that it does not change
                            results; a clock stops only what takes four times as long */
     uint64_t capacity_bytes; /* 0: the lowest peak; else any peak up to this will do */
-    uint32_t methods; /* bit 1 << gml_method each; 0: all. Where none of them can serve the problem,
-                         or none is done in time, the fastest that can does */
 } gml_planner_options;
 
 typedef struct gml_solution {
     uint64_t peak_bytes; /* the largest end of any placed lifetime */
     /* the largest live sum, with what is taken; no placement is lower */
     uint64_t lower_bound_bytes;
-    gml_method method;
+    const char *method; /* what placed it, by name, as "exact"; never NULL. For reports: names come
+                           and go */
     uint64_t time_ns;
     bool is_proven; /* nothing is lower than peak_bytes */
 } gml_solution;
@@ -201,7 +177,7 @@ typedef struct gml_plan_info {
     unsigned lanes;
     uint64_t peak_bytes; /* over all lanes */
     uint64_t lower_bound_bytes;
-    gml_method method;    /* of the largest lane */
+    const char *method;   /* of the largest lane, as in gml_solution; "none" without lanes */
     uint64_t time_ns;     /* that planning took; 0 for a plan that was read from a file */
     uint64_t fingerprint; /* of the sizes and lanes in request order; equal steps, equal numbers */
 } gml_plan_info;

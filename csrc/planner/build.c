@@ -53,7 +53,7 @@ place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index
     if (status == GML_OK) {
         lane->peak_bytes = solution.peak_bytes;
         lane->lower_bound_bytes = solution.lower_bound_bytes;
-        lane->method = solution.method;
+        lane->method = gml_method_named(solution.method);
     }
     return status;
 }

@@ -20,9 +20,9 @@
  *   static 1 to 2 MiB, 300 alive at once  71.1   77.4   85.2   89.1   89.3
  */
 #include "base/map.h"
+#include "base/sort.h"
 #include "planner/build.h"
 #include "planner/idle.h"
-#include "planner/sort.h"
 
 #include <stdlib.h>
 #include <string.h>

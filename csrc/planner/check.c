@@ -1,5 +1,5 @@
 /* The independent check of a placement: a sweep over raw times. */
-#include "planner/check_set.h"
+#include "base/number_set.h"
 #include "planner/check_sweep.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
  * each lifetime is ordered after the one that had its bytes before, it is also ordered after all
  * that had them earlier: orderings and the order within a stream are transitive.
  */
-#include "planner/check_set.h"
+#include "base/number_set.h"
 #include "planner/check_sweep.h"
 
 #include <inttypes.h>

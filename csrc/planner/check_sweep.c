@@ -1,7 +1,7 @@
 /* Rectangles of a placement and their orders. */
 #include "planner/check_sweep.h"
 
-#include "planner/check_set.h"
+#include "base/number_set.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "planner/instance.h"
 
 #include "base/rounding.h"
-#include "planner/sort.h"
+#include "base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>

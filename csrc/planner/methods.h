@@ -4,6 +4,7 @@
 
 #include "planner/budget.h"
 #include "planner/instance.h"
+#include "planner/method.h"
 
 /* ---- first_fit.c: each item at the lowest address where it fits, in an order --------------------
  *
@@ -58,55 +59,6 @@ gml_status gml_exact_improve(const gml_instance *instance, uint64_t capacity_byt
                              gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
                              bool *is_proven);
 
-/* ---- improve.c: better orders ("squeaky wheel") -------------------------------------------------
- *
- * pre: `offsets` holds a placement made from `order` (the best first) by gml_first_fit() where
- * `method` is one of GML_METHOD_FIRST_FIT_*, by gml_lowest_run() where it is one of
- * GML_METHOD_LOWEST_*. For any other method `order` is NULL and the offsets give the order.
- * Replaces `offsets` and *peak_bytes where it finds a better placement, and returns when the budget
- * is over, the peak is at the lower bound or within `capacity_bytes`. GML_NO_HOST_MEMORY; never
- * GML_NOT_READY.
- */
-gml_status gml_improve(const gml_instance *instance, gml_method method, const uint32_t *order,
-                       uint64_t capacity_bytes, gml_budget *budget, uint64_t *offsets,
-                       uint64_t *peak_bytes);
-
-/* The same in parts, for several that take turns. */
-typedef struct gml_wheel gml_wheel;
-
-/* pre: `instance` outlives *out; the rest as above. GML_NO_HOST_MEMORY. */
-gml_status gml_wheel_open(const gml_instance *instance, gml_method method, const uint32_t *order,
-                          const uint64_t *offsets, uint64_t peak_bytes, gml_budget *budget,
-                          gml_wheel **out);
-void gml_wheel_close(gml_wheel *wheel); /* NULL is allowed */
-
-/* Goes on until the budget is over or the peak is within `target_bytes`. pre: the target is not
- * below the lower bound. GML_NO_HOST_MEMORY. */
-gml_status gml_wheel_turn(gml_wheel *wheel, uint64_t target_bytes, gml_budget *budget);
-
-/* What it has come to. */
-const uint64_t *gml_wheel_offsets(const gml_wheel *wheel, uint64_t *peak_bytes);
-
-/* ---- race.c: improvement from several placements ------------------------------------------------
- *
- * The best placement is not always the one from which improvement gets furthest. Each start gets a
- * part of half of the budget, the one that has come furthest gets the rest. Arguments as of
- * gml_improve(); `methods` tells which may be started from, a bit each.
- */
-gml_status gml_race(const gml_instance *instance, gml_method method, const uint32_t *order,
-                    uint32_t methods, uint64_t capacity_bytes, gml_budget *budget,
-                    uint64_t *offsets, uint64_t *peak_bytes);
-
-/* ---- stalloc.c: STAlloc's synthesis as published ------------------------------------------------
- *
- * HomoPhase groups and their fusion by time-memory product; the groups as requests of their own in
- * HomoSize memory-layers in descending size, with smaller ones going into idle intervals of larger
- * layers (section 5.1 of the paper). Phases come from the problem. pre: nothing wrapped, nothing
- * taken. GML_NOT_READY if the budget ended first.
- */
-gml_status gml_stalloc_place(const gml_problem *problem, const gml_instance *instance,
-                             gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
-
 /* ---- portfolio.c: all of them on one instance ------------------------------------------------ */
 
 typedef struct gml_placing {
@@ -115,9 +67,12 @@ typedef struct gml_placing {
     bool is_proven;
 } gml_placing;
 
-/* The best placement that the allowed methods find. */
-gml_status gml_portfolio_place(const gml_problem *problem, const gml_instance *instance,
-                               const gml_planner_options *options, gml_budget *budget,
-                               uint64_t *offsets, gml_placing *out);
+/* The best placement that the allowed methods find, a bit 1 << gml_method each. Where none of them
+ * can serve the instance, or none is done in time, first fit does however long it takes.
+ * `capacity_bytes` as in gml_planner_options. GML_NO_HOST_MEMORY; GML_CORRUPT if first fit went
+ * wrong as well. */
+gml_status gml_portfolio_place(const gml_instance *instance, uint32_t methods,
+                               uint64_t capacity_bytes, gml_budget *budget, uint64_t *offsets,
+                               gml_placing *out);
 
 #endif

@@ -76,6 +76,7 @@ gml_plan_describe(const gml_plan *plan, gml_plan_info *out)
         .dynamic = plan->dynamic_count,
         .steps = plan->steps,
         .lanes = (unsigned)plan->lane_count,
+        .method = "none",
         .time_ns = plan->time_ns,
         .fingerprint = plan->fingerprint,
     };
@@ -86,7 +87,7 @@ gml_plan_describe(const gml_plan *plan, gml_plan_info *out)
         out->lower_bound_bytes += lane->lower_bound_bytes;
         if (i == 0 || lane->peak_bytes > largest) {
             largest = lane->peak_bytes;
-            out->method = lane->method;
+            out->method = gml_method_name(lane->method);
         }
     }
 }

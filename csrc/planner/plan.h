@@ -7,6 +7,7 @@
 #define GML_PLANNER_PLAN_H
 
 #include "gmlake_plan.h"
+#include "planner/method.h"
 
 #include <stdatomic.h>
 

@@ -28,7 +28,7 @@
 #include "planner/plan_parts.h"
 
 enum {
-    GML_PLAN_FILE_VERSION = 1,
+    GML_PLAN_FILE_VERSION = 2,
     GML_PLAN_FILE_HEADER = 24,    /* bytes, with the checksum, */
     GML_PLAN_FILE_CHECKSUM = 16,  /* which lies here */
     GML_PLAN_FILE_ENTRY_BYTES = 4 /* an entry takes no less */

@@ -1,4 +1,5 @@
-/* Which methods are tried on an instance, in which order, and for how long. */
+/* Which methods are tried on an instance, in which order, and for how long. docs/plan.md says what
+ * each of them wins; a method that wins nothing has no place here. */
 #include "planner/methods.h"
 #include "planner/order.h"
 
@@ -6,16 +7,11 @@
 #include <string.h>
 
 enum {
-    FEW_ITEMS = 1000, /* up to here the exact search comes before all other searching */
-
-    MANY_ITEMS = 50000,      /* above, a peak close to the bound will do: */
-    DONE_PART = 10000,       /* within this part of it no other constructor is tried, */
-    GOOD_ENOUGH_PART = 2000, /* within this one there is no search */
+    MANY_ITEMS = 50000,   /* above, a peak close to the bound will do: */
+    DONE_PART = 10000,    /* within this part of it no other constructor is tried */
     FIRST_FIT_WORK = 150, /* by item: twice what training steps need, and random sizes exceed it */
     LOWEST_WORK = 250,    /* the same */
-    CAPPED_ITEMS = GML_EXACT_MOST_ITEMS, /* above, these two hold */
-    MOST_STALLOC_ITEMS =
-        20000 /* above, only where it is asked for: it takes long and wins nowhere */
+    CAPPED_ITEMS = GML_EXACT_MOST_ITEMS /* above, these two hold */
 };
 
 /* In this order, the first that is best wins. The one without foresight costs nearly nothing, and
@@ -23,33 +19,23 @@ enum {
 static const gml_method CONSTRUCTORS[] = {
     GML_METHOD_ONLINE_BEST_FIT,
     GML_METHOD_FIRST_FIT_SIZE,
-    GML_METHOD_FIRST_FIT_LATE,
-    GML_METHOD_FIRST_FIT_CONTENTION,
     GML_METHOD_LOWEST_CONTENTION,
     GML_METHOD_LOWEST_PEAK,
-    GML_METHOD_LOWEST_LIFE,
-    GML_METHOD_FIRST_FIT_AREA,
-    GML_METHOD_LOWEST_CONTENTION16,
-    GML_METHOD_FIRST_FIT_LIFE,
-    GML_METHOD_LOWEST_AREA,
-    GML_METHOD_LOWEST_CONTENTION_SIZE,
-    GML_METHOD_STALLOC,
 };
 enum { CONSTRUCTOR_COUNT = sizeof CONSTRUCTORS / sizeof *CONSTRUCTORS };
 
 typedef struct contest_state {
-    const gml_problem *problem;
     const gml_instance *instance;
-    const gml_planner_options *options;
+    uint64_t capacity_bytes;
     gml_budget *budget;
     uint32_t methods;   /* that are allowed, a bit each */
     gml_lowest *lowest; /* NULL before the first use */
     gml_keyed *room;
-    uint32_t *order, *best_order;
+    uint32_t *order;
     uint64_t *trial;
     uint64_t *offsets; /* the best */
     gml_placing best;
-    bool has_best, has_order; /* best_order is what made the best */
+    bool has_best;
 } contest_state;
 
 static gml_status
@@ -58,9 +44,8 @@ contest_open(contest_state *contest)
     size_t count = contest->instance->count ? contest->instance->count : 1;
     contest->room = calloc(2 * count, sizeof *contest->room);
     contest->order = calloc(count, sizeof *contest->order);
-    contest->best_order = calloc(count, sizeof *contest->best_order);
     contest->trial = calloc(count, sizeof *contest->trial);
-    bool is_whole = contest->room && contest->order && contest->best_order && contest->trial;
+    bool is_whole = contest->room && contest->order && contest->trial;
     return is_whole ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
@@ -70,55 +55,47 @@ contest_close(contest_state *contest)
     gml_lowest_close(contest->lowest);
     free(contest->room);
     free(contest->order);
-    free(contest->best_order);
     free(contest->trial);
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
+/* Whether the method can serve what is wrapped or taken here; first fit always can. */
 static bool
-is_first_fit(gml_method method)
+can_serve(const gml_instance *instance, gml_method method)
 {
-    return method >= GML_METHOD_FIRST_FIT_SIZE && method <= GML_METHOD_FIRST_FIT_CONTENTION;
-}
-
-static bool
-is_lowest(gml_method method)
-{
-    return method >= GML_METHOD_LOWEST_CONTENTION && method <= GML_METHOD_LOWEST_CONTENTION_SIZE;
-}
-
-/* Whether the method can serve what is wrapped or taken here. */
-static bool
-can_serve(const contest_state *contest, gml_method method)
-{
-    if (is_first_fit(method) || method == GML_METHOD_IMPROVED) {
+    switch (method) {
+    case GML_METHOD_FIRST_FIT_SIZE:
         return true;
+    case GML_METHOD_LOWEST_CONTENTION:
+    case GML_METHOD_LOWEST_PEAK:
+        return !instance->taken_count;
+    case GML_METHOD_EXACT:
+        return !instance->taken_count && !instance->wrapped_count &&
+               instance->count <= GML_EXACT_MOST_ITEMS;
+    default:
+        return !instance->taken_count && !instance->wrapped_count;
     }
-    bool is_wrapped = contest->instance->wrapped_count > 0;
-    return !contest->instance->taken_count && (is_lowest(method) || !is_wrapped);
 }
 
 static bool
 is_allowed(const contest_state *contest, gml_method method)
 {
-    return contest->methods >> method & 1 && can_serve(contest, method);
+    return contest->methods >> method & 1 && can_serve(contest->instance, method);
 }
 
-/* Where other methods may serve as well. */
-static bool
-is_worth_it(const contest_state *contest, gml_method method)
-{
-    return method != GML_METHOD_STALLOC || contest->instance->count <= MOST_STALLOC_ITEMS ||
-           !contest->has_best;
-}
-
+/* At the bound, within the capacity, or so close to the bound that the other constructors, which
+ * take seconds on so many items, are not worth it. */
 static bool
 is_done(const contest_state *contest)
 {
-    uint64_t capacity = contest->options->capacity_bytes;
-    return contest->has_best && (contest->best.peak_bytes <= contest->instance->lower_bound ||
-                                 (capacity && contest->best.peak_bytes <= capacity));
+    const gml_instance *instance = contest->instance;
+    uint64_t bound = instance->lower_bound, peak = contest->best.peak_bytes;
+    if (!contest->has_best) {
+        return false;
+    }
+    bool is_close = instance->count > MANY_ITEMS && peak - bound <= bound / DONE_PART;
+    return peak <= bound || peak <= contest->capacity_bytes || is_close;
 }
 
 /* ---- single methods -------------------------------------------------------------------------- */
@@ -151,11 +128,8 @@ run(contest_state *contest, gml_method method, gml_budget *budget, uint64_t *pea
     if (method == GML_METHOD_ONLINE_BEST_FIT) {
         return gml_online_best_fit(instance, contest->trial, peak_bytes);
     }
-    if (method == GML_METHOD_STALLOC) {
-        return gml_stalloc_place(contest->problem, instance, budget, contest->trial, peak_bytes);
-    }
     gml_order_make(instance, method, contest->room, contest->order);
-    if (is_first_fit(method)) {
+    if (method == GML_METHOD_FIRST_FIT_SIZE) {
         return gml_first_fit(instance, contest->order, limit_of(contest), budget, contest->trial,
                              peak_bytes);
     }
@@ -175,12 +149,6 @@ keep_trial(contest_state *contest, gml_method method, uint64_t peak_bytes)
     contest->best.peak_bytes = peak_bytes;
     contest->best.method = method;
     contest->has_best = true;
-    contest->has_order = is_first_fit(method) || is_lowest(method);
-    if (contest->has_order) {
-        uint32_t *order = contest->best_order;
-        contest->best_order = contest->order;
-        contest->order = order;
-    }
 }
 
 static gml_status
@@ -196,22 +164,12 @@ try_method(contest_state *contest, gml_method method, gml_budget *budget)
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-/* The gap to the bound, of an input so large that search for less takes seconds. */
-static bool
-is_within(const contest_state *contest, uint64_t part)
-{
-    uint64_t bound = contest->instance->lower_bound;
-    return contest->has_best && contest->instance->count > MANY_ITEMS &&
-           contest->best.peak_bytes - bound <= bound / part;
-}
-
 /* What a constructor may spend. None may spend so much that the others get nothing. */
 static void
 open_share(const contest_state *contest, gml_method method, gml_budget *part)
 {
-    bool is_alone = contest->methods == UINT32_C(1) << method;
-    gml_budget_open(part, contest->budget, 1, contest->has_best || is_alone ? 1 : 2);
-    uint64_t each = is_first_fit(method) ? FIRST_FIT_WORK : LOWEST_WORK;
+    gml_budget_open(part, contest->budget, 1, contest->has_best ? 1 : 2);
+    uint64_t each = method == GML_METHOD_FIRST_FIT_SIZE ? FIRST_FIT_WORK : LOWEST_WORK;
     uint64_t most = each * contest->instance->count;
     if (contest->has_best && contest->instance->count > CAPPED_ITEMS && most < part->work_limit) {
         part->work_limit = most;
@@ -222,15 +180,11 @@ static gml_status
 construct(contest_state *contest)
 {
     gml_status status = GML_OK;
-    for (size_t i = 0; i < CONSTRUCTOR_COUNT && status == GML_OK; i++) {
-        gml_method method = CONSTRUCTORS[i];
-        if (is_done(contest) || is_within(contest, DONE_PART)) {
-            break;
-        }
-        if (is_allowed(contest, method) && is_worth_it(contest, method)) {
+    for (size_t i = 0; i < CONSTRUCTOR_COUNT && status == GML_OK && !is_done(contest); i++) {
+        if (is_allowed(contest, CONSTRUCTORS[i])) {
             gml_budget part;
-            open_share(contest, method, &part);
-            status = try_method(contest, method, &part);
+            open_share(contest, CONSTRUCTORS[i], &part);
+            status = try_method(contest, CONSTRUCTORS[i], &part);
             gml_budget_close(&part, contest->budget);
         }
     }
@@ -243,54 +197,28 @@ construct_anyhow(contest_state *contest)
 {
     gml_budget endless;
     gml_budget_begin(&endless, UINT64_MAX);
-    gml_method method = can_serve(contest, GML_METHOD_ONLINE_BEST_FIT) ? GML_METHOD_ONLINE_BEST_FIT
-                                                                       : GML_METHOD_FIRST_FIT_SIZE;
-    gml_status status = try_method(contest, method, &endless);
+    gml_status status = try_method(contest, GML_METHOD_FIRST_FIT_SIZE, &endless);
     return status == GML_OK && !contest->has_best ? GML_CORRUPT : status;
 }
 
-static void
-take_better(contest_state *contest, gml_method method, uint64_t peak_bytes)
-{
-    if (peak_bytes < contest->best.peak_bytes) {
-        contest->best.peak_bytes = peak_bytes;
-        contest->best.method = method;
-        contest->has_order = false;
-    }
-}
-
+/* On three quarters of what is left: with all of it, hard instances take longer and end no lower.
+ */
 static gml_status
 search_exactly(contest_state *contest)
 {
-    const gml_instance *instance = contest->instance;
-    if (is_done(contest) || !is_allowed(contest, GML_METHOD_EXACT) ||
-        instance->count > GML_EXACT_MOST_ITEMS) {
+    if (is_done(contest) || !is_allowed(contest, GML_METHOD_EXACT)) {
         return GML_OK;
     }
     gml_budget part;
-    bool is_small = instance->count <= FEW_ITEMS;
-    gml_budget_open(&part, contest->budget, is_small ? 3 : 1, 4);
+    gml_budget_open(&part, contest->budget, 3, 4);
     uint64_t peak_bytes = contest->best.peak_bytes;
-    gml_status status = gml_exact_improve(instance, contest->options->capacity_bytes, &part,
+    gml_status status = gml_exact_improve(contest->instance, contest->capacity_bytes, &part,
                                           contest->offsets, &peak_bytes, &contest->best.is_proven);
-    take_better(contest, GML_METHOD_EXACT, peak_bytes);
-    gml_budget_close(&part, contest->budget);
-    return status;
-}
-
-static gml_status
-improve(contest_state *contest)
-{
-    if (is_done(contest) || contest->best.is_proven || is_within(contest, GOOD_ENOUGH_PART) ||
-        !is_allowed(contest, GML_METHOD_IMPROVED)) {
-        return GML_OK;
+    if (peak_bytes < contest->best.peak_bytes) {
+        contest->best.peak_bytes = peak_bytes;
+        contest->best.method = GML_METHOD_EXACT;
     }
-    uint64_t peak_bytes = contest->best.peak_bytes;
-    gml_status status =
-        gml_race(contest->instance, contest->best.method,
-                 contest->has_order ? contest->best_order : NULL, contest->methods,
-                 contest->options->capacity_bytes, contest->budget, contest->offsets, &peak_bytes);
-    take_better(contest, GML_METHOD_IMPROVED, peak_bytes);
+    gml_budget_close(&part, contest->budget);
     return status;
 }
 
@@ -301,23 +229,18 @@ hold(contest_state *contest)
     if (status == GML_OK && !contest->has_best) {
         status = construct_anyhow(contest);
     }
-    if (status == GML_OK) {
-        status = search_exactly(contest);
-    }
-    return status == GML_OK ? improve(contest) : status;
+    return status == GML_OK ? search_exactly(contest) : status;
 }
 
 gml_status
-gml_portfolio_place(const gml_problem *problem, const gml_instance *instance,
-                    const gml_planner_options *options, gml_budget *budget, uint64_t *offsets,
-                    gml_placing *out)
+gml_portfolio_place(const gml_instance *instance, uint32_t methods, uint64_t capacity_bytes,
+                    gml_budget *budget, uint64_t *offsets, gml_placing *out)
 {
     contest_state contest = {
-        .problem = problem,
         .instance = instance,
-        .options = options,
+        .capacity_bytes = capacity_bytes,
         .budget = budget,
-        .methods = options->methods ? options->methods : UINT32_MAX,
+        .methods = methods,
         .offsets = offsets,
     };
     gml_status status = contest_open(&contest);

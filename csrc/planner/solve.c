@@ -5,7 +5,6 @@
 #include "planner/methods.h"
 #include "planner/streams.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +20,9 @@ enum {
 /* One call of gml_planner_solve(). */
 typedef struct solve_state {
     const gml_problem *problem;
-    gml_planner_options options; /* with nothing left to default */
-    uint32_t *members;           /* by stream */
+    uint64_t budget_ms, capacity_bytes;
+    uint32_t methods;  /* that may place, a bit each */
+    uint32_t *members; /* by stream */
     size_t member_count;
     gml_stream_group *groups;
     size_t group_count;
@@ -56,15 +56,15 @@ spans_from(const gml_problem *problem, uint64_t base, size_t *count)
 }
 
 static gml_status
-place_instance(const gml_problem *problem, const gml_instance *instance,
-               const gml_planner_options *options, uint64_t base, gml_budget *budget,
-               uint64_t *offsets, gml_placing *out)
+place_instance(const solve_state *solving, const gml_instance *instance, uint64_t capacity_bytes,
+               uint64_t base, gml_budget *budget, uint64_t *offsets, gml_placing *out)
 {
     uint64_t *found = calloc(instance->count + 1, sizeof *found);
     if (!found) {
         return GML_NO_HOST_MEMORY;
     }
-    gml_status status = gml_portfolio_place(problem, instance, options, budget, found, out);
+    gml_status status =
+        gml_portfolio_place(instance, solving->methods, capacity_bytes, budget, found, out);
     for (size_t i = 0; status == GML_OK && i < instance->count; i++) {
         offsets[instance->lifetime[i]] = base + found[i];
     }
@@ -121,13 +121,12 @@ place_changing(const solve_state *solving, const uint32_t *members, size_t count
         return GML_NO_HOST_MEMORY;
     }
     problem.taken = taken;
-    gml_planner_options options = solving->options;
     bool is_last = members + count == solving->members + solving->member_count;
-    options.capacity_bytes = is_last ? capacity_above(options.capacity_bytes, base) : 0;
+    uint64_t capacity_bytes = is_last ? capacity_above(solving->capacity_bytes, base) : 0;
     gml_instance instance;
     gml_status status = gml_instance_open(&instance, &problem, members, count, ends);
     if (status == GML_OK) {
-        status = place_instance(&problem, &instance, &options, base, budget, offsets, out);
+        status = place_instance(solving, &instance, capacity_bytes, base, budget, offsets, out);
         gml_instance_close(&instance);
     }
     free(taken);
@@ -223,7 +222,7 @@ static gml_status
 place(solve_state *solving, placed_lanes *out)
 {
     gml_budget budget, first_part;
-    gml_budget_begin(&budget, solving->options.budget_ms);
+    gml_budget_begin(&budget, solving->budget_ms);
     gml_budget_slow_down(&budget, solving->member_count);
     gml_budget_open(&first_part, &budget, 1, may_merge(solving) ? 2 : 1);
     gml_status status = place_stacked(solving, &first_part, solving->offsets, out);
@@ -312,13 +311,10 @@ solving_open(solve_state *solving, const gml_problem *problem, const gml_planner
     }
     gml_status status = gml_group_by_stream(problem, solving->members, &solving->member_count,
                                             solving->groups, &solving->group_count);
-    solving->options = options ? *options : (gml_planner_options){0};
-    if (!solving->options.budget_ms) {
-        solving->options.budget_ms = default_budget_ms(solving->member_count);
-    }
-    if (!solving->options.methods) {
-        solving->options.methods = ALL_METHODS;
-    }
+    solving->methods = ALL_METHODS;
+    solving->capacity_bytes = options ? options->capacity_bytes : 0;
+    solving->budget_ms = options && options->budget_ms ? options->budget_ms
+                                                       : default_budget_ms(solving->member_count);
     return status == GML_OK ? find_bound(solving) : status;
 }
 
@@ -336,7 +332,6 @@ solving_close(solve_state *solving)
 static gml_status
 place_checked(solve_state *solving, placed_lanes *out, char *reason, size_t reason_bytes)
 {
-    uint32_t failed = 0;
     for (int tries = 0; tries < GML_METHOD_COUNT; tries++) {
         for (size_t i = 0; i < solving->problem->count; i++) {
             solving->offsets[i] = GML_NO_OFFSET;
@@ -353,25 +348,9 @@ place_checked(solve_state *solving, placed_lanes *out, char *reason, size_t reas
         if (status != GML_CORRUPT) {
             return status;
         }
-        failed |= out->methods;
-        solving->options.methods &= ~failed;
-        if (!solving->options.methods) { /* any other is better than none */
-            solving->options.methods = ALL_METHODS & ~failed;
-        }
+        solving->methods &= ~out->methods;
     }
     return GML_CORRUPT;
-}
-
-static gml_status
-check_options(const gml_planner_options *options, char *reason, size_t reason_bytes)
-{
-    if (options && options->methods >> GML_METHOD_COUNT) {
-        if (reason && reason_bytes) {
-            snprintf(reason, reason_bytes, "a method that does not exist");
-        }
-        return GML_INVALID_ARGUMENT;
-    }
-    return GML_OK;
 }
 
 gml_status
@@ -379,10 +358,7 @@ gml_planner_solve(const gml_problem *problem, const gml_planner_options *options
                   gml_solution *out, char *reason, size_t reason_bytes)
 {
     uint64_t begin_ns = gml_clock_ns();
-    gml_status status = check_options(options, reason, reason_bytes);
-    if (status == GML_OK) {
-        status = gml_problem_check(problem, reason, reason_bytes);
-    }
+    gml_status status = gml_problem_check(problem, reason, reason_bytes);
     if (status != GML_OK) {
         return status;
     }
@@ -399,7 +375,7 @@ gml_planner_solve(const gml_problem *problem, const gml_planner_options *options
         *out = (gml_solution){
             .peak_bytes = placed.placing.peak_bytes,
             .lower_bound_bytes = solving.lower_bound,
-            .method = placed.placing.method,
+            .method = gml_method_name(placed.placing.method),
             .time_ns = gml_clock_ns() - begin_ns,
             .is_proven = placed.placing.is_proven,
         };

@@ -1,6 +1,6 @@
 #include "planner/streams.h"
 
-#include "planner/sort.h"
+#include "base/sort.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

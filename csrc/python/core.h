@@ -202,9 +202,6 @@ const gml_profile *profile_of(const core_state *state, PyObject *object);
 /* What a Plan holds, borrowed; NULL with a TypeError for anything else. */
 gml_plan *plan_of(const core_state *state, PyObject *object);
 
-/* The bits of a sequence of names of methods; false with an exception. */
-bool read_methods(PyObject *names, uint32_t *out);
-
 /* ---- the parts of the module ----------------------------------------------------------------- */
 
 extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec;
@@ -225,7 +222,7 @@ extern PyMethodDef torch_methods[];
 /* The functions friend_*: those lakes, for other libraries; ended by an empty one. */
 extern PyMethodDef friend_methods[];
 
-/* solve, check_placement and plan_methods; ended by an empty one. */
+/* solve and check_placement; ended by an empty one. */
 extern PyMethodDef planner_methods[];
 
 /* diagnose and diagnosis_*, in diagnose.c; ended by an empty one. */

@@ -47,24 +47,20 @@ finish(PyTypeObject *type, const core_state *state, gml_status status, gml_plan 
 static PyObject *
 plan_build(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"profile", "budget_ms", "methods", NULL};
+    static char *names[] = {"profile", "budget_ms", NULL};
     PyTypeObject *type = (PyTypeObject *)object;
     const core_state *state = state_of(type);
     PyObject *source = NULL;
-    PyObject *methods = Py_None;
     number_argument budget = {"budget_ms", 0};
-    gml_planner_options options = {0};
-    if (!state ||
-        !PyArg_ParseTupleAndKeywords(args, keywords, "O|O&O:build", names, &source, convert_number,
-                                     &budget, &methods) ||
-        !read_methods(methods, &options.methods)) {
+    if (!state || !PyArg_ParseTupleAndKeywords(args, keywords, "O|O&:build", names, &source,
+                                               convert_number, &budget)) {
         return NULL;
     }
     const gml_profile *profile = profile_of(state, source);
     if (!profile) {
         return NULL;
     }
-    options.budget_ms = budget.value;
+    gml_planner_options options = {.budget_ms = budget.value};
     gml_plan *plan = NULL;
     char reason[REASON_BYTES] = "";
     gml_status status;
@@ -141,7 +137,7 @@ plan_describe(PyObject *self, PyObject *Py_UNUSED(unused))
          put_number(dict, "steps", info.steps) < 0 || put_number(dict, "lanes", info.lanes) < 0 ||
          put_number(dict, "peak_bytes", info.peak_bytes) < 0 ||
          put_number(dict, "lower_bound_bytes", info.lower_bound_bytes) < 0 ||
-         put(dict, "method", PyUnicode_FromString(gml_method_name(info.method))) < 0 ||
+         put(dict, "method", PyUnicode_FromString(info.method)) < 0 ||
          put_number(dict, "time_ns", info.time_ns) < 0 ||
          put_number(dict, "fingerprint", info.fingerprint) < 0)) {
         Py_CLEAR(dict);
@@ -166,7 +162,7 @@ plan_requests(PyObject *self, PyObject *Py_UNUSED(unused))
 /* ---- the type -------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(build_doc,
-             "build($type, /, profile, budget_ms=0, methods=())\n--\n\n"
+             "build($type, /, profile, budget_ms=0)\n--\n\n"
              "Make a plan for steps like the one of a Profile. Raises ValueError for a profile\n"
              "that contradicts itself, PlanError if the result does not pass the check.");
 PyDoc_STRVAR(decode_doc, "decode($type, data, /)\n--\n\n"

@@ -5,35 +5,6 @@
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-static bool
-read_method(PyObject *name, uint32_t *out)
-{
-    for (int i = 0; PyUnicode_Check(name) && i < GML_METHOD_COUNT; i++) {
-        if (PyUnicode_CompareWithASCIIString(name, gml_method_name((gml_method)i)) == 0) {
-            *out |= UINT32_C(1) << i;
-            return true;
-        }
-    }
-    PyErr_Format(PyExc_ValueError, "no method is called %R; see plan_methods()", name);
-    return false;
-}
-
-bool
-read_methods(PyObject *names, uint32_t *out)
-{
-    *out = 0;
-    if (names == Py_None) {
-        return true;
-    }
-    PyObject *tuple = PySequence_Tuple(names);
-    bool is_good = tuple != NULL;
-    for (Py_ssize_t i = 0; is_good && i < PyTuple_Size(tuple); i++) {
-        is_good = read_method(PyTuple_GetItem(tuple, i), out);
-    }
-    Py_XDECREF(tuple);
-    return is_good;
-}
-
 /* A problem whose arrays are its own. */
 typedef struct own_problem {
     gml_lifetime *lifetimes;
@@ -85,7 +56,7 @@ solution_dict(const gml_solution *solution)
     PyObject *dict = PyDict_New();
     if (dict && (put_number(dict, "peak_bytes", solution->peak_bytes) < 0 ||
                  put_number(dict, "lower_bound_bytes", solution->lower_bound_bytes) < 0 ||
-                 put(dict, "method", PyUnicode_FromString(gml_method_name(solution->method))) < 0 ||
+                 put(dict, "method", PyUnicode_FromString(solution->method)) < 0 ||
                  put_number(dict, "time_ns", solution->time_ns) < 0 ||
                  put(dict, "is_proven", PyBool_FromLong(solution->is_proven)) < 0)) {
         Py_CLEAR(dict);
@@ -110,7 +81,7 @@ static PyObject *
 planner_solve(PyObject *module, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"lifetimes", "offsets",   "period",   "alignment", "orderings",
-                            "taken",     "budget_ms", "capacity", "methods",   NULL};
+                            "taken",     "budget_ms", "capacity", NULL};
     problem_arguments from = {.orderings = Py_None,
                               .taken = Py_None,
                               .period = {"period", 0},
@@ -118,17 +89,13 @@ planner_solve(PyObject *module, PyObject *args, PyObject *keywords)
     number_argument budget = {"budget_ms", 0};
     number_argument capacity = {"capacity", 0};
     PyObject *offsets = NULL;
-    PyObject *methods = Py_None;
-    gml_planner_options options = {0};
-    if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO|$O&O&OOO&O&O:solve", names, &from.lifetimes, &offsets,
-            convert_number, &from.period, convert_number, &from.alignment, &from.orderings,
-            &from.taken, convert_number, &budget, convert_number, &capacity, &methods) ||
-        !read_methods(methods, &options.methods)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|$O&O&OOO&O&:solve", names, &from.lifetimes,
+                                     &offsets, convert_number, &from.period, convert_number,
+                                     &from.alignment, &from.orderings, &from.taken, convert_number,
+                                     &budget, convert_number, &capacity)) {
         return NULL;
     }
-    options.budget_ms = budget.value;
-    options.capacity_bytes = capacity.value;
+    gml_planner_options options = {.budget_ms = budget.value, .capacity_bytes = capacity.value};
     own_problem own = {0};
     Py_buffer view = {0};
     PyObject *result = NULL;
@@ -189,25 +156,10 @@ planner_check(PyObject *module, PyObject *args, PyObject *keywords)
     return result;
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
-
-static PyObject *
-planner_method_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    PyObject *tuple = PyTuple_New(GML_METHOD_COUNT);
-    for (int i = 0; tuple && i < GML_METHOD_COUNT; i++) {
-        PyObject *name = PyUnicode_FromString(gml_method_name((gml_method)i));
-        if (!name || PyTuple_SetItem(tuple, i, name) < 0) {
-            Py_CLEAR(tuple);
-        }
-    }
-    return tuple;
-}
-
 PyDoc_STRVAR(
     solve_doc,
     "solve(lifetimes, offsets, *, period=0, alignment=512, orderings=None, taken=None,\n"
-    "      budget_ms=0, capacity=0, methods=())\n--\n\n"
+    "      budget_ms=0, capacity=0)\n--\n\n"
     "Place 64-byte lifetimes so that the highest address is lowest; return how as a dict:\n"
     "peak_bytes, lower_bound_bytes, method, time_ns, is_proven.\n\n"
     "`offsets`, a writable buffer of one uint64 per lifetime, receives the addresses; 2**64 - 1\n"
@@ -218,13 +170,9 @@ PyDoc_STRVAR(
     "                orderings=None, taken=None)\n--\n\n"
     "Check a placement by a sweep that shares no code with solve(). Raises PlanError with\n"
     "the first thing that is wrong.");
-PyDoc_STRVAR(names_doc, "plan_methods()\n--\n\n"
-                        "Return the names of the ways to place, as a tuple.");
-
 PyMethodDef planner_methods[] = {
     {"solve", (PyCFunction)(void (*)(void))planner_solve, METH_VARARGS | METH_KEYWORDS, solve_doc},
     {"check_placement", (PyCFunction)(void (*)(void))planner_check, METH_VARARGS | METH_KEYWORDS,
      check_doc},
-    {"plan_methods", planner_method_names, METH_NOARGS, names_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -32,7 +32,7 @@ from gmlake.errors import (
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from gmlake._core import Block, Plan, Profile, device_describe, knobs, plan_methods, policies
+    from gmlake._core import Block, Plan, Profile, device_describe, knobs, policies
     from gmlake._core import version as __version__
     from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
     from gmlake.lake import Lake
@@ -121,7 +121,6 @@ __all__ = [
     "parse_size",
     "phase",
     "plan",
-    "plan_methods",
     "policies",
     "publish",
     "record",
@@ -178,7 +177,6 @@ _HOMES = {
     "memory_summary": "gmlake.snapshots",
     "order_streams": "gmlake.pytorch.streams",
     "plan": "gmlake.planning",
-    "plan_methods": "gmlake._core",
     "policies": "gmlake._core",
     "publish": "gmlake.watching",
     "record": "gmlake.pytorch.recording",

@@ -164,7 +164,6 @@ def solve(
     taken: _Bytes | None = None,
     budget_ms: int = 0,
     capacity: int = 0,
-    methods: Iterable[str] | None = (),
 ) -> Solution: ...
 def check_placement(
     lifetimes: _Bytes,
@@ -176,7 +175,6 @@ def check_placement(
     orderings: _Bytes | None = None,
     taken: _Bytes | None = None,
 ) -> None: ...
-def plan_methods() -> tuple[str, ...]: ...
 def diagnose(
     apis: _Bytes,
     objects: _Bytes,
@@ -338,9 +336,7 @@ class Profile:
 @final
 class Plan:
     @classmethod
-    def build(
-        cls, profile: Profile, budget_ms: int = 0, methods: Iterable[str] | None = ()
-    ) -> Plan: ...
+    def build(cls, profile: Profile, budget_ms: int = 0) -> Plan: ...
     @classmethod
     def decode(cls, data: _Bytes, /) -> Plan: ...
     def encode(self) -> bytes: ...

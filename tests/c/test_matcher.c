@@ -3,7 +3,7 @@
  * A request of the simulated steps knows which entry it is, so that matching is judged by the right
  * entry, and not only by an equal size.
  */
-#include "core/matcher.h"
+#include "planner/matcher.h"
 #include "support/check.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Idle spans, against what each byte does at each moment; and the set of numbers behind the sweep.
  */
-#include "planner/check_set.h"
+#include "base/number_set.h"
 #include "planner/idle.h"
 #include "support/placement.h"
 

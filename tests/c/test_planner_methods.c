@@ -1,4 +1,4 @@
-/* Best fit in the order of time against a slow twin, and better orders. */
+/* Best fit in the order of time against a slow twin, and the methods together. */
 #include "support/placing.h"
 
 #include <string.h>
@@ -79,204 +79,89 @@ TEST(online_best_fit_agrees_with_its_slow_twin)
     }
 }
 
-/* ---- better orders --------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
-static const gml_method STARTS[] = {GML_METHOD_FIRST_FIT_SIZE, GML_METHOD_LOWEST_AREA,
-                                    GML_METHOD_STALLOC};
+enum { ALL_METHODS = (1 << GML_METHOD_COUNT) - 1, QUICK_MS = 20 };
 
-/* A placement to begin with; the order that gml_improve() is to be given. */
-static const uint32_t *
-start_with(placing *f, gml_method method)
+/* Every other one wraps. */
+static void
+open_contest(placing *f, check_random *random, int round)
 {
-    if (method == GML_METHOD_FIRST_FIT_SIZE) {
-        CHECK_OK(
-            gml_first_fit(&f->instance, f->order, UINT64_MAX, &f->budget, f->offsets, &f->peak));
-        return f->order;
-    }
-    if (method == GML_METHOD_LOWEST_AREA) {
-        CHECK_OK(placing_run_lowest(f, UINT64_MAX));
-        return f->order;
-    }
-    uint64_t top = 0; /* one above the other: the worst there is */
-    for (size_t i = 0; i < f->instance.count; i++) {
-        f->offsets[i] = top;
-        top += f->instance.sizes[i];
-    }
-    f->peak = top;
-    return NULL;
+    size_t count = 1 + check_below(random, 120);
+    placing_random(f, random, (placing_kind){count, 80, 40, 30, round % 2 ? 80 : 0});
 }
 
 /* By work alone: the clock of a busy machine would end one run before the other. */
-static gml_budget
-budget_of_work(uint64_t milliseconds)
+static gml_placing
+place_by(placing *f, uint32_t methods)
 {
-    gml_budget budget;
-    gml_budget_begin(&budget, milliseconds);
-    budget.deadline_ns = UINT64_MAX;
-    return budget;
+    gml_placing found = {0};
+    gml_budget_begin(&f->budget, QUICK_MS);
+    f->budget.deadline_ns = UINT64_MAX;
+    CHECK_OK(gml_portfolio_place(&f->instance, methods, 0, &f->budget, f->offsets, &found));
+    placing_check(&f->instance, f->offsets, found.peak_bytes);
+    return found;
 }
 
-TEST(improving_never_makes_it_worse_and_is_repeatable)
+TEST(every_method_alone_is_valid_and_all_are_as_good_as_the_best)
 {
     static placing f;
-    check_random random = {29};
-    size_t better = 0, runs = 0;
+    check_random random = {8};
     for (int round = 0; round < 60; round++) {
-        gml_method method = STARTS[round % 3];
-        placing_random(&f, &random, (placing_kind){100, 80, 25, 20, round % 2 ? 80 : 0});
-        const uint32_t *order = start_with(&f, method);
-        uint64_t start = f.peak, peak = f.peak, offsets[PLACING_MOST];
-        memcpy(offsets, f.offsets, sizeof offsets);
-        f.budget = budget_of_work(5);
-        CHECK_OK(gml_improve(&f.instance, method, order, 0, &f.budget, f.offsets, &f.peak));
-        placing_check(&f.instance, f.offsets, f.peak);
-        CHECK(f.peak <= start);
-        better += f.peak < start;
-        runs += start > f.instance.lower_bound;
-        f.budget = budget_of_work(5);
-        CHECK_OK(gml_improve(&f.instance, method, order, 0, &f.budget, offsets, &peak));
-        CHECK_EQ(peak, f.peak);
-        CHECK(memcmp(offsets, f.offsets, f.instance.count * sizeof *offsets) == 0);
+        open_contest(&f, &random, round);
+        gml_placing all = place_by(&f, ALL_METHODS);
+        CHECK(all.peak_bytes >= f.instance.lower_bound);
+        for (unsigned method = 0; method < GML_METHOD_COUNT; method++) {
+            gml_placing one = place_by(&f, UINT32_C(1) << method);
+            CHECK(all.peak_bytes <= one.peak_bytes);
+        }
         placing_close(&f);
     }
-    CHECK(better * 10 >= runs * 9);
 }
 
-/* Moving what ended high does more than shaking alone, which leaves more than half. */
-TEST(improving_closes_most_of_the_gap)
+TEST(what_places_is_what_may_and_can)
 {
     static placing f;
-    check_random random = {32};
-    uint64_t before = 0, behind = 0;
-    for (int round = 0; round < 20; round++) {
-        placing_random(&f, &random, (placing_kind){300, 240, 80, 40, 0});
-        const uint32_t *order = start_with(&f, STARTS[round % 2]);
-        before += f.peak - f.instance.lower_bound;
-        f.budget = budget_of_work(20);
-        CHECK_OK(
-            gml_improve(&f.instance, STARTS[round % 2], order, 0, &f.budget, f.offsets, &f.peak));
-        behind += f.peak - f.instance.lower_bound;
+    check_random random = {9};
+    for (int round = 0; round < 60; round++) {
+        open_contest(&f, &random, round);
+        bool is_wrapped = f.instance.wrapped_count > 0;
+        for (unsigned method = 0; method < GML_METHOD_EXACT; method++) {
+            bool cannot = is_wrapped && method == GML_METHOD_ONLINE_BEST_FIT;
+            gml_placing found = place_by(&f, UINT32_C(1) << method);
+            CHECK_EQ(found.method, cannot ? GML_METHOD_FIRST_FIT_SIZE : method);
+        }
+        CHECK_EQ(place_by(&f, 0).method, GML_METHOD_FIRST_FIT_SIZE); /* something has to */
         placing_close(&f);
     }
-    CHECK(behind * 2 < before);
 }
 
-/* Some starts lead further than others; which ones is not known before. */
-TEST(racing_gets_further_than_one_start)
+TEST(the_search_improves_on_what_was_placed)
 {
     static placing f;
-    check_random random = {33};
-    uint64_t alone = 0, raced = 0;
-    for (int round = 0; round < 20; round++) {
-        gml_method method = STARTS[round % 2];
-        placing_random(&f, &random, (placing_kind){150, 120, 40, 40, round % 4 < 2 ? 120 : 0});
-        const uint32_t *order = start_with(&f, method);
-        uint64_t start = f.peak, peak = f.peak, offsets[PLACING_MOST];
-        memcpy(offsets, f.offsets, sizeof offsets);
-        f.budget = budget_of_work(40);
-        CHECK_OK(gml_improve(&f.instance, method, order, 0, &f.budget, offsets, &peak));
-        alone += peak - f.instance.lower_bound;
-        f.budget = budget_of_work(40);
-        CHECK_OK(
-            gml_race(&f.instance, method, order, UINT32_MAX, 0, &f.budget, f.offsets, &f.peak));
-        CHECK(f.peak <= start);
-        CHECK(f.peak == f.instance.lower_bound || f.budget.is_over);
-        CHECK(f.budget.work < 2 * f.budget.work_limit);
-        placing_check(&f.instance, f.offsets, f.peak);
-        raced += f.peak - f.instance.lower_bound;
+    check_random random = {10};
+    size_t better = 0;
+    for (int round = 0; round < 40; round++) {
+        placing_random(&f, &random, (placing_kind){40, 60, 30, 20, 0});
+        uint32_t online = UINT32_C(1) << GML_METHOD_ONLINE_BEST_FIT;
+        uint64_t before = place_by(&f, online).peak_bytes;
+        gml_placing found = place_by(&f, online | UINT32_C(1) << GML_METHOD_EXACT);
+        CHECK(found.peak_bytes <= before);
+        CHECK_EQ(found.method == GML_METHOD_EXACT, found.peak_bytes < before);
+        better += found.peak_bytes < before;
         placing_close(&f);
     }
-    CHECK(raced < alone);
+    CHECK(better > 20);
 }
 
-TEST(racing_starts_where_it_is_allowed_to)
+TEST(methods_have_names)
 {
-    static placing f;
-    check_random random = {34};
-    placing_random(&f, &random, (placing_kind){150, 120, 40, 40, 120});
-    start_with(&f, GML_METHOD_FIRST_FIT_SIZE);
-    uint64_t start = f.peak, alone = f.peak, offsets[PLACING_MOST];
-    memcpy(offsets, f.offsets, sizeof offsets);
-    uint64_t before[PLACING_MOST];
-    memcpy(before, f.offsets, sizeof before);
-    gml_budget over = {.is_over = true};
-    CHECK_OK(gml_race(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, UINT32_MAX, 0, &over,
-                      f.offsets, &f.peak));
-    CHECK_EQ(f.peak, start);
-    f.budget = budget_of_work(40);
-    CHECK_OK(gml_race(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, UINT32_MAX, start, &f.budget,
-                      f.offsets, &f.peak));
-    CHECK_EQ(f.peak, start); /* which is within the capacity */
-    CHECK(memcmp(before, f.offsets, f.instance.count * sizeof *before) == 0);
-    CHECK_OK(gml_race(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, 0, 0, &f.budget, f.offsets,
-                      &f.peak));
-    f.budget = budget_of_work(40);
-    CHECK_OK(gml_improve(&f.instance, GML_METHOD_FIRST_FIT_SIZE, f.order, 0, &f.budget, offsets,
-                         &alone));
-    CHECK_EQ(f.peak, alone); /* with one racer, the same turns */
-    placing_close(&f);
-}
-
-TEST(improving_stops_where_it_may)
-{
-    static placing f;
-    check_random random = {30};
-    placing_random(&f, &random, (placing_kind){150, 100, 30, 20, 0});
-    const uint32_t *order = start_with(&f, GML_METHOD_LOWEST_AREA);
-    uint64_t start = f.peak, first = f.offsets[0];
-    uint64_t work = f.budget.work;
-    CHECK_OK(gml_improve(&f.instance, GML_METHOD_LOWEST_AREA, order, start, &f.budget, f.offsets,
-                         &f.peak));
-    CHECK_EQ(f.peak, start);
-    CHECK_EQ(f.budget.work, work);
-    gml_budget over;
-    gml_budget_begin(&over, 0);
-    CHECK_OK(gml_improve(&f.instance, GML_METHOD_LOWEST_AREA, order, 0, &over, f.offsets, &f.peak));
-    CHECK_EQ(f.peak, start);
-    CHECK_EQ(f.offsets[0], first);
-    CHECK_OK(gml_improve(&f.instance, GML_METHOD_LOWEST_AREA, order, start - PLACING_UNIT,
-                         &f.budget, f.offsets, &f.peak));
-    CHECK(f.peak < start);
-    CHECK(f.budget.work < f.budget.work_limit);
-    placing_close(&f);
-}
-
-/* First fit in the order of addresses alone undoes a stack. */
-TEST(improving_places_anew_without_an_order)
-{
-    static placing f;
-    check_random random = {31};
-    placing_random(&f, &random, (placing_kind){100, 1000, 2, 20, 0});
-    const uint32_t *order = start_with(&f, GML_METHOD_STALLOC);
-    uint64_t start = f.peak;
-    CHECK_OK(gml_improve(&f.instance, GML_METHOD_STALLOC, order, 0, &f.budget, f.offsets, &f.peak));
-    placing_check(&f.instance, f.offsets, f.peak);
-    CHECK(f.peak * 10 < start);
-    placing_close(&f);
-}
-
-/* Two wrapped lifetimes, one on top of the other, leave room below the upper one that the skyline
- * does not see; what else there is makes every other cut of the circle dearer. */
-TEST(improving_fills_the_room_below_wrapped_lifetimes)
-{
-    static placing f;
-    static const uint64_t LIVES[][3] = {{10, 40, 110}, {10, 90, 160}, {10, 10, 40}, {10, 60, 90},
-                                        {20, 5, 15},   {1, 12, 38},   {1, 42, 58},  {1, 62, 88},
-                                        {20, 35, 45},  {20, 55, 65},  {20, 85, 95}};
-    enum { COUNT = sizeof LIVES / sizeof *LIVES };
-    for (size_t i = 0; i < COUNT; i++) {
-        f.lifetimes[i] = (gml_lifetime){
-            .size_bytes = LIVES[i][0] * PLACING_UNIT, .start = LIVES[i][1], .end = LIVES[i][2]};
+    for (unsigned method = 0; method < GML_METHOD_COUNT; method++) {
+        CHECK_EQ(gml_method_named(gml_method_name((gml_method)method)), method);
     }
-    placing_open(&f, COUNT, 100);
-    const uint32_t *order = start_with(&f, GML_METHOD_LOWEST_AREA);
-    CHECK_EQ(f.peak, 51 * PLACING_UNIT);
-    gml_budget_begin(&f.budget, 10);
-    CHECK_OK(
-        gml_improve(&f.instance, GML_METHOD_LOWEST_AREA, order, 0, &f.budget, f.offsets, &f.peak));
-    placing_check(&f.instance, f.offsets, f.peak);
-    CHECK_EQ(f.peak, 41 * PLACING_UNIT);
-    placing_close(&f);
+    CHECK(!strcmp(gml_method_name(GML_METHOD_COUNT), "unknown"));
+    CHECK_EQ(gml_method_named("unknown"), GML_METHOD_COUNT);
+    CHECK(!strcmp(gml_method_name(GML_METHOD_LOWEST_PEAK), "lowest-peak"));
 }
 
 TEST(nothing_to_place)
@@ -296,8 +181,6 @@ TEST(nothing_to_place)
     peak = 77;
     CHECK_OK(gml_online_best_fit(&instance, &offset, &peak));
     CHECK_EQ(peak, 0);
-    CHECK_OK(gml_improve(&instance, GML_METHOD_STALLOC, NULL, 0, &budget, &offset, &peak));
-    CHECK_EQ(peak, 0);
     CHECK_EQ(offset, 77);
     gml_lowest_close(NULL);
     gml_instance_close(&instance);
@@ -309,13 +192,10 @@ main(int argc, char **argv)
     (void)argc;
     (void)argv;
     RUN(online_best_fit_agrees_with_its_slow_twin);
-    RUN(improving_never_makes_it_worse_and_is_repeatable);
-    RUN(improving_closes_most_of_the_gap);
-    RUN(racing_gets_further_than_one_start);
-    RUN(racing_starts_where_it_is_allowed_to);
-    RUN(improving_stops_where_it_may);
-    RUN(improving_places_anew_without_an_order);
-    RUN(improving_fills_the_room_below_wrapped_lifetimes);
+    RUN(every_method_alone_is_valid_and_all_are_as_good_as_the_best);
+    RUN(what_places_is_what_may_and_can);
+    RUN(the_search_improves_on_what_was_placed);
+    RUN(methods_have_names);
     RUN(nothing_to_place);
     return report();
 }

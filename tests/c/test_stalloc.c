@@ -1,7 +1,6 @@
 /* STAlloc's synthesis: its steps on examples worked out by hand, and valid on anything. */
-#include "planner/methods.h"
-#include "planner/stalloc.h"
-#include "planner/stalloc_idle.h"
+#include "stalloc/stalloc.h"
+#include "stalloc/stalloc_idle.h"
 #include "support/check.h"
 
 #include <stdlib.h>

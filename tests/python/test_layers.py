@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-CSRC = Path(__file__).parents[2] / "csrc"
+ROOT = Path(__file__).parents[2]
+CSRC = ROOT / "csrc"
+LAB = ROOT / "lab"
 SOURCES = sorted(path for path in CSRC.rglob("*.[ch]"))
+LAB_SOURCES = sorted(path for path in LAB.rglob("*.[ch]"))
 # From csrc/README.md: a folder includes only itself and those before it in the table.
 ORDER = re.findall(
     r"^\| `(\w+)/` \|", (CSRC / "README.md").read_text(encoding="utf-8"), re.MULTILINE
@@ -41,20 +44,30 @@ def test_every_folder_is_a_layer() -> None:
     assert {layer(path) for path in SOURCES} == set(ORDER)
 
 
-def test_includes_point_down(source: Path) -> None:
+def opened(source: Path, *folders: Path) -> list[Path]:
+    """What a file includes by a name in quotes, looked for beside it and in the folders."""
+    found = []
     for kind, name in includes(source):
-        if kind == "<":
-            continue
-        target = next(
-            (
-                place
-                for place in (source.parent / name, CSRC / name, CSRC / "include" / name)
-                if place.exists()
-            ),
-            None,
-        )
-        assert target is not None, f"{name} is not in csrc"
-        assert ORDER.index(layer(target.resolve())) <= ORDER.index(layer(source)), name
+        places = [folder / name for folder in (source.parent, *folders)]
+        target = next((place for place in places if kind == '"' and place.exists()), None)
+        assert kind == "<" or target is not None, f"{name} is in none of the folders"
+        found += [target.resolve()] if target is not None else []
+    return found
+
+
+def test_includes_point_down(source: Path) -> None:
+    for target in opened(source, CSRC, CSRC / "include"):
+        assert target.is_relative_to(CSRC), f"{target} is not in csrc"
+        assert ORDER.index(layer(target)) <= ORDER.index(layer(source)), target
+
+
+def test_the_lab_opens_csrc_and_is_linked_into_nothing_that_ships() -> None:
+    assert LAB_SOURCES
+    for source in LAB_SOURCES:
+        for target in opened(source, LAB, CSRC, CSRC / "include"):
+            assert target.is_relative_to(LAB) or layer(target) != "python"
+    for build in (ROOT / "CMakeLists.txt", *CSRC.glob("**/CMakeLists.txt")):
+        assert "gmlake_lab" not in build.read_text(encoding="utf-8")
 
 
 def test_python_is_named_in_the_bindings_only(source: Path) -> None:

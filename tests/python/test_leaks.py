@@ -199,9 +199,7 @@ def use_planner() -> None:
     problem, offsets = np.zeros(2, LIFETIME), np.zeros(2, np.uint64)
     problem["size_bytes"], problem["end"] = 512, 1
     ordering, taken = np.array([(5, 1, 2)], ORDERING), np.array([(0, 512)], SPAN)
-    found = _core.solve(
-        problem, offsets, orderings=ordering, taken=taken, methods=_core.plan_methods()
-    )
+    found = _core.solve(problem, offsets, orderings=ordering, taken=taken)
     _core.check_placement(problem, offsets, found["peak_bytes"], orderings=ordering, taken=taken)
 
 
@@ -216,7 +214,7 @@ def use_plans() -> None:
             lake.free(lake.allocate(MIB))
             lake.end_step()
             profile = lake.profile(1)
-            plan = _core.Plan.build(profile, methods=("first-fit-size",))
+            plan = _core.Plan.build(profile, budget_ms=1)
             lake.add_plan(1, _core.Plan.decode(plan.encode()))
             _ = (plan.describe(), plan.requests(), lake.plan_stats())
         lake.drop_plans(1)
@@ -241,7 +239,6 @@ def use_wrongly() -> None:
         lambda: _core.solve(bytes(64), np.zeros(1, np.uint64)),
         lambda: _core.solve(b"", b"", orderings=b"x"),
         lambda: _core.solve(b"", np.zeros(1, np.uint64)),
-        lambda: _core.solve(b"", b"", methods=("x",)),
         lambda: _core.check_placement(bytes(64), b"", 0),
         lambda: _core.check_placement(bytes(64), bytes(8), 0),
         lambda: _core.Profile(b"x", 0),

@@ -64,6 +64,12 @@ def test_a_recording_may_begin_in_the_middle() -> None:
     assert "step 0" in told["labels"]
 
 
+def test_a_recording_that_nobody_holds_goes_on_until_the_next() -> None:
+    told = run("let_go")
+    assert told["first"] == told["labels"] == [*STEP, "step 0"]
+    assert told["again"] is None
+
+
 def test_a_backward_pass_that_fails_leaves_nothing_behind() -> None:
     told = run("failed_backward")
     assert told["refusal"] == "no gradient of this"

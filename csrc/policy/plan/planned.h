@@ -12,7 +12,7 @@
 #ifndef GML_POLICY_PLAN_PLANNED_H
 #define GML_POLICY_PLAN_PLANNED_H
 
-#include "core/matcher.h"
+#include "planner/matcher.h"
 #include "policy/plan/lane.h"
 #include "policy/plan/record.h"
 #include "policy/plan/steps.h"

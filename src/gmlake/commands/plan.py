@@ -56,9 +56,6 @@ class PlanCommand(common.Command):
             metavar="N",
             help="of every address, a power of two (default: 512 for traces, 1 for CSV)",
         )
-        parser.add_argument(
-            "--methods", type=_methods, metavar="A,B", help="ways to place (default: all)"
-        )
         common.add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -90,7 +87,6 @@ def _plan_file(path: str, args: argparse.Namespace) -> PlanReport:
             source,
             budget_ms=args.budget_ms,
             capacity=args.capacity,
-            methods=args.methods,
             alignment=args.alignment,
         )
         for source in sources
@@ -122,15 +118,6 @@ def _whole_number(text: str, least: int, most: int) -> int:
         msg = f"{text[:40]!r} is not a whole number from {least} to {most}"
         raise argparse.ArgumentTypeError(msg)
     return value
-
-
-def _methods(text: str) -> tuple[str, ...]:
-    from gmlake.planning.api import choose_methods
-
-    try:
-        return choose_methods(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 # ---- output

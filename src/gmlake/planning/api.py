@@ -22,7 +22,7 @@ from gmlake.trace import Trace, load_trace, load_traces
 from gmlake.trace.layout import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gmlake.trace.layout import Records
@@ -33,12 +33,11 @@ MOST_BUDGET_MS: Final = 86_400_000
 _LARGEST_ALIGNMENT = 1 << 48
 
 
-def plan(  # noqa: PLR0913 (each is a setting of its own)
+def plan(
     source: str | Path | Trace | Instance,
     *,
     budget_ms: int | None = None,
     capacity: int | str | None = None,
-    methods: str | Iterable[str] | None = None,
     alignment: int | None = None,
     device: int | None = None,
 ) -> PlanReport:
@@ -48,14 +47,13 @@ def plan(  # noqa: PLR0913 (each is a setting of its own)
     budget_ms: about how long to search on where the first placements leave room; None: 1000 for up
         to 4096 requests, else 350, or 1 for every 220 of them.
     capacity: a peak that is good enough, in bytes or as text; PlanResult.fits says if it was met.
-    methods: names from plan_methods(), or several as "a,b"; None: all.
     alignment: of every offset, a power of two; None: 512 for traces, 1 for instances.
     device: only this one of a file that holds several.
 
     Where a trace repeats a step, between marks or as found from what it allocates, the plan of one
     step comes with it. Raises TraceError for what cannot be read, ValueError for a wrong argument.
     """
-    settings = _Settings(budget_ms, capacity, methods, alignment)
+    settings = _Settings(budget_ms, capacity, alignment)
     if isinstance(source, Instance):
         return PlanReport((settings.place_instance(source, source.name),))
     if isinstance(source, Trace):
@@ -78,21 +76,6 @@ def read_source(path: str | Path, device: int | None = None) -> Sequence[Trace |
     return load_traces(path) if device is None else [load_trace(path, device)]
 
 
-def choose_methods(methods: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return methods from "a,b" or several names, () for all; ValueError for an unknown one."""
-    if methods is None:
-        return ()
-    names = methods.split(",") if isinstance(methods, str) else methods
-    chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
-    known = _core.plan_methods()
-    for name in chosen:
-        if name not in known:
-            raise ValueError(f"no method is called {name[:60]!r}; there are {', '.join(known)}")
-    if not chosen:
-        raise ValueError(f"no method was chosen; there are {', '.join(known)}")
-    return chosen
-
-
 class _Settings:
     """What plan() was asked for, checked."""
 
@@ -100,7 +83,6 @@ class _Settings:
         self,
         budget_ms: int | None,
         capacity: int | str | None,
-        methods: str | Iterable[str] | None,
         alignment: int | None,
     ) -> None:
         if budget_ms is not None and not 1 <= budget_ms <= MOST_BUDGET_MS:
@@ -111,7 +93,6 @@ class _Settings:
             raise ValueError(f"an alignment of {alignment} is not a power of two up to 2^48")
         self.budget_ms = budget_ms or 0
         self.capacity_bytes = parse_capacity(capacity)
-        self.methods = choose_methods(methods)
         self.alignment = alignment
 
     def place_instance(self, instance: Instance, name: str) -> PlanResult:
@@ -138,7 +119,6 @@ class _Settings:
                 orderings=orderings,
                 budget_ms=self.budget_ms,
                 capacity=self.capacity_bytes,
-                methods=self.methods,
             )
         peak, bound = found["peak_bytes"], found["lower_bound_bytes"]
         return PlanResult(
@@ -162,9 +142,7 @@ class _Settings:
         chosen = profile_of(trace, steps) if len(steps) else None
         if chosen is None:
             return None
-        built = interruptible(
-            _core.Plan.build, chosen.profile, budget_ms=self.budget_ms, methods=self.methods
-        )
+        built = interruptible(_core.Plan.build, chosen.profile, budget_ms=self.budget_ms)
         told = built.describe()
         return StepResult(
             first_event=chosen.first_event,

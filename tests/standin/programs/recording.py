@@ -128,6 +128,24 @@ def later() -> dict[str, Any]:
     }
 
 
+def let_go() -> dict[str, Any]:
+    """A recording that nobody holds goes on until it is asked for, or another begins."""
+    gmlake.enable()
+    training = Training()
+    gmlake.record()
+    training.step()
+    first = gmlake.stop_recording()
+    assert first is not None
+    gmlake.record()
+    training.step()
+    with gmlake.record() as recording:
+        training.step()
+    return told(recording) | {
+        "first": [label for _, label in first.snapshot.devices[0].marks],
+        "again": gmlake.stop_recording(),
+    }
+
+
 def failed_backward() -> dict[str, Any]:
     """A backward pass fails in autograd's thread, and the training goes on."""
     gmlake.enable()

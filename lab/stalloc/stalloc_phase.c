@@ -7,8 +7,8 @@
  * time. What fits nowhere beside the larger group is packed above it, and the time-memory product
  * decides.
  */
-#include "planner/sort.h"
-#include "planner/stalloc.h"
+#include "base/sort.h"
+#include "stalloc/stalloc.h"
 
 #include <stdlib.h>
 

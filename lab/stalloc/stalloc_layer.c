@@ -4,9 +4,9 @@
  * in Algorithm 1, to keep layers without idle time), and becomes a layer of its own size there.
  * What is left of the interval's size stays idle for all of its time.
  */
-#include "planner/sort.h"
-#include "planner/stalloc.h"
-#include "planner/stalloc_idle.h"
+#include "base/sort.h"
+#include "stalloc/stalloc.h"
+#include "stalloc/stalloc_idle.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,5 @@
 /* STAlloc's synthesis: local plans by phase, then global planning by size. */
-#include "planner/stalloc.h"
-
-#include "planner/methods.h"
+#include "stalloc/stalloc.h"
 
 #include <stdlib.h>
 

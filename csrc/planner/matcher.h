@@ -12,8 +12,8 @@
  * So an entry is met once, unless what met it looks like another request in hindsight. Whoever
  * serves entries has to look at what is in use, which gml_occupancy is for.
  */
-#ifndef GML_CORE_MATCHER_H
-#define GML_CORE_MATCHER_H
+#ifndef GML_PLANNER_MATCHER_H
+#define GML_PLANNER_MATCHER_H
 
 #include "planner/plan.h"
 

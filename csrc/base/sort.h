@@ -2,10 +2,11 @@
  *
  * To sort by several keys, sort by the least one first.
  */
-#ifndef GML_PLANNER_SORT_H
-#define GML_PLANNER_SORT_H
+#ifndef GML_BASE_SORT_H
+#define GML_BASE_SORT_H
 
-#include "gmlake.h"
+#include <stddef.h>
+#include <stdint.h>
 
 typedef struct gml_keyed {
     uint64_t key;

@@ -3,8 +3,8 @@
  * A treap by the begin of the interval, in which every node knows the latest end and the largest
  * size below it.
  */
-#ifndef GML_PLANNER_STALLOC_IDLE_H
-#define GML_PLANNER_STALLOC_IDLE_H
+#ifndef GML_LAB_STALLOC_IDLE_H
+#define GML_LAB_STALLOC_IDLE_H
 
 #include "base/pool.h"
 #include "planner/budget.h"

@@ -2,8 +2,8 @@
  *
  * A bitmap with a bitmap of its non-empty words above it, and so on: a tree of degree 64.
  */
-#ifndef GML_PLANNER_CHECK_SET_H
-#define GML_PLANNER_CHECK_SET_H
+#ifndef GML_BASE_NUMBER_SET_H
+#define GML_BASE_NUMBER_SET_H
 
 #include "gmlake.h"
 

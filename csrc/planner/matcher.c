@@ -6,7 +6,7 @@
  * fails again, a detour by one entry is followed at once, any other only if it has agreed for some
  * time: layers of a model look alike, and a part of one looks like a part of any.
  */
-#include "core/matcher.h"
+#include "planner/matcher.h"
 
 #include "base/rounding.h"
 

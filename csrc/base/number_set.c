@@ -1,5 +1,5 @@
 /* The bitmaps behind gml_number_set. */
-#include "planner/check_set.h"
+#include "base/number_set.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
  * Names as there: a request is one buffer or a group of buffers with a local plan; requests of one
  * size are cut into memory-layers.
  */
-#ifndef GML_PLANNER_STALLOC_H
-#define GML_PLANNER_STALLOC_H
+#ifndef GML_LAB_STALLOC_H
+#define GML_LAB_STALLOC_H
 
 #include "planner/budget.h"
 #include "planner/instance.h"
@@ -35,5 +35,13 @@ gml_status gml_stalloc_group(const gml_problem *problem, const gml_instance *ins
 /* stalloc_layer.c: HomoSize groups in descending size; `bases` is by request. As above. */
 gml_status gml_stalloc_layer(const gml_stalloc_requests *requests, gml_budget *budget,
                              uint64_t *bases);
+
+/* stalloc.c: the synthesis as published: HomoPhase groups and their fusion by time-memory product;
+ * the groups as requests of their own in HomoSize memory-layers in descending size, with smaller
+ * ones going into idle intervals of larger layers. Phases come from the problem; offsets are by
+ * item. pre: nothing wrapped, nothing taken. GML_NO_HOST_MEMORY; GML_NOT_READY if the budget ended.
+ */
+gml_status gml_stalloc_place(const gml_problem *problem, const gml_instance *instance,
+                             gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* The treap of idle intervals. */
-#include "planner/stalloc_idle.h"
+#include "stalloc/stalloc_idle.h"
 
 #include "base/mix.h"
 
