@@ -114,8 +114,6 @@ def _plan(rng: random.Random) -> list[str]:
     if rng.random() < 0.2:
         words += ["--alignment", str(1 << rng.choice((0, 1, 9, 21, 48)))]
     if rng.random() < 0.2:
-        words += ["--methods", rng.choice(gmlake.plan_methods())]
-    if rng.random() < 0.2:
         words += ["-o", "out"]
     return words + _json(rng)
 

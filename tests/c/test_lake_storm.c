@@ -417,26 +417,23 @@ run_seed(uint64_t seed, size_t threads, size_t operations)
         close_sea(&sea);
         return;
     }
-    storm *storms = calloc(threads, sizeof *storms);
+    storm storms[MOST_THREADS];
     pthread_t others[MOST_THREADS];
-    for (size_t i = 0; storms && i < threads; i++) {
+    for (size_t i = 0; i < threads; i++) {
         storms[i] = (storm){.sea = &sea,
                             .number = i,
                             .operations = operations,
                             .seed = seed * MOST_THREADS + i,
                             .random = {seed * MOST_THREADS + i}};
     }
-    if (CHECK(storms != NULL)) {
-        for (size_t i = 1; i < threads; i++) {
-            CHECK(pthread_create(&others[i], NULL, run_thread, &storms[i]) == 0);
-        }
-        (void)run_thread(storms);
-        for (size_t i = 1; i < threads; i++) {
-            (void)pthread_join(others[i], NULL);
-        }
+    for (size_t i = 1; i < threads; i++) {
+        CHECK(pthread_create(&others[i], NULL, run_thread, &storms[i]) == 0);
+    }
+    (void)run_thread(storms);
+    for (size_t i = 1; i < threads; i++) {
+        (void)pthread_join(others[i], NULL);
     }
     close_sea(&sea);
-    free(storms);
 }
 
 static void
