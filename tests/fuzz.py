@@ -245,8 +245,9 @@ def try_input(seed: int, number: int, folder: Path) -> Outcome:
 
 
 def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize()
+    """Return what a child of fork begins with: memory of files is not among it."""
+    _, resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[:3]
+    return (int(resident) - int(shared)) * resource.getpagesize()
 
 
 def _wait(child: int) -> bool:
