@@ -70,33 +70,18 @@ standin_check_peers(const standin_device *device, const standin_operation *opera
     return error;
 }
 
-CUresult
-cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
+cudaError_t
+standin_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
-    CALLED();
-    standin_enter();
-    bool exist = standin_device_at(dev) && standin_device_at(peerDev);
-    if (!canAccessPeer || !exist) {
-        return standin_return_driver(exist ? cudaErrorInvalidValue : cudaErrorInvalidDevice);
-    }
-    *canAccessPeer = dev != peerDev;
-    return standin_return_driver(cudaSuccess);
-}
-
-CUresult
-cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
-{
-    CALLED();
-    standin_enter();
     standin_mapping found;
     bool is_device = location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
                      standin_device_at(location->id);
     if (!flags || !is_device || !standin_find_mapping(ptr, &found)) {
-        return standin_return_driver(cudaErrorInvalidValue);
+        return cudaErrorInvalidValue;
     }
     bool is_open = found.device->ordinal == location->id
                        ? found.is_accessible
                        : peers_at(found.mapping.address) >> location->id & 1U;
     *flags = is_open ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }

@@ -126,26 +126,21 @@ get_attribute(const pointer_facts *of, CUpointer_attribute attribute, void *out)
     return cudaErrorNotSupported;
 }
 
-CUresult
-cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr address)
+cudaError_t
+standin_cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr address)
 {
-    CALLED();
-    standin_enter();
     pointer_facts facts = facts_of(address);
     bool is_valid = out && is_known(&facts);
-    return standin_return_driver(is_valid ? get_attribute(&facts, attribute, out)
-                                          : cudaErrorInvalidValue);
+    return is_valid ? get_attribute(&facts, attribute, out) : cudaErrorInvalidValue;
 }
 
-CUresult
-cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address)
+cudaError_t
+standin_cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address)
 {
-    CALLED();
-    standin_enter();
     pointer_facts facts = facts_of(address);
     standin_range extent = extent_of(&facts);
     if (!is_known(&facts)) {
-        return standin_return_driver(cudaErrorInvalidValue);
+        return cudaErrorInvalidValue;
     }
     if (base) {
         *base = extent.address;
@@ -153,5 +148,5 @@ cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address)
     if (size) {
         *size = extent.size_bytes;
     }
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }

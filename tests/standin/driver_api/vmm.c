@@ -118,15 +118,13 @@ create_allocation(CUmemGenericAllocationHandle *out, size_t size, const CUmemAll
     return cudaSuccess;
 }
 
-CUresult
-cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-            unsigned long long flags)
+cudaError_t
+standin_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                    const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    CALLED();
-    standin_enter();
     cudaError_t error =
         handle && flags == 0 ? create_allocation(handle, size, prop) : cudaErrorInvalidValue;
-    return standin_return_driver(error);
+    return error;
 }
 
 /* The last reference goes to the device's driver, which keeps the memory while it is mapped. */
@@ -156,20 +154,16 @@ release_allocation(CUmemGenericAllocationHandle handle)
     return error;
 }
 
-CUresult
-cuMemRelease(CUmemGenericAllocationHandle handle)
+cudaError_t
+standin_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    CALLED();
-    standin_enter();
-    return standin_return_driver(release_allocation(handle));
+    return release_allocation(handle);
 }
 
-CUresult
-cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
-                              CUmemAllocationGranularity_flags option)
+cudaError_t
+standin_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                      CUmemAllocationGranularity_flags option)
 {
-    CALLED();
-    standin_enter();
     standin_device *device = NULL;
     cudaError_t error = check_properties(prop, &device);
     if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
@@ -179,58 +173,30 @@ cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *pr
     if (error == cudaSuccess) {
         *granularity = device->driver->info.granularity_bytes;
     }
-    return standin_return_driver(error);
+    return error;
 }
 
-CUresult
-cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-                                       CUmemGenericAllocationHandle handle)
+cudaError_t
+standin_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                               CUmemGenericAllocationHandle handle)
 {
-    CALLED();
-    standin_enter();
     const allocation *held = gml_map_find(&allocations, handle);
     bool is_held = prop && held && held->references > 0;
     if (is_held) {
         *prop = held->properties;
     }
-    return standin_return_driver(is_held ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-/* Sharing between processes would need a service that owns the memory. */
-CUresult
-cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
-                             CUmemAllocationHandleType handleType, unsigned long long flags)
-{
-    CALLED();
-    (void)shareableHandle;
-    (void)handle;
-    (void)handleType;
-    (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult
-cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
-                               CUmemAllocationHandleType shHandleType)
-{
-    CALLED();
-    (void)handle;
-    (void)osHandle;
-    (void)shHandleType;
-    return CUDA_ERROR_NOT_SUPPORTED;
+    return is_held ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 /* ---- address space --------------------------------------------------------------------------- */
 
 /* CUDA's reservations belong to no device. Ours begins with the thread's device, and goes over to
  * the device whose memory is mapped in it first. */
-CUresult
-cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                    unsigned long long flags)
+cudaError_t
+standin_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                            unsigned long long flags)
 {
-    CALLED();
     (void)addr; /* where the caller would like it: a wish */
-    standin_enter();
     standin_device *device = standin_device_at(standin_current_ordinal());
     gml_address address = 0;
     cudaError_t error = cudaErrorInvalidValue;
@@ -241,17 +207,15 @@ cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr
     if (error == cudaSuccess) {
         *ptr = address;
     }
-    return standin_return_driver(error);
+    return error;
 }
 
-CUresult
-cuMemAddressFree(CUdeviceptr ptr, size_t size)
+cudaError_t
+standin_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-    CALLED();
-    standin_enter();
     standin_device *device = device_to_ask(ptr);
     gml_status status = gml_driver_unreserve(device->driver, ptr, size);
-    return standin_return_driver(standin_error_of(device, status));
+    return standin_error_of(device, status);
 }
 
 /* Gives an empty reservation of another device to this one. Only the books know whose it is. */
@@ -294,19 +258,17 @@ map_allocation(CUdeviceptr address, size_t size, CUmemGenericAllocationHandle ha
                             gml_driver_map(device->driver, address, size, handle / HANDLE_STEP));
 }
 
-CUresult
-cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-         unsigned long long flags)
+cudaError_t
+standin_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                 unsigned long long flags)
 {
-    CALLED();
-    standin_enter();
     cudaError_t error = cudaErrorInvalidValue;
     if (offset != 0 || flags != 0) {
         standin_misuse("cuMemMap: offset %zu and flags %llu must be 0", offset, flags);
     } else {
         error = map_allocation(ptr, size, handle);
     }
-    return standin_return_driver(error);
+    return error;
 }
 
 /* The granule that an address lies in; NULL where nothing is mapped. */
@@ -359,12 +321,10 @@ unmap_range(CUdeviceptr address, uint64_t size_bytes)
     return standin_error_of(device, status);
 }
 
-CUresult
-cuMemUnmap(CUdeviceptr ptr, size_t size)
+cudaError_t
+standin_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-    CALLED();
-    standin_enter();
-    return standin_return_driver(unmap_range(ptr, size));
+    return unmap_range(ptr, size);
 }
 
 /* Makes a handle of a mapping again, also where the program has released it. */
@@ -394,14 +354,12 @@ retain_allocation(gml_address address, CUmemGenericAllocationHandle *out)
     return cudaSuccess;
 }
 
-CUresult
-cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+cudaError_t
+standin_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
-    CALLED();
-    standin_enter();
     cudaError_t error =
         handle ? retain_allocation((gml_address)(uintptr_t)addr, handle) : cudaErrorInvalidValue;
-    return standin_return_driver(error);
+    return error;
 }
 
 /* ---- access ---------------------------------------------------------------------------------- */
@@ -459,18 +417,16 @@ set_access(gml_address address, uint64_t size_bytes, wanted_access wanted)
                                          : standin_error_of(device, status);
 }
 
-CUresult
-cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+cudaError_t
+standin_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
-    CALLED();
-    standin_enter();
     wanted_access wanted = {0};
     cudaError_t error =
         desc && count > 0 ? read_access(desc, count, &wanted) : cudaErrorInvalidValue;
     if (error == cudaSuccess) {
         error = set_access(ptr, size, wanted);
     }
-    return standin_return_driver(error);
+    return error;
 }
 
 /* ---- for the other files --------------------------------------------------------------------- */

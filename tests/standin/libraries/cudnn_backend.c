@@ -225,7 +225,7 @@ tensor_bytes(const descriptor *self)
         return 0;
     }
     return standin_extent_bytes(dimensions->count, dimensions->values, strides->values,
-                                standin_cudnn_bits(*(const cudnnDataType_t *)type->values));
+                                *(const cudnnDataType_t *)type->values);
 }
 
 /* Whether the tensor is that many bytes of device memory: not one between two operations, nor a
@@ -519,5 +519,5 @@ cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan_handle,
         ranges[count++] =
             standin_range_of(*(void *const *)workspace->values, (uint64_t)workspace_bytes(config));
     }
-    return standin_cudnn_run(__func__, handle, ranges, count);
+    return standin_cudnn_run(handle, ranges, count);
 }

@@ -1,4 +1,4 @@
-/* Plain, managed and page-locked memory: who was given which addresses. Pools keep their blocks
+/* Plain and page-locked memory: who was given which addresses. Pools keep their blocks
  * themselves (pool.c), and reservations are known to the drivers alone. */
 #include "base/tree.h"
 #include "standin.h"
@@ -10,7 +10,6 @@
 
 typedef enum owner_kind {
     PLAIN,      /* cudaMalloc: a block of the device's driver */
-    MANAGED,    /* cudaMallocManaged: the same, and the host can touch it */
     LOCKED,     /* cudaHostAlloc: memory of this process */
     REGISTERED, /* cudaHostRegister: memory of the program */
 } owner_kind;
@@ -19,24 +18,11 @@ typedef struct owner {
     gml_tree_node node; /* ordered by address; its size is unused */
     uint64_t size_bytes;
     owner_kind kind;
-    unsigned flags;
     standin_device *device;
     bool is_leaving; /* cudaFreeAsync was called, and the stream has not got there */
 } owner;
 
 static gml_tree owners; /* their ranges are disjoint */
-
-static gml_address
-address_of(const void *pointer)
-{
-    return (gml_address)(uintptr_t)pointer;
-}
-
-static void *
-pointer_to(gml_address address)
-{
-    return (void *)(uintptr_t)address;
-}
 
 static uint64_t
 whole_pages(uint64_t size_bytes)
@@ -75,14 +61,13 @@ is_taken(gml_address address, uint64_t size_bytes)
 
 /* A new owner, not yet entered; NULL when the host has no memory. */
 static owner *
-new_owner(owner_kind kind, standin_device *device, uint64_t size_bytes, unsigned flags)
+new_owner(owner_kind kind, standin_device *device, uint64_t size_bytes)
 {
     owner *made = calloc(1, sizeof *made);
     if (made) {
         made->kind = kind;
         made->device = device;
         made->size_bytes = size_bytes;
-        made->flags = flags;
     }
     return made;
 }
@@ -104,16 +89,10 @@ forget(owner *gone)
 standin_place
 standin_place_of(gml_address address)
 {
-    static const enum cudaMemoryType types[] = {
-        [PLAIN] = cudaMemoryTypeDevice,
-        [MANAGED] = cudaMemoryTypeManaged,
-        [LOCKED] = cudaMemoryTypeHost,
-        [REGISTERED] = cudaMemoryTypeHost,
-    };
     const owner *found = owner_of(address);
     if (found) {
-        return (standin_place){types[found->kind], found->device, found->node.address,
-                               found->size_bytes, found->flags};
+        enum cudaMemoryType type = found->kind == PLAIN ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+        return (standin_place){type, found->device, found->node.address, found->size_bytes};
     }
     standin_device *device = standin_device_of(address);
     return (standin_place){.type = device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered,
@@ -123,9 +102,23 @@ standin_place_of(gml_address address)
 bool
 standin_is_pinned(const void *address, uint64_t size_bytes)
 {
-    const owner *found = owner_of(address_of(address));
-    return found && (found->kind == LOCKED || found->kind == REGISTERED) &&
-           size_bytes <= found->size_bytes - (address_of(address) - found->node.address);
+    const owner *found = owner_of(standin_address(address));
+    return found && found->kind != PLAIN &&
+           size_bytes <= found->size_bytes - (standin_address(address) - found->node.address);
+}
+
+cudaError_t
+standin_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *pointer)
+{
+    standin_place place = standin_place_of(standin_address(pointer));
+    bool is_known = place.type != cudaMemoryTypeUnregistered;
+    *out = (struct cudaPointerAttributes){
+        .type = place.type,
+        .device = is_known ? place.device->ordinal : cudaInvalidDeviceId,
+        .devicePointer = is_known ? (void *)(uintptr_t)pointer : NULL,
+        .hostPointer = place.type == cudaMemoryTypeDevice ? NULL : (void *)(uintptr_t)pointer,
+    };
+    return cudaSuccess;
 }
 
 /* ---- memory of a device ---------------------------------------------------------------------- */
@@ -142,12 +135,15 @@ take_block(standin_device *device, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
-static cudaError_t
-allocate(standin_device *device, owner_kind kind, uint64_t size_bytes, unsigned flags,
-         gml_address *out)
+cudaError_t
+standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
 {
     gml_address address = 0;
-    owner *made = new_owner(kind, device, size_bytes, flags);
+    if (size_bytes == 0) {
+        *out = 0;
+        return cudaSuccess;
+    }
+    owner *made = new_owner(PLAIN, device, size_bytes);
     cudaError_t error = made ? standin_error_of(device, take_block(device, size_bytes, &address))
                              : cudaErrorMemoryAllocation;
     if (error != cudaSuccess) {
@@ -160,36 +156,36 @@ allocate(standin_device *device, owner_kind kind, uint64_t size_bytes, unsigned 
 }
 
 cudaError_t
-standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
+standin_cudaMalloc(void **out, size_t size_bytes)
 {
-    if (size_bytes == 0) {
-        *out = 0;
-        return cudaSuccess;
+    gml_address address = 0;
+    cudaError_t error = out ? standin_guard_captures() : cudaErrorInvalidValue;
+    if (error == cudaSuccess) {
+        error = standin_malloc(standin_current_device(), size_bytes, &address);
     }
-    return allocate(device, PLAIN, size_bytes, 0, out);
+    if (error == cudaSuccess) {
+        *out = (void *)(uintptr_t)address;
+    }
+    return error;
 }
 
 cudaError_t
-standin_malloc_managed(standin_device *device, uint64_t size_bytes, unsigned flags,
-                       gml_address *out)
+standin_cuMemAlloc(CUdeviceptr *out, size_t size_bytes)
 {
-    cudaError_t error = standin_guard_captures();
-    if (error != cudaSuccess) {
-        return error;
+    void *made = NULL;
+    cudaError_t error =
+        size_bytes > 0 ? standin_cudaMalloc(&made, size_bytes) : cudaErrorInvalidValue;
+    if (error == cudaSuccess) {
+        *out = standin_address(made);
     }
-    gml_address address = 0;
-    error = allocate(device, MANAGED, size_bytes, flags, &address);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    /* A device without bytes keeps its addresses closed; these the host must be able to touch. */
-    if (mprotect(pointer_to(address), (size_t)whole_pages(size_bytes), PROT_READ | PROT_WRITE) !=
-        0) {
-        (void)gml_driver_free(device->driver, address);
-        forget(owner_at(address));
-        return cudaErrorMemoryAllocation;
-    }
-    *out = address;
+    return error;
+}
+
+cudaError_t
+standin_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    gml_driver *driver = standin_current_device()->driver;
+    (void)gml_driver_memory_info(driver, free_bytes, total_bytes);
     return cudaSuccess;
 }
 
@@ -221,8 +217,7 @@ static owner *
 device_block_at(gml_address address)
 {
     owner *found = owner_at(address);
-    bool is_fit = found && (found->kind == PLAIN || found->kind == MANAGED) && !found->is_leaving;
-    return is_fit ? found : NULL;
+    return found && found->kind == PLAIN && !found->is_leaving ? found : NULL;
 }
 
 static cudaError_t
@@ -236,9 +231,12 @@ give_back(owner *block)
     return standin_error_of(device, status);
 }
 
+/* Waits for the device first, whatever device is current. */
 cudaError_t
-standin_free(gml_address address)
+standin_cudaFree(void *pointer)
 {
+    gml_address address = standin_address(pointer);
+    (void)standin_current_device();
     if (address == 0) {
         return cudaSuccess;
     }
@@ -286,7 +284,7 @@ standin_free_in_order(gml_address address, standin_stream *stream)
                        address);
         return cudaErrorInvalidValue;
     }
-    standin_operation operation = {.name = "cudaFreeAsync", .run = run_free, .to = address};
+    standin_operation operation = {.run = run_free, .to = address};
     block->is_leaving = true;
     cudaError_t error = standin_submit(stream, &operation);
     if (error != cudaSuccess) {
@@ -295,16 +293,10 @@ standin_free_in_order(gml_address address, standin_stream *stream)
     return error;
 }
 
-void
-standin_memory_info(standin_device *device, uint64_t *free_bytes, uint64_t *total_bytes)
-{
-    (void)gml_driver_memory_info(device->driver, free_bytes, total_bytes);
-}
-
 /* ---- page-locked memory ---------------------------------------------------------------------- */
 
 cudaError_t
-standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out)
+standin_cudaHostAlloc(void **out, size_t size_bytes, unsigned flags)
 {
     static const unsigned known =
         cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
@@ -316,7 +308,7 @@ standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out)
         *out = NULL;
         return error;
     }
-    owner *made = new_owner(LOCKED, standin_current_device(), size_bytes, flags);
+    owner *made = new_owner(LOCKED, standin_current_device(), size_bytes);
     void *memory = MAP_FAILED;
     if (made && size_bytes <= UINT64_MAX / 2) {
         memory = mmap(NULL, (size_t)whole_pages(size_bytes), PROT_READ | PROT_WRITE,
@@ -326,7 +318,7 @@ standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out)
         free(made);
         return cudaErrorMemoryAllocation;
     }
-    enter(made, address_of(memory));
+    enter(made, standin_address(memory));
     *out = memory;
     return cudaSuccess;
 }
@@ -342,12 +334,12 @@ synchronize_all(void)
 }
 
 cudaError_t
-standin_host_free(void *address)
+standin_cudaFreeHost(void *address)
 {
     if (!address) {
         return cudaSuccess;
     }
-    owner *found = owner_at(address_of(address));
+    owner *found = owner_at(standin_address(address));
     if (!found || found->kind != LOCKED) {
         standin_misuse("cudaFreeHost: no memory of cudaHostAlloc begins at %p; it was freed "
                        "before, or never allocated",
@@ -364,11 +356,11 @@ standin_host_free(void *address)
 }
 
 cudaError_t
-standin_host_register(void *address, uint64_t size_bytes, unsigned flags)
+standin_cudaHostRegister(void *address, size_t size_bytes, unsigned flags)
 {
     static const unsigned known = cudaHostRegisterPortable | cudaHostRegisterMapped |
                                   cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
-    gml_address begin = address_of(address);
+    gml_address begin = standin_address(address);
     if (!address || size_bytes == 0 || size_bytes > UINT64_MAX - begin || (flags & ~known) != 0 ||
         standin_device_of(begin)) {
         return cudaErrorInvalidValue;
@@ -376,7 +368,7 @@ standin_host_register(void *address, uint64_t size_bytes, unsigned flags)
     if (is_taken(begin, size_bytes)) {
         return cudaErrorHostMemoryAlreadyRegistered;
     }
-    owner *made = new_owner(REGISTERED, standin_current_device(), size_bytes, flags);
+    owner *made = new_owner(REGISTERED, standin_current_device(), size_bytes);
     if (!made) {
         return cudaErrorMemoryAllocation;
     }
@@ -385,9 +377,9 @@ standin_host_register(void *address, uint64_t size_bytes, unsigned flags)
 }
 
 cudaError_t
-standin_host_unregister(void *address)
+standin_cudaHostUnregister(void *address)
 {
-    owner *found = owner_at(address_of(address));
+    owner *found = owner_at(standin_address(address));
     if (!found || found->kind != REGISTERED) {
         return cudaErrorHostMemoryNotRegistered;
     }

@@ -159,11 +159,7 @@ standin_pool_grow(standin_pool *pool, uint64_t size_bytes)
     gml_status status = GML_OUT_OF_MEMORY;
     for (int i = 0; i < 3 && status == GML_OUT_OF_MEMORY; i++) {
         uint64_t segment_bytes = gml_round_up(size_bytes, grains[i]);
-        uint64_t most_bytes = pool->most_bytes ? pool->most_bytes : UINT64_MAX;
-        if (pool->reserved_bytes <= most_bytes &&
-            segment_bytes <= most_bytes - pool->reserved_bytes) {
-            status = add_segment(pool, segment_bytes);
-        }
+        status = add_segment(pool, segment_bytes);
     }
     return status;
 }
@@ -243,7 +239,6 @@ take_leaving(standin_block *taken, uint64_t size_bytes)
     gml_list_remove(&taken->link);
     if (rest) {
         (void)gml_map_insert(&blocks, rest->node.address, rest);
-        rest->pool->outstanding++;
         standin_block_leave(rest, taken->stream, taken->free_call);
     }
     taken->state = STANDIN_BLOCK_USED;
@@ -261,7 +256,6 @@ take_free(standin_block *taken, uint64_t size_bytes)
         add_free(rest);
     }
     taken->state = STANDIN_BLOCK_USED;
-    taken->pool->outstanding++;
     return true;
 }
 
@@ -292,6 +286,5 @@ standin_block_release(standin_block *gone)
         gml_list_remove(&gone->link);
     }
     (void)gml_map_take(&blocks, gone->node.address);
-    gone->pool->outstanding--;
     merge_free(gone);
 }

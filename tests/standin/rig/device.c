@@ -37,7 +37,7 @@ open_device(standin_device *device, int ordinal)
         give_up(reason);
     }
     device->ordinal = ordinal;
-    device->default_stream = standin_stream_new(device, cudaStreamDefault, 0);
+    device->default_stream = standin_stream_new(device, 0);
     if (!device->default_stream) {
         give_up("no host memory left for a stream");
     }
@@ -85,6 +85,13 @@ standin_enter(void)
 }
 
 void
+standin_begin(standin_call *call)
+{
+    standin_count(call);
+    standin_enter();
+}
+
+void
 standin_leave(void)
 {
     (void)pthread_mutex_unlock(&lock);
@@ -95,6 +102,12 @@ standin_device *
 standin_device_at(int ordinal)
 {
     return ordinal >= 0 && ordinal < device_count ? &devices[ordinal] : NULL;
+}
+
+cudaError_t
+standin_check_device(int ordinal)
+{
+    return standin_device_at(ordinal) ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 standin_device *
@@ -124,11 +137,8 @@ standin_forget_current(void)
 }
 
 cudaError_t
-standin_set_current(int ordinal)
+standin_cudaSetDevice(int ordinal)
 {
-    if (!standin_device_at(ordinal)) {
-        return cudaErrorInvalidDevice;
-    }
     current = ordinal;
     (void)standin_current_device();
     return cudaSuccess;

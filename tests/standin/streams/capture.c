@@ -104,11 +104,8 @@ standin_guard_device(const standin_device *device)
 }
 
 cudaError_t
-standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode)
+standin_cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
-    if (!mode || (unsigned)*mode > cudaStreamCaptureModeRelaxed) {
-        return cudaErrorInvalidValue;
-    }
     enum cudaStreamCaptureMode before = thread_mode;
     thread_mode = *mode;
     *mode = before;
@@ -142,15 +139,9 @@ begin(standin_stream *stream, enum cudaStreamCaptureMode mode)
 }
 
 cudaError_t
-standin_begin_capture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
+standin_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    if ((unsigned)mode > cudaStreamCaptureModeRelaxed) {
-        return cudaErrorInvalidValue;
-    }
     if (stream == stream->device->default_stream) {
         return cudaErrorStreamCaptureUnsupported;
     }
@@ -206,15 +197,9 @@ may_end(standin_stream *stream)
 }
 
 cudaError_t
-standin_end_capture(cudaStream_t handle, cudaGraph_t *out)
+standin_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    if (!out) {
-        return cudaErrorInvalidValue;
-    }
     *out = NULL;
     cudaError_t error = may_end(stream);
     if (error != cudaSuccess) {
@@ -336,27 +321,39 @@ standin_capture_id(const standin_capture *capture)
     return capture ? capture->id : 0;
 }
 
-cudaGraph_t
-standin_capture_graph(const standin_stream *stream)
-{
-    return stream->capture ? stream->capture->graph : NULL;
-}
-
 cudaError_t
-standin_stream_is_capturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
+standin_cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
 {
     const standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
+    *out = !stream->capture             ? cudaStreamCaptureStatusNone
+           : stream->capture->is_broken ? cudaStreamCaptureStatusInvalidated
+                                        : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+}
+
+/* Every edge of the graphs here is a plain one, so that there is no data of edges to give. */
+cudaError_t
+standin_cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status,
+                                 unsigned long long *id, cudaGraph_t *graph,
+                                 const cudaGraphNode_t **dependencies,
+                                 const cudaGraphEdgeData **edges, size_t *count)
+{
+    const standin_stream *stream = standin_stream_of(handle);
+    (void)standin_cudaStreamIsCapturing(handle, status);
+    if (id) {
+        *id = standin_capture_id(stream->capture);
     }
-    if (!out) {
-        return cudaErrorInvalidValue;
+    if (graph) {
+        *graph = stream->capture ? stream->capture->graph : NULL;
     }
-    if (!stream->capture) {
-        *out = cudaStreamCaptureStatusNone;
-    } else {
-        *out = stream->capture->is_broken ? cudaStreamCaptureStatusInvalidated
-                                          : cudaStreamCaptureStatusActive;
+    if (dependencies) {
+        *dependencies = stream->captured.items;
+    }
+    if (edges) {
+        *edges = NULL;
+    }
+    if (count) {
+        *count = stream->captured.count;
     }
     return cudaSuccess;
 }

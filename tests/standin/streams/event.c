@@ -29,6 +29,12 @@ find(cudaEvent_t handle)
     return handle ? gml_map_find(&events, (uint64_t)(uintptr_t)handle) : NULL;
 }
 
+cudaError_t
+standin_check_event(cudaEvent_t handle)
+{
+    return find(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
 static bool
 is_pending(const struct CUevent_st *event)
 {
@@ -36,12 +42,12 @@ is_pending(const struct CUevent_st *event)
 }
 
 cudaError_t
-standin_event_create(cudaEvent_t *out, unsigned flags)
+standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     const unsigned known = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
     bool is_shared_and_timed =
         (flags & (cudaEventInterprocess | cudaEventDisableTiming)) == cudaEventInterprocess;
-    if (!out || flags & ~known || is_shared_and_timed) {
+    if (flags & ~known || is_shared_and_timed) {
         return cudaErrorInvalidValue;
     }
     struct CUevent_st *added = calloc(1, sizeof *added);
@@ -64,12 +70,8 @@ standin_event_create(cudaEvent_t *out, unsigned flags)
 }
 
 cudaError_t
-standin_event_destroy(cudaEvent_t handle)
+standin_cudaEventDestroy(cudaEvent_t event)
 {
-    cudaEvent_t event = find(handle);
-    if (!event) {
-        return cudaErrorInvalidResourceHandle;
-    }
     (void)gml_map_take(&events, (uint64_t)(uintptr_t)event);
     (void)gml_streams_event_destroy(standin_queues(), event->point);
     standin_nodes_clear(&event->captured);
@@ -110,7 +112,7 @@ cudaError_t
 standin_event_record_on(cudaEvent_t handle, standin_stream *stream)
 {
     cudaEvent_t event = find(handle);
-    if (!event || !stream || event->device != stream->device) {
+    if (!event || event->device != stream->device) {
         return cudaErrorInvalidResourceHandle;
     }
     return stream->capture ? record_captured(event, stream) : record_queued(event, stream);
@@ -120,7 +122,7 @@ cudaError_t
 standin_event_wait_on(standin_stream *stream, cudaEvent_t handle)
 {
     const struct CUevent_st *event = find(handle);
-    if (!event || !stream) {
+    if (!event) {
         return cudaErrorInvalidResourceHandle;
     }
     if (event->capture_id != 0) {
@@ -138,44 +140,31 @@ standin_event_wait_on(standin_stream *stream, cudaEvent_t handle)
     return standin_queue_wait(stream, event->point, event->stream);
 }
 
-cudaError_t
-standin_event_record(cudaEvent_t event, cudaStream_t stream)
-{
-    return standin_event_record_on(event, standin_stream_of(stream));
-}
-
-cudaError_t
-standin_stream_wait(cudaStream_t stream, cudaEvent_t event)
-{
-    return standin_event_wait_on(standin_stream_of(stream), event);
-}
-
 /* In a capture, the event itself is left alone until a launch comes to it. */
 static cudaError_t
-capture_external(standin_stream *stream, cudaEvent_t event, standin_action_kind kind,
-                 const char *name)
+capture_external(standin_stream *stream, cudaEvent_t event, standin_action_kind kind)
 {
-    standin_action action = {.kind = kind, .operation.name = name, .event = event};
-    return find(event) ? standin_capture_action(stream, &action, NULL)
-                       : cudaErrorInvalidResourceHandle;
+    standin_action action = {
+        .kind = kind, .operation.name = standin_current_call(), .event = event};
+    return standin_capture_action(stream, &action, NULL);
 }
 
 cudaError_t
-standin_event_record_external(cudaEvent_t event, cudaStream_t handle)
+standin_cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags)
 {
     standin_stream *stream = standin_stream_of(handle);
-    return stream && stream->capture
-               ? capture_external(stream, event, STANDIN_RECORD, "cudaEventRecord")
-               : standin_event_record_on(event, stream);
+    bool is_external = flags & cudaEventRecordExternal && stream->capture;
+    return is_external ? capture_external(stream, event, STANDIN_RECORD)
+                       : standin_event_record_on(event, stream);
 }
 
 cudaError_t
-standin_stream_wait_external(cudaStream_t handle, cudaEvent_t event)
+standin_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags)
 {
     standin_stream *stream = standin_stream_of(handle);
-    return stream && stream->capture
-               ? capture_external(stream, event, STANDIN_WAIT, "cudaStreamWaitEvent")
-               : standin_event_wait_on(stream, event);
+    bool is_external = flags & cudaEventWaitExternal && stream->capture;
+    return is_external ? capture_external(stream, event, STANDIN_WAIT)
+                       : standin_event_wait_on(stream, event);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -192,19 +181,15 @@ standin_event_reached(cudaEvent_t handle, uint64_t recording, uint64_t tick)
 /* Whether the event may be asked about. Both the query and the wait count as unsafe for captures of
  * other streams: PyTorch's own threads relax their mode before they ask. */
 static cudaError_t
-guard(cudaEvent_t event)
+guard(const struct CUevent_st *event)
 {
-    if (!event) {
-        return cudaErrorInvalidResourceHandle;
-    }
     return event->capture_id != 0 ? standin_capture_asked(event->capture_id)
                                   : standin_guard_captures();
 }
 
 cudaError_t
-standin_event_query(cudaEvent_t handle)
+standin_cudaEventQuery(cudaEvent_t event)
 {
-    cudaEvent_t event = find(handle);
     cudaError_t error = guard(event);
     if (error != cudaSuccess || !is_pending(event)) {
         return error;
@@ -216,9 +201,8 @@ standin_event_query(cudaEvent_t handle)
 }
 
 cudaError_t
-standin_event_synchronize(cudaEvent_t handle)
+standin_cudaEventSynchronize(cudaEvent_t event)
 {
-    cudaEvent_t event = find(handle);
     cudaError_t error = guard(event);
     if (error != cudaSuccess) {
         return error;
@@ -234,17 +218,13 @@ standin_event_synchronize(cudaEvent_t handle)
 static bool
 has_time(const struct CUevent_st *event)
 {
-    return event && !(event->flags & cudaEventDisableTiming) &&
+    return !(event->flags & cudaEventDisableTiming) &&
            (event->recording != 0 || event->capture_id != 0);
 }
 
 cudaError_t
-standin_event_elapsed(float *milliseconds, cudaEvent_t start_handle, cudaEvent_t end_handle)
+standin_cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
 {
-    const struct CUevent_st *start = find(start_handle), *end = find(end_handle);
-    if (!milliseconds) {
-        return cudaErrorInvalidValue;
-    }
     if (!has_time(start) || !has_time(end)) {
         return cudaErrorInvalidResourceHandle;
     }

@@ -1,9 +1,10 @@
-/* Graphs and executable graphs: making, searching, instantiating, launching. */
+/* Graphs and executable graphs: making, searching, instantiating, launching, looking into. */
 #include "graph.h"
 
 #include "base/map.h"
 #include "queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* From each graph, executable graph and node of a graph that exists to what it is. */
@@ -16,6 +17,24 @@ is_known(const void *handle, const char *mark)
     return handle && gml_map_find(&handles, (uint64_t)(uintptr_t)handle) == mark;
 }
 
+cudaError_t
+standin_check_graph(const void *handle)
+{
+    return is_known(handle, &graph_mark) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t
+standin_check_executable(const void *handle)
+{
+    return is_known(handle, &executable_mark) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t
+standin_check_node(const void *handle)
+{
+    return is_known(handle, &node_mark) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 static bool
 remember(const void *handle, char *mark)
 {
@@ -26,24 +45,6 @@ static void
 forget(const void *handle)
 {
     (void)gml_map_take(&handles, (uint64_t)(uintptr_t)handle);
-}
-
-cudaGraph_t
-standin_graph_of(cudaGraph_t handle)
-{
-    return is_known(handle, &graph_mark) ? handle : NULL;
-}
-
-cudaGraphExec_t
-standin_executable_of(cudaGraphExec_t handle)
-{
-    return is_known(handle, &executable_mark) ? handle : NULL;
-}
-
-cudaGraphNode_t
-standin_node_of(cudaGraphNode_t handle)
-{
-    return is_known(handle, &node_mark) ? handle : NULL;
 }
 
 static void
@@ -80,10 +81,9 @@ standin_graph_free(cudaGraph_t graph)
 }
 
 cudaError_t
-standin_graph_destroy(cudaGraph_t handle)
+standin_cudaGraphDestroy(cudaGraph_t graph)
 {
-    cudaGraph_t graph = standin_graph_of(handle);
-    if (!graph || graph->is_captured) {
+    if (graph->is_captured) {
         return cudaErrorInvalidValue;
     }
     standin_graph_free(graph);
@@ -176,29 +176,29 @@ hold_all(const struct CUgraph_st *graph, standin_nodes *out)
 }
 
 cudaError_t
-standin_graph_instantiate(cudaGraph_t graph, unsigned long long flags, cudaGraphExec_t *out)
+standin_cudaGraphExecDestroy(cudaGraphExec_t executable)
 {
+    release_all(&executable->nodes);
+    forget(executable);
+    free(executable);
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    if (graph->is_captured) {
+        return cudaErrorInvalidValue;
+    }
     cudaGraphExec_t added = calloc(1, sizeof *added);
     if (!added || !remember(added, &executable_mark)) {
         free(added);
         return cudaErrorMemoryAllocation;
     }
-    added->flags = flags;
     cudaError_t error = hold_all(graph, &added->nodes);
-    if (error != cudaSuccess) {
-        standin_executable_free(added);
-        return error;
-    }
     *out = added;
-    return cudaSuccess;
-}
-
-void
-standin_executable_free(cudaGraphExec_t executable)
-{
-    release_all(&executable->nodes);
-    forget(executable);
-    free(executable);
+    return error == cudaSuccess ? error : standin_cudaGraphExecDestroy(added);
 }
 
 static cudaError_t
@@ -220,8 +220,9 @@ launch_node(standin_stream *stream, cudaGraphNode_t node)
 /* The nodes go into the one stream in the order of their capture, which keeps every dependency, and
  * orders some nodes that a device might run side by side. */
 cudaError_t
-standin_graph_launch(cudaGraphExec_t executable, standin_stream *stream)
+standin_cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle)
 {
+    standin_stream *stream = standin_stream_of(handle);
     cudaError_t error = cudaSuccess;
     if (!stream->capture) {
         error = standin_queue_behind(stream, executable->launched_on);
@@ -231,4 +232,60 @@ standin_graph_launch(cudaGraphExec_t executable, standin_stream *stream)
         error = launch_node(stream, executable->nodes.items[i]);
     }
     return error;
+}
+
+/* ---- looking at a graph ---------------------------------------------------------------------- */
+
+/* Fills in `out`, which has room for *count nodes, as NVIDIA's lists of nodes are: the rest is
+ * NULL, and *count becomes how many were given, or, without `out`, how many there are. */
+static void
+give(const standin_nodes *nodes, cudaGraphNode_t *out, size_t *count)
+{
+    if (!out) {
+        *count = nodes->count;
+        return;
+    }
+    size_t given = nodes->count < *count ? nodes->count : *count;
+    for (size_t i = 0; i < *count; i++) {
+        out[i] = i < given ? nodes->items[i] : NULL;
+    }
+    *count = given;
+}
+
+cudaError_t
+standin_cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *out, size_t *count)
+{
+    give(&graph->nodes, out, count);
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
+                                     cudaGraphEdgeData *edges, size_t *count)
+{
+    give(&node->after, out, count);
+    for (size_t i = 0; out && edges && i < *count; i++) {
+        edges[i] = (cudaGraphEdgeData){.from_port = 0};
+    }
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned flags)
+{
+    (void)flags; /* what more there is to print, a stand-in does not have */
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        return cudaErrorOperatingSystem;
+    }
+    fprintf(file, "digraph captured {\n");
+    for (size_t i = 0; i < graph->nodes.count; i++) {
+        const struct CUgraphNode_st *node = graph->nodes.items[i];
+        fprintf(file, "    n%zu [label=\"%s\"];\n", i, node->action.operation.name);
+        for (size_t j = 0; j < node->after.count; j++) {
+            fprintf(file, "    n%zu -> n%zu;\n", node->after.items[j]->index, i);
+        }
+    }
+    fprintf(file, "}\n");
+    return fclose(file) == 0 ? cudaSuccess : cudaErrorOperatingSystem;
 }

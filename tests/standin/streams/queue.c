@@ -265,9 +265,11 @@ submit(standin_stream *stream, const standin_operation *operation)
 cudaError_t
 standin_submit(standin_stream *stream, const standin_operation *operation)
 {
-    cudaError_t error = submit(stream, operation);
+    standin_operation named = *operation;
+    named.name = standin_current_call();
+    cudaError_t error = submit(stream, &named);
     if (error != cudaSuccess) {
-        drop_copy(*operation);
+        drop_copy(named);
     }
     return error;
 }
@@ -367,12 +369,9 @@ standin_advance(standin_stream *stream, uint64_t count)
 }
 
 cudaError_t
-standin_stream_query(cudaStream_t handle)
+standin_cudaStreamQuery(cudaStream_t handle)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
-    }
     cudaError_t error = standin_guard_stream(stream);
     if (error != cudaSuccess || stream->pending == 0) {
         return error;
@@ -429,8 +428,14 @@ standin_stream_of(cudaStream_t handle)
     return is_stream(stream) ? stream : NULL;
 }
 
+cudaError_t
+standin_check_stream(cudaStream_t handle)
+{
+    return standin_stream_of(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
 standin_stream *
-standin_stream_new(standin_device *device, unsigned flags, int priority)
+standin_stream_new(standin_device *device, int priority)
 {
     if (!standin_queues()) {
         return NULL;
@@ -441,7 +446,6 @@ standin_stream_new(standin_device *device, unsigned flags, int priority)
     }
     added->device = device;
     added->number = ++last_number;
-    added->flags = flags;
     added->priority = priority;
     added->next = streams;
     streams = added;
@@ -449,10 +453,10 @@ standin_stream_new(standin_device *device, unsigned flags, int priority)
 }
 
 cudaError_t
-standin_stream_free(cudaStream_t handle)
+standin_cudaStreamDestroy(cudaStream_t handle)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream || stream == stream->device->default_stream) {
+    if (stream == stream->device->default_stream) {
         return cudaErrorInvalidResourceHandle;
     }
     standin_capture_leave(stream);
