@@ -12,6 +12,7 @@
 #ifndef GML_TESTS_STANDIN_H
 #define GML_TESTS_STANDIN_H
 
+#include "base/map.h"
 #include "driver/driver.h"
 #include "driver/streams.h"
 
@@ -56,6 +57,21 @@ void standin_count_unanswered(standin_call *call, bool is_known);
 
 /* One line on standard error, and in the report of the process. */
 void standin_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Returns from the calling function what the call answers, unless that is success. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        cudaError_t tried = (call);                                                                \
+        if (tried != cudaSuccess) {                                                                \
+            return tried;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* Zeros, and an entry of a map. These end the process when the host has no memory left, which no
+ * program could go on from. */
+void *standin_new(size_t size_bytes);
+void standin_insert(gml_map *map, uint64_t key, void *value);
+void standin_demand(gml_status status); /* of what fails for want of host memory alone */
 
 /* First line of the exported functions that the C files define themselves. */
 #define CALLED()                                                                                   \
@@ -199,7 +215,6 @@ cudaError_t standin_check_stream(cudaStream_t handle);
 cudaError_t standin_check_driver_stream(CUstream handle);
 cudaError_t standin_check_event(cudaEvent_t handle);
 
-/* NULL when the host has no memory. */
 standin_stream *standin_stream_new(standin_device *device, int priority);
 
 /* Queues a copy of `operation`, or adds it to the graph that the stream captures. An operation that
@@ -215,7 +230,7 @@ void standin_check_unused(const char *name, gml_address address, uint64_t size_b
 
 /* Waits: run everything before. Waiting for a stream that captures breaks the capture. */
 cudaError_t standin_synchronize_stream(standin_stream *stream);
-cudaError_t standin_synchronize_device(standin_device *device);
+void standin_synchronize_device(standin_device *device);
 
 /* Lets `count` operations of a stream happen. */
 void standin_advance(standin_stream *stream, uint64_t count);
@@ -331,7 +346,7 @@ bool standin_find_range(gml_address address, standin_range *out, bool *is_reserv
 /* ---- peers.c: virtual memory and other devices ----------------------------------------------- */
 
 /* Lets devices, given as bits, touch what is mapped at an address, or shuts them out. */
-cudaError_t standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out);
+void standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out);
 
 /* After an unmap. */
 void standin_peers_forget(gml_address mapping);

@@ -52,8 +52,8 @@ standin_check_driver_stream(CUstream stream)
 {
     bool is_default =
         stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-    cudaError_t error = is_default ? standin_check_context() : cudaSuccess;
-    return error == cudaSuccess ? standin_check_stream(stream) : error;
+    TRY(is_default ? standin_check_context() : cudaSuccess);
+    return standin_check_stream(stream);
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */

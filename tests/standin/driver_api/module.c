@@ -22,8 +22,8 @@ cudaError_t
 standin_cuModuleLoadData(CUmodule *out, const void *data)
 {
     (void)data;
-    *out = calloc(1, sizeof **out);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    *out = standin_new(sizeof **out);
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -48,10 +48,7 @@ cudaError_t
 standin_cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
 {
     (void)name;
-    kernel *made = calloc(1, sizeof *made);
-    if (!made) {
-        return cudaErrorMemoryAllocation;
-    }
+    kernel *made = standin_new(sizeof *made);
     const standin_settings *settings = standin_settings_get();
     made->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = STANDIN_MOST_THREADS;
     made->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = STANDIN_REGISTERS;

@@ -2,7 +2,6 @@
  * without.
  *
  * Whether the device that memory lies on may touch it is that device's driver's to know. */
-#include "base/map.h"
 #include "standin.h"
 
 #include <inttypes.h>
@@ -22,15 +21,14 @@ standin_peers_forget(gml_address mapping)
     (void)gml_map_take(&peers_of, mapping);
 }
 
-cudaError_t
+void
 standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out)
 {
     uintptr_t after = (peers_at(mapping) | let_in) & ~(uintptr_t)shut_out;
     standin_peers_forget(mapping);
-    if (after != 0 && gml_map_insert(&peers_of, mapping, (void *)after) != GML_OK) {
-        return cudaErrorMemoryAllocation;
+    if (after != 0) {
+        standin_insert(&peers_of, mapping, (void *)after);
     }
-    return cudaSuccess;
 }
 
 /* Memory of a program's handle that `device` does not own and was never let into. Plain memory and
@@ -62,12 +60,11 @@ check_range(const standin_device *device, const char *name, standin_range range)
 cudaError_t
 standin_check_peers(const standin_device *device, const standin_operation *operation)
 {
-    cudaError_t error = cudaSuccess;
     bool is_asked = !operation->crosses_devices && standin_device_at(1);
-    for (int i = 0; is_asked && i < STANDIN_MOST_RANGES && error == cudaSuccess; i++) {
-        error = check_range(device, operation->name, operation->ranges[i]);
+    for (int i = 0; is_asked && i < STANDIN_MOST_RANGES; i++) {
+        TRY(check_range(device, operation->name, operation->ranges[i]));
     }
-    return error;
+    return cudaSuccess;
 }
 
 cudaError_t

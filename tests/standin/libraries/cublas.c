@@ -1,12 +1,10 @@
 /* cuBLAS: handles, and products by the exact bytes of their operands. */
 #include "libraries.h"
 
-#include <stdlib.h>
-
 void *
 standin_new_handle(void)
 {
-    return calloc(1, sizeof(standin_handle));
+    return standin_new(sizeof(standin_handle));
 }
 
 void

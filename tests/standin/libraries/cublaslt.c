@@ -1,7 +1,6 @@
 /* cuBLASLt: layouts of matrices, and one product. What else it describes changes no memory. */
 #include "libraries.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { ALGORITHMS = 3 };
@@ -20,10 +19,7 @@ cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint6
                            uint64_t columns, int64_t leading)
 {
     CALLED();
-    layout *made = malloc(sizeof *made);
-    if (made == NULL) {
-        return CUBLAS_STATUS_ALLOC_FAILED;
-    }
+    layout *made = standin_new(sizeof *made);
     *made = (layout){type, CUBLASLT_ORDER_COL, rows, columns, leading, 0, 1};
     *out = (cublasLtMatrixLayout_t)(void *)made;
     return CUBLAS_STATUS_SUCCESS;

@@ -3,7 +3,6 @@
  * A launch is checked and queued as an operation without effect. Its arguments cannot be read, for
  * nothing here knows their sizes, so a kernel touches no memory that the rig could check.
  */
-#include "base/map.h"
 #include "standin.h"
 
 #include <pthread.h>
@@ -64,10 +63,8 @@ void **
 __cudaRegisterFatBinary(void *binary)
 {
     CALLED();
-    void **module = malloc(sizeof *module);
-    if (module != NULL) {
-        *module = binary;
-    }
+    void **module = standin_new(sizeof *module);
+    *module = binary;
     return module;
 }
 
@@ -93,9 +90,7 @@ enter(gml_map *map, const void *address, void *value)
 {
     (void)pthread_mutex_lock(&registry_lock);
     (void)gml_map_take(map, (uint64_t)(uintptr_t)address);
-    if (gml_map_insert(map, (uint64_t)(uintptr_t)address, value) != GML_OK) {
-        standin_misuse("no host memory to register the device code of a library");
-    }
+    standin_insert(map, (uint64_t)(uintptr_t)address, value);
     (void)pthread_mutex_unlock(&registry_lock);
 }
 
@@ -128,8 +123,8 @@ __cudaRegisterVar(void **module, char *host_variable, char *device_address, cons
     (void)module, (void)device_address, (void)name, (void)is_extern, (void)is_constant;
     (void)is_global;
     const variable *known = find_registered(&variables, host_variable);
-    variable *added = known == NULL || known->size_bytes != size ? calloc(1, sizeof *added) : NULL;
-    if (added != NULL) {
+    if (known == NULL || known->size_bytes != size) {
+        variable *added = standin_new(sizeof *added);
         added->size_bytes = size;
         enter(&variables, host_variable, added);
     }
@@ -196,8 +191,8 @@ submit_nothing(cudaStream_t handle, const standin_range *ranges, int count)
     for (int i = 0; i < count && i < STANDIN_MOST_RANGES; i++) {
         operation.ranges[i] = ranges[i];
     }
-    cudaError_t error = standin_check_stream(handle);
-    return error == cudaSuccess ? standin_submit(standin_stream_of(handle), &operation) : error;
+    TRY(standin_check_stream(handle));
+    return standin_submit(standin_stream_of(handle), &operation);
 }
 
 cudaError_t

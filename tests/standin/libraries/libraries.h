@@ -31,7 +31,7 @@ typedef struct standin_handle {
     int pointer_mode, math_mode;
 } standin_handle;
 
-/* NULL when the host has no memory. The caller frees it. */
+/* The caller frees it. */
 void *standin_new_handle(void);
 
 /* Work goes to that stream from now on, and may use that memory. */

@@ -177,8 +177,8 @@ stage(standin_operation *copy)
 static cudaError_t
 submit(standin_stream *stream, standin_operation *operation, bool must_wait)
 {
-    cudaError_t error = standin_submit(stream, operation);
-    return error == cudaSuccess && must_wait ? standin_synchronize_stream(stream) : error;
+    TRY(standin_submit(stream, operation));
+    return must_wait ? standin_synchronize_stream(stream) : cudaSuccess;
 }
 
 /* Whether a copy is over when the call returns though the caller did not ask for that: into memory
@@ -230,19 +230,14 @@ static cudaError_t
 copy_rows(const copied_rows *rows, cudaStream_t handle, bool is_blocking)
 {
     standin_stream *stream = standin_stream_of(handle);
-    cudaError_t error = is_blocking ? standin_guard_stream(stream) : cudaSuccess;
-    if (error != cudaSuccess || rows->width_bytes == 0 || rows->height == 0) {
-        return error;
+    TRY(is_blocking ? standin_guard_stream(stream) : cudaSuccess);
+    if (rows->width_bytes == 0 || rows->height == 0) {
+        return cudaSuccess;
     }
     standin_place to = standin_place_of(rows->to);
     standin_place from = standin_place_of(rows->from);
-    error = check_end(&to, rows->to, rows->to_pitch_bytes, rows);
-    if (error == cudaSuccess) {
-        error = check_end(&from, rows->from, rows->from_pitch_bytes, rows);
-    }
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(check_end(&to, rows->to, rows->to_pitch_bytes, rows));
+    TRY(check_end(&from, rows->from, rows->from_pitch_bytes, rows));
     standin_operation copy = describe_copy(rows, is_host(&to), is_host(&from));
     /* A captured copy reads and writes the host whenever the graph runs. */
     bool must_wait = is_blocking || (!stream->capture && waits_by_itself(&to, &from));
@@ -272,18 +267,15 @@ check_side(bool is_device, const char *side, gml_address address)
 static cudaError_t
 copy_as(enum cudaMemcpyKind kind, const copied_rows *rows, cudaStream_t stream, bool is_blocking)
 {
-    cudaError_t error = cudaSuccess;
     if ((int)kind < 0 || kind > cudaMemcpyDefault) {
         return cudaErrorInvalidMemcpyDirection;
     }
     if (rows->width_bytes > 0 && rows->height > 0) {
         bool within = kind == cudaMemcpyDeviceToDevice;
-        error = check_side(within || kind == cudaMemcpyHostToDevice, "destination", rows->to);
-        if (error == cudaSuccess) {
-            error = check_side(within || kind == cudaMemcpyDeviceToHost, "source", rows->from);
-        }
+        TRY(check_side(within || kind == cudaMemcpyHostToDevice, "destination", rows->to));
+        TRY(check_side(within || kind == cudaMemcpyDeviceToHost, "source", rows->from));
     }
-    return error == cudaSuccess ? copy_rows(rows, stream, is_blocking) : error;
+    return copy_rows(rows, stream, is_blocking);
 }
 
 static copied_rows
@@ -302,9 +294,8 @@ standin_cudaMemcpy(void *to, const void *from, size_t size_bytes, enum cudaMemcp
 {
     copied_rows row = one_row(to, from, size_bytes);
     standin_place places[] = {standin_place_of(row.to), standin_place_of(row.from)};
-    cudaError_t error = standin_guard_captures();
-    bool is_blocking = is_host(&places[0]) || is_host(&places[1]);
-    return error == cudaSuccess ? copy_as(kind, &row, NULL, is_blocking) : error;
+    TRY(standin_guard_captures());
+    return copy_as(kind, &row, NULL, is_host(&places[0]) || is_host(&places[1]));
 }
 
 cudaError_t
@@ -346,11 +337,9 @@ standin_cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_
 {
     copied_rows row = one_row(to, from, size_bytes);
     row.crosses_devices = true;
-    cudaError_t error = check_owner(to, to_device);
-    if (error == cudaSuccess) {
-        error = check_owner(from, from_device);
-    }
-    return error == cudaSuccess ? copy_rows(&row, stream, false) : error;
+    TRY(check_owner(to, to_device));
+    TRY(check_owner(from, from_device));
+    return copy_rows(&row, stream, false);
 }
 
 /* Into a variable of a kernel, of the current device. */
@@ -384,11 +373,11 @@ fill(gml_address to, uint64_t pattern, uint64_t pattern_bytes, size_t count, cud
     }
     uint64_t size_bytes = pattern_bytes * count;
     standin_place place = standin_place_of(to);
-    cudaError_t error = check_place(&place, to, size_bytes);
-    if (error == cudaSuccess && place.type == cudaMemoryTypeUnregistered) {
+    TRY(check_place(&place, to, size_bytes));
+    if (place.type == cudaMemoryTypeUnregistered) {
         standin_misuse("%s: 0x%" PRIx64 " is no memory that a device can fill",
                        standin_current_call(), to);
-        error = cudaErrorInvalidValue;
+        return cudaErrorInvalidValue;
     }
     standin_operation operation = {
         .ranges = {{to, is_host(&place) ? 0 : size_bytes}},
@@ -399,7 +388,7 @@ fill(gml_address to, uint64_t pattern, uint64_t pattern_bytes, size_t count, cud
         .height = count,
         .value = is_host(&place) ? TO_HOST : 0,
     };
-    return error == cudaSuccess ? submit(stream, &operation, false) : error;
+    return standin_submit(stream, &operation);
 }
 
 cudaError_t
@@ -413,11 +402,9 @@ cudaError_t
 standin_cudaMemset(void *to, int value, size_t size_bytes)
 {
     standin_place place = standin_place_of(standin_address(to));
-    cudaError_t error = standin_guard_captures();
-    if (error == cudaSuccess) {
-        error = standin_cudaMemsetAsync(to, value, size_bytes, NULL);
-    }
-    return error == cudaSuccess && is_host(&place) ? standin_cudaStreamSynchronize(NULL) : error;
+    TRY(standin_guard_captures());
+    TRY(standin_cudaMemsetAsync(to, value, size_bytes, NULL));
+    return is_host(&place) ? standin_cudaStreamSynchronize(NULL) : cudaSuccess;
 }
 
 cudaError_t

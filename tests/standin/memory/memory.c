@@ -59,22 +59,11 @@ is_taken(gml_address address, uint64_t size_bytes)
     return owner_of(address) || (above && above->address - address < size_bytes);
 }
 
-/* A new owner, not yet entered; NULL when the host has no memory. */
-static owner *
-new_owner(owner_kind kind, standin_device *device, uint64_t size_bytes)
-{
-    owner *made = calloc(1, sizeof *made);
-    if (made) {
-        made->kind = kind;
-        made->device = device;
-        made->size_bytes = size_bytes;
-    }
-    return made;
-}
-
 static void
-enter(owner *made, gml_address address)
+enter(owner_kind kind, standin_device *device, gml_address address, uint64_t size_bytes)
 {
+    owner *made = standin_new(sizeof *made);
+    *made = (owner){.size_bytes = size_bytes, .kind = kind, .device = device};
     made->node.address = address;
     gml_tree_insert(&owners, &made->node);
 }
@@ -138,20 +127,11 @@ take_block(standin_device *device, uint64_t size_bytes, gml_address *out)
 cudaError_t
 standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
 {
-    gml_address address = 0;
-    if (size_bytes == 0) {
-        *out = 0;
-        return cudaSuccess;
+    *out = 0;
+    if (size_bytes > 0) {
+        TRY(standin_error_of(device, take_block(device, size_bytes, out)));
+        enter(PLAIN, device, *out, size_bytes);
     }
-    owner *made = new_owner(PLAIN, device, size_bytes);
-    cudaError_t error = made ? standin_error_of(device, take_block(device, size_bytes, &address))
-                             : cudaErrorMemoryAllocation;
-    if (error != cudaSuccess) {
-        free(made);
-        return error;
-    }
-    enter(made, address);
-    *out = address;
     return cudaSuccess;
 }
 
@@ -159,26 +139,19 @@ cudaError_t
 standin_cudaMalloc(void **out, size_t size_bytes)
 {
     gml_address address = 0;
-    cudaError_t error = out ? standin_guard_captures() : cudaErrorInvalidValue;
-    if (error == cudaSuccess) {
-        error = standin_malloc(standin_current_device(), size_bytes, &address);
-    }
-    if (error == cudaSuccess) {
-        *out = (void *)(uintptr_t)address;
-    }
-    return error;
+    TRY(standin_guard_captures());
+    TRY(standin_malloc(standin_current_device(), size_bytes, &address));
+    *out = (void *)(uintptr_t)address;
+    return cudaSuccess;
 }
 
 cudaError_t
 standin_cuMemAlloc(CUdeviceptr *out, size_t size_bytes)
 {
     void *made = NULL;
-    cudaError_t error =
-        size_bytes > 0 ? standin_cudaMalloc(&made, size_bytes) : cudaErrorInvalidValue;
-    if (error == cudaSuccess) {
-        *out = standin_address(made);
-    }
-    return error;
+    TRY(size_bytes > 0 ? standin_cudaMalloc(&made, size_bytes) : cudaErrorInvalidValue);
+    *out = standin_address(made);
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -243,18 +216,12 @@ standin_cudaFree(void *pointer)
     if (standin_pool_owns(address)) {
         return standin_pool_free(address, NULL);
     }
-    cudaError_t error = standin_guard_captures();
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(standin_guard_captures());
     owner *block = device_block_at(address);
     if (!block) {
         return refuse_free(address);
     }
-    error = standin_synchronize_device(block->device);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    standin_synchronize_device(block->device);
     /* Only this device was waited for. */
     standin_check_unused("cudaFree", address, block->size_bytes);
     return give_back(block);
@@ -303,22 +270,20 @@ standin_cudaHostAlloc(void **out, size_t size_bytes, unsigned flags)
     if ((flags & ~known) != 0) {
         return cudaErrorInvalidValue;
     }
-    cudaError_t error = standin_guard_captures();
-    if (error != cudaSuccess || size_bytes == 0) {
-        *out = NULL;
-        return error;
+    *out = NULL;
+    TRY(standin_guard_captures());
+    if (size_bytes == 0) {
+        return cudaSuccess;
     }
-    owner *made = new_owner(LOCKED, standin_current_device(), size_bytes);
     void *memory = MAP_FAILED;
-    if (made && size_bytes <= UINT64_MAX / 2) {
+    if (size_bytes <= UINT64_MAX / 2) {
         memory = mmap(NULL, (size_t)whole_pages(size_bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     if (memory == MAP_FAILED) {
-        free(made);
         return cudaErrorMemoryAllocation;
     }
-    enter(made, standin_address(memory));
+    enter(LOCKED, standin_current_device(), standin_address(memory), size_bytes);
     *out = memory;
     return cudaSuccess;
 }
@@ -326,11 +291,11 @@ standin_cudaHostAlloc(void **out, size_t size_bytes, unsigned flags)
 static cudaError_t
 synchronize_all(void)
 {
-    cudaError_t error = standin_guard_captures();
-    for (int i = 0; error == cudaSuccess && standin_device_at(i); i++) {
-        error = standin_synchronize_device(standin_device_at(i));
+    TRY(standin_guard_captures());
+    for (int i = 0; standin_device_at(i); i++) {
+        standin_synchronize_device(standin_device_at(i));
     }
-    return error;
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -346,10 +311,7 @@ standin_cudaFreeHost(void *address)
                        address);
         return cudaErrorInvalidValue;
     }
-    cudaError_t error = synchronize_all();
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(synchronize_all());
     (void)munmap(address, (size_t)whole_pages(found->size_bytes));
     forget(found);
     return cudaSuccess;
@@ -368,11 +330,7 @@ standin_cudaHostRegister(void *address, size_t size_bytes, unsigned flags)
     if (is_taken(begin, size_bytes)) {
         return cudaErrorHostMemoryAlreadyRegistered;
     }
-    owner *made = new_owner(REGISTERED, standin_current_device(), size_bytes);
-    if (!made) {
-        return cudaErrorMemoryAllocation;
-    }
-    enter(made, begin);
+    enter(REGISTERED, standin_current_device(), begin, size_bytes);
     return cudaSuccess;
 }
 
@@ -383,9 +341,7 @@ standin_cudaHostUnregister(void *address)
     if (!found || found->kind != REGISTERED) {
         return cudaErrorHostMemoryNotRegistered;
     }
-    cudaError_t error = synchronize_all();
-    if (error == cudaSuccess) {
-        forget(found);
-    }
-    return error;
+    TRY(synchronize_all());
+    forget(found);
+    return cudaSuccess;
 }

@@ -32,13 +32,14 @@ standin_check_pool(cudaMemPool_t handle)
 static standin_pool *
 pool_at(standin_pool **place, standin_device *device, uint64_t release_threshold)
 {
-    if (!*place && (*place = calloc(1, sizeof **place))) {
-        **place =
+    if (!*place) {
+        standin_pool *made = standin_new(sizeof *made);
+        *made =
             (standin_pool){.next = pools, .device = device, .release_threshold = release_threshold};
         for (int i = 0; i <= cudaMemPoolReuseAllowInternalDependencies; i++) {
-            (*place)->reuses[i] = 1;
+            made->reuses[i] = 1;
         }
-        pools = *place;
+        pools = *place = made;
     }
     return *place;
 }
@@ -99,7 +100,7 @@ take_somehow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stre
     }
     if (!taken && pool->reuses[cudaMemPoolReuseAllowInternalDependencies] && !stream->capture &&
         standin_first_leaving()) {
-        (void)standin_synchronize_device(pool->device);
+        standin_synchronize_device(pool->device);
         standin_pool_trim(pool->device, 0);
         taken = take_or_grow(pool, size_bytes, stream);
     }
@@ -176,7 +177,7 @@ static cudaError_t
 allocate_in_graph(uint64_t size_bytes, standin_stream *stream, gml_address *out)
 {
     standin_pool *pool = standin_graph_pool(stream->device);
-    standin_block *taken = pool ? take_somehow(pool, size_bytes, stream) : NULL;
+    standin_block *taken = take_somehow(pool, size_bytes, stream);
     if (!taken) {
         return cudaErrorMemoryAllocation;
     }
@@ -189,11 +190,9 @@ allocate_in_graph(uint64_t size_bytes, standin_stream *stream, gml_address *out)
         .to = taken->node.address,
     };
     gml_address address = taken->node.address;
-    cudaError_t error = standin_submit(stream, &node);
-    if (error == cudaSuccess) {
-        *out = address;
-    }
-    return error;
+    TRY(standin_submit(stream, &node));
+    *out = address;
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -261,12 +260,7 @@ free_in_order(standin_block *freed, standin_stream *stream)
     uint64_t size_bytes = freed->node.size_bytes;
     standin_block_leave(freed, stream->number, operation.from);
     pool->used_bytes -= size_bytes;
-    cudaError_t error = standin_submit(stream, &operation);
-    if (error != cudaSuccess) {
-        pool->used_bytes += size_bytes;
-        standin_block_stay(freed);
-    }
-    return error;
+    return standin_submit(stream, &operation);
 }
 
 cudaError_t

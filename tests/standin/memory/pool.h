@@ -58,8 +58,7 @@ typedef struct standin_block {
 /* NULL for a handle that is no pool. */
 standin_pool *standin_pool_of(cudaMemPool_t handle);
 
-/* The pools of a device: that of the program, and that of its graphs. NULL when the host has no
- * memory. */
+/* The pools of a device: that of the program, and that of its graphs. */
 standin_pool *standin_default_pool(standin_device *device);
 standin_pool *standin_graph_pool(standin_device *device);
 
@@ -90,9 +89,6 @@ standin_block *standin_pool_take(standin_pool *pool, uint64_t size_bytes,
 
 /* A block in use is freed, once the stream has come to that call. */
 void standin_block_leave(standin_block *block, gml_stream stream, uint64_t free_call);
-
-/* The other way, where the call could not be queued. */
-void standin_block_stay(standin_block *block);
 
 /* A block in use, or leaving, is free, and may become part of a larger one. */
 void standin_block_release(standin_block *block);

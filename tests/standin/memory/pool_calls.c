@@ -7,7 +7,7 @@ cudaError_t
 standin_cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int ordinal)
 {
     *out = (cudaMemPool_t)(void *)standin_default_pool(standin_device_at(ordinal));
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    return cudaSuccess;
 }
 
 /* ---- what a pool is like --------------------------------------------------------------------- */
@@ -119,15 +119,12 @@ standin_cudaMallocAsync(void **out, size_t size_bytes, cudaStream_t handle)
 {
     standin_stream *stream = standin_stream_of(handle);
     gml_address address = 0;
-    standin_pool *pool = standin_default_pool(stream->device);
-    cudaError_t error = pool ? cudaSuccess : cudaErrorMemoryAllocation;
-    if (error == cudaSuccess && size_bytes > 0) {
-        error = standin_pool_allocate(pool, size_bytes, stream, &address);
+    if (size_bytes > 0) {
+        standin_pool *pool = standin_default_pool(stream->device);
+        TRY(standin_pool_allocate(pool, size_bytes, stream, &address));
     }
-    if (error == cudaSuccess) {
-        *out = (void *)(uintptr_t)address;
-    }
-    return error;
+    *out = (void *)(uintptr_t)address;
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -149,9 +146,6 @@ standin_cudaDeviceGetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeTy
                                        void *value)
 {
     const standin_pool *pool = standin_graph_pool(standin_device_at(ordinal));
-    if (!pool) {
-        return cudaErrorMemoryAllocation;
-    }
     bool is_used = attribute == cudaGraphMemAttrUsedMemCurrent;
     *(cuuint64_t *)value = is_used ? pool->used_bytes : pool->reserved_bytes;
     return is_used || attribute == cudaGraphMemAttrReservedMemCurrent ? cudaSuccess
@@ -161,9 +155,6 @@ standin_cudaDeviceGetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeTy
 cudaError_t
 standin_cudaDeviceGraphMemTrim(int ordinal)
 {
-    standin_pool *pool = standin_graph_pool(standin_device_at(ordinal));
-    if (pool) {
-        standin_pool_shrink(pool, 0);
-    }
+    standin_pool_shrink(standin_graph_pool(standin_device_at(ordinal)), 0);
     return cudaSuccess;
 }

@@ -23,6 +23,30 @@ give_up(const char *reason)
     _Exit(2);
 }
 
+void *
+standin_new(size_t size_bytes)
+{
+    void *made = calloc(1, size_bytes);
+    if (!made) {
+        give_up("no host memory left");
+    }
+    return made;
+}
+
+void
+standin_demand(gml_status status)
+{
+    if (status != GML_OK) {
+        give_up("no host memory left");
+    }
+}
+
+void
+standin_insert(gml_map *map, uint64_t key, void *value)
+{
+    standin_demand(gml_map_insert(map, key, value));
+}
+
 static void
 open_device(standin_device *device, int ordinal)
 {
@@ -38,9 +62,6 @@ open_device(standin_device *device, int ordinal)
     }
     device->ordinal = ordinal;
     device->default_stream = standin_stream_new(device, 0);
-    if (!device->default_stream) {
-        give_up("no host memory left for a stream");
-    }
 }
 
 /* A child of fork() goes on from a state that no other thread of its parent was changing. */

@@ -83,10 +83,7 @@ standin_guard_captures(void)
 cudaError_t
 standin_guard_stream(standin_stream *stream)
 {
-    cudaError_t error = standin_capture_check(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(standin_capture_check(stream));
     return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureUnsupported)
                            : standin_guard_captures();
 }
@@ -114,28 +111,22 @@ standin_cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static cudaError_t
+static void
 begin(standin_stream *stream, enum cudaStreamCaptureMode mode)
 {
-    standin_capture *added = malloc(sizeof *added);
-    cudaGraph_t graph = added ? standin_graph_new() : NULL;
-    if (!graph) {
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
-    graph->is_captured = true;
+    standin_capture *added = standin_new(sizeof *added);
     *added = (standin_capture){
         .next = captures,
         .id = ++last_id,
         .mode = mode,
         .thread = this_thread(),
         .origin = stream,
-        .graph = graph,
+        .graph = standin_graph_new(),
     };
+    added->graph->is_captured = true;
     captures = added;
     stream->capture = added;
     stream->captured.count = 0;
-    return cudaSuccess;
 }
 
 cudaError_t
@@ -145,7 +136,11 @@ standin_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode m
     if (stream == stream->device->default_stream) {
         return cudaErrorStreamCaptureUnsupported;
     }
-    return stream->capture ? cudaErrorIllegalState : begin(stream, mode);
+    if (stream->capture) {
+        return cudaErrorIllegalState;
+    }
+    begin(stream, mode);
+    return cudaSuccess;
 }
 
 /* All streams leave; the graph is no longer the capture's. */
@@ -201,12 +196,10 @@ standin_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
 {
     standin_stream *stream = standin_stream_of(handle);
     *out = NULL;
-    cudaError_t error = may_end(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(may_end(stream));
     standin_capture *capture = stream->capture;
     cudaGraph_t graph = capture->graph;
+    cudaError_t error = cudaSuccess;
     if (capture->is_broken) {
         error = cudaErrorStreamCaptureInvalidated;
     } else if (!is_joined(capture)) {
@@ -264,10 +257,7 @@ cudaError_t
 standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_nodes *at)
 {
     standin_capture *capture = find(capture_id);
-    cudaError_t error = standin_capture_check(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(standin_capture_check(stream));
     if (!capture) { /* it has ended, and its nodes may be gone */
         return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureIsolation)
                                : cudaErrorInvalidValue;
@@ -282,34 +272,19 @@ standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_
     if (stream == stream->device->default_stream) {
         return refuse(capture, cudaErrorStreamCaptureUnsupported);
     }
-    error = standin_nodes_unite(&stream->captured, at);
-    if (error == cudaSuccess) {
-        stream->capture = capture;
-    }
-    return error;
+    standin_nodes_unite(&stream->captured, at);
+    stream->capture = capture;
+    return cudaSuccess;
 }
 
 cudaError_t
 standin_capture_action(standin_stream *stream, const standin_action *action, cudaGraphNode_t source)
 {
-    cudaError_t error = standin_capture_check(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    /* Room for one node first: once the graph owns the action, nothing may fail. */
-    standin_nodes behind = {.items = NULL};
-    cudaGraphNode_t node = NULL;
-    error = standin_nodes_append(&behind, node);
-    if (error == cudaSuccess) {
-        error = standin_graph_add(stream->capture->graph, action, source, &stream->captured, &node);
-    }
-    if (error != cudaSuccess) {
-        standin_nodes_clear(&behind);
-        return error;
-    }
-    behind.items[0] = node;
-    standin_nodes_clear(&stream->captured);
-    stream->captured = behind;
+    TRY(standin_capture_check(stream));
+    cudaGraphNode_t node =
+        standin_graph_add(stream->capture->graph, action, source, &stream->captured);
+    stream->captured.count = 0;
+    standin_nodes_append(&stream->captured, node);
     return cudaSuccess;
 }
 

@@ -2,7 +2,6 @@
  *
  * One operation that happens, in whatever stream, is one tick, and a tick is called a microsecond.
  */
-#include "base/map.h"
 #include "graph.h"
 #include "queue.h"
 
@@ -50,21 +49,11 @@ standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     if (flags & ~known || is_shared_and_timed) {
         return cudaErrorInvalidValue;
     }
-    struct CUevent_st *added = calloc(1, sizeof *added);
-    if (!added) {
-        return cudaErrorMemoryAllocation;
-    }
+    struct CUevent_st *added = standin_new(sizeof *added);
     added->device = standin_current_device();
     added->flags = flags;
-    if (gml_streams_event_create(standin_queues(), &added->point) != GML_OK) {
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
-    if (gml_map_insert(&events, (uint64_t)(uintptr_t)added, added) != GML_OK) {
-        (void)gml_streams_event_destroy(standin_queues(), added->point);
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
+    standin_demand(gml_streams_event_create(standin_queues(), &added->point));
+    standin_insert(&events, (uint64_t)(uintptr_t)added, added);
     *out = added;
     return cudaSuccess;
 }
@@ -84,28 +73,20 @@ standin_cudaEventDestroy(cudaEvent_t event)
 static cudaError_t
 record_captured(cudaEvent_t event, const standin_stream *stream)
 {
-    cudaError_t error = standin_capture_check(stream);
-    if (error == cudaSuccess) {
-        error = standin_nodes_assign(&event->captured, &stream->captured);
-    }
-    if (error == cudaSuccess) {
-        event->capture_id = standin_capture_id(stream->capture);
-    }
-    return error;
+    TRY(standin_capture_check(stream));
+    standin_nodes_assign(&event->captured, &stream->captured);
+    event->capture_id = standin_capture_id(stream->capture);
+    return cudaSuccess;
 }
 
 static cudaError_t
 record_queued(cudaEvent_t event, standin_stream *stream)
 {
-    struct CUevent_st before = *event;
     event->recording = ++last_recording;
     event->stream = stream;
     event->capture_id = 0;
-    cudaError_t error = standin_queue_record(stream, event->point, event, event->recording);
-    if (error != cudaSuccess) {
-        *event = before;
-    }
-    return error;
+    standin_queue_record(stream, event->point, event, event->recording);
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -132,12 +113,11 @@ standin_event_wait_on(standin_stream *stream, cudaEvent_t handle)
         return standin_capture_check(stream);
     }
     if (stream->capture) {
-        cudaError_t error = standin_capture_check(stream);
-        return error != cudaSuccess
-                   ? error
-                   : standin_capture_break(stream, cudaErrorStreamCaptureIsolation);
+        TRY(standin_capture_check(stream));
+        return standin_capture_break(stream, cudaErrorStreamCaptureIsolation);
     }
-    return standin_queue_wait(stream, event->point, event->stream);
+    standin_queue_wait(stream, event->point, event->stream);
+    return cudaSuccess;
 }
 
 /* In a capture, the event itself is left alone until a launch comes to it. */
@@ -190,9 +170,9 @@ guard(const struct CUevent_st *event)
 cudaError_t
 standin_cudaEventQuery(cudaEvent_t event)
 {
-    cudaError_t error = guard(event);
-    if (error != cudaSuccess || !is_pending(event)) {
-        return error;
+    TRY(guard(event));
+    if (!is_pending(event)) {
+        return cudaSuccess;
     }
     if (standin_settings_get()->pace != STANDIN_MANUAL) {
         standin_step_towards(event->stream);
@@ -203,10 +183,7 @@ standin_cudaEventQuery(cudaEvent_t event)
 cudaError_t
 standin_cudaEventSynchronize(cudaEvent_t event)
 {
-    cudaError_t error = guard(event);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(guard(event));
     while (is_pending(event)) {
         standin_step_towards(event->stream);
     }

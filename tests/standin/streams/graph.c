@@ -1,7 +1,6 @@
 /* Graphs and executable graphs: making, searching, instantiating, launching, looking into. */
 #include "graph.h"
 
-#include "base/map.h"
 #include "queue.h"
 
 #include <stdio.h>
@@ -35,10 +34,10 @@ standin_check_node(const void *handle)
     return is_known(handle, &node_mark) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-static bool
+static void
 remember(const void *handle, char *mark)
 {
-    return gml_map_insert(&handles, (uint64_t)(uintptr_t)handle, mark) == GML_OK;
+    standin_insert(&handles, (uint64_t)(uintptr_t)handle, mark);
 }
 
 static void
@@ -61,11 +60,8 @@ release_all(standin_nodes *nodes)
 cudaGraph_t
 standin_graph_new(void)
 {
-    cudaGraph_t added = calloc(1, sizeof *added);
-    if (!added || !remember(added, &graph_mark)) {
-        free(added);
-        return NULL;
-    }
+    cudaGraph_t added = standin_new(sizeof *added);
+    remember(added, &graph_mark);
     return added;
 }
 
@@ -90,45 +86,20 @@ standin_cudaGraphDestroy(cudaGraph_t graph)
     return cudaSuccess;
 }
 
-/* Fills a new node in and puts it into the graph. */
-static cudaError_t
-attach(cudaGraph_t graph, cudaGraphNode_t added, const standin_nodes *after)
-{
-    added->graph = graph;
-    added->index = graph->nodes.count;
-    added->holders = 1;
-    cudaError_t error = standin_nodes_assign(&added->after, after);
-    if (error != cudaSuccess || !remember(added, &node_mark)) {
-        return cudaErrorMemoryAllocation;
-    }
-    error = standin_nodes_append(&graph->nodes, added);
-    if (error != cudaSuccess) {
-        forget(added);
-    }
-    return error;
-}
-
-cudaError_t
+cudaGraphNode_t
 standin_graph_add(cudaGraph_t graph, const standin_action *action, cudaGraphNode_t source,
-                  const standin_nodes *after, cudaGraphNode_t *out)
+                  const standin_nodes *after)
 {
-    cudaGraphNode_t added = calloc(1, sizeof *added);
-    if (!added) {
-        return cudaErrorMemoryAllocation;
-    }
-    added->action = *action;
-    cudaError_t error = attach(graph, added, after);
-    if (error != cudaSuccess) {
-        standin_nodes_clear(&added->after);
-        free(added);
-        return error;
-    }
+    cudaGraphNode_t added = standin_new(sizeof *added);
+    *added = (struct CUgraphNode_st){
+        .holders = 1, .index = graph->nodes.count, .action = *action, .source = source};
+    standin_nodes_assign(&added->after, after);
+    standin_nodes_append(&graph->nodes, added);
+    remember(added, &node_mark);
     if (source) {
-        added->source = source;
         standin_node_hold(source);
     }
-    *out = added;
-    return cudaSuccess;
+    return added;
 }
 
 static void
@@ -162,19 +133,6 @@ standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from, const standi
 
 /* ---- executable graphs ----------------------------------------------------------------------- */
 
-/* A set that holds each node of the graph. */
-static cudaError_t
-hold_all(const struct CUgraph_st *graph, standin_nodes *out)
-{
-    standin_nodes held = {.items = NULL};
-    cudaError_t error = standin_nodes_assign(&held, &graph->nodes);
-    for (size_t i = 0; error == cudaSuccess && i < held.count; i++) {
-        standin_node_hold(held.items[i]);
-    }
-    *out = held;
-    return error;
-}
-
 cudaError_t
 standin_cudaGraphExecDestroy(cudaGraphExec_t executable)
 {
@@ -191,14 +149,14 @@ standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned l
     if (graph->is_captured) {
         return cudaErrorInvalidValue;
     }
-    cudaGraphExec_t added = calloc(1, sizeof *added);
-    if (!added || !remember(added, &executable_mark)) {
-        free(added);
-        return cudaErrorMemoryAllocation;
+    cudaGraphExec_t added = standin_new(sizeof *added);
+    remember(added, &executable_mark);
+    standin_nodes_assign(&added->nodes, &graph->nodes);
+    for (size_t k = 0; k < added->nodes.count; k++) {
+        standin_node_hold(added->nodes.items[k]);
     }
-    cudaError_t error = hold_all(graph, &added->nodes);
     *out = added;
-    return error == cudaSuccess ? error : standin_cudaGraphExecDestroy(added);
+    return cudaSuccess;
 }
 
 static cudaError_t
@@ -223,15 +181,14 @@ cudaError_t
 standin_cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle)
 {
     standin_stream *stream = standin_stream_of(handle);
-    cudaError_t error = cudaSuccess;
     if (!stream->capture) {
-        error = standin_queue_behind(stream, executable->launched_on);
+        standin_queue_behind(stream, executable->launched_on);
         executable->launched_on = stream;
     }
-    for (size_t i = 0; error == cudaSuccess && i < executable->nodes.count; i++) {
-        error = launch_node(stream, executable->nodes.items[i]);
+    for (size_t i = 0; i < executable->nodes.count; i++) {
+        TRY(launch_node(stream, executable->nodes.items[i]));
     }
-    return error;
+    return cudaSuccess;
 }
 
 /* ---- looking at a graph ---------------------------------------------------------------------- */

@@ -25,8 +25,7 @@ struct CUgraphNode_st {
     standin_action action;
     cudaGraphNode_t source; /* whose work it repeats, and who owns what `staged` points to; NULL */
     standin_nodes after;    /* what it depends on */
-    cudaGraph_t graph;
-    bool is_reached; /* by the search that runs now */
+    bool is_reached;        /* by the search that runs now */
 };
 
 struct CUgraph_st {
@@ -42,10 +41,9 @@ struct CUgraphExec_st {
 
 /* ---- nodes.c --------------------------------------------------------------------------------- */
 
-/* Each leaves the set as it was when it fails: cudaErrorMemoryAllocation. */
-cudaError_t standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added);
-cudaError_t standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others);
-cudaError_t standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others);
+void standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added);
+void standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others);
+void standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others);
 void standin_nodes_clear(standin_nodes *nodes);
 
 void standin_node_hold(cudaGraphNode_t node);
@@ -53,15 +51,12 @@ void standin_node_release(cudaGraphNode_t node);
 
 /* ---- graph.c --------------------------------------------------------------------------------- */
 
-/* NULL when the host has no memory. */
 cudaGraph_t standin_graph_new(void);
 void standin_graph_free(cudaGraph_t graph);
 
-/* Adds a node that depends on `after`. `source` as in the node; with one, `drop` is ignored. On
- * failure the action's `drop` remains the caller's. */
-cudaError_t standin_graph_add(cudaGraph_t graph, const standin_action *action,
-                              cudaGraphNode_t source, const standin_nodes *after,
-                              cudaGraphNode_t *out);
+/* A new node that depends on `after`. `source` as in the node; with one, `drop` is ignored. */
+cudaGraphNode_t standin_graph_add(cudaGraph_t graph, const standin_action *action,
+                                  cudaGraphNode_t source, const standin_nodes *after);
 
 /* Whether every one of `wanted` is in `from`, or is something that one of them depends on. */
 bool standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from,

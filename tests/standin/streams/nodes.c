@@ -4,30 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cudaError_t
+static void
 make_room(standin_nodes *nodes, size_t extra)
 {
     if (nodes->capacity - nodes->count >= extra) {
-        return cudaSuccess;
+        return;
     }
-    size_t capacity = 2 * nodes->count + extra;
-    cudaGraphNode_t *items = realloc(nodes->items, capacity * sizeof(cudaGraphNode_t));
-    if (!items) {
-        return cudaErrorMemoryAllocation;
+    nodes->capacity = 2 * nodes->count + extra;
+    cudaGraphNode_t *items = standin_new(nodes->capacity * sizeof *items);
+    if (nodes->count > 0) {
+        memcpy(items, nodes->items, nodes->count * sizeof *items);
     }
+    free(nodes->items);
     nodes->items = items;
-    nodes->capacity = capacity;
-    return cudaSuccess;
 }
 
-cudaError_t
+void
 standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added)
 {
-    cudaError_t error = make_room(nodes, 1);
-    if (error == cudaSuccess) {
-        nodes->items[nodes->count++] = added;
-    }
-    return error;
+    make_room(nodes, 1);
+    nodes->items[nodes->count++] = added;
 }
 
 static bool
@@ -40,29 +36,23 @@ has(const standin_nodes *nodes, const struct CUgraphNode_st *wanted)
     return i < nodes->count;
 }
 
-cudaError_t
+void
 standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others)
 {
-    cudaError_t error = make_room(nodes, others->count);
-    for (size_t i = 0; error == cudaSuccess && i < others->count; i++) {
+    for (size_t i = 0; i < others->count; i++) {
         if (!has(nodes, others->items[i])) {
-            nodes->items[nodes->count++] = others->items[i];
+            standin_nodes_append(nodes, others->items[i]);
         }
     }
-    return error;
 }
 
-cudaError_t
+void
 standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others)
 {
-    cudaError_t error = make_room(nodes, others->count);
-    if (error == cudaSuccess && others->count > 0) {
-        memmove(nodes->items, others->items, others->count * sizeof(cudaGraphNode_t));
+    standin_nodes_clear(nodes);
+    for (size_t i = 0; i < others->count; i++) {
+        standin_nodes_append(nodes, others->items[i]);
     }
-    if (error == cudaSuccess) {
-        nodes->count = others->count;
-    }
-    return error;
 }
 
 void

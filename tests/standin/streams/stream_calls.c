@@ -15,7 +15,7 @@ standin_cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int prio
     int least = priority > LEAST_PRIORITY ? LEAST_PRIORITY : priority;
     int clamped = least < GREATEST_PRIORITY ? GREATEST_PRIORITY : least;
     *out = (cudaStream_t)(void *)standin_stream_new(standin_current_device(), clamped);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -45,8 +45,9 @@ cudaError_t
 standin_cudaDeviceSynchronize(void)
 {
     standin_device *device = standin_current_device();
-    cudaError_t error = standin_guard_device(device);
-    return error == cudaSuccess ? standin_synchronize_device(device) : error;
+    TRY(standin_guard_device(device));
+    standin_synchronize_device(device);
+    return cudaSuccess;
 }
 
 /* ---- functions of the host ------------------------------------------------------------------- */
@@ -78,18 +79,8 @@ standin_cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function
                               unsigned flags)
 {
     (void)flags;
-    cudaError_t error = standin_guard_stream(standin_stream_of(handle));
-    if (error != cudaSuccess) {
-        return error;
-    }
-    callback *added = malloc(sizeof *added);
-    if (!added) {
-        return cudaErrorMemoryAllocation;
-    }
+    TRY(standin_guard_stream(standin_stream_of(handle)));
+    callback *added = standin_new(sizeof *added);
     *added = (callback){function, handle, argument};
-    error = standin_cudaLaunchHostFunc(handle, call_back, added);
-    if (error != cudaSuccess) {
-        free(added);
-    }
-    return error;
+    return standin_cudaLaunchHostFunc(handle, call_back, added);
 }
