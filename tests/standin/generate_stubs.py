@@ -128,7 +128,7 @@ KNOWN = tuple(
         r"cusparse\w+",
         r"cufft\w+",
         r"curand\w+",
-        r"cudnn(Destroy|Set)\w*",
+        r"cudnn(Destroy|Set|BackendFinalize)\w*",
         r"cudnnSpatialTf\w+",
         r"cuLink\w+",
     )
