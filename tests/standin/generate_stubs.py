@@ -104,7 +104,7 @@ DEVICE = re.compile(r"device|(peer|src|dst)Device")  # an int of the runtime API
 # The driver API gives no context to a thread that did not ask for one: these need it, and so does a
 # default stream, whatever the function.
 NEEDS_CONTEXT = re.compile(
-    r"cuCtx(Synchronize|PopCurrent|GetDevice|[GS]etLimit)|cuMem(Alloc|Free|GetInfo|cpy\w+)"
+    r"cuCtx(Synchronize|PopCurrent|GetDevice)|cuMem(Alloc|Free|GetInfo|cpy\w+)"
     r"|cu(Event|Stream)Create|cuModuleLoad\w*|cuLaunchKernelEx"
 )
 
@@ -130,7 +130,7 @@ KNOWN = tuple(
         r"curand\w+",
         r"cudnn(Destroy|Set|BackendFinalize)\w*",
         r"cudnnSpatialTf\w+",
-        r"cuLink\w+",
+        r"cuLink\w+|cuCtxSetLimit",
     )
 )
 
@@ -206,6 +206,7 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"cudnnDestroy(?!Conv|Pool|RNN|CTC|Drop|Filter)\w+", "free((void *){0});"),
         (r"cuLinkComplete", "*{1} = {0};\n*{2} = sizeof(standin_handle);"),
         (r"cufftCreate", "*{0} = 1;"),
+        (r"cuCtxGetLimit", "*{0} = {1} == CU_LIMIT_MALLOC_HEAP_SIZE ? (size_t)8 << 20 : 1024;"),
         (r"cufftXtMakePlanMany", "*workSize = 4096;"),
         (
             r"(cusolver|cusparse)\w+(_bufferSize(Ext)?|SpGEMM_workEstimation|SpGEMM_compute)",
@@ -269,6 +270,8 @@ PRODUCTS: dict[re.Pattern[str], tuple[tuple[str, ...], dict[str, str]]] = {
 
 # Functions of the driver API that nobody links to, but looks up.
 LOOKED_UP = (
+    "cuCtxGetLimit",
+    "cuCtxSetLimit",
     "cuFuncSetCacheConfig",
     "cuGetExportTable",
     "cuLinkAddData",

@@ -33,45 +33,6 @@ close_scene(const scene *of)
 
 /* ---- look-ups -------------------------------------------------------------------------------- */
 
-/* Those that PyTorch 2.11 does not start its driver API without (c10/cuda/driver_api.h), and those
- * that its libraries look up one by one. */
-CASE(what_pytorch_wants_is_found)
-{
-    static const char *const names[] = {"cuDeviceGet",
-                                        "cuDeviceGetAttribute",
-                                        "cuMemAddressReserve",
-                                        "cuMemRelease",
-                                        "cuMemMap",
-                                        "cuMemAddressFree",
-                                        "cuMemSetAccess",
-                                        "cuMemUnmap",
-                                        "cuMemCreate",
-                                        "cuMemGetAllocationGranularity",
-                                        "cuMemExportToShareableHandle",
-                                        "cuMemImportFromShareableHandle",
-                                        "cuMemRetainAllocationHandle",
-                                        "cuMemGetAllocationPropertiesFromHandle",
-                                        "cuMemsetD32Async",
-                                        "cuStreamWriteValue32",
-                                        "cuGetErrorString",
-                                        "cuCtxGetCurrent",
-                                        "cuCtxPopCurrent",
-                                        "cuCtxPushCurrent",
-                                        "cuCtxSetCurrent",
-                                        "cuDevicePrimaryCtxGetState",
-                                        "cuMemGetAddressRange_v2",
-                                        "cuPointerGetAttribute"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        enum cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
-        void *found = NULL;
-        OK(cudaGetDriverEntryPointByVersion(names[i], &found, 12000, cudaEnableDefault, &status));
-        CHECK_EQ(status, cudaDriverEntryPointSuccess);
-        if (!CHECK(found != NULL)) {
-            fprintf(stderr, "%s\n", names[i]);
-        }
-    }
-}
-
 CASE(a_plain_name_finds_the_form_that_the_header_means)
 {
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -257,8 +218,6 @@ CASE(a_captured_fill_happens_at_the_launch)
     CUgraph graph = NULL;
     cudaGraphExec_t executable = NULL;
     unsigned word = 0;
-    OK(cuMemsetD32Async(of.block, 1, 1, of.stream));
-    OK(cuCtxSynchronize());
     OK(cuStreamBeginCapture(of.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(cuStreamIsCapturing(of.stream, &status));
     CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
@@ -266,8 +225,6 @@ CASE(a_captured_fill_happens_at_the_launch)
     OK(cuStreamEndCapture(of.stream, &graph));
     OK(cudaGraphInstantiate(&executable, graph, 0));
     OK(cuGraphDestroy(graph));
-    OK(cuMemcpyDtoH(&word, of.block, sizeof word));
-    CHECK_EQ(word, 1);
     OK(cudaGraphLaunch(executable, of.stream));
     OK(cuStreamSynchronize(of.stream));
     OK(cuMemcpyDtoH(&word, of.block, sizeof word));

@@ -1,36 +1,6 @@
-/* Virtual memory of the driver API, on two devices: what is counted, what is shown, and what is
- * said when a rule is broken. Work happens only when something waits for it. */
+/* Virtual memory of the driver API, on two devices: what is counted, what is shown, and which rules
+ * are kept. Work happens only when something waits for it. */
 #include "support.h"
-
-#include <sys/mman.h>
-
-/* ---- what the tests share -------------------------------------------------------------------- */
-
-static int messages = -1; /* a memfd, where standard error goes while expect_misuse() listens */
-static int real_stderr = -1;
-static uint64_t misuses_before;
-
-static void
-begin_listening(void)
-{
-    CHECK_EQ(ftruncate(messages, 0), 0);
-    CHECK(dup2(messages, STDERR_FILENO) >= 0);
-    CHECK_EQ(lseek(messages, 0, SEEK_SET), 0);
-    misuses_before = gmlake_standin_misuses();
-}
-
-/* One misuse was reported since, with these words. */
-static void
-expect_misuse(const char *words)
-{
-    char text[2048] = "";
-    CHECK(dup2(real_stderr, STDERR_FILENO) >= 0);
-    CHECK(pread(messages, text, sizeof text - 1, 0) >= 0);
-    CHECK_EQ(gmlake_standin_misuses() - misuses_before, 1);
-    if (!CHECK(strstr(text, words) != NULL)) {
-        fprintf(stderr, "expected '%s' in: %s\n", words, text);
-    }
-}
 
 static uint64_t
 used_bytes(int ordinal)
@@ -88,9 +58,7 @@ CASE(physical_memory_is_counted)
     CHECK_EQ(refused, 0);
     OK(cuMemRelease(handle));
     CHECK_EQ(used_bytes(0), 0);
-    begin_listening();
-    CHECK_EQ(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("does not exist or was released before");
+    CHECK_MISUSE(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
 }
 
 CASE(properties_are_kept_and_the_impossible_refused)
@@ -118,37 +86,26 @@ CASE(properties_are_kept_and_the_impossible_refused)
 CASE(a_double_map_is_told)
 {
     scene of = open_scene();
-    begin_listening();
-    CHECK_EQ(cuMemMap(of.base, GRANULE, 0, of.handle, 0), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("is mapped already");
-    begin_listening();
-    CHECK_EQ(cuMemMap(of.base + GRANULE, GRANULE, GRANULE, of.handle, 0), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("must be 0");
+    CHECK_MISUSE(cuMemMap(of.base, GRANULE, 0, of.handle, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_MISUSE(cuMemMap(of.base + GRANULE, GRANULE, GRANULE, of.handle, 0),
+                 CUDA_ERROR_INVALID_VALUE);
     close_scene(&of);
 }
 
 CASE(an_unmap_of_nothing_is_told)
 {
     scene of = open_scene();
-    begin_listening();
-    CHECK_EQ(cuMemUnmap(of.base + GRANULE, GRANULE), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("nothing is mapped");
-    begin_listening();
-    CHECK_EQ(cuMemAddressFree(of.base, 4 * GRANULE), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("still mapped");
+    CHECK_MISUSE(cuMemUnmap(of.base + GRANULE, GRANULE), CUDA_ERROR_INVALID_VALUE);
+    CHECK_MISUSE(cuMemAddressFree(of.base, 4 * GRANULE), CUDA_ERROR_INVALID_VALUE);
     close_scene(&of);
 }
 
 CASE(a_touch_without_mapping_or_access_is_told)
 {
     scene of = open_scene();
-    begin_listening();
-    CHECK_EQ(cuMemsetD32Async(of.base + GRANULE, 1, 4, of.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
-    expect_misuse("nothing is mapped");
+    CHECK_MISUSE(cuMemsetD32Async(of.base + GRANULE, 1, 4, of.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     OK(cuMemMap(of.base + GRANULE, GRANULE, 0, of.handle, 0));
-    begin_listening();
-    CHECK_EQ(cuMemsetD32Async(of.base + GRANULE, 1, 4, of.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
-    expect_misuse("access was never set");
+    CHECK_MISUSE(cuMemsetD32Async(of.base + GRANULE, 1, 4, of.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     OK(cuMemUnmap(of.base + GRANULE, GRANULE));
     close_scene(&of);
 }
@@ -160,12 +117,8 @@ CASE(a_free_in_flight_is_told)
     OK(open_access(of.base + GRANULE, 1, 0));
     OK(cuMemsetD32Async(of.base + GRANULE, 7, 4, of.stream));
     CHECK_EQ(gmlake_standin_pending(of.stream), 1);
-    begin_listening();
-    OK(cuMemUnmap(of.base + GRANULE, GRANULE)); /* as a GPU, which cannot tell */
-    expect_misuse("free in flight: cuMemUnmap");
-    begin_listening();
-    OK(cuStreamSynchronize(of.stream));
-    expect_misuse("cuMemsetD32Async touches memory");
+    CHECK_MISUSE(cuMemUnmap(of.base + GRANULE, GRANULE), CUDA_SUCCESS);
+    CHECK_MISUSE(cuStreamSynchronize(of.stream), CUDA_SUCCESS);
     close_scene(&of);
 }
 
@@ -244,9 +197,7 @@ CASE(a_reservation_goes_to_the_device_that_maps_first)
     unsigned char byte = 0;
     OK(cuMemMap(base, GRANULE, 0, first, 0));
     OK(open_access(base, 1, 1));
-    begin_listening();
-    CHECK_EQ(cuMemMap(base + GRANULE, GRANULE, 0, other, 0), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("one device to a reservation");
+    CHECK_MISUSE(cuMemMap(base + GRANULE, GRANULE, 0, other, 0), CUDA_ERROR_INVALID_VALUE);
     enter_device(1);
     OK(cuMemsetD32Async(base, 9, 1, NULL));
     OK(cuMemcpyDtoH(&byte, base, 1));
@@ -285,10 +236,8 @@ CASE(a_peer_touches_only_what_was_opened_to_it)
     CHECK_EQ(access_of(of.base, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     OK(cudaSetDevice(1));
     OK(cudaMalloc(&plain, 4096));
-    begin_listening();
-    CHECK_EQ(cudaMemcpyAsync(plain, mapped, 4096, cudaMemcpyDefault, NULL),
-             cudaErrorIllegalAddress);
-    expect_misuse("never opened to it");
+    CHECK_MISUSE(cudaMemcpyAsync(plain, mapped, 4096, cudaMemcpyDefault, NULL),
+                 cudaErrorIllegalAddress);
     OK(cudaMemcpyPeerAsync(plain, 1, mapped, 0, 4096, NULL));
     OK(open_access(of.base, 1, 1));
     CHECK_EQ(access_of(of.base + 5, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -311,19 +260,13 @@ CASE(access_may_be_a_peers_and_has_no_holes)
     scene of = open_scene();
     OK(open_access(of.base, 1, 1));
     CHECK_EQ(open_access(of.base, 1, 2), CUDA_ERROR_INVALID_DEVICE);
-    begin_listening();
-    CHECK_EQ(open_access(of.base, 2, 0), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("nothing is mapped");
-    begin_listening();
-    CHECK_EQ(open_access(of.base + GRANULE, 1, 1), CUDA_ERROR_INVALID_VALUE);
-    expect_misuse("nothing is mapped");
+    CHECK_MISUSE(open_access(of.base, 2, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_MISUSE(open_access(of.base + GRANULE, 1, 1), CUDA_ERROR_INVALID_VALUE);
     close_scene(&of);
 }
 
 int
 main(void)
 {
-    messages = memfd_create("messages", 0);
-    real_stderr = dup(STDERR_FILENO);
-    return messages < 0 || real_stderr < 0 || run_cases("manual", true);
+    return run_cases("manual", true);
 }

@@ -238,34 +238,6 @@ CASE(captures_forbid_plain_memory)
     OK(cudaGraphDestroy(graph));
 }
 
-/* Random traffic against a plain record of what is live: what is free adds up after every call. */
-CASE(random_traffic_adds_up)
-{
-    enum { MOST = 64 };
-    check_random random = {.state = 1};
-    void *live[MOST] = {0};
-    uint64_t sizes[MOST] = {0};
-    uint64_t expected_bytes = free_bytes();
-    for (int round = 0; round < 2000; round++) {
-        size_t i = check_below(&random, MOST);
-        if (live[i]) {
-            OK(cudaFree(live[i]));
-            expected_bytes += sizes[i];
-            live[i] = NULL;
-            continue;
-        }
-        sizes[i] = 512 * (1 + check_below(&random, 20000));
-        bool fits = sizes[i] <= expected_bytes;
-        CHECK_EQ(cudaMalloc(&live[i], sizes[i]), fits ? cudaSuccess : cudaErrorMemoryAllocation);
-        expected_bytes -= fits ? sizes[i] : 0;
-        CHECK_EQ(free_bytes(), expected_bytes);
-    }
-    for (size_t i = 0; i < MOST; i++) {
-        OK(cudaFree(live[i]));
-    }
-    CHECK_EQ(free_bytes(), CAPACITY_BYTES);
-}
-
 int
 main(void)
 {

@@ -203,19 +203,3 @@ standin_cuCtxGetDevice(CUdevice *out)
     *out = standin_current_ordinal();
     return cudaSuccess;
 }
-
-cudaError_t
-standin_cuCtxGetLimit(size_t *out, CUlimit limit)
-{
-    *out = limit == CU_LIMIT_STACK_SIZE         ? 1024
-           : limit == CU_LIMIT_MALLOC_HEAP_SIZE ? (size_t)8 << 20
-                                                : 0; /* without a meaning here */
-    return cudaSuccess;
-}
-
-cudaError_t
-standin_cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    (void)limit, (void)value;
-    return cudaSuccess;
-}

@@ -51,32 +51,13 @@ find_symbol(const char *name, int version)
     return NULL;
 }
 
-/* What programs ask for and do without. */
-static bool
-is_optional(const char *name)
-{
-    static const char *const beginnings[] = {"cuMulticast",       "cuGreenCtx",
-                                             "cuCtxFromGreenCtx", "cuDevSmResource",
-                                             "cuDevResource",     "cuDeviceGetDevResource"};
-    for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
-        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* NULL, and said, for a name that is not the driver's or not known. */
+/* NULL for a name that is not the driver's or not known. */
 static void *
 look_up(const char *name, int version)
 {
     bool is_driver = strncmp(name, "cu", 2) == 0 && strncmp(name, "cuda", 4) != 0 &&
                      strlen(name) < MOST_NAME_BYTES;
-    void *found = is_driver ? find_symbol(name, version) : NULL;
-    if (!found && !is_optional(name)) {
-        fprintf(stderr, "gmlake stand-in: %s was looked up and is not there\n", name);
-    }
-    return found;
+    return is_driver ? find_symbol(name, version) : NULL;
 }
 
 CUresult

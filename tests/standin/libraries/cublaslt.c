@@ -35,11 +35,7 @@ cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matrix,
     static const struct {
         size_t offset, size;
     } fields[] = {
-        [CUBLASLT_MATRIX_LAYOUT_TYPE] = {FIELD(type)},
         [CUBLASLT_MATRIX_LAYOUT_ORDER] = {FIELD(order)},
-        [CUBLASLT_MATRIX_LAYOUT_ROWS] = {FIELD(rows)},
-        [CUBLASLT_MATRIX_LAYOUT_COLS] = {FIELD(columns)},
-        [CUBLASLT_MATRIX_LAYOUT_LD] = {FIELD(leading)},
         [CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT] = {FIELD(batches)},
         [CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET] = {FIELD(stride)},
     };

@@ -8,27 +8,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* nvcc calls these, but no header that C can read declares them. */
+/* nvcc calls these functions, but no header that C can read declares them. */
 /* NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
-STANDIN_API void **__cudaRegisterFatBinary(void *binary);
-STANDIN_API void __cudaUnregisterFatBinary(void **module);
-STANDIN_API void __cudaRegisterFunction(void **module, const char *host_function,
-                                        char *device_function, const char *name, int thread_limit,
-                                        uint3 *thread, uint3 *block, dim3 *block_dim,
-                                        dim3 *grid_dim, int *warp_size);
-STANDIN_API void __cudaRegisterVar(void **module, char *host_variable, char *device_address,
-                                   const char *name, int is_extern, size_t size, int is_constant,
-                                   int is_global);
-STANDIN_API char __cudaInitModule(void **module);
-STANDIN_API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes,
-                                                 cudaStream_t stream);
-STANDIN_API cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_bytes,
-                                                   void *stream);
-STANDIN_API cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *function);
-STANDIN_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block,
-                                           void **arguments, size_t shared_bytes,
-                                           cudaStream_t stream);
-/* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 enum {
     MOST_RESIDENT_THREADS = 2048, /* of a multiprocessor */
@@ -59,7 +41,7 @@ static _Thread_local unsigned configuration_count;
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
-void **
+STANDIN_API void **
 __cudaRegisterFatBinary(void *binary)
 {
     CALLED();
@@ -68,7 +50,7 @@ __cudaRegisterFatBinary(void *binary)
     return module;
 }
 
-void
+STANDIN_API void
 __cudaUnregisterFatBinary(void **module)
 {
     CALLED();
@@ -76,7 +58,7 @@ __cudaUnregisterFatBinary(void **module)
 }
 
 /* Managed variables would be made here; there are none. */
-char
+STANDIN_API char
 __cudaInitModule(void **module)
 {
     CALLED();
@@ -103,7 +85,7 @@ find_registered(const gml_map *map, const void *address)
     return found;
 }
 
-void
+STANDIN_API void
 __cudaRegisterFunction(void **module, const char *host_function, char *device_function,
                        const char *name, int thread_limit, uint3 *thread, uint3 *block,
                        dim3 *block_dim, dim3 *grid_dim, int *warp_size)
@@ -115,7 +97,7 @@ __cudaRegisterFunction(void **module, const char *host_function, char *device_fu
 }
 
 /* The variable of a library that was loaded before, at the same place, stays. */
-void
+STANDIN_API void
 __cudaRegisterVar(void **module, char *host_variable, char *device_address, const char *name,
                   int is_extern, size_t size, int is_constant, int is_global)
 {
@@ -158,7 +140,7 @@ standin_cudaGetSymbolAddress(void **out, const void *symbol)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-unsigned
+STANDIN_API unsigned
 __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream)
 {
     CALLED();
@@ -169,7 +151,7 @@ __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStre
     return 0;
 }
 
-cudaError_t
+STANDIN_API cudaError_t
 __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_bytes, void *stream)
 {
     CALLED();
@@ -228,7 +210,7 @@ standin_cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arg
 }
 
 /* A kernel handle is the host address of its function. */
-cudaError_t
+STANDIN_API cudaError_t
 __cudaGetKernel(cudaKernel_t *out, const void *function)
 {
     CALLED();
@@ -236,7 +218,7 @@ __cudaGetKernel(cudaKernel_t *out, const void *function)
     return cudaSuccess;
 }
 
-cudaError_t
+STANDIN_API cudaError_t
 __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
                    size_t shared_bytes, cudaStream_t stream)
 {
@@ -273,3 +255,4 @@ standin_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *func
     *out = blocks < MOST_RESIDENT_BLOCKS ? blocks : MOST_RESIDENT_BLOCKS;
     return cudaSuccess;
 }
+/* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
