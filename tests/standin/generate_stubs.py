@@ -88,16 +88,16 @@ SAME = {
 # Handles by the type of the parameter: each is looked up before the function is called, so that the
 # C files need not ask whether there is such a thing.
 CHECKS = {
-    "CUdevice": "device",
-    "CUevent": "event",
-    "CUgraph": "graph",
-    "CUstream": "driver_stream",
-    "cudaEvent_t": "event",
-    "cudaGraphExec_t": "executable",
-    "cudaGraphNode_t": "node",
-    "cudaGraph_t": "graph",
-    "cudaMemPool_t": "pool",
-    "cudaStream_t": "stream",
+    "CUdevice": "standin_check_device({0})",
+    "CUevent": "standin_check_handle({0}, STANDIN_EVENT)",
+    "CUgraph": "standin_check_handle({0}, STANDIN_GRAPH)",
+    "CUstream": "standin_check_driver_stream({0})",
+    "cudaEvent_t": "standin_check_handle({0}, STANDIN_EVENT)",
+    "cudaGraphExec_t": "standin_check_handle({0}, STANDIN_EXECUTABLE)",
+    "cudaGraphNode_t": "standin_check_handle({0}, STANDIN_NODE)",
+    "cudaGraph_t": "standin_check_handle({0}, STANDIN_GRAPH)",
+    "cudaMemPool_t": "standin_check_pool({0})",
+    "cudaStream_t": "standin_check_stream({0})",
 }
 DEVICE = re.compile(r"device|(peer|src|dst)Device")  # an int of the runtime API
 
@@ -423,7 +423,7 @@ def entry(declared: Declaration, called: str, known: dict[str, Declaration]) -> 
         values = (each if wanted == own else f"({wanted}){each}" for wanted, own, each in given)
         call = f"standin_{called}({', '.join(values)})"
     checks = [
-        f"standin_check_{CHECKS[kind]}({each})"
+        CHECKS[kind].format(each)
         for kind, each in zip(declared.types, declared.names, strict=True)
         if kind in CHECKS
     ]

@@ -73,6 +73,20 @@ void *standin_new(size_t size_bytes);
 void standin_insert(gml_map *map, uint64_t key, void *value);
 void standin_demand(gml_status status); /* of what fails for want of host memory alone */
 
+/* Handles that exist, so that any other is refused. */
+typedef enum standin_kind {
+    STANDIN_EVENT = 1,
+    STANDIN_GRAPH,
+    STANDIN_EXECUTABLE,
+    STANDIN_NODE
+} standin_kind;
+
+void standin_remember(const void *handle, standin_kind kind);
+void standin_forget(const void *handle);
+
+/* cudaErrorInvalidResourceHandle for an event, cudaErrorInvalidValue for the others. */
+cudaError_t standin_check_handle(const void *handle, standin_kind kind);
+
 /* First line of the exported functions that the C files define themselves. */
 #define CALLED()                                                                                   \
     do {                                                                                           \
@@ -104,6 +118,9 @@ typedef struct standin_settings {
 /* Read once, on first use; a value that cannot be understood ends the process with one line. Needs
  * no lock. `pace` and `lag` may be changed by control.c, under the lock. */
 standin_settings *standin_settings_get(void);
+
+/* False for another word than eager, lag and manual. */
+bool standin_read_pace(const char *word, standin_pace *out);
 
 /* ---- device.c: devices, contexts, the current device ----------------------------------------- */
 
@@ -213,7 +230,6 @@ standin_stream *standin_stream_of(cudaStream_t handle);
  * streams are those of the thread's context, also CUDA_ERROR_INVALID_CONTEXT. */
 cudaError_t standin_check_stream(cudaStream_t handle);
 cudaError_t standin_check_driver_stream(CUstream handle);
-cudaError_t standin_check_event(cudaEvent_t handle);
 
 standin_stream *standin_stream_new(standin_device *device, int priority);
 
@@ -257,11 +273,6 @@ cudaError_t standin_guard_device(const standin_device *device);
 
 /* Unlike for each capture of the process; 0 for NULL. */
 uint64_t standin_capture_id(const standin_capture *capture);
-
-/* cudaErrorInvalidValue where the handle is none. */
-cudaError_t standin_check_graph(const void *handle);
-cudaError_t standin_check_executable(const void *handle);
-cudaError_t standin_check_node(const void *handle);
 
 /* ---- memory.c: plain memory ------------------------------------------------------------------ */
 

@@ -196,21 +196,6 @@ CASE(locked_memory_is_the_hosts_and_the_devices)
 
 /* ---- kernels and captures -------------------------------------------------------------------- */
 
-CASE(a_loaded_kernel_is_launched)
-{
-    scene of = open_scene();
-    CUmodule module = NULL;
-    CUfunction function = NULL;
-    OK(cuModuleLoadData(&module, "image"));
-    OK(cuModuleGetFunction(&function, module, "add"));
-    OK(cuLaunchKernel(function, 1, 1, 1, 256, 1, 1, 0, of.stream, NULL, NULL));
-    CHECK_EQ(gmlake_standin_pending(of.stream), 1);
-    CHECK_EQ(cuLaunchKernel(function, 1, 1, 1, 2048, 1, 1, 0, of.stream, NULL, NULL),
-             CUDA_ERROR_INVALID_VALUE);
-    OK(cuModuleUnload(module));
-    close_scene(&of);
-}
-
 CASE(a_captured_fill_happens_at_the_launch)
 {
     scene of = open_scene();

@@ -12,9 +12,6 @@
 void __cudaRegisterFunction(void **module, const char *host_function, char *device_function,
                             const char *name, int thread_limit, uint3 *thread, uint3 *block,
                             dim3 *block_dim, dim3 *grid_dim, int *warp_size);
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes,
-                                     cudaStream_t stream);
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_bytes, void *stream);
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 
 CASE(launches_are_checked_and_queued)
@@ -34,22 +31,6 @@ CASE(launches_are_checked_and_queued)
     CHECK_EQ(gmlake_standin_pending(stream), 2);
     OK(cudaStreamSynchronize(stream));
     CHECK_EQ(gmlake_standin_pending(stream), 0);
-}
-
-/* f<<<a>>>(g<<<b>>>()): the inner launch takes its configuration first. */
-CASE(call_configurations_are_handed_over)
-{
-    dim3 grid = {0, 0, 0}, block = {0, 0, 0};
-    size_t shared_bytes = 0;
-    cudaStream_t stream = new_stream(), popped = NULL;
-    OK(__cudaPushCallConfiguration((dim3){7, 6, 5}, (dim3){4, 3, 2}, 11, stream));
-    OK(__cudaPushCallConfiguration((dim3){1, 1, 1}, (dim3){1, 1, 1}, 0, NULL));
-    OK(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, (void *)&popped));
-    CHECK(grid.x == 1 && popped == NULL);
-    OK(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, (void *)&popped));
-    CHECK(grid.x == 7 && block.z == 2 && shared_bytes == 11 && popped == stream);
-    CHECK_EQ(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, (void *)&popped),
-             cudaErrorMissingConfiguration);
 }
 
 /* ---- cuBLAS ---------------------------------------------------------------------------------- */

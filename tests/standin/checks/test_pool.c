@@ -61,8 +61,7 @@ CASE(pools_count_what_they_hold)
     OK(cudaDeviceSynchronize());
     CHECK_EQ(reserved(pool), 0); /* the release threshold is 0 */
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
-    cuuint64_t zero = 0;
-    cuuint64_t one = 1;
+    cuuint64_t zero = 0, one = 1;
     OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero));
     CHECK_EQ(attribute_of(pool, cudaMemPoolAttrUsedMemHigh), 0);
     CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReservedMemHigh, &one),
@@ -126,28 +125,6 @@ CASE(another_stream_waits_until_the_free_has_happened)
     set_threshold(pool, 0);
     OK(cudaStreamSynchronize(second));
     CHECK_EQ(reserved(pool), 0);
-}
-
-CASE(each_free_happens_for_itself)
-{
-    set_pace("manual");
-    cudaStream_t first = new_stream();
-    cudaStream_t second = new_stream();
-    char *one = allocate(32 * MIB, first);
-    char *two = allocate(32 * MIB, first);
-    OK(cudaFreeAsync(one, first));
-    OK(cudaFreeAsync(two, first));
-    OK(gmlake_standin_advance(first, 1));
-    char *reused = allocate(32 * MIB, second);
-    char *fresh = allocate(32 * MIB, second);
-    CHECK(reused == one);
-    CHECK(fresh != two);
-    OK(cudaFreeAsync(reused, second));
-    OK(cudaFreeAsync(fresh, second));
-    OK(cudaStreamDestroy(first));
-    OK(cudaStreamDestroy(second));
-    OK(cudaDeviceSynchronize());
-    CHECK_EQ(reserved(default_pool()), 0);
 }
 
 CASE(the_same_stream_uses_memory_again_at_once)

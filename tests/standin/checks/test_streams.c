@@ -136,8 +136,6 @@ STREAM_CASE(elapsed_time_counts_operations)
     OK(cudaEventSynchronize(fix->ended));
     OK(cudaEventElapsedTime(&milliseconds, fix->begun, fix->ended));
     CHECK(milliseconds > 0.0029F && milliseconds < 0.0031F);
-    OK(cudaEventElapsedTime(&milliseconds, fix->ended, fix->begun));
-    CHECK(milliseconds < -0.0029F && milliseconds > -0.0031F);
     /* Recorded anew, and the former recording is done last: the time is that of the new one. */
     OK(cudaEventRecord(fix->ended, fix->first));
     OK(cudaEventRecord(fix->begun, fix->second));
@@ -146,13 +144,6 @@ STREAM_CASE(elapsed_time_counts_operations)
     OK(cudaStreamSynchronize(fix->first));
     OK(cudaEventElapsedTime(&milliseconds, fix->begun, fix->ended));
     CHECK(milliseconds > 0.0009F && milliseconds < 0.0011F);
-    cudaEvent_t untimed;
-    OK(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));
-    OK(cudaEventRecord(untimed, fix->first));
-    OK(cudaEventSynchronize(untimed));
-    CHECK_EQ(cudaEventElapsedTime(&milliseconds, fix->begun, untimed),
-             cudaErrorInvalidResourceHandle);
-    OK(cudaEventDestroy(untimed));
 }
 
 STREAM_CASE(destroying_a_stream_lets_its_work_finish)
@@ -173,21 +164,15 @@ STREAM_CASE(destroying_a_stream_lets_its_work_finish)
 STREAM_CASE(unknown_handles_are_refused)
 {
     static const char nothing[64];
-    cudaStream_t no_stream = (cudaStream_t)(uintptr_t)nothing;
     cudaEvent_t no_event = (cudaEvent_t)(uintptr_t)nothing;
     cudaStream_t gone = new_stream();
     OK(cudaStreamDestroy(gone));
     CHECK_EQ(cudaStreamDestroy(gone), cudaErrorInvalidResourceHandle);
-    CHECK_EQ(cudaStreamQuery(gone), cudaErrorInvalidResourceHandle);
-    CHECK_EQ(cudaStreamSynchronize(no_stream), cudaErrorInvalidResourceHandle);
+    CHECK_EQ(cudaMemsetAsync(fix->buffer, 0, 1, gone), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaStreamDestroy(cudaStreamLegacy), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaEventRecord(no_event, fix->first), cudaErrorInvalidResourceHandle);
-    CHECK_EQ(cudaEventRecord(NULL, fix->first), cudaErrorInvalidResourceHandle);
-    CHECK_EQ(cudaStreamWaitEvent(fix->first, no_event, 0), cudaErrorInvalidResourceHandle);
-    CHECK_EQ(cudaEventQuery(no_event), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaGraphLaunch((cudaGraphExec_t)(uintptr_t)nothing, fix->first),
              cudaErrorInvalidValue);
-    CHECK_EQ(cudaGraphDestroy((cudaGraph_t)(uintptr_t)nothing), cudaErrorInvalidValue);
     OK(cudaSetDevice(1));
     CHECK_EQ(cudaEventRecord(fix->begun, NULL), cudaErrorInvalidResourceHandle); /* of device 0 */
 }

@@ -17,13 +17,10 @@ static const struct {
     {cudaDevAttrMaxSharedMemoryPerBlock, 49152},
     {cudaDevAttrTotalConstantMemory, 65536},
     {cudaDevAttrWarpSize, 32},
-    {cudaDevAttrMaxPitch, 2147483647},
     {cudaDevAttrMaxRegistersPerBlock, 65536},
     {cudaDevAttrClockRate, 1980000},
     {cudaDevAttrTextureAlignment, 512},
-    {cudaDevAttrGpuOverlap, 1},
     {cudaDevAttrCanMapHostMemory, 1},
-    {cudaDevAttrSurfaceAlignment, 512},
     {cudaDevAttrConcurrentKernels, 1},
     {cudaDevAttrEccEnabled, 1},
     {cudaDevAttrMemoryClockRate, 3201000},
@@ -32,31 +29,22 @@ static const struct {
     {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
     {cudaDevAttrAsyncEngineCount, 3},
     {cudaDevAttrUnifiedAddressing, 1},
-    {cudaDevAttrTexturePitchAlignment, 32},
     {cudaDevAttrStreamPrioritiesSupported, 1},
-    {cudaDevAttrGlobalL1CacheSupported, 1},
-    {cudaDevAttrLocalL1CacheSupported, 1},
     {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 233472},
     {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
     {cudaDevAttrManagedMemory, 1},
-    {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2},
     {cudaDevAttrConcurrentManagedAccess, 1},
-    {cudaDevAttrComputePreemptionSupported, 1},
-    {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
     {cudaDevAttrCooperativeLaunch, 1},
     {cudaDevAttrMaxSharedMemoryPerBlockOptin, 232448},
     {cudaDevAttrHostRegisterSupported, 1},
     {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
     {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
-    {cudaDevAttrMaxPersistingL2CacheSize, 39321600},
-    {cudaDevAttrMaxAccessPolicyWindowSize, 134217728},
     {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1},
     {cudaDevAttrReservedSharedMemoryPerBlock, 1024},
     {cudaDevAttrMemoryPoolsSupported, 1},
     {cudaDevAttrMemoryPoolSupportedHandleTypes, 1},
     {cudaDevAttrClusterLaunch, 1},
-    {cudaDevAttrNumaId, -1},
 };
 
 int
@@ -113,7 +101,6 @@ standin_cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
     }
     GIVE(l2CacheSize, cudaDevAttrL2CacheSize);
     GIVE(memoryBusWidth, cudaDevAttrGlobalMemoryBusWidth);
-    GIVE(textureAlignment, cudaDevAttrTextureAlignment);
     GIVE(ECCEnabled, cudaDevAttrEccEnabled);
     GIVE(asyncEngineCount, cudaDevAttrAsyncEngineCount);
     out->canMapHostMemory = out->concurrentKernels = out->unifiedAddressing = 1;

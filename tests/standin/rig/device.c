@@ -47,6 +47,29 @@ standin_insert(gml_map *map, uint64_t key, void *value)
     standin_demand(gml_map_insert(map, key, value));
 }
 
+static gml_map handles; /* to their kinds */
+
+void
+standin_remember(const void *handle, standin_kind kind)
+{
+    standin_insert(&handles, (uint64_t)(uintptr_t)handle, (void *)(uintptr_t)kind);
+}
+
+void
+standin_forget(const void *handle)
+{
+    (void)gml_map_take(&handles, (uint64_t)(uintptr_t)handle);
+}
+
+cudaError_t
+standin_check_handle(const void *handle, standin_kind kind)
+{
+    void *found = handle ? gml_map_find(&handles, (uint64_t)(uintptr_t)handle) : NULL;
+    cudaError_t error =
+        kind == STANDIN_EVENT ? cudaErrorInvalidResourceHandle : cudaErrorInvalidValue;
+    return found == (void *)(uintptr_t)kind ? cudaSuccess : error;
+}
+
 static void
 open_device(standin_device *device, int ordinal)
 {

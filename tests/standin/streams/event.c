@@ -18,20 +18,13 @@ struct CUevent_st {
     standin_nodes captured; /* what the stream had captured then */
 };
 
-static gml_map events; /* from each event to itself: those that exist */
 static uint64_t last_recording;
 
 /* NULL for a handle that is no event. */
 static cudaEvent_t
 find(cudaEvent_t handle)
 {
-    return handle ? gml_map_find(&events, (uint64_t)(uintptr_t)handle) : NULL;
-}
-
-cudaError_t
-standin_check_event(cudaEvent_t handle)
-{
-    return find(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle;
+    return standin_check_handle(handle, STANDIN_EVENT) == cudaSuccess ? handle : NULL;
 }
 
 static bool
@@ -53,7 +46,7 @@ standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     added->device = standin_current_device();
     added->flags = flags;
     standin_demand(gml_streams_event_create(standin_queues(), &added->point));
-    standin_insert(&events, (uint64_t)(uintptr_t)added, added);
+    standin_remember(added, STANDIN_EVENT);
     *out = added;
     return cudaSuccess;
 }
@@ -61,7 +54,7 @@ standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 cudaError_t
 standin_cudaEventDestroy(cudaEvent_t event)
 {
-    (void)gml_map_take(&events, (uint64_t)(uintptr_t)event);
+    standin_forget(event);
     (void)gml_streams_event_destroy(standin_queues(), event->point);
     standin_nodes_clear(&event->captured);
     free(event);

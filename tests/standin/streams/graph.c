@@ -6,46 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* From each graph, executable graph and node of a graph that exists to what it is. */
-static gml_map handles;
-static char graph_mark, executable_mark, node_mark;
-
-static bool
-is_known(const void *handle, const char *mark)
-{
-    return handle && gml_map_find(&handles, (uint64_t)(uintptr_t)handle) == mark;
-}
-
-cudaError_t
-standin_check_graph(const void *handle)
-{
-    return is_known(handle, &graph_mark) ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-cudaError_t
-standin_check_executable(const void *handle)
-{
-    return is_known(handle, &executable_mark) ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-cudaError_t
-standin_check_node(const void *handle)
-{
-    return is_known(handle, &node_mark) ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-static void
-remember(const void *handle, char *mark)
-{
-    standin_insert(&handles, (uint64_t)(uintptr_t)handle, mark);
-}
-
-static void
-forget(const void *handle)
-{
-    (void)gml_map_take(&handles, (uint64_t)(uintptr_t)handle);
-}
-
 static void
 release_all(standin_nodes *nodes)
 {
@@ -61,7 +21,7 @@ cudaGraph_t
 standin_graph_new(void)
 {
     cudaGraph_t added = standin_new(sizeof *added);
-    remember(added, &graph_mark);
+    standin_remember(added, STANDIN_GRAPH);
     return added;
 }
 
@@ -69,10 +29,10 @@ void
 standin_graph_free(cudaGraph_t graph)
 {
     for (size_t i = 0; i < graph->nodes.count; i++) {
-        forget(graph->nodes.items[i]);
+        standin_forget(graph->nodes.items[i]);
     }
     release_all(&graph->nodes);
-    forget(graph);
+    standin_forget(graph);
     free(graph);
 }
 
@@ -95,7 +55,7 @@ standin_graph_add(cudaGraph_t graph, const standin_action *action, cudaGraphNode
         .holders = 1, .index = graph->nodes.count, .action = *action, .source = source};
     standin_nodes_assign(&added->after, after);
     standin_nodes_append(&graph->nodes, added);
-    remember(added, &node_mark);
+    standin_remember(added, STANDIN_NODE);
     if (source) {
         standin_node_hold(source);
     }
@@ -137,7 +97,7 @@ cudaError_t
 standin_cudaGraphExecDestroy(cudaGraphExec_t executable)
 {
     release_all(&executable->nodes);
-    forget(executable);
+    standin_forget(executable);
     free(executable);
     return cudaSuccess;
 }
@@ -150,7 +110,7 @@ standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned l
         return cudaErrorInvalidValue;
     }
     cudaGraphExec_t added = standin_new(sizeof *added);
-    remember(added, &executable_mark);
+    standin_remember(added, STANDIN_EXECUTABLE);
     standin_nodes_assign(&added->nodes, &graph->nodes);
     for (size_t k = 0; k < added->nodes.count; k++) {
         standin_node_hold(added->nodes.items[k]);
