@@ -305,10 +305,9 @@ bool standin_pool_owns(gml_address address);
 /* The block is free when the stream gets there; at once without a stream. */
 cudaError_t standin_pool_free(gml_address address, standin_stream *stream);
 
-/* Gives idle memory beyond the release threshold back; called when a device was waited for, and
- * with 0 bytes to keep when plain memory runs out. */
-void standin_pool_trim(standin_device *device, uint64_t keep_bytes);
-void standin_pool_after_synchronize(standin_device *device);
+/* Gives idle memory of the device's pools back: beyond the release threshold when the program has
+ * waited for the device, all of it when memory is short. */
+void standin_pool_trim(standin_device *device, bool is_short);
 
 /* ---- kernel.c: kernels, which do nothing ----------------------------------------------------- */
 

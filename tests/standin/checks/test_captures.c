@@ -172,17 +172,13 @@ STREAM_CASE(a_capture_can_be_looked_into)
     OK(cudaStreamGetCaptureInfo(fix->first, &status, &id, &inside, &after, NULL, &count));
     CHECK_EQ(status, cudaStreamCaptureStatusActive);
     CHECK_EQ(count, 1);
-    cudaGraphNode_t node = after[0], found = NULL;
-    count = 1;
-    OK(cudaGraphGetNodes(inside, &found, &count));
-    CHECK(found == node);
     CHECK_EQ(cudaGraphDestroy(inside), cudaErrorInvalidValue);
     OK(cudaStreamEndCapture(fix->first, &graph));
     CHECK(graph == inside);
+    OK(cudaGraphDestroy(graph));
     begin(fix, cudaStreamCaptureModeRelaxed);
     OK(cudaStreamGetCaptureInfo(fix->first, &status, &next_id, NULL, NULL, NULL, NULL));
     CHECK(next_id != id);
-    OK(cudaGraphDestroy(graph));
     OK(cudaStreamEndCapture(fix->first, &graph));
     OK(cudaGraphDestroy(graph));
 }

@@ -121,7 +121,6 @@ CASE(rows_move_with_their_pitch)
     CHECK_EQ(cudaMemcpy2DAsync(memory, WIDTH - 1, host, HOST_PITCH, WIDTH, ROWS, cudaMemcpyDefault,
                                NULL),
              cudaErrorInvalidPitchValue);
-    CHECK_EQ(cudaGetLastError(), cudaErrorInvalidPitchValue);
 }
 
 CASE(devices_copy_to_each_other)
@@ -139,7 +138,6 @@ CASE(devices_copy_to_each_other)
     CHECK(holds_value(host, seen(9), SIZE));
     CHECK_MISUSE(cudaMemcpyPeerAsync(second, 0, first, 0, SIZE, NULL), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpyPeerAsync(second, 2, first, 0, SIZE, NULL), cudaErrorInvalidDevice);
-    CHECK_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
 }
 
 CASE(kinds_must_fit_the_addresses)
@@ -150,8 +148,6 @@ CASE(kinds_must_fit_the_addresses)
     CHECK_MISUSE(cudaMemcpy(host, memory, 64, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     OK(cudaMemcpy(host, memory, 64, cudaMemcpyHostToHost));
     CHECK_MISUSE(cudaMemcpy(memory, host, 64, cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
-    enum cudaMemcpyKind unknown = 5; /* NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange) */
-    CHECK_EQ(cudaMemcpy(memory, host, 64, unknown), cudaErrorInvalidMemcpyDirection);
     CHECK_EQ(cudaMemcpy(memory, NULL, 64, cudaMemcpyDefault), cudaErrorInvalidValue);
     CHECK_EQ(cudaGetLastError(), cudaErrorInvalidValue);
     /* Page-locked memory belongs to both. */

@@ -122,18 +122,6 @@ CASE(a_free_in_flight_is_told)
     close_scene(&of);
 }
 
-CASE(an_unmap_after_the_work_is_silent)
-{
-    scene of = open_scene();
-    uint64_t before = gmlake_standin_misuses();
-    OK(cuMemsetD32Async(of.base, 7, 4, of.stream));
-    OK(cuStreamSynchronize(of.stream));
-    OK(cuMemUnmap(of.base, GRANULE));
-    OK(cuMemMap(of.base, GRANULE, 0, of.handle, 0));
-    CHECK_EQ(gmlake_standin_misuses(), before);
-    close_scene(&of);
-}
-
 CASE(aliases_show_the_same_bytes)
 {
     scene of = open_scene();

@@ -66,8 +66,6 @@ CASE(pools_count_what_they_hold)
     CHECK_EQ(attribute_of(pool, cudaMemPoolAttrUsedMemHigh), 0);
     CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReservedMemHigh, &one),
              cudaErrorInvalidValue);
-    CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &zero),
-             cudaErrorInvalidValue);
 }
 
 CASE(memory_is_kept_up_to_the_threshold)

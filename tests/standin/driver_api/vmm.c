@@ -72,7 +72,7 @@ create(standin_device *device, size_t size, gml_handle *out)
 {
     gml_status status = gml_driver_create(device->driver, size, out);
     if (status == GML_OUT_OF_MEMORY) {
-        standin_pool_trim(device, 0);
+        standin_pool_trim(device, true);
         status = gml_driver_create(device->driver, size, out);
     }
     return status;

@@ -93,8 +93,8 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor, const v
                cudaStream_t stream)
 {
     CALLED();
-    (void)handle, (void)descriptor, (void)alpha, (void)beta, (void)c, (void)layout_c;
-    (void)algorithm;
+    (void)handle, (void)descriptor, (void)alpha, (void)beta, (void)c, (void)layout_c,
+        (void)algorithm;
     standin_range ranges[] = {
         range_of(a, layout_a),
         range_of(b, layout_b),

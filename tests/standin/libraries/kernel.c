@@ -102,8 +102,8 @@ __cudaRegisterVar(void **module, char *host_variable, char *device_address, cons
                   int is_extern, size_t size, int is_constant, int is_global)
 {
     CALLED();
-    (void)module, (void)device_address, (void)name, (void)is_extern, (void)is_constant;
-    (void)is_global;
+    (void)module, (void)device_address, (void)name, (void)is_extern, (void)is_constant,
+        (void)is_global;
     const variable *known = find_registered(&variables, host_variable);
     if (known == NULL || known->size_bytes != size) {
         variable *added = standin_new(sizeof *added);

@@ -267,9 +267,6 @@ check_side(bool is_device, const char *side, gml_address address)
 static cudaError_t
 copy_as(enum cudaMemcpyKind kind, const copied_rows *rows, cudaStream_t stream, bool is_blocking)
 {
-    if ((int)kind < 0 || kind > cudaMemcpyDefault) {
-        return cudaErrorInvalidMemcpyDirection;
-    }
     if (rows->width_bytes > 0 && rows->height > 0) {
         bool within = kind == cudaMemcpyDeviceToDevice;
         TRY(check_side(within || kind == cudaMemcpyHostToDevice, "destination", rows->to));

@@ -118,7 +118,7 @@ take_block(standin_device *device, uint64_t size_bytes, gml_address *out)
 {
     gml_status status = gml_driver_malloc(device->driver, size_bytes, out);
     if (status == GML_OUT_OF_MEMORY) {
-        standin_pool_trim(device, 0);
+        standin_pool_trim(device, true);
         status = gml_driver_malloc(device->driver, size_bytes, out);
     }
     return status;
@@ -167,21 +167,11 @@ static cudaError_t
 refuse_free(gml_address address)
 {
     const owner *found = owner_of(address);
-    if (!found) {
-        standin_misuse("free: no block begins at 0x%" PRIx64 "; it was freed before, or never "
-                       "allocated",
-                       address);
-    } else if (found->node.address != address) {
-        standin_misuse("free: 0x%" PRIx64 " lies %" PRIu64 " bytes inside the block of %" PRIu64
-                       " bytes at 0x%" PRIx64,
-                       address, address - found->node.address, found->size_bytes,
-                       found->node.address);
-    } else if (found->is_leaving) {
-        standin_misuse("free: the block at 0x%" PRIx64 " was given to cudaFreeAsync before",
-                       address);
-    } else {
-        standin_misuse("free: 0x%" PRIx64 " is page-locked memory of the host", address);
-    }
+    const char *reason = !found ? "no block begins here; it was freed before, or never allocated"
+                         : found->node.address != address ? "this lies inside a block"
+                         : found->is_leaving              ? "it was given to cudaFreeAsync before"
+                                                          : "it is page-locked memory of the host";
+    standin_misuse("free: 0x%" PRIx64 ": %s", address, reason);
     return cudaErrorInvalidValue;
 }
 
@@ -253,11 +243,7 @@ standin_free_in_order(gml_address address, standin_stream *stream)
     }
     standin_operation operation = {.run = run_free, .to = address};
     block->is_leaving = true;
-    cudaError_t error = standin_submit(stream, &operation);
-    if (error != cudaSuccess) {
-        block->is_leaving = false;
-    }
-    return error;
+    return standin_submit(stream, &operation);
 }
 
 /* ---- page-locked memory ---------------------------------------------------------------------- */

@@ -57,21 +57,11 @@ standin_graph_pool(standin_device *device)
 }
 
 void
-standin_pool_trim(standin_device *device, uint64_t keep_bytes)
+standin_pool_trim(standin_device *device, bool is_short)
 {
     for (standin_pool *pool = pools; pool; pool = pool->next) {
         if (pool->device == device) {
-            standin_pool_shrink(pool, keep_bytes);
-        }
-    }
-}
-
-void
-standin_pool_after_synchronize(standin_device *device)
-{
-    for (standin_pool *pool = pools; pool; pool = pool->next) {
-        if (pool->device == device) {
-            standin_pool_shrink(pool, pool->release_threshold);
+            standin_pool_shrink(pool, is_short ? 0 : pool->release_threshold);
         }
     }
 }
@@ -95,13 +85,13 @@ take_somehow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stre
 {
     standin_block *taken = take_or_grow(pool, size_bytes, stream);
     if (!taken) {
-        standin_pool_trim(pool->device, 0);
+        standin_pool_trim(pool->device, true);
         taken = take_or_grow(pool, size_bytes, stream);
     }
     if (!taken && pool->reuses[cudaMemPoolReuseAllowInternalDependencies] && !stream->capture &&
         standin_first_leaving()) {
         standin_synchronize_device(pool->device);
-        standin_pool_trim(pool->device, 0);
+        standin_pool_trim(pool->device, true);
         taken = take_or_grow(pool, size_bytes, stream);
     }
     return taken;

@@ -256,3 +256,47 @@ cudaPeekAtLastError(void)
     CALLED();
     return last_error;
 }
+
+/* ---- which devices there are, and who reaches whom ------------------------------------------- */
+
+cudaError_t
+standin_cudaGetDeviceCount(int *out)
+{
+    *out = standin_settings_get()->devices;
+    return *out > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t
+standin_cudaGetDevice(int *out)
+{
+    *out = standin_current_ordinal();
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaDriverGetVersion(int *out)
+{
+    *out = CUDA_VERSION;
+    return cudaSuccess;
+}
+
+/* Every device reaches every other. */
+cudaError_t
+standin_cudaDeviceCanAccessPeer(int *out, int ordinal, int peer)
+{
+    *out = ordinal != peer;
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    (void)flags;
+    standin_device *device = standin_current_device();
+    if (peer == device->ordinal) {
+        return cudaErrorInvalidDevice;
+    }
+    bool was_enabled = device->peers & 1U << peer;
+    device->peers |= 1U << peer;
+    return was_enabled ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
+}

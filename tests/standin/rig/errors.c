@@ -19,7 +19,6 @@ static const error_words known[] = {
     ONE(ErrorInvalidConfiguration, "invalid configuration argument"),
     ONE(ErrorInvalidPitchValue, "invalid pitch argument"),
     ONE(ErrorInvalidSymbol, "invalid device symbol"),
-    ONE(ErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
     ONE(ErrorMissingConfiguration, "__global__ function call is not configured"),
     ONE(ErrorInvalidDeviceFunction, "invalid device function"),
     BOTH(ErrorInvalidDevice, ERROR_INVALID_DEVICE, "invalid device ordinal"),

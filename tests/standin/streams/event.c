@@ -181,7 +181,7 @@ standin_cudaEventSynchronize(cudaEvent_t event)
         standin_step_towards(event->stream);
     }
     standin_await_host_functions();
-    standin_pool_after_synchronize(event->device);
+    standin_pool_trim(event->device, false);
     return cudaSuccess;
 }
 

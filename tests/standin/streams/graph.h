@@ -39,7 +39,7 @@ struct CUgraphExec_st {
     standin_stream *launched_on; /* last; it may be gone */
 };
 
-/* ---- nodes.c --------------------------------------------------------------------------------- */
+/* ---- graph.c --------------------------------------------------------------------------------- */
 
 void standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added);
 void standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others);
@@ -48,8 +48,6 @@ void standin_nodes_clear(standin_nodes *nodes);
 
 void standin_node_hold(cudaGraphNode_t node);
 void standin_node_release(cudaGraphNode_t node);
-
-/* ---- graph.c --------------------------------------------------------------------------------- */
 
 cudaGraph_t standin_graph_new(void);
 void standin_graph_free(cudaGraph_t graph);

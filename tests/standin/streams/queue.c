@@ -318,7 +318,7 @@ standin_synchronize_stream(standin_stream *stream)
     TRY(standin_guard_stream(stream));
     drain(stream);
     standin_await_host_functions();
-    standin_pool_after_synchronize(stream->device);
+    standin_pool_trim(stream->device, false);
     return cudaSuccess;
 }
 
@@ -331,7 +331,7 @@ standin_synchronize_device(standin_device *device)
         }
     }
     standin_await_host_functions();
-    standin_pool_after_synchronize(device);
+    standin_pool_trim(device, false);
 }
 
 void
