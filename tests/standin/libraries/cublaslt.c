@@ -60,7 +60,6 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
         results[i] = (cublasLtMatmulHeuristicResult_t){
             .algo.data = {(uint64_t)i + 1},
             .state = CUBLAS_STATUS_SUCCESS,
-            .wavesCount = 1.0F,
         };
     }
     return CUBLAS_STATUS_SUCCESS;

@@ -397,8 +397,6 @@ cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle, cudnnBackendAttr
         const descriptor *config = first_child(self, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
         return get_integer(workspace_bytes(config), requested, number, out);
     }
-    case CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION:
-        return CUDNN_STATUS_NOT_SUPPORTED;
     default:
         return get_stored(self, name, type, requested, number, out);
     }
