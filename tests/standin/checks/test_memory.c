@@ -1,15 +1,6 @@
 /* Plain and page-locked memory: giving, taking back, what an address is, and misuse. */
 #include "support.h"
 
-CASE(nothing_is_given_and_freed)
-{
-    void *memory = &memory;
-    OK(cudaMalloc(&memory, 0));
-    CHECK(memory == NULL);
-    OK(cudaFree(NULL));
-    OK(cudaFreeHost(NULL));
-}
-
 CASE(devices_have_memory_of_their_own)
 {
     void *memory = NULL;

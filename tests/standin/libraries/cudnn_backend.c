@@ -397,6 +397,10 @@ cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle, cudnnBackendAttr
         const descriptor *config = first_child(self, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
         return get_integer(workspace_bytes(config), requested, number, out);
     }
+    case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED:
+        *number = 1;
+        *(int32_t *)out = 0;
+        return CUDNN_STATUS_SUCCESS;
     default:
         return get_stored(self, name, type, requested, number, out);
     }
