@@ -137,7 +137,8 @@ CASE(products_use_the_workspace_until_the_stream_changes)
     OK(cublasDestroy_v2(handle));
 }
 
-/* 3 x 2 floats, a row 4 elements from column to column, times a vector of every second element. */
+/* 3 x 2 floats, columns 4 elements apart: 28 bytes. Every second element of a vector of 2: 12
+ * bytes, and of the result 12 bytes. */
 CASE(vectors_are_products_too)
 {
     const float one = 1.0F;
@@ -146,9 +147,9 @@ CASE(vectors_are_products_too)
     OK(cublasCreate_v2(&handle));
     for (uint64_t extra = 0; extra < 2; extra++) {
         uint64_t before = gmlake_standin_misuses();
-        const void *a = at_end_of(block, 4096, (4 + 3) * 4, 0);
-        const void *x = at_end_of(block, 4096, (2 + 1) * 4, 0);
-        void *y = at_end_of(block, 4096, 3 * 4, extra);
+        const void *a = at_end_of(block, 4096, 28, 0);
+        const void *x = at_end_of(block, 4096, 12, 0);
+        void *y = at_end_of(block, 4096, 12, extra);
         cublasStatus_t status =
             cublasSgemv_v2(handle, CUBLAS_OP_N, 3, 2, &one, a, 4, x, -2, &one, y, 1);
         CHECK_EQ(status, extra == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED);
