@@ -1,8 +1,9 @@
 /* What the files of the stand-in GPU share; see docs/standin.md.
  *
  * The stand-in is a libcuda.so.1 to be preloaded: its exported functions bear NVIDIA's names and
- * are declared by NVIDIA's headers, so the compiler checks each of them. Each begins with
- * CALLED(), takes the lock, and leaves the work to functions that are declared here.
+ * are declared by NVIDIA's headers, so the compiler checks each of them. generate_stubs.py writes
+ * them: each counts the call, takes the lock, looks up the handles that it was given, and leaves
+ * the work to a function of the C files, standin_cudaMalloc() for cudaMalloc().
  *
  * Lock: one for the whole process. standin_enter() takes it, standin_leave() gives it back; every
  * other function of this header expects it held, unless it says otherwise. Functions of the host
@@ -11,6 +12,7 @@
 #ifndef GML_TESTS_STANDIN_H
 #define GML_TESTS_STANDIN_H
 
+#include "base/map.h"
 #include "driver/driver.h"
 #include "driver/streams.h"
 
@@ -22,6 +24,9 @@
 
 #include <stdatomic.h>
 
+/* A prototype standin_NAME for each NAME of the two headers, returning a cudaError_t. */
+#include "entries.h"
+
 /* For exported functions that no header declares. */
 #define STANDIN_API __attribute__((visibility("default")))
 
@@ -32,8 +37,17 @@ typedef struct standin_call {
     atomic_uint place; /* in the report, from 1; 0 before the first call */
 } standin_call;
 
-/* These four need no lock. */
+/* These need no lock. The call is the thread's current one from now on. */
 void standin_count(standin_call *call);
+
+/* The name of the call that this thread is in. */
+const char *standin_current_call(void);
+
+static inline gml_address
+standin_address(const void *pointer)
+{
+    return (gml_address)(uintptr_t)pointer;
+}
 
 /* In a child of fork(), whose parent reports what it did before. */
 void standin_forget_counts(void);
@@ -44,7 +58,36 @@ void standin_count_unanswered(standin_call *call, bool is_known);
 /* One line on standard error, and in the report of the process. */
 void standin_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* First line of every exported function. */
+/* Returns from the calling function what the call answers, unless that is success. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        cudaError_t tried = (call);                                                                \
+        if (tried != cudaSuccess) {                                                                \
+            return tried;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* Zeros, and an entry of a map. These end the process when the host has no memory left, which no
+ * program could go on from. */
+void *standin_new(size_t size_bytes);
+void standin_insert(gml_map *map, uint64_t key, void *value);
+void standin_demand(gml_status status); /* of what fails for want of host memory alone */
+
+/* Handles that exist, so that any other is refused. */
+typedef enum standin_kind {
+    STANDIN_EVENT = 1,
+    STANDIN_GRAPH,
+    STANDIN_EXECUTABLE,
+    STANDIN_NODE
+} standin_kind;
+
+void standin_remember(const void *handle, standin_kind kind);
+void standin_forget(const void *handle);
+
+/* cudaErrorInvalidResourceHandle for an event, cudaErrorInvalidValue for the others. */
+cudaError_t standin_check_handle(const void *handle, standin_kind kind);
+
+/* First line of the exported functions that the C files define themselves. */
 #define CALLED()                                                                                   \
     do {                                                                                           \
         static standin_call call_here = {.name = __func__};                                        \
@@ -76,6 +119,9 @@ typedef struct standin_settings {
  * no lock. `pace` and `lag` may be changed by control.c, under the lock. */
 standin_settings *standin_settings_get(void);
 
+/* False for another word than eager, lag and manual. */
+bool standin_read_pace(const char *word, standin_pace *out);
+
 /* ---- device.c: devices, contexts, the current device ----------------------------------------- */
 
 enum { STANDIN_MOST_DEVICES = 16 };
@@ -96,6 +142,9 @@ typedef struct standin_device {
 void standin_enter(void);
 void standin_leave(void);
 
+/* Counts the call and enters: the first line of what generate_stubs.py writes. */
+void standin_begin(standin_call *call);
+
 /* NULL if there is no such device. */
 standin_device *standin_device_at(int ordinal);
 
@@ -105,13 +154,10 @@ int standin_current_ordinal(void);
 /* Whether this thread ever chose or used a device. */
 bool standin_has_current(void);
 void standin_forget_current(void);
-cudaError_t standin_set_current(int ordinal);
+cudaError_t standin_check_device(int ordinal);
 
 /* A cudaDeviceAttr or CUdevice_attribute, whose numbers are the same; 0 for one not known. */
 int standin_attribute(const standin_device *device, int attribute);
-
-/* "0000:00:00.0", unlike for each device. */
-void standin_bus_id(const standin_device *device, char *out, size_t out_bytes);
 
 /* The device that an address belongs to, as reservation or block; NULL if none. */
 standin_device *standin_device_of(gml_address address);
@@ -142,7 +188,7 @@ typedef struct standin_operation standin_operation;
 
 /* Work for a stream. Copied when submitted. */
 struct standin_operation {
-    const char *name;                          /* of the call that submitted it */
+    const char *name;                          /* of the call that submitted it; filled in then */
     standin_range ranges[STANDIN_MOST_RANGES]; /* size 0: unused */
     /* Does the work, with the lock held; NULL where nothing is to be done. It may not submit. */
     void (*run)(const standin_operation *self);
@@ -170,7 +216,6 @@ struct standin_stream {
     struct standin_stream *next; /* of all streams */
     standin_device *device;
     gml_stream number; /* in the queues */
-    unsigned flags;
     int priority;
     uint64_t pending;                       /* operations submitted and not yet done */
     standin_capture *capture;               /* that it takes part in; NULL */
@@ -181,8 +226,12 @@ struct standin_stream {
 /* NULL for a handle that is no stream. 0, 1 and 2 are the current device's default stream. */
 standin_stream *standin_stream_of(cudaStream_t handle);
 
-/* The stream behind a device's default handles. */
-standin_stream *standin_stream_new(standin_device *device, unsigned flags, int priority);
+/* cudaErrorInvalidResourceHandle where the handle is none; for the driver API, whose default
+ * streams are those of the thread's context, also CUDA_ERROR_INVALID_CONTEXT. */
+cudaError_t standin_check_stream(cudaStream_t handle);
+cudaError_t standin_check_driver_stream(CUstream handle);
+
+standin_stream *standin_stream_new(standin_device *device, int priority);
 
 /* Queues a copy of `operation`, or adds it to the graph that the stream captures. An operation that
  * touches memory which is not there is a misuse: it is reported, dropped, and
@@ -195,30 +244,12 @@ cudaError_t standin_check_ranges(const standin_operation *operation);
 /* Reports a free in flight: the named call gives up memory that a pending operation touches. */
 void standin_check_unused(const char *name, gml_address address, uint64_t size_bytes);
 
-/* Destroys a stream, whose work is finished first; a default stream is refused. */
-cudaError_t standin_stream_free(cudaStream_t handle);
-
 /* Waits: run everything before. Waiting for a stream that captures breaks the capture. */
 cudaError_t standin_synchronize_stream(standin_stream *stream);
-cudaError_t standin_synchronize_device(standin_device *device);
+void standin_synchronize_device(standin_device *device);
 
 /* Lets `count` operations of a stream happen. */
 void standin_advance(standin_stream *stream, uint64_t count);
-
-/* Events. A query of a pending event lets one operation of its stream happen unless the pace is
- * manual, so that whoever polls comes to an end. */
-cudaError_t standin_event_create(cudaEvent_t *out, unsigned flags);
-cudaError_t standin_event_destroy(cudaEvent_t event);
-cudaError_t standin_event_record(cudaEvent_t event, cudaStream_t stream);
-cudaError_t standin_event_query(cudaEvent_t event);
-cudaError_t standin_event_synchronize(cudaEvent_t event);
-cudaError_t standin_event_elapsed(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
-cudaError_t standin_stream_wait(cudaStream_t stream, cudaEvent_t event);
-cudaError_t standin_stream_query(cudaStream_t stream);
-
-/* As cudaEventRecordExternal and cudaEventWaitExternal say: in a capture, a node of its own. */
-cudaError_t standin_event_record_external(cudaEvent_t event, cudaStream_t stream);
-cudaError_t standin_stream_wait_external(cudaStream_t stream, cudaEvent_t event);
 
 /* Runs what cudaLaunchHostFunc queued and has come to its turn, then waits, if the thread has
  * synchronised since its last such call, for what other threads run. Called without the lock. */
@@ -243,24 +274,10 @@ cudaError_t standin_guard_device(const standin_device *device);
 /* Unlike for each capture of the process; 0 for NULL. */
 uint64_t standin_capture_id(const standin_capture *capture);
 
-/* The graph that the stream captures into; NULL if it does not. */
-cudaGraph_t standin_capture_graph(const standin_stream *stream);
-
-cudaError_t standin_stream_is_capturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out);
-cudaError_t standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode);
-cudaError_t standin_begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
-cudaError_t standin_end_capture(cudaStream_t stream, cudaGraph_t *out);
-
 /* ---- memory.c: plain memory ------------------------------------------------------------------ */
 
 /* Whether a capture forbids it is the caller's to ask. */
 cudaError_t standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out);
-
-/* Waits for the device first, as cudaFree does. */
-cudaError_t standin_free(gml_address address);
-
-/* Free and total bytes of a device; memory that a pool holds is not free. */
-void standin_memory_info(standin_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* Whether the range lies in page-locked memory of the host. */
 bool standin_is_pinned(const void *address, uint64_t size_bytes);
@@ -271,25 +288,16 @@ typedef struct standin_place {
     standin_device *device;   /* its own, or that was current when the host gave it; NULL if none */
     gml_address begin;        /* of the block; 0 for memory of a pool or a reservation */
     uint64_t size_bytes;      /* of the block */
-    unsigned flags;           /* as the call that made it was given */
 } standin_place;
 
 standin_place standin_place_of(gml_address address);
 
-/* Memory of the device that the host can touch, with bytes in either memory mode. */
-cudaError_t standin_malloc_managed(standin_device *device, uint64_t size_bytes, unsigned flags,
-                                   gml_address *out);
-
 /* Gives a plain block back when the stream gets there. */
 cudaError_t standin_free_in_order(gml_address address, standin_stream *stream);
 
-/* Page-locked memory of the host. Giving it back waits for all devices first. */
-cudaError_t standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out);
-cudaError_t standin_host_free(void *address);
-cudaError_t standin_host_register(void *address, uint64_t size_bytes, unsigned flags);
-cudaError_t standin_host_unregister(void *address);
-
 /* ---- pool.c: stream-ordered memory (cudaMallocAsync) ----------------------------------------- */
+
+cudaError_t standin_check_pool(cudaMemPool_t handle);
 
 /* Whether a block of a pool begins at the address. */
 bool standin_pool_owns(gml_address address);
@@ -297,37 +305,9 @@ bool standin_pool_owns(gml_address address);
 /* The block is free when the stream gets there; at once without a stream. */
 cudaError_t standin_pool_free(gml_address address, standin_stream *stream);
 
-/* Gives idle memory beyond the release threshold back; called when a device was waited for, and
- * with 0 bytes to keep when plain memory runs out. */
-void standin_pool_trim(standin_device *device, uint64_t keep_bytes);
-void standin_pool_after_synchronize(standin_device *device);
-
-/* ---- copy.c: copies and fills ---------------------------------------------------------------- */
-
-/* Any mixture of host and device addresses; `kind` as for cudaMemcpy. What is read from memory
- * without bytes is zeros. With `is_blocking` it is done when the call returns. */
-cudaError_t standin_copy(const char *name, void *to, const void *from, uint64_t size_bytes,
-                         cudaStream_t stream, bool is_blocking);
-cudaError_t standin_fill(const char *name, gml_address to, int value, uint64_t size_bytes,
-                         cudaStream_t stream, bool is_blocking);
-
-/* A copy of rows that lie some pitch apart. */
-typedef struct standin_rows {
-    gml_address to, from;
-    uint64_t to_pitch_bytes, from_pitch_bytes, width_bytes, height;
-} standin_rows;
-
-cudaError_t standin_copy_rows(const char *name, const standin_rows *rows, cudaStream_t stream,
-                              bool is_blocking);
-
-/* The same from one device to another, neither of which needs access to the other's memory. */
-cudaError_t standin_copy_across(const char *name, const standin_rows *rows, cudaStream_t stream);
-
-/* cudaErrorInvalidValue, reported, where an address that the kind says is the device's is not.
- * Where it says the host's, a device's will do: addresses are unified, and a GPU was seen to take
- * them. */
-cudaError_t standin_check_kind(const char *name, gml_address to, gml_address from,
-                               enum cudaMemcpyKind kind);
+/* Gives idle memory of the device's pools back: beyond the release threshold when the program has
+ * waited for the device, all of it when memory is short. */
+void standin_pool_trim(standin_device *device, bool is_short);
 
 /* ---- kernel.c: kernels, which do nothing ----------------------------------------------------- */
 
@@ -337,11 +317,17 @@ gml_address standin_symbol_address(const void *symbol, uint64_t *size_bytes);
 
 /* One operation without effect that reads and writes these ranges (up to STANDIN_MOST_RANGES):
  * what a library call such as cublasGemmEx submits. Takes and leaves the lock by itself. */
-cudaError_t standin_run_nothing(const char *name, cudaStream_t stream, const standin_range *ranges,
-                                int count);
+cudaError_t standin_run_nothing(cudaStream_t stream, const standin_range *ranges, int count);
 
-/* How many blocks of so many threads a multiprocessor runs at once; 0 if none. */
-int standin_resident_blocks(int threads);
+/* A kernel of these dimensions, or cudaErrorInvalidConfiguration. */
+cudaError_t standin_launch(dim3 grid, dim3 block, cudaStream_t stream);
+
+/* What kernels are said to need and may have; the numbers are those of a block. */
+enum {
+    STANDIN_MOST_THREADS = 1024,
+    STANDIN_REGISTERS = 32, /* of a thread */
+    STANDIN_SHARED_BYTES = 48 * 1024,
+};
 
 /* ---- context.c ------------------------------------------------------------------------------- */
 
@@ -349,9 +335,6 @@ int standin_resident_blocks(int threads);
  * none. The driver API gives no context to a thread that did not ask for it. */
 standin_device *standin_context_device(void);
 cudaError_t standin_check_context(void);
-
-/* Of streams, as a device of the last generations answers; a lower number goes first. */
-enum { STANDIN_LEAST_PRIORITY = 0, STANDIN_GREATEST_PRIORITY = -5 };
 
 /* ---- vmm.c: virtual memory ------------------------------------------------------------------- */
 
@@ -373,7 +356,7 @@ bool standin_find_range(gml_address address, standin_range *out, bool *is_reserv
 /* ---- peers.c: virtual memory and other devices ----------------------------------------------- */
 
 /* Lets devices, given as bits, touch what is mapped at an address, or shuts them out. */
-cudaError_t standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out);
+void standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out);
 
 /* After an unmap. */
 void standin_peers_forget(gml_address mapping);

@@ -96,12 +96,3 @@ def test_other_dimensions(dimensions: int) -> None:
     out.sum().backward()
     assert out.shape == (2, 8, *[7] * dimensions)
     assert layer.weight.grad.shape == layer.weight.shape
-
-
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_recurrent_layers(kind: str) -> None:
-    layer = getattr(nn, kind)(16, 32, num_layers=2, batch_first=True, device="cuda")
-    out, _ = layer(torch.randn(4, 9, 16, device="cuda"))
-    out.sum().backward()
-    assert out.shape == (4, 9, 32)
-    assert layer.weight_hh_l0.grad.shape == layer.weight_hh_l0.shape

@@ -174,7 +174,6 @@ LIBRARIES: dict[str, Callable[[torch.Tensor], Any]] = {
     "qr": torch.linalg.qr,
     "fft": torch.fft.rfft2,
     "sparse_mm": lambda x: torch.sparse.mm(x.to_sparse(), x),
-    "lstm": lambda x: torch.nn.LSTM(32, 16, num_layers=2, device=x.device)(x[None]),
 }
 
 

@@ -2,12 +2,7 @@
 #ifndef GML_TESTS_STANDIN_STREAM_FIXTURE_H
 #define GML_TESTS_STANDIN_STREAM_FIXTURE_H
 
-#include "rig/control.h"
-#include "support/check.h"
-
-#include <stdlib.h>
-
-#define CHECK_SUCCESS(call) CHECK_EQ(call, cudaSuccess)
+#include "support.h"
 
 enum { BUFFER_BYTES = 4096 };
 
@@ -17,39 +12,38 @@ typedef struct fixture {
     unsigned char *buffer;    /* zeros, on device 0 */
 } fixture;
 
-static inline cudaStream_t
-new_stream(void)
-{
-    cudaStream_t stream = NULL;
-    CHECK_SUCCESS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return stream;
-}
-
 static inline fixture
 set_up(void)
 {
     fixture fix = {.first = NULL};
-    CHECK_EQ(gmlake_standin_set_pace("eager", 0), 0);
-    CHECK_SUCCESS(cudaSetDevice(0));
+    OK(cudaSetDevice(0));
     fix.first = new_stream();
     fix.second = new_stream();
-    CHECK_SUCCESS(cudaEventCreate(&fix.begun));
-    CHECK_SUCCESS(cudaEventCreate(&fix.ended));
-    CHECK_SUCCESS(cudaMalloc((void **)&fix.buffer, BUFFER_BYTES));
-    CHECK_SUCCESS(cudaMemset(fix.buffer, 0, BUFFER_BYTES));
+    fix.buffer = device_memory(BUFFER_BYTES);
+    OK(cudaEventCreate(&fix.begun));
+    OK(cudaEventCreate(&fix.ended));
+    OK(cudaMemset(fix.buffer, 0, BUFFER_BYTES));
     return fix;
 }
 
 static inline void
-tear_down(fixture *fix)
+tear_down(const fixture *fix)
 {
-    CHECK_SUCCESS(cudaSetDevice(0));
-    CHECK_SUCCESS(cudaEventDestroy(fix->begun));
-    CHECK_SUCCESS(cudaEventDestroy(fix->ended));
-    CHECK_SUCCESS(cudaStreamDestroy(fix->first));
-    CHECK_SUCCESS(cudaStreamDestroy(fix->second));
-    CHECK_SUCCESS(cudaFree(fix->buffer));
+    OK(cudaSetDevice(0));
+    OK(cudaEventDestroy(fix->begun));
+    OK(cudaEventDestroy(fix->ended));
 }
+
+/* A test with a fixture, `fix`. */
+#define STREAM_CASE(name)                                                                          \
+    static void name(fixture *fix);                                                                \
+    CASE(name)                                                                                     \
+    {                                                                                              \
+        fixture own = set_up();                                                                    \
+        name(&own);                                                                                \
+        tear_down(&own);                                                                           \
+    }                                                                                              \
+    static void name(fixture __attribute__((unused)) * fix)
 
 /* One operation: byte number `at` of the buffer becomes `value`. */
 static inline cudaError_t
@@ -63,10 +57,11 @@ static inline int
 look(const fixture *fix, int at)
 {
     unsigned char value = 0;
-    cudaStream_t stream = new_stream();
-    CHECK_SUCCESS(cudaMemcpyAsync(&value, fix->buffer + at, 1, cudaMemcpyDeviceToHost, stream));
-    CHECK_SUCCESS(cudaStreamSynchronize(stream));
-    CHECK_SUCCESS(cudaStreamDestroy(stream));
+    cudaStream_t stream = NULL;
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    OK(cudaMemcpyAsync(&value, fix->buffer + at, 1, cudaMemcpyDeviceToHost, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaStreamDestroy(stream));
     return value;
 }
 
@@ -74,25 +69,14 @@ static inline enum cudaStreamCaptureStatus
 status_of(cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    CHECK_SUCCESS(cudaStreamIsCapturing(stream, &status));
+    OK(cudaStreamIsCapturing(stream, &status));
     return status;
 }
 
 static inline void
 begin(const fixture *fix, enum cudaStreamCaptureMode mode)
 {
-    CHECK_SUCCESS(cudaStreamBeginCapture(fix->first, mode));
-}
-
-/* Before the first call: two small devices whose memory has bytes. */
-static inline void
-use_two_devices(void)
-{
-    /* NOLINTBEGIN(concurrency-mt-unsafe): no other thread is running */
-    (void)setenv("GMLAKE_STANDIN_DEVICES", "2", 1);
-    (void)setenv("GMLAKE_STANDIN_CAPACITY", "64MiB", 1);
-    (void)setenv("GMLAKE_STANDIN_BACKED", "1", 1);
-    /* NOLINTEND(concurrency-mt-unsafe) */
+    OK(cudaStreamBeginCapture(fix->first, mode));
 }
 
 #endif

@@ -3,22 +3,20 @@
 
 #include <pthread.h>
 
-TEST(a_fork_must_be_joined)
+STREAM_CASE(a_fork_must_be_joined)
 {
-    fixture fix = set_up();
-    cudaGraph_t graph = (cudaGraph_t)(uintptr_t)&fix;
-    CHECK_SUCCESS(cudaStreamBeginCapture(fix.first, cudaStreamCaptureModeRelaxed));
-    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
-    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
-    CHECK_SUCCESS(cudaStreamWaitEvent(fix.second, fix.begun, 0));
-    CHECK_SUCCESS(put(&fix, fix.second, 0, 1));
-    CHECK_EQ(cudaStreamEndCapture(fix.first, &graph), cudaErrorStreamCaptureUnjoined);
+    cudaGraph_t graph = (cudaGraph_t)(uintptr_t)fix;
+    OK(cudaStreamBeginCapture(fix->first, cudaStreamCaptureModeRelaxed));
+    OK(put(fix, fix->first, 0, 1));
+    OK(cudaEventRecord(fix->begun, fix->first));
+    OK(cudaStreamWaitEvent(fix->second, fix->begun, 0));
+    OK(put(fix, fix->second, 0, 1));
+    CHECK_EQ(cudaStreamEndCapture(fix->first, &graph), cudaErrorStreamCaptureUnjoined);
     CHECK(!graph);
-    CHECK_EQ(status_of(fix.second), cudaStreamCaptureStatusNone);
-    CHECK_EQ(cudaEventQuery(fix.begun), cudaErrorInvalidValue);
-    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
-    CHECK_SUCCESS(cudaEventQuery(fix.begun));
-    tear_down(&fix);
+    CHECK_EQ(status_of(fix->second), cudaStreamCaptureStatusNone);
+    CHECK_EQ(cudaEventQuery(fix->begun), cudaErrorInvalidValue);
+    OK(cudaEventRecord(fix->begun, fix->first));
+    OK(cudaEventQuery(fix->begun));
 }
 
 /* The capture of the first stream was broken; ends it. */
@@ -31,31 +29,29 @@ check_broken(const fixture *fix)
     CHECK_EQ(cudaStreamEndCapture(fix->first, &graph), cudaErrorStreamCaptureInvalidated);
     CHECK(!graph);
     CHECK_EQ(status_of(fix->first), cudaStreamCaptureStatusNone);
-    CHECK_SUCCESS(put(fix, fix->first, 0, 0));
-    CHECK_SUCCESS(cudaStreamSynchronize(fix->first));
+    OK(put(fix, fix->first, 0, 0));
+    OK(cudaStreamSynchronize(fix->first));
 }
 
-TEST(asking_about_captured_work_breaks_the_capture)
+STREAM_CASE(asking_about_captured_work_breaks_the_capture)
 {
-    fixture fix = set_up();
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_EQ(cudaStreamSynchronize(fix.first), cudaErrorStreamCaptureUnsupported);
-    check_broken(&fix);
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_EQ(cudaStreamQuery(fix.first), cudaErrorStreamCaptureUnsupported);
-    check_broken(&fix);
-    begin(&fix, cudaStreamCaptureModeRelaxed);
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamSynchronize(fix->first), cudaErrorStreamCaptureUnsupported);
+    check_broken(fix);
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamQuery(fix->first), cudaErrorStreamCaptureUnsupported);
+    check_broken(fix);
+    begin(fix, cudaStreamCaptureModeRelaxed);
     CHECK_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
-    check_broken(&fix);
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
-    CHECK_EQ(cudaEventQuery(fix.begun), cudaErrorCapturedEvent);
-    check_broken(&fix);
-    CHECK_SUCCESS(cudaEventRecord(fix.ended, fix.second));
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_EQ(cudaStreamWaitEvent(fix.first, fix.ended, 0), cudaErrorStreamCaptureIsolation);
-    check_broken(&fix);
-    tear_down(&fix);
+    check_broken(fix);
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    OK(cudaEventRecord(fix->begun, fix->first));
+    CHECK_EQ(cudaEventQuery(fix->begun), cudaErrorCapturedEvent);
+    check_broken(fix);
+    OK(cudaEventRecord(fix->ended, fix->second));
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamWaitEvent(fix->first, fix->ended, 0), cudaErrorStreamCaptureIsolation);
+    check_broken(fix);
 }
 
 static cudaError_t
@@ -72,7 +68,7 @@ allocate_elsewhere(void *context)
 {
     int *told = context;
     enum cudaStreamCaptureMode mode = (enum cudaStreamCaptureMode) * told;
-    CHECK_SUCCESS(cudaThreadExchangeStreamCaptureMode(&mode));
+    OK(cudaThreadExchangeStreamCaptureMode(&mode));
     CHECK_EQ(mode, cudaStreamCaptureModeGlobal);
     *told = (int)allocate_and_free();
     return NULL;
@@ -88,40 +84,38 @@ allocate_on_another_thread(enum cudaStreamCaptureMode mode)
     return told;
 }
 
-TEST(the_mode_says_who_may_allocate)
+STREAM_CASE(the_mode_says_who_may_allocate)
 {
-    fixture fix = set_up();
     const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal,
                                                 cudaStreamCaptureModeThreadLocal,
                                                 cudaStreamCaptureModeRelaxed};
     for (int of_capture = 0; of_capture < 3; of_capture++) {
         for (int of_thread = 0; of_thread < 3; of_thread++) {
             cudaGraph_t graph;
-            begin(&fix, modes[of_capture]);
+            begin(fix, modes[of_capture]);
             bool is_refused = of_capture == 0 && of_thread == 0;
             CHECK_EQ(allocate_on_another_thread(modes[of_thread]),
                      is_refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
-            CHECK_EQ(cudaStreamEndCapture(fix.first, &graph),
+            CHECK_EQ(cudaStreamEndCapture(fix->first, &graph),
                      is_refused ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
             (void)cudaGraphDestroy(graph);
         }
-        begin(&fix, modes[of_capture]);
+        begin(fix, modes[of_capture]);
         bool is_refused = of_capture != 2;
         CHECK_EQ(allocate_and_free(), is_refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
-        CHECK_EQ(status_of(fix.first),
+        CHECK_EQ(status_of(fix->first),
                  is_refused ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive);
         cudaGraph_t graph;
-        (void)cudaStreamEndCapture(fix.first, &graph);
+        (void)cudaStreamEndCapture(fix->first, &graph);
         (void)cudaGraphDestroy(graph);
     }
     enum cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
-    begin(&fix, cudaStreamCaptureModeGlobal);
-    CHECK_SUCCESS(cudaThreadExchangeStreamCaptureMode(&relaxed));
-    CHECK_SUCCESS(allocate_and_free());
-    CHECK_SUCCESS(cudaThreadExchangeStreamCaptureMode(&relaxed));
+    begin(fix, cudaStreamCaptureModeGlobal);
+    OK(cudaThreadExchangeStreamCaptureMode(&relaxed));
+    OK(allocate_and_free());
+    OK(cudaThreadExchangeStreamCaptureMode(&relaxed));
     CHECK_EQ(allocate_and_free(), cudaErrorStreamCaptureUnsupported);
-    check_broken(&fix);
-    tear_down(&fix);
+    check_broken(fix);
 }
 
 static void *
@@ -132,82 +126,65 @@ end_elsewhere(void *stream)
     return NULL;
 }
 
-TEST(a_capture_ends_on_its_thread)
+STREAM_CASE(a_capture_ends_on_its_thread)
 {
-    fixture fix = set_up();
     cudaGraph_t graph = NULL;
     pthread_t thread;
-    begin(&fix, cudaStreamCaptureModeThreadLocal);
-    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
-    CHECK_EQ(pthread_create(&thread, NULL, end_elsewhere, fix.first), 0);
+    begin(fix, cudaStreamCaptureModeThreadLocal);
+    OK(put(fix, fix->first, 0, 1));
+    CHECK_EQ(pthread_create(&thread, NULL, end_elsewhere, fix->first), 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_SUCCESS(cudaStreamEndCapture(fix.first, &graph));
-    CHECK_SUCCESS(cudaGraphDestroy(graph));
-    tear_down(&fix);
+    OK(cudaStreamEndCapture(fix->first, &graph));
+    OK(cudaGraphDestroy(graph));
 }
 
-TEST(captures_begin_and_end_where_they_may)
+STREAM_CASE(captures_begin_and_end_where_they_may)
 {
-    fixture fix = set_up();
     cudaGraph_t graph;
     CHECK_EQ(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeGlobal),
              cudaErrorStreamCaptureUnsupported);
-    CHECK_EQ(cudaStreamEndCapture(fix.first, &graph), cudaErrorIllegalState);
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_EQ(cudaStreamBeginCapture(fix.first, cudaStreamCaptureModeRelaxed),
+    CHECK_EQ(cudaStreamEndCapture(fix->first, &graph), cudaErrorIllegalState);
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    CHECK_EQ(cudaStreamBeginCapture(fix->first, cudaStreamCaptureModeRelaxed),
              cudaErrorIllegalState);
-    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
-    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
-    CHECK_SUCCESS(cudaStreamWaitEvent(fix.second, fix.begun, 0));
-    CHECK_EQ(cudaStreamEndCapture(fix.second, &graph), cudaErrorStreamCaptureUnmatched);
-    check_broken(&fix);
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_SUCCESS(cudaStreamBeginCapture(fix.second, cudaStreamCaptureModeRelaxed));
-    CHECK_SUCCESS(cudaEventRecord(fix.begun, fix.first));
-    CHECK_EQ(cudaStreamWaitEvent(fix.second, fix.begun, 0), cudaErrorStreamCaptureMerge);
-    CHECK_EQ(cudaStreamEndCapture(fix.second, &graph), cudaErrorStreamCaptureInvalidated);
-    check_broken(&fix);
-    tear_down(&fix);
+    OK(put(fix, fix->first, 0, 1));
+    OK(cudaEventRecord(fix->begun, fix->first));
+    OK(cudaStreamWaitEvent(fix->second, fix->begun, 0));
+    CHECK_EQ(cudaStreamEndCapture(fix->second, &graph), cudaErrorStreamCaptureUnmatched);
+    check_broken(fix);
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    OK(cudaStreamBeginCapture(fix->second, cudaStreamCaptureModeRelaxed));
+    OK(cudaEventRecord(fix->begun, fix->first));
+    CHECK_EQ(cudaStreamWaitEvent(fix->second, fix->begun, 0), cudaErrorStreamCaptureMerge);
+    CHECK_EQ(cudaStreamEndCapture(fix->second, &graph), cudaErrorStreamCaptureInvalidated);
+    check_broken(fix);
 }
 
-TEST(a_capture_can_be_looked_into)
+STREAM_CASE(a_capture_can_be_looked_into)
 {
-    fixture fix = set_up();
     enum cudaStreamCaptureStatus status;
     unsigned long long id = 0, next_id = 0;
     cudaGraph_t inside = NULL, graph = NULL;
     const cudaGraphNode_t *after;
     size_t count = 9;
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_SUCCESS(put(&fix, fix.first, 0, 1));
-    CHECK_SUCCESS(cudaStreamGetCaptureInfo(fix.first, &status, &id, &inside, &after, NULL, &count));
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    OK(put(fix, fix->first, 0, 1));
+    OK(cudaStreamGetCaptureInfo(fix->first, &status, &id, &inside, &after, NULL, &count));
     CHECK_EQ(status, cudaStreamCaptureStatusActive);
     CHECK_EQ(count, 1);
-    cudaGraphNode_t node = after[0], found = NULL;
-    count = 1;
-    CHECK_SUCCESS(cudaGraphGetNodes(inside, &found, &count));
-    CHECK(found == node);
     CHECK_EQ(cudaGraphDestroy(inside), cudaErrorInvalidValue);
-    CHECK_SUCCESS(cudaStreamEndCapture(fix.first, &graph));
+    OK(cudaStreamEndCapture(fix->first, &graph));
     CHECK(graph == inside);
-    begin(&fix, cudaStreamCaptureModeRelaxed);
-    CHECK_SUCCESS(cudaStreamGetCaptureInfo(fix.first, &status, &next_id, NULL, NULL, NULL, NULL));
+    OK(cudaGraphDestroy(graph));
+    begin(fix, cudaStreamCaptureModeRelaxed);
+    OK(cudaStreamGetCaptureInfo(fix->first, &status, &next_id, NULL, NULL, NULL, NULL));
     CHECK(next_id != id);
-    CHECK_SUCCESS(cudaGraphDestroy(graph));
-    CHECK_SUCCESS(cudaStreamEndCapture(fix.first, &graph));
-    CHECK_SUCCESS(cudaGraphDestroy(graph));
-    tear_down(&fix);
+    OK(cudaStreamEndCapture(fix->first, &graph));
+    OK(cudaGraphDestroy(graph));
 }
 
 int
 main(void)
 {
-    use_two_devices();
-    RUN(a_fork_must_be_joined);
-    RUN(asking_about_captured_work_breaks_the_capture);
-    RUN(the_mode_says_who_may_allocate);
-    RUN(a_capture_ends_on_its_thread);
-    RUN(captures_begin_and_end_where_they_may);
-    RUN(a_capture_can_be_looked_into);
-    return report();
+    return run_cases("eager", true);
 }

@@ -1,11 +1,11 @@
 /* Stream-ordered memory: when a block may be used again, what a pool holds, and misuse. */
-#include "memory_support.h"
+#include "support.h"
 
 static uint64_t
 attribute_of(cudaMemPool_t pool, enum cudaMemPoolAttr attribute)
 {
     cuuint64_t value = 0;
-    CHECK_CUDA(cudaMemPoolGetAttribute(pool, attribute, &value));
+    OK(cudaMemPoolGetAttribute(pool, attribute, &value));
     return value;
 }
 
@@ -24,14 +24,14 @@ reserved(cudaMemPool_t pool)
 static void
 set_threshold(cudaMemPool_t pool, cuuint64_t threshold)
 {
-    CHECK_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+    OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
 }
 
 static cudaMemPool_t
 default_pool(void)
 {
     cudaMemPool_t pool = NULL;
-    CHECK_CUDA(cudaDeviceGetDefaultMemPool(&pool, 0));
+    OK(cudaDeviceGetDefaultMemPool(&pool, 0));
     return pool;
 }
 
@@ -39,11 +39,11 @@ static char *
 allocate(uint64_t size_bytes, cudaStream_t stream)
 {
     char *memory = NULL;
-    CHECK_CUDA(cudaMallocAsync((void **)&memory, size_bytes, stream));
+    OK(cudaMallocAsync((void **)&memory, size_bytes, stream));
     return memory;
 }
 
-TEST(pools_count_what_they_hold)
+CASE(pools_count_what_they_hold)
 {
     cudaMemPool_t pool = default_pool();
     CHECK_EQ(used(pool), 0);
@@ -53,26 +53,22 @@ TEST(pools_count_what_they_hold)
     CHECK_EQ(used(pool), 1024 + 3 * MIB);
     CHECK(reserved(pool) >= used(pool));
     CHECK_EQ(free_bytes(), CAPACITY_BYTES - reserved(pool));
-    CHECK_CUDA(cudaFreeAsync(first, NULL));
-    CHECK_CUDA(cudaFree(second));
+    OK(cudaFreeAsync(first, NULL));
+    OK(cudaFree(second));
     CHECK_EQ(used(pool), 0);
     CHECK_EQ(attribute_of(pool, cudaMemPoolAttrUsedMemHigh), 1024 + 3 * MIB);
     CHECK_EQ(attribute_of(pool, cudaMemPoolAttrReservedMemHigh), reserved(pool));
-    CHECK_CUDA(cudaDeviceSynchronize());
+    OK(cudaDeviceSynchronize());
     CHECK_EQ(reserved(pool), 0); /* the release threshold is 0 */
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
-    cuuint64_t zero = 0;
-    cuuint64_t one = 1;
-    CHECK_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero));
+    cuuint64_t zero = 0, one = 1;
+    OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero));
     CHECK_EQ(attribute_of(pool, cudaMemPoolAttrUsedMemHigh), 0);
     CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReservedMemHigh, &one),
              cudaErrorInvalidValue);
-    CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &zero),
-             cudaErrorInvalidValue);
-    (void)cudaGetLastError();
 }
 
-TEST(memory_is_kept_up_to_the_threshold)
+CASE(memory_is_kept_up_to_the_threshold)
 {
     cudaMemPool_t pool = default_pool();
     cudaStream_t stream = new_stream();
@@ -83,26 +79,25 @@ TEST(memory_is_kept_up_to_the_threshold)
     }
     CHECK_EQ(reserved(pool), 96 * MIB);
     for (int i = 0; i < 3; i++) {
-        CHECK_CUDA(cudaFreeAsync(blocks[i], stream));
+        OK(cudaFreeAsync(blocks[i], stream));
     }
     CHECK_EQ(reserved(pool), 96 * MIB); /* nobody has waited yet */
-    CHECK_CUDA(cudaStreamSynchronize(stream));
+    OK(cudaStreamSynchronize(stream));
     CHECK_EQ(reserved(pool), 64 * MIB);
-    CHECK_CUDA(cudaMemPoolTrimTo(pool, 33 * MIB));
+    OK(cudaMemPoolTrimTo(pool, 33 * MIB));
     CHECK_EQ(reserved(pool), 64 * MIB);
-    CHECK_CUDA(cudaMemPoolTrimTo(pool, 32 * MIB));
+    OK(cudaMemPoolTrimTo(pool, 32 * MIB));
     CHECK_EQ(reserved(pool), 32 * MIB);
     char *kept = allocate(512, stream);
-    CHECK_CUDA(cudaMemPoolTrimTo(pool, 0));
+    OK(cudaMemPoolTrimTo(pool, 0));
     CHECK_EQ(reserved(pool), 32 * MIB);
-    CHECK_CUDA(cudaFreeAsync(kept, stream));
-    CHECK_CUDA(cudaMemPoolTrimTo(pool, 0));
+    OK(cudaFreeAsync(kept, stream));
+    OK(cudaMemPoolTrimTo(pool, 0));
     CHECK_EQ(reserved(pool), 0);
     set_threshold(pool, 0);
-    CHECK_CUDA(cudaStreamDestroy(stream));
 }
 
-TEST(another_stream_waits_until_the_free_has_happened)
+CASE(another_stream_waits_until_the_free_has_happened)
 {
     set_pace("manual");
     cudaMemPool_t pool = default_pool();
@@ -110,118 +105,87 @@ TEST(another_stream_waits_until_the_free_has_happened)
     cudaStream_t second = new_stream();
     set_threshold(pool, UINT64_MAX);
     char *freed = allocate(32 * MIB, first);
-    CHECK_CUDA(cudaMemsetAsync(freed, 1, 32 * MIB, first));
-    CHECK_CUDA(cudaFreeAsync(freed, first));
+    OK(cudaMemsetAsync(freed, 1, 32 * MIB, first));
+    OK(cudaFreeAsync(freed, first));
     char *early = allocate(32 * MIB, second);
     CHECK(early != freed);
     CHECK_EQ(reserved(pool), 64 * MIB);
-    CHECK_EQ(gmlake_standin_advance(first, 1), 0);
+    OK(gmlake_standin_advance(first, 1));
     char *still_early = allocate(32 * MIB, second);
     CHECK(still_early != freed);
-    CHECK_EQ(gmlake_standin_advance(first, 1), 0);
+    OK(gmlake_standin_advance(first, 1));
     char *late = allocate(32 * MIB, second);
     CHECK(late == freed);
     CHECK_EQ(reserved(pool), 96 * MIB);
-    CHECK_CUDA(cudaFreeAsync(early, second));
-    CHECK_CUDA(cudaFreeAsync(still_early, second));
-    CHECK_CUDA(cudaFreeAsync(late, second));
+    OK(cudaFreeAsync(early, second));
+    OK(cudaFreeAsync(still_early, second));
+    OK(cudaFreeAsync(late, second));
     set_threshold(pool, 0);
-    CHECK_CUDA(cudaStreamSynchronize(second));
+    OK(cudaStreamSynchronize(second));
     CHECK_EQ(reserved(pool), 0);
-    CHECK_CUDA(cudaStreamDestroy(first));
-    CHECK_CUDA(cudaStreamDestroy(second));
-    set_pace("eager");
 }
 
-TEST(each_free_happens_for_itself)
-{
-    set_pace("manual");
-    cudaStream_t first = new_stream();
-    cudaStream_t second = new_stream();
-    char *one = allocate(32 * MIB, first);
-    char *two = allocate(32 * MIB, first);
-    CHECK_CUDA(cudaFreeAsync(one, first));
-    CHECK_CUDA(cudaFreeAsync(two, first));
-    CHECK_EQ(gmlake_standin_advance(first, 1), 0);
-    char *reused = allocate(32 * MIB, second);
-    char *fresh = allocate(32 * MIB, second);
-    CHECK(reused == one);
-    CHECK(fresh != two);
-    CHECK_CUDA(cudaFreeAsync(reused, second));
-    CHECK_CUDA(cudaFreeAsync(fresh, second));
-    CHECK_CUDA(cudaStreamDestroy(first));
-    CHECK_CUDA(cudaStreamDestroy(second));
-    CHECK_CUDA(cudaDeviceSynchronize());
-    CHECK_EQ(reserved(default_pool()), 0);
-    set_pace("eager");
-}
-
-TEST(the_same_stream_uses_memory_again_at_once)
+CASE(the_same_stream_uses_memory_again_at_once)
 {
     set_pace("manual");
     cudaMemPool_t pool = default_pool();
     cudaStream_t stream = new_stream();
     uint64_t misuses = gmlake_standin_misuses();
     char *freed = allocate(32 * MIB, stream);
-    CHECK_CUDA(cudaMemsetAsync(freed, 1, 32 * MIB, stream));
-    CHECK_CUDA(cudaFreeAsync(freed, stream));
+    OK(cudaMemsetAsync(freed, 1, 32 * MIB, stream));
+    OK(cudaFreeAsync(freed, stream));
     char *again = allocate(8 * MIB, stream);
     char *rest = allocate(24 * MIB, stream);
     CHECK(again == freed);
     CHECK(rest == freed + 8 * MIB);
     CHECK_EQ(reserved(pool), 32 * MIB);
-    CHECK_CUDA(cudaMemsetAsync(again, 2, 8 * MIB, stream));
-    CHECK_CUDA(cudaFreeAsync(rest, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
+    OK(cudaMemsetAsync(again, 2, 8 * MIB, stream));
+    OK(cudaFreeAsync(rest, stream));
+    OK(cudaStreamSynchronize(stream));
     /* The first free has happened, and took nothing from who had the memory by then. */
     CHECK_EQ(used(pool), 8 * MIB);
     CHECK_EQ(reserved(pool), 32 * MIB);
-    CHECK_CUDA(cudaFreeAsync(again, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
+    OK(cudaFreeAsync(again, stream));
+    OK(cudaStreamSynchronize(stream));
     CHECK_EQ(reserved(pool), 0);
     CHECK_EQ(gmlake_standin_misuses(), misuses);
-    CHECK_CUDA(cudaStreamDestroy(stream));
-    set_pace("eager");
 }
 
-TEST(a_pooled_block_freed_in_flight_is_found)
+CASE(a_pooled_block_freed_in_flight_is_found)
 {
     set_pace("manual");
     cudaStream_t user = new_stream();
     cudaStream_t other = new_stream();
     char *memory = allocate(MIB, user);
-    CHECK_CUDA(cudaMemsetAsync(memory, 1, MIB, user));
-    CHECK_CUDA(cudaFreeAsync(memory, other));
+    OK(cudaMemsetAsync(memory, 1, MIB, user));
+    OK(cudaFreeAsync(memory, other));
     CHECK_MISUSE(gmlake_standin_advance(other, 1), 0);
     memory = allocate(MIB, user);
-    CHECK_CUDA(cudaMemsetAsync(memory, 1, MIB, user));
+    OK(cudaMemsetAsync(memory, 1, MIB, user));
     CHECK_MISUSE(cudaFree(memory), cudaSuccess);
-    CHECK_CUDA(cudaStreamDestroy(user));
-    CHECK_CUDA(cudaStreamDestroy(other));
-    CHECK_CUDA(cudaDeviceSynchronize());
+    OK(cudaStreamDestroy(user));
+    OK(cudaStreamDestroy(other));
+    OK(cudaDeviceSynchronize());
     CHECK_EQ(reserved(default_pool()), 0);
-    set_pace("eager");
 }
 
-TEST(wrong_frees_are_found)
+CASE(wrong_frees_are_found)
 {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     char *memory = allocate(MIB, stream);
     CHECK_MISUSE(cudaFreeAsync(memory + 512, stream), cudaErrorInvalidValue);
-    CHECK_CUDA(cudaFreeAsync(memory, stream));
+    OK(cudaFreeAsync(memory, stream));
     CHECK_MISUSE(cudaFreeAsync(memory, stream), cudaErrorInvalidValue);
     CHECK_MISUSE(cudaFree(memory), cudaErrorInvalidValue);
-    CHECK_CUDA(cudaStreamSynchronize(stream));
+    OK(cudaStreamSynchronize(stream));
     CHECK_MISUSE(cudaFreeAsync(memory, stream), cudaErrorInvalidValue);
-    CHECK_CUDA(cudaFreeAsync(NULL, stream));
-    CHECK_CUDA(cudaStreamDestroy(stream));
+    OK(cudaFreeAsync(NULL, stream));
+    OK(cudaStreamDestroy(stream));
     CHECK_EQ(cudaFreeAsync(memory, stream), cudaErrorInvalidResourceHandle);
-    (void)cudaGetLastError();
-    set_pace("eager");
 }
 
-TEST(pools_end_at_the_capacity)
+CASE(pools_end_at_the_capacity)
 {
     void *memory = NULL;
     void *plain = device_memory(200 * MIB);
@@ -230,13 +194,13 @@ TEST(pools_end_at_the_capacity)
     CHECK_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
     char *all = allocate(56 * MIB, NULL);
     CHECK_EQ(free_bytes(), 0);
-    CHECK_CUDA(cudaFreeAsync(all, NULL));
-    CHECK_CUDA(cudaFree(plain));
-    CHECK_CUDA(cudaDeviceSynchronize());
+    OK(cudaFreeAsync(all, NULL));
+    OK(cudaFree(plain));
+    OK(cudaDeviceSynchronize());
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
 }
 
-TEST(memory_that_is_short_is_waited_for)
+CASE(memory_that_is_short_is_waited_for)
 {
     set_pace("manual");
     cudaMemPool_t pool = default_pool();
@@ -245,116 +209,23 @@ TEST(memory_that_is_short_is_waited_for)
     int is_on = 0;
     void *memory = NULL;
     char *freed = allocate(200 * MIB, first);
-    CHECK_CUDA(cudaFreeAsync(freed, first));
-    CHECK_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &is_on));
+    OK(cudaFreeAsync(freed, first));
+    OK(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &is_on));
     CHECK_EQ(cudaMallocAsync(&memory, 100 * MIB, second), cudaErrorMemoryAllocation);
     is_on = 1;
-    CHECK_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &is_on));
-    CHECK_CUDA(cudaMallocAsync(&memory, 100 * MIB, second));
+    OK(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &is_on));
+    OK(cudaMallocAsync(&memory, 100 * MIB, second));
     CHECK_EQ(gmlake_standin_pending(first), 0);
-    CHECK_CUDA(cudaFreeAsync(memory, second));
-    CHECK_CUDA(cudaDeviceSynchronize());
+    OK(cudaFreeAsync(memory, second));
+    OK(cudaDeviceSynchronize());
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
-    CHECK_CUDA(cudaStreamDestroy(first));
-    CHECK_CUDA(cudaStreamDestroy(second));
-    (void)cudaGetLastError();
-    set_pace("eager");
-}
-
-static cudaMemPool_t
-new_pool(uint64_t most_bytes)
-{
-    cudaMemPool_t pool = NULL;
-    struct cudaMemPoolProps properties = {
-        .allocType = cudaMemAllocationTypePinned,
-        .location = {.type = cudaMemLocationTypeDevice, .id = 0},
-        .maxSize = most_bytes,
-    };
-    CHECK_CUDA(cudaMemPoolCreate(&pool, &properties));
-    return pool;
-}
-
-TEST(a_program_has_pools_of_its_own)
-{
-    cudaMemPool_t own = new_pool(40 * MIB);
-    cudaMemPool_t current = NULL;
-    void *memory = NULL;
-    CHECK_CUDA(cudaDeviceSetMemPool(0, own));
-    CHECK_CUDA(cudaDeviceGetMemPool(&current, 0));
-    CHECK(current == own);
-    char *block = allocate(MIB, NULL);
-    CHECK_EQ(used(own), MIB);
-    CHECK_EQ(used(default_pool()), 0);
-    CHECK_EQ(cudaMallocAsync(&memory, 40 * MIB, NULL), cudaErrorMemoryAllocation);
-    CHECK_CUDA(cudaMallocFromPoolAsync(&memory, MIB, default_pool(), NULL));
-    CHECK_EQ(used(default_pool()), MIB);
-    CHECK_CUDA(cudaMemPoolDestroy(own));
-    CHECK_EQ(cudaMemPoolDestroy(own), cudaErrorInvalidValue);
-    CHECK_CUDA(cudaDeviceGetMemPool(&current, 0));
-    CHECK(current == default_pool());
-    /* What is left of it goes with its last block. */
-    CHECK_CUDA(cudaFreeAsync(memory, NULL));
-    CHECK_CUDA(cudaDeviceSynchronize());
-    CHECK(free_bytes() < CAPACITY_BYTES);
-    CHECK_CUDA(cudaFreeAsync(block, NULL));
-    CHECK_EQ(free_bytes(), CAPACITY_BYTES);
-    CHECK_EQ(cudaMemPoolDestroy(default_pool()), cudaErrorInvalidValue);
-    CHECK_EQ(cudaDeviceSetMemPool(1, default_pool()), cudaErrorInvalidValue);
-    CHECK_EQ(cudaDeviceGetMemPool(&current, 2), cudaErrorInvalidDevice);
-    CHECK_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
-}
-
-TEST(pools_do_not_mix)
-{
-    set_pace("manual");
-    cudaMemPool_t own = new_pool(0);
-    cudaStream_t stream = new_stream();
-    void *memory = NULL;
-    CHECK_CUDA(cudaMallocFromPoolAsync(&memory, MIB, own, stream));
-    CHECK_CUDA(cudaFreeAsync(memory, stream));
-    char *other = allocate(MIB, stream);
-    CHECK(other != memory);
-    CHECK_CUDA(cudaFreeAsync(other, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    /* What one holds idle goes back when another runs out. */
-    set_threshold(own, UINT64_MAX);
-    CHECK_CUDA(cudaMallocFromPoolAsync(&memory, 200 * MIB, own, stream));
-    CHECK_CUDA(cudaFreeAsync(memory, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    CHECK(reserved(own) >= 200 * MIB);
-    other = allocate(100 * MIB, stream);
-    CHECK_EQ(reserved(own), 0);
-    CHECK_CUDA(cudaFreeAsync(other, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    CHECK_CUDA(cudaMemPoolDestroy(own));
-    CHECK_CUDA(cudaStreamDestroy(stream));
-    set_pace("eager");
-}
-
-TEST(pools_are_opened_to_other_devices)
-{
-    cudaMemPool_t pool = default_pool();
-    struct cudaMemAccessDesc wanted = {
-        .location = {.type = cudaMemLocationTypeDevice, .id = 1},
-        .flags = cudaMemAccessFlagsProtReadWrite,
-    };
-    enum cudaMemAccessFlags flags = cudaMemAccessFlagsProtRead;
-    CHECK_CUDA(cudaMemPoolGetAccess(&flags, pool, &wanted.location));
-    CHECK_EQ(flags, cudaMemAccessFlagsProtNone);
-    CHECK_CUDA(cudaMemPoolSetAccess(pool, &wanted, 1));
-    CHECK_CUDA(cudaMemPoolGetAccess(&flags, pool, &wanted.location));
-    CHECK_EQ(flags, cudaMemAccessFlagsProtReadWrite);
-    wanted.location.id = 0;
-    wanted.flags = cudaMemAccessFlagsProtNone;
-    CHECK_EQ(cudaMemPoolSetAccess(pool, &wanted, 1), cudaErrorInvalidValue);
-    CHECK_EQ(cudaGetLastError(), cudaErrorInvalidValue);
 }
 
 static uint64_t
 graph_memory(enum cudaGraphMemAttributeType attribute)
 {
     cuuint64_t value = 0;
-    CHECK_CUDA(cudaDeviceGetGraphMemAttribute(0, attribute, &value));
+    OK(cudaDeviceGetGraphMemAttribute(0, attribute, &value));
     return value;
 }
 
@@ -364,19 +235,19 @@ graph_with_memory(cudaStream_t stream, bool frees, char **block)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     *block = allocate(MIB, stream);
-    CHECK_CUDA(cudaMemsetAsync(*block, 1, MIB, stream));
+    OK(cudaMemsetAsync(*block, 1, MIB, stream));
     if (frees) {
-        CHECK_CUDA(cudaFreeAsync(*block, stream));
+        OK(cudaFreeAsync(*block, stream));
     }
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    CHECK_CUDA(cudaGraphDestroy(graph));
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    OK(cudaGraphDestroy(graph));
     return executable;
 }
 
-TEST(memory_of_a_graph_stays_with_it)
+CASE(memory_of_a_graph_stays_with_it)
 {
     cudaStream_t stream = new_stream();
     char *block = NULL;
@@ -384,65 +255,60 @@ TEST(memory_of_a_graph_stays_with_it)
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), MIB);
     CHECK_EQ(used(default_pool()), 0);
     for (int i = 0; i < 2; i++) {
-        CHECK_CUDA(cudaGraphLaunch(executable, stream));
-        CHECK_CUDA(cudaStreamSynchronize(stream));
+        OK(cudaGraphLaunch(executable, stream));
+        OK(cudaStreamSynchronize(stream));
         CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), MIB);
     }
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
+    OK(cudaGraphExecDestroy(executable));
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), 0);
     CHECK(graph_memory(cudaGraphMemAttrReservedMemCurrent) > 0);
-    CHECK_CUDA(cudaDeviceGraphMemTrim(0));
+    OK(cudaDeviceGraphMemTrim(0));
     CHECK_EQ(graph_memory(cudaGraphMemAttrReservedMemCurrent), 0);
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
-    CHECK_CUDA(cudaStreamDestroy(stream));
 }
 
-TEST(memory_that_a_graph_does_not_free_is_the_programs)
+CASE(memory_that_a_graph_does_not_free_is_the_programs)
 {
     cudaStream_t stream = new_stream();
     char *block = NULL;
     cudaGraphExec_t executable = graph_with_memory(stream, false, &block);
-    CHECK_CUDA(cudaGraphLaunch(executable, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
-    CHECK_CUDA(cudaMemsetAsync(block, 2, MIB, stream));
+    OK(cudaGraphLaunch(executable, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaGraphExecDestroy(executable));
+    OK(cudaMemsetAsync(block, 2, MIB, stream));
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), MIB);
-    CHECK_CUDA(cudaFreeAsync(block, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
+    OK(cudaFreeAsync(block, stream));
+    OK(cudaStreamSynchronize(stream));
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), 0);
     /* A launch after the program has freed it allocates it again. */
     executable = graph_with_memory(stream, false, &block);
-    CHECK_CUDA(cudaGraphLaunch(executable, stream));
-    CHECK_CUDA(cudaFreeAsync(block, stream));
-    CHECK_CUDA(cudaGraphLaunch(executable, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
+    OK(cudaGraphLaunch(executable, stream));
+    OK(cudaFreeAsync(block, stream));
+    OK(cudaGraphLaunch(executable, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaGraphExecDestroy(executable));
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), MIB);
-    CHECK_CUDA(cudaFree(block));
+    OK(cudaFree(block));
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), 0);
     /* One that was never launched has allocated nothing. */
     executable = graph_with_memory(stream, false, &block);
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
+    OK(cudaGraphExecDestroy(executable));
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), 0);
-    CHECK_CUDA(cudaDeviceGraphMemTrim(0));
-    CHECK_CUDA(cudaStreamDestroy(stream));
+    OK(cudaDeviceGraphMemTrim(0));
 }
 
-TEST(a_capture_cannot_free_what_it_did_not_allocate)
+CASE(a_capture_cannot_free_what_it_did_not_allocate)
 {
     cudaGraph_t graph = NULL;
     cudaStream_t stream = new_stream();
     void *plain = device_memory(MIB);
     char *pooled = allocate(MIB, stream);
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     CHECK_MISUSE(cudaFreeAsync(pooled, stream), cudaErrorInvalidValue);
     CHECK_MISUSE(cudaFreeAsync(plain, stream), cudaErrorInvalidValue);
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphDestroy(graph));
-    CHECK_CUDA(cudaFreeAsync(pooled, stream));
-    CHECK_CUDA(cudaFree(plain));
-    CHECK_CUDA(cudaStreamDestroy(stream));
-    (void)cudaGetLastError();
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaFreeAsync(pooled, stream));
 }
 
 /* Random traffic on three streams, whose work happens at random: blocks in use are disjoint, and in
@@ -474,7 +340,7 @@ step(traffic *all, check_random *random)
     if (check_below(random, 4) == 0) {
         CHECK_EQ(gmlake_standin_advance(stream, 1 + check_below(random, 3)), 0);
     } else if (all->blocks[i]) {
-        CHECK_CUDA(cudaFreeAsync(all->blocks[i], stream));
+        OK(cudaFreeAsync(all->blocks[i], stream));
         all->blocks[i] = NULL;
     } else {
         all->sizes[i] = 1 + check_below(random, 4 * MIB);
@@ -483,7 +349,7 @@ step(traffic *all, check_random *random)
     }
 }
 
-TEST(random_traffic_adds_up)
+CASE(random_traffic_adds_up)
 {
     traffic all = {0};
     check_random random = {.state = 2};
@@ -500,41 +366,19 @@ TEST(random_traffic_adds_up)
     }
     CHECK(used(default_pool()) >= used_bytes);
     for (size_t i = 0; i < LIVE; i++) {
-        CHECK_CUDA(cudaFreeAsync(all.blocks[i], all.streams[0]));
+        OK(cudaFreeAsync(all.blocks[i], all.streams[0]));
     }
     CHECK_EQ(used(default_pool()), 0);
-    CHECK_CUDA(cudaDeviceSynchronize());
+    OK(cudaDeviceSynchronize());
     CHECK_EQ(reserved(default_pool()), 0);
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
     for (int i = 0; i < STREAMS; i++) {
-        CHECK_CUDA(cudaStreamDestroy(all.streams[i]));
+        OK(cudaStreamDestroy(all.streams[i]));
     }
-    set_pace("eager");
-}
-
-static void
-run_all(void)
-{
-    RUN(pools_count_what_they_hold);
-    RUN(memory_is_kept_up_to_the_threshold);
-    RUN(another_stream_waits_until_the_free_has_happened);
-    RUN(each_free_happens_for_itself);
-    RUN(the_same_stream_uses_memory_again_at_once);
-    RUN(a_pooled_block_freed_in_flight_is_found);
-    RUN(wrong_frees_are_found);
-    RUN(pools_end_at_the_capacity);
-    RUN(memory_that_is_short_is_waited_for);
-    RUN(a_program_has_pools_of_its_own);
-    RUN(pools_do_not_mix);
-    RUN(pools_are_opened_to_other_devices);
-    RUN(memory_of_a_graph_stays_with_it);
-    RUN(memory_that_a_graph_does_not_free_is_the_programs);
-    RUN(a_capture_cannot_free_what_it_did_not_allocate);
-    RUN(random_traffic_adds_up);
 }
 
 int
 main(void)
 {
-    return run_in_both_modes(run_all);
+    return run_cases("eager", false);
 }

@@ -6,13 +6,8 @@
 #include "standin.h"
 
 #include <stdio.h>
-#include <string.h>
 
-enum {
-    MOST_PUSHED = 256,
-    CONTEXT_VERSION = 3020, /* of contexts since CUDA 3.2 */
-    BUS_ID_BYTES = 13,      /* "0000:00:00.0" and the end */
-};
+enum { MOST_PUSHED = 256 };
 
 /* Below the top; the top is the current device. */
 static _Thread_local int pushed[MOST_PUSHED];
@@ -52,178 +47,116 @@ standin_check_context(void)
     return standin_context_device() ? cudaSuccess : cudaErrorDeviceUninitialized;
 }
 
-/* ---- the library ----------------------------------------------------------------------------- */
-
-CUresult
-cuInit(unsigned flags)
+cudaError_t
+standin_check_driver_stream(CUstream stream)
 {
-    CALLED();
-    if (standin_settings_get()->devices == 0) {
-        return CUDA_ERROR_NO_DEVICE;
-    }
-    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult
-cuDriverGetVersion(int *out)
-{
-    CALLED();
-    *out = CUDA_VERSION;
-    return CUDA_SUCCESS;
+    bool is_default =
+        stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    TRY(is_default ? standin_check_context() : cudaSuccess);
+    return standin_check_stream(stream);
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-CUresult
-cuDeviceGetCount(int *out)
+cudaError_t
+standin_cuInit(unsigned flags)
 {
-    CALLED();
+    (void)flags;
+    return standin_settings_get()->devices > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t
+standin_cuDeviceGetCount(int *out)
+{
     *out = standin_settings_get()->devices;
-    return CUDA_SUCCESS;
+    return cudaSuccess;
 }
 
-CUresult
-cuDeviceGet(CUdevice *out, int ordinal)
+cudaError_t
+standin_cuDeviceGet(CUdevice *out, int ordinal)
 {
-    CALLED();
-    standin_enter();
-    bool exists = standin_device_at(ordinal) != NULL;
-    if (exists) {
-        *out = ordinal;
-    }
-    return standin_return_driver(exists ? cudaSuccess : cudaErrorInvalidDevice);
+    *out = ordinal;
+    return standin_check_device(ordinal);
 }
 
-CUresult
-cuDeviceGetName(char *out, int out_bytes, CUdevice ordinal)
+cudaError_t
+standin_cuDeviceGetName(char *out, int out_bytes, CUdevice ordinal)
 {
-    CALLED();
-    standin_enter();
-    if (!standin_device_at(ordinal) || out_bytes < 1) {
-        return standin_return_driver(out_bytes < 1 ? cudaErrorInvalidValue
-                                                   : cudaErrorInvalidDevice);
-    }
+    (void)ordinal;
     (void)snprintf(out, (size_t)out_bytes, "%s", standin_settings_get()->name);
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }
 
 /* The same as in the properties of the runtime API. */
-CUresult
-cuDeviceGetUuid(CUuuid *out, CUdevice ordinal)
+cudaError_t
+standin_cuDeviceGetUuid(CUuuid *out, CUdevice ordinal)
 {
-    CALLED();
-    standin_enter();
-    bool exists = standin_device_at(ordinal) != NULL;
-    if (exists) {
-        memset(out, 0, sizeof *out);
-        (void)snprintf(out->bytes, sizeof out->bytes, "standin-%d", ordinal);
-    }
-    return standin_return_driver(exists ? cudaSuccess : cudaErrorInvalidDevice);
+    *out = (CUuuid){{0}};
+    (void)snprintf(out->bytes, sizeof out->bytes, "standin-%d", ordinal);
+    return cudaSuccess;
 }
 
-CUresult
-cuDeviceTotalMem(size_t *out, CUdevice ordinal)
+cudaError_t
+standin_cuDeviceTotalMem(size_t *out, CUdevice ordinal)
 {
-    CALLED();
-    standin_enter();
-    const standin_device *device = standin_device_at(ordinal);
-    if (device) {
-        *out = device->driver->info.total_bytes;
-    }
-    return standin_return_driver(device ? cudaSuccess : cudaErrorInvalidDevice);
-}
-
-CUresult
-cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUdevice ordinal)
-{
-    CALLED();
-    standin_enter();
-    const standin_device *device = standin_device_at(ordinal);
-    if (device) {
-        *out = standin_attribute(device, (int)attribute);
-    }
-    return standin_return_driver(device ? cudaSuccess : cudaErrorInvalidDevice);
+    *out = standin_device_at(ordinal)->driver->info.total_bytes;
+    return cudaSuccess;
 }
 
 /* ---- primary contexts ------------------------------------------------------------------------ */
 
-CUresult
-cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
+cudaError_t
+standin_cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
 {
-    CALLED();
-    standin_enter();
-    standin_device *device = standin_device_at(ordinal);
-    if (!device) {
-        return standin_return_driver(cudaErrorInvalidDevice);
-    }
-    if (!out) {
-        return standin_return_driver(cudaErrorInvalidValue);
-    }
     retained[ordinal]++;
-    *out = context_of(device);
-    return standin_return_driver(cudaSuccess);
+    *out = context_of(standin_device_at(ordinal));
+    return cudaSuccess;
 }
 
-CUresult
-cuDevicePrimaryCtxRelease(CUdevice ordinal)
+cudaError_t
+standin_cuDevicePrimaryCtxRelease(CUdevice ordinal)
 {
-    CALLED();
-    standin_enter();
-    if (!standin_device_at(ordinal)) {
-        return standin_return_driver(cudaErrorInvalidDevice);
-    }
     if (retained[ordinal] == 0) {
-        return standin_return_driver(cudaErrorDeviceUninitialized);
+        return cudaErrorDeviceUninitialized;
     }
     retained[ordinal]--;
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }
 
-CUresult
-cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *is_active)
+cudaError_t
+standin_cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *is_active)
 {
-    CALLED();
-    standin_enter();
-    const standin_device *device = standin_device_at(ordinal);
-    if (device) {
-        *flags = CU_CTX_SCHED_AUTO;
-        *is_active = device->is_active || retained[ordinal] > 0;
-    }
-    return standin_return_driver(device ? cudaSuccess : cudaErrorInvalidDevice);
+    *flags = CU_CTX_SCHED_AUTO;
+    *is_active = standin_device_at(ordinal)->is_active || retained[ordinal] > 0;
+    return cudaSuccess;
 }
 
 /* ---- the thread's stack of contexts ---------------------------------------------------------- */
 
-CUresult
-cuCtxGetCurrent(CUcontext *out)
+cudaError_t
+standin_cuCtxGetCurrent(CUcontext *out)
 {
-    CALLED();
-    standin_enter();
     standin_device *device = standin_context_device();
-    if (out) {
-        *out = device ? context_of(device) : NULL;
-    }
-    return standin_return_driver(out ? cudaSuccess : cudaErrorInvalidValue);
+    *out = device ? context_of(device) : NULL;
+    return cudaSuccess;
 }
 
-CUresult
-cuCtxPushCurrent(CUcontext context)
+cudaError_t
+standin_cuCtxPushCurrent(CUcontext context)
 {
-    CALLED();
-    standin_enter();
     const standin_device *device = device_of_context(context);
     if (!device) {
-        return standin_return_driver(cudaErrorDeviceUninitialized);
+        return cudaErrorDeviceUninitialized;
     }
     if (pushed_count == MOST_PUSHED) {
         standin_misuse("cuCtxPushCurrent: a thread has pushed %d contexts and popped none",
                        MOST_PUSHED);
-        return standin_return_driver(cudaErrorInvalidValue);
+        return cudaErrorInvalidValue;
     }
     if (standin_has_current()) {
         pushed[pushed_count++] = standin_current_ordinal();
     }
-    return standin_return_driver(standin_set_current(device->ordinal));
+    return standin_cudaSetDevice(device->ordinal);
 }
 
 /* pre: the thread has a context. */
@@ -231,89 +164,42 @@ static void
 pop_current(void)
 {
     if (pushed_count > 0) {
-        (void)standin_set_current(pushed[--pushed_count]);
+        (void)standin_cudaSetDevice(pushed[--pushed_count]);
     } else {
         standin_forget_current();
     }
 }
 
-CUresult
-cuCtxPopCurrent(CUcontext *out)
+cudaError_t
+standin_cuCtxPopCurrent(CUcontext *out)
 {
-    CALLED();
-    standin_enter();
-    standin_device *device = standin_context_device();
-    if (!device) {
-        return standin_return_driver(cudaErrorDeviceUninitialized);
-    }
     if (out) {
-        *out = context_of(device);
+        *out = context_of(standin_context_device());
     }
     pop_current();
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }
 
 /* Replaces the top of the stack; NULL takes it away. */
-CUresult
-cuCtxSetCurrent(CUcontext context)
+cudaError_t
+standin_cuCtxSetCurrent(CUcontext context)
 {
-    CALLED();
-    standin_enter();
     const standin_device *device = device_of_context(context);
     if (context && !device) {
-        return standin_return_driver(cudaErrorDeviceUninitialized);
+        return cudaErrorDeviceUninitialized;
     }
     if (device) {
-        return standin_return_driver(standin_set_current(device->ordinal));
+        return standin_cudaSetDevice(device->ordinal);
     }
     if (standin_has_current()) {
         pop_current();
     }
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }
 
-CUresult
-cuCtxGetDevice(CUdevice *out)
+cudaError_t
+standin_cuCtxGetDevice(CUdevice *out)
 {
-    CALLED();
-    standin_enter();
-    const standin_device *device = standin_context_device();
-    if (device) {
-        *out = device->ordinal;
-    }
-    return standin_return_driver(device ? cudaSuccess : cudaErrorDeviceUninitialized);
-}
-
-CUresult
-cuCtxSynchronize(void)
-{
-    CALLED();
-    standin_enter();
-    standin_device *device = standin_context_device();
-    if (!device) {
-        return standin_return_driver(cudaErrorDeviceUninitialized);
-    }
-    cudaError_t error = standin_guard_device(device);
-    return standin_return_driver(error == cudaSuccess ? standin_synchronize_device(device) : error);
-}
-
-CUresult
-cuCtxGetLimit(size_t *out, CUlimit limit)
-{
-    CALLED();
-    standin_enter();
-    *out = limit == CU_LIMIT_STACK_SIZE         ? 1024
-           : limit == CU_LIMIT_MALLOC_HEAP_SIZE ? (size_t)8 << 20
-                                                : 0; /* without a meaning here */
-    return standin_return_driver(standin_check_context());
-}
-
-CUresult
-cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    CALLED();
-    (void)limit;
-    (void)value;
-    standin_enter();
-    return standin_return_driver(standin_check_context());
+    *out = standin_current_ordinal();
+    return cudaSuccess;
 }

@@ -2,7 +2,6 @@
  * without.
  *
  * Whether the device that memory lies on may touch it is that device's driver's to know. */
-#include "base/map.h"
 #include "standin.h"
 
 #include <inttypes.h>
@@ -22,15 +21,14 @@ standin_peers_forget(gml_address mapping)
     (void)gml_map_take(&peers_of, mapping);
 }
 
-cudaError_t
+void
 standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out)
 {
     uintptr_t after = (peers_at(mapping) | let_in) & ~(uintptr_t)shut_out;
     standin_peers_forget(mapping);
-    if (after != 0 && gml_map_insert(&peers_of, mapping, (void *)after) != GML_OK) {
-        return cudaErrorMemoryAllocation;
+    if (after != 0) {
+        standin_insert(&peers_of, mapping, (void *)after);
     }
-    return cudaSuccess;
 }
 
 /* Memory of a program's handle that `device` does not own and was never let into. Plain memory and
@@ -62,41 +60,25 @@ check_range(const standin_device *device, const char *name, standin_range range)
 cudaError_t
 standin_check_peers(const standin_device *device, const standin_operation *operation)
 {
-    cudaError_t error = cudaSuccess;
     bool is_asked = !operation->crosses_devices && standin_device_at(1);
-    for (int i = 0; is_asked && i < STANDIN_MOST_RANGES && error == cudaSuccess; i++) {
-        error = check_range(device, operation->name, operation->ranges[i]);
+    for (int i = 0; is_asked && i < STANDIN_MOST_RANGES; i++) {
+        TRY(check_range(device, operation->name, operation->ranges[i]));
     }
-    return error;
+    return cudaSuccess;
 }
 
-CUresult
-cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
+cudaError_t
+standin_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
-    CALLED();
-    standin_enter();
-    bool exist = standin_device_at(dev) && standin_device_at(peerDev);
-    if (!canAccessPeer || !exist) {
-        return standin_return_driver(exist ? cudaErrorInvalidValue : cudaErrorInvalidDevice);
-    }
-    *canAccessPeer = dev != peerDev;
-    return standin_return_driver(cudaSuccess);
-}
-
-CUresult
-cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
-{
-    CALLED();
-    standin_enter();
     standin_mapping found;
     bool is_device = location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
                      standin_device_at(location->id);
     if (!flags || !is_device || !standin_find_mapping(ptr, &found)) {
-        return standin_return_driver(cudaErrorInvalidValue);
+        return cudaErrorInvalidValue;
     }
     bool is_open = found.device->ordinal == location->id
                        ? found.is_accessible
                        : peers_at(found.mapping.address) >> location->id & 1U;
     *flags = is_open ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }

@@ -4,154 +4,102 @@
 #include <string.h>
 
 typedef struct pointer_facts {
-    gml_address address;
     standin_place place; /* of no type where CUDA knows nothing */
     standin_range range; /* the block or reservation around it */
     bool is_reservation;
     bool is_mapped;          /* a handle is mapped here */
     standin_mapping mapping; /* if so */
+    standin_range extent;    /* the mapping of a handle, or the whole block */
 } pointer_facts;
 
-static pointer_facts
-facts_of(gml_address address)
+/* cudaErrorInvalidValue for an address that CUDA knows nothing of. */
+static cudaError_t
+find_facts(gml_address address, pointer_facts *out)
 {
-    pointer_facts facts = {.address = address, .place = standin_place_of(address)};
-    if (!standin_find_range(address, &facts.range, &facts.is_reservation)) {
-        facts.range = (standin_range){facts.place.begin, facts.place.size_bytes};
+    *out = (pointer_facts){.place = standin_place_of(address)};
+    if (!standin_find_range(address, &out->range, &out->is_reservation)) {
+        out->range = (standin_range){out->place.begin, out->place.size_bytes};
     }
-    facts.is_mapped = standin_find_mapping(address, &facts.mapping);
-    return facts;
+    out->is_mapped = standin_find_mapping(address, &out->mapping);
+    out->extent = out->is_mapped ? out->mapping.mapping : out->range;
+    bool is_known = out->place.type != cudaMemoryTypeUnregistered;
+    return is_known ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-static bool
-is_known(const pointer_facts *facts)
+cudaError_t
+standin_cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr address)
 {
-    return facts->place.type != cudaMemoryTypeUnregistered;
-}
-
-/* The mapping of a handle, or the whole block. */
-static standin_range
-extent_of(const pointer_facts *facts)
-{
-    return facts->is_mapped ? facts->mapping.mapping : facts->range;
-}
-
-/* The attributes that are a number of 32 bits; false for another. */
-static bool
-get_number(const pointer_facts *of, CUpointer_attribute attribute, int *out)
-{
-    bool is_host = of->place.type == cudaMemoryTypeHost;
-    bool is_block = is_known(of) && !is_host && !of->is_reservation;
-    switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *out = !is_known(of) ? 0 : is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-        return true;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *out = is_known(of) ? of->place.device->ordinal : CU_DEVICE_INVALID;
-        return true;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *out = of->place.type == cudaMemoryTypeManaged;
-        return true;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-        *out = is_host || of->is_mapped || is_block;
-        return true;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *out = is_block && of->place.type == cudaMemoryTypeDevice;
-        return true;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *out = of->is_mapped ? (int)of->mapping.handle_types : CU_MEM_HANDLE_TYPE_NONE;
-        return true;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *out = is_known(of) && (!of->is_reservation || of->mapping.is_accessible)
-                   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                   : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        return true;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        *out = 0;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The attributes that are an address or a size; false for another. */
-static bool
-get_address(const pointer_facts *of, CUpointer_attribute attribute, uint64_t *out)
-{
-    bool has_host = of->place.type == cudaMemoryTypeHost || of->place.type == cudaMemoryTypeManaged;
+    pointer_facts of;
+    TRY(find_facts(address, &of));
+    bool is_host = of.place.type == cudaMemoryTypeHost;
+    bool is_block = !is_host && !of.is_reservation;
+    uint64_t value = 0;
+    size_t value_bytes = sizeof value; /* of an address or a size; else that of an int */
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *out = (uintptr_t)of->place.device;
-        return true;
+        value = (uintptr_t)of.place.device;
+        break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *out = is_known(of) ? of->address : 0;
-        return true;
+        value = address;
+        break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        *out = has_host ? of->address : 0;
-        return true;
+        value = is_host ? address : 0;
+        break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *out = of->range.address;
-        return true;
+        value = of.range.address;
+        break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *out = of->range.size_bytes;
-        return true;
+        value = of.range.size_bytes;
+        break;
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *out = extent_of(of).address;
-        return true;
+        value = of.extent.address;
+        break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *out = extent_of(of).size_bytes;
-        return true;
+        value = of.extent.size_bytes;
+        break;
     default:
-        return false;
+        value_bytes = sizeof(int);
+        break;
     }
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        value = is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        value = (uint64_t)of.place.device->ordinal;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        value = is_host || of.is_mapped || is_block;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        value = is_block;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        value = of.is_mapped ? of.mapping.handle_types : CU_MEM_HANDLE_TYPE_NONE;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        value = !of.is_reservation || of.mapping.is_accessible ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                               : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        break;
+    default: /* an address or a size, or what nothing here has: 0 */
+        break;
+    }
+    memcpy(out, &value, value_bytes);
+    return cudaSuccess;
 }
 
-static cudaError_t
-get_attribute(const pointer_facts *of, CUpointer_attribute attribute, void *out)
+cudaError_t
+standin_cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address)
 {
-    int number = 0;
-    uint64_t address = 0;
-    if (get_number(of, attribute, &number)) {
-        memcpy(out, &number, sizeof number);
-        return cudaSuccess;
-    }
-    if (get_address(of, attribute, &address)) {
-        memcpy(out, &address, sizeof address);
-        return cudaSuccess;
-    }
-    return cudaErrorNotSupported;
-}
-
-CUresult
-cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr address)
-{
-    CALLED();
-    standin_enter();
-    pointer_facts facts = facts_of(address);
-    bool is_valid = out && is_known(&facts);
-    return standin_return_driver(is_valid ? get_attribute(&facts, attribute, out)
-                                          : cudaErrorInvalidValue);
-}
-
-CUresult
-cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address)
-{
-    CALLED();
-    standin_enter();
-    pointer_facts facts = facts_of(address);
-    standin_range extent = extent_of(&facts);
-    if (!is_known(&facts)) {
-        return standin_return_driver(cudaErrorInvalidValue);
-    }
+    pointer_facts of;
+    TRY(find_facts(address, &of));
     if (base) {
-        *base = extent.address;
+        *base = of.extent.address;
     }
     if (size) {
-        *size = extent.size_bytes;
+        *size = of.extent.size_bytes;
     }
-    return standin_return_driver(cudaSuccess);
+    return cudaSuccess;
 }

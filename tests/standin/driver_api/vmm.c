@@ -72,24 +72,10 @@ create(standin_device *device, size_t size, gml_handle *out)
 {
     gml_status status = gml_driver_create(device->driver, size, out);
     if (status == GML_OUT_OF_MEMORY) {
-        standin_pool_trim(device, 0);
+        standin_pool_trim(device, true);
         status = gml_driver_create(device->driver, size, out);
     }
     return status;
-}
-
-/* Keeps the properties of a new handle. */
-static bool
-remember(CUmemGenericAllocationHandle handle, const CUmemAllocationProp *properties)
-{
-    allocation *made = malloc(sizeof *made);
-    if (!made || gml_map_insert(&allocations, handle, made) != GML_OK) {
-        free(made);
-        return false;
-    }
-    *made = (allocation){.properties = *properties, .references = 1};
-    made->properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
-    return true;
 }
 
 static void
@@ -98,40 +84,25 @@ forget(CUmemGenericAllocationHandle handle)
     free(gml_map_take(&allocations, handle));
 }
 
-static cudaError_t
-create_allocation(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop)
+cudaError_t
+standin_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
+                    const CUmemAllocationProp *properties, unsigned long long flags)
 {
     standin_device *device = NULL;
     gml_handle handle = 0;
-    cudaError_t error = check_properties(prop, &device);
-    if (error == cudaSuccess) {
-        error = standin_error_of(device, create(device, size, &handle));
-    }
-    if (error != cudaSuccess) {
-        return error;
-    }
-    if (!remember(outer_handle(device, handle), prop)) {
-        (void)gml_driver_release(device->driver, handle);
-        return cudaErrorMemoryAllocation;
-    }
+    TRY(flags == 0 ? check_properties(properties, &device) : cudaErrorInvalidValue);
+    TRY(standin_error_of(device, create(device, size, &handle)));
+    allocation *made = standin_new(sizeof *made);
+    *made = (allocation){.properties = *properties, .references = 1};
+    made->properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
     *out = outer_handle(device, handle);
+    standin_insert(&allocations, *out, made);
     return cudaSuccess;
 }
 
-CUresult
-cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-            unsigned long long flags)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error =
-        handle && flags == 0 ? create_allocation(handle, size, prop) : cudaErrorInvalidValue;
-    return standin_return_driver(error);
-}
-
 /* The last reference goes to the device's driver, which keeps the memory while it is mapped. */
-static cudaError_t
-release_allocation(CUmemGenericAllocationHandle handle)
+cudaError_t
+standin_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     standin_device *device = device_of_handle(handle);
     allocation *held = gml_map_find(&allocations, handle);
@@ -145,113 +116,61 @@ release_allocation(CUmemGenericAllocationHandle handle)
     }
     const gml_physical *physical = gml_model_physical(model_of(device), handle / HANDLE_STEP);
     bool is_mapped = physical && physical->mappings > 0;
-    cudaError_t error =
-        standin_error_of(device, gml_driver_release(device->driver, handle / HANDLE_STEP));
-    if (error == cudaSuccess && held) {
+    TRY(standin_error_of(device, gml_driver_release(device->driver, handle / HANDLE_STEP)));
+    if (held && is_mapped) {
         held->references = 0;
-        if (!is_mapped) {
-            forget(handle);
-        }
+    } else {
+        forget(handle);
     }
-    return error;
+    return cudaSuccess;
 }
 
-CUresult
-cuMemRelease(CUmemGenericAllocationHandle handle)
+cudaError_t
+standin_cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *properties,
+                                      CUmemAllocationGranularity_flags option)
 {
-    CALLED();
-    standin_enter();
-    return standin_return_driver(release_allocation(handle));
-}
-
-CUresult
-cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
-                              CUmemAllocationGranularity_flags option)
-{
-    CALLED();
-    standin_enter();
+    (void)option; /* the least, or the recommended one: the same here */
     standin_device *device = NULL;
-    cudaError_t error = check_properties(prop, &device);
-    if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
-                         option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
-        error = cudaErrorInvalidValue;
-    }
-    if (error == cudaSuccess) {
-        *granularity = device->driver->info.granularity_bytes;
-    }
-    return standin_return_driver(error);
+    TRY(check_properties(properties, &device));
+    *out = device->driver->info.granularity_bytes;
+    return cudaSuccess;
 }
 
-CUresult
-cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-                                       CUmemGenericAllocationHandle handle)
+cudaError_t
+standin_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
+                                               CUmemGenericAllocationHandle handle)
 {
-    CALLED();
-    standin_enter();
     const allocation *held = gml_map_find(&allocations, handle);
-    bool is_held = prop && held && held->references > 0;
-    if (is_held) {
-        *prop = held->properties;
+    if (!held || held->references == 0) {
+        return cudaErrorInvalidValue;
     }
-    return standin_return_driver(is_held ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-/* Sharing between processes would need a service that owns the memory. */
-CUresult
-cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
-                             CUmemAllocationHandleType handleType, unsigned long long flags)
-{
-    CALLED();
-    (void)shareableHandle;
-    (void)handle;
-    (void)handleType;
-    (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult
-cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
-                               CUmemAllocationHandleType shHandleType)
-{
-    CALLED();
-    (void)handle;
-    (void)osHandle;
-    (void)shHandleType;
-    return CUDA_ERROR_NOT_SUPPORTED;
+    *out = held->properties;
+    return cudaSuccess;
 }
 
 /* ---- address space --------------------------------------------------------------------------- */
 
 /* CUDA's reservations belong to no device. Ours begins with the thread's device, and goes over to
  * the device whose memory is mapped in it first. */
-CUresult
-cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                    unsigned long long flags)
+cudaError_t
+standin_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                            unsigned long long flags)
 {
-    CALLED();
     (void)addr; /* where the caller would like it: a wish */
-    standin_enter();
     standin_device *device = standin_device_at(standin_current_ordinal());
     gml_address address = 0;
-    cudaError_t error = cudaErrorInvalidValue;
-    if (ptr && flags == 0) {
-        error =
-            standin_error_of(device, gml_driver_reserve(device->driver, size, alignment, &address));
-    }
-    if (error == cudaSuccess) {
-        *ptr = address;
-    }
-    return standin_return_driver(error);
+    TRY(flags == 0 ? cudaSuccess : cudaErrorInvalidValue);
+    TRY(standin_error_of(device, gml_driver_reserve(device->driver, size, alignment, &address)));
+    *ptr = address;
+    return cudaSuccess;
 }
 
-CUresult
-cuMemAddressFree(CUdeviceptr ptr, size_t size)
+cudaError_t
+standin_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-    CALLED();
-    standin_enter();
     standin_device *device = device_to_ask(ptr);
     gml_status status = gml_driver_unreserve(device->driver, ptr, size);
-    return standin_return_driver(standin_error_of(device, status));
+    return standin_error_of(device, status);
 }
 
 /* Gives an empty reservation of another device to this one. Only the books know whose it is. */
@@ -278,35 +197,22 @@ take_reservation(standin_device *to, gml_address address)
     return standin_error_of(to, status);
 }
 
-static cudaError_t
-map_allocation(CUdeviceptr address, size_t size, CUmemGenericAllocationHandle handle)
+cudaError_t
+standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+                 CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     standin_device *device = device_of_handle(handle);
+    if (offset != 0 || flags != 0) {
+        standin_misuse("cuMemMap: offset %zu and flags %llu must be 0", offset, flags);
+        return cudaErrorInvalidValue;
+    }
     if (!device) {
         standin_misuse("cuMemMap: handle %llu does not exist", handle);
         return cudaErrorInvalidValue;
     }
-    cudaError_t error = take_reservation(device, address);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(take_reservation(device, address));
     return standin_error_of(device,
                             gml_driver_map(device->driver, address, size, handle / HANDLE_STEP));
-}
-
-CUresult
-cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-         unsigned long long flags)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error = cudaErrorInvalidValue;
-    if (offset != 0 || flags != 0) {
-        standin_misuse("cuMemMap: offset %zu and flags %llu must be 0", offset, flags);
-    } else {
-        error = map_allocation(ptr, size, handle);
-    }
-    return standin_return_driver(error);
 }
 
 /* The granule that an address lies in; NULL where nothing is mapped. */
@@ -343,8 +249,8 @@ unmap_one(standin_device *device, gml_address address, uint64_t *size_bytes)
     return status;
 }
 
-static cudaError_t
-unmap_range(CUdeviceptr address, uint64_t size_bytes)
+cudaError_t
+standin_cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 {
     standin_device *device = device_to_ask(address);
     gml_status status = gml_model_check_whole(model_of(device), "unmap", address, size_bytes);
@@ -359,19 +265,11 @@ unmap_range(CUdeviceptr address, uint64_t size_bytes)
     return standin_error_of(device, status);
 }
 
-CUresult
-cuMemUnmap(CUdeviceptr ptr, size_t size)
-{
-    CALLED();
-    standin_enter();
-    return standin_return_driver(unmap_range(ptr, size));
-}
-
 /* Makes a handle of a mapping again, also where the program has released it. */
-static cudaError_t
-retain_allocation(gml_address address, CUmemGenericAllocationHandle *out)
+cudaError_t
+standin_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *pointer)
 {
-    gml_address mapping_address = 0;
+    gml_address address = standin_address(pointer), mapping_address = 0;
     const standin_device *device = standin_device_of(address);
     const gml_model_granule *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
     if (!slot) {
@@ -383,25 +281,12 @@ retain_allocation(gml_address address, CUmemGenericAllocationHandle *out)
         return cudaErrorInvalidValue; /* a pool's memory, which the program has no handle of */
     }
     if (held->references == 0) {
-        gml_map *handles = &model_of(device)->handles;
-        if (gml_map_insert(handles, physical->handle, physical) != GML_OK) {
-            return cudaErrorMemoryAllocation;
-        }
+        standin_insert(&model_of(device)->handles, physical->handle, physical);
         physical->is_released = false;
     }
     held->references++;
     *out = outer_handle(device, physical->handle);
     return cudaSuccess;
-}
-
-CUresult
-cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
-    CALLED();
-    standin_enter();
-    cudaError_t error =
-        handle ? retain_allocation((gml_address)(uintptr_t)addr, handle) : cudaErrorInvalidValue;
-    return standin_return_driver(error);
 }
 
 /* ---- access ---------------------------------------------------------------------------------- */
@@ -428,49 +313,35 @@ read_access(const CUmemAccessDesc *descriptors, size_t count, wanted_access *out
     return cudaSuccess;
 }
 
-static cudaError_t
+static void
 change_peers(gml_address address, uint64_t size_bytes, wanted_access wanted)
 {
-    cudaError_t error = cudaSuccess;
     gml_address end = address + size_bytes;
     standin_mapping found;
-    while (error == cudaSuccess && address < end && standin_find_mapping(address, &found)) {
-        error = standin_peers_change(address, wanted.let_in, wanted.shut_out);
+    while (address < end && standin_find_mapping(address, &found)) {
+        standin_peers_change(address, wanted.let_in, wanted.shut_out);
         address += found.mapping.size_bytes;
     }
-    return error;
 }
 
-static cudaError_t
-set_access(gml_address address, uint64_t size_bytes, wanted_access wanted)
+cudaError_t
+standin_cuMemSetAccess(CUdeviceptr address, size_t size_bytes, const CUmemAccessDesc *descriptors,
+                       size_t count)
 {
     standin_device *device = device_to_ask(address);
     unsigned owner = 1U << device->ordinal;
-    if (wanted.shut_out & owner) {
-        return cudaErrorNotSupported;
+    wanted_access wanted = {0};
+    TRY(read_access(descriptors, count, &wanted));
+    if (count == 0 || wanted.shut_out & owner) {
+        return count == 0 ? cudaErrorInvalidValue : cudaErrorNotSupported;
     }
     gml_status status =
         wanted.let_in & owner
             ? gml_driver_set_access(device->driver, address, size_bytes)
             : gml_model_check_whole(model_of(device), "set_access", address, size_bytes);
-    wanted.let_in &= ~owner;
-    bool has_peers = (wanted.let_in | wanted.shut_out) != 0;
-    return status == GML_OK && has_peers ? change_peers(address, size_bytes, wanted)
-                                         : standin_error_of(device, status);
-}
-
-CUresult
-cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
-{
-    CALLED();
-    standin_enter();
-    wanted_access wanted = {0};
-    cudaError_t error =
-        desc && count > 0 ? read_access(desc, count, &wanted) : cudaErrorInvalidValue;
-    if (error == cudaSuccess) {
-        error = set_access(ptr, size, wanted);
-    }
-    return standin_return_driver(error);
+    TRY(standin_error_of(device, status));
+    change_peers(address, size_bytes, (wanted_access){wanted.let_in & ~owner, wanted.shut_out});
+    return cudaSuccess;
 }
 
 /* ---- for the other files --------------------------------------------------------------------- */

@@ -1,182 +1,80 @@
-/* cuBLAS: handles, their modes, and transfers. */
+/* cuBLAS: handles, and products by the exact bytes of their operands. */
 #include "libraries.h"
 
-#include <stdlib.h>
+void *
+standin_new_handle(void)
+{
+    return standin_new(sizeof(standin_handle));
+}
+
+void
+standin_set_stream(standin_handle *handle, cudaStream_t stream, void *workspace,
+                   size_t workspace_bytes)
+{
+    handle->stream = stream;
+    handle->workspace = workspace;
+    handle->workspace_bytes = workspace_bytes;
+}
+
+standin_range
+standin_range_of(const void *data, uint64_t size_bytes)
+{
+    return (standin_range){(gml_address)(uintptr_t)data, data == NULL ? 0 : size_bytes};
+}
+
+/* Bits of one element; 0 for a type that PyTorch has no products of. */
+static unsigned
+bits_of(cudaDataType type)
+{
+    static const unsigned char bits[] = {
+        [CUDA_R_16F] = 16, [CUDA_R_16BF] = 16,   [CUDA_R_32F] = 32,    [CUDA_R_64F] = 64,
+        [CUDA_C_32F] = 64, [CUDA_C_64F] = 128,   [CUDA_R_8I] = 8,      [CUDA_R_32I] = 32,
+        [CUDA_R_8U] = 8,   [CUDA_R_8F_E4M3] = 8, [CUDA_R_8F_E5M2] = 8,
+    };
+    return (size_t)type < sizeof bits ? bits[type] : 0;
+}
+
+standin_range
+standin_matrix_range(const standin_matrix *matrix, int64_t batches)
+{
+    if (matrix->rows <= 0 || matrix->columns <= 0 || batches <= 0) {
+        return standin_range_of(matrix->data, 0);
+    }
+    int64_t elements =
+        (matrix->columns - 1) * matrix->leading + matrix->rows + (batches - 1) * matrix->stride;
+    return standin_range_of(matrix->data, (uint64_t)elements * bits_of(matrix->type) / 8);
+}
 
 cublasStatus_t
 standin_cublas_status(cudaError_t error)
 {
-    switch (error) {
-    case cudaSuccess:
+    return error == cudaSuccess                 ? CUBLAS_STATUS_SUCCESS
+           : error == cudaErrorMemoryAllocation ? CUBLAS_STATUS_ALLOC_FAILED
+                                                : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+/* A matrix of rows x columns as the operation sees it lies transposed in memory. */
+static standin_range
+operand(standin_matrix *matrix, bool is_plain, int64_t rows, int64_t columns, int64_t batches)
+{
+    matrix->rows = is_plain ? rows : columns;
+    matrix->columns = is_plain ? columns : rows;
+    return standin_matrix_range(matrix, batches);
+}
+
+cublasStatus_t
+standin_multiply(standin_handle *handle, cublasOperation_t transpose_a,
+                 cublasOperation_t transpose_b, int64_t m, int64_t n, int64_t k, int64_t batches,
+                 standin_matrix *operands)
+{
+    if (m == 0 || n == 0 || batches == 0) {
         return CUBLAS_STATUS_SUCCESS;
-    case cudaErrorMemoryAllocation:
-        return CUBLAS_STATUS_ALLOC_FAILED;
-    case cudaErrorInvalidValue:
-        return CUBLAS_STATUS_INVALID_VALUE;
-    default:
-        return CUBLAS_STATUS_EXECUTION_FAILED;
     }
-}
-
-cublasStatus_t
-standin_cublas_run(const char *name, cublasHandle_t handle, const standin_range *ranges, int count)
-{
-    standin_range all[STANDIN_MOST_RANGES] = {{0}};
-    int used = 0;
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    while (used < count && used < STANDIN_MOST_RANGES - 1) {
-        all[used] = ranges[used];
-        used++;
-    }
-    all[used++] = standin_range_of(handle->workspace, handle->workspace_bytes);
-    return standin_cublas_status(standin_run_nothing(name, handle->stream, all, used));
-}
-
-cublasStatus_t
-cublasCreate_v2(cublasHandle_t *out)
-{
-    CALLED();
-    *out = calloc(1, sizeof **out);
-    return *out == NULL ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasDestroy_v2(cublasHandle_t handle)
-{
-    CALLED();
-    free(handle);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* cuBLAS forgets the workspace that it was given when the stream changes. */
-cublasStatus_t
-cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    handle->stream = stream;
-    handle->workspace = NULL;
-    handle->workspace_bytes = 0;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t size)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    if ((uintptr_t)workspace % 256 != 0) {
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
-    handle->workspace = workspace;
-    handle->workspace_bytes = size;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    handle->math_mode = mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasGetMathMode(cublasHandle_t handle, cublasMath_t *out)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    *out = handle->math_mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    handle->pointer_mode = mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t
-cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *out)
-{
-    CALLED();
-    if (handle == NULL) {
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    }
-    *out = handle->pointer_mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* ---- transfers ------------------------------------------------------------------------------- */
-
-/* Column by column; a vector is a matrix of one row. */
-static cublasStatus_t
-transfer(const char *name, const standin_matrix *to, const standin_matrix *from, int element_bytes,
-         cudaStream_t stream)
-{
-    cudaError_t error = cudaSuccess;
-    standin_enter();
-    for (int64_t i = 0; i < from->columns && error == cudaSuccess; i++) {
-        error = standin_copy(name, (char *)(uintptr_t)to->data + i * to->leading * element_bytes,
-                             (const char *)from->data + i * from->leading * element_bytes,
-                             (uint64_t)(from->rows * element_bytes), stream, false);
-    }
-    standin_leave();
-    return standin_cublas_status(error);
-}
-
-cublasStatus_t
-cublasSetMatrixAsync(int rows, int columns, int element_bytes, const void *a, int lda, void *b,
-                     int ldb, cudaStream_t stream)
-{
-    CALLED();
-    standin_matrix from = {.data = a, .rows = rows, .columns = columns, .leading = lda};
-    standin_matrix to = {.data = b, .leading = ldb};
-    return transfer(__func__, &to, &from, element_bytes, stream);
-}
-
-cublasStatus_t
-cublasGetMatrixAsync(int rows, int columns, int element_bytes, const void *a, int lda, void *b,
-                     int ldb, cudaStream_t stream)
-{
-    CALLED();
-    standin_matrix from = {.data = a, .rows = rows, .columns = columns, .leading = lda};
-    standin_matrix to = {.data = b, .leading = ldb};
-    return transfer(__func__, &to, &from, element_bytes, stream);
-}
-
-cublasStatus_t
-cublasSetVectorAsync(int n, int element_bytes, const void *x, int incx, void *y, int incy,
-                     cudaStream_t stream)
-{
-    CALLED();
-    standin_matrix from = {.data = x, .rows = 1, .columns = n, .leading = incx};
-    standin_matrix to = {.data = y, .leading = incy};
-    return transfer(__func__, &to, &from, element_bytes, stream);
-}
-
-cublasStatus_t
-cublasGetVectorAsync(int n, int element_bytes, const void *x, int incx, void *y, int incy,
-                     cudaStream_t stream)
-{
-    CALLED();
-    standin_matrix from = {.data = x, .rows = 1, .columns = n, .leading = incx};
-    standin_matrix to = {.data = y, .leading = incy};
-    return transfer(__func__, &to, &from, element_bytes, stream);
+    standin_range ranges[] = {
+        operand(&operands[0], transpose_a == CUBLAS_OP_N, m, k, batches),
+        operand(&operands[1], transpose_b == CUBLAS_OP_N, k, n, batches),
+        operand(&operands[2], true, m, n, batches),
+        standin_range_of(handle->workspace, handle->workspace_bytes),
+    };
+    return standin_cublas_status(standin_run_nothing(handle->stream, ranges, 4));
 }

@@ -26,7 +26,6 @@ typedef struct attribute {
 typedef struct descriptor {
     atomic_int references;
     cudnnBackendDescriptorType_t type;
-    bool is_final;
     attribute *attributes;
 } descriptor;
 
@@ -138,14 +137,11 @@ give_back(descriptor *self)
     free(self);
 }
 
-static cudnnStatus_t
+static void
 fill(attribute *self, cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
     size_t size = (size_t)count * element_bytes(type);
-    void *copy = malloc(size > 0 ? size : 1);
-    if (copy == NULL) {
-        return CUDNN_STATUS_ALLOC_FAILED;
-    }
+    void *copy = standin_new(size + 1);
     memcpy(copy, values, size);
     empty(self);
     self->type = type;
@@ -157,59 +153,39 @@ fill(attribute *self, cudnnBackendAttributeType_t type, int64_t count, const voi
             atomic_fetch_add(&held[i]->references, 1);
         }
     }
-    return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t
+static void
 set(descriptor *self, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
     int64_t count, const void *values)
 {
     attribute *found = find_attribute(self, name);
     if (found == NULL) {
-        found = calloc(1, sizeof *found);
-        if (found == NULL) {
-            return CUDNN_STATUS_ALLOC_FAILED;
-        }
+        found = standin_new(sizeof *found);
         found->name = name;
         found->next = self->attributes;
         self->attributes = found;
     }
-    return fill(found, type, count, values);
-}
-
-static cudnnStatus_t
-set_integer(descriptor *self, cudnnBackendAttributeName_t name, int64_t value)
-{
-    return set(self, name, CUDNN_TYPE_INT64, 1, &value);
+    fill(found, type, count, values);
 }
 
 static descriptor *
 create(cudnnBackendDescriptorType_t type)
 {
-    descriptor *self = calloc(1, sizeof *self);
-    if (self != NULL) {
-        atomic_init(&self->references, 1);
-        self->type = type;
-    }
+    descriptor *self = standin_new(sizeof *self);
+    atomic_init(&self->references, 1);
+    self->type = type;
     return self;
 }
 
 /* Makes `to` say what `from` says, as a query for a descriptor does. */
-static cudnnStatus_t
+static void
 copy_into(descriptor *to, const descriptor *from)
 {
-    if (to == NULL || to == from || to->type != from->type) {
-        return CUDNN_STATUS_BAD_PARAM;
-    }
     drop_attributes(to);
     for (const attribute *each = from->attributes; each != NULL; each = each->next) {
-        cudnnStatus_t status = set(to, each->name, each->type, each->count, each->values);
-        if (status != CUDNN_STATUS_SUCCESS) {
-            return status;
-        }
+        set(to, each->name, each->type, each->count, each->values);
     }
-    to->is_final = true;
-    return CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -225,7 +201,7 @@ tensor_bytes(const descriptor *self)
         return 0;
     }
     return standin_extent_bytes(dimensions->count, dimensions->values, strides->values,
-                                standin_cudnn_bits(*(const cudnnDataType_t *)type->values));
+                                *(const cudnnDataType_t *)type->values);
 }
 
 /* Whether the tensor is that many bytes of device memory: not one between two operations, nor a
@@ -318,45 +294,27 @@ workspace_bytes(const descriptor *config)
 }
 
 /* Makes `config` a configuration of engine `index` for the graph. */
-static cudnnStatus_t
+static void
 configure(descriptor *config, descriptor *graph, int64_t index)
 {
     descriptor *engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    if (engine == NULL) {
-        return CUDNN_STATUS_ALLOC_FAILED;
-    }
-    cudnnStatus_t status =
-        set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
-    if (status == CUDNN_STATUS_SUCCESS) {
-        status = set_integer(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index);
-    }
-    if (status == CUDNN_STATUS_SUCCESS) {
-        engine->is_final = true;
-        status =
-            set(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
-    }
-    config->is_final = status == CUDNN_STATUS_SUCCESS;
+    set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
+    set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+    set(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
     give_back(engine);
-    return status;
 }
 
 /* Proposed in an order in which the first choice needs a work area and a later one does not. */
 static cudnnStatus_t
-propose(const descriptor *heuristics, int64_t requested, int64_t *count, void *out)
+propose(const descriptor *heuristics, int64_t requested, int64_t *count, descriptor **configs)
 {
     static const int64_t order[ENGINES] = {1, 0, 2, 3};
     descriptor *graph = first_child(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-    descriptor **configs = out;
-    cudnnStatus_t status = graph == NULL ? CUDNN_STATUS_BAD_PARAM : CUDNN_STATUS_SUCCESS;
-    *count = ENGINES;
-    if (configs == NULL) {
-        return status;
+    *count = configs != NULL && requested < ENGINES ? requested : ENGINES;
+    for (int64_t i = 0; configs != NULL && i < *count; i++) {
+        configure(configs[i], graph, order[i]);
     }
-    *count = requested < ENGINES ? requested : ENGINES;
-    for (int64_t i = 0; i < *count && status == CUDNN_STATUS_SUCCESS; i++) {
-        status = configure(configs[i], graph, order[i]);
-    }
-    return status;
+    return graph == NULL ? CUDNN_STATUS_BAD_PARAM : CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- the interface --------------------------------------------------------------------------- */
@@ -366,7 +324,7 @@ cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDesc
 {
     CALLED();
     *out = create(type);
-    return *out == NULL ? CUDNN_STATUS_ALLOC_FAILED : CUDNN_STATUS_SUCCESS;
+    return CUDNN_STATUS_SUCCESS;
 }
 
 /* What other descriptors hold stays until they are gone. */
@@ -379,28 +337,12 @@ cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t handle)
 }
 
 cudnnStatus_t
-cudnnBackendFinalize(cudnnBackendDescriptor_t handle)
-{
-    CALLED();
-    descriptor *self = handle;
-    if (self->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR &&
-        engine_of(first_child(self, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)) == NULL) {
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    }
-    self->is_final = true;
-    return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t
 cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle, cudnnBackendAttributeName_t name,
                          cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
     CALLED();
-    descriptor *self = handle;
-    if (self == NULL || values == NULL || count < 0 || self->is_final) {
-        return CUDNN_STATUS_BAD_PARAM;
-    }
-    return set(self, name, type, count, values);
+    set(handle, name, type, count, values);
+    return CUDNN_STATUS_SUCCESS;
 }
 
 /* Gives a stored attribute: how many values there are, and as many as were asked for. */
@@ -410,11 +352,8 @@ get_stored(const descriptor *self, cudnnBackendAttributeName_t name,
 {
     const attribute *found = find_attribute(self, name);
     *count = found == NULL ? 0 : found->count;
-    if (found == NULL || out == NULL) {
+    if (found == NULL || out == NULL || found->type != type) {
         return CUDNN_STATUS_SUCCESS;
-    }
-    if (found->type != type) {
-        return CUDNN_STATUS_BAD_PARAM;
     }
     int64_t copied = requested < found->count ? requested : found->count;
     descriptor **held = NULL;
@@ -422,11 +361,10 @@ get_stored(const descriptor *self, cudnnBackendAttributeName_t name,
         memcpy(out, found->values, (size_t)copied * element_bytes(type));
         return CUDNN_STATUS_SUCCESS;
     }
-    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    for (int64_t i = 0; i < copied && status == CUDNN_STATUS_SUCCESS; i++) {
-        status = copy_into(((descriptor **)out)[i], held[i]);
+    for (int64_t i = 0; i < copied; i++) {
+        copy_into(((descriptor **)out)[i], held[i]);
     }
-    return status;
+    return CUDNN_STATUS_SUCCESS;
 }
 
 static cudnnStatus_t
@@ -461,14 +399,8 @@ cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle, cudnnBackendAttr
     }
     case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED:
         *number = 1;
-        if (out != NULL) {
-            *(int32_t *)out = 0;
-        }
+        *(int32_t *)out = 0;
         return CUDNN_STATUS_SUCCESS;
-    case CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION:
-    case CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION:
-    case CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
-        return CUDNN_STATUS_NOT_SUPPORTED;
     default:
         return get_stored(self, name, type, requested, number, out);
     }
@@ -498,9 +430,6 @@ cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan_handle,
 {
     CALLED();
     const descriptor *plan = plan_handle, *pack = pack_handle;
-    if (plan == NULL || pack == NULL || !plan->is_final || !pack->is_final) {
-        return CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED;
-    }
     const descriptor *config = first_child(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     const descriptor *graph = first_child(engine_of(config), CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
     const attribute *workspace = find_attribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
@@ -519,5 +448,5 @@ cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan_handle,
         ranges[count++] =
             standin_range_of(*(void *const *)workspace->values, (uint64_t)workspace_bytes(config));
     }
-    return standin_cudnn_run(__func__, handle, ranges, count);
+    return standin_cudnn_run(handle, ranges, count);
 }

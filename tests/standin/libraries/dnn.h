@@ -14,36 +14,21 @@
 /* Half of cuDNN's legacy interface is deprecated, and PyTorch calls it. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-struct cudnnContext {
-    cudaStream_t stream;
-};
-
-/* cuDNN keeps tensors and filters in structures of their own; here a filter is a tensor whose
- * strides follow from its dimensions. */
+/* What a cudnnTensorDescriptor_t points to. */
 struct cudnnTensorStruct {
     cudnnDataType_t type;
     int count; /* of dimensions */
-    int dimensions[CUDNN_DIM_MAX];
-    int strides[CUDNN_DIM_MAX];
+    int64_t dimensions[CUDNN_DIM_MAX], strides[CUDNN_DIM_MAX];
 };
-
-struct cudnnFilterStruct {
-    struct cudnnTensorStruct tensor;
-    cudnnTensorFormat_t format;
-};
-
-/* Bits of one element; 0 for a type that the rig does not know. */
-unsigned standin_cudnn_bits(cudnnDataType_t type);
 
 /* The bytes of a tensor at `data`; nothing where descriptor or data is NULL. */
 standin_range standin_tensor_range(const struct cudnnTensorStruct *tensor, const void *data);
 
 /* Bytes of the elements that strided dimensions reach, the first to the last. */
 uint64_t standin_extent_bytes(int64_t count, const int64_t *dimensions, const int64_t *strides,
-                              unsigned bits);
+                              cudnnDataType_t type);
 
 /* Queues operations on the handle's stream that touch the ranges, however many. */
-cudnnStatus_t standin_cudnn_run(const char *name, cudnnHandle_t handle, const standin_range *ranges,
-                                int count);
+cudnnStatus_t standin_cudnn_run(cudnnHandle_t handle, const standin_range *ranges, int count);
 
 #endif

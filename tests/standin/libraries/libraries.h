@@ -1,7 +1,8 @@
 /* What the files that answer for cuBLAS, cuBLASLt, cuDNN and the like share.
  *
  * Their calls compute nothing. What counts is that each queues one operation which names the exact
- * bytes of device memory that the real library would touch.
+ * bytes of device memory that the real library would touch. Most of them are written by
+ * generate_stubs.py, in terms of what is declared here.
  */
 #ifndef GML_TESTS_STANDIN_LIBRARIES_H
 #define GML_TESTS_STANDIN_LIBRARIES_H
@@ -22,7 +23,20 @@
 #include <cublasLt.h>
 #pragma GCC visibility pop
 
-/* ---- matrix.c: bytes of matrices ------------------------------------------------------------- */
+/* What a handle of any library points to. */
+typedef struct standin_handle {
+    cudaStream_t stream;
+    void *workspace; /* of cuBLAS, given by the program */
+    size_t workspace_bytes;
+    int pointer_mode, math_mode;
+} standin_handle;
+
+/* The caller frees it. */
+void *standin_new_handle(void);
+
+/* Work goes to that stream from now on, and may use that memory. */
+void standin_set_stream(standin_handle *handle, cudaStream_t stream, void *workspace,
+                        size_t workspace_bytes);
 
 /* Batches of matrices in device memory, stored by columns. */
 typedef struct standin_matrix {
@@ -30,56 +44,19 @@ typedef struct standin_matrix {
     cudaDataType type;
     int64_t rows, columns;
     int64_t leading; /* elements from column to column */
-    int64_t batches;
-    int64_t stride; /* elements from batch to batch */
+    int64_t stride;  /* elements from batch to batch */
 } standin_matrix;
 
-/* Bits of one element; 0 for a type that the rig does not know. */
-unsigned standin_type_bits(cudaDataType type);
-
 /* From the first to the last byte that the matrices occupy; size 0 if they are empty. */
-standin_range standin_matrix_range(const standin_matrix *matrix);
-
+standin_range standin_matrix_range(const standin_matrix *matrix, int64_t batches);
 standin_range standin_range_of(const void *data, uint64_t size_bytes);
 
-/* A number that serves as a handle: not NULL, never given twice, and never dereferenced. */
-void *standin_new_handle(void);
-
-/* ---- cublas.c: handles ----------------------------------------------------------------------- */
-
-struct cublasContext {
-    cudaStream_t stream;
-    void *workspace;
-    size_t workspace_bytes;
-    cublasPointerMode_t pointer_mode;
-    cublasAtomicsMode_t atomics_mode;
-    cublasMath_t math_mode;
-    int multiprocessor_target;
-};
-
-/* Queues one operation on the handle's stream that touches the ranges (three at most) and the
- * handle's workspace. */
-cublasStatus_t standin_cublas_run(const char *name, cublasHandle_t handle,
-                                  const standin_range *ranges, int count);
+/* Queues the product of the operands 0 and 1 into 2, m x k times k x n as the operations see them;
+ * their rows and columns are filled in here. */
+cublasStatus_t standin_multiply(standin_handle *handle, cublasOperation_t transpose_a,
+                                cublasOperation_t transpose_b, int64_t m, int64_t n, int64_t k,
+                                int64_t batches, standin_matrix *operands);
 
 cublasStatus_t standin_cublas_status(cudaError_t error);
-
-/* ---- cusolver.c: what a solver reports ------------------------------------------------------- */
-
-/* Queues zeros for `count` reports of success on the device; NULL: the caller wants none. Takes and
- * leaves the lock by itself. */
-cudaError_t standin_report_success(const char *name, cudaStream_t stream, int *info, int64_t count);
-
-struct cusolverDnContext;
-void standin_cusolver_success(const char *name, struct cusolverDnContext *handle, int *info,
-                              int64_t count);
-void standin_cublas_success(const char *name, struct cublasContext *handle, int *info,
-                            int64_t count);
-
-/* ---- cublas_reductions.c --------------------------------------------------------------------- */
-
-/* The number 0, on the host or the device as the handle's mode says. */
-void standin_cublas_number(const char *name, struct cublasContext *handle, void *out,
-                           size_t size_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Plain, managed and page-locked memory: who was given which addresses. Pools keep their blocks
+/* Plain and page-locked memory: who was given which addresses. Pools keep their blocks
  * themselves (pool.c), and reservations are known to the drivers alone. */
 #include "base/tree.h"
 #include "standin.h"
@@ -10,7 +10,6 @@
 
 typedef enum owner_kind {
     PLAIN,      /* cudaMalloc: a block of the device's driver */
-    MANAGED,    /* cudaMallocManaged: the same, and the host can touch it */
     LOCKED,     /* cudaHostAlloc: memory of this process */
     REGISTERED, /* cudaHostRegister: memory of the program */
 } owner_kind;
@@ -19,24 +18,11 @@ typedef struct owner {
     gml_tree_node node; /* ordered by address; its size is unused */
     uint64_t size_bytes;
     owner_kind kind;
-    unsigned flags;
     standin_device *device;
     bool is_leaving; /* cudaFreeAsync was called, and the stream has not got there */
 } owner;
 
 static gml_tree owners; /* their ranges are disjoint */
-
-static gml_address
-address_of(const void *pointer)
-{
-    return (gml_address)(uintptr_t)pointer;
-}
-
-static void *
-pointer_to(gml_address address)
-{
-    return (void *)(uintptr_t)address;
-}
 
 static uint64_t
 whole_pages(uint64_t size_bytes)
@@ -73,23 +59,11 @@ is_taken(gml_address address, uint64_t size_bytes)
     return owner_of(address) || (above && above->address - address < size_bytes);
 }
 
-/* A new owner, not yet entered; NULL when the host has no memory. */
-static owner *
-new_owner(owner_kind kind, standin_device *device, uint64_t size_bytes, unsigned flags)
-{
-    owner *made = calloc(1, sizeof *made);
-    if (made) {
-        made->kind = kind;
-        made->device = device;
-        made->size_bytes = size_bytes;
-        made->flags = flags;
-    }
-    return made;
-}
-
 static void
-enter(owner *made, gml_address address)
+enter(owner_kind kind, standin_device *device, gml_address address, uint64_t size_bytes)
 {
+    owner *made = standin_new(sizeof *made);
+    *made = (owner){.size_bytes = size_bytes, .kind = kind, .device = device};
     made->node.address = address;
     gml_tree_insert(&owners, &made->node);
 }
@@ -104,16 +78,10 @@ forget(owner *gone)
 standin_place
 standin_place_of(gml_address address)
 {
-    static const enum cudaMemoryType types[] = {
-        [PLAIN] = cudaMemoryTypeDevice,
-        [MANAGED] = cudaMemoryTypeManaged,
-        [LOCKED] = cudaMemoryTypeHost,
-        [REGISTERED] = cudaMemoryTypeHost,
-    };
     const owner *found = owner_of(address);
     if (found) {
-        return (standin_place){types[found->kind], found->device, found->node.address,
-                               found->size_bytes, found->flags};
+        enum cudaMemoryType type = found->kind == PLAIN ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+        return (standin_place){type, found->device, found->node.address, found->size_bytes};
     }
     standin_device *device = standin_device_of(address);
     return (standin_place){.type = device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered,
@@ -123,9 +91,23 @@ standin_place_of(gml_address address)
 bool
 standin_is_pinned(const void *address, uint64_t size_bytes)
 {
-    const owner *found = owner_of(address_of(address));
-    return found && (found->kind == LOCKED || found->kind == REGISTERED) &&
-           size_bytes <= found->size_bytes - (address_of(address) - found->node.address);
+    const owner *found = owner_of(standin_address(address));
+    return found && found->kind != PLAIN &&
+           size_bytes <= found->size_bytes - (standin_address(address) - found->node.address);
+}
+
+cudaError_t
+standin_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *pointer)
+{
+    standin_place place = standin_place_of(standin_address(pointer));
+    bool is_known = place.type != cudaMemoryTypeUnregistered;
+    *out = (struct cudaPointerAttributes){
+        .type = place.type,
+        .device = is_known ? place.device->ordinal : cudaInvalidDeviceId,
+        .devicePointer = is_known ? (void *)(uintptr_t)pointer : NULL,
+        .hostPointer = place.type == cudaMemoryTypeDevice ? NULL : (void *)(uintptr_t)pointer,
+    };
+    return cudaSuccess;
 }
 
 /* ---- memory of a device ---------------------------------------------------------------------- */
@@ -136,60 +118,47 @@ take_block(standin_device *device, uint64_t size_bytes, gml_address *out)
 {
     gml_status status = gml_driver_malloc(device->driver, size_bytes, out);
     if (status == GML_OUT_OF_MEMORY) {
-        standin_pool_trim(device, 0);
+        standin_pool_trim(device, true);
         status = gml_driver_malloc(device->driver, size_bytes, out);
     }
     return status;
 }
 
-static cudaError_t
-allocate(standin_device *device, owner_kind kind, uint64_t size_bytes, unsigned flags,
-         gml_address *out)
+cudaError_t
+standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
 {
-    gml_address address = 0;
-    owner *made = new_owner(kind, device, size_bytes, flags);
-    cudaError_t error = made ? standin_error_of(device, take_block(device, size_bytes, &address))
-                             : cudaErrorMemoryAllocation;
-    if (error != cudaSuccess) {
-        free(made);
-        return error;
+    *out = 0;
+    if (size_bytes > 0) {
+        TRY(standin_error_of(device, take_block(device, size_bytes, out)));
+        enter(PLAIN, device, *out, size_bytes);
     }
-    enter(made, address);
-    *out = address;
     return cudaSuccess;
 }
 
 cudaError_t
-standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
+standin_cudaMalloc(void **out, size_t size_bytes)
 {
-    if (size_bytes == 0) {
-        *out = 0;
-        return cudaSuccess;
-    }
-    return allocate(device, PLAIN, size_bytes, 0, out);
+    gml_address address = 0;
+    TRY(standin_guard_captures());
+    TRY(standin_malloc(standin_current_device(), size_bytes, &address));
+    *out = (void *)(uintptr_t)address;
+    return cudaSuccess;
 }
 
 cudaError_t
-standin_malloc_managed(standin_device *device, uint64_t size_bytes, unsigned flags,
-                       gml_address *out)
+standin_cuMemAlloc(CUdeviceptr *out, size_t size_bytes)
 {
-    cudaError_t error = standin_guard_captures();
-    if (error != cudaSuccess) {
-        return error;
-    }
-    gml_address address = 0;
-    error = allocate(device, MANAGED, size_bytes, flags, &address);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    /* A device without bytes keeps its addresses closed; these the host must be able to touch. */
-    if (mprotect(pointer_to(address), (size_t)whole_pages(size_bytes), PROT_READ | PROT_WRITE) !=
-        0) {
-        (void)gml_driver_free(device->driver, address);
-        forget(owner_at(address));
-        return cudaErrorMemoryAllocation;
-    }
-    *out = address;
+    void *made = NULL;
+    TRY(size_bytes > 0 ? standin_cudaMalloc(&made, size_bytes) : cudaErrorInvalidValue);
+    *out = standin_address(made);
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    gml_driver *driver = standin_current_device()->driver;
+    (void)gml_driver_memory_info(driver, free_bytes, total_bytes);
     return cudaSuccess;
 }
 
@@ -198,21 +167,11 @@ static cudaError_t
 refuse_free(gml_address address)
 {
     const owner *found = owner_of(address);
-    if (!found) {
-        standin_misuse("free: no block begins at 0x%" PRIx64 "; it was freed before, or never "
-                       "allocated",
-                       address);
-    } else if (found->node.address != address) {
-        standin_misuse("free: 0x%" PRIx64 " lies %" PRIu64 " bytes inside the block of %" PRIu64
-                       " bytes at 0x%" PRIx64,
-                       address, address - found->node.address, found->size_bytes,
-                       found->node.address);
-    } else if (found->is_leaving) {
-        standin_misuse("free: the block at 0x%" PRIx64 " was given to cudaFreeAsync before",
-                       address);
-    } else {
-        standin_misuse("free: 0x%" PRIx64 " is page-locked memory of the host", address);
-    }
+    const char *reason = !found ? "no block begins here; it was freed before, or never allocated"
+                         : found->node.address != address ? "this lies inside a block"
+                         : found->is_leaving              ? "it was given to cudaFreeAsync before"
+                                                          : "it is page-locked memory of the host";
+    standin_misuse("free: 0x%" PRIx64 ": %s", address, reason);
     return cudaErrorInvalidValue;
 }
 
@@ -221,8 +180,7 @@ static owner *
 device_block_at(gml_address address)
 {
     owner *found = owner_at(address);
-    bool is_fit = found && (found->kind == PLAIN || found->kind == MANAGED) && !found->is_leaving;
-    return is_fit ? found : NULL;
+    return found && found->kind == PLAIN && !found->is_leaving ? found : NULL;
 }
 
 static cudaError_t
@@ -236,27 +194,24 @@ give_back(owner *block)
     return standin_error_of(device, status);
 }
 
+/* Waits for the device first, whatever device is current. */
 cudaError_t
-standin_free(gml_address address)
+standin_cudaFree(void *pointer)
 {
+    gml_address address = standin_address(pointer);
+    (void)standin_current_device();
     if (address == 0) {
         return cudaSuccess;
     }
     if (standin_pool_owns(address)) {
         return standin_pool_free(address, NULL);
     }
-    cudaError_t error = standin_guard_captures();
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(standin_guard_captures());
     owner *block = device_block_at(address);
     if (!block) {
         return refuse_free(address);
     }
-    error = standin_synchronize_device(block->device);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    standin_synchronize_device(block->device);
     /* Only this device was waited for. */
     standin_check_unused("cudaFree", address, block->size_bytes);
     return give_back(block);
@@ -286,47 +241,35 @@ standin_free_in_order(gml_address address, standin_stream *stream)
                        address);
         return cudaErrorInvalidValue;
     }
-    standin_operation operation = {.name = "cudaFreeAsync", .run = run_free, .to = address};
+    standin_operation operation = {.run = run_free, .to = address};
     block->is_leaving = true;
-    cudaError_t error = standin_submit(stream, &operation);
-    if (error != cudaSuccess) {
-        block->is_leaving = false;
-    }
-    return error;
-}
-
-void
-standin_memory_info(standin_device *device, uint64_t *free_bytes, uint64_t *total_bytes)
-{
-    (void)gml_driver_memory_info(device->driver, free_bytes, total_bytes);
+    return standin_submit(stream, &operation);
 }
 
 /* ---- page-locked memory ---------------------------------------------------------------------- */
 
 cudaError_t
-standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out)
+standin_cudaHostAlloc(void **out, size_t size_bytes, unsigned flags)
 {
     static const unsigned known =
         cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
     if ((flags & ~known) != 0) {
         return cudaErrorInvalidValue;
     }
-    cudaError_t error = standin_guard_captures();
-    if (error != cudaSuccess || size_bytes == 0) {
-        *out = NULL;
-        return error;
+    *out = NULL;
+    TRY(standin_guard_captures());
+    if (size_bytes == 0) {
+        return cudaSuccess;
     }
-    owner *made = new_owner(LOCKED, standin_current_device(), size_bytes, flags);
     void *memory = MAP_FAILED;
-    if (made && size_bytes <= UINT64_MAX / 2) {
+    if (size_bytes <= UINT64_MAX / 2) {
         memory = mmap(NULL, (size_t)whole_pages(size_bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     if (memory == MAP_FAILED) {
-        free(made);
         return cudaErrorMemoryAllocation;
     }
-    enter(made, address_of(memory));
+    enter(LOCKED, standin_current_device(), standin_address(memory), size_bytes);
     *out = memory;
     return cudaSuccess;
 }
@@ -334,41 +277,38 @@ standin_host_alloc(uint64_t size_bytes, unsigned flags, void **out)
 static cudaError_t
 synchronize_all(void)
 {
-    cudaError_t error = standin_guard_captures();
-    for (int i = 0; error == cudaSuccess && standin_device_at(i); i++) {
-        error = standin_synchronize_device(standin_device_at(i));
+    TRY(standin_guard_captures());
+    for (int i = 0; standin_device_at(i); i++) {
+        standin_synchronize_device(standin_device_at(i));
     }
-    return error;
+    return cudaSuccess;
 }
 
 cudaError_t
-standin_host_free(void *address)
+standin_cudaFreeHost(void *address)
 {
     if (!address) {
         return cudaSuccess;
     }
-    owner *found = owner_at(address_of(address));
+    owner *found = owner_at(standin_address(address));
     if (!found || found->kind != LOCKED) {
         standin_misuse("cudaFreeHost: no memory of cudaHostAlloc begins at %p; it was freed "
                        "before, or never allocated",
                        address);
         return cudaErrorInvalidValue;
     }
-    cudaError_t error = synchronize_all();
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(synchronize_all());
     (void)munmap(address, (size_t)whole_pages(found->size_bytes));
     forget(found);
     return cudaSuccess;
 }
 
 cudaError_t
-standin_host_register(void *address, uint64_t size_bytes, unsigned flags)
+standin_cudaHostRegister(void *address, size_t size_bytes, unsigned flags)
 {
     static const unsigned known = cudaHostRegisterPortable | cudaHostRegisterMapped |
                                   cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
-    gml_address begin = address_of(address);
+    gml_address begin = standin_address(address);
     if (!address || size_bytes == 0 || size_bytes > UINT64_MAX - begin || (flags & ~known) != 0 ||
         standin_device_of(begin)) {
         return cudaErrorInvalidValue;
@@ -376,24 +316,18 @@ standin_host_register(void *address, uint64_t size_bytes, unsigned flags)
     if (is_taken(begin, size_bytes)) {
         return cudaErrorHostMemoryAlreadyRegistered;
     }
-    owner *made = new_owner(REGISTERED, standin_current_device(), size_bytes, flags);
-    if (!made) {
-        return cudaErrorMemoryAllocation;
-    }
-    enter(made, begin);
+    enter(REGISTERED, standin_current_device(), begin, size_bytes);
     return cudaSuccess;
 }
 
 cudaError_t
-standin_host_unregister(void *address)
+standin_cudaHostUnregister(void *address)
 {
-    owner *found = owner_at(address_of(address));
+    owner *found = owner_at(standin_address(address));
     if (!found || found->kind != REGISTERED) {
         return cudaErrorHostMemoryNotRegistered;
     }
-    cudaError_t error = synchronize_all();
-    if (error == cudaSuccess) {
-        forget(found);
-    }
-    return error;
+    TRY(synchronize_all());
+    forget(found);
+    return cudaSuccess;
 }

@@ -6,11 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-typedef struct device_pools {
-    standin_pool *standard, *current, *graphs;
-} device_pools;
-
-static device_pools pools_of[STANDIN_MOST_DEVICES];
+static standin_pool *pools_of[STANDIN_MOST_DEVICES], *graph_pools_of[STANDIN_MOST_DEVICES];
 static standin_pool *pools;   /* all */
 static uint64_t frees_called; /* by cudaFreeAsync */
 
@@ -20,113 +16,52 @@ standin_pool *
 standin_pool_of(cudaMemPool_t handle)
 {
     standin_pool *pool = pools;
-    while (pool && (pool->is_destroyed || (void *)pool != (void *)handle)) {
+    while (pool && (void *)pool != (void *)handle) {
         pool = pool->next;
     }
     return pool;
 }
 
-standin_pool *
-standin_pool_new(standin_device *device, uint64_t most_bytes)
+cudaError_t
+standin_check_pool(cudaMemPool_t handle)
 {
-    standin_pool *pool = calloc(1, sizeof *pool);
-    if (!pool) {
-        return NULL;
+    return standin_pool_of(handle) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/* The pool at a place of the tables, made on first use. */
+static standin_pool *
+pool_at(standin_pool **place, standin_device *device, uint64_t release_threshold)
+{
+    if (!*place) {
+        standin_pool *made = standin_new(sizeof *made);
+        *made =
+            (standin_pool){.next = pools, .device = device, .release_threshold = release_threshold};
+        for (int i = 0; i <= cudaMemPoolReuseAllowInternalDependencies; i++) {
+            made->reuses[i] = 1;
+        }
+        pools = *place = made;
     }
-    pool->device = device;
-    pool->most_bytes = most_bytes;
-    pool->follows_events = true;
-    pool->is_opportunistic = true;
-    pool->makes_dependencies = true;
-    pool->access[device->ordinal] = cudaMemAccessFlagsProtReadWrite;
-    pool->next = pools;
-    pools = pool;
-    return pool;
+    return *place;
 }
 
 standin_pool *
 standin_default_pool(standin_device *device)
 {
-    device_pools *own = &pools_of[device->ordinal];
-    if (!own->standard) {
-        own->standard = standin_pool_new(device, 0);
-    }
-    return own->standard;
-}
-
-standin_pool *
-standin_current_pool(standin_device *device)
-{
-    device_pools *own = &pools_of[device->ordinal];
-    return own->current ? own->current : standin_default_pool(device);
+    return pool_at(&pools_of[device->ordinal], device, 0);
 }
 
 standin_pool *
 standin_graph_pool(standin_device *device)
 {
-    device_pools *own = &pools_of[device->ordinal];
-    if (!own->graphs) {
-        own->graphs = standin_pool_new(device, 0);
-        if (own->graphs) {
-            own->graphs->release_threshold = UINT64_MAX;
-        }
-    }
-    return own->graphs;
+    return pool_at(&graph_pools_of[device->ordinal], device, UINT64_MAX);
 }
 
 void
-standin_set_current_pool(standin_device *device, standin_pool *pool)
-{
-    pools_of[device->ordinal].current = pool;
-}
-
-/* Ends a destroyed pool as soon as it can end. */
-static void
-end_if_unused(standin_pool *pool)
-{
-    if (!pool->is_destroyed || pool->outstanding > 0) {
-        return;
-    }
-    standin_pool_shrink(pool, 0);
-    standin_pool **place = &pools;
-    while (*place != pool) {
-        place = &(*place)->next;
-    }
-    *place = pool->next;
-    free(pool);
-}
-
-cudaError_t
-standin_pool_destroy(standin_pool *pool)
-{
-    device_pools *own = &pools_of[pool->device->ordinal];
-    if (pool == own->standard || pool == own->graphs) {
-        return cudaErrorInvalidValue;
-    }
-    if (own->current == pool) {
-        own->current = NULL;
-    }
-    pool->is_destroyed = true;
-    end_if_unused(pool);
-    return cudaSuccess;
-}
-
-void
-standin_pool_trim(standin_device *device, uint64_t keep_bytes)
+standin_pool_trim(standin_device *device, bool is_short)
 {
     for (standin_pool *pool = pools; pool; pool = pool->next) {
         if (pool->device == device) {
-            standin_pool_shrink(pool, keep_bytes);
-        }
-    }
-}
-
-void
-standin_pool_after_synchronize(standin_device *device)
-{
-    for (standin_pool *pool = pools; pool; pool = pool->next) {
-        if (pool->device == device) {
-            standin_pool_shrink(pool, pool->release_threshold);
+            standin_pool_shrink(pool, is_short ? 0 : pool->release_threshold);
         }
     }
 }
@@ -150,12 +85,13 @@ take_somehow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stre
 {
     standin_block *taken = take_or_grow(pool, size_bytes, stream);
     if (!taken) {
-        standin_pool_trim(pool->device, 0);
+        standin_pool_trim(pool->device, true);
         taken = take_or_grow(pool, size_bytes, stream);
     }
-    if (!taken && pool->makes_dependencies && !stream->capture && standin_first_leaving()) {
-        (void)standin_synchronize_device(pool->device);
-        standin_pool_trim(pool->device, 0);
+    if (!taken && pool->reuses[cudaMemPoolReuseAllowInternalDependencies] && !stream->capture &&
+        standin_first_leaving()) {
+        standin_synchronize_device(pool->device);
+        standin_pool_trim(pool->device, true);
         taken = take_or_grow(pool, size_bytes, stream);
     }
     return taken;
@@ -169,16 +105,6 @@ count_used(standin_block *taken)
     if (pool->used_bytes > pool->used_peak_bytes) {
         pool->used_peak_bytes = pool->used_bytes;
     }
-}
-
-/* A block that nobody uses and nothing waits for. */
-static void
-release(standin_block *gone)
-{
-    standin_pool *pool = gone->pool;
-    gone->is_of_graph = false;
-    standin_block_release(gone);
-    end_if_unused(pool);
 }
 
 /* ---- memory of graphs ------------------------------------------------------------------------ */
@@ -195,7 +121,8 @@ release_graph_block_if_done(standin_block *done)
 {
     if (done->is_orphan && (done->is_freed || !done->is_launched)) {
         done->pool->used_bytes -= done->node.size_bytes;
-        release(done);
+        done->is_of_graph = false;
+        standin_block_release(done);
     }
 }
 
@@ -240,7 +167,7 @@ static cudaError_t
 allocate_in_graph(uint64_t size_bytes, standin_stream *stream, gml_address *out)
 {
     standin_pool *pool = standin_graph_pool(stream->device);
-    standin_block *taken = pool ? take_somehow(pool, size_bytes, stream) : NULL;
+    standin_block *taken = take_somehow(pool, size_bytes, stream);
     if (!taken) {
         return cudaErrorMemoryAllocation;
     }
@@ -248,17 +175,14 @@ allocate_in_graph(uint64_t size_bytes, standin_stream *stream, gml_address *out)
     taken->is_of_graph = true;
     taken->is_launched = taken->is_freed = taken->is_orphan = false;
     standin_operation node = {
-        .name = "cudaMallocAsync",
         .run = run_graph_allocate,
         .drop = drop_graph_allocate,
         .to = taken->node.address,
     };
     gml_address address = taken->node.address;
-    cudaError_t error = standin_submit(stream, &node);
-    if (error == cudaSuccess) {
-        *out = address;
-    }
-    return error;
+    TRY(standin_submit(stream, &node));
+    *out = address;
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -299,7 +223,7 @@ run_free(const standin_operation *self)
         next = standin_next_leaving(freed);
         if (freed->free_call == self->from) {
             standin_check_unused(self->name, freed->node.address, freed->node.size_bytes);
-            release(freed);
+            standin_block_release(freed);
         }
     }
 }
@@ -308,7 +232,6 @@ static cudaError_t
 free_in_order(standin_block *freed, standin_stream *stream)
 {
     standin_operation operation = {
-        .name = "cudaFreeAsync",
         .run = freed->is_of_graph ? run_graph_free : run_free,
         .to = freed->node.address,
         .from = ++frees_called,
@@ -327,12 +250,7 @@ free_in_order(standin_block *freed, standin_stream *stream)
     uint64_t size_bytes = freed->node.size_bytes;
     standin_block_leave(freed, stream->number, operation.from);
     pool->used_bytes -= size_bytes;
-    cudaError_t error = standin_submit(stream, &operation);
-    if (error != cudaSuccess) {
-        pool->used_bytes += size_bytes;
-        standin_block_stay(freed);
-    }
-    return error;
+    return standin_submit(stream, &operation);
 }
 
 cudaError_t
@@ -352,7 +270,7 @@ standin_pool_free(gml_address address, standin_stream *stream)
         free_graph_block(freed);
     } else {
         freed->pool->used_bytes -= freed->node.size_bytes;
-        release(freed);
+        standin_block_release(freed);
     }
     return cudaSuccess;
 }

@@ -25,15 +25,12 @@ typedef struct standin_pool {
     standin_device *device;
     standin_segment *segments;
     gml_tree free_blocks;       /* by size */
-    uint64_t outstanding;       /* blocks in use, or freed in a stream that has not got there */
-    uint64_t most_bytes;        /* to be reserved; 0: all that the device has */
     uint64_t release_threshold; /* bytes */
     uint64_t used_bytes, used_peak_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes;
-    bool follows_events, is_opportunistic; /* kept for the program, without effect */
-    bool makes_dependencies;               /* waits for frees of other streams before it gives up */
-    bool is_destroyed;                     /* gone as soon as nothing is outstanding */
-    enum cudaMemAccessFlags access[STANDIN_MOST_DEVICES]; /* kept for the program */
+    /* By cudaMemPoolAttr, kept for the program. That of internal dependencies alone has effect:
+     * the pool waits for frees of other streams before it gives up. */
+    int reuses[cudaMemPoolReuseAllowInternalDependencies + 1];
 } standin_pool;
 
 typedef enum standin_block_state {
@@ -61,16 +58,9 @@ typedef struct standin_block {
 /* NULL for a handle that is no pool. */
 standin_pool *standin_pool_of(cudaMemPool_t handle);
 
-/* The pools of a device: that it begins with, that cudaMallocAsync uses, and that of its graphs.
- * NULL when the host has no memory. */
+/* The pools of a device: that of the program, and that of its graphs. */
 standin_pool *standin_default_pool(standin_device *device);
-standin_pool *standin_current_pool(standin_device *device);
 standin_pool *standin_graph_pool(standin_device *device);
-void standin_set_current_pool(standin_device *device, standin_pool *pool);
-
-/* NULL when the host has no memory. Never for a default pool or one of graphs: destroy. */
-standin_pool *standin_pool_new(standin_device *device, uint64_t most_bytes);
-cudaError_t standin_pool_destroy(standin_pool *pool);
 
 /* A block for use in the stream; of the graph, from its pool, while the stream captures. */
 cudaError_t standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
@@ -99,9 +89,6 @@ standin_block *standin_pool_take(standin_pool *pool, uint64_t size_bytes,
 
 /* A block in use is freed, once the stream has come to that call. */
 void standin_block_leave(standin_block *block, gml_stream stream, uint64_t free_call);
-
-/* The other way, where the call could not be queued. */
-void standin_block_stay(standin_block *block);
 
 /* A block in use, or leaving, is free, and may become part of a larger one. */
 void standin_block_release(standin_block *block);

@@ -1,5 +1,4 @@
 /* The segments of pools and the blocks that they are cut into. */
-#include "base/map.h"
 #include "base/rounding.h"
 #include "pool.h"
 
@@ -95,16 +94,16 @@ merge_free(standin_block *freed)
     add_free(freed);
 }
 
-/* Cuts what exceeds `size_bytes` off, as a block of its own without a state. NULL if nothing does,
- * or if the host has no memory, and the block then stays whole. */
+/* Cuts what exceeds `size_bytes` off, as a block of its own without a state; NULL if nothing does.
+ */
 static standin_block *
 cut(standin_block *whole, uint64_t size_bytes)
 {
     uint64_t rest_bytes = whole->node.size_bytes - size_bytes;
-    standin_block *rest = rest_bytes > 0 ? calloc(1, sizeof *rest) : NULL;
-    if (!rest) {
+    if (rest_bytes == 0) {
         return NULL;
     }
+    standin_block *rest = standin_new(sizeof *rest);
     whole->node.size_bytes = size_bytes;
     rest->node.address = whole->node.address + size_bytes;
     rest->node.size_bytes = rest_bytes;
@@ -126,16 +125,12 @@ static gml_status
 add_segment(standin_pool *pool, uint64_t size_bytes)
 {
     gml_address address = 0;
-    standin_segment *segment = calloc(1, sizeof *segment);
-    standin_block *first = calloc(1, sizeof *first);
-    gml_status status = segment && first
-                            ? gml_driver_malloc(pool->device->driver, size_bytes, &address)
-                            : GML_NO_HOST_MEMORY;
+    gml_status status = gml_driver_malloc(pool->device->driver, size_bytes, &address);
     if (status != GML_OK) {
-        free(segment);
-        free(first);
         return status;
     }
+    standin_segment *segment = standin_new(sizeof *segment);
+    standin_block *first = standin_new(sizeof *first);
     first->node.address = address;
     first->node.size_bytes = size_bytes;
     first->pool = pool;
@@ -159,11 +154,7 @@ standin_pool_grow(standin_pool *pool, uint64_t size_bytes)
     gml_status status = GML_OUT_OF_MEMORY;
     for (int i = 0; i < 3 && status == GML_OUT_OF_MEMORY; i++) {
         uint64_t segment_bytes = gml_round_up(size_bytes, grains[i]);
-        uint64_t most_bytes = pool->most_bytes ? pool->most_bytes : UINT64_MAX;
-        if (pool->reserved_bytes <= most_bytes &&
-            segment_bytes <= most_bytes - pool->reserved_bytes) {
-            status = add_segment(pool, segment_bytes);
-        }
+        status = add_segment(pool, segment_bytes);
     }
     return status;
 }
@@ -239,30 +230,25 @@ standin_block_leave(standin_block *freed, gml_stream stream, uint64_t free_call)
 static void
 take_leaving(standin_block *taken, uint64_t size_bytes)
 {
-    standin_block *rest = gml_map_reserve(&blocks, 1) == GML_OK ? cut(taken, size_bytes) : NULL;
+    standin_block *rest = cut(taken, size_bytes);
     gml_list_remove(&taken->link);
     if (rest) {
-        (void)gml_map_insert(&blocks, rest->node.address, rest);
-        rest->pool->outstanding++;
+        standin_insert(&blocks, rest->node.address, rest);
         standin_block_leave(rest, taken->stream, taken->free_call);
     }
     taken->state = STANDIN_BLOCK_USED;
 }
 
-static bool
+static void
 take_free(standin_block *taken, uint64_t size_bytes)
 {
-    if (gml_map_insert(&blocks, taken->node.address, taken) != GML_OK) {
-        return false;
-    }
+    standin_insert(&blocks, taken->node.address, taken);
     remove_free(taken);
     standin_block *rest = cut(taken, size_bytes);
     if (rest) {
         add_free(rest);
     }
     taken->state = STANDIN_BLOCK_USED;
-    taken->pool->outstanding++;
-    return true;
 }
 
 /* The best fit of what the pool has for this stream, or NULL. */
@@ -275,14 +261,11 @@ standin_pool_take(standin_pool *pool, uint64_t size_bytes, const standin_stream 
         take_leaving(own, size_bytes);
         return own;
     }
-    return node && take_free(block_of_node(node), size_bytes) ? block_of_node(node) : NULL;
-}
-
-void
-standin_block_stay(standin_block *kept)
-{
-    gml_list_remove(&kept->link);
-    kept->state = STANDIN_BLOCK_USED;
+    if (!node) {
+        return NULL;
+    }
+    take_free(block_of_node(node), size_bytes);
+    return block_of_node(node);
 }
 
 void
@@ -292,6 +275,5 @@ standin_block_release(standin_block *gone)
         gml_list_remove(&gone->link);
     }
     (void)gml_map_take(&blocks, gone->node.address);
-    gone->pool->outstanding--;
     merge_free(gone);
 }

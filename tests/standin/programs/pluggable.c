@@ -37,8 +37,7 @@ void *
 plug_alloc(size_t size, int device, void *stream)
 {
     void *address = NULL;
-    (void)device;
-    (void)stream;
+    (void)device, (void)stream;
     asked[ALLOC]++;
     if (size == 0 || call_cuda("cudaMalloc", &address, NULL, size) != 0) {
         return NULL;
@@ -51,8 +50,7 @@ plug_alloc(size_t size, int device, void *stream)
 void
 plug_free(void *address, size_t size, int device, void *stream)
 {
-    (void)device;
-    (void)stream;
+    (void)device, (void)stream;
     asked[FREE]++;
     if (address && call_cuda("cudaFree", NULL, address, 0) == 0) {
         live_bytes -= size;
@@ -101,8 +99,7 @@ plug_record(void *address, void *stream)
 void
 plug_begin(int device, pool_id pool, const void *filter)
 {
-    (void)device;
-    (void)filter;
+    (void)device, (void)filter;
     asked[BEGIN]++;
     begun = pool;
 }

@@ -103,9 +103,18 @@ entry_of(standin_call *call)
     return &counts->entries[place - 1];
 }
 
+static _Thread_local const char *current_call = "nothing";
+
+const char *
+standin_current_call(void)
+{
+    return current_call;
+}
+
 void
 standin_count(standin_call *call)
 {
+    current_call = call->name;
     atomic_fetch_add_explicit(&entry_of(call)->count, 1, memory_order_relaxed);
 }
 

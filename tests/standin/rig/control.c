@@ -1,25 +1,14 @@
 /* The control functions that need the lock. */
 #include "control.h"
 
-#include <string.h>
-
 int
 gmlake_standin_set_pace(const char *pace, uint64_t lag)
 {
-    static const struct {
-        const char *name;
-        standin_pace pace;
-    } paces[] = {{"eager", STANDIN_EAGER}, {"lag", STANDIN_LAG}, {"manual", STANDIN_MANUAL}};
-    for (size_t i = 0; i < sizeof paces / sizeof paces[0]; i++) {
-        if (strcmp(pace, paces[i].name) == 0) {
-            standin_enter();
-            standin_settings_get()->pace = paces[i].pace;
-            standin_settings_get()->lag = lag;
-            standin_leave();
-            return 0;
-        }
-    }
-    return -1;
+    standin_enter();
+    bool is_known = standin_read_pace(pace, &standin_settings_get()->pace);
+    standin_settings_get()->lag = lag;
+    standin_leave();
+    return is_known ? 0 : -1;
 }
 
 int

@@ -23,6 +23,53 @@ give_up(const char *reason)
     _Exit(2);
 }
 
+void *
+standin_new(size_t size_bytes)
+{
+    void *made = calloc(1, size_bytes);
+    if (!made) {
+        give_up("no host memory left");
+    }
+    return made;
+}
+
+void
+standin_demand(gml_status status)
+{
+    if (status != GML_OK) {
+        give_up("no host memory left");
+    }
+}
+
+void
+standin_insert(gml_map *map, uint64_t key, void *value)
+{
+    standin_demand(gml_map_insert(map, key, value));
+}
+
+static gml_map handles; /* to their kinds */
+
+void
+standin_remember(const void *handle, standin_kind kind)
+{
+    standin_insert(&handles, (uint64_t)(uintptr_t)handle, (void *)(uintptr_t)kind);
+}
+
+void
+standin_forget(const void *handle)
+{
+    (void)gml_map_take(&handles, (uint64_t)(uintptr_t)handle);
+}
+
+cudaError_t
+standin_check_handle(const void *handle, standin_kind kind)
+{
+    void *found = handle ? gml_map_find(&handles, (uint64_t)(uintptr_t)handle) : NULL;
+    cudaError_t error =
+        kind == STANDIN_EVENT ? cudaErrorInvalidResourceHandle : cudaErrorInvalidValue;
+    return found == (void *)(uintptr_t)kind ? cudaSuccess : error;
+}
+
 static void
 open_device(standin_device *device, int ordinal)
 {
@@ -37,10 +84,7 @@ open_device(standin_device *device, int ordinal)
         give_up(reason);
     }
     device->ordinal = ordinal;
-    device->default_stream = standin_stream_new(device, cudaStreamDefault, 0);
-    if (!device->default_stream) {
-        give_up("no host memory left for a stream");
-    }
+    device->default_stream = standin_stream_new(device, 0);
 }
 
 /* A child of fork() goes on from a state that no other thread of its parent was changing. */
@@ -85,6 +129,13 @@ standin_enter(void)
 }
 
 void
+standin_begin(standin_call *call)
+{
+    standin_count(call);
+    standin_enter();
+}
+
+void
 standin_leave(void)
 {
     (void)pthread_mutex_unlock(&lock);
@@ -95,6 +146,12 @@ standin_device *
 standin_device_at(int ordinal)
 {
     return ordinal >= 0 && ordinal < device_count ? &devices[ordinal] : NULL;
+}
+
+cudaError_t
+standin_check_device(int ordinal)
+{
+    return standin_device_at(ordinal) ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 standin_device *
@@ -124,11 +181,8 @@ standin_forget_current(void)
 }
 
 cudaError_t
-standin_set_current(int ordinal)
+standin_cudaSetDevice(int ordinal)
 {
-    if (!standin_device_at(ordinal)) {
-        return cudaErrorInvalidDevice;
-    }
     current = ordinal;
     (void)standin_current_device();
     return cudaSuccess;
@@ -201,4 +255,48 @@ cudaPeekAtLastError(void)
 {
     CALLED();
     return last_error;
+}
+
+/* ---- which devices there are, and who reaches whom ------------------------------------------- */
+
+cudaError_t
+standin_cudaGetDeviceCount(int *out)
+{
+    *out = standin_settings_get()->devices;
+    return *out > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t
+standin_cudaGetDevice(int *out)
+{
+    *out = standin_current_ordinal();
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaDriverGetVersion(int *out)
+{
+    *out = CUDA_VERSION;
+    return cudaSuccess;
+}
+
+/* Every device reaches every other. */
+cudaError_t
+standin_cudaDeviceCanAccessPeer(int *out, int ordinal, int peer)
+{
+    *out = ordinal != peer;
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    (void)flags;
+    standin_device *device = standin_current_device();
+    if (peer == device->ordinal) {
+        return cudaErrorInvalidDevice;
+    }
+    bool was_enabled = device->peers & 1U << peer;
+    device->peers |= 1U << peer;
+    return was_enabled ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
 }

@@ -75,16 +75,24 @@ yes_or_no(const char *name, bool otherwise)
     return whole_number(name, otherwise, 0, 1) == 1;
 }
 
+bool
+standin_read_pace(const char *word, standin_pace *out)
+{
+    static const char *const words[] = {"eager", "lag", "manual"};
+    for (int i = STANDIN_EAGER; i <= STANDIN_MANUAL; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *out = (standin_pace)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 read_pace(void)
 {
     const char *value = value_of("GMLAKE_STANDIN_PACE");
-    settings.pace = STANDIN_LAG;
-    if (value && strcmp(value, "eager") == 0) {
-        settings.pace = STANDIN_EAGER;
-    } else if (value && strcmp(value, "manual") == 0) {
-        settings.pace = STANDIN_MANUAL;
-    } else if (value && strcmp(value, "lag") != 0) {
+    if (!standin_read_pace(value ? value : "lag", &settings.pace)) {
         refuse("GMLAKE_STANDIN_PACE", "eager, lag or manual");
     }
     settings.lag = whole_number("GMLAKE_STANDIN_LAG", 32, 0, 1 << 20);

@@ -83,10 +83,7 @@ standin_guard_captures(void)
 cudaError_t
 standin_guard_stream(standin_stream *stream)
 {
-    cudaError_t error = standin_capture_check(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(standin_capture_check(stream));
     return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureUnsupported)
                            : standin_guard_captures();
 }
@@ -104,11 +101,8 @@ standin_guard_device(const standin_device *device)
 }
 
 cudaError_t
-standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode)
+standin_cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
-    if (!mode || (unsigned)*mode > cudaStreamCaptureModeRelaxed) {
-        return cudaErrorInvalidValue;
-    }
     enum cudaStreamCaptureMode before = thread_mode;
     thread_mode = *mode;
     *mode = before;
@@ -117,44 +111,36 @@ standin_exchange_capture_mode(enum cudaStreamCaptureMode *mode)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static cudaError_t
+static void
 begin(standin_stream *stream, enum cudaStreamCaptureMode mode)
 {
-    standin_capture *added = malloc(sizeof *added);
-    cudaGraph_t graph = added ? standin_graph_new() : NULL;
-    if (!graph) {
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
-    graph->is_captured = true;
+    standin_capture *added = standin_new(sizeof *added);
     *added = (standin_capture){
         .next = captures,
         .id = ++last_id,
         .mode = mode,
         .thread = this_thread(),
         .origin = stream,
-        .graph = graph,
+        .graph = standin_graph_new(),
     };
+    added->graph->is_captured = true;
     captures = added;
     stream->capture = added;
     stream->captured.count = 0;
-    return cudaSuccess;
 }
 
 cudaError_t
-standin_begin_capture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
+standin_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    if ((unsigned)mode > cudaStreamCaptureModeRelaxed) {
-        return cudaErrorInvalidValue;
-    }
     if (stream == stream->device->default_stream) {
         return cudaErrorStreamCaptureUnsupported;
     }
-    return stream->capture ? cudaErrorIllegalState : begin(stream, mode);
+    if (stream->capture) {
+        return cudaErrorIllegalState;
+    }
+    begin(stream, mode);
+    return cudaSuccess;
 }
 
 /* All streams leave; the graph is no longer the capture's. */
@@ -206,22 +192,14 @@ may_end(standin_stream *stream)
 }
 
 cudaError_t
-standin_end_capture(cudaStream_t handle, cudaGraph_t *out)
+standin_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    if (!out) {
-        return cudaErrorInvalidValue;
-    }
     *out = NULL;
-    cudaError_t error = may_end(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(may_end(stream));
     standin_capture *capture = stream->capture;
     cudaGraph_t graph = capture->graph;
+    cudaError_t error = cudaSuccess;
     if (capture->is_broken) {
         error = cudaErrorStreamCaptureInvalidated;
     } else if (!is_joined(capture)) {
@@ -279,10 +257,7 @@ cudaError_t
 standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_nodes *at)
 {
     standin_capture *capture = find(capture_id);
-    cudaError_t error = standin_capture_check(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(standin_capture_check(stream));
     if (!capture) { /* it has ended, and its nodes may be gone */
         return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureIsolation)
                                : cudaErrorInvalidValue;
@@ -297,34 +272,19 @@ standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_
     if (stream == stream->device->default_stream) {
         return refuse(capture, cudaErrorStreamCaptureUnsupported);
     }
-    error = standin_nodes_unite(&stream->captured, at);
-    if (error == cudaSuccess) {
-        stream->capture = capture;
-    }
-    return error;
+    standin_nodes_unite(&stream->captured, at);
+    stream->capture = capture;
+    return cudaSuccess;
 }
 
 cudaError_t
 standin_capture_action(standin_stream *stream, const standin_action *action, cudaGraphNode_t source)
 {
-    cudaError_t error = standin_capture_check(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    /* Room for one node first: once the graph owns the action, nothing may fail. */
-    standin_nodes behind = {.items = NULL};
-    cudaGraphNode_t node = NULL;
-    error = standin_nodes_append(&behind, node);
-    if (error == cudaSuccess) {
-        error = standin_graph_add(stream->capture->graph, action, source, &stream->captured, &node);
-    }
-    if (error != cudaSuccess) {
-        standin_nodes_clear(&behind);
-        return error;
-    }
-    behind.items[0] = node;
-    standin_nodes_clear(&stream->captured);
-    stream->captured = behind;
+    TRY(standin_capture_check(stream));
+    cudaGraphNode_t node =
+        standin_graph_add(stream->capture->graph, action, source, &stream->captured);
+    stream->captured.count = 0;
+    standin_nodes_append(&stream->captured, node);
     return cudaSuccess;
 }
 
@@ -336,27 +296,39 @@ standin_capture_id(const standin_capture *capture)
     return capture ? capture->id : 0;
 }
 
-cudaGraph_t
-standin_capture_graph(const standin_stream *stream)
-{
-    return stream->capture ? stream->capture->graph : NULL;
-}
-
 cudaError_t
-standin_stream_is_capturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
+standin_cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
 {
     const standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
+    *out = !stream->capture             ? cudaStreamCaptureStatusNone
+           : stream->capture->is_broken ? cudaStreamCaptureStatusInvalidated
+                                        : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+}
+
+/* Every edge of the graphs here is a plain one, so that there is no data of edges to give. */
+cudaError_t
+standin_cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status,
+                                 unsigned long long *id, cudaGraph_t *graph,
+                                 const cudaGraphNode_t **dependencies,
+                                 const cudaGraphEdgeData **edges, size_t *count)
+{
+    const standin_stream *stream = standin_stream_of(handle);
+    (void)standin_cudaStreamIsCapturing(handle, status);
+    if (id) {
+        *id = standin_capture_id(stream->capture);
     }
-    if (!out) {
-        return cudaErrorInvalidValue;
+    if (graph) {
+        *graph = stream->capture ? stream->capture->graph : NULL;
     }
-    if (!stream->capture) {
-        *out = cudaStreamCaptureStatusNone;
-    } else {
-        *out = stream->capture->is_broken ? cudaStreamCaptureStatusInvalidated
-                                          : cudaStreamCaptureStatusActive;
+    if (dependencies) {
+        *dependencies = stream->captured.items;
+    }
+    if (edges) {
+        *edges = NULL;
+    }
+    if (count) {
+        *count = stream->captured.count;
     }
     return cudaSuccess;
 }

@@ -2,7 +2,6 @@
  *
  * One operation that happens, in whatever stream, is one tick, and a tick is called a microsecond.
  */
-#include "base/map.h"
 #include "graph.h"
 #include "queue.h"
 
@@ -19,14 +18,13 @@ struct CUevent_st {
     standin_nodes captured; /* what the stream had captured then */
 };
 
-static gml_map events; /* from each event to itself: those that exist */
 static uint64_t last_recording;
 
 /* NULL for a handle that is no event. */
 static cudaEvent_t
 find(cudaEvent_t handle)
 {
-    return handle ? gml_map_find(&events, (uint64_t)(uintptr_t)handle) : NULL;
+    return standin_check_handle(handle, STANDIN_EVENT) == cudaSuccess ? handle : NULL;
 }
 
 static bool
@@ -36,41 +34,27 @@ is_pending(const struct CUevent_st *event)
 }
 
 cudaError_t
-standin_event_create(cudaEvent_t *out, unsigned flags)
+standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     const unsigned known = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
     bool is_shared_and_timed =
         (flags & (cudaEventInterprocess | cudaEventDisableTiming)) == cudaEventInterprocess;
-    if (!out || flags & ~known || is_shared_and_timed) {
+    if (flags & ~known || is_shared_and_timed) {
         return cudaErrorInvalidValue;
     }
-    struct CUevent_st *added = calloc(1, sizeof *added);
-    if (!added) {
-        return cudaErrorMemoryAllocation;
-    }
+    struct CUevent_st *added = standin_new(sizeof *added);
     added->device = standin_current_device();
     added->flags = flags;
-    if (gml_streams_event_create(standin_queues(), &added->point) != GML_OK) {
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
-    if (gml_map_insert(&events, (uint64_t)(uintptr_t)added, added) != GML_OK) {
-        (void)gml_streams_event_destroy(standin_queues(), added->point);
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
+    standin_demand(gml_streams_event_create(standin_queues(), &added->point));
+    standin_remember(added, STANDIN_EVENT);
     *out = added;
     return cudaSuccess;
 }
 
 cudaError_t
-standin_event_destroy(cudaEvent_t handle)
+standin_cudaEventDestroy(cudaEvent_t event)
 {
-    cudaEvent_t event = find(handle);
-    if (!event) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    (void)gml_map_take(&events, (uint64_t)(uintptr_t)event);
+    standin_forget(event);
     (void)gml_streams_event_destroy(standin_queues(), event->point);
     standin_nodes_clear(&event->captured);
     free(event);
@@ -82,35 +66,27 @@ standin_event_destroy(cudaEvent_t handle)
 static cudaError_t
 record_captured(cudaEvent_t event, const standin_stream *stream)
 {
-    cudaError_t error = standin_capture_check(stream);
-    if (error == cudaSuccess) {
-        error = standin_nodes_assign(&event->captured, &stream->captured);
-    }
-    if (error == cudaSuccess) {
-        event->capture_id = standin_capture_id(stream->capture);
-    }
-    return error;
+    TRY(standin_capture_check(stream));
+    standin_nodes_assign(&event->captured, &stream->captured);
+    event->capture_id = standin_capture_id(stream->capture);
+    return cudaSuccess;
 }
 
 static cudaError_t
 record_queued(cudaEvent_t event, standin_stream *stream)
 {
-    struct CUevent_st before = *event;
     event->recording = ++last_recording;
     event->stream = stream;
     event->capture_id = 0;
-    cudaError_t error = standin_queue_record(stream, event->point, event, event->recording);
-    if (error != cudaSuccess) {
-        *event = before;
-    }
-    return error;
+    standin_queue_record(stream, event->point, event, event->recording);
+    return cudaSuccess;
 }
 
 cudaError_t
 standin_event_record_on(cudaEvent_t handle, standin_stream *stream)
 {
     cudaEvent_t event = find(handle);
-    if (!event || !stream || event->device != stream->device) {
+    if (!event || event->device != stream->device) {
         return cudaErrorInvalidResourceHandle;
     }
     return stream->capture ? record_captured(event, stream) : record_queued(event, stream);
@@ -120,7 +96,7 @@ cudaError_t
 standin_event_wait_on(standin_stream *stream, cudaEvent_t handle)
 {
     const struct CUevent_st *event = find(handle);
-    if (!event || !stream) {
+    if (!event) {
         return cudaErrorInvalidResourceHandle;
     }
     if (event->capture_id != 0) {
@@ -130,52 +106,38 @@ standin_event_wait_on(standin_stream *stream, cudaEvent_t handle)
         return standin_capture_check(stream);
     }
     if (stream->capture) {
-        cudaError_t error = standin_capture_check(stream);
-        return error != cudaSuccess
-                   ? error
-                   : standin_capture_break(stream, cudaErrorStreamCaptureIsolation);
+        TRY(standin_capture_check(stream));
+        return standin_capture_break(stream, cudaErrorStreamCaptureIsolation);
     }
-    return standin_queue_wait(stream, event->point, event->stream);
-}
-
-cudaError_t
-standin_event_record(cudaEvent_t event, cudaStream_t stream)
-{
-    return standin_event_record_on(event, standin_stream_of(stream));
-}
-
-cudaError_t
-standin_stream_wait(cudaStream_t stream, cudaEvent_t event)
-{
-    return standin_event_wait_on(standin_stream_of(stream), event);
+    standin_queue_wait(stream, event->point, event->stream);
+    return cudaSuccess;
 }
 
 /* In a capture, the event itself is left alone until a launch comes to it. */
 static cudaError_t
-capture_external(standin_stream *stream, cudaEvent_t event, standin_action_kind kind,
-                 const char *name)
+capture_external(standin_stream *stream, cudaEvent_t event, standin_action_kind kind)
 {
-    standin_action action = {.kind = kind, .operation.name = name, .event = event};
-    return find(event) ? standin_capture_action(stream, &action, NULL)
-                       : cudaErrorInvalidResourceHandle;
+    standin_action action = {
+        .kind = kind, .operation.name = standin_current_call(), .event = event};
+    return standin_capture_action(stream, &action, NULL);
 }
 
 cudaError_t
-standin_event_record_external(cudaEvent_t event, cudaStream_t handle)
+standin_cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags)
 {
     standin_stream *stream = standin_stream_of(handle);
-    return stream && stream->capture
-               ? capture_external(stream, event, STANDIN_RECORD, "cudaEventRecord")
-               : standin_event_record_on(event, stream);
+    bool is_external = flags & cudaEventRecordExternal && stream->capture;
+    return is_external ? capture_external(stream, event, STANDIN_RECORD)
+                       : standin_event_record_on(event, stream);
 }
 
 cudaError_t
-standin_stream_wait_external(cudaStream_t handle, cudaEvent_t event)
+standin_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags)
 {
     standin_stream *stream = standin_stream_of(handle);
-    return stream && stream->capture
-               ? capture_external(stream, event, STANDIN_WAIT, "cudaStreamWaitEvent")
-               : standin_event_wait_on(stream, event);
+    bool is_external = flags & cudaEventWaitExternal && stream->capture;
+    return is_external ? capture_external(stream, event, STANDIN_WAIT)
+                       : standin_event_wait_on(stream, event);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -192,22 +154,18 @@ standin_event_reached(cudaEvent_t handle, uint64_t recording, uint64_t tick)
 /* Whether the event may be asked about. Both the query and the wait count as unsafe for captures of
  * other streams: PyTorch's own threads relax their mode before they ask. */
 static cudaError_t
-guard(cudaEvent_t event)
+guard(const struct CUevent_st *event)
 {
-    if (!event) {
-        return cudaErrorInvalidResourceHandle;
-    }
     return event->capture_id != 0 ? standin_capture_asked(event->capture_id)
                                   : standin_guard_captures();
 }
 
 cudaError_t
-standin_event_query(cudaEvent_t handle)
+standin_cudaEventQuery(cudaEvent_t event)
 {
-    cudaEvent_t event = find(handle);
-    cudaError_t error = guard(event);
-    if (error != cudaSuccess || !is_pending(event)) {
-        return error;
+    TRY(guard(event));
+    if (!is_pending(event)) {
+        return cudaSuccess;
     }
     if (standin_settings_get()->pace != STANDIN_MANUAL) {
         standin_step_towards(event->stream);
@@ -216,35 +174,27 @@ standin_event_query(cudaEvent_t handle)
 }
 
 cudaError_t
-standin_event_synchronize(cudaEvent_t handle)
+standin_cudaEventSynchronize(cudaEvent_t event)
 {
-    cudaEvent_t event = find(handle);
-    cudaError_t error = guard(event);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(guard(event));
     while (is_pending(event)) {
         standin_step_towards(event->stream);
     }
     standin_await_host_functions();
-    standin_pool_after_synchronize(event->device);
+    standin_pool_trim(event->device, false);
     return cudaSuccess;
 }
 
 static bool
 has_time(const struct CUevent_st *event)
 {
-    return event && !(event->flags & cudaEventDisableTiming) &&
+    return !(event->flags & cudaEventDisableTiming) &&
            (event->recording != 0 || event->capture_id != 0);
 }
 
 cudaError_t
-standin_event_elapsed(float *milliseconds, cudaEvent_t start_handle, cudaEvent_t end_handle)
+standin_cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
 {
-    const struct CUevent_st *start = find(start_handle), *end = find(end_handle);
-    if (!milliseconds) {
-        return cudaErrorInvalidValue;
-    }
     if (!has_time(start) || !has_time(end)) {
         return cudaErrorInvalidResourceHandle;
     }

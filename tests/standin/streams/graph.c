@@ -1,49 +1,91 @@
-/* Graphs and executable graphs: making, searching, instantiating, launching. */
+/* Graphs and executable graphs: making, searching, instantiating, launching, looking into. */
 #include "graph.h"
 
-#include "base/map.h"
 #include "queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* From each graph, executable graph and node of a graph that exists to what it is. */
-static gml_map handles;
-static char graph_mark, executable_mark, node_mark;
-
-static bool
-is_known(const void *handle, const char *mark)
-{
-    return handle && gml_map_find(&handles, (uint64_t)(uintptr_t)handle) == mark;
-}
-
-static bool
-remember(const void *handle, char *mark)
-{
-    return gml_map_insert(&handles, (uint64_t)(uintptr_t)handle, mark) == GML_OK;
-}
+/* ---- nodes, and sets of them ----------------------------------------------------------------- */
 
 static void
-forget(const void *handle)
+make_room(standin_nodes *nodes, size_t extra)
 {
-    (void)gml_map_take(&handles, (uint64_t)(uintptr_t)handle);
+    if (nodes->capacity - nodes->count >= extra) {
+        return;
+    }
+    nodes->capacity = 2 * nodes->count + extra;
+    cudaGraphNode_t *items = standin_new(nodes->capacity * sizeof *items);
+    if (nodes->count > 0) {
+        memcpy(items, nodes->items, nodes->count * sizeof *items);
+    }
+    free(nodes->items);
+    nodes->items = items;
 }
 
-cudaGraph_t
-standin_graph_of(cudaGraph_t handle)
+void
+standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added)
 {
-    return is_known(handle, &graph_mark) ? handle : NULL;
+    make_room(nodes, 1);
+    nodes->items[nodes->count++] = added;
 }
 
-cudaGraphExec_t
-standin_executable_of(cudaGraphExec_t handle)
+static bool
+has(const standin_nodes *nodes, const struct CUgraphNode_st *wanted)
 {
-    return is_known(handle, &executable_mark) ? handle : NULL;
+    size_t i = 0;
+    while (i < nodes->count && nodes->items[i] != wanted) {
+        i++;
+    }
+    return i < nodes->count;
 }
 
-cudaGraphNode_t
-standin_node_of(cudaGraphNode_t handle)
+void
+standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others)
 {
-    return is_known(handle, &node_mark) ? handle : NULL;
+    for (size_t i = 0; i < others->count; i++) {
+        if (!has(nodes, others->items[i])) {
+            standin_nodes_append(nodes, others->items[i]);
+        }
+    }
+}
+
+void
+standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others)
+{
+    standin_nodes_clear(nodes);
+    for (size_t i = 0; i < others->count; i++) {
+        standin_nodes_append(nodes, others->items[i]);
+    }
+}
+
+void
+standin_nodes_clear(standin_nodes *nodes)
+{
+    free(nodes->items);
+    *nodes = (standin_nodes){.items = NULL};
+}
+
+void
+standin_node_hold(cudaGraphNode_t node)
+{
+    node->holders++;
+}
+
+void
+standin_node_release(cudaGraphNode_t node)
+{
+    if (--node->holders > 0) {
+        return;
+    }
+    if (node->source) {
+        standin_node_release(node->source);
+    } else if (node->action.operation.drop) {
+        node->action.operation.drop(&node->action.operation);
+    }
+    standin_nodes_clear(&node->after);
+    free(node);
 }
 
 static void
@@ -60,11 +102,8 @@ release_all(standin_nodes *nodes)
 cudaGraph_t
 standin_graph_new(void)
 {
-    cudaGraph_t added = calloc(1, sizeof *added);
-    if (!added || !remember(added, &graph_mark)) {
-        free(added);
-        return NULL;
-    }
+    cudaGraph_t added = standin_new(sizeof *added);
+    standin_remember(added, STANDIN_GRAPH);
     return added;
 }
 
@@ -72,63 +111,37 @@ void
 standin_graph_free(cudaGraph_t graph)
 {
     for (size_t i = 0; i < graph->nodes.count; i++) {
-        forget(graph->nodes.items[i]);
+        standin_forget(graph->nodes.items[i]);
     }
     release_all(&graph->nodes);
-    forget(graph);
+    standin_forget(graph);
     free(graph);
 }
 
 cudaError_t
-standin_graph_destroy(cudaGraph_t handle)
+standin_cudaGraphDestroy(cudaGraph_t graph)
 {
-    cudaGraph_t graph = standin_graph_of(handle);
-    if (!graph || graph->is_captured) {
+    if (graph->is_captured) {
         return cudaErrorInvalidValue;
     }
     standin_graph_free(graph);
     return cudaSuccess;
 }
 
-/* Fills a new node in and puts it into the graph. */
-static cudaError_t
-attach(cudaGraph_t graph, cudaGraphNode_t added, const standin_nodes *after)
-{
-    added->graph = graph;
-    added->index = graph->nodes.count;
-    added->holders = 1;
-    cudaError_t error = standin_nodes_assign(&added->after, after);
-    if (error != cudaSuccess || !remember(added, &node_mark)) {
-        return cudaErrorMemoryAllocation;
-    }
-    error = standin_nodes_append(&graph->nodes, added);
-    if (error != cudaSuccess) {
-        forget(added);
-    }
-    return error;
-}
-
-cudaError_t
+cudaGraphNode_t
 standin_graph_add(cudaGraph_t graph, const standin_action *action, cudaGraphNode_t source,
-                  const standin_nodes *after, cudaGraphNode_t *out)
+                  const standin_nodes *after)
 {
-    cudaGraphNode_t added = calloc(1, sizeof *added);
-    if (!added) {
-        return cudaErrorMemoryAllocation;
-    }
-    added->action = *action;
-    cudaError_t error = attach(graph, added, after);
-    if (error != cudaSuccess) {
-        standin_nodes_clear(&added->after);
-        free(added);
-        return error;
-    }
+    cudaGraphNode_t added = standin_new(sizeof *added);
+    *added = (struct CUgraphNode_st){
+        .holders = 1, .index = graph->nodes.count, .action = *action, .source = source};
+    standin_nodes_assign(&added->after, after);
+    standin_nodes_append(&graph->nodes, added);
+    standin_remember(added, STANDIN_NODE);
     if (source) {
-        added->source = source;
         standin_node_hold(source);
     }
-    *out = added;
-    return cudaSuccess;
+    return added;
 }
 
 static void
@@ -162,43 +175,30 @@ standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from, const standi
 
 /* ---- executable graphs ----------------------------------------------------------------------- */
 
-/* A set that holds each node of the graph. */
-static cudaError_t
-hold_all(const struct CUgraph_st *graph, standin_nodes *out)
-{
-    standin_nodes held = {.items = NULL};
-    cudaError_t error = standin_nodes_assign(&held, &graph->nodes);
-    for (size_t i = 0; error == cudaSuccess && i < held.count; i++) {
-        standin_node_hold(held.items[i]);
-    }
-    *out = held;
-    return error;
-}
-
 cudaError_t
-standin_graph_instantiate(cudaGraph_t graph, unsigned long long flags, cudaGraphExec_t *out)
+standin_cudaGraphExecDestroy(cudaGraphExec_t executable)
 {
-    cudaGraphExec_t added = calloc(1, sizeof *added);
-    if (!added || !remember(added, &executable_mark)) {
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
-    added->flags = flags;
-    cudaError_t error = hold_all(graph, &added->nodes);
-    if (error != cudaSuccess) {
-        standin_executable_free(added);
-        return error;
-    }
-    *out = added;
+    release_all(&executable->nodes);
+    standin_forget(executable);
+    free(executable);
     return cudaSuccess;
 }
 
-void
-standin_executable_free(cudaGraphExec_t executable)
+cudaError_t
+standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
-    release_all(&executable->nodes);
-    forget(executable);
-    free(executable);
+    (void)flags;
+    if (graph->is_captured) {
+        return cudaErrorInvalidValue;
+    }
+    cudaGraphExec_t added = standin_new(sizeof *added);
+    standin_remember(added, STANDIN_EXECUTABLE);
+    standin_nodes_assign(&added->nodes, &graph->nodes);
+    for (size_t k = 0; k < added->nodes.count; k++) {
+        standin_node_hold(added->nodes.items[k]);
+    }
+    *out = added;
+    return cudaSuccess;
 }
 
 static cudaError_t
@@ -220,15 +220,71 @@ launch_node(standin_stream *stream, cudaGraphNode_t node)
 /* The nodes go into the one stream in the order of their capture, which keeps every dependency, and
  * orders some nodes that a device might run side by side. */
 cudaError_t
-standin_graph_launch(cudaGraphExec_t executable, standin_stream *stream)
+standin_cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle)
 {
-    cudaError_t error = cudaSuccess;
+    standin_stream *stream = standin_stream_of(handle);
     if (!stream->capture) {
-        error = standin_queue_behind(stream, executable->launched_on);
+        standin_queue_behind(stream, executable->launched_on);
         executable->launched_on = stream;
     }
-    for (size_t i = 0; error == cudaSuccess && i < executable->nodes.count; i++) {
-        error = launch_node(stream, executable->nodes.items[i]);
+    for (size_t i = 0; i < executable->nodes.count; i++) {
+        TRY(launch_node(stream, executable->nodes.items[i]));
     }
-    return error;
+    return cudaSuccess;
+}
+
+/* ---- looking at a graph ---------------------------------------------------------------------- */
+
+/* Fills in `out`, which has room for *count nodes, as NVIDIA's lists of nodes are: the rest is
+ * NULL, and *count becomes how many were given, or, without `out`, how many there are. */
+static void
+give(const standin_nodes *nodes, cudaGraphNode_t *out, size_t *count)
+{
+    if (!out) {
+        *count = nodes->count;
+        return;
+    }
+    size_t given = nodes->count < *count ? nodes->count : *count;
+    for (size_t i = 0; i < *count; i++) {
+        out[i] = i < given ? nodes->items[i] : NULL;
+    }
+    *count = given;
+}
+
+cudaError_t
+standin_cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *out, size_t *count)
+{
+    give(&graph->nodes, out, count);
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
+                                     cudaGraphEdgeData *edges, size_t *count)
+{
+    give(&node->after, out, count);
+    for (size_t i = 0; out && edges && i < *count; i++) {
+        edges[i] = (cudaGraphEdgeData){.from_port = 0};
+    }
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned flags)
+{
+    (void)flags; /* what more there is to print, a stand-in does not have */
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        return cudaErrorOperatingSystem;
+    }
+    fprintf(file, "digraph captured {\n");
+    for (size_t i = 0; i < graph->nodes.count; i++) {
+        const struct CUgraphNode_st *node = graph->nodes.items[i];
+        fprintf(file, "    n%zu [label=\"%s\"];\n", i, node->action.operation.name);
+        for (size_t j = 0; j < node->after.count; j++) {
+            fprintf(file, "    n%zu -> n%zu;\n", node->after.items[j]->index, i);
+        }
+    }
+    fprintf(file, "}\n");
+    return fclose(file) == 0 ? cudaSuccess : cudaErrorOperatingSystem;
 }

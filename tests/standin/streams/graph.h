@@ -25,8 +25,7 @@ struct CUgraphNode_st {
     standin_action action;
     cudaGraphNode_t source; /* whose work it repeats, and who owns what `staged` points to; NULL */
     standin_nodes after;    /* what it depends on */
-    cudaGraph_t graph;
-    bool is_reached; /* by the search that runs now */
+    bool is_reached;        /* by the search that runs now */
 };
 
 struct CUgraph_st {
@@ -37,49 +36,29 @@ struct CUgraph_st {
 /* What a graph was when it was instantiated. */
 struct CUgraphExec_st {
     standin_nodes nodes;
-    unsigned long long flags;
     standin_stream *launched_on; /* last; it may be gone */
 };
 
-/* ---- nodes.c --------------------------------------------------------------------------------- */
+/* ---- graph.c --------------------------------------------------------------------------------- */
 
-/* Each leaves the set as it was when it fails: cudaErrorMemoryAllocation. */
-cudaError_t standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added);
-cudaError_t standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others);
-cudaError_t standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others);
+void standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added);
+void standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others);
+void standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others);
 void standin_nodes_clear(standin_nodes *nodes);
 
 void standin_node_hold(cudaGraphNode_t node);
 void standin_node_release(cudaGraphNode_t node);
 
-/* ---- graph.c --------------------------------------------------------------------------------- */
-
-/* NULL for a handle that is no such thing. */
-cudaGraph_t standin_graph_of(cudaGraph_t handle);
-cudaGraphExec_t standin_executable_of(cudaGraphExec_t handle);
-cudaGraphNode_t standin_node_of(cudaGraphNode_t handle);
-
-/* NULL when the host has no memory. */
 cudaGraph_t standin_graph_new(void);
 void standin_graph_free(cudaGraph_t graph);
 
-/* The same for a handle of the program. */
-cudaError_t standin_graph_destroy(cudaGraph_t handle);
-
-/* Adds a node that depends on `after`. `source` as in the node; with one, `drop` is ignored. On
- * failure the action's `drop` remains the caller's. */
-cudaError_t standin_graph_add(cudaGraph_t graph, const standin_action *action,
-                              cudaGraphNode_t source, const standin_nodes *after,
-                              cudaGraphNode_t *out);
+/* A new node that depends on `after`. `source` as in the node; with one, `drop` is ignored. */
+cudaGraphNode_t standin_graph_add(cudaGraph_t graph, const standin_action *action,
+                                  cudaGraphNode_t source, const standin_nodes *after);
 
 /* Whether every one of `wanted` is in `from`, or is something that one of them depends on. */
 bool standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from,
                            const standin_nodes *wanted);
-
-cudaError_t standin_graph_instantiate(cudaGraph_t graph, unsigned long long flags,
-                                      cudaGraphExec_t *out);
-cudaError_t standin_graph_launch(cudaGraphExec_t executable, standin_stream *stream);
-void standin_executable_free(cudaGraphExec_t executable);
 
 /* ---- capture.c ------------------------------------------------------------------------------- */
 

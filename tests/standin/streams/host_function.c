@@ -8,7 +8,6 @@
 #include "queue.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct host_call {
@@ -32,11 +31,7 @@ static _Thread_local bool is_inside;             /* this thread runs such a func
 void
 standin_queue_host_function(void (*function)(void *), void *argument)
 {
-    host_call *added = malloc(sizeof *added);
-    if (!added) {
-        fprintf(stderr, "gmlake stand-in: no host memory left for a host function\n");
-        _Exit(2);
-    }
+    host_call *added = standin_new(sizeof *added);
     *added = (host_call){.function = function, .argument = argument};
     (void)pthread_mutex_lock(&lock);
     if (last) {

@@ -34,11 +34,9 @@ static uint64_t ticks;         /* operations that have happened: the clock */
 gml_streams *
 standin_queues(void)
 {
-    if (queues) {
-        return queues;
-    }
-    if (gml_streams_open(&queues) != GML_OK || gml_streams_set_manual(queues, true) != GML_OK) {
-        return NULL;
+    if (!queues) {
+        standin_demand(gml_streams_open(&queues));
+        standin_demand(gml_streams_set_manual(queues, true));
     }
     return queues;
 }
@@ -79,11 +77,10 @@ check_range(const char *name, standin_range range)
 cudaError_t
 standin_check_ranges(const standin_operation *operation)
 {
-    cudaError_t error = cudaSuccess;
-    for (int i = 0; i < STANDIN_MOST_RANGES && error == cudaSuccess; i++) {
-        error = check_range(operation->name, operation->ranges[i]);
+    for (int i = 0; i < STANDIN_MOST_RANGES; i++) {
+        TRY(check_range(operation->name, operation->ranges[i]));
     }
-    return error;
+    return cudaSuccess;
 }
 
 /* Called by the queues. What was there when the work was submitted may be gone by now. */
@@ -215,19 +212,13 @@ enqueue(standin_stream *stream, in_flight *added, gml_event point)
     }
 }
 
-/* Queues a copy of `what`. On failure what it holds remains the caller's. */
-static cudaError_t
+/* Queues a copy of `what`. */
+static void
 append(standin_stream *stream, const in_flight *what, gml_event point)
 {
-    in_flight *added = malloc(sizeof *added);
-    if (!added) {
-        return cudaErrorMemoryAllocation;
-    }
+    in_flight *added = standin_new(sizeof *added);
     *added = *what;
-    if (enqueue(stream, added, point) != GML_OK) {
-        free(added);
-        return cudaErrorMemoryAllocation;
-    }
+    standin_demand(enqueue(stream, added, point));
     if (stream->last) {
         stream->last->next = added;
     } else {
@@ -237,15 +228,14 @@ append(standin_stream *stream, const in_flight *what, gml_event point)
     stream->pending++;
     pending++;
     keep_pace(stream);
-    return cudaSuccess;
 }
 
 /* Whether the memory is there, and the stream's device may touch it. */
 static cudaError_t
 check_touch(const standin_stream *stream, const standin_operation *operation)
 {
-    cudaError_t error = standin_check_ranges(operation);
-    return error == cudaSuccess ? standin_check_peers(stream->device, operation) : error;
+    TRY(standin_check_ranges(operation));
+    return standin_check_peers(stream->device, operation);
 }
 
 static cudaError_t
@@ -255,19 +245,19 @@ submit(standin_stream *stream, const standin_operation *operation)
         standin_action action = {.kind = STANDIN_WORK, .operation = *operation};
         return standin_capture_action(stream, &action, NULL);
     }
-    cudaError_t error = check_touch(stream, operation);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return append(stream, &(in_flight){.kind = WORK, .operation = *operation}, 0);
+    TRY(check_touch(stream, operation));
+    append(stream, &(in_flight){.kind = WORK, .operation = *operation}, 0);
+    return cudaSuccess;
 }
 
 cudaError_t
 standin_submit(standin_stream *stream, const standin_operation *operation)
 {
-    cudaError_t error = submit(stream, operation);
+    standin_operation named = *operation;
+    named.name = standin_current_call();
+    cudaError_t error = submit(stream, &named);
     if (error != cudaSuccess) {
-        drop_copy(*operation);
+        drop_copy(named);
     }
     return error;
 }
@@ -276,30 +266,24 @@ cudaError_t
 standin_queue_node(standin_stream *stream, cudaGraphNode_t node)
 {
     const standin_operation *operation = &node->action.operation;
-    cudaError_t error = check_touch(stream, operation);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(check_touch(stream, operation));
     /* Held before it is queued, for it may happen at once. */
     standin_node_hold(node);
-    error = append(stream, &(in_flight){.kind = WORK, .operation = *operation, .node = node}, 0);
-    if (error != cudaSuccess) {
-        standin_node_release(node);
-    }
-    return error;
+    append(stream, &(in_flight){.kind = WORK, .operation = *operation, .node = node}, 0);
+    return cudaSuccess;
 }
 
-cudaError_t
+void
 standin_queue_record(standin_stream *stream, gml_event point, cudaEvent_t event, uint64_t recording)
 {
     in_flight what = {.kind = RECORD, .event = event, .recording = recording};
-    return append(stream, &what, point);
+    append(stream, &what, point);
 }
 
-cudaError_t
+void
 standin_queue_wait(standin_stream *stream, gml_event point, standin_stream *recorded_on)
 {
-    return append(stream, &(in_flight){.kind = WAIT, .recorded_on = recorded_on}, point);
+    append(stream, &(in_flight){.kind = WAIT, .recorded_on = recorded_on}, point);
 }
 
 static bool
@@ -312,23 +296,18 @@ is_stream(const standin_stream *wanted)
     return stream != NULL;
 }
 
-cudaError_t
+void
 standin_queue_behind(standin_stream *stream, standin_stream *before)
 {
-    if (before == stream || !is_stream(before) || before->pending == 0) {
-        return cudaSuccess;
-    }
     gml_event point;
-    if (gml_streams_event_create(queues, &point) != GML_OK) {
-        return cudaErrorMemoryAllocation;
+    if (before == stream || !is_stream(before) || before->pending == 0) {
+        return;
     }
-    cudaError_t error = standin_queue_record(before, point, NULL, 0);
-    if (error == cudaSuccess) {
-        error = standin_queue_wait(stream, point, before);
-    }
+    standin_demand(gml_streams_event_create(queues, &point));
+    standin_queue_record(before, point, NULL, 0);
+    standin_queue_wait(stream, point, before);
     /* The recording and the wait keep what they need of it. */
     (void)gml_streams_event_destroy(queues, point);
-    return error;
 }
 
 /* ---- waiting and asking ---------------------------------------------------------------------- */
@@ -336,17 +315,14 @@ standin_queue_behind(standin_stream *stream, standin_stream *before)
 cudaError_t
 standin_synchronize_stream(standin_stream *stream)
 {
-    cudaError_t error = standin_guard_stream(stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
+    TRY(standin_guard_stream(stream));
     drain(stream);
     standin_await_host_functions();
-    standin_pool_after_synchronize(stream->device);
+    standin_pool_trim(stream->device, false);
     return cudaSuccess;
 }
 
-cudaError_t
+void
 standin_synchronize_device(standin_device *device)
 {
     for (standin_stream *stream = streams; stream; stream = stream->next) {
@@ -355,8 +331,7 @@ standin_synchronize_device(standin_device *device)
         }
     }
     standin_await_host_functions();
-    standin_pool_after_synchronize(device);
-    return cudaSuccess;
+    standin_pool_trim(device, false);
 }
 
 void
@@ -367,15 +342,12 @@ standin_advance(standin_stream *stream, uint64_t count)
 }
 
 cudaError_t
-standin_stream_query(cudaStream_t handle)
+standin_cudaStreamQuery(cudaStream_t handle)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    cudaError_t error = standin_guard_stream(stream);
-    if (error != cudaSuccess || stream->pending == 0) {
-        return error;
+    TRY(standin_guard_stream(stream));
+    if (stream->pending == 0) {
+        return cudaSuccess;
     }
     if (standin_settings_get()->pace != STANDIN_MANUAL) {
         standin_step_towards(stream);
@@ -429,19 +401,19 @@ standin_stream_of(cudaStream_t handle)
     return is_stream(stream) ? stream : NULL;
 }
 
-standin_stream *
-standin_stream_new(standin_device *device, unsigned flags, int priority)
+cudaError_t
+standin_check_stream(cudaStream_t handle)
 {
-    if (!standin_queues()) {
-        return NULL;
-    }
-    standin_stream *added = calloc(1, sizeof *added);
-    if (!added) {
-        return NULL;
-    }
+    return standin_stream_of(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
+standin_stream *
+standin_stream_new(standin_device *device, int priority)
+{
+    (void)standin_queues();
+    standin_stream *added = standin_new(sizeof *added);
     added->device = device;
     added->number = ++last_number;
-    added->flags = flags;
     added->priority = priority;
     added->next = streams;
     streams = added;
@@ -449,10 +421,10 @@ standin_stream_new(standin_device *device, unsigned flags, int priority)
 }
 
 cudaError_t
-standin_stream_free(cudaStream_t handle)
+standin_cudaStreamDestroy(cudaStream_t handle)
 {
     standin_stream *stream = standin_stream_of(handle);
-    if (!stream || stream == stream->device->default_stream) {
+    if (stream == stream->device->default_stream) {
         return cudaErrorInvalidResourceHandle;
     }
     standin_capture_leave(stream);

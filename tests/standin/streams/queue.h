@@ -6,8 +6,7 @@
 
 /* ---- queue.c --------------------------------------------------------------------------------- */
 
-/* The queues of the whole process, in manual mode: queue.c alone decides when something happens.
- * NULL when the host has no memory. */
+/* The queues of the whole process, in manual mode: queue.c alone decides when something happens. */
 gml_streams *standin_queues(void);
 
 /* All streams, through `next`. */
@@ -15,15 +14,14 @@ standin_stream *standin_streams(void);
 
 /* Queues a recording of `point`. When it happens, standin_event_reached() hears of it, unless
  * `event` is NULL. */
-cudaError_t standin_queue_record(standin_stream *stream, gml_event point, cudaEvent_t event,
-                                 uint64_t recording);
+void standin_queue_record(standin_stream *stream, gml_event point, cudaEvent_t event,
+                          uint64_t recording);
 
 /* Queues a wait for what `point` was last recorded for, on `recorded_on`. */
-cudaError_t standin_queue_wait(standin_stream *stream, gml_event point,
-                               standin_stream *recorded_on);
+void standin_queue_wait(standin_stream *stream, gml_event point, standin_stream *recorded_on);
 
 /* What `stream` gets from now on happens after what `before`, possibly no longer there, has got. */
-cudaError_t standin_queue_behind(standin_stream *stream, standin_stream *before);
+void standin_queue_behind(standin_stream *stream, standin_stream *before);
 
 /* Queues the work of a node, which is held until then. */
 cudaError_t standin_queue_node(standin_stream *stream, cudaGraphNode_t node);
