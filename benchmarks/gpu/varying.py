@@ -82,8 +82,8 @@ def region(options: argparse.Namespace) -> AbstractContextManager[gmlake.Region 
     """Return what the whole run happens in."""
     if options.allocator != "gmlake":
         return nullcontext()
-    knobs: dict[str, Any] = dict(text.split("=", 1) for text in options.knobs)
-    return gmlake.enabled(policy=options.policy, mode="full", **knobs)
+    settings: dict[str, Any] = dict(text.split("=", 1) for text in options.knobs)
+    return gmlake.enabled(**{"policy": options.policy, "mode": "full"} | settings)
 
 
 def wait(options: argparse.Namespace) -> None:
@@ -259,7 +259,7 @@ def main() -> None:
         default=[],
         metavar="NAME=VALUE",
         dest="knobs",
-        help="a setting of gmlake, such as chunk_size=16MiB; may be repeated",
+        help="a setting of gmlake, as chunk_size=16MiB or mode=native; may be repeated",
     )
     parser.add_argument("--size", choices=("full", "tiny"), default="full")
     parser.add_argument("--steps", type=int, help=f"{STEPS} unless the program takes others")

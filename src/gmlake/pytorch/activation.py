@@ -20,7 +20,7 @@ import torch
 
 from gmlake.errors import Error, GmlakeWarning
 from gmlake.printable import printable
-from gmlake.pytorch import device, full, lakes, notices, region, statistics
+from gmlake.pytorch import device, full, lakes, notices, region, serving, statistics
 from gmlake.pytorch.settings import Settings
 from gmlake.units import format_size
 
@@ -85,7 +85,7 @@ def _report(process: int) -> None:
     for number in lakes.devices():
         lake = lakes.find(number)
         if lake is not None:
-            mode = "full" if full.is_installed() else "pool"
+            mode = serving.installed() or "pool"
             reserved_bytes, live_bytes = statistics.peaks(number)
             _say(
                 f"{_name()}, device {number}, {mode} mode: "

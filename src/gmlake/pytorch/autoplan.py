@@ -17,7 +17,7 @@ import torch
 import gmlake
 from gmlake.errors import PlanError, UnsupportedError
 from gmlake.planning import files
-from gmlake.pytorch import full, lakes, notices, phases
+from gmlake.pytorch import lakes, notices, phases, serving
 from gmlake.pytorch.planner import DevicePlanner, StepReport, Workshop
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class AutoPlan:
 
     def _find_lakes(self) -> None:
         """Watch the lakes that came into being since the last step."""
-        if not full.is_installed():
+        if not serving.installed():
             if torch.cuda.is_initialized():
                 notices.once(
                     "planning",

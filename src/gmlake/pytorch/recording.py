@@ -19,7 +19,7 @@ from torch import nn
 
 import gmlake
 from gmlake import _core
-from gmlake.pytorch import categories, device, full, lakes, notices, sites, snapshots
+from gmlake.pytorch import categories, device, lakes, notices, serving, sites, snapshots
 from gmlake.pytorch.callpaths import CallPaths
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
@@ -177,7 +177,7 @@ class _Session(Observer, Opening):
             self._note(categories.GRADIENT, _gradients(_parameters(optimizer)))
 
     def _note(self, category: int, tensors: Iterable[torch.Tensor]) -> None:
-        if not full.is_installed():
+        if not serving.installed():
             return  # the events are of segments, whose addresses say nothing of what is in them
         found: dict[int, list[int]] = defaultdict(list)
         with _C.DisableTorchFunction():
@@ -302,7 +302,7 @@ def stop_recording() -> Recording | None:
 def categories_of(seen: DeviceSnapshot) -> NDArray[np.int8]:
     """Return a category for each id of a snapshot's trace, as the last recording knows it."""
     session = _turn.last
-    if session is None or not full.is_installed():
+    if session is None or not serving.installed():
         return np.full(len(seen.lives.born), categories.UNKNOWN, np.int8)
     return categories.classify(
         seen.lives,
@@ -320,7 +320,7 @@ def _tell_of_limits() -> None:
             "gmlake.record() records what gmlake serves, and it serves nothing yet: call "
             "gmlake.enable() before anything uses CUDA",
         )
-    elif not full.is_installed():
+    elif not serving.installed():
         notices.once(
             "recording segments",
             "in pool mode gmlake.record() sees the segments that PyTorch's allocator takes, "

@@ -66,8 +66,8 @@ class Region(ContextDecorator):
     It begins with the `with` statement. It can be used again after its end, not within itself. As
     the decorator of a function it is a region of its own for each call.
 
-    policy: which serves inside. mode: "full", "pool", or "off" where there is no CUDA; "" while
-    it is not open. why: half a sentence, why this mode.
+    policy: which serves inside. mode: "native", "full", "pool", or "off" where there is no CUDA;
+    "" while it is not open. why: half a sentence, why this mode.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Region(ContextDecorator):
                 serving.tell_of_fallbacks()
 
     def _open(self, opening: _Opening) -> None:
-        from gmlake.pytorch import full, pool, serving
+        from gmlake.pytorch import full, native, pool, serving
 
         _process.serving = _process.serving or serving.Serving()
         mode = serving.decide(self.settings.mode)
@@ -144,6 +144,8 @@ class Region(ContextDecorator):
             opening.server = server
         if mode.name == "full" and not full.is_installed():
             full.install()
+        if mode.name == "native":
+            native.install()
         opening.mode = mode.name
         if mode.name == "pool":
             pool.begin(self._devices)
@@ -176,12 +178,12 @@ class Region(ContextDecorator):
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The devices that are served; in full mode those that were asked for memory so far."""
+        """The devices that are served; in pool mode those of the pools, else those in use."""
         if self.mode == "pool":
             from gmlake.pytorch import pool
 
             return pool.devices()
-        if self.mode == "full":
+        if self.mode in ("native", "full"):
             from gmlake.pytorch import lakes
 
             return lakes.devices()
@@ -220,7 +222,7 @@ class Region(ContextDecorator):
         with lock:
             if self.mode == "pool":
                 pool.empty_cache()
-            elif self.mode == "full":
+            elif self.mode in ("native", "full"):
                 lakes.trim_all()
         return max(0, held - lakes.reserved_bytes())
 
@@ -267,7 +269,10 @@ def enabled(
 
     policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
         serves as PyTorch would, and is allowed within regions of any other policy.
-    mode: "full": gmlake is PyTorch's allocator, which has to begin before CUDA is used, lasts
+    mode: "native": gmlake is behind PyTorch's C++ allocator interface, which can begin at any
+        time and keeps all that PyTorch can do; it is compiled at its first use, see
+        docs/pytorch.md. "full": gmlake is PyTorch's allocator, which has to begin before CUDA is
+        used, lasts
         until the process ends, and serves as PyTorch would outside of regions. "pool": gmlake
         gives PyTorch's allocator its memory, inside of the region. "auto": full where it is
         still possible, else pool; GMLAKE_MODE.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gmlake import _core
-from gmlake.pytorch import device, full, lakes, notices, pool, registry
+from gmlake.pytorch import device, full, lakes, native, notices, pool, registry
 from gmlake.pytorch.settings import with_changes
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _WHAT_TO_DO: Final = (
 
 @dataclass(frozen=True)
 class Mode:
-    """What a region gets. name: "full", "pool" or "off". why: half a sentence."""
+    """What a region gets. name: "native", "full", "pool" or "off". why: half a sentence."""
 
     name: str
     why: str
@@ -28,19 +28,23 @@ class Mode:
 
 def decide(wanted: str) -> Mode:
     """Choose the mode, which may be "auto"; RuntimeError where the wanted one is not possible."""
+    if native.is_installed():
+        if wanted not in ("auto", "native"):
+            raise RuntimeError(f'this process has mode "native" already, and not {wanted!r}')
+        return Mode("native", "gmlake is in front of PyTorch's allocator")
     if full.is_installed():
-        if wanted == "pool":
+        if wanted not in ("auto", "full"):
             raise RuntimeError(
                 "gmlake is PyTorch's allocator in this process already, and under that there are "
-                'no pools; mode="pool" is for processes that never had mode "full"'
+                f'no others; mode="{wanted}" is for processes that never had mode "full"'
             )
         return Mode("full", "gmlake is PyTorch's allocator since before CUDA was used")
     if absence := device.absence():
         notices.once("off", f"gmlake serves nothing in this process: {absence}")
         return Mode("off", absence)
     refusals = {}
-    for name, mode in (("full", full), ("pool", pool)):
-        if wanted in ("auto", name):
+    for name, mode in (("native", native), ("full", full), ("pool", pool)):
+        if wanted == name or (wanted == "auto" and name != "native"):
             refusals[name] = mode.obstacle()
             if not refusals[name]:
                 return Mode(name, _why(name, wanted, refusals))
@@ -82,8 +86,15 @@ class Serving:
 
     def serve_with(self, server: str) -> None:
         """Let requests from now on be served by "policy" or by "caching"."""
-        if self._fixed is not None:
+        if native.is_installed():
+            native.serve(is_wanted=server != "caching")
+        elif self._fixed is not None:
             _core.torch_serve_with("caching" if server == "caching" else "policy")
+
+
+def installed() -> str:
+    """Return the mode that lasts until the process ends, "native" or "full"; "" for none."""
+    return "native" if native.is_installed() else "full" if full.is_installed() else ""
 
 
 def tell_of_fallbacks() -> None:

@@ -1,0 +1,50 @@
+/* The table of functions that PyTorch's C++ interface is served with. */
+#include "torch/native/native.h"
+
+#include "gmlake_torch.h"
+#include "torch/refusal.h"
+#include "torch/registry.h"
+
+static void
+explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, const char *reason,
+        char *out, size_t out_bytes)
+{
+    if (lake) {
+        gml_refusal_write(lake, device, size_bytes, status, out, out_bytes);
+    } else {
+        gml_refusal_write_unopened(device, size_bytes, status, reason, out, out_bytes);
+    }
+}
+
+static gml_lake *
+open_lake(int device, char *reason, size_t reason_bytes)
+{
+    gml_lake *lake = NULL;
+    return gml_registry_open(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
+}
+
+const gml_native_core *
+gml_torch_native_core(void)
+{
+    static const gml_native_core core = {
+        .version = GML_NATIVE_VERSION,
+        .find = gml_torch_lake,
+        .open = open_lake,
+        .end = gml_registry_end,
+        .allocate = gml_lake_allocate,
+        .free = gml_lake_free,
+        .block = gml_lake_block,
+        .record_stream = gml_lake_record_stream,
+        .trim = gml_lake_trim,
+        .begin_pool = gml_lake_begin_pool,
+        .end_pool = gml_lake_end_pool,
+        .release_pool = gml_lake_release_pool,
+        .stats = gml_lake_stats,
+        .torch_stats = gml_lake_torch_stats,
+        .reset_peaks = gml_lake_reset_peaks,
+        .visit = gml_lake_visit,
+        .limit = gml_registry_limit,
+        .explain = explain,
+    };
+    return &core;
+}

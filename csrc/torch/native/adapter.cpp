@@ -1,0 +1,1281 @@
+/* PyTorch's C++ allocator interface over gmlake.
+ *
+ * The adapter stands in front of PyTorch's own allocator, called `native` here, for the rest of the
+ * process. While gmlake serves, tensors come from lakes. Everything else is native's: what was
+ * allocated before and elsewhere, private pools (graphs, torch.cuda.MemPool), and whatever the
+ * interface has that is no memory. What each of them gave goes back to it, by the deleter in the
+ * tensor or by asking whose an address is. Questions about both (statistics, snapshots) are
+ * answered with the sum.
+ *
+ * Locks: each mutex here guards what is declared behind it; no lock of PyTorch's or of a lake's is
+ * taken while one is held. Native may hold its own when it calls.
+ *
+ * No function takes Python's GIL, but the recorder of stack traces that PyTorch hands over may, so
+ * it is called with no lock held. What is here is never destroyed: tensors are freed until the very
+ * end of the process.
+ */
+#include "native.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/ApproximateClock.h>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace
+{
+
+namespace torch_cuda = c10::cuda::CUDACachingAllocator;
+
+using c10::GatheredContext;
+using c10::MempoolId_t;
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+using c10::CachingDeviceAllocator::DeviceStats;
+using torch_cuda::BlockInfo;
+using torch_cuda::CreateContextFn;
+using torch_cuda::CUDAAllocator;
+using torch_cuda::RecordContext;
+using torch_cuda::SegmentInfo;
+using torch_cuda::TraceEntry;
+
+using Context = std::shared_ptr<GatheredContext>;
+
+constexpr size_t reason_bytes = 256;
+constexpr size_t refusal_bytes = 1280;
+constexpr size_t largest_request = size_t{1} << 48;
+constexpr size_t spare_bytes = size_t{32} << 20; /* native takes more than it is asked for */
+
+const gml_native_core *core = nullptr;
+
+std::atomic<bool> is_wanted{false};  /* gmlake may serve */
+std::atomic<bool> is_caching{true};  /* torch.cuda.caching_allocator_enable() */
+std::atomic<bool> is_serving{false}; /* both */
+
+void
+settle_who_serves()
+{
+    is_serving.store(is_wanted && is_caching, std::memory_order_relaxed);
+}
+
+gml_address
+address_of(const void *pointer)
+{
+    return static_cast<gml_address>(reinterpret_cast<uintptr_t>(pointer));
+}
+
+void *
+pointer_to(gml_address address)
+{
+    return reinterpret_cast<void *>(static_cast<uintptr_t>(address));
+}
+
+gml_stream
+handle_of(cudaStream_t stream)
+{
+    return static_cast<gml_stream>(reinterpret_cast<uintptr_t>(stream));
+}
+
+/* ---- whose an address is ----------------------------------------------------------------------- */
+
+/* The device whose lake this thread found last: most threads use one. */
+thread_local int last_device = 0;
+
+/* Calls `ask` with each open lake until one does not answer GML_UNKNOWN_ADDRESS. */
+template <typename Ask>
+gml_status
+ask_lakes(Ask ask)
+{
+    gml_lake *lake = core->find(last_device);
+    gml_status status = lake ? ask(lake, last_device) : GML_UNKNOWN_ADDRESS;
+    for (int device = 0; status == GML_UNKNOWN_ADDRESS && device < core->end(); device++) {
+        lake = device == last_device ? nullptr : core->find(device);
+        status = lake ? ask(lake, device) : GML_UNKNOWN_ADDRESS;
+        if (lake && status != GML_UNKNOWN_ADDRESS) {
+            last_device = device;
+        }
+    }
+    return status;
+}
+
+bool
+find_block(const void *pointer, gml_block_info *block, int *device)
+{
+    return pointer && ask_lakes([&](gml_lake *lake, int found) {
+                          *device = found;
+                          return core->block(lake, address_of(pointer), block);
+                      }) == GML_OK;
+}
+
+/* ---- private pools ------------------------------------------------------------------------------
+ *
+ * Requests that a pool takes are native's, which keeps the pools. While any pool is begun, lakes
+ * make no call that would break a capture: each has a pool of the same name begun, which serves
+ * nobody.
+ */
+
+struct Routes {
+    struct Route {
+        c10::DeviceIndex device;
+        MempoolId_t id;
+        std::function<bool(cudaStream_t)> filter;
+        bool is_held; /* the lake's pool is begun, too */
+    };
+
+    std::atomic<size_t> count{0};
+    std::shared_mutex mutex; /* guards the rest */
+    std::vector<Route> list;
+
+    void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
+    {
+        gml_lake *lake = core->find(device);
+        bool is_held = lake && core->begin_pool(lake, {id.first, id.second}) == GML_OK;
+        std::unique_lock<std::shared_mutex> lock(mutex);
+        list.push_back({device, id, std::move(filter), is_held});
+        count.store(list.size(), std::memory_order_release);
+    }
+
+    void end(c10::DeviceIndex device, MempoolId_t id)
+    {
+        bool is_held = false;
+        {
+            std::unique_lock<std::shared_mutex> lock(mutex);
+            auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
+                return route.device == device && route.id == id;
+            });
+            if (found != list.end()) {
+                is_held = found->is_held;
+                list.erase(found);
+            }
+            count.store(list.size(), std::memory_order_release);
+        }
+        if (is_held) {
+            gml_lake *lake = core->find(device);
+            (void)core->end_pool(lake, {id.first, id.second});
+            (void)core->release_pool(lake, {id.first, id.second});
+        }
+    }
+
+    bool takes(c10::DeviceIndex device, cudaStream_t stream)
+    {
+        if (count.load(std::memory_order_acquire) == 0) {
+            return false;
+        }
+        std::shared_lock<std::shared_mutex> lock(mutex);
+        return std::any_of(list.begin(), list.end(), [&](const Route &route) {
+            return route.device == device && route.filter(stream);
+        });
+    }
+};
+
+Routes &routes = *new Routes;
+
+/* ---- history ------------------------------------------------------------------------------------
+ *
+ * What PyTorch's allocator tells of its own blocks (events, stack traces, trackers), told of the
+ * blocks of lakes.
+ */
+
+thread_local std::vector<std::string> compile_contexts;
+
+/* Where memory lies: begin and end of places, in address order. */
+using Places = std::vector<std::pair<gml_address, gml_address>>;
+
+/* All that a lake holds, each byte of physical memory once. */
+Places
+places_of(gml_lake *lake)
+{
+    Places places;
+    gml_visitor visitor{
+        &places,
+        [](void *self, const gml_region_info *region) {
+            if (!region->is_view) {
+                static_cast<Places *>(self)->emplace_back(region->address,
+                                                          region->address + region->size_bytes);
+            }
+        },
+        [](void *, const gml_range_info *) {},
+        nullptr,
+    };
+    (void)core->visit(lake, &visitor);
+    std::sort(places.begin(), places.end());
+    return places;
+}
+
+/* What of `places` is not in `others`. */
+Places
+without(const Places &places, const Places &others)
+{
+    Places left;
+    auto other = others.begin();
+    for (auto [begin, end] : places) {
+        while (other != others.end() && other->second <= begin) {
+            ++other;
+        }
+        for (auto next = other; next != others.end() && next->first < end; ++next) {
+            if (begin < next->first) {
+                left.emplace_back(begin, next->first);
+            }
+            begin = std::max(begin, next->second);
+        }
+        if (begin < end) {
+            left.emplace_back(begin, end);
+        }
+    }
+    return left;
+}
+
+struct History {
+    std::atomic<bool> is_wanted{false}; /* events are kept, or somebody is told of them */
+    std::atomic<size_t> known{0};       /* of `contexts` */
+    std::array<std::atomic<uint64_t>, C10_COMPILE_TIME_MAX_GPUS> reserved_bytes{}; /* last look */
+    std::mutex mutex; /* guards the rest */
+    bool is_kept = false;
+    CreateContextFn recorder = nullptr;
+    RecordContext when = RecordContext::NEVER;
+    size_t most = 1;
+    std::vector<TraceEntry::Action> skipped;
+    std::array<std::deque<TraceEntry>, C10_COMPILE_TIME_MAX_GPUS> entries; /* by device */
+    std::unordered_map<const void *, Context> contexts;                    /* of live blocks */
+    std::array<Places, C10_COMPILE_TIME_MAX_GPUS> held; /* by device: at the last look */
+    std::vector<torch_cuda::AllocatorTraceTracker> trackers;
+
+    void record(bool is_enabled, CreateContextFn create, size_t max_entries, RecordContext wanted,
+                bool is_clear, const std::vector<std::string> &skip)
+    {
+        if (is_enabled) {
+            begin_looking();
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        is_kept = is_enabled;
+        recorder = create;
+        when = is_enabled ? wanted : RecordContext::NEVER;
+        most = std::max<size_t>(1, max_entries);
+        skipped.clear();
+        for (const auto &action : skip) {
+            skipped.push_back(c10::CachingDeviceAllocator::parseTraceEntryAction(action));
+        }
+        if (is_clear || !is_enabled) {
+            for (auto &of_device : entries) {
+                of_device.clear();
+            }
+        }
+        if (!is_enabled) {
+            contexts.clear();
+            known = 0;
+        }
+        is_wanted = is_kept || !trackers.empty();
+    }
+
+    void track(torch_cuda::AllocatorTraceTracker tracker)
+    {
+        begin_looking();
+        std::lock_guard<std::mutex> lock(mutex);
+        trackers.push_back(std::move(tracker));
+        is_wanted = true;
+    }
+
+    /* A stack trace, where events of this importance have one. pre: no lock is held. */
+    Context gather(RecordContext importance)
+    {
+        CreateContextFn create = nullptr;
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            create = when >= importance ? recorder : nullptr;
+        }
+        return create ? create() : nullptr;
+    }
+
+    /* pre: the mutex is held. */
+    void note(TraceEntry entry)
+    {
+        for (const auto &tracker : trackers) {
+            tracker(entry);
+        }
+        if (!is_kept || std::find(skipped.begin(), skipped.end(), entry.action_) != skipped.end()) {
+            return;
+        }
+        auto &of_device = entries[static_cast<size_t>(entry.device_)];
+        of_device.push_back(std::move(entry));
+        while (of_device.size() > most) {
+            of_device.pop_front();
+        }
+    }
+
+    TraceEntry entry_of(TraceEntry::Action action, c10::DeviceIndex device, size_t address,
+                        size_t size_bytes, cudaStream_t stream, const Context &context,
+                        const std::string &metadata)
+    {
+        return TraceEntry(action, device, address, size_bytes, stream, MempoolId_t{0, 0},
+                          c10::getApproximateTime(),
+                          when >= RecordContext::ALLOC ? context : nullptr,
+                          compile_contexts.empty() ? "" : compile_contexts.back(), metadata);
+    }
+
+    /* What is held when the first one wants to know is nobody's news. */
+    void begin_looking()
+    {
+        if (is_wanted) {
+            return;
+        }
+        for (int device = 0; device < core->end(); device++) {
+            gml_lake *lake = core->find(device);
+            Places now = lake ? places_of(lake) : Places{};
+            std::lock_guard<std::mutex> lock(mutex);
+            held[static_cast<size_t>(device)] = std::move(now);
+        }
+    }
+
+    /* Tells of memory that came and went since the last look. */
+    void look(c10::DeviceIndex device, gml_lake *lake)
+    {
+        gml_stats stats{};
+        if (!is_wanted || core->stats(lake, &stats) != GML_OK ||
+            reserved_bytes[static_cast<size_t>(device)].exchange(stats.reserved_bytes) ==
+                stats.reserved_bytes) {
+            return;
+        }
+        Places now = places_of(lake);
+        std::lock_guard<std::mutex> lock(mutex);
+        Places &before = held[static_cast<size_t>(device)];
+        auto tell = [&](TraceEntry::Action action, const Places &places) {
+            for (auto [begin, end] : places) {
+                note(entry_of(action, device, begin, end - begin, nullptr, nullptr, ""));
+            }
+        };
+        tell(TraceEntry::Action::SEGMENT_UNMAP, without(before, now));
+        tell(TraceEntry::Action::SEGMENT_MAP, without(now, before));
+        before = std::move(now);
+    }
+
+    void allocated(c10::DeviceIndex device, const void *pointer, size_t size_bytes,
+                   cudaStream_t stream, const std::string &metadata)
+    {
+        Context context = gather(RecordContext::STATE);
+        std::lock_guard<std::mutex> lock(mutex);
+        note(entry_of(TraceEntry::Action::ALLOC, device, address_of(pointer), size_bytes, stream,
+                      context, metadata));
+        if (is_kept && context) {
+            contexts[pointer] = std::move(context);
+            known = contexts.size();
+        }
+    }
+
+    /* pre: the block lives still. */
+    void will_be_freed(c10::DeviceIndex device, const gml_block_info &block,
+                       const std::string &metadata)
+    {
+        Context context = gather(RecordContext::ALL);
+        auto *stream = static_cast<cudaStream_t>(pointer_to(block.stream));
+        std::lock_guard<std::mutex> lock(mutex);
+        auto found = contexts.find(pointer_to(block.address));
+        if (found != contexts.end()) {
+            context = context ? context : found->second;
+            contexts.erase(found);
+            known = contexts.size();
+        }
+        for (auto action :
+             {TraceEntry::Action::FREE_REQUESTED, TraceEntry::Action::FREE_COMPLETED}) {
+            note(entry_of(action, device, block.address, block.block_bytes, stream, context,
+                          metadata));
+        }
+    }
+
+    Context context_of(const void *pointer)
+    {
+        if (known.load(std::memory_order_relaxed) == 0) {
+            return nullptr;
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        auto found = contexts.find(pointer);
+        return found == contexts.end() ? nullptr : found->second;
+    }
+};
+
+History &history = *new History;
+
+/* ---- statistics --------------------------------------------------------------------------------- */
+
+void
+add(Stat &to, const gml_stat &from)
+{
+    to.current += static_cast<int64_t>(from.current);
+    to.peak += static_cast<int64_t>(from.peak);
+    to.allocated += static_cast<int64_t>(from.allocated);
+    to.freed += static_cast<int64_t>(from.freed);
+}
+
+void
+add(StatArray &to, const gml_stat (&from)[GML_POOL_COUNT])
+{
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        add(to[pool], from[pool]);
+    }
+}
+
+void
+subtract(gml_stat &from, const gml_stat &forgotten)
+{
+    from.allocated -= forgotten.allocated;
+    from.freed -= forgotten.freed;
+}
+
+void
+subtract(gml_stat (&from)[GML_POOL_COUNT], const gml_stat (&forgotten)[GML_POOL_COUNT])
+{
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        subtract(from[pool], forgotten[pool]);
+    }
+}
+
+/* Calls `each` with every member that both kinds of statistics have, by pool or not. What is split
+ * and inactive is native's alone: as in expandable segments, any of it can be given back. */
+template <typename Left, typename Right, typename Each>
+void
+pair_up(Left &left, Right &right, Each each)
+{
+    each(left.allocation, right.allocation);
+    each(left.segment, right.segment);
+    each(left.active, right.active);
+    each(left.allocated_bytes, right.allocated_bytes);
+    each(left.reserved_bytes, right.reserved_bytes);
+    each(left.active_bytes, right.active_bytes);
+    each(left.requested_bytes, right.requested_bytes);
+    each(left.oversize_allocations, right.oversize_allocations);
+    each(left.oversize_segments, right.oversize_segments);
+}
+
+struct Forgotten {
+    std::mutex mutex;                                                /* guards the rest */
+    std::array<gml_torch_stats, C10_COMPILE_TIME_MAX_GPUS> counts{}; /* at the last reset */
+
+    /* Of a device's lake, since the last reset; false where it has none. */
+    bool read(c10::DeviceIndex device, gml_torch_stats *out)
+    {
+        gml_lake *lake = core->find(device);
+        if (!lake || core->torch_stats(lake, out) != GML_OK) {
+            return false;
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        const gml_torch_stats &before = counts[static_cast<size_t>(device)];
+        pair_up(*out, before, [](auto &now, const auto &then) { subtract(now, then); });
+        out->num_alloc_retries -= before.num_alloc_retries;
+        out->num_device_alloc -= before.num_device_alloc;
+        out->num_device_free -= before.num_device_free;
+        return true;
+    }
+
+    void reset(c10::DeviceIndex device)
+    {
+        gml_lake *lake = core->find(device);
+        gml_torch_stats now{};
+        if (lake && core->torch_stats(lake, &now) == GML_OK) {
+            std::lock_guard<std::mutex> lock(mutex);
+            counts[static_cast<size_t>(device)] = now;
+        }
+    }
+};
+
+Forgotten &forgotten = *new Forgotten;
+
+/* ---- snapshots ---------------------------------------------------------------------------------- */
+
+/* What a lake holds, as PyTorch tells of segments: contiguous, each byte of physical memory once.
+ * Idle views, and what views hold at home, are left out. */
+struct Walk {
+    c10::DeviceIndex device;
+    std::vector<SegmentInfo> segments;
+    gml_region_info region{};
+    bool is_open = false; /* the last segment goes on with the next range */
+
+    static void enter(void *self, const gml_region_info *region)
+    {
+        auto *walk = static_cast<Walk *>(self);
+        walk->region = *region;
+        walk->is_open = false;
+    }
+
+    static void range(void *self, const gml_range_info *range)
+    {
+        static_cast<Walk *>(self)->add(*range);
+    }
+
+    void add(const gml_range_info &range)
+    {
+        bool is_lent = range.is_used && range.requested_bytes == 0;
+        bool is_idle_view = region.kind == GML_REGION_VIEW && region.used_bytes == 0;
+        if (is_lent || is_idle_view) {
+            is_open = false;
+            return;
+        }
+        if (!is_open) {
+            SegmentInfo segment;
+            segment.device = device;
+            segment.address = range.address;
+            segment.stream = pointer_to(region.stream);
+            segment.is_large = !region.is_small;
+            segment.is_expandable = region.kind != GML_REGION_SEGMENT;
+            segments.push_back(std::move(segment));
+            is_open = true;
+        }
+        SegmentInfo &segment = segments.back();
+        BlockInfo block;
+        block.size = range.size_bytes;
+        block.requested_size = range.requested_bytes;
+        block.allocated = block.active = range.is_used;
+        if (range.is_used) {
+            segment.allocated_size += range.size_bytes;
+            segment.active_size += range.size_bytes;
+            segment.requested_size += range.requested_bytes;
+        }
+        segment.total_size += range.size_bytes;
+        segment.blocks.push_back(std::move(block));
+    }
+};
+
+std::vector<SegmentInfo>
+segments_of_lakes()
+{
+    std::vector<SegmentInfo> all;
+    for (int device = 0; device < core->end(); device++) {
+        gml_lake *lake = core->find(device);
+        if (lake) {
+            Walk walk{static_cast<c10::DeviceIndex>(device), {}};
+            gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr};
+            (void)core->visit(lake, &visitor);
+            for (SegmentInfo &segment : walk.segments) {
+                size_t address = segment.address;
+                for (BlockInfo &block : segment.blocks) {
+                    if (block.allocated) {
+                        block.context_when_allocated = history.context_of(pointer_to(address));
+                    }
+                    address += block.size;
+                }
+            }
+            std::move(walk.segments.begin(), walk.segments.end(), std::back_inserter(all));
+        }
+    }
+    return all;
+}
+
+/* Puts the events of lakes between those of `traces`, whose times are known already. */
+void
+add_events(std::vector<std::vector<TraceEntry>> &traces)
+{
+    static c10::ApproximateClockToUnixTimeConverter clock;
+    auto to_unix_ns = clock.makeConverter();
+    std::lock_guard<std::mutex> lock(history.mutex);
+    for (size_t device = 0; device < traces.size() && device < history.entries.size(); device++) {
+        auto &trace = traces[device];
+        size_t before = trace.size();
+        for (TraceEntry entry : history.entries[device]) {
+            entry.time_.t_ = to_unix_ns(entry.time_.approx_t_) / 1000;
+            trace.push_back(std::move(entry));
+        }
+        std::inplace_merge(trace.begin(), trace.begin() + static_cast<ptrdiff_t>(before),
+                           trace.end(), [](const TraceEntry &left, const TraceEntry &right) {
+                               return left.time_.t_ < right.time_.t_;
+                           });
+    }
+}
+
+/* ---- the memory fraction -------------------------------------------------------------------------
+ *
+ * It limits what native and the lake hold together. Each may hold what the other does not; both are
+ * told whenever that may have changed, which is only done where there is such a limit.
+ */
+
+struct Limits {
+    std::atomic<int> count{0}; /* of devices with a limit */
+    std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> fractions;
+
+    Limits()
+    {
+        for (auto &fraction : fractions) {
+            fraction = 1;
+        }
+    }
+
+    bool is_limited(c10::DeviceIndex device) const
+    {
+        return count.load(std::memory_order_relaxed) > 0 && of(device) < 1;
+    }
+
+    double of(c10::DeviceIndex device) const
+    {
+        return fractions[static_cast<size_t>(device)];
+    }
+
+    void set(c10::DeviceIndex device, double fraction)
+    {
+        double before = fractions[static_cast<size_t>(device)].exchange(fraction);
+        count += (fraction < 1) - (before < 1);
+    }
+};
+
+Limits &limits = *new Limits;
+
+/* ---- the adapter -------------------------------------------------------------------------------- */
+
+/* How much this thread asks native for now; see IdleLakes. */
+thread_local size_t asked_of_native = 0;
+
+void release(void *pointer);
+
+class Adapter final : public CUDAAllocator
+{
+  public:
+    explicit Adapter(CUDAAllocator *before) : native(before)
+    {
+    }
+
+    CUDAAllocator *const native;
+
+    /* ---- memory. Hot: allocate and release. */
+
+    c10::DataPtr allocate(size_t size_bytes) override
+    {
+        bool is_refused = false;
+        if (is_serving.load(std::memory_order_relaxed) && size_bytes != 0) {
+            c10::DeviceIndex device = c10::cuda::current_device();
+            cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
+            if (void *pointer = take(size_bytes, device, stream, &is_refused)) {
+                return {pointer, pointer, release, c10::Device(c10::DeviceType::CUDA, device)};
+            }
+        }
+        return ask_native(size_bytes, is_refused, [&] { return native->allocate(size_bytes); });
+    }
+
+    c10::DeleterFnPtr raw_deleter() const override
+    {
+        return native->raw_deleter(); /* private pools are compared with it */
+    }
+
+    void *raw_alloc(size_t size_bytes) override
+    {
+        return raw_alloc_with_stream(size_bytes,
+                                     c10::cuda::getCurrentCUDAStream(c10::cuda::current_device()));
+    }
+
+    void *raw_alloc_with_stream(size_t size_bytes, cudaStream_t stream) override
+    {
+        bool is_refused = false;
+        if (is_serving.load(std::memory_order_relaxed) && size_bytes != 0) {
+            if (void *pointer =
+                    take(size_bytes, c10::cuda::current_device(), stream, &is_refused)) {
+                return pointer;
+            }
+        }
+        return ask_native(size_bytes, is_refused,
+                          [&] { return native->raw_alloc_with_stream(size_bytes, stream); });
+    }
+
+    void raw_delete(void *pointer) override
+    {
+        if (pointer && !give_back(pointer)) {
+            native->raw_delete(pointer);
+        }
+    }
+
+    void copy_data(void *to, const void *from, std::size_t count) const override
+    {
+        native->copy_data(to, from, count);
+    }
+
+    /* NULL: native is to be asked; *is_refused where a lake has no memory. */
+    void *take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, bool *is_refused)
+    {
+        if (routes.takes(device, stream)) {
+            return nullptr;
+        }
+        gml_lake *lake = core->find(device);
+        gml_address address = 0;
+        if (!lake || core->allocate(lake, size_bytes, handle_of(stream), &address) != GML_OK) {
+            address = take_slowly(size_bytes, device, stream);
+            if (!address) {
+                *is_refused = true;
+                return nullptr;
+            }
+        }
+        last_device = device;
+        tell_of(device, pointer_to(address), size_bytes, stream);
+        return pointer_to(address);
+    }
+
+    /* Whether a lake gave it, which then has it back. */
+    bool give_back(void *pointer)
+    {
+        if (history.is_wanted.load(std::memory_order_relaxed) || c10::memoryProfilingEnabled() ||
+            c10::impl::GPUTrace::get_trace()) {
+            tell_of_end(pointer);
+        }
+        return ask_lakes([&](gml_lake *lake, int) {
+                   return core->free(lake, address_of(pointer));
+               }) != GML_UNKNOWN_ADDRESS;
+    }
+
+    /* ---- streams, pools, captures */
+
+    using CUDAAllocator::recordStream;
+
+    void recordStream(const c10::DataPtr &pointer, c10::cuda::CUDAStream stream) override
+    {
+        if (pointer.get_deleter() != release) {
+            native->recordStream(pointer, stream);
+            return;
+        }
+        gml_status status = ask_lakes([&](gml_lake *lake, int) {
+            return core->record_stream(lake, address_of(pointer.get()), handle_of(stream.stream()));
+        });
+        TORCH_CHECK(
+            status == GML_OK || status == GML_UNKNOWN_ADDRESS,
+            "gmlake cannot remember that a stream uses a tensor: the host is out of memory");
+    }
+
+    void beginAllocateToPool(c10::DeviceIndex device, MempoolId_t id,
+                             std::function<bool(cudaStream_t)> filter) override
+    {
+        native->beginAllocateToPool(device, id, filter);
+        routes.begin(device, id, std::move(filter));
+    }
+
+    void endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) override
+    {
+        native->endAllocateToPool(device, id);
+        routes.end(device, id);
+    }
+
+    void releasePool(c10::DeviceIndex device, MempoolId_t id) override
+    {
+        native->releasePool(device, id);
+    }
+
+    int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override
+    {
+        return native->getPoolUseCount(device, id);
+    }
+
+    void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
+                            std::shared_ptr<CUDAAllocator> allocator) override
+    {
+        native->createOrIncrefPool(device, id, std::move(allocator));
+    }
+
+    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool is_wanted) override
+    {
+        native->setUseOnOOM(device, id, is_wanted);
+    }
+
+    void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override
+    {
+        native->setNoSplit(device, id);
+    }
+
+    bool checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
+                                  const std::unordered_set<void *> &expected) override
+    {
+        return native->checkPoolLiveAllocations(device, id, expected);
+    }
+
+    std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(c10::DeviceIndex device,
+                                                                   MempoolId_t id) override
+    {
+        return native->getCheckpointState(device, id);
+    }
+
+    torch_cuda::CheckpointDelta
+    setCheckpointPoolState(c10::DeviceIndex device,
+                           std::shared_ptr<torch_cuda::AllocatorState> state) override
+    {
+        return native->setCheckpointPoolState(device, std::move(state));
+    }
+
+    /* ---- limits and idle memory */
+
+    void init(int device_count) override
+    {
+        native->init(device_count);
+        for (int device = 0; device < device_count; device++) {
+            auto index = static_cast<c10::DeviceIndex>(device);
+            setMemoryFraction(native->getMemoryFraction(index), index);
+        }
+    }
+
+    bool initialized() override
+    {
+        return native->initialized();
+    }
+
+    double getMemoryFraction(c10::DeviceIndex device) override
+    {
+        return limits.count > 0 ? limits.of(device) : native->getMemoryFraction(device);
+    }
+
+    void setMemoryFraction(double fraction, c10::DeviceIndex device) override
+    {
+        native->setMemoryFraction(fraction, device); /* refuses what is no fraction */
+        limits.set(device, fraction);
+        if (limits.is_limited(device)) {
+            share_limit(device, 0);
+        } else {
+            core->limit(device, fraction);
+        }
+    }
+
+    void emptyCache(MempoolId_t id) override
+    {
+        if (id == MempoolId_t{0, 0}) {
+            for (int device = 0; device < core->end(); device++) {
+                if (gml_lake *lake = core->find(device)) {
+                    (void)core->trim(lake, nullptr);
+                    history.look(static_cast<c10::DeviceIndex>(device), lake);
+                }
+            }
+        }
+        native->emptyCache(id);
+    }
+
+    void enable(bool is_enabled) override
+    {
+        native->enable(is_enabled);
+        is_caching = is_enabled;
+        settle_who_serves();
+    }
+
+    bool isEnabled() const override
+    {
+        return native->isEnabled();
+    }
+
+    /* The largest block that needs no memory of the device's. */
+    void cacheInfo(c10::DeviceIndex device, size_t *largest_bytes) override
+    {
+        native->cacheInfo(device, largest_bytes);
+        gml_lake *lake = core->find(device);
+        gml_stats stats{};
+        if (lake && core->stats(lake, &stats) == GML_OK) {
+            *largest_bytes = std::max<size_t>(*largest_bytes, stats.largest_free_bytes);
+        }
+    }
+
+    /* ---- questions about both */
+
+    void *getBaseAllocation(void *pointer, size_t *size_bytes) override
+    {
+        gml_block_info block{};
+        int device = 0;
+        if (!find_block(pointer, &block, &device)) {
+            return native->getBaseAllocation(pointer, size_bytes);
+        }
+        if (size_bytes) {
+            *size_bytes = block.block_bytes;
+        }
+        return pointer;
+    }
+
+    DeviceStats getDeviceStats(c10::DeviceIndex device) override
+    {
+        DeviceStats stats = native->getDeviceStats(device);
+        gml_torch_stats ours{};
+        if (forgotten.read(device, &ours)) {
+            pair_up(stats, ours, [](auto &to, const auto &from) { add(to, from); });
+            stats.num_alloc_retries += static_cast<int64_t>(ours.num_alloc_retries);
+            stats.num_device_alloc += static_cast<int64_t>(ours.num_device_alloc);
+            stats.num_device_free += static_cast<int64_t>(ours.num_device_free);
+        } /* native counts waits and refusals of both, for it is asked after each of a lake's */
+        return stats;
+    }
+
+    void resetAccumulatedStats(c10::DeviceIndex device) override
+    {
+        native->resetAccumulatedStats(device);
+        forgotten.reset(device);
+    }
+
+    void resetPeakStats(c10::DeviceIndex device) override
+    {
+        native->resetPeakStats(device);
+        if (gml_lake *lake = core->find(device)) {
+            (void)core->reset_peaks(lake);
+        }
+    }
+
+    std::vector<torch_cuda::StreamSegmentSize>
+    getExpandableSegmentSizes(c10::DeviceIndex device) override
+    {
+        return native->getExpandableSegmentSizes(device);
+    }
+
+    torch_cuda::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override
+    {
+        torch_cuda::SnapshotInfo info = native->snapshot(id, has_traces);
+        if (id == MempoolId_t{0, 0}) {
+            std::vector<SegmentInfo> ours = segments_of_lakes();
+            std::move(ours.begin(), ours.end(), std::back_inserter(info.segments));
+            std::sort(info.segments.begin(), info.segments.end(),
+                      [](const SegmentInfo &left, const SegmentInfo &right) {
+                          return left.address < right.address;
+                      });
+            if (has_traces) {
+                add_events(info.device_traces);
+            }
+        }
+        return info;
+    }
+
+    /* ---- histories and observers */
+
+    bool isHistoryEnabled() override
+    {
+        return native->isHistoryEnabled();
+    }
+
+    void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
+                       RecordContext when, bool is_clear,
+                       const std::vector<std::string> &skipped) override
+    {
+        native->recordHistory(is_enabled, recorder, max_entries, when, is_clear, skipped);
+        history.record(is_enabled, recorder, max_entries, when, is_clear, skipped);
+    }
+
+    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &data) override
+    {
+        native->recordAnnotation(data);
+    }
+
+    void pushCompileContext(std::string &text) override
+    {
+        native->pushCompileContext(text);
+        compile_contexts.push_back(text);
+    }
+
+    void popCompileContext() override
+    {
+        native->popCompileContext();
+        if (!compile_contexts.empty()) {
+            compile_contexts.pop_back();
+        }
+    }
+
+    void setUserMetadata(const std::string &text) override
+    {
+        native->setUserMetadata(text);
+    }
+    std::string getUserMetadata() override
+    {
+        return native->getUserMetadata();
+    }
+
+    void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override
+    {
+        native->attachOutOfMemoryObserver(std::move(observer));
+    }
+
+    void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override
+    {
+        native->attachAllocatorTraceTracker(tracker);
+        history.track(std::move(tracker));
+    }
+
+    /* ---- devices and processes */
+
+    void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex peer) override
+    {
+        native->enablePeerAccess(device, peer);
+    }
+
+    cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
+                            size_t count, cudaStream_t stream, bool has_peers) override
+    {
+        return native->memcpyAsync(to, to_device, from, from_device, count, stream, has_peers);
+    }
+
+    torch_cuda::ShareableHandle shareIpcHandle(void *pointer) override
+    {
+        gml_block_info block{};
+        int device = 0;
+        TORCH_CHECK(!find_block(pointer, &block, &device),
+                    "this tensor lies in memory of gmlake, which other processes cannot open; make "
+                    "it outside of gmlake.enabled(), or within torch.cuda.use_mem_pool()");
+        return native->shareIpcHandle(pointer);
+    }
+
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override
+    {
+        return native->getIpcDevPtr(std::move(handle));
+    }
+
+    std::string name() override
+    {
+        return native->name();
+    }
+
+    std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override
+    {
+        return native->getMemoryInfo(device);
+    }
+
+#if GML_TORCH_MINOR >= 12
+    void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override
+    {
+        native->attachOomRejectionObserver(std::move(observer));
+    }
+
+    Context getContextForPointer(const void *pointer) override
+    {
+        Context found = history.context_of(pointer);
+        return found ? found : native->getContextForPointer(pointer);
+    }
+#endif
+#if GML_TORCH_MINOR >= 13
+    c10::DataPtr allocateWithAddress(size_t size_bytes, void *address) override
+    {
+        return native->allocateWithAddress(size_bytes, address);
+    }
+
+    void markCaptureBegin(c10::DeviceIndex device) override
+    {
+        native->markCaptureBegin(device);
+    }
+    void markCaptureEnd(c10::DeviceIndex device) override
+    {
+        native->markCaptureEnd(device);
+    }
+#endif
+
+  private:
+    /* The lake is not open, or has refused: what native holds idle may be what is missing. 0 where
+     * there is no memory; throws c10::Error for any other failure. */
+    C10_NOINLINE gml_address take_slowly(size_t size_bytes, c10::DeviceIndex device,
+                                         cudaStream_t stream)
+    {
+        char reason[reason_bytes] = "";
+        gml_lake *lake = core->open(device, reason, sizeof reason);
+        gml_address address = 0;
+        gml_status status = GML_DRIVER_FAILED;
+        if (lake) {
+            status = core->allocate(lake, size_bytes, handle_of(stream), &address);
+        }
+        if (status == GML_OUT_OF_MEMORY && routes.count == 0) {
+            native->emptyCache({0, 0});
+            if (limits.is_limited(device)) {
+                share_limit(device, 0);
+            }
+            status = core->allocate(lake, size_bytes, handle_of(stream), &address);
+        }
+        bool is_full = status == GML_OUT_OF_MEMORY || size_bytes > largest_request;
+        if (status != GML_OK && !is_full) {
+            char text[refusal_bytes];
+            core->explain(lake, device, size_bytes, status, reason, text, sizeof text);
+            TORCH_CHECK(false, text);
+        }
+        return address;
+    }
+
+    /* Native has the last word: it may hold a block that fits. If not it tells the observers and
+     * counts, but the text is ours, which knows of both. */
+    template <typename Ask>
+    auto ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
+    {
+        asked_of_native = size_bytes;
+        if (C10_LIKELY(!is_refused && limits.count.load(std::memory_order_relaxed) == 0)) {
+            return ask();
+        }
+        c10::DeviceIndex device = c10::cuda::current_device();
+        Sharing sharing(this, device, size_bytes);
+        if (!is_refused) {
+            return ask();
+        }
+        try {
+            return ask();
+        } catch (const c10::OutOfMemoryError &) {
+            char text[refusal_bytes];
+            core->explain(core->find(device), device, size_bytes, GML_OUT_OF_MEMORY, "", text,
+                          sizeof text);
+            C10_THROW_ERROR(OutOfMemoryError, text);
+        }
+    }
+
+    /* Around what native is asked for: it may grow, and then the lake may hold less. */
+    class Sharing
+    {
+      public:
+        Sharing(Adapter *self, c10::DeviceIndex index, size_t size_bytes)
+            : adapter(limits.is_limited(index) ? self : nullptr), device(index)
+        {
+            if (adapter) {
+                adapter->share_limit(device, size_bytes);
+            }
+        }
+
+        ~Sharing()
+        {
+            if (adapter) {
+                adapter->share_limit(device, 0);
+            }
+        }
+
+      private:
+        Adapter *adapter;
+        c10::DeviceIndex device;
+    };
+
+    /* Tells native and the lake what they may hold. Where native is about to be asked for
+     * `size_bytes` that are not left, the lake gives back what it holds idle. */
+    void share_limit(c10::DeviceIndex device, size_t size_bytes)
+    {
+        gml_lake *lake = core->find(device);
+        gml_stats ours{};
+        auto read = [&] { return lake && core->stats(lake, &ours) == GML_OK; };
+        double total_bytes = static_cast<double>(native->getMemoryInfo(device).second);
+        double allowed_bytes = limits.of(device) * total_bytes;
+        auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        auto natives_bytes =
+            static_cast<double>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
+        if (read() && ours.reserved_bytes > ours.live_bytes &&
+            natives_bytes + static_cast<double>(ours.reserved_bytes + size_bytes) >
+                allowed_bytes - static_cast<double>(size_bytes ? spare_bytes : 0) &&
+            size_bytes > 0) {
+            (void)core->trim(lake, nullptr);
+            (void)read();
+        }
+        auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
+        core->limit(device, part(allowed_bytes - natives_bytes));
+        native->setMemoryFraction(
+            std::min(1.0, part(allowed_bytes - static_cast<double>(ours.reserved_bytes))), device);
+    }
+
+    void tell_of(c10::DeviceIndex device, void *pointer, size_t size_bytes, cudaStream_t stream)
+    {
+        if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
+            history.look(device, core->find(device));
+            history.allocated(device, pointer, size_bytes, stream, native->getUserMetadata());
+        }
+        if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+            report(device, pointer, rounded(size_bytes));
+        }
+        if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) {
+            (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, address_of(pointer));
+        }
+    }
+
+    C10_NOINLINE void tell_of_end(void *pointer)
+    {
+        gml_block_info block{};
+        int device = 0;
+        if (!find_block(pointer, &block, &device)) {
+            return;
+        }
+        auto index = static_cast<c10::DeviceIndex>(device);
+        if (history.is_wanted) {
+            history.will_be_freed(index, block, native->getUserMetadata());
+        }
+        if (c10::memoryProfilingEnabled()) {
+            report(index, pointer, -rounded(block.requested_bytes));
+        }
+        if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) {
+            (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(pointer));
+        }
+    }
+
+    /* As PyTorch counts sizes. */
+    static int64_t rounded(uint64_t size_bytes)
+    {
+        return static_cast<int64_t>((size_bytes + 511) / 512 * 512);
+    }
+
+    void report(c10::DeviceIndex device, void *pointer, int64_t change)
+    {
+        DeviceStats stats = getDeviceStats(device);
+        auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        c10::reportMemoryUsageToProfiler(
+            pointer, change, static_cast<size_t>(stats.allocated_bytes[aggregate].current),
+            static_cast<size_t>(stats.reserved_bytes[aggregate].current),
+            c10::Device(c10::DeviceType::CUDA, device));
+    }
+};
+
+Adapter *adapter = nullptr; /* set once, never freed: tensors are freed until the process ends */
+
+/* The deleter of tensors in lakes. What no lake knows is memory of a parent process. */
+void
+release(void *pointer)
+{
+    (void)adapter->give_back(pointer);
+}
+
+/* Native calls this where it needs more of the device's memory, with its lock held. */
+class IdleLakes final : public c10::FreeMemoryCallback
+{
+  public:
+    bool Execute() override
+    {
+        int device = c10::cuda::current_device();
+        gml_lake *lake = core ? core->find(device) : nullptr;
+        gml_stats stats{};
+        size_t free_bytes = 0, total_bytes = 0;
+        if (lake && core->stats(lake, &stats) == GML_OK &&
+            stats.reserved_bytes > stats.live_bytes &&
+            cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
+            free_bytes < asked_of_native + spare_bytes) {
+            (void)core->trim(lake, nullptr);
+            history.look(static_cast<c10::DeviceIndex>(device), lake);
+        }
+        return false; /* native's free blocks are what they were */
+    }
+};
+
+} // namespace
+
+namespace c10
+{
+REGISTER_FREE_MEMORY_CALLBACK(gmlake, IdleLakes)
+}
+
+int
+gml_native_minor()
+{
+    return GML_TORCH_MINOR;
+}
+
+bool
+gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes)
+{
+    if (adapter) {
+        return true;
+    }
+    CUDAAllocator *before = torch_cuda::get();
+    if (given->version != GML_NATIVE_VERSION) {
+        (void)snprintf(reason, size_bytes, "the adapter is of another version of gmlake");
+    } else if (!before || before->name() == "pluggable") {
+        (void)snprintf(reason, size_bytes,
+                       "another allocator was put into PyTorch by change_current_allocator()");
+    } else {
+        core = given;
+        adapter = new Adapter(before);
+        is_caching = before->isEnabled();
+        c10::SetAllocator(c10::DeviceType::CUDA, adapter);
+        torch_cuda::allocator.store(adapter);
+        return true;
+    }
+    return false;
+}
+
+void
+gml_native_serve(bool wanted)
+{
+    is_wanted = wanted && adapter;
+    settle_who_serves();
+}

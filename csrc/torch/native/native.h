@@ -1,0 +1,72 @@
+/* What PyTorch's C++ allocator interface is served with: the core, as the adapter sees it, and the
+ * adapter, as the core sees it.
+ *
+ * The adapter (adapter.cpp) is one C++ file, compiled for one minor version of PyTorch: the tables
+ * of virtual functions differ between them. It is loaded into a process by itself and links nothing
+ * of gmlake. So all that it needs of the core is in one table of functions, which is handed over
+ * when it is put in place. It decides nothing but who is asked: PyTorch's own allocator, or a lake.
+ */
+#ifndef GML_TORCH_NATIVE_H
+#define GML_TORCH_NATIVE_H
+
+#include "gmlake.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { GML_NATIVE_VERSION = 1 };
+
+/* Functions of gmlake.h, by their names there, and of the registry of lakes. */
+typedef struct gml_native_core {
+    uint32_t version; /* GML_NATIVE_VERSION */
+    /* The lake of a device, NULL while nothing was asked of it. */
+    gml_lake *(*find)(int device);
+    /* The same, opened if need be; NULL with a reason of one line. */
+    gml_lake *(*open)(int device, char *reason, size_t reason_bytes);
+    /* No open lake has this ordinal or a higher one. */
+    int (*end)(void);
+    gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                           gml_address *out);
+    gml_status (*free)(gml_lake *lake, gml_address address);
+    gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
+    gml_status (*record_stream)(gml_lake *lake, gml_address address, gml_stream stream);
+    gml_status (*trim)(gml_lake *lake, uint64_t *released_bytes);
+    gml_status (*begin_pool)(gml_lake *lake, gml_pool_id id);
+    gml_status (*end_pool)(gml_lake *lake, gml_pool_id id);
+    gml_status (*release_pool)(gml_lake *lake, gml_pool_id id);
+    gml_status (*stats)(gml_lake *lake, gml_stats *out);
+    gml_status (*torch_stats)(gml_lake *lake, gml_torch_stats *out);
+    gml_status (*reset_peaks)(gml_lake *lake);
+    gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
+    /* The most that a device's lake may hold, of the device's memory; also before it is opened. */
+    void (*limit)(int device, double fraction);
+    /* Why a lake refused, for the person who reads it; NULL: it could not be opened, for `reason`.
+     */
+    void (*explain)(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
+                    const char *reason, char *out, size_t out_bytes);
+} gml_native_core;
+
+/* For the adapter. Never NULL. */
+GML_API const gml_native_core *gml_torch_native_core(void);
+
+/* ---- exported by the adapter ----------------------------------------------------------------- */
+
+/* The minor version of PyTorch that it is compiled for: 11 of 2.11. */
+GML_API int gml_native_minor(void);
+
+/* Puts the adapter in front of PyTorch's allocator, for good; everything goes on to that one. Any
+ * time, but not while a graph is captured or a pool of torch.cuda.MemPool is in use. `core` stays
+ * valid. False, with a reason of one line, where another allocator is in place already or `core` is
+ * of another version. */
+GML_API bool gml_native_install(const gml_native_core *core, char *reason, size_t reason_bytes);
+
+/* Whether tensors come from lakes from now on; at first they do not. What is served by either goes
+ * back to it, whatever is said here. */
+GML_API void gml_native_serve(bool is_wanted);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,185 @@
+"""Programs that gmlake serves in native mode; each prints what it saw as JSON.
+
+The argument names one of the functions below.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import threading
+import warnings
+from typing import Any
+
+import torch
+from tests.standin.programs import compiled
+from tests.standin.refusal import refused
+
+import gmlake
+from gmlake import Lake, _core
+
+MIB = 1 << 20
+
+
+def block(mib: int = 8) -> torch.Tensor:
+    """Return a tensor of so many MiB."""
+    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+
+
+def served_mib() -> float:
+    """Return how much of what lives gmlake serves."""
+    lake = _core.torch_lake(Lake, 0)
+    return lake.stats()["live_bytes"] / MIB if lake else 0
+
+
+def losses(model: torch.nn.Module, *, steps: int = 4) -> list[float]:
+    """Train; return the loss of each step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    found = []
+    for step in range(steps):
+        loss = model(torch.full((16, 64), float(step + 1), device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+def any_time() -> dict[str, Any]:
+    """Begin after the model is on the device, nest, end, and begin again."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(64, 64).cuda()
+    held = block(24)
+    region = gmlake.enabled(mode="native")
+    seen: dict[str, Any] = {"before": served_mib()}
+    with region:
+        a = block(16)
+        seen["inside"] = [served_mib(), region.mode, region.devices]
+        with gmlake.enabled("caching"):
+            b = block(16)
+            seen["nested"] = served_mib()
+        c = block(16)
+        seen["again"] = served_mib()
+        seen["losses"] = losses(model)
+    d = block(16)
+    seen["outside"] = served_mib()
+    seen["allocated"] = torch.cuda.memory_allocated() >= (24 + 4 * 16) * MIB
+    del held, a, b, c, d, model
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001
+    seen["left"] = served_mib()
+    torch.cuda.empty_cache()
+    seen["reserved"] = torch.cuda.memory_reserved()
+    gmlake.enable()
+    held = block(16)
+    seen["lasting"] = served_mib()
+    gmlake.disable()
+    seen["disabled"] = [block(16).nbytes // MIB, served_mib()]
+    del held
+    seen["full"] = refused(gmlake.enable, mode="full")
+    return seen
+
+
+def idle() -> dict[str, Any]:
+    """Let each need what the other holds idle, on a device of 512 MiB."""
+    seen: dict[str, Any] = {}
+    for _ in range(8):
+        block(40)  # PyTorch keeps it
+    held = [block(40) for _ in range(8)]
+    del held
+    with gmlake.enabled(mode="native"):
+        seen["of_pytorch"] = block(360).nbytes // MIB
+        seen["refused"] = refused(block, 600)
+    seen["of_gmlake"] = block(360).nbytes // MIB
+    return seen
+
+
+def threads() -> dict[str, Any]:
+    """Switch while threads allocate and free, some of what others allocated."""
+    shared: list[torch.Tensor] = []
+    errors: list[str] = []
+    is_over = threading.Event()
+
+    def churn(seed: int) -> None:
+        mine: list[torch.Tensor] = []
+        try:
+            while not is_over.is_set():
+                tensor = torch.full((seed * 1000,), seed, device="cuda")
+                mine.append(tensor)
+                shared.append(tensor)
+                if len(mine) > 8:
+                    mine.pop(0)
+                    shared.pop(0)
+        except Exception as error:  # noqa: BLE001
+            errors.append(repr(error))
+
+    workers = [threading.Thread(target=churn, args=(seed,)) for seed in range(1, 5)]
+    for worker in workers:
+        worker.start()
+    for _ in range(200):
+        with gmlake.enabled(mode="native"):
+            block(1)
+    is_over.set()
+    for worker in workers:
+        worker.join()
+    shared.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+    return {"errors": errors, "live": served_mib(), "allocated": torch.cuda.memory_allocated()}
+
+
+def graph_trees() -> dict[str, Any]:
+    """Compile with CUDA graphs."""
+    warnings.simplefilter("ignore")
+    with gmlake.enabled(mode="native"):
+        seen = compiled.train("reduce-overhead")
+        seen["served"] = served_mib() > 0
+    return seen
+
+
+def sharing() -> dict[str, Any]:
+    """Share tensors with other processes."""
+    ordinary = block()
+    with gmlake.enabled(mode="native"):
+        stitched = block()
+        return {
+            "ordinary": refused(ordinary.untyped_storage()._share_cuda_),
+            "stitched": refused(stitched.untyped_storage()._share_cuda_),
+        }
+
+
+def segments() -> dict[str, Any]:
+    """Record memory that comes and goes, and where tensors lie."""
+    seen: dict[str, Any] = {}
+    with gmlake.enabled(mode="native"):
+        early = block(40)
+        torch.cuda.memory._record_memory_history(context="all")  # noqa: SLF001
+        late = block(80)
+        del early
+        snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001
+        del late
+        torch.cuda.empty_cache()
+        after = torch.cuda.memory._snapshot()  # noqa: SLF001
+    events = [(event["action"], event["size"] // MIB) for event in snapshot["device_traces"][0]]
+    seen["events"] = [event for event in events if event[0] != "snapshot"]
+    seen["frames"] = [
+        any("native.py" in frame["filename"] for frame in block_["frames"])
+        for segment in snapshot["segments"]
+        for block_ in segment["blocks"]
+        if block_["state"] == "active_allocated"
+    ]
+    seen["sums"] = [
+        sum(segment["total_size"] for segment in found["segments"]) // MIB
+        for found in (snapshot, after)
+    ]
+    seen["unmapped"] = sum(
+        event["size"] for event in after["device_traces"][0] if event["action"] == "segment_unmap"
+    )
+    return seen
+
+
+if __name__ == "__main__":
+    json.dump(globals()[sys.argv[1]](), sys.stdout)

@@ -1,0 +1,179 @@
+"""Native mode: it begins and ends at any time, and nothing of PyTorch is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.standin.running import Outcome, finish_program, run_program, start_program
+from tests.standin.test_compile import HAS_COMPILER, HAS_HEADERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+
+
+def run(name: str, *settings: str, **variables: str) -> dict[str, Any]:
+    """Run one function of the program `native`."""
+    outcome = run_program("native", name, settings=settings, variables=variables)
+    assert outcome.code == 0, outcome.errors
+    return outcome.results
+
+
+def test_it_begins_and_ends_at_any_time() -> None:
+    seen = run("any_time")
+    assert seen["before"] == 0
+    assert seen["inside"] == [16, "native", [0]]
+    assert seen["nested"] == 16
+    assert seen["again"] == 32
+    assert len(seen["losses"]) == 4
+    assert seen["outside"] >= 32
+    assert seen["allocated"]
+    assert seen["left"] == 0
+    assert seen["reserved"] == 0
+    assert [seen["lasting"], seen["disabled"]] == [16, [16, 16]]
+    assert "has mode \"native\" already, and not 'full'" in seen["full"]
+
+
+def test_each_gets_what_the_other_holds_idle() -> None:
+    seen = run("idle", "--capacity", "512MiB")
+    assert seen["of_pytorch"] == seen["of_gmlake"] == 360
+    assert seen["refused"].startswith("OutOfMemoryError: CUDA out of memory. Tried to allocate 600")
+    assert "gmlake (policy stitch) holds" in seen["refused"]
+
+
+def test_threads_go_on_while_it_begins_and_ends() -> None:
+    assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
+
+
+@pytest.mark.skipif(not (HAS_COMPILER and HAS_HEADERS), reason="Triton needs a C compiler")
+def test_compiled_steps_become_graphs(tmp_path: Path) -> None:
+    from tests.standin.launcher import find_library
+
+    seen = run(
+        "graph_trees",
+        TRITON_LIBCUDA_PATH=str(find_library().parent),
+        TRITON_CACHE_DIR=str(tmp_path / "triton"),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
+        TORCHINDUCTOR_COMPILE_THREADS="1",
+    )
+    assert seen["kernels"]["cudaGraphLaunch"] == 2
+    assert seen["memory_calls"] == {}
+    assert seen["private_bytes"] > 0
+    assert seen["served"]
+    assert seen["allocated"][-1] == seen["allocated"][-2]
+
+
+def test_what_other_processes_cannot_open_is_said() -> None:
+    seen = run("sharing")
+    assert "operation not supported" in seen["ordinary"]  # as the stand-in always says
+    assert "other processes cannot open" in seen["stitched"]
+
+
+def test_memory_that_comes_and_goes_is_recorded() -> None:
+    seen = run("segments")
+    assert seen["events"] == [
+        *(["segment_map", 80], ["alloc", 80]),
+        *(["free_requested", 40], ["free_completed", 40]),
+    ]
+    assert seen["frames"] == [True]
+    assert seen["sums"] == [120, 0]
+    assert seen["unmapped"] == 120 * MIB
+
+
+# ---- the adapter
+
+COMPILER = """#!{python}
+import os, signal, sys, time
+with open({log!r}, "a") as log:
+    log.write("begun\\n")
+{before}
+os.execvp("c++", ["c++", *sys.argv[1:]])
+"""
+
+
+def compiler(folder: Path, before: str = "") -> dict[str, str]:
+    """Return variables for a compiler that notes each start, and an empty cache."""
+    script = folder / "compiler"
+    text = COMPILER.format(python=sys.executable, log=str(folder / "log"), before=before)
+    script.write_text(text, encoding="utf-8")
+    script.chmod(0o755)
+    return {"CXX": str(script), "XDG_CACHE_HOME": str(folder / "cache")}
+
+
+def starts(folder: Path) -> int:
+    return len((folder / "log").read_text(encoding="utf-8").splitlines())
+
+
+def adapters(folder: Path) -> list[Path]:
+    return sorted((folder / "cache/gmlake").glob("*.so"))
+
+
+def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
+    variables = compiler(tmp_path)
+    started = [start_program("native", "sharing", variables=variables) for _ in range(4)]
+    outcomes = [finish_program(process) for process in started]
+    assert [outcome.code for outcome in outcomes] == [0] * 4
+    assert starts(tmp_path) == 1
+    assert len(adapters(tmp_path)) == 1
+    run("sharing", **variables)
+    assert starts(tmp_path) == 1
+
+
+def test_a_compiler_that_is_killed_leaves_nothing_that_breaks(tmp_path: Path) -> None:
+    dies = compiler(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
+    outcome = failing(dies)
+    assert "RuntimeError: mode native is impossible: the adapter to PyTorch cannot" in outcome
+    assert adapters(tmp_path) == []
+    run("sharing", **compiler(tmp_path))
+    assert len(adapters(tmp_path)) == 1
+
+
+def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(tmp_path: Path) -> None:
+    waits = compiler(tmp_path, "time.sleep(60)")
+    process = start_program("native", "sharing", variables=waits)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "log").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert adapters(tmp_path) == []
+    run("sharing", **compiler(tmp_path))
+    assert [path.name.startswith("adapter-2.") for path in adapters(tmp_path)] == [True]
+
+
+def failing(variables: dict[str, str]) -> str:
+    """Return the last line of a program that cannot begin."""
+    process = start_program("native", "sharing", variables=variables)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    return errors.strip().splitlines()[-1]
+
+
+def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
+    variables = {"CXX": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path)}
+    line = failing(variables)
+    assert "mode native is impossible: CXX=no-such-compiler is not there" in line
+    assert "install g++" in line
+
+
+def test_without_a_cache_it_works_all_the_same(tmp_path: Path) -> None:
+    blocked = tmp_path / "cache"
+    blocked.write_text("a file", encoding="utf-8")
+    outcome: Outcome = run_program(
+        "native", "sharing", variables={"XDG_CACHE_HOME": str(blocked), "TMPDIR": str(tmp_path)}
+    )
+    assert outcome.code == 0
+    assert "cannot be written, so the adapter to PyTorch is compiled anew" in outcome.errors
+    assert not list(tmp_path.glob("gmlake-*"))
+
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler"
+)
