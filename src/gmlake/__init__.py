@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
-    from gmlake.trace import Trace, load_trace, load_traces
+    from gmlake.snapshots.opening import load_trace, load_traces
+    from gmlake.trace import Trace
     from gmlake.validation import (
         Notes,
         Reading,
@@ -172,8 +173,8 @@ _HOMES = {
     "load_instance": "gmlake.planning",
     "load_notes": "gmlake.validation",
     "load_plans": "gmlake.planning",
-    "load_trace": "gmlake.trace",
-    "load_traces": "gmlake.trace",
+    "load_trace": "gmlake.snapshots.opening",
+    "load_traces": "gmlake.snapshots.opening",
     "memory_summary": "gmlake.snapshots",
     "order_streams": "gmlake.pytorch.streams",
     "plan": "gmlake.planning",

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from gmlake.snapshots.start_state import round_size
 from gmlake.trace.layout import REQUEST, SMALL_LIMIT, SMALL_SEGMENT, Kind, Records
-from gmlake.trace.start_state import round_size
 
 if TYPE_CHECKING:
     from gmlake.configuration import Configuration

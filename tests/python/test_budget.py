@@ -220,9 +220,9 @@ COMMANDS = {
     "view run.gmtrace -o page.html --plan": "gmlake.snapshots.report_of",
     "view run.gmtrace -o page.html --replay all": "gmlake.pictures.page._section",
     "view plans -o page.html": "gmlake.planning.files.decode_plans",
-    "replay run.gmtrace": "gmlake.trace.files.decode",
-    "validate run.gmtrace": "gmlake.trace.files.decode",
-    "plan run.gmtrace": "gmlake.trace.files.decode",
+    "replay run.gmtrace": "gmlake.snapshots.opening.decode",
+    "validate run.gmtrace": "gmlake.snapshots.opening.decode",
+    "plan run.gmtrace": "gmlake.snapshots.opening.decode",
     "plan one.csv": "gmlake.planning.instances._parse",
     "diagnose one.gmobjects": "gmlake.diagnosing.files._from_zip",
 }

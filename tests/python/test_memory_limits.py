@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import gmlake
+from gmlake.snapshots.opening import BYTES_PER_PART, MAX_PARTS, load_traces
 from gmlake.trace import REQUEST, binary
-from gmlake.trace.files import BYTES_PER_PART, MAX_PARTS, load_traces
 from recording import BASE, alloc, free, snapshot
 from test_trace import file_of, meta, section
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmlake import TraceError, _core
-from gmlake.trace.files import read_pickle
+from gmlake.snapshots.opening import read_pickle
 
 if TYPE_CHECKING:
     from pathlib import Path

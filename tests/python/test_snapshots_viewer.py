@@ -19,7 +19,7 @@ import pytest
 import gmlake
 from gmlake.snapshots.files import to_json
 from gmlake.snapshots.model import RegionKind, Site
-from gmlake.trace.files import read_pickle
+from gmlake.snapshots.opening import read_pickle
 from gmlake.trace.layout import Kind
 from snapshot_programs import busy_lake, unwind
 

@@ -124,7 +124,7 @@ def size_argument(text: str) -> int:
 def read_file(path: str, device: int | None) -> list[Trace]:
     """Return the traces of a file: all, or that of one device. Reading has a budget."""
     from gmlake.budget import Budget
-    from gmlake.trace import load_trace, load_traces
+    from gmlake.snapshots.opening import load_trace, load_traces
 
     with Budget(path):
         return load_traces(path) if device is None else [load_trace(path, device)]

@@ -18,7 +18,8 @@ from gmlake.planning.lifetimes import lifetimes_of, orderings_of
 from gmlake.planning.periods import find_steps
 from gmlake.planning.profiles import profile_of
 from gmlake.planning.report import PlanReport, PlanResult, StepResult, ratio
-from gmlake.trace import Trace, load_trace, load_traces
+from gmlake.snapshots.opening import load_trace, load_traces
+from gmlake.trace import Trace
 from gmlake.trace.layout import ALIGNMENT
 
 if TYPE_CHECKING:

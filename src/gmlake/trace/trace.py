@@ -165,7 +165,7 @@ class Trace:
 
         The same as gmlake.load_trace(path).
         """
-        from gmlake.trace.files import load_trace
+        from gmlake.snapshots.opening import load_trace
 
         return load_trace(path)
 
@@ -175,8 +175,8 @@ class Trace:
 
         `device` picks one where the snapshot holds several. Raises TraceError.
         """
-        from gmlake.trace.files import choose_device
-        from gmlake.trace.snapshot import read_snapshot
+        from gmlake.snapshots.opening import choose_device
+        from gmlake.snapshots.reading import read_snapshot
 
         return choose_device(read_snapshot(snapshot), device)
 
@@ -184,11 +184,12 @@ class Trace:
         """Convert to PyTorch's snapshot format, as plain Python data.
 
         The result, pickled with protocol 4 or written as JSON, opens in pytorch.org/memory_viz.
-        Where no addresses were recorded, every block gets one of its own.
+        Where no addresses were recorded, every block gets one of its own. Raises TraceError for a
+        trace that contradicts itself, or needs more addresses than the format has.
         """
-        from gmlake.trace.snapshot_writer import write_snapshot
+        from gmlake.snapshots.writing import snapshot_of
 
-        return write_snapshot(self)
+        return snapshot_of(self)
 
 
 def _records(array: ArrayLike, dtype: np.dtype[Any], name: str) -> Records:

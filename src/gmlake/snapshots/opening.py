@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from gmlake import _core
 from gmlake.errors import TraceError
 from gmlake.reading import UnreadableError, contents
+from gmlake.snapshots.reading import read_snapshot
 from gmlake.trace.binary import MAGIC, decode
-from gmlake.trace.snapshot import read_snapshot
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
