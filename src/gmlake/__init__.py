@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
     from gmlake.snapshots.opening import load_trace, load_traces
     from gmlake.trace import Trace
-    from gmlake.validation import (
+    from gmlake.validating import (
         Notes,
         Reading,
         ValidationReport,
@@ -134,61 +134,31 @@ __all__ = [
     "validate",
 ]
 
-_HOMES = {
-    "AutoPlan": "gmlake.pytorch.autoplan",
-    "StepReport": "gmlake.pytorch.planner",
-    "phase": "gmlake.pytorch.phases",
-    "Block": "gmlake._core",
-    "DeviceSnapshot": "gmlake.snapshots",
-    "Diagnosis": "gmlake.diagnosing",
-    "Instance": "gmlake.planning",
-    "Lake": "gmlake.lake",
-    "Notes": "gmlake.validation",
-    "ObjectTrace": "gmlake.diagnosing",
-    "Plan": "gmlake._core",
-    "PlanFile": "gmlake.planning",
-    "PlanReport": "gmlake.planning",
-    "PlanResult": "gmlake.planning",
-    "Profile": "gmlake._core",
-    "Reading": "gmlake.validation",
-    "Recording": "gmlake.pytorch.recording",
-    "Region": "gmlake.pytorch",
-    "ReplayReport": "gmlake.replaying",
-    "ReplayResult": "gmlake.replaying",
-    "Snapshot": "gmlake.snapshots",
-    "StepResult": "gmlake.planning",
-    "Trace": "gmlake.trace",
-    "TraceBuilder": "gmlake.diagnosing",
-    "ValidationReport": "gmlake.validation",
-    "ValidationResult": "gmlake.validation",
-    "device_describe": "gmlake._core",
-    "diagnose": "gmlake.pytorch.operators",
-    "disable": "gmlake.pytorch",
-    "enable": "gmlake.pytorch",
-    "enabled": "gmlake.pytorch",
-    "find_inefficiencies": "gmlake.diagnosing",
-    "forget_stream": "gmlake.pytorch.streams",
-    "is_enabled": "gmlake.pytorch",
-    "knobs": "gmlake._core",
-    "load_instance": "gmlake.planning",
-    "load_notes": "gmlake.validation",
-    "load_plans": "gmlake.planning",
-    "load_trace": "gmlake.snapshots.opening",
-    "load_traces": "gmlake.snapshots.opening",
-    "memory_summary": "gmlake.snapshots",
-    "order_streams": "gmlake.pytorch.streams",
-    "plan": "gmlake.planning",
-    "policies": "gmlake._core",
-    "publish": "gmlake.watching",
-    "record": "gmlake.pytorch.recording",
-    "replay": "gmlake.replaying",
-    "report_of": "gmlake.snapshots",
-    "save_plans": "gmlake.planning",
-    "snapshot": "gmlake.snapshots",
-    "stop_recording": "gmlake.pytorch.recording",
-    "stream_pairs": "gmlake.pytorch.streams",
-    "validate": "gmlake.validation",
+_NAMES = {
+    "gmlake._core": "Block Plan Profile device_describe knobs policies",
+    "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
+    "gmlake.lake": "Lake",
+    "gmlake.planning": (
+        "Instance PlanFile PlanReport PlanResult StepResult load_instance load_plans plan "
+        "save_plans"
+    ),
+    "gmlake.pytorch": "Region disable enable enabled is_enabled",
+    "gmlake.pytorch.autoplan": "AutoPlan",
+    "gmlake.pytorch.operators": "diagnose",
+    "gmlake.pytorch.phases": "phase",
+    "gmlake.pytorch.planner": "StepReport",
+    "gmlake.pytorch.recording": "Recording record stop_recording",
+    "gmlake.pytorch.streams": "forget_stream order_streams stream_pairs",
+    "gmlake.replaying": "ReplayReport ReplayResult replay",
+    "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",
+    "gmlake.snapshots.opening": "load_trace load_traces",
+    "gmlake.trace": "Trace",
+    "gmlake.validating": "Notes Reading ValidationReport ValidationResult load_notes validate",
+    "gmlake.watching": "publish",
 }
+"""What each module has of the public names."""
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 _EXTENSION = ("load_ipython_extension", "unload_ipython_extension")

@@ -25,6 +25,13 @@ def python(program: str) -> str:
     return done.stdout.strip()
 
 
+def test_no_module_has_the_name_of_something_public() -> None:
+    """Whoever imports the module first would make gmlake.NAME the module."""
+    folder = Path(gmlake.__file__).parent
+    modules = {path.stem for path in folder.iterdir()}
+    assert modules & set(gmlake.__all__) == set()
+
+
 def test_importing_loads_neither_torch_nor_numpy_nor_rich() -> None:
     program = "import gmlake, sys; print(*({'torch', 'numpy', 'rich'} & set(sys.modules)))"
     assert python(program) == ""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmlake.pictures.page import in_notebook, render_page
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gmlake.pictures.figures import Report
 
 __all__ = ["in_notebook", "render_page", "write_page"]
@@ -19,6 +18,4 @@ def write_page(report: Report, path: str | Path) -> None:
 
     Raises OSError, and UnsupportedError where Bokeh is not installed.
     """
-    from pathlib import Path
-
     Path(path).write_text(render_page(report), encoding="utf-8")

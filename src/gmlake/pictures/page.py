@@ -7,6 +7,7 @@ Whatever comes from a recording (labels, names, call paths) is text here, and ne
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from functools import cache
 from html import escape
 from importlib import resources
@@ -105,6 +106,17 @@ def render_page(report: Report) -> str:
     if needs_library:
         require_bokeh()
     return _fill(report, [_section(n, figure) for n, figure in enumerate(report.figures)])
+
+
+class Drawable(ABC):
+    """What is drawn where a notebook shows it; without Bokeh, the notebook is told what to do."""
+
+    @abstractmethod
+    def report(self) -> Report:
+        """Return the figures to be drawn."""
+
+    def _repr_html_(self) -> str:
+        return in_notebook(self.report())
 
 
 def in_notebook(report: Report) -> str:

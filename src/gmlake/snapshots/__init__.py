@@ -1,11 +1,15 @@
 """Snapshots of memory: what is held, what was live at the peak, in files and as figures."""
 
-from gmlake.snapshots.capture import snapshot, snapshot_lake
-from gmlake.snapshots.figures_of import report_of
 from gmlake.snapshots.model import PIECE, RANGE, REGION, DeviceSnapshot, RegionKind, Site
 from gmlake.snapshots.peaks import Lives, Peak
-from gmlake.snapshots.summary import MemorySummary, memory_summary
-from gmlake.snapshots.whole import Snapshot
+from gmlake.snapshots.whole import (
+    MemorySummary,
+    Snapshot,
+    memory_summary,
+    report_of,
+    snapshot,
+    snapshot_lake,
+)
 
 __all__ = [
     "PIECE",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,12 +26,15 @@ from gmlake.snapshots.opening import load_document
 from gmlake.snapshots.places import Places
 from gmlake.snapshots.reading import Visits, is_row, read_snapshot
 from gmlake.snapshots.traces import check, of_trace, with_addresses
-from gmlake.snapshots.whole import Snapshot
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from gmlake.snapshots.whole import Snapshot
+
+    Parts = tuple[tuple[DeviceSnapshot, ...], dict[int, Site], dict[str, Any]]
 
 PROTOCOL: Final = 4
 """The viewer's own unpickler knows no later one."""
@@ -137,25 +139,21 @@ def _plain(value: object) -> object:
 # ---- reading
 
 
-def load(path: str | Path) -> Snapshot:
+def load(path: str | Path) -> Parts:
     """Read what save() wrote, a snapshot of PyTorch, or a gmlake trace. Raises TraceError."""
     document, size_bytes = load_document(path)
     try:
-        found = _understand(document, size_bytes)
+        return _understand(document, size_bytes)
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
     except MemoryError:
         reason = "needs more memory than this machine has"
         raise TraceError(reason, path=str(path)) from None
-    found.name = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
-    for one in found.devices:
-        one.trace.name = found.name
-    return found
 
 
-def _understand(document: object, size_bytes: int) -> Snapshot:
+def _understand(document: object, size_bytes: int) -> Parts:
     if isinstance(document, Trace):
-        return Snapshot((of_trace(document),), settings=dict(document.settings))
+        return (of_trace(document),), {}, dict(document.settings)
     if type(document) is dict and type(document.get(_KEY)) is dict:
         return _read_own(document, size_bytes)
     places = Places()
@@ -170,7 +168,7 @@ def _understand(document: object, size_bytes: int) -> Snapshot:
         )
         for trace in traces
     )
-    return Snapshot(devices, places.sites, dict(traces[0].settings))
+    return devices, places.sites, dict(traces[0].settings)
 
 
 def _of_pytorch(
@@ -225,7 +223,7 @@ def _block_sites(segments: list[dict[str, Any]], places: Places) -> Iterator[tup
             position += block["size"]
 
 
-def _read_own(document: dict[Any, Any], size_bytes: int) -> Snapshot:
+def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
     """Read what `_beside` wrote; every part of it may be wrong, or hostile."""
     beside = document[_KEY]
     if beside.get("version") != _VERSION:
@@ -246,7 +244,7 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Snapshot:
         trace = traces.get(number, Trace(np.zeros(0, REQUEST), device=number))
         devices[number] = _restore(entry, trace, list(_device_events(document, number)), left)
     settings = next(iter(traces.values())).settings
-    return Snapshot(tuple(devices.values()), sites, dict(settings))
+    return tuple(devices.values()), sites, dict(settings)
 
 
 def _read_sites(beside: dict[Any, Any], left: Visits) -> dict[int, Site]:
