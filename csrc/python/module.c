@@ -59,7 +59,7 @@ add_exceptions(core_state *state)
 static int
 add_constants(PyObject *module)
 {
-    if (PyModule_AddStringConstant(module, "version", gml_version()) < 0) {
+    if (PyModule_AddStringConstant(module, "__version__", gml_version()) < 0) {
         return -1;
     }
     if (PyModule_AddIntConstant(module, "HISTORY_EVENT_BYTES", GML_HISTORY_EVENT_BYTES) < 0) {

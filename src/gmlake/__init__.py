@@ -17,7 +17,6 @@ imported by enabled() and its kin only.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gmlake.errors import (
@@ -29,11 +28,12 @@ from gmlake.errors import (
     TraceError,
     UnsupportedError,
 )
+from gmlake.lazily import lazily
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from gmlake._core import Block, Plan, Profile, device_describe, knobs, policies
-    from gmlake._core import version as __version__
+    from gmlake._core import __version__ as __version__
     from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
     from gmlake.lake import Lake
     from gmlake.planning import (
@@ -135,9 +135,11 @@ __all__ = [
 ]
 
 _NAMES = {
-    "gmlake._core": "Block Plan Profile device_describe knobs policies",
+    "gmlake._core": "Block Plan Profile device_describe knobs policies __version__",
     "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
     "gmlake.lake": "Lake",
+    # What `%load_ext gmlake` looks for.
+    "gmlake.notebook": "load_ipython_extension unload_ipython_extension",
     "gmlake.planning": (
         "Instance PlanFile PlanReport PlanResult StepResult load_instance load_plans plan "
         "save_plans"
@@ -158,25 +160,7 @@ _NAMES = {
 }
 """What each module has of the public names."""
 
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-
-_EXTENSION = ("load_ipython_extension", "unload_ipython_extension")
-"""What `%load_ext gmlake` looks for."""
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module on first use."""
-    if name == "__version__":
-        return import_module("gmlake._core").version
-    if name in _EXTENSION:
-        return getattr(import_module("gmlake.notebook"), name)
-    if name not in _HOMES:
-        msg = f"module 'gmlake' has no attribute {name!r}"
-        raise AttributeError(msg)
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ _Bytes: TypeAlias = Buffer | NDArray[Any]  # arrays declare the buffer protocol 
 _LakeT = TypeVar("_LakeT", bound=Lake)
 _Server: TypeAlias = Literal["policy", "caching"]
 
-version: str
+__version__: str
 REQUEST_BYTES: int
 HISTORY_EVENT_BYTES: int
 

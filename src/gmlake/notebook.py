@@ -24,7 +24,7 @@ import gmlake
 from gmlake.commands import common
 from gmlake.errors import Error, GmlakeWarning
 from gmlake.lake import Lake
-from gmlake.pictures import in_notebook
+from gmlake.pictures.page import in_notebook
 from gmlake.snapshots import report_of
 from gmlake.tables import new_table
 from gmlake.units import format_size

@@ -12,8 +12,8 @@ import numpy as np
 from gmlake import _core
 from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
+from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
-from gmlake.pictures.page import Drawable
 from gmlake.planning.periods import with_marks
 from gmlake.planning.serving import Serving
 from gmlake.settings import check_knobs, parse_capacity, word_of

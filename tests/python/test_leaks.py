@@ -301,7 +301,7 @@ def use_wrongly() -> None:
 
 
 def use_descriptions() -> None:
-    _ = (_core.knobs(), _core.policies(), _core.device_describe("sim"), _core.version)
+    _ = (_core.knobs(), _core.policies(), _core.device_describe("sim"), _core.__version__)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ class InfoCommand(common.Command):
     def run(self, args: argparse.Namespace) -> int:
         """Ask each driver; an absent one is an answer, not an error."""
         about = {
-            "version": _core.version,
+            "version": _core.__version__,
             "drivers": [entry for name in _DRIVERS for entry in _devices(name)],
             "policies": list(_core.policies()),
             "knobs": [dict(knob) for knob in _core.knobs()],

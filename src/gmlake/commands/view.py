@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.errors import Error, PlanError
-from gmlake.pictures import write_page
 from gmlake.pictures.drawing import require_bokeh
+from gmlake.pictures.page import write_page
 from gmlake.planning import load_plans, plan
 from gmlake.planning.files import MAGIC
 from gmlake.planning.saved import report_of_saved

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake import _core
+from gmlake import _core, pictures
 from gmlake.diagnosing.changes import Change, choose_changes
 from gmlake.diagnosing.findings import Call, Finding, FindingReader, Group
 from gmlake.diagnosing.layout import FINDING, LIFE
@@ -19,8 +19,7 @@ from gmlake.diagnosing.report import diagnosis_dict, diagnosis_tables
 from gmlake.diagnosing.trace import ObjectTrace
 from gmlake.diagnosing.words import Pattern
 from gmlake.errors import blaming_trace
-from gmlake.pictures import write_page
-from gmlake.pictures.page import Drawable
+from gmlake.pictures.drawable import Drawable
 from gmlake.tables import Printed
 
 if TYPE_CHECKING:
@@ -263,7 +262,7 @@ class Diagnosis(Drawable, Printed):
 
     def write_html(self, path: str | Path) -> None:
         """Write a page that needs no network. Raises OSError, UnsupportedError without Bokeh."""
-        write_page(self.report(), path)
+        pictures.write_page(self.report(), path)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write a trace for ui.perfetto.dev. Raises OSError."""

@@ -7,10 +7,10 @@ Whatever comes from a recording (labels, names, call paths) is text here, and ne
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from functools import cache
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake.pictures import (
@@ -108,15 +108,12 @@ def render_page(report: Report) -> str:
     return _fill(report, [_section(n, figure) for n, figure in enumerate(report.figures)])
 
 
-class Drawable(ABC):
-    """What is drawn where a notebook shows it; without Bokeh, the notebook is told what to do."""
+def write_page(report: Report, path: str | Path) -> None:
+    """Write the page as a file that opens in any browser.
 
-    @abstractmethod
-    def report(self) -> Report:
-        """Return the figures to be drawn."""
-
-    def _repr_html_(self) -> str:
-        return in_notebook(self.report())
+    Raises OSError, and UnsupportedError where Bokeh is not installed.
+    """
+    Path(path).write_text(render_page(report), encoding="utf-8")
 
 
 def in_notebook(report: Report) -> str:

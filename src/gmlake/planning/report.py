@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Report
-from gmlake.pictures.page import Drawable
 from gmlake.planning.tables import plan_tables
 from gmlake.snapshots.packings import packing_of_plan
 from gmlake.tables import Printed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gmlake.pictures.page import Drawable
+from gmlake.pictures.drawable import Drawable
 from gmlake.snapshots.capture import capture, places_by_number, torch_lakes
 from gmlake.snapshots.figures_of import report_of_snapshot
 from gmlake.snapshots.files import load, save, to_json
