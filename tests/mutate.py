@@ -26,7 +26,11 @@ WORK = ROOT / "build/mutate"
 TREE = WORK / "tree"
 BUILD = WORK / "build"
 C_FOLDERS = ("csrc/policy", "csrc/lake", "csrc/core")
-PYTHON_FOLDER = "src/gmlake/trace"
+PYTHON_FILES = (
+    "src/gmlake/trace/*.py",
+    *(f"src/gmlake/snapshots/{name}.py" for name in ("opening", "reading", "fields")),
+    *(f"src/gmlake/snapshots/{name}.py" for name in ("segment_table", "start_state")),
+)
 PYTHON_TESTS = (
     *("trace", "snapshot", "pickle_reader", "memory_limits", "segment_table", "recordings"),
     *("replay", "validation", "hostile_files", "snapshots_files"),
@@ -92,7 +96,11 @@ def drawn(count: int, seed: int) -> list[Mutant]:
         for folder in C_FOLDERS
         for path in sorted((ROOT / folder).rglob("*.c"))
     ]
-    files += [str(path.relative_to(ROOT)) for path in sorted((ROOT / PYTHON_FOLDER).glob("*.py"))]
+    files += [
+        str(path.relative_to(ROOT))
+        for pattern in PYTHON_FILES
+        for path in sorted(ROOT.glob(pattern))
+    ]
     every = [
         mutant
         for file in files

@@ -210,7 +210,7 @@ PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);
 PyObject *describe_policies(PyObject *module, PyObject *unused);
 
-/* read_plain_pickle(data, parts): (value,), or None for what it does not read. */
+/* read_plain_pickle(data, parts): the value; ValueError, in one line, for what it refuses. */
 PyObject *read_plain_pickle(PyObject *module, PyObject *args);
 
 /* set_site and site, in lake_history.c; ended by an empty one. */

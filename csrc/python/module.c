@@ -59,7 +59,7 @@ add_exceptions(core_state *state)
 static int
 add_constants(PyObject *module)
 {
-    if (PyModule_AddStringConstant(module, "version", gml_version()) < 0) {
+    if (PyModule_AddStringConstant(module, "__version__", gml_version()) < 0) {
         return -1;
     }
     if (PyModule_AddIntConstant(module, "HISTORY_EVENT_BYTES", GML_HISTORY_EVENT_BYTES) < 0) {
@@ -140,8 +140,8 @@ PyDoc_STRVAR(describe_policies_doc,
              "policies()\n--\n\nReturn the names of the policies as a tuple.");
 PyDoc_STRVAR(read_plain_pickle_doc,
              "read_plain_pickle(data, parts, /)\n--\n\n"
-             "Return (value,) of a pickle of plain data with at most so many containers and\n"
-             "stored values; None where only gmlake.trace.pickle_reader can tell what it is.");
+             "Return the value of a pickle of plain data with at most so many containers and\n"
+             "stored values. Raises ValueError for everything else.");
 
 static PyMethodDef core_methods[] = {
     {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,

@@ -1,10 +1,11 @@
-/* Reads plain data from pickles, fast: what gmlake/trace/pickle_reader.py does, for the
- * instructions that recorded snapshots consist of.
+/* Reads plain data from pickles: dict, list, tuple, str, int, float, bool and None, as protocols 2
+ * to 5 write them.
  *
- * Everything else, be it rare, damaged or hostile, is declined: the reader in Python then begins
- * anew, and says what is wrong. So nothing here explains itself, and nothing needs to be lenient.
- * No instruction that imports, calls or constructs is known. No length is trusted: memory grows
- * with what was read, and containers are counted as the reader in Python counts them.
+ * The standard unpickler is a machine that can call any function by name, reserves memory on the
+ * word of a number and crashes on a key that nests deeply. This one knows no instruction that
+ * imports, calls or constructs, and no length is trusted: memory grows with what was read, and what
+ * a single byte can build is counted. Shared objects stay shared (a file can name one list a
+ * million times at two bytes each): who walks the result must bound its own work.
  */
 #include "core.h"
 
@@ -20,7 +21,7 @@ enum {
 
 static const long long KEY_LIMIT = 1LL << 31;
 
-typedef enum outcome { GO_ON, DONE, DECLINED, FAILED } outcome; /* FAILED: with an exception */
+typedef enum outcome { GO_ON, DONE, REFUSED, FAILED } outcome; /* FAILED: with an exception */
 
 /* Owned references, the last on top. */
 typedef struct pile {
@@ -34,7 +35,23 @@ typedef struct reader {
     size_t *marks; /* how high the stack was */
     size_t mark_count, mark_room;
     uint64_t parts_left;
+    const char *reason; /* why it was refused; whole sentences for users */
 } reader;
+
+static const char CUT_OFF[] = "the file ends in the middle of the pickle: it was cut off";
+static const char NO_VALUE[] = "not a valid pickle: a value is missing from the stack";
+static const char NO_MARK[] = "not a valid pickle: a mark is missing";
+static const char LONG_NUMBER[] = "a whole number has more than 64 bits";
+
+/* Instructions that load or call code, or name what is outside of the file. */
+static const char CALLS[] = "ciobRPQ\x81\x82\x83\x84\x92\x93";
+
+static outcome
+refuse(reader *in, const char *reason)
+{
+    in->reason = reason;
+    return REFUSED;
+}
 
 static void
 pile_drop(pile *from, size_t count)
@@ -86,11 +103,12 @@ has_bytes(const reader *in, uint64_t count)
     return count <= (uint64_t)(in->end - in->at);
 }
 
-/* A little-endian number of at most 8 bytes; false where the file ends. */
+/* A little-endian number of at most 8 bytes; false, with the reason, where the file ends. */
 static bool
 take_number(reader *in, size_t bytes, uint64_t *out)
 {
     if (!has_bytes(in, bytes)) {
+        in->reason = CUT_OFF;
         return false;
     }
     uint64_t value = 0;
@@ -106,6 +124,7 @@ static bool
 spend(reader *in, uint64_t parts)
 {
     if (in->parts_left < parts) {
+        in->reason = "refused: more lists, tuples and dicts than a file of this size holds";
         return false;
     }
     in->parts_left -= parts;
@@ -139,7 +158,7 @@ static outcome
 add_mark(reader *in)
 {
     if (in->mark_count >= MOST_MARKS) {
-        return DECLINED;
+        return refuse(in, "refused: more open marks than any recording has");
     }
     size_t *marks = grown(in->marks, in->mark_count, &in->mark_room, sizeof *marks);
     if (!marks) {
@@ -150,11 +169,12 @@ add_mark(reader *in)
     return GO_ON;
 }
 
-/* Takes the last mark away; false where there is none. */
+/* Takes the last mark away; false, with the reason, where there is none. */
 static bool
 take_mark(reader *in, size_t *first)
 {
     if (!in->mark_count) {
+        in->reason = NO_MARK;
         return false;
     }
     *first = in->marks[--in->mark_count];
@@ -168,18 +188,18 @@ push_unsigned(reader *in, size_t bytes)
 {
     uint64_t value = 0;
     if (!take_number(in, bytes, &value)) {
-        return DECLINED;
+        return REFUSED;
     }
     return pile_add(&in->stack, PyLong_FromUnsignedLongLong(value));
 }
 
-/* A number in two's complement; longer than 8 bytes it is rare. */
+/* A number in two's complement of at most 8 bytes. */
 static outcome
-push_signed(reader *in, uint64_t bytes)
+push_signed(reader *in, size_t bytes)
 {
     uint64_t value = 0;
-    if (bytes > sizeof value || !take_number(in, (size_t)bytes, &value)) {
-        return DECLINED;
+    if (!take_number(in, bytes, &value)) {
+        return REFUSED;
     }
     unsigned unused_bits = 64U - 8U * (unsigned)bytes;
     bool is_negative = bytes && (value >> (8 * bytes - 1));
@@ -191,18 +211,36 @@ push_signed(reader *in, uint64_t bytes)
     return pile_add(&in->stack, PyLong_FromLongLong(number));
 }
 
+/* A ninth byte is there for the sign of what fills eight. */
 static outcome
 push_long(reader *in)
 {
     uint64_t bytes = 0;
-    return take_number(in, 1, &bytes) ? push_signed(in, bytes) : DECLINED;
+    if (!take_number(in, 1, &bytes)) {
+        return REFUSED;
+    }
+    if (bytes <= sizeof bytes) {
+        return push_signed(in, (size_t)bytes);
+    }
+    if (bytes > sizeof bytes + 1) {
+        return refuse(in, LONG_NUMBER);
+    }
+    if (!has_bytes(in, bytes)) {
+        return refuse(in, CUT_OFF);
+    }
+    if (in->at[sizeof bytes]) {
+        return refuse(in, LONG_NUMBER);
+    }
+    outcome now = push_unsigned(in, sizeof bytes);
+    in->at++;
+    return now;
 }
 
 static outcome
 push_float(reader *in)
 {
     if (!has_bytes(in, sizeof(double))) {
-        return DECLINED;
+        return refuse(in, CUT_OFF);
     }
     uint64_t bits = 0;
     for (size_t index = 0; index < sizeof bits; index++) {
@@ -219,14 +257,14 @@ push_text(reader *in, size_t length_bytes)
 {
     uint64_t length = 0;
     if (!take_number(in, length_bytes, &length) || !has_bytes(in, length)) {
-        return DECLINED;
+        return refuse(in, CUT_OFF);
     }
     const char *bytes = (const char *)in->at;
     PyObject *text = PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)length, "surrogatepass");
     in->at += length;
     if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
         PyErr_Clear();
-        return DECLINED;
+        return refuse(in, "not a valid pickle: a text is not UTF-8");
     }
     return pile_add(&in->stack, text);
 }
@@ -238,7 +276,7 @@ push_container(reader *in, PyObject *container)
 {
     if (container && !spend(in, 1)) {
         Py_DECREF(container);
-        return DECLINED;
+        return REFUSED;
     }
     return pile_add(&in->stack, container);
 }
@@ -262,14 +300,14 @@ push_tuple(reader *in, size_t first)
 static outcome
 push_short_tuple(reader *in, size_t count)
 {
-    return has_values(in, count) ? push_tuple(in, in->stack.count - count) : DECLINED;
+    return has_values(in, count) ? push_tuple(in, in->stack.count - count) : refuse(in, NO_VALUE);
 }
 
 static outcome
 push_marked_tuple(reader *in)
 {
     size_t first = 0;
-    return take_mark(in, &first) ? push_tuple(in, first) : DECLINED;
+    return take_mark(in, &first) ? push_tuple(in, first) : REFUSED;
 }
 
 /* Appends everything from `first` on to the list below it. */
@@ -277,7 +315,7 @@ static outcome
 append_from(reader *in, size_t first)
 {
     if (first <= floor_of(in) || !PyList_CheckExact(in->stack.items[first - 1])) {
-        return DECLINED;
+        return refuse(in, "not a valid pickle: items are added to something not a list");
     }
     for (size_t index = first; index < in->stack.count; index++) {
         if (PyList_Append(in->stack.items[first - 1], in->stack.items[index])) {
@@ -288,7 +326,7 @@ append_from(reader *in, size_t first)
     return GO_ON;
 }
 
-/* Other keys could be built to collide, or nest so deep that hashing overflows. */
+/* Other keys could be built to collide, or nest so deep that hashing overflows the stack. */
 static bool
 is_key(PyObject *key)
 {
@@ -312,16 +350,16 @@ insert_from(reader *in, size_t first)
 {
     size_t count = in->stack.count - first;
     if (first <= floor_of(in) || count % 2 || !PyDict_CheckExact(in->stack.items[first - 1])) {
-        return DECLINED;
+        return refuse(in, "not a valid pickle: keys are added to something not a dict");
     }
     PyObject *dict = in->stack.items[first - 1];
     if (count && !PyDict_Size(dict) && !spend(in, PARTS_OF_FULL_DICT - 1)) {
-        return DECLINED;
+        return REFUSED;
     }
     PyObject **items = in->stack.items + first;
     for (size_t index = 0; index < count; index += 2) {
         if (!is_key(items[index])) {
-            return DECLINED;
+            return refuse(in, "a dict has a key that is neither a text nor a small integer");
         }
         if (PyDict_SetItem(dict, items[index], items[index + 1])) {
             return FAILED;
@@ -335,24 +373,27 @@ static outcome
 fill_marked(reader *in, outcome (*fill)(reader *, size_t))
 {
     size_t first = 0;
-    return take_mark(in, &first) ? fill(in, first) : DECLINED;
+    return take_mark(in, &first) ? fill(in, first) : REFUSED;
 }
 
 static outcome
 fill_one(reader *in, size_t count, outcome (*fill)(reader *, size_t))
 {
-    return has_values(in, count) ? fill(in, in->stack.count - count) : DECLINED;
+    return has_values(in, count) ? fill(in, in->stack.count - count) : refuse(in, NO_VALUE);
 }
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Numbers without gaps: others are rare, and would let a file ask for any amount of memory. */
+/* Numbers without gaps: others nobody writes, and they would ask for any amount of memory. */
 static outcome
 remember(reader *in, uint64_t number)
 {
     PyObject *value = top_of(in);
-    if (!value || number > in->memo.count) {
-        return DECLINED;
+    if (!value) {
+        return refuse(in, NO_VALUE);
+    }
+    if (number > in->memo.count) {
+        return refuse(in, "refused: the pickle leaves gaps between the values that it stores");
     }
     Py_INCREF(value);
     if (number < in->memo.count) {
@@ -363,7 +404,7 @@ remember(reader *in, uint64_t number)
     }
     if (!spend(in, 1)) {
         Py_DECREF(value);
-        return DECLINED;
+        return REFUSED;
     }
     return pile_add(&in->memo, value);
 }
@@ -372,15 +413,18 @@ static outcome
 remember_as(reader *in, size_t bytes)
 {
     uint64_t number = 0;
-    return take_number(in, bytes, &number) ? remember(in, number) : DECLINED;
+    return take_number(in, bytes, &number) ? remember(in, number) : REFUSED;
 }
 
 static outcome
 recall(reader *in, size_t bytes)
 {
     uint64_t number = 0;
-    if (!take_number(in, bytes, &number) || number >= in->memo.count) {
-        return DECLINED;
+    if (!take_number(in, bytes, &number)) {
+        return REFUSED;
+    }
+    if (number >= in->memo.count) {
+        return refuse(in, "not a valid pickle: it names a value that it has not stored");
     }
     return pile_add(&in->stack, Py_NewRef(in->memo.items[number]));
 }
@@ -391,14 +435,19 @@ static outcome
 check_protocol(reader *in)
 {
     uint64_t version = 0;
-    return take_number(in, 1, &version) && version <= HIGHEST_PROTOCOL ? GO_ON : DECLINED;
+    if (!take_number(in, 1, &version)) {
+        return REFUSED;
+    }
+    return version <= HIGHEST_PROTOCOL
+               ? GO_ON
+               : refuse(in, "the pickle's protocol is not known; write protocol 4");
 }
 
 static outcome
 check_frame(reader *in)
 {
     uint64_t length = 0;
-    return take_number(in, 8, &length) && has_bytes(in, length) ? GO_ON : DECLINED;
+    return take_number(in, 8, &length) && has_bytes(in, length) ? GO_ON : refuse(in, CUT_OFF);
 }
 
 static outcome
@@ -432,9 +481,13 @@ run_container(reader *in, unsigned char code)
     case 0x95:
         return check_frame(in);
     case '.':
-        return !in->mark_count && has_values(in, 1) ? DONE : DECLINED;
+        return !in->mark_count && has_values(in, 1)
+                   ? DONE
+                   : refuse(in, "not a valid pickle: it ends with an open mark or without a value");
     default:
-        return DECLINED;
+        return refuse(in, memchr(CALLS, code, sizeof CALLS - 1)
+                              ? "refused: the pickle wants to load or call code"
+                              : "refused: the pickle builds something not plain data");
     }
 }
 
@@ -480,27 +533,29 @@ run_instruction(reader *in, unsigned char code)
 static outcome
 run_all(reader *in)
 {
-    outcome now = GO_ON;
-    for (uint64_t count = 1; now == GO_ON; count++) {
+    for (uint64_t count = 1; in->at < in->end; count++) {
         if (count % INSTRUCTIONS_PER_CHECK == 0 && PyErr_CheckSignals()) {
             return FAILED;
         }
-        if (in->at == in->end) {
-            return DECLINED;
+        outcome now = run_instruction(in, *in->at++);
+        if (now != GO_ON) {
+            return now;
         }
-        now = run_instruction(in, *in->at++);
     }
-    return now;
+    return refuse(in, CUT_OFF);
 }
 
 static PyObject *
-answer_of(const reader *in, outcome now)
+answer_of(const reader *in, const unsigned char *first, outcome now)
 {
-    PyObject *value = now == DONE ? top_of(in) : NULL;
-    if (value) {
-        return PyTuple_Pack(1, value);
+    if (now == DONE) {
+        return Py_NewRef(top_of(in));
     }
-    return now == DECLINED ? Py_NewRef(Py_None) : NULL;
+    if (now == REFUSED) {
+        PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason,
+                     (Py_ssize_t)(in->at - first));
+    }
+    return NULL;
 }
 
 static void
@@ -525,7 +580,7 @@ read_plain_pickle(PyObject *module, PyObject *args)
     }
     const unsigned char *first = (const unsigned char *)data;
     reader in = {.at = first, .end = first + size, .parts_left = parts};
-    PyObject *answer = answer_of(&in, run_all(&in));
+    PyObject *answer = answer_of(&in, first, run_all(&in));
     reader_clear(&in);
     return answer;
 }

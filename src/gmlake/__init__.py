@@ -17,7 +17,6 @@ imported by enabled() and its kin only.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gmlake.errors import (
@@ -29,11 +28,12 @@ from gmlake.errors import (
     TraceError,
     UnsupportedError,
 )
+from gmlake.lazily import lazily
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from gmlake._core import Block, Plan, Profile, device_describe, knobs, policies
-    from gmlake._core import version as __version__
+    from gmlake._core import __version__ as __version__
     from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
     from gmlake.lake import Lake
     from gmlake.planning import (
@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
-    from gmlake.trace import Trace, load_trace, load_traces
-    from gmlake.validation import (
+    from gmlake.snapshots.opening import load_trace, load_traces
+    from gmlake.trace import Trace
+    from gmlake.validating import (
         Notes,
         Reading,
         ValidationReport,
@@ -133,79 +134,33 @@ __all__ = [
     "validate",
 ]
 
-_HOMES = {
-    "AutoPlan": "gmlake.pytorch.autoplan",
-    "StepReport": "gmlake.pytorch.planner",
-    "phase": "gmlake.pytorch.phases",
-    "Block": "gmlake._core",
-    "DeviceSnapshot": "gmlake.snapshots",
-    "Diagnosis": "gmlake.diagnosing",
-    "Instance": "gmlake.planning",
-    "Lake": "gmlake.lake",
-    "Notes": "gmlake.validation",
-    "ObjectTrace": "gmlake.diagnosing",
-    "Plan": "gmlake._core",
-    "PlanFile": "gmlake.planning",
-    "PlanReport": "gmlake.planning",
-    "PlanResult": "gmlake.planning",
-    "Profile": "gmlake._core",
-    "Reading": "gmlake.validation",
-    "Recording": "gmlake.pytorch.recording",
-    "Region": "gmlake.pytorch",
-    "ReplayReport": "gmlake.replaying",
-    "ReplayResult": "gmlake.replaying",
-    "Snapshot": "gmlake.snapshots",
-    "StepResult": "gmlake.planning",
-    "Trace": "gmlake.trace",
-    "TraceBuilder": "gmlake.diagnosing",
-    "ValidationReport": "gmlake.validation",
-    "ValidationResult": "gmlake.validation",
-    "device_describe": "gmlake._core",
-    "diagnose": "gmlake.pytorch.operators",
-    "disable": "gmlake.pytorch",
-    "enable": "gmlake.pytorch",
-    "enabled": "gmlake.pytorch",
-    "find_inefficiencies": "gmlake.diagnosing",
-    "forget_stream": "gmlake.pytorch.streams",
-    "is_enabled": "gmlake.pytorch",
-    "knobs": "gmlake._core",
-    "load_instance": "gmlake.planning",
-    "load_notes": "gmlake.validation",
-    "load_plans": "gmlake.planning",
-    "load_trace": "gmlake.trace",
-    "load_traces": "gmlake.trace",
-    "memory_summary": "gmlake.snapshots",
-    "order_streams": "gmlake.pytorch.streams",
-    "plan": "gmlake.planning",
-    "policies": "gmlake._core",
-    "publish": "gmlake.watching",
-    "record": "gmlake.pytorch.recording",
-    "replay": "gmlake.replaying",
-    "report_of": "gmlake.snapshots",
-    "save_plans": "gmlake.planning",
-    "snapshot": "gmlake.snapshots",
-    "stop_recording": "gmlake.pytorch.recording",
-    "stream_pairs": "gmlake.pytorch.streams",
-    "validate": "gmlake.validation",
+_NAMES = {
+    "gmlake._core": "Block Plan Profile device_describe knobs policies __version__",
+    "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
+    "gmlake.lake": "Lake",
+    # What `%load_ext gmlake` looks for.
+    "gmlake.notebook": "load_ipython_extension unload_ipython_extension",
+    "gmlake.planning": (
+        "Instance PlanFile PlanReport PlanResult StepResult load_instance load_plans plan "
+        "save_plans"
+    ),
+    "gmlake.pytorch": "Region disable enable enabled is_enabled",
+    "gmlake.pytorch.autoplan": "AutoPlan",
+    "gmlake.pytorch.operators": "diagnose",
+    "gmlake.pytorch.phases": "phase",
+    "gmlake.pytorch.planner": "StepReport",
+    "gmlake.pytorch.recording": "Recording record stop_recording",
+    "gmlake.pytorch.streams": "forget_stream order_streams stream_pairs",
+    "gmlake.replaying": "ReplayReport ReplayResult replay",
+    "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",
+    "gmlake.snapshots.opening": "load_trace load_traces",
+    "gmlake.trace": "Trace",
+    "gmlake.validating": "Notes Reading ValidationReport ValidationResult load_notes validate",
+    "gmlake.watching": "publish",
 }
+"""What each module has of the public names."""
 
-
-_EXTENSION = ("load_ipython_extension", "unload_ipython_extension")
-"""What `%load_ext gmlake` looks for."""
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module on first use."""
-    if name == "__version__":
-        return import_module("gmlake._core").version
-    if name in _EXTENSION:
-        return getattr(import_module("gmlake.notebook"), name)
-    if name not in _HOMES:
-        msg = f"module 'gmlake' has no attribute {name!r}"
-        raise AttributeError(msg)
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

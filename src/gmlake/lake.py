@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from gmlake import _core
 from gmlake.errors import Error
-from gmlake.units import parse_size
+from gmlake.settings import parse_capacity, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from gmlake.snapshots import Snapshot
 
 _DEVICE_LIMIT = 1 << 16
-_NUMBER = re.compile(r"\s*[0-9]+\s*", re.ASCII)
 
 
 class Lake(_core.Lake):
@@ -88,7 +86,7 @@ class Lake(_core.Lake):
 
         device: the ordinal to show. Raises ValueError if the lake is closed.
         """
-        from gmlake.snapshots.capture import snapshot_lake
+        from gmlake.snapshots.whole import snapshot_lake
 
         return snapshot_lake(self, device)
 
@@ -113,65 +111,9 @@ def _check_one_granule(
         raise ValueError(msg) from None
 
 
-def parse_capacity(capacity: int | str | None) -> int:
-    """Return a capacity in bytes, 0 for None; ValueError for anything below 1 byte."""
-    if capacity is None:
-        return 0
-    size_bytes = parse_size(capacity)
-    if size_bytes == 0:
-        msg = "a capacity of 0 bytes serves nothing; leave it out for all the device has"
-        raise ValueError(msg)
-    return size_bytes
-
-
 def check_device(device: int) -> int:
     """Return the ordinal; ValueError where no device can have it."""
     if not 0 <= device < _DEVICE_LIMIT:
         msg = f"device {device} is outside 0 to {_DEVICE_LIMIT - 1}"
         raise ValueError(msg)
     return device
-
-
-def check_knobs(names: Iterable[str]) -> None:
-    """Raise ValueError for a name that no setting has; "knob.interval" is for the core to check."""
-    known = [knob["name"] for knob in _core.knobs()]
-    for name in names:
-        if name.partition(".")[0] not in known:
-            msg = f"no setting is called {name[:60]!r}; there are: {' '.join(known)}"
-            raise ValueError(msg)
-
-
-def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
-    """Return settings as the core takes them.
-
-    ValueError names the one that is neither a size nor one of its words. Whether a number is in
-    range is for the core to check.
-    """
-    check_knobs(knobs)
-    words = {knob["name"]: knob["words"] for knob in _core.knobs()}
-    return tuple((name, _number(name, value, words.get(name))) for name, value in knobs.items())
-
-
-def word_of(name: str, value: int | str) -> int | str:
-    """Return what a value of a setting is called; the value itself where it has no word."""
-    words = next((knob["words"] for knob in _core.knobs() if knob["name"] == name), [])
-    return words[value] if isinstance(value, int) and 0 <= value < len(words) else value
-
-
-def one_of(words: list[str]) -> str:
-    """Return "time, balanced or memory"."""
-    return f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-def _number(name: str, value: int | str, words: list[str] | None) -> int:
-    if not words or not isinstance(value, str) or _NUMBER.fullmatch(value):
-        try:
-            return parse_size(value)
-        except ValueError as error:
-            msg = f"{name}: {error}"
-            raise ValueError(msg) from None
-    word = value.strip().lower()
-    if word not in words:
-        msg = f"{name} is {value[:60]!r}, but must be {one_of(words)}"
-        raise ValueError(msg)
-    return words.index(word)

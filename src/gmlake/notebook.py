@@ -17,11 +17,17 @@ import warnings
 from contextlib import ExitStack
 from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import gmlake
 from gmlake.commands import common
 from gmlake.errors import Error, GmlakeWarning
+from gmlake.lake import Lake
+from gmlake.pictures.page import in_notebook
+from gmlake.snapshots import report_of
+from gmlake.tables import new_table
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -65,8 +71,6 @@ def show(source: Snapshot | Trace | ReplayReport | PlanReport) -> Drawn:
 
     Raises TraceError for a trace that contradicts itself, TypeError for anything else.
     """
-    from gmlake.snapshots import report_of
-
     return Drawn(report_of(source), source)
 
 
@@ -84,8 +88,6 @@ class Drawn:
 
     def _repr_html_(self) -> str:
         """Return pictures that need nothing from the network; without Bokeh tables."""
-        from gmlake.pictures import in_notebook
-
         return in_notebook(self.report)
 
 
@@ -114,8 +116,6 @@ class Shown:
 
 def _console() -> Console:
     """Return a console that shows nothing by itself, as rich would in a notebook."""
-    from io import StringIO
-
     from rich.console import Console
 
     return Console(file=StringIO(), record=True, width=_WIDTH, force_jupyter=False)
@@ -240,8 +240,6 @@ _Stats = dict[str, Any]
 
 def _lakes(variables: dict[str, Any]) -> dict[str, tuple[gmlake.Lake, _Stats]]:
     """Return the open lakes that variables hold, by name, with their counters."""
-    from gmlake.lake import Lake
-
     return {
         name: (lake, dict(lake.stats()))
         for name, lake in variables.items()
@@ -277,9 +275,6 @@ def _lakes_table(
     lakes: dict[str, tuple[gmlake.Lake, _Stats]], before: dict[str, tuple[gmlake.Lake, _Stats]]
 ) -> Table:
     from rich.text import Text
-
-    from gmlake.tables import new_table
-    from gmlake.units import format_size
 
     table = new_table(Text("lakes that the cell used"))
     table.add_column("variable")

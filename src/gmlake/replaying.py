@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,15 @@ import numpy as np
 
 from gmlake import _core
 from gmlake.errors import blaming_trace
-from gmlake.lake import Lake, check_knobs, parse_capacity
+from gmlake.lake import Lake
+from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Policies, Report
+from gmlake.planning.periods import with_marks
+from gmlake.planning.serving import Serving
+from gmlake.settings import check_knobs, parse_capacity, word_of
+from gmlake.tables import Printed, replay_tables
+from gmlake.trace.trace import slices
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -22,10 +30,8 @@ if TYPE_CHECKING:
 SIM_CAPACITY: Final = 1 << 40
 """What the simulated device has where no capacity is given: so much that nothing is refused."""
 
-SLICE_EVENTS: Final = 1 << 16
-"""Events between two reports of progress, and between two chances to interrupt."""
-
 _PLAN: Final = "plan"
+_NS_PER_MS: Final = 1e6
 
 Progress = Callable[[int], None]
 """Called with the number of events just replayed."""
@@ -69,7 +75,7 @@ class ReplayResult:
 
 
 @dataclass(frozen=True)
-class ReplayReport:
+class ReplayReport(Drawable, Printed):
     """The results of one or more traces, in the order they were made; prints as a table."""
 
     results: tuple[ReplayResult, ...] = ()
@@ -87,24 +93,34 @@ class ReplayReport:
             self.results + other.results, self.capacity_bytes, self.driver, self.knobs
         )
 
-    def __str__(self) -> str:
-        """Render the table as plain text."""
-        from gmlake.tables import as_text
-
-        return as_text(self)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table; the best utilization of each trace is marked."""
-        from gmlake.tables import replay_tables
-
         yield from replay_tables(self)
 
-    def _repr_html_(self) -> str:
-        """Draw the policies side by side, in a notebook."""
-        from gmlake.pictures import in_notebook
-        from gmlake.snapshots import report_of
+    def report(self) -> Report:
+        """Return the policies side by side, to be drawn."""
+        traces = dict.fromkeys(result.trace for result in self.results)
+        figures = [
+            _policies([result for result in self.results if result.trace == trace], trace)
+            for trace in traces
+        ]
+        facts = (
+            ("device", self.driver),
+            ("capacity", format_size(self.capacity_bytes)),
+            *((name, str(word_of(name, value))) for name, value in self.knobs.items()),
+        )
+        return Report("Policies side by side", facts, tuple(figures))
 
-        return in_notebook(report_of(self))
+
+def _policies(results: list[ReplayResult], trace: str) -> Policies:
+    return Policies(
+        title=trace or "policies",
+        names=tuple(result.policy for result in results),
+        reserved_bytes=tuple(result.peak_reserved_bytes for result in results),
+        oom_counts=tuple(result.states.get("oom", 0) for result in results),
+        driver_ms=tuple(result.driver_time_ns / _NS_PER_MS for result in results),
+        live_bytes=max(result.peak_live_bytes for result in results),
+    )
 
 
 def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
@@ -183,9 +199,6 @@ def _replay_on(
 
 def _replay_planned(lake: Lake, trace: Trace, progress: Progress | None) -> ReplayResult:
     """Replay under the policy that plans, and watch it from mark to mark."""
-    from gmlake.planning.periods import with_marks
-    from gmlake.planning.serving import Serving
-
     requests = with_marks(trace).replay_requests()
     run = _core.Replay(lake, trace.id_count)
     begin = time.perf_counter()
@@ -194,12 +207,6 @@ def _replay_planned(lake: Lake, trace: Trace, progress: Progress | None) -> Repl
     seconds = time.perf_counter() - begin
     result = _result(lake, _PLAN, trace, serving.totals(), seconds)
     return replace(result, plan=serving.report())
-
-
-def slices(requests: Records) -> Iterator[Records]:
-    """Yield requests in parts short enough for progress to be told in between."""
-    for first in range(0, len(requests), SLICE_EVENTS):
-        yield requests[first : first + SLICE_EVENTS]
 
 
 def _result(

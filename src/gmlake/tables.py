@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -14,12 +15,11 @@ from gmlake.printable import printable
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from gmlake.replaying import ReplayReport, ReplayResult
-    from gmlake.validation import ValidationReport, ValidationResult
 
 _TEXT_WIDTH = 120
 _NS_PER_MS = 1e6
@@ -33,6 +33,18 @@ def as_text(report: RenderableType, width: int = _TEXT_WIDTH) -> str:
     )
     console.print(report)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+class Printed(ABC):
+    """What renders as tables, and as their plain text where text is asked for."""
+
+    @abstractmethod
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the tables."""
+
+    def __str__(self) -> str:
+        """Render the tables as plain text."""
+        return as_text(self)
 
 
 def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
@@ -95,73 +107,3 @@ def _replay_row(result: ReplayResult, *, is_best: bool) -> list[str]:
         f"{sum(result.driver_calls.values()):,}",
         f"{result.driver_time_ns / _NS_PER_MS:,.1f}",
     ]
-
-
-def validation_tables(report: ValidationReport) -> Iterator[RenderableType]:
-    """Yield a table for each policy, remarks, and the first differences; these are red."""
-    caching = [result for result in report.results if result.policy == "caching"]
-    expandable = [result for result in report.results if result.policy == "expandable"]
-    if caching or not expandable:
-        yield _caching_table(caching)
-    if expandable:
-        yield _expandable_table(expandable)
-    for result in report.results:
-        for remark in _remarks(result):
-            yield Text(f"{printable(result.trace)}: {printable(remark)}")
-    for result in report.results:
-        for difference in result.differences:
-            yield Text(f"{printable(result.trace)}: {printable(difference)}", style="red")
-
-
-def _remarks(result: ValidationResult) -> Iterator[str]:
-    if result.left_out_allocations or result.left_out_segments:
-        yield (
-            f"left out, as private pools are not modelled: {result.left_out_allocations:,} "
-            f"allocations, {result.left_out_segments:,} segments at the end"
-        )
-    yield from result.remarks
-
-
-def _validation_table(policy: str, columns: Iterable[str]) -> Table:
-    table = new_table(Text(f"{policy} against PyTorch's recording: what matches"))
-    table.add_column("trace")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _caching_table(results: list[ValidationResult]) -> Table:
-    has_statistics = any(result.statistics for result in results)
-    columns = ["addresses", "segments\nat the end", "blocks\nat the end"]
-    table = _validation_table("caching", columns + ["statistics"] * has_statistics)
-    for result in results:
-        cells = [
-            _share(result.addresses_matched, result.allocations),
-            _share(result.segments_matched, result.segments),
-            _share(result.final_blocks_matched, result.final_blocks),
-            _share(result.statistics_matched, result.statistics),
-        ]
-        table.add_row(Text(printable(result.trace)), *cells[: len(table.columns) - 1])
-    return table
-
-
-def _expandable_table(results: list[ValidationResult]) -> Table:
-    has_statistics = any(result.statistics for result in results)
-    columns = ["addresses", "reserved\nafter events", "reserved\nat the peak", "PyTorch's\npeak"]
-    table = _validation_table("expandable", columns + ["statistics"] * has_statistics)
-    for result in results:
-        is_equal = result.peak_reserved_bytes == result.recorded_peak_bytes
-        cells = [
-            _share(result.addresses_matched, result.allocations),
-            _share(result.reserved_matched, result.reserved_events),
-            Text(format_size(result.peak_reserved_bytes), style="green" if is_equal else "red"),
-            Text(format_size(result.recorded_peak_bytes)),
-            _share(result.statistics_matched, result.statistics),
-        ]
-        table.add_row(Text(printable(result.trace)), *cells[: len(table.columns) - 1])
-    return table
-
-
-def _share(matched: int, total: int) -> Text:
-    style = "green" if matched == total else "red"
-    return Text(f"{matched:,} of {total:,}", style=style)

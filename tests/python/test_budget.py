@@ -217,12 +217,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 COMMANDS = {
     "view run.gmtrace -o page.html": "gmlake.snapshots.files.load_document",
-    "view run.gmtrace -o page.html --plan": "gmlake.snapshots.report_of",
+    "view run.gmtrace -o page.html --plan": "gmlake.commands.view.report_of",
     "view run.gmtrace -o page.html --replay all": "gmlake.pictures.page._section",
     "view plans -o page.html": "gmlake.planning.files.decode_plans",
-    "replay run.gmtrace": "gmlake.trace.files.decode",
-    "validate run.gmtrace": "gmlake.trace.files.decode",
-    "plan run.gmtrace": "gmlake.trace.files.decode",
+    "replay run.gmtrace": "gmlake.snapshots.opening.decode",
+    "validate run.gmtrace": "gmlake.snapshots.opening.decode",
+    "plan run.gmtrace": "gmlake.snapshots.opening.decode",
     "plan one.csv": "gmlake.planning.instances._parse",
     "diagnose one.gmobjects": "gmlake.diagnosing.files._from_zip",
 }
@@ -263,7 +263,7 @@ def test_every_command_has_a_budget(
 def test_what_a_command_does_itself_may_take_longer(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "gmlake.planning.api.plan" if command.startswith("plan") else "gmlake.replaying.replay"
+    name = command.split(maxsplit=1)[0]
     work = gmlake.plan if command.startswith("plan") else gmlake.replay
 
     def slowly(*arguments: Any, **options: Any) -> Any:
@@ -271,5 +271,5 @@ def test_what_a_command_does_itself_may_take_longer(
         return work(*arguments, **options)
 
     monkeypatch.setattr(budget, "LEAST_SECONDS", 0.5)
-    monkeypatch.setattr(module, slowly)
+    monkeypatch.setattr(f"gmlake.commands.{name}.{name}", slowly)
     assert main(command.split()) == 0

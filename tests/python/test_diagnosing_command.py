@@ -180,7 +180,7 @@ def test_a_program_is_run_and_its_trace_kept(
         seen.append(command)
         return programs.WatchedProgram(3, (example(),))
 
-    monkeypatch.setattr(programs, "watch_program", watch)
+    monkeypatch.setattr("gmlake.commands.diagnose.watch_program", watch)
     path = tmp_path / "kept.gmobjects"
     assert main(["diagnose", "--save", str(path), "--", "./app", "--json", "--", "x"]) == 3
     assert seen == [["./app", "--json", "--", "x"]]

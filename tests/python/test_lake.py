@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 import gmlake
 from gmlake import Lake
-from gmlake.lake import settings_of, word_of
+from gmlake.settings import settings_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

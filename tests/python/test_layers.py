@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -178,6 +179,95 @@ def test_a_circle_is_found() -> None:
         "c.c": "void\ngml_c(void)\n{\n    gml_b();\n}\n",
     }
     assert circles(calls_between(texts)) == [{"b.c", "c.c"}]
+
+
+# ---- Python ----------------------------------------------------------------------------------
+
+PACKAGE = ROOT / "src/gmlake"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+LATE = ("torch", "numpy", "rich", "bokeh", "gmlake.pytorch")
+"""What functions may import: what takes long, or need not be there. gmlake.pytorch loads torch."""
+
+ALSO_LATE = {
+    # Data that reads, writes and draws itself by what is built upon it.
+    "lake.py": {"gmlake.snapshots.whole"},
+    "trace/trace.py": {
+        *("gmlake.trace.binary", "gmlake.snapshots.opening", "gmlake.snapshots.reading"),
+        "gmlake.snapshots.writing",
+    },
+    "diagnosing/trace.py": {"gmlake.diagnosing.files"},
+    # These import CuPy and Numba.
+    "friends/__init__.py": {"gmlake.friends.on_cupy", "gmlake.friends.on_numba"},
+    # The next one on the path of the program that is run.
+    "pytorch/startup/sitecustomize.py": {"sitecustomize"},
+}
+
+
+def modules_of(node: ast.AST) -> list[str]:
+    """What an import names: modules, or what may be a module or a name in one."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+        return [name if file_of(name) else str(node.module) for name in names]
+    return []
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of ours; None for everything else."""
+    path = PACKAGE.parent / module.replace(".", "/")
+    places = (path / "__init__.py", path.with_suffix(".py"))
+    return next((place for place in places if place.exists()), None)
+
+
+def late_imports(tree: ast.Module) -> set[str]:
+    """What functions import, but for what each of them may."""
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    found = {
+        name for function in functions for node in ast.walk(function) for name in modules_of(node)
+    }
+    return {name for name in found if not f"{name}.".startswith(tuple(f"{m}." for m in LATE))}
+
+
+def test_functions_import_nothing() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix(): late_imports(ast.parse(path.read_bytes()))
+        for path in MODULES
+    }
+    assert {name: modules for name, modules in found.items() if modules} == ALSO_LATE
+
+
+def early_imports(node: ast.AST) -> set[str]:
+    """What is imported as a module is: neither in functions nor for types only."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return set()
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        return {name for child in node.orelse for name in early_imports(child)}
+    inner = (early_imports(child) for child in ast.iter_child_nodes(node))
+    return set(modules_of(node)).union(*inner)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {
+        str(path): {
+            str(file)
+            for name in early_imports(ast.parse(path.read_bytes()))
+            if (file := file_of(name)) is not None
+        }
+        - {str(path)}
+        for path in MODULES
+    }
+    assert sum(map(len, graph.values())) > len(MODULES)
+    assert circles(graph) == []
+
+
+def test_imports_in_functions_are_found() -> None:
+    tree = ast.parse("import a\ndef f():\n    import b.c, torch.cuda\n    from gmlake import lake")
+    assert late_imports(tree) == {"b.c", "gmlake.lake"}
+    assert early_imports(tree) == {"a"}
+    assert early_imports(ast.parse("if TYPE_CHECKING:\n    import a")) == set()
 
 
 # ---- names -----------------------------------------------------------------------------------

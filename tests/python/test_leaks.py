@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 REPEATS = 200
 ROUNDS = 9  # malloc counts what it keeps for a thread as lent: up to seven blocks of a size
-PICKLE = pickle.dumps({"a": [1, 2.5, "x", None, (True, 2**70)]}, 4)
+PICKLE = pickle.dumps({"a": [1, 2.5, "x", None, (True, 2**63)]}, 4)
 
 
 def _objects() -> gmlake.ObjectTrace:
@@ -133,9 +133,10 @@ def use_recording() -> None:
 
 
 def use_pickles() -> None:
-    for data in (PICKLE, PICKLE[:-9], b"", b"\x80\x04x"):
-        _core.read_plain_pickle(data, 100)
-    _core.read_plain_pickle(PICKLE, 2)
+    _core.read_plain_pickle(PICKLE, 100)
+    for data, parts in ((PICKLE, 2), (PICKLE[:-9], 100), (b"", 100), (b"\x80\x04x", 100)):
+        with pytest.raises(ValueError, match=r"\(at byte \d+\)"):
+            _core.read_plain_pickle(data, parts)
 
 
 def use_diagnosis() -> None:
@@ -300,7 +301,7 @@ def use_wrongly() -> None:
 
 
 def use_descriptions() -> None:
-    _ = (_core.knobs(), _core.policies(), _core.device_describe("sim"), _core.version)
+    _ = (_core.knobs(), _core.policies(), _core.device_describe("sim"), _core.__version__)
 
 
 @pytest.mark.slow

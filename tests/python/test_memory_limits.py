@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import gmlake
+from gmlake.snapshots.opening import BYTES_PER_PART, MAX_PARTS, load_traces
 from gmlake.trace import REQUEST, binary
-from gmlake.trace.files import load_traces
-from gmlake.trace.pickle_reader import BYTES_PER_PART, MAX_PARTS
 from recording import BASE, alloc, free, snapshot
 from test_trace import file_of, meta, section
 
@@ -68,7 +67,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, int]] = {
     "full_dicts": (lambda: filled(b"}K\0Ns"), "than a file of this size holds", GIB // 2),
     "marks": (lambda: filled(b"("), "open marks", GIB // 2),
     "memo": (lambda: filled(b"\x94", b"\x80\x04N"), "than a file of this size holds", GIB // 2),
-    "copies": (lambda: filled(b"2", b"\x80\x04N"), "cut off", GIB // 2),
+    "copies": (lambda: filled(b"h\0", b"\x80\x04N\x94"), "cut off", GIB // 2),
     "strings": (lambda: filled(b"\x8c\x02ab"), "cut off", GIB // 2),
     "json_lists": (lambda: filled(b"[],", b"[", b"0]"), "lists and dicts", GIB // 4),
     "json_dicts": (lambda: filled(b'{"a":1},', b"[", b"0]"), "lists and dicts", GIB // 4),

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmlake import TraceError, _core
-from gmlake.trace.pickle_reader import _Machine, most_parts, read_pickle, read_slowly
+from gmlake.snapshots.opening import read_pickle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 plain = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**63), 2**64)
+    | st.integers(-(2**63), 2**64 - 1)
     | st.floats(allow_nan=False)
     | st.text(),
     lambda inner: (
@@ -36,7 +36,7 @@ plain = st.recursive(
 )
 
 
-@given(plain, st.integers(0, 5))
+@given(plain, st.integers(2, 5))
 def test_equals_pickle_on_plain_data(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol)
     result = read_pickle(data)
@@ -67,7 +67,7 @@ class _Payload:
         return os.mkdir, (self.path,)
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", range(2, 6))
 def test_never_calls_anything(tmp_path: Path, protocol: int) -> None:
     victim = tmp_path / "owned"
     data = pickle.dumps({"segments": [_Payload(str(victim))]}, protocol)
@@ -79,49 +79,16 @@ def test_never_calls_anything(tmp_path: Path, protocol: int) -> None:
 
 
 _PLAIN_OPCODES = {
-    "PROTO",
-    "FRAME",
-    "STOP",
-    "MARK",
-    "POP",
-    "POP_MARK",
-    "DUP",
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "INT",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG",
-    "LONG1",
-    "LONG4",
-    "FLOAT",
-    "BINFLOAT",
-    "UNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE",
-    "BINUNICODE8",
-    "EMPTY_LIST",
-    "APPEND",
-    "APPENDS",
-    "LIST",
-    "EMPTY_TUPLE",
-    "TUPLE",
-    "TUPLE1",
-    "TUPLE2",
-    "TUPLE3",
-    "EMPTY_DICT",
-    "DICT",
-    "SETITEM",
-    "SETITEMS",
-    "GET",
-    "BINGET",
-    "LONG_BINGET",
-    "PUT",
-    "BINPUT",
-    "LONG_BINPUT",
-    "MEMOIZE",
+    *("PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE"),
+    *("EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+    *("EMPTY_DICT", "SETITEM", "SETITEMS"),
+    *("BINGET", "LONG_BINGET", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
+}
+# Of protocols 0 and 1, or of what no recording has: texts of 4 GiB, values that are taken back.
+_NEVER_WRITTEN = {
+    *("INT", "LONG", "FLOAT", "UNICODE", "GET", "PUT", "LIST", "DICT"),
+    *("POP", "POP_MARK", "DUP", "LONG4", "BINUNICODE8"),
 }
 
 
@@ -199,13 +166,13 @@ BUILDERS = {
 def test_what_builds_more_than_plain_data_is_refused_where_it_is_well_formed(name: str) -> None:
     data = BUILDERS[name]
     assert name in {opcode.name for opcode, _, _ in pickletools.genops(data)}
-    for read in (read_pickle, read_slowly):
-        with pytest.raises(TraceError, match="refused"):
-            read(data)
+    with pytest.raises(TraceError, match="refused"):
+        read_pickle(data)
 
 
 def test_nothing_that_builds_is_left_out() -> None:
-    assert {o.name for o in pickletools.opcodes} - _PLAIN_OPCODES <= BUILDERS.keys()
+    others = {o.name for o in pickletools.opcodes} - _PLAIN_OPCODES - _NEVER_WRITTEN
+    assert others <= BUILDERS.keys()
 
 
 def test_every_truncation_is_one_line() -> None:
@@ -263,11 +230,10 @@ def test_nonsense_is_one_short_line(data: bytes) -> None:
 
 
 def test_memory_follows_the_file_not_its_claims() -> None:
-    huge_memo = b"\x80\x04" + b"".join(
-        b"Nr" + struct.pack("<I", 0xFFFFFFFF - i) + b"0" for i in range(100)
-    )
+    huge_memo = b"\x80\x04" + b"Nr" + struct.pack("<I", 0xFFFFFFFF) + b"."
     tracemalloc.start()
-    read_pickle(huge_memo + b"N.")
+    with pytest.raises(TraceError, match="leaves gaps"):
+        read_pickle(huge_memo)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 20
@@ -304,61 +270,26 @@ def test_random_bytes_give_a_value_or_one_line(data: bytes) -> None:
     assert "\n" not in outcome(data)
 
 
-@given(plain, st.data())
-def test_a_changed_byte_gives_a_value_or_one_line(value: Any, data: st.DataObject) -> None:
-    pickled = bytearray(pickle.dumps(value, 4))
-    index = data.draw(st.integers(0, len(pickled) - 1))
-    pickled[index] = data.draw(st.integers(0, 255))
-    assert "\n" not in outcome(bytes(pickled))
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**63), 2**63, 255, -1, 0], ids=hex)
+def test_whole_numbers_of_64_bits_are_read(value: int) -> None:
+    for protocol in range(2, 6):
+        assert read_pickle(pickle.dumps([value], protocol)) == [value]
 
 
-# ---- the reader in C
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 2**70, -(2**100)], ids=hex)
+def test_larger_ones_are_refused(value: int) -> None:
+    with pytest.raises(TraceError, match="more than 64 bits"):
+        read_pickle(pickle.dumps([value], 4))
 
 
-def quickly(data: bytes) -> tuple[object] | None:
-    return _core.read_plain_pickle(data, most_parts(len(data)))
-
-
-def check_agreement(data: bytes) -> None:
-    """What the reader in C does not decline, the one in Python reads just so."""
-    found = quickly(data)
-    if found is not None:
-        assert repr(found[0]) == repr(read_slowly(data))
-
-
-@given(plain, st.integers(0, 5))
-def test_both_readers_agree_on_plain_data(value: Any, protocol: int) -> None:
-    data = pickle.dumps(value, protocol)
-    check_agreement(data)
-    assert repr(read_slowly(data)) == repr(value)
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_what_recordings_consist_of_is_read_in_c(protocol: int) -> None:
-    entry = {"action": "alloc", "addr": 2**62, "size": 3 << 40, "stream": -(2**63), "frames": []}
-    entry |= {"\ud800" + "x" * 300: (1, 2, 3, 4), "t": 1.5, "no": (None, True, False, (), (-1,))}
-    value = {"device_traces": [[entry, entry, dict(entry)], []], "y": {"1": 255, "2": 65535}}
-    data = pickle.dumps(value, protocol)
-    found: Any = quickly(data)
-    assert found == (value,)
-    assert found[0]["device_traces"][0][0] is found[0]["device_traces"][0][1]
-
-
-def test_recorded_snapshots_are_read_in_c(shared_trace: Path) -> None:
-    data = shared_trace.read_bytes()
-    found = quickly(data)
-    assert found is not None
-    assert found[0] == read_slowly(data)
-
-
-@pytest.mark.parametrize("value", [[[]], {"a": 1}, ((1,),), [1, 1]], ids=repr)
-def test_the_reader_in_c_counts_parts_as_the_other_does(value: Any) -> None:
+@pytest.mark.parametrize(
+    ("value", "parts"), [([[]], 4), ({"a": 1}, 6), (((1,),), 4), ([1, 1], 2)], ids=repr
+)
+def test_parts_are_counted(value: Any, parts: int) -> None:
     data = pickle.dumps(value, 4)
-    least = next(parts for parts in range(100) if _core.read_plain_pickle(data, parts))
-    counted = most_parts(len(data))
-    machine = _Machine(data)
-    machine.run()
-    assert least == counted - machine.parts_left
+    assert _core.read_plain_pickle(data, parts) == value
+    with pytest.raises(ValueError, match="more lists, tuples and dicts"):
+        _core.read_plain_pickle(data, parts - 1)
 
 
 _PIECES = [
@@ -371,13 +302,24 @@ _PIECES = [
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=40).map(b"".join))
 @settings(max_examples=400)
-def test_both_readers_agree_on_random_instructions(data: bytes) -> None:
-    check_agreement(data + b".")
+def test_random_instructions_are_read_as_pickle_reads_them(data: bytes) -> None:
+    data += b"."
+    try:
+        found = read_pickle(data)
+    except TraceError as error:
+        assert "\n" not in str(error)  # noqa: PT017 (either is right)
+    else:
+        assert repr(found) == repr(pickle.loads(data))
 
 
 @given(plain, st.integers(2, 4), st.data())
-def test_both_readers_agree_on_a_changed_byte(value: Any, protocol: int, data: Any) -> None:
+def test_a_changed_pickle_is_read_as_pickle_reads_it(value: Any, protocol: int, data: Any) -> None:
     pickled = bytearray(pickle.dumps(value, protocol))
     index = data.draw(st.integers(0, len(pickled) - 1))
     pickled[index] = data.draw(st.integers(0, 255))
-    check_agreement(bytes(pickled))
+    try:
+        found = read_pickle(bytes(pickled))
+    except TraceError as error:
+        assert "\n" not in str(error)  # noqa: PT017 (either is right)
+    else:
+        assert repr(found) == repr(pickle.loads(bytes(pickled)))

@@ -281,14 +281,9 @@ def paths_of(told: Told, depth: int = 24) -> CallPaths:
     return CallPaths(told.table, told.tracker.base, told.set_site, depth)
 
 
-def test_a_call_path_begins_at_the_innermost_line(told: Told) -> None:
-    paths, seen = paths_of(told), []
-
-    class Inner(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x.relu()
-
-    model = nn.Sequential(Inner())
+def sites_seen(told: Told) -> list[Any]:
+    """A list that grows by each site that is asked for."""
+    seen: list[Any] = []
     number_at = told.table.number_at
 
     def spy(base: int, frame: Any, depth: int) -> int:
@@ -297,6 +292,17 @@ def test_a_call_path_begins_at_the_innermost_line(told: Told) -> None:
         return number
 
     told.table.number_at = spy  # type: ignore[method-assign]
+    return seen
+
+
+def test_a_call_path_begins_at_the_innermost_line(told: Told) -> None:
+    paths, seen = paths_of(told), sites_seen(told)
+
+    class Inner(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.relu()
+
+    model = nn.Sequential(Inner())
     paths.start()
     try:
         model(rows())
@@ -305,22 +311,18 @@ def test_a_call_path_begins_at_the_innermost_line(told: Told) -> None:
     site = next(site for site in seen if site.scope == "0")
     names = [frame.name.rpartition(".")[2] for frame in site.frames]
     # That of Inner, of nn.Sequential, and here: without the calls in between.
-    assert names[:3] == ["forward", "forward", spy.__qualname__.partition(".")[0]]
+    assert names[:3] == [
+        "forward",
+        "forward",
+        test_a_call_path_begins_at_the_innermost_line.__name__,
+    ]
     assert site.frames[0].filename == site.frames[2].filename == __file__
     assert site.phase == "forward"
     assert told.site().frames == ()
 
 
 def test_a_device_context_is_no_place(told: Told) -> None:
-    paths, seen = paths_of(told), []
-    number_at = told.table.number_at
-
-    def spy(base: int, frame: Any, depth: int) -> int:
-        number = number_at(base, frame, depth)
-        seen.append(told.table.sites()[number])
-        return number
-
-    told.table.number_at = spy  # type: ignore[method-assign]
+    paths, seen = paths_of(told), sites_seen(told)
     paths.start()
     try:
         with torch.device("cpu"):

@@ -128,7 +128,7 @@ def test_slices_and_progress_change_nothing(
     shipped_trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = gmlake.replay(shipped_trace, "stitch").results[0]
-    monkeypatch.setattr("gmlake.replaying.SLICE_EVENTS", 997)
+    monkeypatch.setattr("gmlake.trace.trace.SLICE_EVENTS", 997)
     seen: list[int] = []
     sliced = gmlake.replay(shipped_trace, "stitch", progress=seen.append).results[0]
     assert sum(seen) == len(shipped_trace.requests)

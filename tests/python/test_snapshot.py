@@ -159,10 +159,10 @@ def test_old_files_lack_keys() -> None:
     assert only_segments.start_blocks["requested_bytes"].tolist() == [MIB]
 
 
-def test_json_and_pickle_of_every_protocol_are_the_same(tmp_path: Path) -> None:
+def test_json_and_pickle_of_every_binary_protocol_are_the_same(tmp_path: Path) -> None:
     data = snapshot([alloc(BASE, 100), free(BASE, 100)], [segment(BASE, 2 * MIB, [])])
     traces = []
-    for protocol in range(6):
+    for protocol in range(2, 6):
         path = tmp_path / f"{protocol}.pickle"
         path.write_bytes(pickle.dumps(data, protocol))
         traces.append(gmlake.load_trace(path))
@@ -170,6 +170,14 @@ def test_json_and_pickle_of_every_protocol_are_the_same(tmp_path: Path) -> None:
     path.write_text("\n " + json.dumps(data), encoding="utf-8")
     traces.append(gmlake.load_trace(path))
     assert all(trace == traces[0] for trace in traces)
+
+
+@pytest.mark.parametrize("protocol", [0, 1])
+def test_a_pickle_of_text_is_refused(protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]]}, protocol))
+    with pytest.raises(TraceError, match="nor a pickle of protocols 2 to 5"):
+        gmlake.load_trace(path)
 
 
 def test_pools_streams_and_negative_handles_are_kept() -> None:

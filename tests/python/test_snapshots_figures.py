@@ -14,7 +14,8 @@ import pytest
 import gmlake
 from gmlake.pictures.figures import AddressMap, Blocks, Packing, Policies, Report, Timeline
 from gmlake.snapshots import RegionKind
-from gmlake.snapshots.capture import capture, snapshot_lake
+from gmlake.snapshots.capture import capture
+from gmlake.snapshots.whole import snapshot_lake
 from gmlake.trace import REQUEST, Kind
 from snapshot_programs import MIB, busy_lake
 

@@ -238,3 +238,17 @@ def test_a_perfetto_trace_has_counters_slices_and_instants(tmp_path: Path) -> No
     assert {e["name"] for e in entries if e["ph"] == "i"} >= {"mark 3"}
     refused = [e for e in entries if e["ph"] == "i" and "out of memory" in e["name"]]
     assert len(refused) == int((seen[0].events["kind"] == Kind.OOM).sum())
+
+
+def test_what_was_added_for_the_viewer_is_no_part_of_the_trace(
+    shipped_trace: gmlake.Trace,
+) -> None:
+    """Blocks that lay in no segment get one while they live: for the viewer, not for a replay."""
+    trace = shipped_trace
+    written = trace.to_snapshot()
+    added = [entry for entry in written["device_traces"][0] if entry.get("gmlake_added")]
+    assert {entry["action"] for entry in added} <= {"segment_alloc", "segment_free", "snapshot"}
+    assert added
+    again = gmlake.Trace.from_snapshot(written)
+    told = trace.requests[~np.isin(trace.requests["kind"], (Kind.MARK, Kind.TRIM))]
+    assert again.requests[["size_bytes", "kind"]].tolist() == told[["size_bytes", "kind"]].tolist()

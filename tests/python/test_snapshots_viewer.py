@@ -19,8 +19,8 @@ import pytest
 import gmlake
 from gmlake.snapshots.files import to_json
 from gmlake.snapshots.model import RegionKind, Site
+from gmlake.snapshots.opening import read_pickle
 from gmlake.trace.layout import Kind
-from gmlake.trace.pickle_reader import read_pickle
 from snapshot_programs import busy_lake, unwind
 
 if TYPE_CHECKING:

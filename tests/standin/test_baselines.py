@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.asking import LATE, requests_of
-from gmlake.configuration import configuration_of
 from gmlake.trace import Kind
+from gmlake.validating.asking import LATE, requests_of
+from gmlake.validating.configuration import configuration_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

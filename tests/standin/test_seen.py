@@ -16,7 +16,7 @@ from torch.cuda import _memory_viz
 
 import gmlake
 from gmlake.pictures.figures import Timeline
-from gmlake.trace.pickle_reader import read_pickle
+from gmlake.snapshots.opening import read_pickle
 
 if TYPE_CHECKING:
     from pathlib import Path

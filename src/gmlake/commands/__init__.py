@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NoReturn
 
+import gmlake
 from gmlake.commands import common
-from gmlake.commands.diagnose import DiagnoseCommand
-from gmlake.commands.info import InfoCommand
-from gmlake.commands.plan import PlanCommand
-from gmlake.commands.replay import ReplayCommand
-from gmlake.commands.run import RunCommand
-from gmlake.commands.top import TopCommand
-from gmlake.commands.validate import ValidateCommand
-from gmlake.commands.view import ViewCommand
 from gmlake.errors import Error
 
 if TYPE_CHECKING:
@@ -22,16 +16,18 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
-COMMANDS: tuple[common.Command, ...] = (
-    RunCommand(),
-    ReplayCommand(),
-    PlanCommand(),
-    DiagnoseCommand(),
-    ValidateCommand(),
-    ViewCommand(),
-    TopCommand(),
-    InfoCommand(),
-)
+COMMANDS: Final = {
+    "run": "Run a Python program, unchanged, with its GPU memory served by gmlake.",
+    "replay": "Replay traces under several policies and compare what each would have reserved.",
+    "plan": "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
+    "diagnose": "Find ten patterns of memory inefficiency in traces of objects, each with the line "
+    "to change.",
+    "validate": "Check the policies `caching` and `expandable` against what PyTorch recorded.",
+    "view": "Draw a snapshot, trace or plan as one HTML page, to be opened in any browser.",
+    "top": "Follow running processes: what they hold, and how requests are served.",
+    "info": "Show the version, the drivers and devices found, and every setting of the policies.",
+}
+"""What each is for. A command's module is loaded where it is asked for: some need a second."""
 
 _INTERRUPTED = 130
 
@@ -54,14 +50,12 @@ class _VersionAction(argparse.Action):
     """Loads the extension only where the version is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_ignored: object) -> NoReturn:
-        from gmlake import __version__
-
-        sys.stdout.write(f"gmlake {__version__}\n")
+        sys.stdout.write(f"gmlake {gmlake.__version__}\n")
         parser.exit()
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def make_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, with the options of the chosen command."""
     parser = _Parser(
         prog="gmlake",
         description="A GPU memory allocator for PyTorch that does not fragment.",
@@ -69,16 +63,25 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_VersionAction, nargs=0, help="print the version")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        sub = choices.add_parser(
-            command.name,
-            help=command.help,
-            description=type(command).__doc__,
-            allow_abbrev=False,
-        )
-        command.prepare_parser(sub)
-        sub.set_defaults(command=command)
+    for name, purpose in COMMANDS.items():
+        sub = choices.add_parser(name, help=purpose, allow_abbrev=False)
+        if name == chosen:
+            command = load(name)
+            sub.description = type(command).__doc__
+            command.prepare_parser(sub)
+            sub.set_defaults(command=command)
     return parser
+
+
+def load(name: str) -> common.Command:
+    """Return a command by its name."""
+    made: common.Command = import_module(f"gmlake.commands.{name}").COMMAND
+    return made
+
+
+def _chosen(words: Sequence[str]) -> str | None:
+    """Return the command that the words name; what stands before it are options."""
+    return next((word for word in words if word in COMMANDS), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,15 +119,15 @@ def _stop_writing(error: OSError) -> int:
 
 
 def _needs_output(words: list[str]) -> bool:
-    silent = [command.name for command in COMMANDS if not command.needs_output]
-    return not words or words[0] not in silent
+    chosen = _chosen(words[:1])
+    return chosen is None or load(chosen).needs_output
 
 
 def _split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
     """Return what is ours, and the words of a program after "--" where a command takes one."""
     words = list(arguments)
-    takers = [command.name for command in COMMANDS if command.takes_program]
-    if not words or words[0] not in takers or "--" not in words:
+    chosen = _chosen(words[:1])
+    if chosen is None or "--" not in words or not load(chosen).takes_program:
         return words, None
     place = words.index("--")
     return words[:place], words[place + 1 :]
@@ -133,7 +136,7 @@ def _split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | Non
 def _run(arguments: Sequence[str]) -> int:
     try:
         own, program = _split_program(arguments)
-        args = make_parser().parse_args(own)
+        args = make_parser(_chosen(own)).parse_args(own)
         args.program = program
         command: common.Command = args.command
         return command.run(args)

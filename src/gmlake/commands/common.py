@@ -10,8 +10,11 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+import gmlake
+from gmlake.budget import Budget
 from gmlake.errors import Error, TraceError
 from gmlake.printable import printable
+from gmlake.settings import settings_of
 from gmlake.units import parse_size
 
 if TYPE_CHECKING:
@@ -35,23 +38,13 @@ LONG_REPLAY = 200_000
 
 
 class Command(ABC):
-    """One subcommand: named like its class without "Command", explained by its docstring."""
+    """One subcommand: named like its module, explained by its docstring."""
 
     needs_output = True
     """Whether it has something to say on standard output."""
 
     takes_program = False
     """Whether what follows a "--" is a program to run: `args.program`, a list of words."""
-
-    @property
-    def name(self) -> str:
-        """The word on the command line."""
-        return type(self).__name__.removesuffix("Command").lower()
-
-    @property
-    def help(self) -> str:
-        """The first line of the docstring."""
-        return (type(self).__doc__ or "").partition("\n")[0]
 
     @abstractmethod
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -101,8 +94,6 @@ def _setting(text: str) -> tuple[str, int]:
     if not equals or not name:
         msg = f"{text!r} is not NAME=VALUE"
         raise argparse.ArgumentTypeError(msg)
-    from gmlake.lake import settings_of
-
     try:
         return settings_of({name: value})[0]
     except ValueError as error:
@@ -123,11 +114,8 @@ def size_argument(text: str) -> int:
 
 def read_file(path: str, device: int | None) -> list[Trace]:
     """Return the traces of a file: all, or that of one device. Reading has a budget."""
-    from gmlake.budget import Budget
-    from gmlake.trace import load_trace, load_traces
-
     with Budget(path):
-        return load_traces(path) if device is None else [load_trace(path, device)]
+        return gmlake.load_traces(path) if device is None else [gmlake.load_trace(path, device)]
 
 
 @contextmanager

@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gmlake.budget import Budget
 from gmlake.commands import common
+from gmlake.diagnosing.detect import check_options, find_inefficiencies
+from gmlake.diagnosing.programs import watch_program
+from gmlake.diagnosing.report import diagnosis_tables
+from gmlake.diagnosing.trace import ObjectTrace
+from gmlake.diagnosing.words import Pattern
+from gmlake.pictures.drawing import require_bokeh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,16 +136,11 @@ def _check_usage(args: argparse.Namespace) -> None:
     elif args.files or not args.program:
         raise ValueError("name either traces of objects, or one program after --")
     if args.output is not None:
-        from gmlake.pictures.drawing import require_bokeh
-
         require_bokeh()
 
 
 def _watch(args: argparse.Namespace, options: dict[str, Any], found: list[Diagnosis]) -> int:
     """Run a program and look into what each of its processes did; return its exit code."""
-    from gmlake.diagnosing.detect import find_inefficiencies
-    from gmlake.diagnosing.programs import watch_program
-
     try:
         watched = watch_program(args.program)
     except (FileNotFoundError, PermissionError) as error:
@@ -169,17 +171,11 @@ def _numbered(path: Path, number: int | None) -> Path:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    from gmlake.diagnosing.detect import check_options
-
     names = ["patterns", *(name for _, name, _ in (*_COUNTS, *_PERCENTS))]
     return check_options({name: getattr(args, name) for name in names})
 
 
 def _diagnose(path: str, options: dict[str, Any]) -> Diagnosis:
-    from gmlake.budget import Budget
-    from gmlake.diagnosing.detect import find_inefficiencies
-    from gmlake.diagnosing.trace import ObjectTrace
-
     with Budget(path):
         trace = ObjectTrace.load(path)
     return find_inefficiencies(trace, **options)
@@ -193,8 +189,6 @@ class _Shown:
         self._show_all = show_all
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from gmlake.diagnosing.report import diagnosis_tables
-
         yield from diagnosis_tables(self._diagnosis, show_all=self._show_all)
 
 
@@ -202,8 +196,6 @@ class _Shown:
 
 
 def _pattern(text: str) -> str:
-    from gmlake.diagnosing.words import Pattern
-
     try:
         return Pattern.of(text).words
     except ValueError as error:
@@ -223,3 +215,6 @@ def _percent(text: str) -> float:
     except ValueError:
         msg = f"{text[:40]!r} is not a number"
         raise argparse.ArgumentTypeError(msg) from None
+
+
+COMMAND = DiagnoseCommand()

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gmlake import _core
 from gmlake.commands import common
+from gmlake.errors import Error
+from gmlake.settings import one_of
+from gmlake.tables import new_table
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     import argparse
@@ -24,10 +29,8 @@ class InfoCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask each driver; an absent one is an answer, not an error."""
-        from gmlake import _core
-
         about = {
-            "version": _core.version,
+            "version": _core.__version__,
             "drivers": [entry for name in _DRIVERS for entry in _devices(name)],
             "policies": list(_core.policies()),
             "knobs": [dict(knob) for knob in _core.knobs()],
@@ -53,9 +56,6 @@ def _devices(driver: str) -> list[dict[str, Any]]:
 
 
 def _describe(driver: str, device: int) -> dict[str, Any]:
-    from gmlake import _core
-    from gmlake.errors import Error
-
     entry: dict[str, Any] = {
         "driver": driver,
         "device": device,
@@ -84,9 +84,6 @@ def _describe(driver: str, device: int) -> dict[str, Any]:
 def _print_tables(about: dict[str, Any]) -> None:
     from rich.console import Group
     from rich.text import Text
-
-    from gmlake.tables import new_table
-    from gmlake.units import format_size
 
     drivers = new_table(Text(f"gmlake {about['version']}"))
     for name in ("driver", "device", "granularity", "memory", "virtual memory"):
@@ -119,6 +116,7 @@ def _default(knob: KnobInfo) -> str:
 
 
 def _meaning(knob: KnobInfo) -> str:
-    from gmlake.lake import one_of
-
     return f"{one_of(knob['words'])}: {knob['help']}" if knob["words"] else knob["help"]
+
+
+COMMAND = InfoCommand()

@@ -6,10 +6,14 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gmlake.budget import Budget
 from gmlake.commands import common
+from gmlake.planning.api import MOST_BUDGET_MS, plan, read_source
+from gmlake.planning.files import MadeFor, SavedPlan, save_plans
+from gmlake.planning.report import PlanReport
 
 if TYPE_CHECKING:
-    from gmlake.planning.report import PlanReport, PlanResult
+    from gmlake.planning.report import PlanResult
 
 _DOES_NOT_FIT = 1
 _EXIT_CODES = (
@@ -60,8 +64,6 @@ class PlanCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Plan each input; print one table."""
-        from gmlake.planning.report import PlanReport
-
         reports: list[PlanReport] = []
         code = common.run_each(args.files, lambda path: reports.append(_plan_file(path, args)))
         report = sum(reports, PlanReport())
@@ -76,10 +78,6 @@ class PlanCommand(common.Command):
 
 def _plan_file(path: str, args: argparse.Namespace) -> PlanReport:
     """Read within the budget of reading; searching has one of its own."""
-    from gmlake.budget import Budget
-    from gmlake.planning.api import plan, read_source
-    from gmlake.planning.report import PlanReport
-
     with Budget(path):
         sources = read_source(path, args.device)
     reports = [
@@ -99,8 +97,6 @@ def _plan_file(path: str, args: argparse.Namespace) -> PlanReport:
 
 
 def _budget(text: str) -> int:
-    from gmlake.planning.api import MOST_BUDGET_MS
-
     return _whole_number(text, 1, MOST_BUDGET_MS)
 
 
@@ -148,8 +144,6 @@ def _write_instance(path: str, result: PlanResult) -> None:
 
 
 def _write_plans(path: str, report: PlanReport) -> bool:
-    from gmlake.planning.files import MadeFor, SavedPlan, save_plans
-
     plans = [
         SavedPlan(result.device or 0, "train", result.step.plan)
         for result in report.results
@@ -158,3 +152,6 @@ def _write_plans(path: str, report: PlanReport) -> bool:
     if plans:
         save_plans(path, plans, MadeFor())
     return bool(plans)
+
+
+COMMAND = PlanCommand()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmlake.commands import common
+from gmlake.lake import Lake
+from gmlake.replaying import SIM_CAPACITY, ReplayReport, choose_policies, event_count, replay
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     import argparse
-
-    from gmlake.replaying import ReplayReport
 
 
 class ReplayCommand(common.Command):
@@ -32,8 +33,6 @@ class ReplayCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Replay each file; print one table per trace."""
-        from gmlake.replaying import ReplayReport, choose_policies
-
         policies = choose_policies(args.policy)
         _check_settings(policies, args)
         reports: list[ReplayReport] = []
@@ -50,10 +49,6 @@ class ReplayCommand(common.Command):
 
 def _check_settings(policies: tuple[str, ...], args: argparse.Namespace) -> None:
     """Refuse a wrong setting or capacity once, before the first long file is read."""
-    from gmlake.lake import Lake
-    from gmlake.replaying import SIM_CAPACITY
-    from gmlake.units import format_size
-
     capacity = args.capacity or SIM_CAPACITY
     settings = dict(args.settings)
     for policy in policies:
@@ -67,8 +62,6 @@ def _check_settings(policies: tuple[str, ...], args: argparse.Namespace) -> None
 def _replay_file(
     path: str, policies: tuple[str, ...], args: argparse.Namespace
 ) -> list[ReplayReport]:
-    from gmlake.replaying import event_count, replay
-
     reports = []
     for trace in common.read_file(path, args.device):
         events = event_count(trace, policies)
@@ -76,3 +69,6 @@ def _replay_file(
             settings = dict(args.settings)
             reports.append(replay(trace, policies, args.capacity, progress=progress, **settings))
     return reports
+
+
+COMMAND = ReplayCommand()

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmlake.commands import common
+from gmlake.lake import Lake
+from gmlake.pytorch.settings import Given, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from gmlake.pytorch.settings import Settings
 
 STARTUP = Path(__file__).absolute().parents[1] / "pytorch" / "startup"
 """The folder whose sitecustomize lets gmlake into every Python that the program starts."""
@@ -101,9 +101,6 @@ def environment(
 
 def _settings(args: argparse.Namespace) -> Settings:
     """Return what the options say; ValueError for what no lake can be opened with."""
-    from gmlake.lake import Lake
-    from gmlake.pytorch.settings import Given, Settings
-
     given = Given(policy=args.policy, capacity=args.capacity, knobs=dict(args.settings))
     settings = Settings.of(given, args.mode or "auto")
     capacity = settings.capacity_bytes or None
@@ -156,3 +153,6 @@ def _python_options() -> list[str]:
     if options and re.fullmatch(r"-[A-Za-z]*[mc]", options[-1]):
         options[-1] = options[-1][:-1]
     return [option for option in options if option != "-"]
+
+
+COMMAND = RunCommand()

@@ -9,12 +9,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gmlake.commands import common
+from gmlake.printable import printable
+from gmlake.watching import CountersError, find, processes, read
+from gmlake.watching.processes import command_line
+from gmlake.watching.table import Interval, command_lines, counters_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gmlake.watching import Counters, Source
-    from gmlake.watching.table import Interval
 
 _NS_PER_S: Final = 1e9
 _SHORTEST_S: Final = 0.1
@@ -74,10 +77,6 @@ class _Watch:
 
     def look(self, *, may_be_none: bool = False) -> None:
         """Read what is published; ValueError where there is nothing, unless that may be."""
-        from gmlake.watching import CountersError, find, read
-        from gmlake.watching.processes import command_line
-        from gmlake.watching.table import Interval
-
         self.intervals, self.problems = [], []
         readings: dict[Source, tuple[Counters, int]] = {}
         for source in find():
@@ -103,16 +102,11 @@ class _Watch:
         from rich.console import Group
         from rich.text import Text
 
-        from gmlake.printable import printable
-        from gmlake.watching.table import command_lines, counters_table
-
         problems = [Text(printable(problem), style="red") for problem in self.problems]
         return Group(counters_table(self.intervals), *command_lines(self.intervals), *problems)
 
     def _absence(self) -> str:
         """Say why there is nothing to show."""
-        from gmlake.watching import processes
-
         if self.problems:
             return self.problems[0]
         if not self._pids:
@@ -165,3 +159,6 @@ def _interval(text: str) -> float:
             f"{text[:40]!r} is not a number of seconds from {_SHORTEST_S} to {_LONGEST_S:.0f}"
         )
     return seconds
+
+
+COMMAND = TopCommand()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmlake.budget import Budget
 from gmlake.commands import common
+from gmlake.validating import ValidationReport, load_notes, validate
 
 if TYPE_CHECKING:
     import argparse
-
-    from gmlake.validation import ValidationReport
 
 
 _DIFFERS = 1
@@ -36,9 +36,6 @@ class ValidateCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Validate each file; print one row per trace."""
-        from gmlake.budget import Budget
-        from gmlake.validation import ValidationReport, load_notes, validate
-
         reports: list[ValidationReport] = []
 
         def work(path: str) -> None:
@@ -58,3 +55,6 @@ class ValidateCommand(common.Command):
         elif reports:
             common.print_report(report)
         return code or (0 if report.is_complete else _DIFFERS)
+
+
+COMMAND = ValidateCommand()

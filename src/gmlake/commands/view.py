@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import webbrowser
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.errors import Error, PlanError
+from gmlake.pictures.drawing import require_bokeh
+from gmlake.pictures.page import write_page
+from gmlake.planning import load_plans, plan
+from gmlake.planning.files import MAGIC
+from gmlake.planning.saved import report_of_saved
 from gmlake.printable import printable
+from gmlake.replaying import choose_policies, event_count, replay
+from gmlake.snapshots import Snapshot, report_of
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     import argparse
 
-    from gmlake.budget import Budget
     from gmlake.pictures.figures import Figure, Report
-    from gmlake.snapshots import DeviceSnapshot, Snapshot
+    from gmlake.snapshots import DeviceSnapshot
 
 _PAGE_START = b"<!DOCTYPE html>"
 _MARK = b'<meta name="generator" content="gmlake">'
@@ -64,14 +73,7 @@ class ViewCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Read the file, write the page, and say where it is."""
-        from gmlake.budget import Budget
-        from gmlake.pictures import write_page
-        from gmlake.pictures.drawing import require_bokeh
-        from gmlake.units import format_size
-
         if args.replay is not None:
-            from gmlake.replaying import choose_policies
-
             choose_policies(args.replay)
         require_bokeh()
         page = _page_path(args.file, args.output)
@@ -119,8 +121,6 @@ def _report(args: argparse.Namespace, budget: Budget) -> Report:
     if _is_plan(args.file):
         with budget:
             return _plan_report(args)
-    from gmlake.snapshots import Snapshot, report_of
-
     with budget:
         seen = Snapshot.load(args.file)
         if args.device is not None:
@@ -145,9 +145,6 @@ def _only(seen: Snapshot, device: int) -> Snapshot:
 
 def _planned(seen: Snapshot) -> list[Figure]:
     """Return a picture per device: everything placed by the planner."""
-    from gmlake.planning import plan
-    from gmlake.snapshots import report_of
-
     figures: list[Figure] = []
     for one in _recorded(seen):
         made = report_of(plan(one.trace))
@@ -157,9 +154,6 @@ def _planned(seen: Snapshot) -> list[Figure]:
 
 def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
     """Return a picture per device: what each policy would have reserved."""
-    from gmlake.replaying import choose_policies, event_count, replay
-    from gmlake.snapshots import report_of
-
     chosen = choose_policies(policies)
     figures: list[Figure] = []
     for one in _recorded(seen):
@@ -179,8 +173,6 @@ def _titled(made: Report, seen: Snapshot, device: int, title: str) -> list[Figur
 
 
 def _is_plan(path: str) -> bool:
-    from gmlake.planning.files import MAGIC
-
     try:
         if not Path(path).is_file():
             return False  # to open a pipe would wait for its other end
@@ -191,10 +183,6 @@ def _is_plan(path: str) -> bool:
 
 
 def _plan_report(args: argparse.Namespace) -> Report:
-    from gmlake.planning import load_plans
-    from gmlake.planning.saved import report_of_saved
-    from gmlake.snapshots import report_of
-
     if args.replay is not None or args.plan:
         raise PlanError("this is a plan already; leave out --plan and --replay")
     try:
@@ -207,7 +195,8 @@ def _plan_report(args: argparse.Namespace) -> Report:
 
 def _open(page: Path) -> None:
     """Open a browser; a machine without one is no error, as the page is written."""
-    import webbrowser
-
     if not webbrowser.open(page.resolve().as_uri()):
         common.print_error(f"no browser was found; the page is {page}")
+
+
+COMMAND = ViewCommand()

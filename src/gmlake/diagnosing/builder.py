@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from gmlake.diagnosing.trace import ObjectTrace, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Unpack
 
     from gmlake.trace.layout import Records
 
@@ -48,6 +50,23 @@ class Part(NamedTuple):
 
 Item: TypeAlias = "int | Part"
 """What an API accesses: an object's number for all of it, or a Part."""
+
+
+class How(TypedDict, total=False):
+    """What an API may be told beside its name, by keyword.
+
+    reads: what it reads. writes: what gets a new value in every byte. touches: what it reads or
+    writes somewhere, where more is not known. stream: 0 by default. frames, scope: where the
+    program was.
+    """
+
+    reads: Iterable[Item]
+    writes: Iterable[Item]
+    touches: Iterable[Item]
+    stream: int
+    frames: tuple[str, ...]
+    scope: str
+
 
 _ALLOC = int(ApiKind.ALLOC)
 _FREE = int(ApiKind.FREE)
@@ -163,62 +182,29 @@ class TraceBuilder:
 
     # ---- what accesses them
 
-    def copy(  # noqa: PLR0913 (each is a field of its own)
-        self,
-        label: str = "copy",
-        *,
-        reads: Iterable[Item] = (),
-        writes: Iterable[Item] = (),
-        touches: Iterable[Item] = (),
-        stream: int = 0,
-        frames: tuple[str, ...] = (),
-        scope: str = "",
-    ) -> int:
-        """Move bytes as they are; return the API's number. See kernel()."""
-        return self._add(_COPY, label, reads, writes, touches, stream, frames, scope)
+    def copy(self, label: str = "copy", **how: Unpack[How]) -> int:
+        """Move bytes as they are; return the API's number."""
+        return self._add(_COPY, label, **how)
 
-    def set(  # noqa: PLR0913 (each is a field of its own)
-        self,
-        label: str = "set",
-        *,
-        reads: Iterable[Item] = (),
-        writes: Iterable[Item] = (),
-        touches: Iterable[Item] = (),
-        stream: int = 0,
-        frames: tuple[str, ...] = (),
-        scope: str = "",
-    ) -> int:
-        """Write one value everywhere; return the API's number. See kernel()."""
-        return self._add(_SET, label, reads, writes, touches, stream, frames, scope)
+    def set(self, label: str = "set", **how: Unpack[How]) -> int:
+        """Write one value everywhere; return the API's number."""
+        return self._add(_SET, label, **how)
 
-    def kernel(  # noqa: PLR0913 (each is a field of its own)
-        self,
-        label: str,
-        *,
-        reads: Iterable[Item] = (),
-        writes: Iterable[Item] = (),
-        touches: Iterable[Item] = (),
-        stream: int = 0,
-        frames: tuple[str, ...] = (),
-        scope: str = "",
-    ) -> int:
-        """Run a kernel or an operator; return the API's number.
+    def kernel(self, label: str, **how: Unpack[How]) -> int:
+        """Run a kernel or an operator; return the API's number."""
+        return self._add(_KERNEL, label, **how)
 
-        reads: what it reads. writes: what gets a new value in every byte. touches: what it reads or
-        writes somewhere, where more is not known.
-        """
-        return self._add(_KERNEL, label, reads, writes, touches, stream, frames, scope)
-
-    def _add(  # noqa: PLR0913, PLR0917 (each is a field of its own)
+    def _add(  # noqa: PLR0913 (each is a field of its own)
         self,
         kind: int,
         label: str,
-        reads: Iterable[Item],
-        writes: Iterable[Item],
-        touches: Iterable[Item],
-        stream: int,
-        frames: tuple[str, ...],
-        scope: str,
+        *,
+        reads: Iterable[Item] = (),
+        writes: Iterable[Item] = (),
+        touches: Iterable[Item] = (),
+        stream: int = 0,
+        frames: tuple[str, ...] = (),
+        scope: str = "",
     ) -> int:
         _check_stream(stream)
         accesses = self._accesses

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake import _core
+from gmlake import _core, pictures
 from gmlake.diagnosing.changes import Change, choose_changes
 from gmlake.diagnosing.findings import Call, Finding, FindingReader, Group
 from gmlake.diagnosing.layout import FINDING, LIFE
+from gmlake.diagnosing.pages import report_of_diagnosis
+from gmlake.diagnosing.perfetto import save_diagnosis_perfetto
+from gmlake.diagnosing.report import diagnosis_dict, diagnosis_tables
 from gmlake.diagnosing.trace import ObjectTrace
 from gmlake.diagnosing.words import Pattern
 from gmlake.errors import blaming_trace
+from gmlake.pictures.drawable import Drawable
+from gmlake.tables import Printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,7 +139,7 @@ _MOST_PERCENT: Final = {
 }
 
 
-class Diagnosis:
+class Diagnosis(Drawable, Printed):
     """What was found in a trace; prints as a table. Sizes are in bytes.
 
     trace: what was looked at. options: every threshold, and the patterns looked for.
@@ -249,39 +254,19 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, as `gmlake diagnose --json` prints it."""
-        from gmlake.diagnosing.report import diagnosis_dict
-
         return diagnosis_dict(self)
 
     def report(self) -> Report:
         """Return the figures of a page: its calls, the objects at the peaks, what to change."""
-        from gmlake.diagnosing.pages import report_of_diagnosis
-
         return report_of_diagnosis(self)
 
     def write_html(self, path: str | Path) -> None:
         """Write a page that needs no network. Raises OSError, UnsupportedError without Bokeh."""
-        from gmlake.pictures import write_page
-
-        write_page(self.report(), path)
+        pictures.write_page(self.report(), path)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write a trace for ui.perfetto.dev. Raises OSError."""
-        from gmlake.diagnosing.perfetto import save_diagnosis_perfetto
-
         save_diagnosis_perfetto(self, path)
-
-    def _repr_html_(self) -> str:
-        """Return the page for a notebook; without Bokeh its table."""
-        from gmlake.pictures import in_notebook
-
-        return in_notebook(self.report())
-
-    def __str__(self) -> str:
-        """Render the table as plain text."""
-        from gmlake.tables import as_text
-
-        return as_text(self)
 
     def __repr__(self) -> str:
         """Say what it is of, and how much was found."""
@@ -289,8 +274,6 @@ class Diagnosis:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table, a row for each change that lowers the peak."""
-        from gmlake.diagnosing.report import diagnosis_tables
-
         yield from diagnosis_tables(self)
 
 

@@ -26,7 +26,6 @@ from gmlake.errors import TraceError
 if TYPE_CHECKING:
     from gmlake.trace.layout import Records
 
-SUFFIX: Final = ".gmobjects"
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 1 << 31
 """Most bytes of a file's members, unpacked."""

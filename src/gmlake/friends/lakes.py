@@ -7,6 +7,8 @@ from typing import Final
 
 from gmlake import _core
 from gmlake.lake import Lake
+from gmlake.pytorch import region, registry
+from gmlake.pytorch.settings import Settings
 
 _found: Final[dict[int, Lake]] = {}
 
@@ -36,9 +38,6 @@ def known() -> list[tuple[int, Lake]]:
 
 def _configure() -> None:
     """Let the environment say how lakes are opened, where no region and no lake has said it."""
-    from gmlake.pytorch import region, registry
-    from gmlake.pytorch.settings import Settings
-
     serving = region._process.serving  # noqa: SLF001
     is_settled = serving is not None and serving._fixed is not None  # noqa: SLF001
     if not is_settled and not _core.torch_devices():

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gmlake.pictures.page import in_notebook, render_page
+from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gmlake.pictures.figures import Report
+    from gmlake.pictures.page import in_notebook, render_page, write_page
 
 __all__ = ["in_notebook", "render_page", "write_page"]
 
-
-def write_page(report: Report, path: str | Path) -> None:
-    """Write the page as a file that opens in any browser.
-
-    Raises OSError, and UnsupportedError where Bokeh is not installed.
-    """
-    from pathlib import Path
-
-    Path(path).write_text(render_page(report), encoding="utf-8")
+__getattr__ = lazily(__name__, {"gmlake.pictures.page": "in_notebook render_page write_page"})

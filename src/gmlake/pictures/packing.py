@@ -108,32 +108,20 @@ def _draw_key(plot: Bokeh, source: Bokeh, colour: str, name: str) -> Bokeh:
 def _draw_lines(plot: Bokeh, packing: Packing) -> list[Key]:
     from bokeh.models import Span
 
+    height, bound = packing.height_bytes, packing.bound_bytes
+    lines = (
+        (height, "height", look.RESERVED, "solid", "line", f"height {format_size(height)}"),
+        (
+            *(bound, "bound", look.OUT_OF_MEMORY, "dashed", "dashes"),
+            f"no plan is lower than {format_size(bound)}",
+        ),
+    )
     keys = []
-    if packing.height_bytes:
-        plot.add_layout(
-            Span(
-                location=packing.height_bytes,
-                dimension="width",
-                line_color=look.RESERVED,
-                line_width=2,
-                name="height",
-            )
-        )
-        label = f"height {format_size(packing.height_bytes)}"
-        keys.append(Key(label, look.RESERVED, "height", "line"))
-    if packing.bound_bytes:
-        plot.add_layout(
-            Span(
-                location=packing.bound_bytes,
-                dimension="width",
-                line_color=look.OUT_OF_MEMORY,
-                line_width=2,
-                line_dash="dashed",
-                name="bound",
-            )
-        )
-        label = f"no plan is lower than {format_size(packing.bound_bytes)}"
-        keys.append(Key(label, look.OUT_OF_MEMORY, "bound", "dashes"))
+    for location, name, colour, dash, style, label in lines:
+        if location:
+            span = {"location": location, "dimension": "width", "name": name, "line_width": 2}
+            plot.add_layout(Span(**span, line_color=colour, line_dash=dash))
+            keys.append(Key(label, colour, name, style))
     return keys
 
 

@@ -10,6 +10,7 @@ import json
 from functools import cache
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake.pictures import (
@@ -105,6 +106,14 @@ def render_page(report: Report) -> str:
     if needs_library:
         require_bokeh()
     return _fill(report, [_section(n, figure) for n, figure in enumerate(report.figures)])
+
+
+def write_page(report: Report, path: str | Path) -> None:
+    """Write the page as a file that opens in any browser.
+
+    Raises OSError, and UnsupportedError where Bokeh is not installed.
+    """
+    Path(path).write_text(render_page(report), encoding="utf-8")
 
 
 def in_notebook(report: Report) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 
 from gmlake import _core
 from gmlake.errors import PlanError, blaming_trace
-from gmlake.lake import parse_capacity
 from gmlake.planning.instances import Instance, is_instance, load_instance
 from gmlake.planning.interrupts import interruptible
 from gmlake.planning.layout import ORDERING
@@ -18,7 +17,9 @@ from gmlake.planning.lifetimes import lifetimes_of, orderings_of
 from gmlake.planning.periods import find_steps
 from gmlake.planning.profiles import profile_of
 from gmlake.planning.report import PlanReport, PlanResult, StepResult, ratio
-from gmlake.trace import Trace, load_trace, load_traces
+from gmlake.settings import parse_capacity
+from gmlake.snapshots.opening import load_trace, load_traces
+from gmlake.trace import Trace
 from gmlake.trace.layout import ALIGNMENT
 
 if TYPE_CHECKING:

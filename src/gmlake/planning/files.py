@@ -67,7 +67,7 @@ class MadeFor:
     world_size: int = 1
     devices: dict[int, str] = field(default_factory=dict)
     torch: str = ""
-    gmlake: str = _core.version
+    gmlake: str = _core.__version__
 
 
 @dataclass(frozen=True)

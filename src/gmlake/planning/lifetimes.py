@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.planning.layout import LIFETIME, ORDERING
-from gmlake.trace.layout import ALIGNMENT, Kind
+from gmlake.trace.layout import Kind, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,13 +64,6 @@ def lifetimes_of(trace: Trace) -> Records:
     result["start"][len(start) :] = times[allocs] + 1
     result["end"] = ends[ids]
     result["tag"] = ids
-    return result
-
-
-def rounded(sizes: Records) -> NDArray[np.uint64]:
-    """Round sizes up to what PyTorch and gmlake hold for them."""
-    step = np.uint64(ALIGNMENT)
-    result: NDArray[np.uint64] = (sizes + (step - np.uint64(1))) // step * step
     return result
 
 

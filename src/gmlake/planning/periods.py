@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.planning.lifetimes import rounded
-from gmlake.trace.layout import REQUEST, Kind
+from gmlake.trace.layout import REQUEST, Kind, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,8 @@ import numpy as np
 
 from gmlake import _core
 from gmlake.planning.layout import STEP_REQUEST, STILL_LIVE
-from gmlake.planning.lifetimes import counted_events, rounded
-from gmlake.trace.layout import Kind
+from gmlake.planning.lifetimes import counted_events
+from gmlake.trace.layout import Kind, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

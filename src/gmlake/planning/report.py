@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Report
+from gmlake.planning.tables import plan_tables
+from gmlake.snapshots.packings import packing_of_plan
+from gmlake.tables import Printed
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake import _core
+    from gmlake.pictures.figures import Figure
     from gmlake.planning.instances import Instance
     from gmlake.trace.layout import Records
+
+
+MOST_PLANS: Final = 16
+"""That are drawn."""
 
 
 def ratio(peak_bytes: int, lower_bound_bytes: int) -> float:
@@ -120,7 +132,7 @@ _FIGURES = (
 
 
 @dataclass(frozen=True)
-class PlanReport:
+class PlanReport(Drawable, Printed):
     """The results of one or more inputs, in the order they were made; prints as a table."""
 
     results: tuple[PlanResult, ...] = ()
@@ -138,21 +150,23 @@ class PlanReport:
         """Join two reports."""
         return PlanReport(self.results + other.results)
 
-    def __str__(self) -> str:
-        """Render the table as plain text."""
-        from gmlake.tables import as_text
-
-        return as_text(self)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table, a row per input and one for its step."""
-        from gmlake.planning.tables import plan_tables
-
         yield from plan_tables(self)
 
-    def _repr_html_(self) -> str:
-        """Draw where each block lies, in a notebook; without Bokeh, say what to install."""
-        from gmlake.pictures import in_notebook
-        from gmlake.snapshots import report_of
-
-        return in_notebook(report_of(self))
+    def report(self) -> Report:
+        """Return where each block lies, to be drawn."""
+        figures: list[Figure] = []
+        facts: list[tuple[str, str]] = []
+        for result in self.results[:MOST_PLANS]:
+            name = f"{result.trace}: " if len(self.results) > 1 else ""
+            facts += [
+                (f"{name}height", format_size(result.peak_bytes)),
+                (f"{name}lower bound", format_size(result.lower_bound_bytes)),
+                (f"{name}height by bound", f"{result.ratio:.3f}"),
+                (f"{name}found by", result.method),
+            ]
+            figures += packing_of_plan(result)
+        if len(self.results) > MOST_PLANS:
+            facts.append(("not drawn", f"{len(self.results) - MOST_PLANS:,} more plans"))
+        return Report("Plan", tuple(facts), tuple(figures))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gmlake.replaying import slices
 from gmlake.trace.layout import Kind
+from gmlake.trace.trace import slices
 
 if TYPE_CHECKING:
     from gmlake import _core

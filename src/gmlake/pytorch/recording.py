@@ -23,6 +23,7 @@ from gmlake.pytorch import categories, device, lakes, notices, serving, sites, s
 from gmlake.pytorch.callpaths import CallPaths
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
+from gmlake.snapshots.whole import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,8 +129,6 @@ class _Session(Observer, Opening):
     def _take_snapshot(self) -> None:
         self._look_again()
         if lakes.devices():
-            from gmlake.snapshots.capture import snapshot
-
             self.snapshot = snapshot()
 
     def end(self) -> None:

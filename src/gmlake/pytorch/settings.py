@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
-from gmlake.lake import parse_capacity, settings_of, word_of
+from gmlake.settings import parse_capacity, settings_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,7 +16,7 @@ from gmlake.allocator_conf import VARIABLES, read_allocator_conf
 from gmlake.pytorch import device as cuda
 from gmlake.pytorch import lakes
 from gmlake.snapshots.capture import capture, places_by_number
-from gmlake.snapshots.viewer import Frames, events_of, segments_of
+from gmlake.snapshots.writing import Frames, document_of, events_of, segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,12 +103,7 @@ def snapshot(*, has_events: bool = True) -> dict[str, Any]:
                 if entry["action"] not in _recording.skipped
             ]
         segments += segments_of(seen, frames)
-    return {
-        "segments": segments,
-        "device_traces": traces,
-        "allocator_settings": _settings(),
-        "external_annotations": [],
-    }
+    return document_of(segments, traces, _settings())
 
 
 # ---- settings

@@ -1,11 +1,22 @@
 """Snapshots of memory: what is held, what was live at the peak, in files and as figures."""
 
-from gmlake.snapshots.capture import snapshot, snapshot_lake
-from gmlake.snapshots.figures_of import report_of
-from gmlake.snapshots.model import PIECE, RANGE, REGION, DeviceSnapshot, RegionKind, Site
-from gmlake.snapshots.peaks import Lives, Peak
-from gmlake.snapshots.summary import MemorySummary, memory_summary
-from gmlake.snapshots.whole import Snapshot
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmlake.lazily import lazily
+
+if TYPE_CHECKING:
+    from gmlake.snapshots.model import PIECE, RANGE, REGION, DeviceSnapshot, RegionKind, Site
+    from gmlake.snapshots.peaks import Lives, Peak
+    from gmlake.snapshots.whole import (
+        MemorySummary,
+        Snapshot,
+        memory_summary,
+        report_of,
+        snapshot,
+        snapshot_lake,
+    )
 
 __all__ = [
     "PIECE",
@@ -23,3 +34,13 @@ __all__ = [
     "snapshot",
     "snapshot_lake",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "gmlake.snapshots.model": "PIECE RANGE REGION DeviceSnapshot RegionKind Site",
+        "gmlake.snapshots.peaks": "Lives Peak",
+        "gmlake.snapshots.whole": "MemorySummary Snapshot memory_summary report_of snapshot "
+        "snapshot_lake",
+    },
+)

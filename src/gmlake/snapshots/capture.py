@@ -1,4 +1,4 @@
-"""Takes snapshots of lakes: of one, or of those that serve PyTorch."""
+"""Looks at lakes: what they hold, and what those that serve PyTorch know of it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from gmlake.snapshots.model import (
     DeviceSnapshot,
     RegionKind,
     Site,
-    known_sites,
     name_ranges,
 )
-from gmlake.snapshots.whole import Snapshot
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind, Records
 from gmlake.trace.trace import Trace
 
@@ -39,30 +37,6 @@ _KINDS: Final = {
     "planned pool": RegionKind.PLANNED_POOL,
     "segment": RegionKind.SEGMENT,
 }
-
-
-def snapshot(device: int | None = None) -> Snapshot:
-    """Take a snapshot of the lakes that serve PyTorch: of all devices, or of one.
-
-    Empty where gmlake serves nothing. Raises ValueError for a device that has no lake.
-    """
-    found = _torch_lakes()
-    if device is not None and device not in found:
-        held = ", ".join(map(str, found)) or "none"
-        msg = f"gmlake holds nothing on device {device}; devices with memory of it: {held}"
-        raise ValueError(msg)
-    chosen = {device: found[device]} if device is not None else found
-    devices = tuple(capture(lake, number) for number, lake in chosen.items())
-    used = [part for one in devices for part in (one.event_sites, one.start_sites)]
-    numbers = np.concatenate([np.zeros(0, np.uint64), *used])
-    return Snapshot(devices, known_sites(places_by_number(), numbers))
-
-
-def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
-    """Take a snapshot of one lake. Raises ValueError if it is closed."""
-    seen = capture(lake, device)
-    numbers = np.concatenate([seen.event_sites, seen.start_sites])
-    return Snapshot((seen,), known_sites(places_by_number(), numbers))
 
 
 def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
@@ -234,7 +208,7 @@ def _final(regions: Records, ranges: Records) -> tuple[Records, Records]:
 # ---- what PyTorch's side knows
 
 
-def _torch_lakes() -> dict[int, _core.Lake]:
+def torch_lakes() -> dict[int, _core.Lake]:
     """Return the lakes below PyTorch; none where PyTorch was never imported."""
     if "torch" not in sys.modules:
         return {}

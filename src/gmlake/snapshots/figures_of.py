@@ -1,4 +1,4 @@
-"""Figures of snapshots, traces, replays and plans: a few thousand points, whatever there was."""
+"""Figures of snapshots: a few thousand points, whatever there was."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.lake import word_of
-from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Policies, Report, Timeline
-from gmlake.planning.report import PlanReport
-from gmlake.replaying import ReplayReport
+from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Timeline
 from gmlake.snapshots.maps import address_map
 from gmlake.snapshots.model import DeviceSnapshot, Site
-from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives, packing_of_plan
-from gmlake.snapshots.traces import of_trace
-from gmlake.snapshots.whole import Snapshot
+from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
 from gmlake.trace.layout import Kind
-from gmlake.trace.trace import Trace
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -26,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.pictures.figures import Figure, Numbers
-    from gmlake.replaying import ReplayResult
+    from gmlake.snapshots.whole import Snapshot
+    from gmlake.trace.trace import Trace
 
 MOST_POINTS: Final = 2000
 """Of a timeline."""
@@ -37,36 +32,15 @@ MOST_ROWS: Final = 2000
 MOST_MARKS: Final = 1000
 
 MOST_DEVICES: Final = 16
-MOST_PLANS: Final = 16
 
 _PATH_CHARACTERS: Final = 3 << 20  # of all call paths on a page: each is there once per row
 _LEAST_ROWS: Final = 200  # of each device
 _LONGEST_LABEL: Final = 200
 _NS: Final = 1e9
-_NS_PER_MS: Final = 1e6
 
 
-def report_of(source: Snapshot | Trace | ReplayReport | PlanReport) -> Report:
-    """Return what there is to draw of a snapshot, a trace, a replay or a plan.
-
-    Raises TraceError for a trace that contradicts itself, TypeError for anything else.
-    """
-    if isinstance(source, Trace):
-        source = Snapshot((of_trace(source),), name=source.name)
-    if isinstance(source, Snapshot):
-        return _of_snapshot(source)
-    if isinstance(source, ReplayReport):
-        return _of_replay(source)
-    if isinstance(source, PlanReport):
-        return _of_plan(source)
-    msg = f"a {type(source).__name__} has nothing to draw"
-    raise TypeError(msg)
-
-
-# ---- snapshots and traces
-
-
-def _of_snapshot(source: Snapshot) -> Report:
+def report_of_snapshot(source: Snapshot) -> Report:
+    """Return what there is to draw of a snapshot."""
     figures: list[Figure] = []
     facts: list[tuple[str, str]] = []
     drawn = _drawn(source.devices)
@@ -295,48 +269,3 @@ def _block(seen: DeviceSnapshot, sites: dict[int, Site], number: int, count: int
         address=int(lives.address[number]) if count == 1 else 0,
         stream=int(lives.stream[number]),
     )
-
-
-# ---- replays and plans
-
-
-def _of_replay(source: ReplayReport) -> Report:
-    traces = dict.fromkeys(result.trace for result in source.results)
-    figures = [
-        _policies([result for result in source.results if result.trace == trace], trace)
-        for trace in traces
-    ]
-    facts = (
-        ("device", source.driver),
-        ("capacity", format_size(source.capacity_bytes)),
-        *((name, str(word_of(name, value))) for name, value in source.knobs.items()),
-    )
-    return Report("Policies side by side", facts, tuple(figures))
-
-
-def _policies(results: list[ReplayResult], trace: str) -> Policies:
-    return Policies(
-        title=trace or "policies",
-        names=tuple(result.policy for result in results),
-        reserved_bytes=tuple(result.peak_reserved_bytes for result in results),
-        oom_counts=tuple(result.states.get("oom", 0) for result in results),
-        driver_ms=tuple(result.driver_time_ns / _NS_PER_MS for result in results),
-        live_bytes=max(result.peak_live_bytes for result in results),
-    )
-
-
-def _of_plan(source: PlanReport) -> Report:
-    figures: list[Figure] = []
-    facts: list[tuple[str, str]] = []
-    for result in source.results[:MOST_PLANS]:
-        name = f"{result.trace}: " if len(source.results) > 1 else ""
-        facts += [
-            (f"{name}height", format_size(result.peak_bytes)),
-            (f"{name}lower bound", format_size(result.lower_bound_bytes)),
-            (f"{name}height by bound", f"{result.ratio:.3f}"),
-            (f"{name}found by", result.method),
-        ]
-        figures += packing_of_plan(result)
-    if len(source.results) > MOST_PLANS:
-        facts.append(("not drawn", f"{len(source.results) - MOST_PLANS:,} more plans"))
-    return Report("Plan", tuple(facts), tuple(figures))

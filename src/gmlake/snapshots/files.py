@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +11,7 @@ import numpy as np
 
 from gmlake.errors import Error, TraceError
 from gmlake.pictures.figures import CATEGORIES
-from gmlake.snapshots import viewer
+from gmlake.snapshots import fields, writing
 from gmlake.snapshots.model import (
     PIECE,
     RANGE,
@@ -23,17 +22,19 @@ from gmlake.snapshots.model import (
     Site,
     name_ranges,
 )
+from gmlake.snapshots.opening import load_document
 from gmlake.snapshots.places import Places
-from gmlake.snapshots.traces import check, of_trace
-from gmlake.snapshots.whole import Snapshot
-from gmlake.trace import fields
-from gmlake.trace.files import load_document
+from gmlake.snapshots.reading import Visits, is_row, read_snapshot
+from gmlake.snapshots.traces import check, of_trace, with_addresses
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
-from gmlake.trace.snapshot import NOT_MEMORY, Visits, read_snapshot
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from gmlake.snapshots.whole import Snapshot
+
+    Parts = tuple[tuple[DeviceSnapshot, ...], dict[int, Site], dict[str, Any]]
 
 PROTOCOL: Final = 4
 """The viewer's own unpickler knows no later one."""
@@ -45,7 +46,7 @@ _LONGEST_TEXT: Final = 400
 _MOST_COUNTERS: Final = 1000
 _HIGHEST_COUNT: Final = 1 << 62  # so that sums with sizes stay below 2^63
 _GROUPS: Final = ("states", "driver_calls")  # the counters that have names of their own
-_OTHERS: Final = (Kind.TRIM, Kind.MARK, *viewer.SEGMENT_KINDS)  # may be no event of the format
+_OTHERS: Final = (Kind.TRIM, Kind.MARK, *writing.SEGMENT_KINDS)  # may be no event of the format
 _OTHER_COLUMNS: Final = ("id", "time_ns", "kind", "size_bytes", "address", "stream")
 _OTHER_ROW: Final = np.dtype([(name, "<u8") for name in ("where", *_OTHER_COLUMNS, "site")])
 
@@ -74,33 +75,24 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
     count = max((one.device + 1 for one in snapshot.devices), default=0)
     traces: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     segments: list[dict[str, Any]] = []
-    frames = viewer.Frames(snapshot.sites)
+    frames = writing.Frames(snapshot.sites)
     beside = []
     for one in snapshot.devices:
-        told = np.flatnonzero(np.isin(one.events["kind"], viewer.SHOWN_KINDS)).tolist()
-        if _has_addresses(one):
-            traces[one.device], told = viewer.events_of(one, frames)
-            segments += viewer.segments_of(one, frames)
-        else:
-            plain = one.trace.to_snapshot()
-            traces[one.device] = plain["device_traces"][one.device]
-            segments += plain["segments"]
+        shown = one if _has_addresses(one) else of_trace(with_addresses(one.trace))
+        traces[one.device], told = writing.events_of(shown, frames)
+        segments += writing.segments_of(shown, frames)
         _check_addresses(traces[one.device], segments)
         beside.append(_beside(one, told))
-    return {
-        "segments": segments,
-        "device_traces": traces,
-        "allocator_settings": dict(snapshot.settings),
-        "external_annotations": [],
-        _KEY: {
-            "version": _VERSION,
-            "sites": [
-                [number, site.scope, site.phase, list(site.frames)]
-                for number, site in snapshot.sites.items()
-            ],
-            "devices": beside,
-        },
+    document = writing.document_of(segments, traces, snapshot.settings)
+    document[_KEY] = {
+        "version": _VERSION,
+        "sites": [
+            [number, site.scope, site.phase, list(site.frames)]
+            for number, site in snapshot.sites.items()
+        ],
+        "devices": beside,
     }
+    return document
 
 
 def _has_addresses(seen: DeviceSnapshot) -> bool:
@@ -110,7 +102,7 @@ def _has_addresses(seen: DeviceSnapshot) -> bool:
 
 def _check_addresses(*tables: list[dict[str, Any]]) -> None:
     for entries in tables:
-        if viewer.highest_number(entries) >= _ADDRESS_LIMIT:
+        if writing.highest_number(entries) >= _ADDRESS_LIMIT:
             msg = "an address of 2^53 or more does not fit into the numbers of the viewer"
             raise Error(msg)
 
@@ -147,25 +139,21 @@ def _plain(value: object) -> object:
 # ---- reading
 
 
-def load(path: str | Path) -> Snapshot:
+def load(path: str | Path) -> Parts:
     """Read what save() wrote, a snapshot of PyTorch, or a gmlake trace. Raises TraceError."""
     document, size_bytes = load_document(path)
     try:
-        found = _understand(document, size_bytes)
+        return _understand(document, size_bytes)
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
     except MemoryError:
         reason = "needs more memory than this machine has"
         raise TraceError(reason, path=str(path)) from None
-    found.name = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
-    for one in found.devices:
-        one.trace.name = found.name
-    return found
 
 
-def _understand(document: object, size_bytes: int) -> Snapshot:
+def _understand(document: object, size_bytes: int) -> Parts:
     if isinstance(document, Trace):
-        return Snapshot((of_trace(document),), settings=dict(document.settings))
+        return (of_trace(document),), {}, dict(document.settings)
     if type(document) is dict and type(document.get(_KEY)) is dict:
         return _read_own(document, size_bytes)
     places = Places()
@@ -180,7 +168,7 @@ def _understand(document: object, size_bytes: int) -> Snapshot:
         )
         for trace in traces
     )
-    return Snapshot(devices, places.sites, dict(traces[0].settings))
+    return devices, places.sites, dict(traces[0].settings)
 
 
 def _of_pytorch(
@@ -191,7 +179,7 @@ def _of_pytorch(
 ) -> DeviceSnapshot:
     """Add to a trace who asked for what, which traces have no place for."""
     seen = of_trace(trace)
-    rows = np.flatnonzero(np.isin(trace.requests["kind"], viewer.SHOWN_KINDS))
+    rows = np.flatnonzero(np.isin(trace.requests["kind"], writing.SHOWN_KINDS))
     for row, entry in zip(rows.tolist(), events, strict=False):
         seen.event_sites[row] = places.number_of(entry)
     blocks = dict(_block_sites(segments, places))
@@ -220,7 +208,7 @@ def _device_events(top: dict[str, Any], device: int) -> Iterator[dict[str, Any]]
     """Yield the raw events that became rows, in order; all of them were checked before."""
     traces = top.get("device_traces", ())
     for entry in traces[device] if device < len(traces) else ():
-        if entry["action"] not in NOT_MEMORY:
+        if is_row(entry):
             yield entry
 
 
@@ -235,19 +223,15 @@ def _block_sites(segments: list[dict[str, Any]], places: Places) -> Iterator[tup
             position += block["size"]
 
 
-def _read_own(document: dict[Any, Any], size_bytes: int) -> Snapshot:
+def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
     """Read what `_beside` wrote; every part of it may be wrong, or hostile."""
     beside = document[_KEY]
     if beside.get("version") != _VERSION:
         reason = f"written by another version of gmlake ({fields.show(beside.get('version'))})"
         raise TraceError(reason)
     left = Visits(size_bytes)
-    added = []
-    for raw in fields.list_of(document.get("device_traces", []), "'device_traces'"):
-        events = fields.list_of(raw, "events")
-        left.spend(1 + len(events))
-        added.append([entry for entry in events if not _is_added(entry)])
-    plain = {**document, "device_traces": added, "external_annotations": []}
+    # Marks stand beside the events, and annotations would add others.
+    plain = {**document, "external_annotations": []}
     traces = {trace.device: trace for trace in read_snapshot(plain, size_bytes)}
     sites = _read_sites(beside, left)
     devices: dict[int, DeviceSnapshot] = {}
@@ -258,14 +242,9 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Snapshot:
             reason = f"gmlake's part speaks of device {number} twice"
             raise TraceError(reason)
         trace = traces.get(number, Trace(np.zeros(0, REQUEST), device=number))
-        of_device = added[number] if number < len(added) else []
-        devices[number] = _restore(entry, trace, of_device, left)
+        devices[number] = _restore(entry, trace, list(_device_events(document, number)), left)
     settings = next(iter(traces.values())).settings
-    return Snapshot(tuple(devices.values()), sites, dict(settings))
-
-
-def _is_added(entry: object) -> bool:
-    return type(entry) is dict and entry.get(viewer.ADDED) is True
+    return tuple(devices.values()), sites, dict(settings)
 
 
 def _read_sites(beside: dict[Any, Any], left: Visits) -> dict[int, Site]:
@@ -284,23 +263,23 @@ def _read_sites(beside: dict[Any, Any], left: Visits) -> dict[int, Site]:
     return sites
 
 
-def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any], left: Visits) -> DeviceSnapshot:
-    is_memory = [event for event in raw if event["action"] not in NOT_MEMORY]
-    event_sites = _column(is_memory, "site")
+def _restore(
+    entry: dict[Any, Any], trace: Trace, events: list[dict[str, Any]], left: Visits
+) -> DeviceSnapshot:
+    """Return a device. events: the entries that became the rows of its trace."""
+    event_sites = _column(events, "site")
     names = {name: number for number, name in enumerate(CATEGORIES)}
     categories = np.full(trace.id_count, UNKNOWN, np.int8)
     is_alloc = trace.requests["kind"] == Kind.ALLOC
-    if len(is_memory) == len(trace.requests):
-        of_event = np.array(
-            [_category(event.get("category"), names) for event in is_memory], np.int8
-        )
+    if len(events) == len(trace.requests):
+        of_event = np.array([_category(event.get("category"), names) for event in events], np.int8)
         has_id = np.isin(trace.requests["kind"], (Kind.FREE, Kind.FREE_REQUESTED))
         for chosen in (has_id, is_alloc):
             categories[trace.requests["id"][chosen]] = of_event[chosen]
     if len(event_sites) != len(trace.requests):
         reason = f"gmlake's part speaks of a device {trace.device} that the file does not have so"
         raise TraceError(reason)
-    is_whole = np.array([event.get(viewer.PART) is not True for event in is_memory], np.bool_)
+    is_whole = np.array([event.get(writing.PART) is not True for event in events], np.bool_)
     others = _table(entry, "others", _OTHER_ROW, left)
     requests, event_sites = _with_others(others, trace.requests[is_whole], event_sites[is_whole])
     said = fields.list_of(entry.get("labels", []), "'labels'")
@@ -326,7 +305,7 @@ def _restore(entry: dict[Any, Any], trace: Trace, raw: list[Any], left: Visits) 
         total_events=fields.integer(
             entry, "total_events", "gmlake's part", low=0, high=1 << 63, default=0
         ),
-        has_reserved_events=bool(np.isin(requests["kind"], viewer.SEGMENT_KINDS).any()),
+        has_reserved_events=bool(np.isin(requests["kind"], writing.SEGMENT_KINDS).any()),
     )
     _name_start_blocks(seen)
     return seen

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gmlake.planning.lifetimes import rounded
-from gmlake.trace.layout import Kind
+from gmlake.trace.layout import Kind, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,51 +1,22 @@
-"""A snapshot as a table: for a terminal, for str(), and for a notebook."""
+"""A snapshot as tables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from gmlake.snapshots.capture import snapshot
-from gmlake.tables import as_text, new_table
+from gmlake.tables import new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
     from rich.table import Table
 
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.whole import Snapshot
-
-
-@dataclass(frozen=True)
-class MemorySummary:
-    """The table that memory_summary() returns; print() shows it."""
-
-    seen: Snapshot
-
-    def __str__(self) -> str:
-        """Render it as plain text."""
-        return as_text(self)
-
-    def __repr__(self) -> str:
-        """Show the table, too, where a shell shows results."""
-        return str(self)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it."""
-        yield from snapshot_tables(self.seen)
-
-
-def memory_summary(device: int | None = None) -> MemorySummary:
-    """Return a table of what gmlake holds for PyTorch, on all devices or on one; print() shows it.
-
-    Raises ValueError for a device on which gmlake holds nothing.
-    """
-    return MemorySummary(snapshot(device))
 
 
 def snapshot_tables(seen: Snapshot) -> Iterator[RenderableType]:
@@ -102,10 +73,3 @@ def _nonzero(counts: Any) -> Iterator[tuple[str, int]]:  # noqa: ANN401 (of a fi
     for name, count in (counts if isinstance(counts, dict) else {}).items():
         if type(count) is int and count:
             yield str(name).replace("_", " "), count
-
-
-def as_html(seen: Snapshot) -> str:
-    """Draw the report of a snapshot as a frame for a notebook."""
-    from gmlake.pictures import in_notebook
-
-    return in_notebook(seen.report())

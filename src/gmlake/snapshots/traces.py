@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots.model import PIECE, RANGE, REGION, UNKNOWN, DeviceSnapshot, RegionKind
-from gmlake.trace.layout import LARGEST_SIZE, SEGMENT, Kind
+from gmlake.trace.layout import (
+    ALIGNMENT,
+    FINAL_BLOCK,
+    LARGEST_SIZE,
+    SEGMENT,
+    SMALL_LIMIT,
+    Kind,
+)
 
 if TYPE_CHECKING:
     from gmlake.trace.layout import Records
@@ -17,6 +25,9 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 1 << 61
 """All sizes of a trace together: sums of them must not overflow."""
+
+_FIRST_ADDRESS: Final = 1 << 40
+_LAST_ADDRESS: Final = 1 << 53  # the viewer's numbers are doubles
 
 
 def check(trace: Trace) -> None:
@@ -78,3 +89,56 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
             np.isin(kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)).any() or len(segments)
         ),
     )
+
+
+def with_addresses(trace: Trace) -> Trace:
+    """Give each block an address, and what is live at the end a segment, where none was recorded.
+
+    Raises TraceError where there are too many blocks for that.
+    """
+    trace.check()
+    kind, ids = trace.requests["kind"], trace.requests["id"]
+    addresses, sizes, streams = np.zeros((3, trace.id_count), np.uint64)
+    allocs = trace.requests[kind == Kind.ALLOC]
+    for table, size in ((trace.start_blocks, "requested_bytes"), (allocs, "size_bytes")):
+        addresses[table["id"]], sizes[table["id"]] = table["address"], table[size]
+        streams[table["id"]] = table["stream"]
+    requests, start = trace.requests.copy(), trace.start_blocks.copy()
+    is_recorded = bool((addresses[sizes > 0] > 0).all())
+    if not is_recorded:
+        steps = (sizes // ALIGNMENT + 1) * ALIGNMENT
+        if int(steps.sum(dtype=np.float64)) + _FIRST_ADDRESS > _LAST_ADDRESS:
+            reason = "the allocations together need more addresses than a snapshot can name"
+            raise TraceError(reason)
+        addresses = np.cumsum(steps) - steps + np.uint64(_FIRST_ADDRESS)
+        has_id = np.isin(kind, (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED))
+        requests["address"][has_id] = addresses[ids[has_id]]
+        start["address"] = addresses[start["id"]]
+        start = start[np.argsort(start["address"], kind="stable")]
+    segments, blocks = trace.final_segments, trace.final_blocks
+    if not is_recorded or not len(segments):
+        is_live = sizes > 0
+        is_live[ids[kind == Kind.FREE]] = False
+        live = np.flatnonzero(is_live)
+        live = live[np.argsort(addresses[live], kind="stable")]
+        segments, blocks = _segment_each(addresses[live], sizes[live], streams[live])
+    return replace(
+        trace,
+        requests=requests,
+        start_blocks=start,
+        final_segments=segments,
+        final_blocks=blocks,
+    )
+
+
+def _segment_each(addresses: Records, sizes: Records, streams: Records) -> tuple[Records, Records]:
+    """Return a segment around each block, and the blocks."""
+    segments, blocks = np.zeros(len(sizes), SEGMENT), np.zeros(len(sizes), FINAL_BLOCK)
+    segments["address"] = blocks["address"] = addresses
+    held = (sizes + np.uint64(ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+    segments["size_bytes"] = blocks["block_bytes"] = held
+    segments["stream"] = streams
+    segments["is_small"] = sizes <= SMALL_LIMIT
+    blocks["requested_bytes"] = sizes
+    blocks["is_used"] = True
+    return segments, blocks

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from pathlib import Path
+import numpy as np
 
+from gmlake.pictures.drawable import Drawable
+from gmlake.snapshots.capture import capture, places_by_number, torch_lakes
+from gmlake.snapshots.figures_of import report_of_snapshot
+from gmlake.snapshots.files import load, save, to_json
+from gmlake.snapshots.model import known_sites
+from gmlake.snapshots.perfetto import save_perfetto
+from gmlake.snapshots.summary import snapshot_tables
+from gmlake.snapshots.traces import of_trace
+from gmlake.tables import Printed
+from gmlake.trace.trace import Trace
+
+if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from gmlake import _core
     from gmlake.pictures.figures import Report
     from gmlake.snapshots.model import DeviceSnapshot, Site
 
 
 @dataclass(eq=False)
-class Snapshot:
+class Snapshot(Drawable, Printed):
     """What is held on every device, and the events before it; prints as a table.
 
     devices: in ascending order; empty where nothing is held. sites: where memory was asked for, by
@@ -32,16 +46,8 @@ class Snapshot:
         """Say what it holds, not all of it."""
         return f"<gmlake.Snapshot: {', '.join(map(repr, self.devices)) or 'nothing held'}>"
 
-    def __str__(self) -> str:
-        """Render the table as plain text."""
-        from gmlake.tables import as_text
-
-        return as_text(self)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table."""
-        from gmlake.snapshots.summary import snapshot_tables
-
         yield from snapshot_tables(self)
 
     def __getitem__(self, device: int) -> DeviceSnapshot:
@@ -66,14 +72,10 @@ class Snapshot:
 
         Raises OSError, and Error for an address of 2^53 or more, which the viewer cannot hold.
         """
-        from gmlake.snapshots.files import save
-
         save(self, path)
 
     def to_json(self) -> str:
         """Return what save("x.json") writes."""
-        from gmlake.snapshots.files import to_json
-
         return to_json(self)
 
     def to_perfetto(self, path: str | Path, smallest: int | str = "1MiB") -> None:
@@ -83,8 +85,6 @@ class Snapshot:
         for each block of at least `smallest` bytes, and instants for marks and refusals. Raises
         OSError, ValueError where `smallest` is no size.
         """
-        from gmlake.snapshots.perfetto import save_perfetto
-
         save_perfetto(self, path, smallest)
 
     @staticmethod
@@ -93,18 +93,72 @@ class Snapshot:
 
         Nothing in the file is executed. Raises TraceError for anything unreadable, OSError never.
         """
-        from gmlake.snapshots.files import load
-
-        return load(path)
+        devices, sites, settings = load(path)
+        name = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
+        for one in devices:
+            one.trace.name = name
+        return Snapshot(devices, sites, settings, name)
 
     def report(self) -> Report:
         """Return it as figures to be drawn: a timeline, a map, blocks at the peak, a packing."""
-        from gmlake.snapshots.figures_of import report_of
+        return report_of_snapshot(self)
 
-        return report_of(self)
 
-    def _repr_html_(self) -> str:
-        """Draw it in a notebook."""
-        from gmlake.snapshots.summary import as_html
+def snapshot(device: int | None = None) -> Snapshot:
+    """Take a snapshot of the lakes that serve PyTorch: of all devices, or of one.
 
-        return as_html(self)
+    Empty where gmlake serves nothing. Raises ValueError for a device that has no lake.
+    """
+    found = torch_lakes()
+    if device is not None and device not in found:
+        held = ", ".join(map(str, found)) or "none"
+        msg = f"gmlake holds nothing on device {device}; devices with memory of it: {held}"
+        raise ValueError(msg)
+    chosen = {device: found[device]} if device is not None else found
+    devices = tuple(capture(lake, number) for number, lake in chosen.items())
+    used = [part for one in devices for part in (one.event_sites, one.start_sites)]
+    numbers = np.concatenate([np.zeros(0, np.uint64), *used])
+    return Snapshot(devices, known_sites(places_by_number(), numbers))
+
+
+def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
+    """Take a snapshot of one lake. Raises ValueError if it is closed."""
+    seen = capture(lake, device)
+    numbers = np.concatenate([seen.event_sites, seen.start_sites])
+    return Snapshot((seen,), known_sites(places_by_number(), numbers))
+
+
+def report_of(source: Trace | Drawable) -> Report:
+    """Return what there is to draw of a snapshot, a trace, a replay or a plan.
+
+    Raises TraceError for a trace that contradicts itself, TypeError for anything else.
+    """
+    if isinstance(source, Trace):
+        source = Snapshot((of_trace(source),), name=source.name)
+    if not isinstance(source, Drawable):
+        msg = f"a {type(source).__name__} has nothing to draw"
+        raise TypeError(msg)
+    return source.report()
+
+
+@dataclass(frozen=True)
+class MemorySummary(Printed):
+    """The table that memory_summary() returns; print() shows it."""
+
+    seen: Snapshot
+
+    def __repr__(self) -> str:
+        """Show the table, too, where a shell shows results."""
+        return str(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render it."""
+        yield from snapshot_tables(self.seen)
+
+
+def memory_summary(device: int | None = None) -> MemorySummary:
+    """Return a table of what gmlake holds for PyTorch, on all devices or on one; print() shows it.
+
+    Raises ValueError for a device on which gmlake holds nothing.
+    """
+    return MemorySummary(snapshot(device))

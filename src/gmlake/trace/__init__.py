@@ -1,6 +1,5 @@
-"""Recorded memory traces: PyTorch snapshots and gmlake's own format, read without trust."""
+"""Recorded memory traces, and gmlake's own format for them."""
 
-from gmlake.trace.files import load_trace, load_traces
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind
 from gmlake.trace.trace import Trace
 
@@ -11,6 +10,4 @@ __all__ = [
     "START_BLOCK",
     "Kind",
     "Trace",
-    "load_trace",
-    "load_traces",
 ]

@@ -31,13 +31,12 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Records
+from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-
-    from gmlake.trace.trace import Trace
 
 MAGIC: Final = b"GMLTRACE"
 VERSION: Final = 1
@@ -120,8 +119,6 @@ def decode(data: bytes, name: str = "") -> Trace:
 
     Raises TraceError for a file that is damaged, cut off, of a later version or contradictory.
     """
-    from gmlake.trace.trace import Trace
-
     sections = dict(_sections(data))
     meta = _read_meta(sections)
     tables = {}

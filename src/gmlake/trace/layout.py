@@ -88,3 +88,10 @@ SMALL_SEGMENT: Final = 2 << 20
 
 LARGEST_SIZE: Final = 1 << 48
 """No request may be larger: device addresses have 48 bits or fewer."""
+
+
+def rounded(sizes: Records) -> NDArray[np.uint64]:
+    """Round sizes up to what PyTorch and gmlake hold for them."""
+    step = np.uint64(ALIGNMENT)
+    result: NDArray[np.uint64] = (sizes + (step - np.uint64(1))) // step * step
+    return result

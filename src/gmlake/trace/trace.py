@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.trace.layout import (
-    ALIGNMENT,
     FINAL_BLOCK,
     LARGEST_SIZE,
     REQUEST,
@@ -18,10 +17,16 @@ from gmlake.trace.layout import (
     START_BLOCK,
     Kind,
     Records,
+    rounded,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import ArrayLike
+
+SLICE_EVENTS: Final = 1 << 16
+"""Events between two reports of progress, and between two chances to interrupt."""
 
 _BEFORE = -1
 _NEVER = -2
@@ -104,9 +109,9 @@ class Trace:
         kind = self.requests["kind"]
         is_alloc, is_free = kind == Kind.ALLOC, kind == Kind.FREE
         sizes = np.zeros(max(self.id_count, 1), np.int64)
-        sizes[self.start_blocks["id"]] = _rounded(self.start_blocks["requested_bytes"])
+        sizes[self.start_blocks["id"]] = rounded(self.start_blocks["requested_bytes"])
         start = int(sizes.sum())
-        sizes[self.requests["id"][is_alloc]] = _rounded(self.requests["size_bytes"][is_alloc])
+        sizes[self.requests["id"][is_alloc]] = rounded(self.requests["size_bytes"][is_alloc])
         change = np.zeros(len(kind), np.int64)
         change[is_alloc] = sizes[self.requests["id"][is_alloc]]
         change[is_free] = -sizes[self.requests["id"][is_free]]
@@ -165,7 +170,7 @@ class Trace:
 
         The same as gmlake.load_trace(path).
         """
-        from gmlake.trace.files import load_trace
+        from gmlake.snapshots.opening import load_trace
 
         return load_trace(path)
 
@@ -175,8 +180,8 @@ class Trace:
 
         `device` picks one where the snapshot holds several. Raises TraceError.
         """
-        from gmlake.trace.files import choose_device
-        from gmlake.trace.snapshot import read_snapshot
+        from gmlake.snapshots.opening import choose_device
+        from gmlake.snapshots.reading import read_snapshot
 
         return choose_device(read_snapshot(snapshot), device)
 
@@ -184,11 +189,18 @@ class Trace:
         """Convert to PyTorch's snapshot format, as plain Python data.
 
         The result, pickled with protocol 4 or written as JSON, opens in pytorch.org/memory_viz.
-        Where no addresses were recorded, every block gets one of its own.
+        Where no addresses were recorded, every block gets one of its own. Raises TraceError for a
+        trace that contradicts itself, or needs more addresses than the format has.
         """
-        from gmlake.trace.snapshot_writer import write_snapshot
+        from gmlake.snapshots.writing import snapshot_of
 
-        return write_snapshot(self)
+        return snapshot_of(self)
+
+
+def slices(requests: Records) -> Iterator[Records]:
+    """Yield requests in parts short enough for progress to be told in between."""
+    for first in range(0, len(requests), SLICE_EVENTS):
+        yield requests[first : first + SLICE_EVENTS]
 
 
 def _records(array: ArrayLike, dtype: np.dtype[Any], name: str) -> Records:
@@ -197,11 +209,6 @@ def _records(array: ArrayLike, dtype: np.dtype[Any], name: str) -> Records:
         msg = f"{name} must be a one-dimensional numpy array of dtype {dtype}"
         raise ValueError(msg)
     return result
-
-
-def _rounded(sizes: Records) -> Records:
-    """Round up to 512 as int64; sizes are at most 2^48."""
-    return (sizes.astype(np.int64) + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
 def _fail_at(bad: Records, reason: str) -> None:

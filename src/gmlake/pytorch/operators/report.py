@@ -19,6 +19,7 @@ from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.operators import indices
 from gmlake.pytorch.operators.collector import Collector
 from gmlake.pytorch.operators.places import MOST_FRAMES
+from gmlake.tables import Printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _ON_ALREADY: Final = "a diagnosis is on already; blocks of gmlake.diagnose() cannot be nested"
 
 
-class Report:
+class Report(Printed):
     """What gmlake.diagnose() found; prints as a table for each device. Empty inside of the block.
 
     devices: the Diagnosis of each device by its name, "cuda:0" or "cpu", where something happened.
@@ -110,12 +111,6 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for JSON."""
         return {"devices": {name: found.to_dict() for name, found in self.devices.items()}}
-
-    def __str__(self) -> str:
-        """Render the tables as plain text."""
-        from gmlake.tables import as_text
-
-        return as_text(self)
 
     def __repr__(self) -> str:
         """Say how much was found, and where."""

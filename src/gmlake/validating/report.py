@@ -1,4 +1,4 @@
-"""Checks the policies that model PyTorch against PyTorch: same requests, same memory?"""
+"""What PyTorch noted beside a recording, and how far a policy agrees with it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from gmlake.errors import TraceError
 from gmlake.printable import printable
 from gmlake.reading import UnreadableError, contents
+from gmlake.tables import Printed
+from gmlake.validating.tables import validation_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console, ConsoleOptions, RenderResult
-
-    from gmlake.trace import Trace
 
 
 MAX_NOTES_BYTES: Final = 1 << 28
@@ -153,7 +153,7 @@ class ValidationResult:
 
 
 @dataclass(frozen=True)
-class ValidationReport:
+class ValidationReport(Printed):
     """The results of one or more traces; prints as a table."""
 
     results: tuple[ValidationResult, ...] = ()
@@ -171,39 +171,6 @@ class ValidationReport:
         """Join the results of two reports."""
         return ValidationReport(self.results + other.results)
 
-    def __str__(self) -> str:
-        """Render the table as plain text."""
-        from gmlake.tables import as_text
-
-        return as_text(self)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table."""
-        from gmlake.tables import validation_tables
-
         yield from validation_tables(self)
-
-
-def validate(trace: Trace, notes: Notes | None = None) -> ValidationReport:
-    """Replay the trace under the policy that models the recorded allocator, and compare the two.
-
-    Without expandable segments that is `caching`: it starts in the recorded state, and the
-    simulated driver hands out segments where the recording says they were; everything else is the
-    policy's own choice. With them it is `expandable`, from the first allocation on. Source of the
-    algorithms: PyTorch's CUDACachingAllocator.
-
-    With notes, statistics are compared at each reading, and what PyTorch refused is asked for
-    again and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...) become
-    the policy's; what cannot be followed is a remark of the result.
-
-    What belongs to a private pool at the end is left out, since events name no pool; what a private
-    pool gave back before the end cannot be told apart and counts. Notes are not used then.
-
-    Raises TraceError for a trace without recorded addresses or segments, one with expandable
-    segments that does not begin with the first allocation, where the starting state contradicts
-    itself, and for recorded settings that PyTorch would not accept.
-    """
-    from gmlake.comparison import compare
-
-    trace.check()
-    return ValidationReport((compare(trace, notes),))

@@ -1,4 +1,4 @@
-"""PyTorch's snapshot format from a DeviceSnapshot: what its viewers accept, and nothing else.
+"""Writes PyTorch's snapshot format: what its viewers accept, and nothing else.
 
 The viewer unwinds the events from the final state backwards, and fails where a block is outside
 every segment that it has by then. So whatever lay where nothing is drawn at the end gets a segment
@@ -16,12 +16,16 @@ import numpy as np
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, RegionKind, Site
 from gmlake.snapshots.peaks import BEFORE
+from gmlake.snapshots.reading import ADDED
+from gmlake.snapshots.traces import of_trace, with_addresses
 from gmlake.trace.layout import Kind, Records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
+
+    from gmlake.trace.trace import Trace
 
     Entry = dict[str, Any]
 
@@ -42,14 +46,35 @@ SHOWN_KINDS: Final = tuple(_ACTIONS)
 """The kinds of events that have a counterpart in the format."""
 
 SEGMENT_KINDS: Final = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
-ADDED: Final = "gmlake_added"
-"""A key of events that are not of the recording."""
-
 PART: Final = "gmlake_part"
 """A key of events that tell only a part of what the recording has as one event."""
 
 _NS_PER_US: Final = 1000
 _SIGN: Final = 1 << 63
+
+
+def snapshot_of(trace: Trace) -> dict[str, Any]:
+    """Return a trace as a snapshot, as plain data; TRIM and MARK have no counterpart there.
+
+    Raises TraceError for one that contradicts itself, or needs too many addresses.
+    """
+    seen = of_trace(with_addresses(trace))
+    frames = Frames({})
+    events: list[list[Entry]] = [[] for _ in range(trace.device + 1)]
+    events[trace.device], _ = events_of(seen, frames)
+    return document_of(segments_of(seen, frames), events, trace.settings)
+
+
+def document_of(
+    segments: list[Entry], events: list[list[Entry]], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a whole snapshot. events: of each device."""
+    return {
+        "segments": segments,
+        "device_traces": events,
+        "allocator_settings": dict(settings),
+        "external_annotations": [],
+    }
 
 
 # ---- segments

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from gmlake.snapshots.start_state import round_size
 from gmlake.trace.layout import REQUEST, SMALL_LIMIT, SMALL_SEGMENT, Kind, Records
-from gmlake.trace.start_state import round_size
 
 if TYPE_CHECKING:
-    from gmlake.configuration import Configuration
     from gmlake.trace import Trace
-    from gmlake.validation import Notes
+    from gmlake.validating.configuration import Configuration
+    from gmlake.validating.report import Notes
 
 LATE: Final = 1
 """GML_REQUEST_LATE of gmlake.h: this free waits until the next allocation runs out of memory."""

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake import _core
-from gmlake.asking import (
+from gmlake.errors import TraceError, blaming_trace
+from gmlake.lake import Lake
+from gmlake.trace.layout import SMALL_LIMIT, Kind, Records
+from gmlake.validating.asking import (
     LATE,
     end_of_awaited_frees,
     oversize_runs,
@@ -16,12 +19,9 @@ from gmlake.asking import (
     requests_of,
     rows_before,
 )
-from gmlake.configuration import Configuration, configuration_of
-from gmlake.errors import TraceError, blaming_trace
-from gmlake.lake import Lake
-from gmlake.pools import Public, without_private_pools
-from gmlake.trace.layout import SMALL_LIMIT, Kind, Records
-from gmlake.validation import Notes, Reading, ValidationResult
+from gmlake.validating.configuration import Configuration, configuration_of
+from gmlake.validating.pools import Public, without_private_pools
+from gmlake.validating.report import Notes, Reading, ValidationResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,20 +8,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gmlake import _core
 from gmlake.errors import TraceError
 from gmlake.reading import UnreadableError, contents
+from gmlake.snapshots.reading import read_snapshot
 from gmlake.trace.binary import MAGIC, decode
-from gmlake.trace.pickle_reader import MAX_PARTS, read_pickle
-from gmlake.trace.snapshot import read_snapshot
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_FILE_BYTES: Final = 1 << 32
+MAX_PARTS: Final = 1 << 26
+"""Most parts in one file, however large; some 8 million recorded events.
+
+A part is what takes up to 80 bytes of memory: a list, a tuple, an empty dict, a value that a pickle
+stores. A dict that is not empty is four of them.
+"""
+
+BYTES_PER_PART: Final = 5
+"""A recorded pickle has 6 and more; memory stays below 24 times the file."""
+
+_FREE_PARTS: Final = 1 << 16
 _JSON_STARTS = (b"{", b"[")
 _JSON_BYTES_PER_CONTAINER = 16  # those of a recorded snapshot take some 55
-_FREE_CONTAINERS = 1 << 16
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_STARTS = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[", b"\0\0\xfe\xff")
 _PICKLE_START = b"\x80"  # from protocol 2 on
@@ -111,7 +121,10 @@ def _document(data: bytes) -> object:
         _check_encoding(data)
         if data[:64].lstrip().startswith(_JSON_STARTS):
             return _read_json(data)
-        return _read_pickle(data)
+        if data.startswith(_PICKLE_START):
+            return read_pickle(data)
+    reason = "not a memory snapshot: neither JSON, a gmlake trace, nor a pickle of protocols 2 to 5"
+    raise TraceError(reason)
 
 
 @contextmanager
@@ -123,18 +136,21 @@ def _enough_memory() -> Iterator[None]:
         raise TraceError(reason) from None
 
 
-def _read_pickle(data: bytes) -> object:
+def read_pickle(data: bytes) -> object:
+    """Return the plain data that a pickle of protocol 2 to 5 describes; nothing in it is run.
+
+    Raises TraceError for anything but dict (with text or small integer keys), list, tuple, str,
+    int (of 64 bits), float, bool and None.
+    """
     try:
-        return read_pickle(data)
-    except TraceError as error:
-        if data.startswith(_PICKLE_START):
-            raise
-        # Pickles of protocols 0 and 1 have no mark of their own: this may be anything.
-        reason = (
-            "not a memory snapshot: neither JSON, nor a gmlake trace, nor a pickle that can be "
-            f"read: {error.reason}"
-        )
-        raise TraceError(reason) from None
+        return _core.read_plain_pickle(data, most_parts(len(data)))
+    except ValueError as error:
+        raise TraceError(str(error)) from None
+
+
+def most_parts(file_bytes: int) -> int:
+    """Return how many parts a pickle of that size may have."""
+    return min(_FREE_PARTS + file_bytes // BYTES_PER_PART, MAX_PARTS)
 
 
 def _check_encoding(data: bytes) -> None:
@@ -148,7 +164,7 @@ def _check_encoding(data: bytes) -> None:
 
 def _read_json(data: bytes) -> object:
     containers = data.count(b"[") + data.count(b"{")
-    most = min(_FREE_CONTAINERS + len(data) // _JSON_BYTES_PER_CONTAINER, MAX_PARTS)
+    most = min(_FREE_PARTS + len(data) // _JSON_BYTES_PER_CONTAINER, MAX_PARTS)
     if containers > most:
         reason = f"refused: {containers} lists and dicts, where a file of this size holds {most}"
         raise TraceError(reason)

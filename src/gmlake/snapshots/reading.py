@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.trace import fields
+from gmlake.snapshots import fields
+from gmlake.snapshots.segment_table import Segment, SegmentTable
+from gmlake.snapshots.start_state import StartBlock, deduce_block_sizes, place_start_blocks
 from gmlake.trace.layout import (
     FINAL_BLOCK,
     LARGEST_SIZE,
@@ -25,12 +27,10 @@ from gmlake.trace.layout import (
     Kind,
     Records,
 )
-from gmlake.trace.segment_table import Segment, SegmentTable
-from gmlake.trace.start_state import StartBlock, deduce_block_sizes, place_start_blocks
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from gmlake.trace.fields import Entry
+    from gmlake.snapshots.fields import Entry
 
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 _STATES: Final = {*_LIVE_STATES, "inactive"}
@@ -40,6 +40,9 @@ _SEGMENT_KINDS: Final = {
     "segment_free": Kind.SEGMENT_FREE,
     "segment_unmap": Kind.SEGMENT_FREE,
 }
+ADDED: Final = "gmlake_added"
+"""A key of segments' events that are not of the recording, but there for the viewer's sake."""
+
 NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
 _MAX_DEVICES: Final = 1 << 16
 _MAX_USED_DEVICES: Final = 1 << 10  # each costs a lake per policy, however little it did
@@ -68,6 +71,12 @@ class Visits:
         if self.left < 0:
             reason = "refused: the file names the same entries over and over (more than its bytes)"
             raise TraceError(reason)
+
+
+def is_row(entry: Entry) -> bool:
+    """Whether an event, which has an action that is a text, becomes a row of the trace."""
+    action = entry["action"]
+    return action not in NOT_MEMORY and not (action in _SEGMENT_KINDS and entry.get(ADDED) is True)
 
 
 def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
@@ -219,7 +228,7 @@ class _Events:
         if type(action) is not str:
             reason = f"the event has no 'action' that is a text but {fields.show(action)}"
             raise TraceError(reason, event=event)
-        if action in NOT_MEMORY:
+        if not is_row(entry):
             return
         stream = fields.stream(entry, action, event)
         time = fields.time_ns(entry, action, event)

@@ -1,0 +1,25 @@
+"""Names of a package that are loaded on first use, so that importing the package costs little."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a package's __getattr__. names: by module, those that it has, with blanks between."""
+    homes = {name: module for module, text in names.items() for name in text.split()}
+
+    def load(name: str) -> object:
+        if name not in homes:
+            msg = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        value: object = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load

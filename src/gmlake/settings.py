@@ -1,0 +1,70 @@
+"""Settings of policies, and capacities, as people write them: words, sizes, or numbers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gmlake import _core
+from gmlake.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NUMBER = re.compile(r"\s*[0-9]+\s*", re.ASCII)
+
+
+def parse_capacity(capacity: int | str | None) -> int:
+    """Return a capacity in bytes, 0 for None; ValueError for anything below 1 byte."""
+    if capacity is None:
+        return 0
+    size_bytes = parse_size(capacity)
+    if size_bytes == 0:
+        msg = "a capacity of 0 bytes serves nothing; leave it out for all the device has"
+        raise ValueError(msg)
+    return size_bytes
+
+
+def check_knobs(names: Iterable[str]) -> None:
+    """Raise ValueError for a name that no setting has; "knob.interval" is for the core to check."""
+    known = [knob["name"] for knob in _core.knobs()]
+    for name in names:
+        if name.partition(".")[0] not in known:
+            msg = f"no setting is called {name[:60]!r}; there are: {' '.join(known)}"
+            raise ValueError(msg)
+
+
+def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
+    """Return settings as the core takes them.
+
+    ValueError names the one that is neither a size nor one of its words. Whether a number is in
+    range is for the core to check.
+    """
+    check_knobs(knobs)
+    words = {knob["name"]: knob["words"] for knob in _core.knobs()}
+    return tuple((name, _number(name, value, words.get(name))) for name, value in knobs.items())
+
+
+def word_of(name: str, value: int | str) -> int | str:
+    """Return what a value of a setting is called; the value itself where it has no word."""
+    words = next((knob["words"] for knob in _core.knobs() if knob["name"] == name), [])
+    return words[value] if isinstance(value, int) and 0 <= value < len(words) else value
+
+
+def one_of(words: list[str]) -> str:
+    """Return "time, balanced or memory"."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _number(name: str, value: int | str, words: list[str] | None) -> int:
+    if not words or not isinstance(value, str) or _NUMBER.fullmatch(value):
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            msg = f"{name}: {error}"
+            raise ValueError(msg) from None
+    word = value.strip().lower()
+    if word not in words:
+        msg = f"{name} is {value[:60]!r}, but must be {one_of(words)}"
+        raise ValueError(msg)
+    return words.index(word)
