@@ -278,7 +278,10 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
         (["torchrun", "x.py"], "-m torch.distributed.run"),
         (["--polcy", "x", "-c", ""], "--polcy"),
         (["--policy", "magic", "-c", ""], "no policy is called 'magic'; there are: caching"),
-        (["--mode", "half", "-c", ""], "no mode is called 'half'; there are: auto native full pool"),
+        (
+            ["--mode", "half", "-c", ""],
+            "no mode is called 'half'; there are: auto native full pool",
+        ),
         (["--capacity", "much", "-c", ""], "'much' is not a size"),
         (["--capacity", "0", "-c", ""], "0 bytes"),
         (["--capacity", "1", "-c", ""], "does not hold one granule"),

@@ -135,7 +135,7 @@ def _compile(path: Path) -> None:
         _compiler(),
         *_OPTIONS,
         f"-DGML_TORCH_MINOR={minor()}",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",  # noqa: SLF001
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
         *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp"), "-o", str(made)),
         *(f"-L{home / 'lib'}", "-lc10", "-lc10_cuda", "-Wl,-z,nodelete"),
