@@ -1,4 +1,5 @@
 /* The driver that fails on purpose: which call, with what, and that nobody below sees it. */
+#include "aids/fault.h"
 #include "driver/driver.h"
 #include "driver/sim.h"
 #include "driver/streams.h"

@@ -1,6 +1,7 @@
 /* The driver that watches the order of streams: what it takes for an ordering, what it takes for a
  * race, and which memory it takes to be the same. */
-#include "driver/race.h"
+#include "aids/fault.h"
+#include "aids/race.h"
 #include "driver/streams.h"
 #include "support/check.h"
 
@@ -13,17 +14,18 @@ static const gml_stream A = 0, B = 0x7f0010, C = 0x7f0020, D = 3;
 /* One chunk, mapped twice, and a plain block. */
 typedef struct bench {
     gml_driver *driver;
+    gml_watcher *watcher;
     gml_handle chunk;
     gml_address home, view, plain;
 } bench;
 
 static gml_driver *
-open_watched(const char *name)
+open_watched(const char *name, gml_watcher **watcher)
 {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *inner = NULL, *driver = NULL;
     CHECK_OK(gml_driver_open(name, 0, 0, &inner, reason, sizeof reason));
-    CHECK_OK(gml_race_driver_open(inner, &driver));
+    CHECK_OK(gml_race_driver_open(inner, &driver, watcher));
     return driver;
 }
 
@@ -40,7 +42,8 @@ map_chunk(gml_driver *driver, gml_handle chunk)
 static bench
 open_bench(const char *name)
 {
-    bench self = {.driver = open_watched(name)};
+    bench self = {0};
+    self.driver = open_watched(name, &self.watcher);
     CHECK_OK(gml_driver_create(self.driver, CHUNK, &self.chunk));
     self.home = map_chunk(self.driver, self.chunk);
     self.view = map_chunk(self.driver, self.chunk);
@@ -65,7 +68,7 @@ close_bench(bench *self)
 static gml_status
 begin(const bench *self, gml_address address, gml_stream stream)
 {
-    return gml_driver_begin_use(self->driver, address, CHUNK, stream);
+    return self->watcher->begin_use(self->watcher, address, CHUNK, stream);
 }
 
 /* A use from beginning to end. */
@@ -74,7 +77,7 @@ use(const bench *self, gml_address address, gml_stream stream)
 {
     gml_status status = begin(self, address, stream);
     if (status == GML_OK) {
-        gml_driver_end_use(self->driver, address);
+        self->watcher->end_use(self->watcher, address);
     }
     return status;
 }
@@ -97,7 +100,7 @@ let_wait(const bench *self, gml_stream stream, gml_event event)
 static bool
 says(const bench *self, const char *text)
 {
-    return strstr(self->driver->reason, text) != NULL;
+    return strstr(self->watcher->reason, text) != NULL;
 }
 
 /* ---- what orders ----------------------------------------------------------------------------- */
@@ -136,7 +139,7 @@ TEST(an_event_covers_what_ended_before_it)
     bench self = by_hand();
     CHECK_OK(begin(&self, self.home, A));
     gml_event early = record(&self, A);
-    gml_driver_end_use(self.driver, self.home);
+    self.watcher->end_use(self.watcher, self.home);
     let_wait(&self, B, early);
     CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT);
     CHECK_OK(gml_driver_event_record(self.driver, early, A));
@@ -298,7 +301,7 @@ TEST(the_program_may_say_so)
 {
     bench self = by_hand();
     CHECK_OK(use(&self, self.home, A));
-    gml_driver_order(self.driver, B, A);
+    self.watcher->order(self.watcher, B, A);
     CHECK_OK(use(&self, self.home, B));
     CHECK_OK(use(&self, self.plain, A));
     CHECK_STATUS(use(&self, self.plain, B), GML_CORRUPT); /* that was later */
@@ -310,9 +313,9 @@ TEST(a_handle_may_mean_another_stream)
     bench self = by_hand();
     CHECK_OK(begin(&self, self.home, B));
     CHECK_OK(use(&self, self.plain, B));
-    gml_driver_forget(self.driver, B);
+    self.watcher->forget(self.watcher, B);
     gml_event last = record(&self, B);
-    gml_driver_end_use(self.driver, self.home); /* queues nothing more */
+    self.watcher->end_use(self.watcher, self.home); /* queues nothing more */
     CHECK_STATUS(use(&self, self.plain, B), GML_CORRUPT);
     let_wait(&self, B, last);
     CHECK_OK(use(&self, self.plain, B));
@@ -326,11 +329,11 @@ TEST(every_stream_of_a_use_counts)
 {
     bench self = by_hand();
     CHECK_OK(begin(&self, self.home, A));
-    CHECK_OK(gml_driver_join_use(self.driver, self.home, B));
-    CHECK_OK(gml_driver_join_use(self.driver, self.home, B));
-    CHECK_OK(gml_driver_join_use(self.driver, self.home, A));
-    CHECK_OK(gml_driver_join_use(self.driver, self.home + CHUNK, B)); /* nobody's */
-    gml_driver_end_use(self.driver, self.home);
+    CHECK_OK(self.watcher->join_use(self.watcher, self.home, B));
+    CHECK_OK(self.watcher->join_use(self.watcher, self.home, B));
+    CHECK_OK(self.watcher->join_use(self.watcher, self.home, A));
+    CHECK_OK(self.watcher->join_use(self.watcher, self.home + CHUNK, B)); /* nobody's */
+    self.watcher->end_use(self.watcher, self.home);
     CHECK_STATUS(use(&self, self.home, A), GML_CORRUPT);
     CHECK(says(&self, "0x7f0010"));
     let_wait(&self, A, record(&self, B));
@@ -346,9 +349,9 @@ TEST(many_streams)
     CHECK_OK(begin(&self, self.home, 1));
     gml_event first = record(&self, 1); /* its clock grows with the streams that come */
     for (gml_stream stream = 2; stream <= STREAMS; stream++) {
-        CHECK_OK(gml_driver_join_use(self.driver, self.home, stream));
+        CHECK_OK(self.watcher->join_use(self.watcher, self.home, stream));
     }
-    gml_driver_end_use(self.driver, self.home);
+    self.watcher->end_use(self.watcher, self.home);
     let_wait(&self, 1, first);
     for (gml_stream stream = 2; stream <= STREAMS; stream++) {
         CHECK_STATUS(use(&self, self.home, 1), GML_CORRUPT);
@@ -366,8 +369,8 @@ TEST(what_is_in_use_is_not_given_again)
     CHECK_OK(gml_driver_device_synchronize(self.driver));
     CHECK_STATUS(begin(&self, self.view, B), GML_CORRUPT);
     CHECK(says(&self, "holds"));
-    gml_driver_end_use(self.driver, self.home);
-    gml_driver_end_use(self.driver, self.home); /* nobody's */
+    self.watcher->end_use(self.watcher, self.home);
+    self.watcher->end_use(self.watcher, self.home); /* nobody's */
     CHECK_OK(begin(&self, self.view, A));
     close_bench(&self);
 }
@@ -414,8 +417,9 @@ TEST(new_memory_is_nobodys)
 static gml_status
 use_part(const bench *self, uint64_t offset, uint64_t size_bytes, gml_stream stream)
 {
-    gml_status status = gml_driver_begin_use(self->driver, self->home + offset, size_bytes, stream);
-    gml_driver_end_use(self->driver, self->home + offset);
+    gml_status status =
+        self->watcher->begin_use(self->watcher, self->home + offset, size_bytes, stream);
+    self->watcher->end_use(self->watcher, self->home + offset);
     return status;
 }
 
@@ -443,8 +447,9 @@ TEST(parts_of_a_chunk)
 TEST(a_block_of_many_chunks)
 {
     enum { CHUNKS = 5 };
-    gml_driver *driver = open_watched("sim");
-    bench self = {.driver = driver};
+    gml_watcher *watcher;
+    gml_driver *driver = open_watched("sim", &watcher);
+    bench self = {.driver = driver, .watcher = watcher};
     gml_address home = 0, view = 0;
     CHECK_OK(gml_driver_reserve(driver, CHUNKS * CHUNK, 0, &home));
     CHECK_OK(gml_driver_reserve(driver, CHUNKS * CHUNK, 0, &view));
@@ -456,11 +461,11 @@ TEST(a_block_of_many_chunks)
     }
     self.home = home;
     CHECK_OK(use_part(&self, CHUNK + 512, CHUNK - 512, B));
-    CHECK_OK(gml_driver_begin_use(driver, view, CHUNK * 3 + 512, A)); /* up to 512 of it */
-    gml_driver_end_use(driver, view);
+    CHECK_OK(watcher->begin_use(watcher, view, CHUNK * 3 + 512, A)); /* up to 512 of it */
+    watcher->end_use(watcher, view);
     CHECK_STATUS(use(&self, home + 1 * CHUNK, B), GML_CORRUPT);
     CHECK_OK(use(&self, home, B));
-    CHECK_STATUS(gml_driver_begin_use(driver, view, CHUNKS * CHUNK, A), GML_CORRUPT);
+    CHECK_STATUS(watcher->begin_use(watcher, view, CHUNKS * CHUNK, A), GML_CORRUPT);
     CHECK_STATUS(gml_driver_unmap(driver, view, CHUNKS * CHUNK), GML_CORRUPT);
     CHECK_OK(gml_driver_stream_synchronize(driver, A));
     CHECK_OK(gml_driver_unmap(driver, view, CHUNKS * CHUNK));
@@ -479,7 +484,7 @@ TEST(memory_in_use_stays)
     CHECK_STATUS(gml_driver_unmap(self.driver, self.home, CHUNK), GML_CORRUPT);
     CHECK_STATUS(gml_driver_free(self.driver, self.plain), GML_CORRUPT);
     CHECK_OK(gml_driver_unmap(self.driver, self.view, CHUNK));
-    gml_driver_end_use(self.driver, self.plain);
+    self.watcher->end_use(self.watcher, self.plain);
     CHECK_OK(gml_driver_free(self.driver, self.plain));
     close_bench(&self);
 }
@@ -513,23 +518,15 @@ TEST(everything_else_is_passed_on)
     CHECK(self.driver->reason[0] != '\0');
     CHECK_STATUS(gml_driver_grant(self.driver, 1), GML_UNSUPPORTED);
     close_bench(&self);
-    char reason[GML_REASON_BYTES] = "";
-    gml_driver *bare = NULL;
-    CHECK_OK(gml_driver_open("sim", 0, 0, &bare, reason, sizeof reason));
-    CHECK_OK(gml_driver_begin_use(bare, 0, 512, A));
-    CHECK_OK(gml_driver_join_use(bare, 0, B));
-    gml_driver_end_use(bare, 0);
-    gml_driver_order(bare, A, B);
-    gml_driver_forget(bare, A);
-    gml_driver_close(bare);
 }
 
 /* What is skipped does not reach the driver inside, and so orders nothing. */
 TEST(what_was_skipped_orders_nothing)
 {
-    gml_driver *watched = open_watched("sim"), *driver = NULL;
+    gml_watcher *watcher;
+    gml_driver *watched = open_watched("sim", &watcher), *driver = NULL;
     CHECK_OK(gml_fault_driver_open(watched, 0, 0, 0, &driver));
-    bench self = {.driver = driver};
+    bench self = {.driver = driver, .watcher = watcher};
     CHECK_OK(gml_driver_malloc(driver, CHUNK, &self.plain));
     CHECK_OK(use(&self, self.plain, A));
     CHECK_OK(gml_fault_driver_skip(driver, UINT64_C(1) << GML_CALL_STREAM_WAIT));

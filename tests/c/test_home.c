@@ -1,4 +1,5 @@
 /* The home space against a plain array of 512-byte lines, and its driver calls under failure. */
+#include "aids/fault.h"
 #include "core/freeset.h"
 #include "core/home.h"
 #include "support/check.h"

@@ -302,9 +302,9 @@ static uint64_t
 run_failing(uint64_t fail_call, uint64_t per_million, size_t steps)
 {
     gml_lake_config config = lake_config_of(160 * MIB);
-    config.fail_call = fail_call;
-    config.fail_per_million = per_million;
-    config.fail_seed = fail_call;
+    config.aids.fail_call = fail_call;
+    config.aids.fail_per_million = per_million;
+    config.aids.fail_seed = fail_call;
     gml_lake *lake = NULL;
     if (gml_lake_open(&config, &lake, NULL, 0) != GML_OK) {
         return 0;

@@ -1,4 +1,5 @@
 /* How much a lake may hold, and what it may not do while a graph is being captured. */
+#include "aids/fault.h"
 #include "driver/driver.h"
 #include "driver/streams.h"
 #include "lake/lake.h"
@@ -172,7 +173,7 @@ TEST(calls_may_fail_in_a_frozen_lake)
 {
     for (uint64_t nth = 1; nth < 60; nth++) {
         gml_lake_config config = lake_config_of(96 * MIB);
-        config.fail_call = nth;
+        config.aids.fail_call = nth;
         gml_lake *lake = NULL;
         if (gml_lake_open(&config, &lake, NULL, 0) != GML_OK) {
             continue;

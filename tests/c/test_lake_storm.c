@@ -374,8 +374,8 @@ open_sea(storm_sea *sea, uint64_t seed, bool is_alone)
         gml_lake_config config = lake_config_of(CAPACITY);
         config.device = i;
         if (sea->may_fail) {
-            config.fail_per_million = 2000;
-            config.fail_seed = seed + (uint64_t)i;
+            config.aids.fail_per_million = 2000;
+            config.aids.fail_seed = seed + (uint64_t)i;
         }
         gml_status status = gml_lake_open(&config, &sea->lakes[i], NULL, 0);
         if (status != GML_OK) {

@@ -1,5 +1,6 @@
 /* Blocks that other streams use, when driver calls fail and when a program does what it likes: none
  * ends early, none twice, none never. */
+#include "aids/fault.h"
 #include "driver/streams.h"
 #include "lake/lake.h"
 #include "support/contract.h"
@@ -419,8 +420,8 @@ TEST(failures_lose_nothing)
 {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         gml_lake_config config = lake_config_of(0);
-        config.fail_per_million = 20000;
-        config.fail_seed = seed;
+        config.aids.fail_per_million = 20000;
+        config.aids.fail_seed = seed;
         gml_lake *lake = NULL;
         char reason[256];
         if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {

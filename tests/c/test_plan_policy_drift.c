@@ -1,4 +1,5 @@
 /* Steps that are not what was planned: contents, memory, and how soon the plan serves again. */
+#include "aids/aids.h"
 #include "support/trainer.h"
 
 #include <pthread.h>
@@ -329,9 +330,9 @@ train_with_failure(const char *driver, uint64_t fail_call, uint64_t fail_per_mil
 {
     gml_lake_config config = {.driver = driver,
                               .policy = "plan",
-                              .fail_call = fail_call,
-                              .fail_per_million = fail_per_million,
-                              .fail_seed = fail_per_million};
+                              .aids = {gml_aids_wrap, .fail_call = fail_call,
+                                       .fail_per_million = fail_per_million,
+                                       .fail_seed = fail_per_million}};
     trainer self = {.scale = 1, .fills = strcmp(driver, "host") == 0};
     if (gml_lake_open(&config, &self.lake, NULL, 0) != GML_OK) {
         return 0;

@@ -3,6 +3,8 @@
  *
  * Each edge is a program in two parts. Only the second is run without the call. Streams run only
  * when they are told to, so that work is pending wherever nobody waited for it. */
+#include "aids/aids.h"
+#include "aids/fault.h"
 #include "driver/streams.h"
 #include "lake/lake.h"
 #include "support/trainer.h"
@@ -296,13 +298,13 @@ open_bench(const edge *tested, const char *driver)
 {
     const gml_setting settings[] = {
         {tested->knob ? tested->knob : "frag_limit", tested->knob ? tested->value : 0}};
-    gml_lake_config config = {.driver = driver,
-                              .policy = tested->policy,
-                              .capacity_bytes = 256 * MIB,
-                              .settings = settings,
-                              .setting_count = sizeof settings / sizeof *settings,
-                              .skip_calls = UINT64_C(1) << tested->skipped,
-                              .check_order = true};
+    gml_lake_config config = {
+        .driver = driver,
+        .policy = tested->policy,
+        .capacity_bytes = 256 * MIB,
+        .settings = settings,
+        .setting_count = sizeof settings / sizeof *settings,
+        .aids = {gml_aids_wrap, .skip_calls = UINT64_C(1) << tested->skipped, .check_order = true}};
     bench self = {0};
     char reason[256] = "";
     if (!CHECK_OK(gml_lake_open(&config, &self.lake, reason, sizeof reason))) {
@@ -494,11 +496,26 @@ TEST(a_refused_request_leaves_no_block)
 TEST(what_cannot_be_skipped)
 {
     gml_lake_config config = {
-        .driver = "sim", .policy = "stitch", .skip_calls = UINT64_C(1) << GML_CALL_CREATE};
+        .driver = "sim",
+        .policy = "stitch",
+        .aids = {gml_aids_wrap, .skip_calls = UINT64_C(1) << GML_CALL_CREATE}};
     gml_lake *lake = NULL;
     char reason[256] = "";
     CHECK_STATUS(gml_lake_open(&config, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
     CHECK(strstr(reason, "skip_calls") != NULL);
+}
+
+/* Who asks for test aids and does not say whose they are is not left in the belief to have them. */
+TEST(aids_that_are_nobodys)
+{
+    gml_lake_config config = {.driver = "sim", .policy = "stitch", .aids = {.check_order = true}};
+    gml_lake *lake = NULL;
+    char reason[256] = "";
+    CHECK_STATUS(gml_lake_open(&config, &lake, reason, sizeof reason), GML_UNSUPPORTED);
+    CHECK(strstr(reason, "gml_aids.wrap") != NULL);
+    config.aids = (gml_aids){.fail_seed = 7};
+    CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
+    CHECK_OK(gml_lake_close(lake));
 }
 
 int
@@ -513,5 +530,6 @@ main(void)
     RUN(the_program_is_believed);
     RUN(a_refused_request_leaves_no_block);
     RUN(what_cannot_be_skipped);
+    RUN(aids_that_are_nobodys);
     return report();
 }

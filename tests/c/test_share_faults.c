@@ -1,6 +1,7 @@
 /* Streams that lend each other memory while driver calls fail: each call in turn, and at random.
  * The call that asked fails cleanly or succeeds another way; no order is lost, no byte, no memory.
  */
+#include "aids/aids.h"
 #include "support/check.h"
 #include "support/stream_program.h"
 
@@ -40,7 +41,7 @@ program_over(const gml_lake_config *lake, uint64_t seed)
         .live_bytes = lake->capacity_bytes / 4 * 3,
         .steps_of = strcmp(policy_name, "plan") == 0 ? STEP_OPERATIONS : 0,
         .has_captures = seed % 2,
-        .may_fail = lake->fail_call || lake->fail_per_million,
+        .may_fail = lake->aids.fail_call || lake->aids.fail_per_million,
     };
 }
 
@@ -52,7 +53,7 @@ lake_over(uint64_t capacity_bytes)
                              .capacity_bytes = capacity_bytes,
                              .settings = settings,
                              .setting_count = sizeof settings / sizeof *settings,
-                             .check_order = true};
+                             .aids = {gml_aids_wrap, .check_order = true}};
 }
 
 /* Whether all was well; the sums are those of a program that could begin. */
@@ -72,7 +73,8 @@ run_once(const gml_lake_config *lake, uint64_t seed, stream_program_sums *sums)
     *sums = stream_program_count(program);
     if (stream_program_fault(program)[0]) {
         fprintf(stderr, "call %" PRIu64 " failing, %" PRIu64 " per million, seed %" PRIu64 ": %s\n",
-                lake->fail_call, lake->fail_per_million, seed, stream_program_fault(program));
+                lake->aids.fail_call, lake->aids.fail_per_million, seed,
+                stream_program_fault(program));
     }
     bool is_good = CHECK(!stream_program_fault(program)[0]);
     stream_program_free(program);
@@ -91,7 +93,7 @@ fail_each_call(uint64_t capacity_bytes, uint64_t seed)
     uint64_t stride = (without.driver_calls + runs - 1) / runs;
     for (uint64_t call = 1; call <= without.driver_calls && is_good; call += stride) {
         stream_program_sums sums;
-        lake.fail_call = call;
+        lake.aids.fail_call = call;
         is_good = run_once(&lake, seed, &sums);
         is_good &= CHECK(sums.failed <= 1); /* one call failed, so one request suffers at most */
     }
@@ -113,8 +115,8 @@ TEST(calls_at_random)
     for (uint64_t seed = 1; seed <= RANDOM_SEEDS && is_good; seed++) {
         gml_lake_config lake = lake_over((seed % 2 ? 256 : 48) * MIB);
         stream_program_sums sums;
-        lake.fail_per_million = seed % 4 < 2 ? 5000 : 60000;
-        lake.fail_seed = seed;
+        lake.aids.fail_per_million = seed % 4 < 2 ? 5000 : 60000;
+        lake.aids.fail_seed = seed;
         is_good = run_once(&lake, seed, &sums);
     }
 }

@@ -5,6 +5,7 @@
  *
  * `operations` is how many there are over all programs; without arguments GMLAKE_STORM_OPERATIONS
  * says so. A failure prints the seed of its program: the same seed begins with it. */
+#include "aids/aids.h"
 #include "support/check.h"
 #include "support/stream_program.h"
 
@@ -81,7 +82,7 @@ draw_storm(uint64_t seed, const char *driver, const char *policy, storm *out)
                                   .capacity_bytes = capacity_bytes,
                                   .settings = out->settings,
                                   .setting_count = count,
-                                  .check_order = true};
+                                  .aids = {gml_aids_wrap, .check_order = true}};
     out->program = (stream_program_config){
         .lake = &out->lake,
         .seed = seed,
@@ -192,8 +193,8 @@ count_faults(const char *driver, gml_driver_call skipped, bool checks_order, con
         for (size_t i = 0; i < 3; i++) {
             what.settings[i].value = 1;
         }
-        what.lake.skip_calls = UINT64_C(1) << skipped;
-        what.lake.check_order = checks_order;
+        what.lake.aids.skip_calls = UINT64_C(1) << skipped;
+        what.lake.aids.check_order = checks_order;
         found += !run_program(&what, PROGRAM_OPERATIONS, &sums, why, sizeof why) &&
                  strstr(why, expected) != NULL;
     }

@@ -1,5 +1,6 @@
 /* What PyTorch calls, without PyTorch. Lakes live as long as their process does, so every test runs
  * in a process of its own, which begins without any. */
+#include "aids/aids.h"
 #include "driver/streams.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
@@ -581,7 +582,8 @@ static int
 use_with_fault(uint64_t nth)
 {
     int before = check_failures();
-    gml_lake_config config = {.driver = "host", .policy = "stitch", .fail_call = nth};
+    gml_lake_config config = {
+        .driver = "host", .policy = "stitch", .aids = {gml_aids_wrap, .fail_call = nth}};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     void *first = gml_torch_pool_alloc(3 * MIB, 0, NULL);
     void *second = gml_torch_pool_alloc(3 * MIB, 0, NULL);

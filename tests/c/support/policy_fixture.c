@@ -1,6 +1,7 @@
 /* The fixture behind policy_fixture.h. */
 #include "support/policy_fixture.h"
 
+#include "aids/fault.h"
 #include "driver/sim.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* Opening and closing the layers in order. */
 #include "support/rig.h"
 
+#include "aids/fault.h"
 #include "policy/plan/steps.h"
 
 #include <stdio.h>

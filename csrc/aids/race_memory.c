@@ -1,7 +1,7 @@
 /* Pieces of physical memory, found through the addresses it is mapped at. */
-#include "driver/race_memory.h"
+#include "aids/race_memory.h"
 
-#include "driver/race_stamps.h"
+#include "aids/race_stamps.h"
 
 #include <inttypes.h>
 

@@ -1,4 +1,4 @@
-#include "driver/race_stamps.h"
+#include "aids/race_stamps.h"
 
 #include <stdlib.h>
 

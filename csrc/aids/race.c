@@ -1,14 +1,16 @@
 /* Each call is made first and, where it was, told to the order of streams or the memory. Whatever
  * may fail in telling is done before. */
-#include "driver/race.h"
+#include "aids/race.h"
 
-#include "driver/race_memory.h"
-#include "driver/wrapped.h"
+#include "aids/race_memory.h"
+#include "aids/wrapped.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 typedef struct race_driver {
     gml_wrapped wrapped; /* must be first */
+    gml_watcher watcher;
     gml_order order;
     gml_race_memory memory;
 } race_driver;
@@ -17,6 +19,12 @@ static race_driver *
 race_of(gml_driver *self)
 {
     return (race_driver *)(void *)self;
+}
+
+static race_driver *
+watched_by(gml_watcher *self)
+{
+    return (race_driver *)(void *)((char *)self - offsetof(race_driver, watcher));
 }
 
 static gml_race_memory *
@@ -238,40 +246,41 @@ device_synchronize(gml_driver *self)
 /* ---- uses ------------------------------------------------------------------------------------ */
 
 static gml_status
-begin_use(gml_driver *self, gml_address address, uint64_t size_bytes, gml_stream stream)
+begin_use(gml_watcher *self, gml_address address, uint64_t size_bytes, gml_stream stream)
 {
-    return gml_race_memory_begin(memory_of(self), address, size_bytes, stream);
+    return gml_race_memory_begin(&watched_by(self)->memory, address, size_bytes, stream);
 }
 
 static gml_status
-join_use(gml_driver *self, gml_address address, gml_stream stream)
+join_use(gml_watcher *self, gml_address address, gml_stream stream)
 {
-    return gml_race_memory_join(memory_of(self), address, stream);
+    return gml_race_memory_join(&watched_by(self)->memory, address, stream);
 }
 
 static void
-end_use(gml_driver *self, gml_address address)
+end_use(gml_watcher *self, gml_address address)
 {
-    gml_race_memory_end(memory_of(self), address);
+    gml_race_memory_end(&watched_by(self)->memory, address);
 }
 
 /* ---- what the program says ------------------------------------------------------------------- */
 
 /* Without host memory the ordering is not known, and a use that counts on it is refused. */
 static void
-order(gml_driver *self, gml_stream later, gml_stream earlier)
+follow(gml_watcher *self, gml_stream later, gml_stream earlier)
 {
+    gml_order *order = &watched_by(self)->order;
     size_t after, before;
-    if (gml_order_find_alive(order_of(self), later, &after) == GML_OK &&
-        gml_order_find(order_of(self), earlier, &before) == GML_OK) {
-        gml_order_follow(order_of(self), after, before);
+    if (gml_order_find_alive(order, later, &after) == GML_OK &&
+        gml_order_find(order, earlier, &before) == GML_OK) {
+        gml_order_follow(order, after, before);
     }
 }
 
 static void
-forget(gml_driver *self, gml_stream stream)
+forget(gml_watcher *self, gml_stream stream)
 {
-    gml_order_end_stream(order_of(self), stream);
+    gml_order_end_stream(&watched_by(self)->order, stream);
 }
 
 static void
@@ -290,15 +299,10 @@ fill_table(gml_driver_ops *ops)
     ops->stream_wait = stream_wait;
     ops->stream_synchronize = stream_synchronize;
     ops->device_synchronize = device_synchronize;
-    ops->begin_use = begin_use;
-    ops->join_use = join_use;
-    ops->end_use = end_use;
-    ops->order = order;
-    ops->forget = forget;
 }
 
 gml_status
-gml_race_driver_open(gml_driver *inner, gml_driver **out)
+gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_watcher **watcher)
 {
     race_driver *race = calloc(1, sizeof *race);
     if (!race) {
@@ -307,6 +311,13 @@ gml_race_driver_open(gml_driver *inner, gml_driver **out)
     gml_wrap(&race->wrapped, inner, destroy);
     fill_table(&race->wrapped.ops);
     gml_race_memory_init(&race->memory, &race->wrapped.base, &race->order);
+    race->watcher = (gml_watcher){.begin_use = begin_use,
+                                  .join_use = join_use,
+                                  .end_use = end_use,
+                                  .order = follow,
+                                  .forget = forget,
+                                  .reason = race->wrapped.base.reason};
+    *watcher = &race->watcher;
     *out = &race->wrapped.base;
     return GML_OK;
 }
