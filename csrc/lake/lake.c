@@ -135,7 +135,6 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
         return refuse(reason, reason_bytes, GML_NO_HOST_MEMORY, "out of host memory");
     }
     lake->knobs = knobs;
-    lake->plans_by_itself = policy == &gml_plan_policy;
     lake->capacity_bytes = config->capacity_bytes;
     lake->device = config->device;
     status = open_parts(lake, config, policy, &knobs, text);

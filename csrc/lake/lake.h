@@ -53,8 +53,7 @@ struct gml_lake {
     gml_driver *driver;
     gml_watcher *watcher; /* a part of the driver, closed with it; NULL: nobody checks the order */
     gml_policy *policy;
-    bool plans_by_itself; /* at marks: it was opened with the policy `plan` */
-    gml_guest *guest;     /* NULL until it serves for the first time */
+    gml_guest *guest; /* NULL until it serves for the first time */
     gml_server server;
     gml_pools pools;
     gml_uses uses;

@@ -92,7 +92,7 @@ def test_driver_functions_are_named_in_the_driver_only(source: Path) -> None:
 
 
 # A library of its own that starts inside of programs which know nothing of it.
-INJECTED = "collect/inject.c"
+INJECTED = "diagnose/collect/inject.c"
 OPENS_LIBRARIES = ("driver/cuda_library.c", "torch/exception.c", INJECTED)
 
 
