@@ -12,17 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_SANITIZER 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_SANITIZER 1
-#endif
-#ifndef HAS_SANITIZER
-#define HAS_SANITIZER 0
-#endif
-
 static const uint64_t MIB = UINT64_C(1) << 20;
 
 static gml_driver *
@@ -323,7 +312,7 @@ main(void)
     RUN(released_memory_goes_back_to_the_host);
     RUN(memory_without_access_cannot_be_touched);
     RUN(blocks_are_separate_and_bounded);
-    if (!HAS_SANITIZER) {
+    if (!IS_SANITIZED) {
         RUN(the_limit_on_mappings_is_out_of_memory_and_harmless);
     }
     RUN(consecutive_chunks_merge);

@@ -8,48 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KIB = 1024, MIB = 1024 * 1024, SERVED_STEPS = 7 };
-
-static const gml_planner_options quick = {.budget_ms = 20};
-
-static gml_plan *
-build(const gml_profile *profile)
-{
-    gml_plan *plan = NULL;
-    char reason[256] = "";
-    if (!CHECK_OK(gml_plan_build(profile, &quick, &plan, reason, sizeof reason))) {
-        printf("    %s\n", reason);
-    }
-    return plan;
-}
-
-static gml_plan *
-build_from(const step_tape *tape)
-{
-    gml_profile *profile = tape_profile(tape);
-    gml_plan *plan = build(profile);
-    gml_profile_free(profile);
-    return plan;
-}
-
-/* Watches some steps, plans, and serves more. The caller closes the tape and releases the plan. */
-static gml_plan *
-train(training *program, step_tape *tape, size_t watched)
-{
-    for (size_t i = 0; i < watched; i++) {
-        training_step(program, tape);
-    }
-    gml_plan *plan = build_from(tape);
-    if (plan) {
-        tape_serve(tape, plan);
-        for (size_t i = 0; i < SERVED_STEPS; i++) {
-            training_step(program, tape);
-        }
-        CHECK_EQ(tape->overlaps, 0);
-        CHECK_EQ(tape->mismatches, 0);
-    }
-    return plan;
-}
+enum { KIB = 1024, MIB = 1024 * 1024 };
 
 static gml_plan_info
 describe(const gml_plan *plan)
@@ -65,7 +24,7 @@ TEST(a_step_that_frees_what_it_makes)
 {
     training program = {.layers = 12};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 1);
+    gml_plan *plan = training_plan(&program, &tape, 1);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.steps, 1);
@@ -96,7 +55,7 @@ TEST(gradients_wrap_around_the_step)
 {
     training program = {.layers = 10, .keeps_gradients = true, .has_phases = true};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 2);
+    gml_plan *plan = training_plan(&program, &tape, 2);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.steps, 1);
@@ -114,7 +73,7 @@ TEST(one_watched_step_leaves_what_outlives_it)
 {
     training program = {.layers = 10, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 1);
+    gml_plan *plan = training_plan(&program, &tape, 1);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.requests - info.placed, 10);
@@ -135,7 +94,7 @@ TEST(frees_in_a_later_step_are_known)
     gml_step last = profile->last;
     profile->last = profile->previous;
     profile->previous = (gml_step){.request_count = 0};
-    gml_plan *plan = build(profile);
+    gml_plan *plan = tape_build(profile);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.placed, info.requests);
@@ -152,7 +111,7 @@ TEST(a_second_batch_takes_a_period_of_two_steps)
 {
     training program = {.layers = 8, .keeps_gradients = true, .batch_bytes = 3 * MIB};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 3);
+    gml_plan *plan = training_plan(&program, &tape, 3);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.steps, 2);
@@ -173,7 +132,7 @@ TEST(a_small_batch_is_not_worth_two_steps)
 {
     training program = {.layers = 8, .keeps_gradients = true, .batch_bytes = 4 * KIB};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 3);
+    gml_plan *plan = training_plan(&program, &tape, 3);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.steps, 1);
@@ -191,7 +150,7 @@ TEST(a_first_step_with_optimizer_state_still_tells)
 {
     training program = {.layers = 20, .keeps_gradients = true, .state_bytes = 600 * KIB};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 2);
+    gml_plan *plan = training_plan(&program, &tape, 2);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.placed, info.requests);
@@ -206,7 +165,7 @@ TEST(optimizer_state_of_the_planned_step_is_left)
     training program = {.layers = 20, .state_bytes = 600 * KIB};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.requests - info.placed, 20);
@@ -230,7 +189,7 @@ TEST(what_is_freed_between_steps_ends_with_the_step)
             tape_release(&tape, kept[step]);
         }
     }
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan) {
         CHECK_EQ(plan->placed_count, 2);
         CHECK_EQ(plan->entries[1].end, plan->period);
@@ -253,7 +212,7 @@ TEST(what_outlives_its_step_unlike_before_is_left)
         tape_release(&tape, other);
         tape_end(&tape);
     }
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan) {
         CHECK_EQ(plan->entries[0].offset, GML_NO_OFFSET);
         CHECK_EQ(plan->placed_count, 1);
@@ -282,7 +241,7 @@ TEST(what_lives_longer_than_two_steps_is_left)
     profile->last = second;
     gml_step previous = profile->previous;
     profile->previous = (gml_step){.request_count = 0};
-    gml_plan *plan = build(profile);
+    gml_plan *plan = tape_build(profile);
     if (plan) {
         CHECK_EQ(plan->steps, 1);
         CHECK_EQ(plan->entries[0].offset, GML_NO_OFFSET);
@@ -298,7 +257,7 @@ TEST(each_stream_has_a_lane)
 {
     training program = {.layers = 10, .keeps_gradients = true, .has_side_stream = true};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 2);
+    gml_plan *plan = training_plan(&program, &tape, 2);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.lanes, 2);
@@ -325,7 +284,7 @@ TEST(taken_memory_is_left_alone)
         memcpy(profile->taken, taken, sizeof taken);
         profile->taken_count = 4;
     }
-    gml_plan *plan = build(profile);
+    gml_plan *plan = tape_build(profile);
     for (size_t i = 0; plan && i < plan->entry_count; i++) {
         const gml_plan_entry *entry = &plan->entries[i];
         for (size_t k = 0; k < 3; k++) {
@@ -398,7 +357,7 @@ try_random(uint64_t seed, size_t longest)
     for (size_t i = 0; i < 4; i++) {
         run_random_step(&program, &tape);
     }
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK(info.lower_bound_bytes <= info.peak_bytes);
@@ -440,7 +399,7 @@ TEST(a_fingerprint_is_of_sizes_and_lanes_in_order)
     tape_release(&tape, c);
     tape_release(&tape, d);
     tape_end(&tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan) {
         uint64_t expected = gml_fingerprint_add(GML_FINGERPRINT_SEED, 1024, 0);
         expected = gml_fingerprint_add(expected, 2048, 1);
@@ -457,7 +416,7 @@ TEST(phases_become_marks_before_entries)
     training program = {.layers = 4, .has_phases = true, .has_experts = true};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan && CHECK_EQ(plan->mark_count, 3)) {
         CHECK_EQ(plan->marks[0].entry, 0);
         CHECK_EQ(plan->marks[1].phase, 2);
@@ -476,7 +435,7 @@ TEST(the_same_profile_gives_the_same_plan)
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
     training_step(&program, &tape);
-    gml_plan *one = build_from(&tape), *two = build_from(&tape);
+    gml_plan *one = tape_plan(&tape), *two = tape_plan(&tape);
     if (one && two && CHECK_EQ(one->entry_count, two->entry_count)) {
         CHECK(memcmp(one->entries, two->entries, one->entry_count * sizeof *one->entries) == 0);
     }
@@ -490,7 +449,7 @@ TEST(a_plan_lives_as_long_as_it_is_held)
     training program = {.layers = 2};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan) {
         CHECK(gml_plan_retain(plan) == plan);
         gml_plan_release(plan);

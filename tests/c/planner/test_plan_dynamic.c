@@ -8,53 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIB = 1024 * 1024, SERVED_STEPS = 7 };
-
-static const gml_planner_options quick = {.budget_ms = 20};
+enum { MIB = 1024 * 1024 };
 
 static gml_plan *
 build_around(const step_tape *tape, const gml_taken *taken)
 {
     gml_profile *profile = tape_profile(tape);
-    if (taken) {
-        profile->taken = calloc(1, sizeof *profile->taken);
-        if (!profile->taken) {
-            abort();
-        }
-        profile->taken[0] = *taken;
-        profile->taken_count = 1;
+    profile->taken = calloc(1, sizeof *profile->taken);
+    if (!profile->taken) {
+        abort();
     }
-    gml_plan *plan = NULL;
-    char reason[256] = "";
-    if (!CHECK_OK(gml_plan_build(profile, &quick, &plan, reason, sizeof reason))) {
-        printf("    %s\n", reason);
-    }
+    profile->taken[0] = *taken;
+    profile->taken_count = 1;
+    gml_plan *plan = tape_build(profile);
     gml_profile_free(profile);
-    return plan;
-}
-
-static gml_plan *
-build_from(const step_tape *tape)
-{
-    return build_around(tape, NULL);
-}
-
-/* Watches some steps, plans, and serves more. The caller closes the tape and releases the plan. */
-static gml_plan *
-train(training *program, step_tape *tape, size_t watched)
-{
-    for (size_t i = 0; i < watched; i++) {
-        training_step(program, tape);
-    }
-    gml_plan *plan = build_from(tape);
-    if (plan) {
-        tape_serve(tape, plan);
-        for (size_t i = 0; i < SERVED_STEPS; i++) {
-            training_step(program, tape);
-        }
-        CHECK_EQ(tape->overlaps, 0);
-        CHECK_EQ(tape->mismatches, 0);
-    }
     return plan;
 }
 
@@ -77,7 +44,7 @@ TEST(dynamic_requests_get_what_stays_idle)
                         .has_phases = true,
                         .seed = 5};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 2);
+    gml_plan *plan = training_plan(&program, &tape, 2);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.dynamic, 4 * 2 * 2);
@@ -104,7 +71,7 @@ TEST(dynamic_requests_of_two_steps)
                         .batch_bytes = 5 * MIB,
                         .seed = 6};
     step_tape tape = {.step_count = 0};
-    gml_plan *plan = train(&program, &tape, 3);
+    gml_plan *plan = training_plan(&program, &tape, 3);
     if (plan) {
         CHECK_EQ(plan->steps, 2);
         CHECK_EQ(plan->dynamic_count, 2 * 16);
@@ -131,7 +98,7 @@ TEST(visits_are_enterings)
     tape_release(&tape, unannounced);
     tape_release(&tape, first);
     tape_end(&tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan && CHECK_EQ(plan->visit_count, 3)) {
         CHECK_EQ(plan->visits[0].request_count, 0);
         CHECK_EQ(plan->visits[1].request_count, 1);
@@ -157,7 +124,7 @@ TEST(an_unknown_end_means_the_whole_period)
     tape_release(&tape, known);
     tape_release(&tape, beside);
     tape_end(&tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan && CHECK_EQ(plan->dynamic_count, 2)) {
         CHECK_EQ(plan->dynamic[0].span_count, 1);
         CHECK_EQ(plan->spans[plan->dynamic[0].first_span].size_bytes, 2 * MIB);
@@ -174,7 +141,7 @@ TEST(a_step_of_dynamic_requests_only)
     tape_scope(&tape, 1);
     tape_release(&tape, tape_request(&tape, MIB, 3));
     tape_end(&tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.requests, 0);
@@ -204,7 +171,7 @@ idle_bytes(const gml_plan *plan)
 static void
 expect_idle(step_tape *tape, uint64_t bytes)
 {
-    gml_plan *plan = build_from(tape);
+    gml_plan *plan = tape_plan(tape);
     CHECK_EQ(idle_bytes(plan), bytes);
     gml_plan_release(plan);
     tape_close(tape);
@@ -308,7 +275,7 @@ TEST(equal_lists_are_kept_once)
         tape_scope(&tape, 0);
     }
     tape_end(&tape);
-    gml_plan *plan = build_from(&tape);
+    gml_plan *plan = tape_plan(&tape);
     if (plan && CHECK_EQ(plan->dynamic_count, 15)) {
         CHECK_EQ(plan->span_count, 1);
         for (size_t i = 0; i < 15; i++) {
@@ -337,8 +304,7 @@ build_among_holes(const step_tape *tape)
         uint64_t hole = (1 + i * 77 % HOLES) * 1024;
         profile->taken[i].span = (gml_span){i * MIB + hole, MIB - hole};
     }
-    gml_plan *plan = NULL;
-    CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0));
+    gml_plan *plan = tape_build(profile);
     gml_profile_free(profile);
     return plan;
 }

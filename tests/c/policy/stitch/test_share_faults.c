@@ -9,14 +9,10 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-#if !defined(__has_feature)
-#define __has_feature(name) 0
-#endif
-
 /* Where failing every call would take too long, an even sample of this many calls is failed. */
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#if HAS_THREAD_SANITIZER
 enum { SIM_RUNS = 40, HOST_RUNS = 15 }; /* one thread: nothing to see for this sanitizer */
-#elif defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#elif HAS_ADDRESS_SANITIZER
 enum { SIM_RUNS = 250, HOST_RUNS = 60 };
 #else
 enum { SIM_RUNS = 1 << 20, HOST_RUNS = 250 };

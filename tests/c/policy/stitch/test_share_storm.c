@@ -14,17 +14,6 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define IS_SANITIZED 1
-#endif
-#endif
-#ifndef IS_SANITIZED
-#define IS_SANITIZED 0
-#endif
-
 enum {
     DEFAULT_OPERATIONS = IS_SANITIZED ? 400000 : 1000000,
     PROGRAM_OPERATIONS = 4000,

@@ -218,30 +218,13 @@ TEST(any_driver_call_may_fail)
 {
     fixture f = fixture_of(&gml_expandable_policy);
     f.capacity_bytes = 400 * MIB;
-    fixture_start(&f);
-    fixture_work(&f, 3, 1200, 100);
-    uint64_t calls = count_calls(&f);
-    CHECK(calls >= 200);
-    fixture_stop(&f);
-    for (uint64_t nth = 1; nth <= calls; nth++) {
-        f.fail_call = nth;
-        fixture_start(&f);
-        fixture_work(&f, 3, 1200, 100);
-        CHECK_OK(f.policy->ops->trim(f.policy, NULL)); /* only one call fails */
-        CHECK_EQ(f.policy->reserved_bytes, 0);
-        fixture_stop(&f);
-    }
+    fixture_fail_each_call(&f, 3, 1200);
 }
 
 TEST(many_driver_calls_may_fail)
 {
     fixture f = fixture_of(&gml_expandable_policy);
-    f.capacity_bytes = GIB;
-    f.fail_per_million = 100000;
-    fixture_start(&f);
-    uint64_t refused = fixture_work(&f, 21, 20000, 20);
-    CHECK(refused > 100);
-    fixture_stop(&f);
+    fixture_fail_many_calls(&f);
 }
 
 int
