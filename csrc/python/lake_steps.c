@@ -95,33 +95,16 @@ lake_enter_scope(PyObject *object, PyObject *scope)
 
 /* ---- calls without an argument --------------------------------------------------------------- */
 
-static PyObject *
-call_plain(PyObject *object, gml_status (*call)(gml_lake *))
-{
-    lake_object *self = as_lake(object);
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(lake);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
-}
-
 PyObject *
 lake_watch_steps(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return call_plain(object, gml_lake_watch_steps);
+    return lake_call(object, gml_lake_watch_steps);
 }
 
 PyObject *
 lake_mark(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return call_plain(object, gml_lake_mark);
+    return lake_call(object, gml_lake_mark);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

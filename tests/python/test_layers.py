@@ -61,6 +61,18 @@ def test_includes_point_down(source: Path) -> None:
         assert ORDER.index(layer(target)) <= ORDER.index(layer(source)), target
 
 
+@pytest.mark.parametrize("room", ["planner", "diagnose"])
+def test_rooms_beside_the_allocator_know_nothing_of_it(room: str) -> None:
+    assert ORDER.index(room) > ORDER.index("torch"), "the allocator could include it"
+    found = {
+        layer(target)
+        for source in SOURCES
+        if layer(source) == room
+        for target in opened(source, CSRC, CSRC / "include")
+    }
+    assert found == {"include", "base", room}
+
+
 def test_the_lab_opens_csrc_and_is_linked_into_nothing_that_ships() -> None:
     assert LAB_SOURCES
     for source in LAB_SOURCES:
