@@ -3,9 +3,9 @@
 make mutate [COUNT=20] [SEED=...]
 
 What survives is a test that is missing, code that does nothing, or a change that means the same.
-C is changed in csrc/policy, csrc/lake and csrc/core, and the C tests are run, the shortest first,
-with a check for leaks; Python in src/gmlake/trace, and the tests of that folder. Needs
-`make test-c` and `make test-python` to pass.
+C is changed in csrc/policy, csrc/plan, csrc/lake and csrc/core, and the C tests are run, the
+shortest first, with a check for leaks; Python in src/gmlake/trace, and the tests of that folder.
+Needs `make test-c` and `make test-python` to pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build/mutate"
 TREE = WORK / "tree"
 BUILD = WORK / "build"
-C_FOLDERS = ("csrc/policy", "csrc/lake", "csrc/core")
+C_FOLDERS = ("csrc/policy", "csrc/plan", "csrc/lake", "csrc/core")
 PYTHON_FILES = (
     "src/gmlake/trace/*.py",
     *(f"src/gmlake/snapshots/{name}.py" for name in ("opening", "reading", "fields")),

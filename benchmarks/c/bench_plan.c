@@ -9,7 +9,7 @@
  *   guard_*         is_free, take and give of blocks of that size, in turn at 1,024 places
  */
 #include "bench.h"
-#include "core/occupancy.h"
+#include "plan/occupancy.h"
 #include "planner/matcher.h"
 
 #define KIB (UINT64_C(1) << 10)

@@ -119,11 +119,19 @@ let_go(gml_driver *driver, uint64_t key)
     driver->held_bytes -= (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
 }
 
-/* GML_UNSUPPORTED for a call that a capture would not survive, during one. */
-static gml_status
+#define BIT(call) (UINT64_C(1) << (call))
+
+/* What a capture would not survive, and what would take memory from under it. */
+static const uint64_t FREEZING =
+    BIT(GML_CALL_RELEASE) | BIT(GML_CALL_UNMAP) | BIT(GML_CALL_FREE) | BIT(GML_CALL_EVENT_RECORD) |
+    BIT(GML_CALL_EVENT_QUERY) | BIT(GML_CALL_EVENT_SYNCHRONIZE) | BIT(GML_CALL_STREAM_WAIT) |
+    BIT(GML_CALL_STREAM_SYNCHRONIZE) | BIT(GML_CALL_DEVICE_SYNCHRONIZE);
+
+/* GML_UNSUPPORTED for one of them during a capture. */
+static inline gml_status
 check_thawed(gml_driver *driver, gml_driver_call call)
 {
-    if (!driver->is_frozen) {
+    if (!driver->is_frozen || !(FREEZING & BIT(call))) {
         return GML_OK;
     }
     return gml_driver_fail(driver, GML_UNSUPPORTED, "%s: not while a graph is being captured",
@@ -131,6 +139,23 @@ check_thawed(gml_driver *driver, gml_driver_call call)
 }
 
 /* ---- the counted calls ----------------------------------------------------------------------- */
+
+#define COUNTED(upper, lower, parameters, arguments, cost_bytes)                                   \
+    gml_status gml_driver_##lower parameters                                                       \
+    {                                                                                              \
+        gml_driver *driver = self;                                                                 \
+        gml_status status = check_thawed(driver, GML_CALL_##upper);                                \
+        if (status != GML_OK) {                                                                    \
+            return status;                                                                         \
+        }                                                                                          \
+        uint64_t start_ns = clock_of(driver);                                                      \
+        status = driver->ops->lower arguments;                                                     \
+        return account(driver, GML_CALL_##upper, cost_bytes, start_ns, status);                    \
+    }
+#define BY_HAND(upper, lower, parameters, arguments, cost_bytes)
+GML_DRIVER_TABLE(COUNTED, BY_HAND)
+#undef COUNTED
+#undef BY_HAND
 
 gml_status
 gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
@@ -160,51 +185,6 @@ gml_driver_release(gml_driver *driver, gml_handle handle)
         let_go(driver, handle);
     }
     return account(driver, GML_CALL_RELEASE, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_reserve(gml_driver *driver, uint64_t size_bytes, uint64_t alignment_bytes,
-                   gml_address *out)
-{
-    uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->reserve(driver, size_bytes, alignment_bytes, out);
-    return account(driver, GML_CALL_RESERVE, size_bytes, start_ns, status);
-}
-
-gml_status
-gml_driver_unreserve(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
-    uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->unreserve(driver, address, size_bytes);
-    return account(driver, GML_CALL_UNRESERVE, size_bytes, start_ns, status);
-}
-
-gml_status
-gml_driver_map(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
-    uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->map(driver, address, size_bytes, handle);
-    return account(driver, GML_CALL_MAP, size_bytes, start_ns, status);
-}
-
-gml_status
-gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
-    gml_status status = check_thawed(driver, GML_CALL_UNMAP);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t start_ns = clock_of(driver);
-    status = driver->ops->unmap(driver, address, size_bytes);
-    return account(driver, GML_CALL_UNMAP, size_bytes, start_ns, status);
-}
-
-gml_status
-gml_driver_set_access(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
-    uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->set_access(driver, address, size_bytes);
-    return account(driver, GML_CALL_SET_ACCESS, size_bytes, start_ns, status);
 }
 
 gml_status
@@ -247,102 +227,6 @@ gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total
         driver->held_when_told = driver->held_bytes;
     }
     return account(driver, GML_CALL_MEMORY_INFO, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_event_create(gml_driver *driver, gml_event *out)
-{
-    uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->event_create(driver, out);
-    return account(driver, GML_CALL_EVENT_CREATE, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_event_destroy(gml_driver *driver, gml_event event)
-{
-    uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->event_destroy(driver, event);
-    return account(driver, GML_CALL_EVENT_DESTROY, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_event_record(gml_driver *driver, gml_event event, gml_stream stream)
-{
-    gml_status status = check_thawed(driver, GML_CALL_EVENT_RECORD);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t start_ns = clock_of(driver);
-    status = driver->ops->event_record(driver, event, stream);
-    return account(driver, GML_CALL_EVENT_RECORD, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_event_query(gml_driver *driver, gml_event event)
-{
-    gml_status status = check_thawed(driver, GML_CALL_EVENT_QUERY);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t start_ns = clock_of(driver);
-    status = driver->ops->event_query(driver, event);
-    return account(driver, GML_CALL_EVENT_QUERY, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_event_synchronize(gml_driver *driver, gml_event event)
-{
-    gml_status status = check_thawed(driver, GML_CALL_EVENT_SYNCHRONIZE);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t start_ns = clock_of(driver);
-    status = driver->ops->event_synchronize(driver, event);
-    return account(driver, GML_CALL_EVENT_SYNCHRONIZE, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_stream_wait(gml_driver *driver, gml_stream stream, gml_event event)
-{
-    gml_status status = check_thawed(driver, GML_CALL_STREAM_WAIT);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t start_ns = clock_of(driver);
-    status = driver->ops->stream_wait(driver, stream, event);
-    return account(driver, GML_CALL_STREAM_WAIT, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_stream_synchronize(gml_driver *driver, gml_stream stream)
-{
-    gml_status status = check_thawed(driver, GML_CALL_STREAM_SYNCHRONIZE);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t start_ns = clock_of(driver);
-    status = driver->ops->stream_synchronize(driver, stream);
-    return account(driver, GML_CALL_STREAM_SYNCHRONIZE, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_stream_capturing(gml_driver *driver, gml_stream stream, bool *out)
-{
-    uint64_t start_ns = clock_of(driver);
-    gml_status status = driver->ops->stream_capturing(driver, stream, out);
-    return account(driver, GML_CALL_STREAM_CAPTURING, 0, start_ns, status);
-}
-
-gml_status
-gml_driver_device_synchronize(gml_driver *driver)
-{
-    gml_status status = check_thawed(driver, GML_CALL_DEVICE_SYNCHRONIZE);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t start_ns = clock_of(driver);
-    status = driver->ops->device_synchronize(driver);
-    return account(driver, GML_CALL_DEVICE_SYNCHRONIZE, 0, start_ns, status);
 }
 
 gml_status

@@ -22,48 +22,73 @@
 typedef uint64_t gml_handle; /* physical memory; 0 is none */
 typedef uint64_t gml_event;  /* a point in a stream; 0 is none */
 
-typedef struct gml_driver gml_driver;
 typedef struct gml_streams gml_streams; /* streams.h */
+
+/* The calls of the table, one line for each of GML_DRIVER_CALLS: PLAIN, or HOLDS for those that
+ * change what is held. With a call go what it takes, what is handed on where `driver` is the one
+ * that is asked, and the bytes that its cost depends on. Everything that treats all calls alike is
+ * made from this list.
+ *
+ * create, release: physical memory, in multiples of driver->info.granularity_bytes.
+ *
+ * reserve, unreserve: address space. `alignment_bytes` is a power of two or 0 for the granularity.
+ * unreserve takes exactly one earlier reservation, with nothing mapped in it.
+ *
+ * map: a whole handle at `address`, inside one reservation, where nothing is mapped. The range
+ * cannot be touched before set_access. One handle may be mapped at several addresses. unmap takes a
+ * range of whole mappings.
+ *
+ * malloc, free: plain device memory, as cudaMalloc gives it.
+ *
+ * event_query answers GML_NOT_READY while work before the event runs. */
+/* clang-format off */
+#define GML_DRIVER_TABLE(PLAIN, HOLDS)                                                             \
+    HOLDS(CREATE, create, (gml_driver *self, uint64_t size_bytes, gml_handle *out),                \
+          (driver, size_bytes, out), size_bytes)                                                   \
+    HOLDS(RELEASE, release, (gml_driver *self, gml_handle handle), (driver, handle), 0)            \
+    PLAIN(RESERVE, reserve,                                                                        \
+          (gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out),     \
+          (driver, size_bytes, alignment_bytes, out), size_bytes)                                  \
+    PLAIN(UNRESERVE, unreserve, (gml_driver *self, gml_address address, uint64_t size_bytes),      \
+          (driver, address, size_bytes), size_bytes)                                               \
+    PLAIN(MAP, map,                                                                                \
+          (gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle),         \
+          (driver, address, size_bytes, handle), size_bytes)                                       \
+    PLAIN(UNMAP, unmap, (gml_driver *self, gml_address address, uint64_t size_bytes),              \
+          (driver, address, size_bytes), size_bytes)                                               \
+    PLAIN(SET_ACCESS, set_access, (gml_driver *self, gml_address address, uint64_t size_bytes),    \
+          (driver, address, size_bytes), size_bytes)                                               \
+    HOLDS(MALLOC, malloc, (gml_driver *self, uint64_t size_bytes, gml_address *out),               \
+          (driver, size_bytes, out), size_bytes)                                                   \
+    HOLDS(FREE, free, (gml_driver *self, gml_address address), (driver, address), 0)               \
+    HOLDS(MEMORY_INFO, memory_info,                                                                \
+          (gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes),                         \
+          (driver, free_bytes, total_bytes), 0)                                                    \
+    PLAIN(EVENT_CREATE, event_create, (gml_driver *self, gml_event *out), (driver, out), 0)        \
+    PLAIN(EVENT_DESTROY, event_destroy, (gml_driver *self, gml_event event), (driver, event), 0)   \
+    PLAIN(EVENT_RECORD, event_record, (gml_driver *self, gml_event event, gml_stream stream),      \
+          (driver, event, stream), 0)                                                              \
+    PLAIN(EVENT_QUERY, event_query, (gml_driver *self, gml_event event), (driver, event), 0)       \
+    PLAIN(EVENT_SYNCHRONIZE, event_synchronize, (gml_driver *self, gml_event event),               \
+          (driver, event), 0)                                                                      \
+    PLAIN(STREAM_WAIT, stream_wait, (gml_driver *self, gml_stream stream, gml_event event),        \
+          (driver, stream, event), 0)                                                              \
+    PLAIN(STREAM_SYNCHRONIZE, stream_synchronize, (gml_driver *self, gml_stream stream),           \
+          (driver, stream), 0)                                                                     \
+    PLAIN(STREAM_CAPTURING, stream_capturing, (gml_driver *self, gml_stream stream, bool *out),    \
+          (driver, stream, out), 0)                                                                \
+    PLAIN(DEVICE_SYNCHRONIZE, device_synchronize, (gml_driver *self), (driver), 0)
+/* clang-format on */
 
 typedef struct gml_driver_ops {
     const char *name;
 
     void (*destroy)(gml_driver *self); /* frees the driver object; everything it lent is gone */
 
-    /* Physical memory. Sizes are multiples of driver->info.granularity_bytes. */
-    gml_status (*create)(gml_driver *self, uint64_t size_bytes, gml_handle *out);
-    gml_status (*release)(gml_driver *self, gml_handle handle);
-
-    /* Address space. `alignment_bytes` is a power of two or 0 for the granularity. unreserve takes
-     * exactly one earlier reservation, with nothing mapped in it. */
-    gml_status (*reserve)(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
-                          gml_address *out);
-    gml_status (*unreserve)(gml_driver *self, gml_address address, uint64_t size_bytes);
-
-    /* Maps a whole handle at `address`, inside one reservation, where nothing is mapped. The range
-     * cannot be touched before set_access. One handle may be mapped at several addresses. unmap
-     * takes a range of whole mappings. */
-    gml_status (*map)(gml_driver *self, gml_address address, uint64_t size_bytes,
-                      gml_handle handle);
-    gml_status (*unmap)(gml_driver *self, gml_address address, uint64_t size_bytes);
-    gml_status (*set_access)(gml_driver *self, gml_address address, uint64_t size_bytes);
-
-    /* Plain device memory, as cudaMalloc gives it. */
-    gml_status (*malloc)(gml_driver *self, uint64_t size_bytes, gml_address *out);
-    gml_status (*free)(gml_driver *self, gml_address address);
-
-    gml_status (*memory_info)(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes);
-
-    /* Streams and events. event_query answers GML_NOT_READY while work before the event runs. */
-    gml_status (*event_create)(gml_driver *self, gml_event *out);
-    gml_status (*event_destroy)(gml_driver *self, gml_event event);
-    gml_status (*event_record)(gml_driver *self, gml_event event, gml_stream stream);
-    gml_status (*event_query)(gml_driver *self, gml_event event);
-    gml_status (*event_synchronize)(gml_driver *self, gml_event event);
-    gml_status (*stream_wait)(gml_driver *self, gml_stream stream, gml_event event);
-    gml_status (*stream_synchronize)(gml_driver *self, gml_stream stream);
-    gml_status (*stream_capturing)(gml_driver *self, gml_stream stream, bool *out);
-    gml_status (*device_synchronize)(gml_driver *self);
+#define GML_DRIVER_ENTRY(upper, lower, parameters, arguments, cost_bytes)                          \
+    gml_status(*lower) parameters;
+    GML_DRIVER_TABLE(GML_DRIVER_ENTRY, GML_DRIVER_ENTRY)
+#undef GML_DRIVER_ENTRY
 
     /* Optional, not counted; NULL where a backend has no such thing. */
 
@@ -79,21 +104,6 @@ typedef struct gml_driver_ops {
     /* Physical memory created from now on can be exported as the given kind of handle, a
      * CUmemAllocationHandleType. */
     gml_status (*share)(gml_driver *self, unsigned handle_type);
-    /* Work of `stream` may touch the range from here on; GML_CORRUPT where earlier uses of the same
-     * physical memory are not ordered before it. NULL, as the four below: nobody checks (race.h).
-     */
-    gml_status (*begin_use)(gml_driver *self, gml_address address, uint64_t size_bytes,
-                            gml_stream stream);
-    /* Work of `stream` may touch the range, too, whose use began at `address`. */
-    gml_status (*join_use)(gml_driver *self, gml_address address, gml_stream stream);
-    /* Work queued by now on the streams of the use that began at `address` was the last of it. */
-    void (*end_use)(gml_driver *self, gml_address address);
-    /* The program says: what is queued on `later` from now on comes after all that is on `earlier`
-     * by now. */
-    void (*order)(gml_driver *self, gml_stream later, gml_stream earlier);
-    /* The program says: no more work comes to `stream`. Who waits for, or uses memory under the
-     * same handle after this is another stream. */
-    void (*forget)(gml_driver *self, gml_stream stream);
     /* The queues behind the streams of a backend without a device. */
     gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
@@ -124,20 +134,6 @@ struct gml_driver {
 gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,
                            char *reason, size_t reason_bytes);
 
-/* Wraps `inner`, which it then owns; on failure `inner` stays the caller's. Fails the call number
- * `nth` (from 1, 0: none), and every call with a probability of `per_million`, drawn from `seed`.
- * create, malloc and map fail with GML_OUT_OF_MEMORY, the others with GML_DRIVER_FAILED, before
- * `inner` sees the call. event_query may also be failed. memory_info, destroy and the optional
- * entries never fail, and are not counted. */
-gml_status gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million,
-                                 uint64_t seed, gml_driver **out);
-
-/* From now on the calls of that wrapper whose bit (1 << gml_driver_call) is set answer GML_OK and
- * are not made, to see what comes of a missing ordering. GML_INVALID_ARGUMENT, and nothing changes,
- * for others than event_record, event_query, stream_wait and those that synchronise.
- * pre: `driver` is of gml_fault_driver_open(). */
-gml_status gml_fault_driver_skip(gml_driver *driver, uint64_t calls);
-
 /* NULL is allowed. */
 void gml_driver_close(gml_driver *driver);
 
@@ -155,27 +151,10 @@ uint64_t gml_driver_left(const gml_driver *driver);
 uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle);
 
 /* The counted calls: one function per table entry, with the contract above. */
-gml_status gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out);
-gml_status gml_driver_release(gml_driver *driver, gml_handle handle);
-gml_status gml_driver_reserve(gml_driver *driver, uint64_t size_bytes, uint64_t alignment_bytes,
-                              gml_address *out);
-gml_status gml_driver_unreserve(gml_driver *driver, gml_address address, uint64_t size_bytes);
-gml_status gml_driver_map(gml_driver *driver, gml_address address, uint64_t size_bytes,
-                          gml_handle handle);
-gml_status gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes);
-gml_status gml_driver_set_access(gml_driver *driver, gml_address address, uint64_t size_bytes);
-gml_status gml_driver_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out);
-gml_status gml_driver_free(gml_driver *driver, gml_address address);
-gml_status gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total_bytes);
-gml_status gml_driver_event_create(gml_driver *driver, gml_event *out);
-gml_status gml_driver_event_destroy(gml_driver *driver, gml_event event);
-gml_status gml_driver_event_record(gml_driver *driver, gml_event event, gml_stream stream);
-gml_status gml_driver_event_query(gml_driver *driver, gml_event event);
-gml_status gml_driver_event_synchronize(gml_driver *driver, gml_event event);
-gml_status gml_driver_stream_wait(gml_driver *driver, gml_stream stream, gml_event event);
-gml_status gml_driver_stream_synchronize(gml_driver *driver, gml_stream stream);
-gml_status gml_driver_stream_capturing(gml_driver *driver, gml_stream stream, bool *out);
-gml_status gml_driver_device_synchronize(gml_driver *driver);
+#define GML_DRIVER_COUNTED(upper, lower, parameters, arguments, cost_bytes)                        \
+    gml_status gml_driver_##lower parameters;
+GML_DRIVER_TABLE(GML_DRIVER_COUNTED, GML_DRIVER_COUNTED)
+#undef GML_DRIVER_COUNTED
 
 /* GML_UNSUPPORTED where the backend has no such thing. Not counted. */
 gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
@@ -183,45 +162,5 @@ gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t si
 gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_driver_grant(gml_driver *driver, int peer);
 gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
-
-/* For whoever watches the order of streams. One branch where nobody does; not counted. */
-
-static inline gml_status
-gml_driver_begin_use(gml_driver *driver, gml_address address, uint64_t size_bytes,
-                     gml_stream stream)
-{
-    return driver->ops->begin_use ? driver->ops->begin_use(driver, address, size_bytes, stream)
-                                  : GML_OK;
-}
-
-static inline gml_status
-gml_driver_join_use(gml_driver *driver, gml_address address, gml_stream stream)
-{
-    return driver->ops->join_use ? driver->ops->join_use(driver, address, stream) : GML_OK;
-}
-
-static inline void
-gml_driver_end_use(gml_driver *driver, gml_address address)
-{
-    if (driver->ops->end_use) {
-        driver->ops->end_use(driver, address);
-    }
-}
-
-static inline void
-gml_driver_order(gml_driver *driver, gml_stream later, gml_stream earlier)
-{
-    if (driver->ops->order) {
-        driver->ops->order(driver, later, earlier);
-    }
-}
-
-static inline void
-gml_driver_forget(gml_driver *driver, gml_stream stream)
-{
-    if (driver->ops->forget) {
-        driver->ops->forget(driver, stream);
-    }
-}
 
 #endif

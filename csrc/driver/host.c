@@ -323,17 +323,8 @@ static const gml_driver_ops host_ops = {
     .malloc = host_malloc,
     .free = host_free,
     .memory_info = gml_modelled_memory_info,
-    .event_create = gml_modelled_event_create,
-    .event_destroy = gml_modelled_event_destroy,
-    .event_record = gml_modelled_event_record,
-    .event_query = gml_modelled_event_query,
-    .event_synchronize = gml_modelled_event_synchronize,
-    .stream_wait = gml_modelled_stream_wait,
-    .stream_synchronize = gml_modelled_stream_synchronize,
-    .stream_capturing = gml_modelled_stream_capturing,
-    .device_synchronize = gml_modelled_device_synchronize,
+    GML_MODELLED_STREAMS,
     .bytes = bytes,
-    .streams = gml_modelled_streams,
 };
 
 /* Fills a zeroed host driver; on failure nothing is left to clear. */

@@ -35,4 +35,13 @@ gml_status gml_modelled_stream_capturing(gml_driver *self, gml_stream stream, bo
 gml_status gml_modelled_device_synchronize(gml_driver *self);
 gml_streams *gml_modelled_streams(gml_driver *self);
 
+/* Those about streams, which no backend answers otherwise. */
+#define GML_MODELLED_STREAMS                                                                       \
+    .event_create = gml_modelled_event_create, .event_destroy = gml_modelled_event_destroy,        \
+    .event_record = gml_modelled_event_record, .event_query = gml_modelled_event_query,            \
+    .event_synchronize = gml_modelled_event_synchronize, .stream_wait = gml_modelled_stream_wait,  \
+    .stream_synchronize = gml_modelled_stream_synchronize,                                         \
+    .stream_capturing = gml_modelled_stream_capturing,                                             \
+    .device_synchronize = gml_modelled_device_synchronize, .streams = gml_modelled_streams
+
 #endif

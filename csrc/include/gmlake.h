@@ -129,6 +129,24 @@ GML_API gml_status gml_knob_describe(size_t index, gml_knob_info *out);
 /* The name of the policy at `index`, counting from 0; NULL past the last. */
 GML_API const char *gml_policy_name(size_t index);
 
+typedef struct gml_driver gml_driver;
+typedef struct gml_watcher gml_watcher;
+
+/* Test aids, around the driver of a lake; all 0: none. */
+typedef struct gml_aids {
+    /* Puts what is asked for around *driver, also after a failure: what could be. libgmlake itself
+     * has no test aids: this is gml_aids_wrap() of csrc/aids, which tests link; NULL where nothing
+     * is asked for. */
+    gml_status (*wrap)(const struct gml_aids *aids, gml_driver **driver, gml_watcher **watcher);
+    uint64_t fail_call;        /* fail the n-th driver call from 1; 0: none */
+    uint64_t fail_per_million; /* fail each call with this probability; 0: none */
+    uint64_t fail_seed;        /* seed for fail_per_million */
+    uint64_t skip_calls;       /* the driver calls whose bit (1 << gml_driver_call) is set answer
+                                  GML_OK and are not made */
+    bool check_order;          /* refuse, as GML_CORRUPT, to hand memory from one stream to another,
+                                  or to unmap it, without an ordering between the two */
+} gml_aids;
+
 typedef struct gml_lake_config {
     const char *driver;      /* "sim", "host" or "cuda" */
     const char *policy;      /* a name from gml_policy_name() */
@@ -138,13 +156,7 @@ typedef struct gml_lake_config {
     uint64_t capacity_bytes; /* most memory to hold; 0: all the device has */
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
-    uint64_t fail_call;        /* test aid: fail the n-th driver call from 1; 0: none */
-    uint64_t fail_per_million; /* test aid: fail each call with this probability; 0: none */
-    uint64_t fail_seed;        /* seed for fail_per_million */
-    uint64_t skip_calls;       /* test aid: the driver calls whose bit (1 << gml_driver_call) is set
-                                  answer GML_OK and are not made */
-    bool check_order;          /* test aid: refuse, as GML_CORRUPT, to hand memory from one stream
-                                  to another, or to unmap it, without an ordering between the two */
+    gml_aids aids;
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */

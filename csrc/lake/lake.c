@@ -2,7 +2,6 @@
 #include "lake/lake.h"
 
 #include "base/status.h"
-#include "driver/race.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,34 +54,26 @@ open_backend(const gml_lake_config *config, gml_driver **out, char *reason)
     return status;
 }
 
-/* Puts the wrappers that the configuration asks for around *driver, also after a failure: those
- * that could be. Calls that are refused or skipped are not seen by what watches the order. */
 static gml_status
-wrap_driver(const gml_lake_config *config, gml_driver **driver)
+wrap_driver(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
 {
-    gml_status status = GML_OK;
-    if (config->check_order) {
-        status = gml_race_driver_open(*driver, driver);
+    if (!aids->fail_call && !aids->fail_per_million && !aids->skip_calls && !aids->check_order) {
+        return GML_OK;
     }
-    if (status == GML_OK && (config->fail_call || config->fail_per_million || config->skip_calls)) {
-        status = gml_fault_driver_open(*driver, config->fail_call, config->fail_per_million,
-                                       config->fail_seed, driver);
-        if (status == GML_OK) {
-            status = gml_fault_driver_skip(*driver, config->skip_calls);
-        }
-    }
-    return status;
+    return aids->wrap ? aids->wrap(aids, driver, watcher)
+                      : gml_driver_fail(*driver, GML_UNSUPPORTED,
+                                        "test aids are not part of libgmlake: see gml_aids.wrap");
 }
 
 static gml_status
-open_driver(const gml_lake_config *config, gml_driver **out, char *reason)
+open_driver(const gml_lake_config *config, gml_driver **out, gml_watcher **watcher, char *reason)
 {
     gml_driver *driver;
     gml_status status = open_backend(config, &driver, reason);
     if (status != GML_OK) {
         return status;
     }
-    status = wrap_driver(config, &driver);
+    status = wrap_driver(&config->aids, &driver, watcher);
     if (status != GML_OK) {
         snprintf(reason, GML_REASON_BYTES, "%s",
                  driver->reason[0] ? driver->reason : gml_status_text(status));
@@ -97,7 +88,7 @@ static gml_status
 open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *policy,
            const gml_knobs *knobs, char *reason)
 {
-    gml_status status = open_driver(config, &lake->driver, reason);
+    gml_status status = open_driver(config, &lake->driver, &lake->watcher, reason);
     if (status != GML_OK) {
         return status;
     }
@@ -144,7 +135,6 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
         return refuse(reason, reason_bytes, GML_NO_HOST_MEMORY, "out of host memory");
     }
     lake->knobs = knobs;
-    lake->plans_by_itself = policy == &gml_plan_policy;
     lake->capacity_bytes = config->capacity_bytes;
     lake->device = config->device;
     status = open_parts(lake, config, policy, &knobs, text);
@@ -170,7 +160,7 @@ end_uses(gml_lake *lake)
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         const gml_block *block = lake->blocks.slots[i].value;
         if (lake->blocks.slots[i].key) {
-            gml_driver_end_use(lake->driver, block->address);
+            gml_lake_end_use(lake, block->address);
             is_shared |= block->uses != NULL;
         }
     }
@@ -243,8 +233,7 @@ may_ask_again(gml_lake *lake, const gml_policy *server, size_t pending_before)
 static gml_status
 begin_use(gml_lake *lake, gml_block *block)
 {
-    gml_status status =
-        gml_driver_begin_use(lake->driver, block->address, block->block_bytes, block->stream);
+    gml_status status = gml_lake_begin_use(lake, block);
     if (status != GML_OK) {
         block->owner->ops->free(block->owner, block);
     }
@@ -373,7 +362,7 @@ gml_lake_free_locked(gml_lake *lake, gml_address address)
             lake->driver, GML_UNKNOWN_ADDRESS,
             "no live block begins at 0x%" PRIx64 ": it is foreign, or was freed before", address);
     }
-    gml_driver_end_use(lake->driver, address);
+    gml_lake_end_use(lake, address);
     if (block->uses) {
         gml_history_add(&lake->history, GML_REQUEST_FREE_REQUESTED, block->id, address,
                         block->requested_bytes, block->stream);
@@ -391,8 +380,8 @@ gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream)
     pthread_mutex_lock(&lake->lock);
     gml_block *block = find_block(lake, address);
     gml_status status = block ? gml_uses_add(&lake->uses, block, stream) : GML_UNKNOWN_ADDRESS;
-    if (status == GML_OK) {
-        status = gml_driver_join_use(lake->driver, address, stream);
+    if (status == GML_OK && lake->watcher) {
+        status = gml_lake_watched(lake, lake->watcher->join_use(lake->watcher, address, stream));
     }
     pthread_mutex_unlock(&lake->lock);
     return status;

@@ -18,6 +18,7 @@
 #include "lake/history.h"
 #include "lake/pools.h"
 #include "lake/uses.h"
+#include "lake/watcher.h"
 #include "policy/policy.h"
 
 #include <pthread.h>
@@ -50,9 +51,9 @@ typedef struct gml_board gml_board; /* counters in a file that others map, see g
 struct gml_lake {
     pthread_mutex_t lock;
     gml_driver *driver;
+    gml_watcher *watcher; /* a part of the driver, closed with it; NULL: nobody checks the order */
     gml_policy *policy;
-    bool plans_by_itself; /* at marks: it was opened with the policy `plan` */
-    gml_guest *guest;     /* NULL until it serves for the first time */
+    gml_guest *guest; /* NULL until it serves for the first time */
     gml_server server;
     gml_pools pools;
     gml_uses uses;
@@ -87,6 +88,32 @@ gml_lake_reserved(const gml_lake *lake)
 {
     bool has_pools = !gml_list_is_empty(&lake->pools.all);
     return lake->policy->reserved_bytes + (has_pools ? gml_pools_reserved(&lake->pools) : 0);
+}
+
+/* Passes a status of the watcher on, with its reason. */
+static inline gml_status
+gml_lake_watched(gml_lake *lake, gml_status status)
+{
+    return status == GML_OK ? GML_OK
+                            : gml_driver_fail(lake->driver, status, "%s", lake->watcher->reason);
+}
+
+/* The uses of a block, for whoever watches their order: one branch where nobody does. */
+static inline gml_status
+gml_lake_begin_use(gml_lake *lake, const gml_block *block)
+{
+    gml_watcher *watcher = lake->watcher;
+    return !watcher ? GML_OK
+                    : gml_lake_watched(lake, watcher->begin_use(watcher, block->address,
+                                                                block->block_bytes, block->stream));
+}
+
+static inline void
+gml_lake_end_use(gml_lake *lake, gml_address address)
+{
+    if (lake->watcher) {
+        lake->watcher->end_use(lake->watcher, address);
+    }
 }
 
 /* ---- segments.c ------------------------------------------------------------------------------ */

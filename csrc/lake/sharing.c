@@ -21,7 +21,9 @@ forget_locked(gml_lake *lake, gml_stream stream)
         return status;
     }
     const gml_policy_ops *ops = lake->policy->ops;
-    gml_driver_forget(lake->driver, stream);
+    if (lake->watcher) {
+        lake->watcher->forget(lake->watcher, stream);
+    }
     gml_uses_forget(&lake->uses, stream);
     status = lake->guest ? gml_guest_forget(lake->guest, stream) : GML_OK;
     return gml_first_failure(status, ops->forget_stream ? ops->forget_stream(lake->policy, stream)
@@ -55,7 +57,9 @@ gml_lake_order_streams(gml_lake *lake, gml_stream later, gml_stream earlier)
 {
     pthread_mutex_lock(&lake->lock);
     const gml_policy_ops *ops = lake->policy->ops;
-    gml_driver_order(lake->driver, later, earlier);
+    if (lake->watcher) {
+        lake->watcher->order(lake->watcher, later, earlier);
+    }
     gml_status status =
         ops->order_streams ? ops->order_streams(lake->policy, later, earlier) : GML_OK;
     pthread_mutex_unlock(&lake->lock);

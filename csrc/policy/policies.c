@@ -4,8 +4,10 @@
 #include <string.h>
 
 static const gml_policy_ops *const policies[] = {
-    &gml_caching_policy, &gml_expandable_policy, &gml_paper_policy,
-    &gml_stitch_policy,  &gml_plan_policy,
+    &gml_caching_policy, &gml_expandable_policy, &gml_paper_policy, &gml_stitch_policy,
+#ifdef GMLAKE_HAS_PLAN /* a room above this one, which a build may leave out */
+    &gml_plan_policy,
+#endif
 };
 
 enum { POLICY_COUNT = sizeof policies / sizeof *policies };

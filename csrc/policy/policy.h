@@ -42,6 +42,13 @@ typedef struct gml_usage {
     uint64_t cross_stream_waits, borrowed_bytes; /* as in gml_stats */
 } gml_usage;
 
+/* Lets others at the policy between begin() and end(). */
+typedef struct gml_pause {
+    void (*begin)(void *context);
+    void (*end)(void *context);
+    void *context;
+} gml_pause;
+
 typedef struct gml_policy_ops {
     const char *name;
 
@@ -87,6 +94,8 @@ typedef struct gml_policy_ops {
     gml_status (*order_streams)(gml_policy *self, gml_stream later, gml_stream earlier);
     void (*stream_pairs)(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                          void *context);
+    /* See gml_lake_mark(). What takes long and needs nothing of the policy is done in a pause. */
+    gml_status (*mark)(gml_policy *self, const gml_pause *pause);
     /* See gml_replay_restore; blocks_out receives one block per entry of `blocks`. */
     gml_status (*restore)(gml_policy *self, const gml_recorded_segment *segments,
                           size_t segment_count, const gml_recorded_block *blocks,
@@ -122,7 +131,7 @@ extern const gml_policy_ops gml_caching_policy;
 extern const gml_policy_ops gml_expandable_policy;
 extern const gml_policy_ops gml_paper_policy;
 extern const gml_policy_ops gml_stitch_policy;
-extern const gml_policy_ops gml_plan_policy;
+extern const gml_policy_ops gml_plan_policy; /* not in every build: see policies.c */
 
 enum {
     GML_ALIGNMENT = 512,       /* every block address and size is a multiple */

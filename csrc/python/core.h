@@ -136,6 +136,15 @@ bool lake_read_block(const lake_object *self, PyObject *object, block_object **b
 /* None, or the exception of a call on a lake that is held open. */
 PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status);
 
+/* Calls without an argument or a result, without the GIL. */
+PyObject *lake_call(PyObject *object, gml_status (*call)(gml_lake *));
+
+/* Calls with a number that the program gave under that name, without the GIL. GML_MISUSE is a
+ * ValueError with the text `misuse`, unless that is NULL. */
+typedef gml_status (*lake_number_call)(gml_lake *lake, uint64_t number);
+PyObject *lake_call_number(PyObject *object, PyObject *value, const char *name,
+                           lake_number_call call, const char *misuse);
+
 /* Lake(...), in lake_open.c. */
 PyObject *lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords);
 

@@ -282,10 +282,10 @@ lake_trim(PyObject *object, PyObject *Py_UNUSED(unused))
     return result;
 }
 
-/* Runs a call that has no result, without the GIL. */
-static PyObject *
-run(lake_object *self, gml_status (*call)(gml_lake *))
+PyObject *
+lake_call(PyObject *object, gml_status (*call)(gml_lake *))
 {
+    lake_object *self = as_lake(object);
     gml_lake *lake = lake_enter(self);
     if (!lake) {
         return NULL;
@@ -302,13 +302,13 @@ run(lake_object *self, gml_status (*call)(gml_lake *))
 static PyObject *
 lake_check(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return run(as_lake(object), gml_lake_check);
+    return lake_call(object, gml_lake_check);
 }
 
 static PyObject *
 lake_reset_peaks(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return run(as_lake(object), gml_lake_reset_peaks);
+    return lake_call(object, gml_lake_reset_peaks);
 }
 
 static PyObject *

@@ -24,19 +24,7 @@ lake_keep_history(PyObject *object, PyObject *max_events)
 PyObject *
 lake_note_mark(PyObject *object, PyObject *number)
 {
-    lake_object *self = (lake_object *)object;
-    uint64_t mark = 0;
-    gml_lake *lake = read_number(number, "number", &mark) ? lake_enter(self) : NULL;
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_note_mark(lake, mark);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
+    return lake_call_number(object, number, "number", gml_lake_note_mark, NULL);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */

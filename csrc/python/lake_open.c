@@ -1,4 +1,5 @@
 /* Opening a lake: the arguments of Lake(...). */
+#include "aids/aids.h"
 #include "core.h"
 
 #include <stdlib.h>
@@ -135,7 +136,7 @@ lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     static char *names[] = {
         "driver",           "policy",    "capacity",    "device",     "settings", "fail_call",
         "fail_per_million", "fail_seed", "check_order", "skip_calls", NULL};
-    gml_lake_config config = {.driver = "sim", .policy = "stitch"};
+    gml_lake_config config = {.driver = "sim", .policy = "stitch", .aids = {gml_aids_wrap}};
     number_argument capacity = {"capacity", 0};
     number_argument fail_call = {"fail_call", 0};
     number_argument fail_per_million = {"fail_per_million", 0};
@@ -148,7 +149,7 @@ lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
                                      &PyTuple_Type, &settings, convert_number, &fail_call,
                                      convert_number, &fail_per_million, convert_number, &fail_seed,
                                      &checks_order, &skipped) ||
-        (skipped && !read_calls(skipped, &config.skip_calls))) {
+        (skipped && !read_calls(skipped, &config.aids.skip_calls))) {
         return NULL;
     }
     core_state *state = state_of(type);
@@ -161,10 +162,10 @@ lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     }
     config.settings = read;
     config.capacity_bytes = capacity.value;
-    config.fail_call = fail_call.value;
-    config.fail_per_million = fail_per_million.value;
-    config.fail_seed = fail_seed.value;
-    config.check_order = checks_order != 0;
+    config.aids.fail_call = fail_call.value;
+    config.aids.fail_per_million = fail_per_million.value;
+    config.aids.fail_seed = fail_seed.value;
+    config.aids.check_order = checks_order != 0;
     PyObject *self = open_lake(type, state, &config);
     free(read);
     return self;

@@ -68,19 +68,7 @@ lake_serve_with(PyObject *object, PyObject *server)
 PyObject *
 lake_set_limit(PyObject *object, PyObject *limit)
 {
-    lake_object *self = (lake_object *)object;
-    uint64_t limit_bytes = 0;
-    gml_lake *lake = read_number(limit, "size", &limit_bytes) ? lake_enter(self) : NULL;
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_set_limit(lake, limit_bytes);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
+    return lake_call_number(object, limit, "size", gml_lake_set_limit, NULL);
 }
 
 /* ---- graph pools ----------------------------------------------------------------------------- */

@@ -7,11 +7,12 @@ as_lake(PyObject *self)
     return (lake_object *)self;
 }
 
-/* None, or the exception of a call about steps: what comes in the wrong order is a ValueError. */
+/* None, or the exception of a call: what comes in the wrong order is a ValueError, if `misuse` says
+ * which. */
 static PyObject *
 answer(lake_object *self, gml_lake *lake, gml_status status, const char *misuse)
 {
-    if (status == GML_MISUSE) {
+    if (status == GML_MISUSE && misuse) {
         PyErr_SetString(PyExc_ValueError, misuse);
         return NULL;
     }
@@ -20,20 +21,19 @@ answer(lake_object *self, gml_lake *lake, gml_status status, const char *misuse)
 
 /* ---- calls with a number --------------------------------------------------------------------- */
 
-typedef gml_status (*number_call)(gml_lake *lake, uint64_t number);
-
-static PyObject *
-call_with_number(PyObject *object, PyObject *value, number_argument *number, number_call call,
+PyObject *
+lake_call_number(PyObject *object, PyObject *value, const char *name, lake_number_call call,
                  const char *misuse)
 {
     lake_object *self = as_lake(object);
-    gml_lake *lake = convert_number(value, number) ? lake_enter(self) : NULL;
+    uint64_t number = 0;
+    gml_lake *lake = read_number(value, name, &number) ? lake_enter(self) : NULL;
     if (!lake) {
         return NULL;
     }
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = call(lake, number->value);
+    status = call(lake, number);
     Py_END_ALLOW_THREADS
     PyObject *result = answer(self, lake, status, misuse);
     lake_leave(self);
@@ -43,14 +43,14 @@ call_with_number(PyObject *object, PyObject *value, number_argument *number, num
 PyObject *
 lake_begin_step(PyObject *object, PyObject *kind)
 {
-    return call_with_number(object, kind, &(number_argument){"kind", 0}, gml_lake_begin_step,
+    return lake_call_number(object, kind, "kind", gml_lake_begin_step,
                             "steps are not watched; call watch_steps() first");
 }
 
 PyObject *
 lake_drop_plans(PyObject *object, PyObject *kind)
 {
-    return call_with_number(object, kind, &(number_argument){"kind", 0}, gml_lake_drop_plans,
+    return lake_call_number(object, kind, "kind", gml_lake_drop_plans,
                             "steps are not watched; call watch_steps() first");
 }
 
@@ -95,33 +95,16 @@ lake_enter_scope(PyObject *object, PyObject *scope)
 
 /* ---- calls without an argument --------------------------------------------------------------- */
 
-static PyObject *
-call_plain(PyObject *object, gml_status (*call)(gml_lake *))
-{
-    lake_object *self = as_lake(object);
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(lake);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
-}
-
 PyObject *
 lake_watch_steps(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return call_plain(object, gml_lake_watch_steps);
+    return lake_call(object, gml_lake_watch_steps);
 }
 
 PyObject *
 lake_mark(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return call_plain(object, gml_lake_mark);
+    return lake_call(object, gml_lake_mark);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

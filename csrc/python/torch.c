@@ -1,4 +1,5 @@
 /* The functions torch_*: the lakes below PyTorch, and the addresses of what PyTorch calls. */
+#include "aids/aids.h"
 #include "core.h"
 #include "gmlake_torch.h"
 
@@ -9,7 +10,7 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"driver",      "policy",      "capacity",   "settings",
                             "handle_type", "check_order", "skip_calls", NULL};
-    gml_lake_config config = {0};
+    gml_lake_config config = {.aids = {gml_aids_wrap}};
     number_argument capacity = {"capacity", 0};
     number_argument handle_type = {"handle_type", 0};
     PyObject *settings = NULL;
@@ -19,7 +20,7 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
                                      &config.driver, &config.policy, convert_number, &capacity,
                                      &PyTuple_Type, &settings, convert_number, &handle_type,
                                      &checks_order, &skipped) ||
-        (skipped && !read_calls(skipped, &config.skip_calls))) {
+        (skipped && !read_calls(skipped, &config.aids.skip_calls))) {
         return NULL;
     }
     if (handle_type.value > UINT32_MAX) {
@@ -33,7 +34,7 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
     config.settings = read;
     config.capacity_bytes = capacity.value;
     config.handle_type = (unsigned)handle_type.value;
-    config.check_order = checks_order != 0;
+    config.aids.check_order = checks_order != 0;
     char reason[REASON_BYTES] = "";
     gml_status status;
     Py_BEGIN_ALLOW_THREADS

@@ -270,8 +270,7 @@ adopt(gml_replay *replay, gml_block *const *blocks, const gml_recorded_block *re
         blocks[i]->id = lake->next_id++;
         (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
         /* A use that could not be noted is not watched: a restored lake is a model, of the past. */
-        (void)gml_driver_begin_use(lake->driver, blocks[i]->address, blocks[i]->block_bytes,
-                                   blocks[i]->stream);
+        (void)gml_lake_begin_use(lake, blocks[i]);
         gml_lake_count_begin(lake, blocks[i]);
         replay->addresses[recorded[i].id] = blocks[i]->address;
     }

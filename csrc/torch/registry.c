@@ -118,12 +118,13 @@ check_names(const gml_lake_config *config, char *text)
 static bool
 is_same(const gml_lake_config *known, const gml_lake_config *config)
 {
-    bool is_equal =
-        strcmp(known->driver, config->driver) == 0 && strcmp(known->policy, config->policy) == 0 &&
-        known->capacity_bytes == config->capacity_bytes &&
-        known->setting_count == config->setting_count &&
-        known->handle_type == config->handle_type && known->skip_calls == config->skip_calls &&
-        known->check_order == config->check_order;
+    bool is_equal = strcmp(known->driver, config->driver) == 0 &&
+                    strcmp(known->policy, config->policy) == 0 &&
+                    known->capacity_bytes == config->capacity_bytes &&
+                    known->setting_count == config->setting_count &&
+                    known->handle_type == config->handle_type &&
+                    known->aids.skip_calls == config->aids.skip_calls &&
+                    known->aids.check_order == config->aids.check_order;
     for (size_t i = 0; is_equal && i < config->setting_count; i++) {
         is_equal = strcmp(known->settings[i].name, config->settings[i].name) == 0 &&
                    known->settings[i].value == config->settings[i].value;

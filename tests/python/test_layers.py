@@ -62,6 +62,18 @@ def test_includes_point_down(source: Path) -> None:
         assert ORDER.index(layer(target)) <= ORDER.index(layer(source)), target
 
 
+@pytest.mark.parametrize("room", ["planner", "diagnose"])
+def test_rooms_beside_the_allocator_know_nothing_of_it(room: str) -> None:
+    assert ORDER.index(room) > ORDER.index("torch"), "the allocator could include it"
+    found = {
+        layer(target)
+        for source in SOURCES
+        if layer(source) == room
+        for target in opened(source, CSRC, CSRC / "include")
+    }
+    assert found == {"include", "base", room}
+
+
 def test_the_lab_opens_csrc_and_is_linked_into_nothing_that_ships() -> None:
     assert LAB_SOURCES
     for source in LAB_SOURCES:
@@ -100,7 +112,7 @@ def test_driver_functions_are_named_in_the_driver_only(source: Path) -> None:
 
 
 # A library of its own that starts inside of programs which know nothing of it.
-INJECTED = "collect/inject.c"
+INJECTED = "diagnose/collect/inject.c"
 OPENS_LIBRARIES = ("driver/cuda_library.c", "torch/exception.c", INJECTED)
 
 

@@ -5,24 +5,6 @@
 #include "policy/torch/check.h"
 #include "policy/torch/heap.h"
 
-static gml_status
-caching_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-               gml_policy **out)
-{
-    if (knobs->large_segment_size % GML_ALIGNMENT) {
-        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "large_segment_size must be a multiple of 512 bytes");
-    }
-    gml_torch_heap *heap = gml_torch_heap_create(&gml_caching_policy, driver, capacity_bytes, knobs,
-                                                 sizeof(gml_torch_segment));
-    if (!heap) {
-        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
-                               "the host has no memory for a caching policy");
-    }
-    *out = &heap->base;
-    return GML_OK;
-}
-
 /* There is no later moment to repeat a call in. */
 enum { DESTROY_ATTEMPTS = 3 };
 
@@ -74,16 +56,20 @@ must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t si
     return size_bytes < heap->knobs.max_split_size && remaining_bytes > GML_SMALL_LIMIT;
 }
 
-/* New memory, in PyTorch's order: collect garbage, ask; free oversize blocks, ask; free all cached
- * blocks, ask. A failure that is no lack of memory ends it. While the driver is frozen nothing is
- * freed. */
 static gml_status
-obtain_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+add_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+{
+    return gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
+}
+
+/* Collects garbage, asks; frees oversize blocks, asks. */
+static gml_status
+obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
     bool may_free = !heap->base.driver->is_frozen;
     gml_status status = may_free && has_garbage_limit(heap) ? gml_caching_collect(heap) : GML_OK;
     if (status == GML_OK) {
-        status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
+        status = add_segment(heap, request, out);
     }
     if (status == GML_OUT_OF_MEMORY && may_free) {
         bool enough;
@@ -92,58 +78,36 @@ obtain_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch
             return released;
         }
         if (enough) {
-            status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
+            status = add_segment(heap, request, out);
         }
-    }
-    if (status == GML_OUT_OF_MEMORY && may_free) {
-        status = gml_caching_release_all(heap);
-        if (status != GML_OK) {
-            return status;
-        }
-        heap->stats.num_alloc_retries++;
-        status = gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
-    }
-    if (status == GML_OUT_OF_MEMORY) {
-        gml_torch_explain_refusal(heap, request);
     }
     return status;
 }
 
-static gml_status
-caching_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
-    gml_torch_heap *heap = (gml_torch_heap *)self;
-    gml_torch_request request;
-    gml_status status = gml_torch_request_make(heap, size_bytes, stream, &request);
-    if (status != GML_OK) {
-        return status;
-    }
-    gml_torch_block *block = find_free(heap, &request);
-    bool is_new = !block;
-    if (is_new) {
-        status = obtain_segment(heap, &request, &block);
-        if (status != GML_OK) {
-            return status;
-        }
-    }
-    bool split = must_split(heap, block, request.size_bytes);
-    gml_state state = is_new ? GML_STATE_GROW : split ? GML_STATE_SPLIT : GML_STATE_EXACT;
-    status = gml_torch_serve(heap, block, &request, split, state);
-    if (status == GML_OK) {
-        *out = &block->base;
-    }
-    return status;
-}
+static const gml_torch_rules rules = {
+    .find_free = find_free,
+    .obtain = obtain,
+    .obtain_again = add_segment,
+    .must_split = must_split,
+    .release_all = gml_caching_release_all,
+};
 
 static gml_status
-caching_trim(gml_policy *self, uint64_t *released_bytes)
+caching_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+               gml_policy **out)
 {
-    uint64_t before_bytes = self->reserved_bytes;
-    gml_status status = gml_caching_release_all((gml_torch_heap *)self);
-    if (released_bytes) {
-        *released_bytes = before_bytes - self->reserved_bytes;
+    if (knobs->large_segment_size % GML_ALIGNMENT) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "large_segment_size must be a multiple of 512 bytes");
     }
-    return status;
+    gml_torch_heap *heap = gml_torch_heap_create(&gml_caching_policy, &rules, driver,
+                                                 capacity_bytes, knobs, sizeof(gml_torch_segment));
+    if (!heap) {
+        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                               "the host has no memory for a caching policy");
+    }
+    *out = &heap->base;
+    return GML_OK;
 }
 
 static gml_status
@@ -170,9 +134,9 @@ const gml_policy_ops gml_caching_policy = {
     .name = "caching",
     .create = caching_create,
     .destroy = caching_destroy,
-    .allocate = caching_allocate,
+    .allocate = gml_torch_allocate,
     .free = gml_torch_heap_free,
-    .trim = caching_trim,
+    .trim = gml_torch_trim,
     .usage = gml_torch_usage,
     .check = caching_check,
     .visit = gml_torch_visit,

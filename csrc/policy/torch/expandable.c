@@ -13,33 +13,6 @@
 #include <inttypes.h>
 
 static gml_status
-expandable_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-                  gml_policy **out)
-{
-    uint64_t granularity_bytes = driver->info.granularity_bytes;
-    if (!driver->info.has_virtual_memory || !granularity_bytes) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "the policy expandable needs a device that can map memory at "
-                               "chosen addresses; use caching");
-    }
-    if (knobs->large_segment_size % granularity_bytes) {
-        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "large_segment_size is %" PRIu64
-                               ", but must be a multiple of the device's granularity, %" PRIu64,
-                               knobs->large_segment_size, granularity_bytes);
-    }
-    gml_torch_heap *heap = gml_torch_heap_create(&gml_expandable_policy, driver, capacity_bytes,
-                                                 knobs, sizeof(gml_expandable_segment));
-    if (!heap) {
-        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
-                               "the host has no memory for an expandable policy");
-    }
-    heap->is_expandable = true;
-    *out = &heap->base;
-    return GML_OK;
-}
-
-static gml_status
 expandable_destroy(gml_policy *self)
 {
     gml_torch_heap *heap = (gml_torch_heap *)self;
@@ -66,7 +39,7 @@ expandable_bytes(const gml_torch_block *block)
 }
 
 static gml_torch_block *
-find_free(const gml_torch_heap *heap, const gml_torch_request *request)
+find_free(gml_torch_heap *heap, const gml_torch_request *request)
 {
     gml_tree_node *node = gml_tree_at_least(&request->lane->free, request->size_bytes, 0);
     if (!node) {
@@ -292,59 +265,47 @@ release_all(gml_torch_heap *heap)
 
 /* ---- the policy ------------------------------------------------------------------------------ */
 
-static gml_status
-obtain_block(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+static bool
+must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t size_bytes)
 {
-    gml_status status = grow(heap, request, out);
-    if (status == GML_OUT_OF_MEMORY && !heap->base.driver->is_frozen) {
-        status = release_all(heap);
-        if (status != GML_OK) {
-            return status;
-        }
-        heap->stats.num_alloc_retries++;
-        status = grow(heap, request, out);
-    }
-    if (status == GML_OUT_OF_MEMORY) {
-        gml_torch_explain_refusal(heap, request);
-    }
-    return status;
+    (void)heap;
+    return block->base.block_bytes - size_bytes >= GML_ALIGNMENT;
 }
 
-static gml_status
-expandable_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
-    gml_torch_heap *heap = (gml_torch_heap *)self;
-    gml_torch_request request;
-    gml_status status = gml_torch_request_make(heap, size_bytes, stream, &request);
-    if (status != GML_OK) {
-        return status;
-    }
-    gml_torch_block *block = find_free(heap, &request);
-    bool is_new = !block;
-    if (is_new) {
-        status = obtain_block(heap, &request, &block);
-        if (status != GML_OK) {
-            return status;
-        }
-    }
-    bool must_split = block->base.block_bytes - request.size_bytes >= GML_ALIGNMENT;
-    gml_state state = is_new ? GML_STATE_GROW : must_split ? GML_STATE_SPLIT : GML_STATE_EXACT;
-    status = gml_torch_serve(heap, block, &request, must_split, state);
-    if (status == GML_OK) {
-        *out = &block->base;
-    }
-    return status;
-}
+static const gml_torch_rules rules = {
+    .find_free = find_free,
+    .obtain = grow,
+    .obtain_again = grow,
+    .must_split = must_split,
+    .release_all = release_all,
+};
 
 static gml_status
-expandable_trim(gml_policy *self, uint64_t *released_bytes)
+expandable_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+                  gml_policy **out)
 {
-    uint64_t before_bytes = self->reserved_bytes;
-    gml_status status = release_all((gml_torch_heap *)self);
-    if (released_bytes) {
-        *released_bytes = before_bytes - self->reserved_bytes;
+    uint64_t granularity_bytes = driver->info.granularity_bytes;
+    if (!driver->info.has_virtual_memory || !granularity_bytes) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "the policy expandable needs a device that can map memory at "
+                               "chosen addresses; use caching");
     }
-    return status;
+    if (knobs->large_segment_size % granularity_bytes) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "large_segment_size is %" PRIu64
+                               ", but must be a multiple of the device's granularity, %" PRIu64,
+                               knobs->large_segment_size, granularity_bytes);
+    }
+    gml_torch_heap *heap =
+        gml_torch_heap_create(&gml_expandable_policy, &rules, driver, capacity_bytes, knobs,
+                              sizeof(gml_expandable_segment));
+    if (!heap) {
+        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+                               "the host has no memory for an expandable policy");
+    }
+    heap->is_expandable = true;
+    *out = &heap->base;
+    return GML_OK;
 }
 
 /* The granules under mapped blocks are backed, no others are, and the counts agree. */
@@ -414,9 +375,9 @@ const gml_policy_ops gml_expandable_policy = {
     .name = "expandable",
     .create = expandable_create,
     .destroy = expandable_destroy,
-    .allocate = expandable_allocate,
+    .allocate = gml_torch_allocate,
     .free = gml_torch_heap_free,
-    .trim = expandable_trim,
+    .trim = gml_torch_trim,
     .usage = gml_torch_usage,
     .check = expandable_check,
     .visit = gml_torch_visit,

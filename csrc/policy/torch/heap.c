@@ -23,14 +23,15 @@ add_lane(gml_torch_heap *heap, gml_torch_lane *lane, gml_stream stream, bool is_
 }
 
 gml_torch_heap *
-gml_torch_heap_create(const gml_policy_ops *ops, gml_driver *driver, uint64_t capacity_bytes,
-                      const gml_knobs *knobs, size_t segment_object_bytes)
+gml_torch_heap_create(const gml_policy_ops *ops, const gml_torch_rules *rules, gml_driver *driver,
+                      uint64_t capacity_bytes, const gml_knobs *knobs, size_t segment_object_bytes)
 {
     gml_torch_heap *heap = calloc(1, sizeof *heap);
     if (!heap) {
         return NULL;
     }
     heap->base.ops = ops;
+    heap->rules = rules;
     heap->base.driver = driver;
     heap->capacity_bytes = capacity_bytes;
     heap->knobs = *knobs;
@@ -112,9 +113,9 @@ gml_torch_drop_lanes(gml_torch_heap *heap)
     }
 }
 
-gml_status
-gml_torch_request_make(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream,
-                       gml_torch_request *out)
+/* Errors: GML_NO_HOST_MEMORY. */
+static gml_status
+make_request(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream, gml_torch_request *out)
 {
     uint64_t rounded_bytes = gml_torch_round(&heap->knobs, size_bytes);
     bool is_small = rounded_bytes <= GML_SMALL_LIMIT;
@@ -135,8 +136,8 @@ gml_torch_request_make(gml_torch_heap *heap, uint64_t size_bytes, gml_stream str
     return GML_OK;
 }
 
-void
-gml_torch_explain_refusal(gml_torch_heap *heap, const gml_torch_request *request)
+static void
+explain_refusal(gml_torch_heap *heap, const gml_torch_request *request)
 {
     uint64_t live_bytes = heap->stats.active_bytes[GML_POOL_ALL].current;
     char bound[64] = "the device has no more";
@@ -320,9 +321,11 @@ count_served(gml_torch_heap *heap, const gml_torch_block *block, bool was_split,
     }
 }
 
-gml_status
-gml_torch_serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_request *request,
-                bool must_split, gml_state state)
+/* Makes a free block live, after cutting off what lies behind the request if `must_split`. Errors:
+ * GML_NO_HOST_MEMORY, where the block stays free. */
+static gml_status
+serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_request *request,
+      bool must_split, gml_state state)
 {
     gml_torch_block *rest = NULL;
     if (must_split) {
@@ -342,6 +345,63 @@ gml_torch_serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_re
     block->base.state = state;
     count_served(heap, block, was_split, rest ? rest->base.block_bytes : 0);
     return GML_OK;
+}
+
+/* New memory, in PyTorch's order. While the driver is frozen nothing is given back. */
+static gml_status
+obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
+{
+    gml_status status = heap->rules->obtain(heap, request, out);
+    if (status == GML_OUT_OF_MEMORY && !heap->base.driver->is_frozen) {
+        status = heap->rules->release_all(heap);
+        if (status != GML_OK) {
+            return status;
+        }
+        heap->stats.num_alloc_retries++;
+        status = heap->rules->obtain_again(heap, request, out);
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        explain_refusal(heap, request);
+    }
+    return status;
+}
+
+gml_status
+gml_torch_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    gml_torch_request request;
+    gml_status status = make_request(heap, size_bytes, stream, &request);
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_torch_block *block = heap->rules->find_free(heap, &request);
+    bool is_new = !block;
+    if (is_new) {
+        status = obtain(heap, &request, &block);
+        if (status != GML_OK) {
+            return status;
+        }
+    }
+    bool must_split = heap->rules->must_split(heap, block, request.size_bytes);
+    gml_state state = is_new ? GML_STATE_GROW : must_split ? GML_STATE_SPLIT : GML_STATE_EXACT;
+    status = serve(heap, block, &request, must_split, state);
+    if (status == GML_OK) {
+        *out = &block->base;
+    }
+    return status;
+}
+
+gml_status
+gml_torch_trim(gml_policy *self, uint64_t *released_bytes)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    uint64_t before_bytes = self->reserved_bytes;
+    gml_status status = heap->rules->release_all(heap);
+    if (released_bytes) {
+        *released_bytes = before_bytes - self->reserved_bytes;
+    }
+    return status;
 }
 
 /* What the neighbours of a block that is being freed count as inactive split blocks. */

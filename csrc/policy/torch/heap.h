@@ -51,8 +51,27 @@ struct gml_torch_segment {
     uint64_t size_bytes;
 };
 
-typedef struct gml_torch_heap {
+typedef struct gml_torch_heap gml_torch_heap;
+typedef struct gml_torch_request gml_torch_request;
+
+/* What tells one of PyTorch's allocators from the other. */
+typedef struct gml_torch_rules {
+    /* NULL where no free block serves. */
+    gml_torch_block *(*find_free)(gml_torch_heap *heap, const gml_torch_request *request);
+    /* New memory without giving all that is cached back: at first, and once that is given back.
+     * GML_OUT_OF_MEMORY where there is none; any other failure ends the request. */
+    gml_status (*obtain)(gml_torch_heap *heap, const gml_torch_request *request,
+                         gml_torch_block **out);
+    gml_status (*obtain_again)(gml_torch_heap *heap, const gml_torch_request *request,
+                               gml_torch_block **out);
+    bool (*must_split)(const gml_torch_heap *heap, const gml_torch_block *block,
+                       uint64_t size_bytes);
+    gml_status (*release_all)(gml_torch_heap *heap);
+} gml_torch_rules;
+
+struct gml_torch_heap {
     gml_policy base;
+    const gml_torch_rules *rules;
     uint64_t capacity_bytes; /* 0: no bound but the device's */
     gml_knobs knobs;
     bool is_expandable;    /* its blocks do not count as inactive_split */
@@ -64,7 +83,7 @@ typedef struct gml_torch_heap {
     gml_map lane_of_stream[2]; /* but for stream 0, which is first in `lanes` */
     gml_torch_lane default_lanes[2];
     gml_pool block_pool, segment_pool, lane_pool;
-} gml_torch_heap;
+};
 
 /* What PyTorch may take from the device at most, 0 for all of it: its own limit, or else the
  * capacity. */
@@ -77,12 +96,12 @@ gml_torch_bound(const gml_torch_heap *heap)
 }
 
 /* A request with everything that follows from its size and stream. */
-typedef struct gml_torch_request {
+struct gml_torch_request {
     uint64_t requested_bytes;
     uint64_t size_bytes;    /* rounded */
     uint64_t segment_bytes; /* what PyTorch would ask of the device */
     gml_torch_lane *lane;
-} gml_torch_request;
+};
 
 static inline gml_torch_block *
 gml_torch_block_of(gml_tree_node *node)
@@ -96,11 +115,11 @@ gml_torch_is_split(const gml_torch_block *block)
     return block->prev || block->next;
 }
 
-/* A zeroed heap behind `ops`; `segment_object_bytes` is the size of the struct that begins with a
- * gml_torch_segment. NULL when the host has no memory. */
-gml_torch_heap *gml_torch_heap_create(const gml_policy_ops *ops, gml_driver *driver,
-                                      uint64_t capacity_bytes, const gml_knobs *knobs,
-                                      size_t segment_object_bytes);
+/* A zeroed heap behind `ops` and `rules`; `segment_object_bytes` is the size of the struct that
+ * begins with a gml_torch_segment. NULL when the host has no memory. */
+gml_torch_heap *gml_torch_heap_create(const gml_policy_ops *ops, const gml_torch_rules *rules,
+                                      gml_driver *driver, uint64_t capacity_bytes,
+                                      const gml_knobs *knobs, size_t segment_object_bytes);
 
 /* Frees the host memory; the device memory has been dealt with. */
 void gml_torch_heap_destroy(gml_torch_heap *heap);
@@ -115,15 +134,8 @@ void gml_torch_retire_lanes(gml_torch_heap *heap, gml_stream stream);
 /* Frees the retired lanes that hold no segment. */
 void gml_torch_drop_lanes(gml_torch_heap *heap);
 
-/* Errors: GML_NO_HOST_MEMORY. */
-gml_status gml_torch_request_make(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream,
-                                  gml_torch_request *out);
-
 /* Puts a reason into the driver and returns GML_NO_HOST_MEMORY. */
 gml_status gml_torch_no_host_memory(gml_torch_heap *heap);
-
-/* Puts what was asked for and what is held into the driver's reason. */
-void gml_torch_explain_refusal(gml_torch_heap *heap, const gml_torch_request *request);
 
 /* A segment with a head, in no list yet; NULL when the host has no memory. */
 gml_torch_segment *gml_torch_segment_new(gml_torch_heap *heap, gml_torch_lane *lane);
@@ -154,12 +166,10 @@ gml_torch_block *gml_torch_merge(gml_torch_heap *heap, gml_torch_block *block, g
 bool gml_torch_may_serve(const gml_torch_heap *heap, const gml_torch_block *block,
                          uint64_t size_bytes);
 
-/* Makes a free block live, after cutting off what lies behind the request if `must_split`. Errors:
- * GML_NO_HOST_MEMORY, where the block stays free. */
-gml_status gml_torch_serve(gml_torch_heap *heap, gml_torch_block *block,
-                           const gml_torch_request *request, bool must_split, gml_state state);
-
 /* The policy entries that both share. */
+gml_status gml_torch_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream,
+                              gml_block **out);
+gml_status gml_torch_trim(gml_policy *self, uint64_t *released_bytes);
 void gml_torch_heap_free(gml_policy *self, gml_block *block);
 void gml_torch_usage(gml_policy *self, gml_usage *out);
 void gml_torch_visit(gml_policy *self, const gml_visitor *visitor);

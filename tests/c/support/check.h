@@ -23,6 +23,22 @@
     check_status((actual), (expected), #actual, __FILE__, __LINE__)
 #define CHECK_OK(actual) CHECK_STATUS(actual, GML_OK)
 
+/* The sanitizers that the tests are built with, 0 or 1 each. */
+#if !defined(__has_feature)
+#define __has_feature(name) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define HAS_THREAD_SANITIZER 1
+#else
+#define HAS_THREAD_SANITIZER 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define HAS_ADDRESS_SANITIZER 1
+#else
+#define HAS_ADDRESS_SANITIZER 0
+#endif
+#define IS_SANITIZED (HAS_THREAD_SANITIZER || HAS_ADDRESS_SANITIZER)
+
 /* Runs one test and prints its name if a check in it failed. */
 void check_run(const char *name, void (*test)(void));
 

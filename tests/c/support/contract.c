@@ -1,6 +1,7 @@
 /* Lakes under test: opening, random programs, and the end that every test shares. */
 #include "support/contract.h"
 
+#include "aids/aids.h"
 #include "support/check.h"
 #include "support/stamp.h"
 
@@ -26,7 +27,7 @@ lake_config_of(uint64_t capacity_bytes)
                              .capacity_bytes = capacity_bytes,
                              .settings = paper_settings,
                              .setting_count = is_paper,
-                             .check_order = true};
+                             .aids = {gml_aids_wrap, .check_order = true}};
 }
 
 static gml_lake *
@@ -52,7 +53,7 @@ gml_lake *
 lake_open_unchecked(uint64_t capacity_bytes)
 {
     gml_lake_config config = lake_config_of(capacity_bytes);
-    config.check_order = false;
+    config.aids.check_order = false;
     return open_by(&config);
 }
 

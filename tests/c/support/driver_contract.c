@@ -1,6 +1,7 @@
 /* The backends, one after the other, and the scene of a test. */
 #include "support/driver_contract.h"
 
+#include "aids/fault.h"
 #include "driver/host.h"
 
 #include <stdlib.h>

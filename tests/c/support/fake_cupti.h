@@ -1,7 +1,7 @@
 #ifndef GML_TEST_FAKE_CUPTI_H
 #define GML_TEST_FAKE_CUPTI_H
 
-#include "collect/cupti.h"
+#include "diagnose/collect/cupti.h"
 
 int cuptiSubscribe(void **subscriber, cupti_callback callback, void *user);
 int cuptiEnableCallback(uint32_t enable, void *subscriber, int domain, uint32_t function);

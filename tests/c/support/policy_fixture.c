@@ -1,6 +1,7 @@
 /* The fixture behind policy_fixture.h. */
 #include "support/policy_fixture.h"
 
+#include "aids/fault.h"
 #include "driver/sim.h"
 
 #include <stdlib.h>
@@ -206,4 +207,33 @@ fixture_visit(fixture *f)
     gml_visitor visitor = {&seen, see_region, see_range, NULL};
     f->policy->ops->visit(f->policy, &visitor);
     return seen;
+}
+
+void
+fixture_fail_each_call(fixture *f, uint64_t seed, int steps)
+{
+    fixture_start(f);
+    fixture_work(f, seed, steps, 100);
+    uint64_t calls = count_calls(f);
+    CHECK(calls >= 200);
+    fixture_stop(f);
+    for (uint64_t nth = 1; nth <= calls; nth++) {
+        f->fail_call = nth;
+        fixture_start(f);
+        fixture_work(f, seed, steps, 100);
+        CHECK_OK(f->policy->ops->trim(f->policy, NULL)); /* only one call fails */
+        CHECK_EQ(f->policy->reserved_bytes, 0);
+        fixture_stop(f);
+    }
+}
+
+void
+fixture_fail_many_calls(fixture *f)
+{
+    f->capacity_bytes = GIB;
+    f->fail_per_million = 100000;
+    fixture_start(f);
+    uint64_t refused = fixture_work(f, 21, 20000, 20);
+    CHECK(refused > 100);
+    fixture_stop(f);
 }

@@ -51,6 +51,12 @@ void check_stat(const gml_stat *stat, uint64_t current, uint64_t peak, uint64_t 
  * and frees everything; returns how many requests were refused. */
 uint64_t fixture_work(fixture *f, uint64_t seed, int steps, int check_every);
 
+/* The same work again and again, with each driver call in turn failing; it makes many. */
+void fixture_fail_each_call(fixture *f, uint64_t seed, int steps);
+
+/* Work of which one driver call in ten fails. */
+void fixture_fail_many_calls(fixture *f);
+
 /* What a visit shows in all. */
 typedef struct sight {
     uint64_t regions, ranges, used_ranges, size_bytes, used_bytes, range_bytes;

@@ -12,7 +12,7 @@ typedef struct rig_config {
     uint64_t capacity_bytes;
     const gml_setting *settings;
     size_t setting_count;
-    uint64_t fail_call, fail_per_million, fail_seed; /* as in gml_lake_config */
+    uint64_t fail_call, fail_per_million, fail_seed; /* as in gml_aids */
 } rig_config;
 
 typedef struct test_rig {

@@ -1,6 +1,7 @@
 /* Short ways through gmlake.h and the queues below it. */
 #include "support/sharing.h"
 
+#include "aids/aids.h"
 #include "driver/streams.h"
 #include "lake/lake.h"
 #include "support/call_watch.h"
@@ -21,7 +22,7 @@ sharing_open(const sharing_config *config)
                                   .capacity_bytes = config->capacity_bytes,
                                   .settings = config->settings,
                                   .setting_count = config->setting_count,
-                                  .check_order = true};
+                                  .aids = {gml_aids_wrap, .check_order = true}};
     gml_lake *lake = NULL;
     char reason[256] = "";
     if (gml_lake_open(&full, &lake, reason, sizeof reason) != GML_OK) {

@@ -1,6 +1,7 @@
 #include "support/tape.h"
 
 #include "planner/plan.h"
+#include "support/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -252,4 +253,25 @@ tape_profile(const step_tape *tape)
         profile->previous = copy_step(&tape->steps[ended - 2]);
     }
     return profile;
+}
+
+gml_plan *
+tape_build(const gml_profile *profile)
+{
+    const gml_planner_options quick = {.budget_ms = 20};
+    gml_plan *plan = NULL;
+    char reason[256] = "";
+    if (!CHECK_OK(gml_plan_build(profile, &quick, &plan, reason, sizeof reason))) {
+        printf("    %s\n", reason);
+    }
+    return plan;
+}
+
+gml_plan *
+tape_plan(const step_tape *tape)
+{
+    gml_profile *profile = tape_profile(tape);
+    gml_plan *plan = tape_build(profile);
+    gml_profile_free(profile);
+    return plan;
 }

@@ -44,4 +44,10 @@ gml_profile *tape_profile(const step_tape *tape);
 /* Serves from the next step on. The plan stays the caller's. */
 void tape_serve(step_tape *tape, const gml_plan *plan);
 
+/* A plan made in a short time; NULL after a failed check. */
+gml_plan *tape_build(const gml_profile *profile);
+
+/* The same from tape_profile(). */
+gml_plan *tape_plan(const step_tape *tape);
+
 #endif

@@ -112,3 +112,21 @@ training_step(training *program, step_tape *tape)
     tape_end(tape);
     program->step++;
 }
+
+gml_plan *
+training_plan(training *program, step_tape *tape, size_t watched)
+{
+    for (size_t i = 0; i < watched; i++) {
+        training_step(program, tape);
+    }
+    gml_plan *plan = tape_plan(tape);
+    if (plan) {
+        tape_serve(tape, plan);
+        for (size_t i = 0; i < SERVED_STEPS; i++) {
+            training_step(program, tape);
+        }
+        CHECK_EQ(tape->overlaps, 0);
+        CHECK_EQ(tape->mismatches, 0);
+    }
+    return plan;
+}

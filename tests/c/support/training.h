@@ -24,4 +24,9 @@ typedef struct training {
 /* One step, from begin to end. */
 void training_step(training *program, step_tape *tape);
 
+/* Watches some steps, plans, and serves SERVED_STEPS more. The caller closes the tape and releases
+ * the plan; NULL after a failed check. */
+enum { SERVED_STEPS = 7 };
+gml_plan *training_plan(training *program, step_tape *tape, size_t watched);
+
 #endif

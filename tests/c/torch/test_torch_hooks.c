@@ -1,0 +1,772 @@
+/* What PyTorch calls, without PyTorch. Lakes live as long as their process does, so every test runs
+ * in a process of its own, which begins without any. */
+#include "aids/aids.h"
+#include "driver/streams.h"
+#include "gmlake_torch.h"
+#include "lake/lake.h"
+#include "support/check.h"
+#include "torch/refusal.h"
+#include "torch/registry.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+enum { REASON_BYTES = 320 };
+
+static void *const SIDE = (void *)(uintptr_t)7; /* NOLINT(performance-no-int-to-ptr): a stream */
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+static struct {
+    const char *name;
+    void (*test)(void);
+} current;
+
+/* Runs the current test in a child, whose exit status tells how it went. */
+static void
+run_in_child(void)
+{
+    (void)fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = check_failures();
+        check_run(current.name, current.test);
+        _exit(check_failures() != before);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK_EQ(status, 0);
+}
+
+static void
+run_alone(const char *name, void (*test)(void))
+{
+    current.name = name;
+    current.test = test;
+    check_run(name, run_in_child);
+}
+
+#define RUN_ALONE(name) run_alone(#name, test_##name)
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+static void
+configure(const char *driver, const char *policy, uint64_t capacity_bytes)
+{
+    gml_lake_config config = {.driver = driver, .policy = policy, .capacity_bytes = capacity_bytes};
+    char reason[REASON_BYTES] = "";
+    if (!CHECK_OK(gml_torch_configure(&config, reason, sizeof reason))) {
+        fprintf(stderr, "%s\n", reason);
+    }
+}
+
+static void
+configure_host(void)
+{
+    configure("host", "stitch", 64 * MIB);
+}
+
+static gml_stats
+stats_of(int device)
+{
+    gml_stats stats = {0};
+    gml_lake *lake = gml_torch_lake(device);
+    if (CHECK(lake != NULL)) {
+        CHECK_OK(gml_lake_check(lake));
+        CHECK_OK(gml_lake_stats(lake, &stats));
+    }
+    return stats;
+}
+
+static void *
+allocate(uint64_t size_bytes, int device)
+{
+    void *address = gml_torch_alloc(size_bytes, device, NULL);
+    CHECK(address != NULL);
+    return address;
+}
+
+static void
+release(void *address, int device)
+{
+    gml_torch_free(address, 0, device, NULL);
+}
+
+static void
+check_refused(const gml_lake_config *config, const char *hint)
+{
+    char reason[REASON_BYTES] = "";
+    CHECK_STATUS(gml_torch_configure(config, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    if (!CHECK(strstr(reason, hint) != NULL)) {
+        fprintf(stderr, "  %s\n", reason);
+    }
+    CHECK(!strchr(reason, '\n'));
+    CHECK_STATUS(gml_torch_configure(config, NULL, 0), GML_INVALID_ARGUMENT);
+}
+
+/* ---- configuring ----------------------------------------------------------------------------- */
+
+TEST(bad_configurations_are_refused_at_once)
+{
+    const gml_setting unknown = {"no_such_knob", 1};
+    const gml_setting too_small = {"max_split_size", 1};
+    char long_name[64];
+    memset(long_name, 'x', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    check_refused(&(gml_lake_config){.driver = "host", .policy = "none"}, "\"none\"");
+    check_refused(&(gml_lake_config){.driver = "host"}, "no policy");
+    check_refused(&(gml_lake_config){.policy = "stitch"}, "cuda, host, sim");
+    check_refused(&(gml_lake_config){.driver = long_name, .policy = "stitch"}, "cuda, host, sim");
+    check_refused(
+        &(gml_lake_config){
+            .driver = "host", .policy = "stitch", .settings = &unknown, .setting_count = 1},
+        "no_such_knob");
+    check_refused(
+        &(gml_lake_config){
+            .driver = "host", .policy = "stitch", .settings = &too_small, .setting_count = 1},
+        "max_split_size");
+}
+
+TEST(a_configuration_is_copied_and_holds_once_a_lake_is_open)
+{
+    char name[] = "chunk_size";
+    gml_setting setting = {name, 4 * MIB};
+    gml_lake_config config = {
+        .driver = "host", .policy = "stitch", .settings = &setting, .setting_count = 1};
+    CHECK_OK(gml_torch_configure(&config, NULL, 0));
+    memset(name, 'x', sizeof name - 1);
+    setting.value = 1;
+    void *address = allocate(MIB + 1, 0);
+    CHECK_EQ(stats_of(0).reserved_bytes, 4 * MIB);
+    release(address, 0);
+
+    gml_setting same = {"chunk_size", 4 * MIB};
+    config.settings = &same;
+    CHECK_OK(gml_torch_configure(&config, NULL, 0));
+    same.value = 2 * MIB;
+    check_refused(&config, "in use already");
+    config.setting_count = 0;
+    check_refused(&config, "in use already");
+    check_refused(&(gml_lake_config){.driver = "sim", .policy = "stitch"}, "the driver host");
+}
+
+TEST(the_last_configuration_before_the_first_request_counts)
+{
+    configure("sim", "caching", 0);
+    configure("host", "expandable", 32 * MIB);
+    void *address = allocate(1, 0);
+    CHECK(strcmp(gml_torch_lake(0)->policy->ops->name, "expandable") == 0);
+    CHECK_EQ(gml_torch_lake(0)->capacity_bytes, 32 * MIB);
+    release(address, 0);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+TEST(a_lake_is_opened_by_the_first_request_of_its_device)
+{
+    configure_host();
+    CHECK(gml_torch_lake(0) == NULL);
+    CHECK(gml_torch_alloc(0, 0, NULL) == NULL);
+    CHECK(gml_torch_pool_alloc(0, 0, NULL) == NULL);
+    gml_torch_init(2);
+    gml_torch_empty_cache();
+    CHECK(gml_torch_lake(0) == NULL);
+    void *second = allocate(MIB, 1);
+    CHECK(gml_torch_lake(0) == NULL);
+    void *first = allocate(MIB, 0);
+    CHECK(gml_torch_lake(0) != gml_torch_lake(1));
+    CHECK_EQ(gml_torch_lake(0)->device, 0);
+    CHECK_EQ(gml_torch_lake(1)->device, 1);
+    CHECK(first != second);
+    release(first, 0);
+    CHECK_EQ(stats_of(0).live_blocks, 0);
+    CHECK_EQ(stats_of(1).live_blocks, 1);
+    release(second, 1);
+    CHECK_EQ(stats_of(1).live_blocks, 0);
+    CHECK_EQ(gml_torch_foreign_frees(), 0);
+}
+
+TEST(bytes_keep_what_is_written)
+{
+    configure_host();
+    unsigned char *first = allocate(3 * MIB, 0);
+    unsigned char *second = allocate(3 * MIB, 1);
+    memset(first, 1, 3 * MIB);
+    memset(second, 2, 3 * MIB);
+    CHECK_EQ(first[0] + first[3 * MIB - 1], 2);
+    CHECK_EQ(second[0] + second[3 * MIB - 1], 4);
+    release(first, 0);
+    release(second, 1);
+}
+
+TEST(a_free_reaches_the_lake_that_served_whatever_the_device)
+{
+    configure_host();
+    void *first = allocate(MIB, 0);
+    void *second = allocate(MIB, 2);
+    release(first, 2);
+    release(second, -1);
+    CHECK_EQ(stats_of(0).live_blocks, 0);
+    CHECK_EQ(stats_of(2).live_blocks, 0);
+    CHECK_EQ(gml_torch_foreign_frees(), 0);
+}
+
+TEST(frees_of_what_nobody_served_are_counted_and_harmless)
+{
+    int foreign = 0;
+    release(NULL, 0);
+    CHECK_EQ(gml_torch_foreign_frees(), 0);
+    release(&foreign, 0);
+    CHECK_EQ(gml_torch_foreign_frees(), 1);
+    configure_host();
+    void *address = allocate(MIB, 0);
+    release(&foreign, 0);
+    release((char *)address + 512, 0);
+    release(&foreign, GML_TORCH_DEVICES);
+    CHECK_EQ(gml_torch_foreign_frees(), 4);
+    CHECK_EQ(stats_of(0).live_blocks, 1);
+    release(address, 0);
+    release(address, 0);
+    CHECK_EQ(gml_torch_foreign_frees(), 5);
+    CHECK_EQ(stats_of(0).frees, 1);
+}
+
+TEST(devices_out_of_range_have_no_memory)
+{
+    configure_host();
+    const int devices[] = {-1, GML_TORCH_DEVICES, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        char reason[REASON_BYTES] = "";
+        gml_lake *lake = NULL;
+        CHECK(gml_torch_pool_alloc(1, devices[i], NULL) == NULL);
+        CHECK(gml_torch_alloc(1, devices[i], NULL) == NULL); /* nothing to throw with here */
+        CHECK(gml_torch_lake(devices[i]) == NULL);
+        CHECK_STATUS(gml_registry_open(devices[i], &lake, reason, sizeof reason),
+                     GML_INVALID_ARGUMENT);
+        CHECK(strstr(reason, "outside 0 to 127") != NULL);
+        gml_torch_memory_fraction(0.5, devices[i]);
+        gml_torch_end_pool(devices[i], (gml_pool_id){1, 2});
+        gml_torch_release_pool(devices[i], (gml_pool_id){1, 2});
+        char text[8] = "x";
+        gml_torch_fallback(devices[i], text, sizeof text);
+        CHECK_EQ(text[0], '\0');
+    }
+    CHECK(gml_torch_alloc(1, GML_TORCH_DEVICES - 1, NULL) != NULL);
+}
+
+TEST(without_pytorch_there_is_nothing_to_throw)
+{
+    char reason[REASON_BYTES] = "";
+    CHECK_STATUS(gml_torch_find_exceptions(reason, sizeof reason), GML_UNSUPPORTED);
+    CHECK(strstr(reason, "import torch first") != NULL);
+    CHECK_STATUS(gml_torch_find_exceptions(NULL, 0), GML_UNSUPPORTED);
+    configure_host();
+    CHECK(gml_torch_alloc(128 * MIB, 0, NULL) == NULL);
+    CHECK(gml_torch_alloc(UINT64_C(1) << 60, 0, NULL) == NULL);
+    CHECK(gml_torch_pool_alloc(128 * MIB, 0, NULL) == NULL);
+    release(allocate(MIB, 0), 0);
+}
+
+TEST(empty_cache_gives_idle_memory_of_every_lake_back)
+{
+    configure_host();
+    void *kept = allocate(4 * MIB, 1);
+    release(allocate(8 * MIB, 0), 0);
+    release(allocate(8 * MIB, 1), 1);
+    CHECK(stats_of(0).reserved_bytes > 0);
+    gml_torch_empty_cache();
+    CHECK_EQ(stats_of(0).reserved_bytes, 0);
+    CHECK_EQ(stats_of(1).reserved_bytes, 4 * MIB);
+    release(kept, 1);
+}
+
+TEST(a_pools_memory_goes_back_while_no_pool_is_open)
+{
+    configure_host();
+    void *first = gml_torch_pool_alloc(4 * MIB, 0, NULL);
+    void *second = gml_torch_pool_alloc(8 * MIB, 0, NULL);
+    gml_torch_pool_free(first, 4 * MIB, 0, NULL);
+    CHECK_EQ(stats_of(0).reserved_bytes, 12 * MIB);
+    CHECK_OK(gml_torch_serve_with(GML_SERVER_CACHING));
+    gml_torch_pool_free(second, 8 * MIB, 0, NULL);
+    CHECK_EQ(stats_of(0).reserved_bytes, 0);
+    gml_torch_pool_free(NULL, 0, 0, NULL);
+    gml_torch_pool_free(NULL, 0, -1, NULL);
+    CHECK_EQ(gml_torch_foreign_frees(), 0);
+}
+
+TEST(base_tells_a_blocks_size)
+{
+    configure_host();
+    size_t size_bytes = 1;
+    int foreign = 0;
+    void *address = allocate(3 * MIB + 1, 1);
+    CHECK(gml_torch_base(address, &size_bytes) == address);
+    CHECK(size_bytes >= 3 * MIB + 1 && size_bytes < 4 * MIB);
+    CHECK(gml_torch_base(&foreign, &size_bytes) == &foreign);
+    CHECK_EQ(size_bytes, 0);
+    size_bytes = 1;
+    CHECK(gml_torch_base(NULL, &size_bytes) == NULL);
+    CHECK_EQ(size_bytes, 0);
+    release(address, 1);
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+/* The most that one request may ask for on device 0, in whole chunks of 2 MiB. */
+static uint64_t
+largest_request(void)
+{
+    uint64_t best = 0;
+    gml_torch_empty_cache();
+    for (uint64_t size_bytes = 2 * MIB; size_bytes <= 66 * MIB; size_bytes += 2 * MIB) {
+        void *address = gml_torch_pool_alloc(size_bytes, 0, NULL);
+        best = address ? size_bytes : best;
+        gml_torch_free(address, size_bytes, 0, NULL);
+        gml_torch_empty_cache();
+    }
+    return best;
+}
+
+TEST(a_fraction_limits_an_open_lake_and_one_that_comes)
+{
+    configure_host();
+    gml_torch_memory_fraction(0.5, 0);
+    CHECK(gml_torch_lake(0) == NULL);
+    CHECK_EQ(largest_request(), 32 * MIB);
+    gml_torch_memory_fraction(0.25, 0);
+    CHECK_EQ(largest_request(), 16 * MIB);
+    gml_torch_memory_fraction(0.125, 1); /* another device's */
+    gml_torch_memory_fraction((double)NAN, 0);
+    gml_torch_memory_fraction(-1.0, 0);
+    CHECK_EQ(largest_request(), 16 * MIB);
+    gml_torch_memory_fraction(1.0, 0);
+    CHECK_EQ(largest_request(), 64 * MIB);
+    gml_torch_memory_fraction(0.0, 0);
+    CHECK_EQ(largest_request(), 0);
+    gml_torch_memory_fraction(1.0, 0);
+    CHECK_EQ(largest_request(), 64 * MIB);
+}
+
+TEST(what_is_held_beyond_a_limit_stays)
+{
+    configure_host();
+    unsigned char *address = allocate(32 * MIB, 0);
+    address[0] = 5;
+    gml_torch_memory_fraction(0.25, 0);
+    CHECK(gml_torch_pool_alloc(4 * MIB, 0, NULL) == NULL);
+    CHECK_EQ(address[0], 5);
+    release(address, 0);
+    release(allocate(4 * MIB, 0), 0);
+}
+
+/* ---- streams and pools ----------------------------------------------------------------------- */
+
+static gml_streams *
+streams_of(int device)
+{
+    return gml_driver_streams(gml_torch_lake(device)->driver);
+}
+
+static void
+nothing(void *context)
+{
+    (void)context;
+}
+
+TEST(a_recorded_stream_keeps_memory_until_it_has_run)
+{
+    configure_host();
+    release(allocate(1, 0), 0);
+    void *lent = allocate(4 * MIB, 1);
+    gml_torch_record_stream(lent, SIDE);
+    CHECK_OK(gml_streams_set_manual(streams_of(1), true));
+    CHECK_OK(gml_streams_enqueue(streams_of(1), (gml_stream)(uintptr_t)SIDE, nothing, NULL));
+    release(lent, 1);
+    void *next = allocate(4 * MIB, 1);
+    CHECK(next != lent);
+    CHECK_EQ(gml_torch_lake(1)->uses.pending_count, 1);
+    CHECK_OK(gml_streams_advance(streams_of(1), (gml_stream)(uintptr_t)SIDE, 100, NULL));
+    void *again = allocate(4 * MIB, 1);
+    CHECK(again == lent);
+    CHECK_EQ(gml_torch_lake(1)->uses.pending_count, 0);
+    release(next, 1);
+    release(again, 1);
+    CHECK_OK(gml_streams_set_manual(streams_of(1), false));
+}
+
+/* The calls made on streams when `borrower` asks for what `owner` has freed, with work pending. */
+static uint64_t
+calls_to_borrow(int device, void *owner, void *borrower)
+{
+    void *address = gml_torch_alloc(8 * MIB, device, owner);
+    CHECK(address != NULL);
+    CHECK_OK(gml_streams_set_manual(streams_of(device), true));
+    CHECK_OK(gml_streams_enqueue(streams_of(device), (gml_stream)(uintptr_t)owner, nothing, NULL));
+    gml_torch_free(address, 0, device, owner);
+    address = gml_torch_alloc(8 * MIB, device, borrower);
+    gml_torch_free(address, 0, device, borrower);
+    gml_stats stats = stats_of(device);
+    CHECK_OK(gml_streams_set_manual(streams_of(device), false));
+    return stats.driver_calls[GML_CALL_EVENT_RECORD] + stats.driver_calls[GML_CALL_STREAM_WAIT];
+}
+
+TEST(a_stream_is_distrusted_by_lakes_open_now_and_later)
+{
+    gml_stream side = (gml_stream)(uintptr_t)SIDE;
+    configure_host();
+    release(allocate(1, 0), 0);
+    CHECK_OK(gml_torch_distrust_stream(0, side));
+    CHECK_OK(gml_torch_distrust_stream(1, side));
+    CHECK_OK(gml_torch_distrust_stream(1, side));
+    CHECK_EQ(calls_to_borrow(0, SIDE, NULL), 0);
+    CHECK_EQ(calls_to_borrow(1, SIDE, NULL), 0);
+    CHECK(calls_to_borrow(2, SIDE, NULL) > 0); /* another device's stream */
+    CHECK_OK(gml_torch_distrust_stream(3, side));
+    CHECK_OK(gml_torch_forget_stream(3, side));
+    CHECK(calls_to_borrow(3, SIDE, NULL) > 0); /* the next one of that handle */
+}
+
+TEST(default_streams_and_foreign_devices_are_not_distrusted)
+{
+    configure_host();
+    release(allocate(1, 0), 0);
+    for (gml_stream stream = 0; stream <= 2; stream++) {
+        CHECK_OK(gml_torch_distrust_stream(0, stream));
+    }
+    CHECK(calls_to_borrow(0, NULL, SIDE) > 0);
+    CHECK_STATUS(gml_torch_distrust_stream(-1, 7), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_torch_distrust_stream(GML_TORCH_DEVICES, 7), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_torch_forget_stream(-1, 7), GML_INVALID_ARGUMENT);
+    CHECK_OK(gml_torch_forget_stream(5, 7));
+    CHECK(!gml_torch_lake(5));
+}
+
+TEST(a_forgotten_stream_is_not_called_again)
+{
+    configure_host();
+    void *address = gml_torch_alloc(8 * MIB, 0, SIDE);
+    gml_torch_free(address, 0, 0, SIDE);
+    CHECK_OK(gml_torch_forget_stream(0, (gml_stream)(uintptr_t)SIDE));
+    uint64_t before = stats_of(0).driver_calls[GML_CALL_EVENT_RECORD];
+    release(allocate(8 * MIB, 0), 0);
+    CHECK_EQ(stats_of(0).driver_calls[GML_CALL_EVENT_RECORD], before);
+}
+
+TEST(recording_a_stream_ignores_what_nobody_served)
+{
+    int foreign = 0;
+    gml_torch_record_stream(NULL, SIDE);
+    gml_torch_record_stream(&foreign, SIDE);
+    configure_host();
+    void *address = allocate(MIB, 0);
+    gml_torch_record_stream(NULL, SIDE);
+    gml_torch_record_stream(&foreign, SIDE);
+    gml_torch_record_stream((char *)address + 512, SIDE);
+    CHECK_EQ(stats_of(0).live_blocks, 1);
+    release(address, 0);
+}
+
+TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released)
+{
+    configure_host();
+    const gml_pool_id id = {3, 4};
+    const gml_stream side = (gml_stream)(uintptr_t)SIDE;
+    gml_torch_begin_pool(0, id, NULL); /* opens the lake */
+    if (!CHECK(gml_torch_lake(0) != NULL)) {
+        return;
+    }
+    CHECK_OK(gml_streams_set_capturing(streams_of(0), side, true));
+    void *captured = gml_torch_alloc(2 * MIB, 0, SIDE);
+    void *eager = allocate(2 * MIB, 0);
+    CHECK(captured && captured != eager);
+    CHECK(gml_map_find(&gml_torch_lake(0)->blocks, (gml_address)(uintptr_t)captured) != NULL);
+    gml_torch_free(captured, 0, 0, SIDE);
+    gml_torch_empty_cache(); /* harmless while a graph is captured */
+    CHECK(gml_torch_alloc(2 * MIB, 0, SIDE) == captured);
+    gml_torch_free(captured, 0, 0, SIDE);
+    CHECK_OK(gml_streams_set_capturing(streams_of(0), side, false));
+    gml_torch_end_pool(0, id);
+    gml_torch_end_pool(0, id); /* ignored */
+
+    gml_torch_empty_cache();
+    CHECK(stats_of(0).reserved_bytes > 2 * MIB); /* the graph may be replayed */
+    gml_torch_release_pool(0, id);
+    gml_torch_release_pool(0, id); /* ignored */
+    gml_torch_empty_cache();
+    CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB);
+    release(eager, 0);
+}
+
+/* ---- what holds for every lake --------------------------------------------------------------- */
+
+TEST(a_server_is_that_of_lakes_open_now_and_later)
+{
+    configure_host();
+    void *first = allocate(MIB, 0);
+    CHECK_OK(gml_torch_serve_with(GML_SERVER_CACHING));
+    void *second = allocate(MIB, 1);
+    void *third = allocate(5 * MIB, 0);
+    CHECK_EQ(gml_torch_lake(0)->server, GML_SERVER_CACHING);
+    CHECK_EQ(gml_torch_lake(1)->server, GML_SERVER_CACHING);
+    CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB + 20 * MIB); /* as PyTorch's segments are */
+    CHECK_OK(gml_torch_serve_with(GML_SERVER_POLICY));
+    CHECK_EQ(gml_torch_lake(0)->server, GML_SERVER_POLICY);
+    CHECK_EQ(gml_torch_lake(1)->server, GML_SERVER_POLICY);
+    release(first, 0);
+    release(second, 1);
+    release(third, 0);
+    CHECK_EQ(stats_of(0).live_blocks + stats_of(1).live_blocks, 0);
+}
+
+TEST(a_history_is_kept_by_lakes_open_now_and_later)
+{
+    configure_host();
+    gml_request events[4];
+    size_t count = 0;
+    uint64_t total = 0;
+    release(allocate(MIB, 0), 0);
+    CHECK_OK(gml_torch_keep_history(4));
+    for (int device = 0; device < 2; device++) {
+        release(allocate(3 * MIB, device), device);
+        release(allocate(3 * MIB, device), device);
+        CHECK_OK(gml_lake_history(gml_torch_lake(device), NULL, NULL, 0, &count, &total));
+        CHECK_EQ(count, 4);
+        CHECK_OK(gml_lake_history(gml_torch_lake(device), events, NULL, 4, &count, &total));
+        CHECK_EQ(count, 4);
+        CHECK_EQ(total, 7); /* with the memory for the first block */
+        CHECK_EQ(events[3].kind, GML_REQUEST_FREE);
+        CHECK_EQ(events[3].size_bytes, 3 * MIB);
+    }
+    CHECK_OK(gml_torch_keep_history(0));
+    CHECK_OK(gml_lake_history(gml_torch_lake(1), events, NULL, 4, &count, &total));
+    CHECK_EQ(count + total, 0);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they end the process */
+TEST(a_history_that_the_host_cannot_hold_changes_nothing)
+{
+    configure_host();
+    release(allocate(MIB, 0), 0);
+    CHECK_STATUS(gml_torch_keep_history(SIZE_MAX), GML_NO_HOST_MEMORY);
+    release(allocate(MIB, 0), 0);
+    release(allocate(MIB, 1), 1);
+    CHECK_EQ(gml_torch_foreign_frees(), 0);
+}
+#endif
+
+/* ---- opening may fail ------------------------------------------------------------------------ */
+
+TEST(a_device_that_is_not_there_says_why)
+{
+    configure("nonsense", "stitch", 0);
+    char reason[REASON_BYTES] = "";
+    gml_lake *lake = NULL;
+    CHECK(gml_torch_alloc(1, 0, NULL) == NULL);
+    CHECK(gml_torch_pool_alloc(1, 0, NULL) == NULL);
+    CHECK_STATUS(gml_registry_open(0, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    CHECK(strstr(reason, "nonsense") != NULL);
+    gml_torch_begin_pool(0, (gml_pool_id){1, 1}, NULL);
+    configure_host(); /* nothing was opened, so this still may change */
+    release(allocate(1, 0), 0);
+}
+
+/* Uses device 0 with one driver call that fails: the exit status of a child, 1 where a request was
+ * refused, 2 where a check failed. */
+static int
+use_with_fault(uint64_t nth)
+{
+    int before = check_failures();
+    gml_lake_config config = {
+        .driver = "host", .policy = "stitch", .aids = {gml_aids_wrap, .fail_call = nth}};
+    CHECK_OK(gml_torch_configure(&config, NULL, 0));
+    void *first = gml_torch_pool_alloc(3 * MIB, 0, NULL);
+    void *second = gml_torch_pool_alloc(3 * MIB, 0, NULL);
+    bool is_open = gml_torch_lake(0) != NULL;
+    if (is_open) {
+        CHECK(first || second);
+        release(first, 0);
+        release(second, 0);
+        CHECK_EQ(stats_of(0).live_blocks, 0);
+    } else {
+        CHECK(!first && !second); /* each of them tried to open it */
+    }
+    CHECK_EQ(gml_torch_foreign_frees(), 0);
+    return check_failures() != before ? 2 : !(first && second);
+}
+
+TEST(every_failure_of_a_driver_call_is_one_requests)
+{
+    uint64_t failed = 0;
+    for (uint64_t nth = 1; nth < 20; nth++) {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(use_with_fault(nth));
+        }
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+        failed += WIFEXITED(status) && WEXITSTATUS(status) == 1;
+    }
+    CHECK(failed >= 3); /* reserve, create, map at least */
+}
+
+TEST(memory_that_cannot_be_shared_is_not_handed_out)
+{
+    gml_lake_config config = {.driver = "host", .policy = "stitch", .handle_type = 1};
+    CHECK_OK(gml_torch_configure(&config, NULL, 0));
+    char reason[REASON_BYTES] = "";
+    gml_lake *lake = NULL;
+    CHECK(gml_torch_pool_alloc(1, 0, NULL) == NULL);
+    CHECK_STATUS(gml_registry_open(0, &lake, reason, sizeof reason), GML_UNSUPPORTED);
+    CHECK(reason[0] != '\0');
+}
+
+TEST(a_device_without_virtual_memory_is_served_as_caching)
+{
+    const char *library = getenv("GMLAKE_TEST_CUDA"); /* NOLINT(concurrency-mt-unsafe) */
+    if (!library || strcmp(library, "fake") != 0) {
+        return;
+    }
+    char why[REASON_BYTES] = "x";
+    configure("cuda", "stitch", 0);
+    gml_torch_fallback(0, why, sizeof why);
+    CHECK_EQ(why[0], '\0');
+    CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", "no_virtual_memory", 1), 0); /* NOLINT */
+    void *address = allocate(MIB, 0);
+    CHECK(strcmp(gml_torch_lake(0)->policy->ops->name, "caching") == 0);
+    gml_torch_fallback(0, why, sizeof why);
+    CHECK(strstr(why, "virtual memory") != NULL);
+    CHECK_OK(gml_torch_serve_with(GML_SERVER_CACHING));
+    CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB);
+    release(address, 0);
+}
+
+TEST(a_child_of_fork_has_lakes_of_its_own)
+{
+    configure_host();
+    void *inherited = allocate(3 * MIB, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_empty = gml_torch_lake(0) == NULL;
+        release(inherited, 0);
+        void *own = gml_torch_alloc(3 * MIB, 0, NULL);
+        _exit(is_empty && own && gml_torch_foreign_frees() == 1 ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQ(status, 0);
+    CHECK_EQ(stats_of(0).live_blocks, 1);
+    release(inherited, 0);
+    CHECK_EQ(gml_torch_foreign_frees(), 0);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static const char *
+refusal(uint64_t size_bytes, gml_status status)
+{
+    static char text[GML_REFUSAL_BYTES];
+    gml_refusal_write(gml_torch_lake(0), 0, size_bytes, status, text, sizeof text);
+    CHECK(strlen(text) < sizeof text - 1 && !strchr(text, '\n'));
+    return text;
+}
+
+static void
+check_says(const char *text, const char *part)
+{
+    if (!CHECK(strstr(text, part) != NULL)) {
+        fprintf(stderr, "  not \"%s\" in: %s\n", part, text);
+    }
+}
+
+TEST(a_refusal_says_what_there_is_and_what_was_tried)
+{
+    configure_host();
+    void *kept = allocate(20 * MIB, 0);
+    void *lent = allocate(3 * MIB, 0);
+    release(allocate(8 * MIB, 0), 0);
+    gml_torch_record_stream(lent, SIDE);
+    CHECK_OK(gml_streams_set_manual(streams_of(0), true));
+    CHECK_OK(gml_streams_enqueue(streams_of(0), (gml_stream)(uintptr_t)SIDE, nothing, NULL));
+    release(lent, 0);
+    gml_torch_memory_fraction(0.75, 0);
+    const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY);
+    CHECK_EQ(strncmp(text, "CUDA out of memory. Tried to allocate 2.00 GiB. ", 48), 0);
+    check_says(text, "GPU 0 has a total capacity of 64.00 MiB of which 32.00 MiB is free.");
+    check_says(text, "gmlake may hold 48.00 MiB of it");
+    check_says(text, "(policy stitch) holds 32.00 MiB");
+    check_says(text, "20.00 MiB are in use by 1 tensor,");
+    check_says(text, "3.00 MiB are freed but still used by other streams");
+    check_says(text, "9.00 MiB are idle");
+    check_says(text, "(fragmentation 0.");
+    check_says(text, "waiting for the device");
+    check_says(text, "memory_summary()");
+    CHECK_OK(gml_streams_set_manual(streams_of(0), false));
+    release(kept, 0);
+}
+
+TEST(a_refusal_during_a_capture_says_so)
+{
+    configure_host();
+    gml_torch_begin_pool(0, (gml_pool_id){1, 0}, NULL);
+    check_says(refusal(1000, GML_OUT_OF_MEMORY), "Tried to allocate 1000 bytes.");
+    check_says(refusal(1000, GML_OUT_OF_MEMORY), "while a graph is captured");
+    gml_torch_end_pool(0, (gml_pool_id){1, 0});
+}
+
+TEST(other_failures_give_the_drivers_reason)
+{
+    configure_host();
+    gml_address address = 0;
+    release(allocate(1, 0), 0);
+    CHECK_STATUS(gml_lake_allocate(gml_torch_lake(0), UINT64_C(1) << 60, 0, &address),
+                 GML_INVALID_ARGUMENT);
+    const char *text = refusal(UINT64_C(1) << 60, GML_INVALID_ARGUMENT);
+    CHECK(strncmp(text, "gmlake could not allocate", 25) == 0);
+    check_says(text, "the largest request is 2^48");
+}
+
+int
+main(void)
+{
+    RUN_ALONE(bad_configurations_are_refused_at_once);
+    RUN_ALONE(a_configuration_is_copied_and_holds_once_a_lake_is_open);
+    RUN_ALONE(the_last_configuration_before_the_first_request_counts);
+    RUN_ALONE(a_lake_is_opened_by_the_first_request_of_its_device);
+    RUN_ALONE(bytes_keep_what_is_written);
+    RUN_ALONE(a_free_reaches_the_lake_that_served_whatever_the_device);
+    RUN_ALONE(frees_of_what_nobody_served_are_counted_and_harmless);
+    RUN_ALONE(devices_out_of_range_have_no_memory);
+    RUN_ALONE(without_pytorch_there_is_nothing_to_throw);
+    RUN_ALONE(empty_cache_gives_idle_memory_of_every_lake_back);
+    RUN_ALONE(a_pools_memory_goes_back_while_no_pool_is_open);
+    RUN_ALONE(base_tells_a_blocks_size);
+    RUN_ALONE(a_fraction_limits_an_open_lake_and_one_that_comes);
+    RUN_ALONE(what_is_held_beyond_a_limit_stays);
+    RUN_ALONE(a_recorded_stream_keeps_memory_until_it_has_run);
+    RUN_ALONE(a_stream_is_distrusted_by_lakes_open_now_and_later);
+    RUN_ALONE(default_streams_and_foreign_devices_are_not_distrusted);
+    RUN_ALONE(a_forgotten_stream_is_not_called_again);
+    RUN_ALONE(recording_a_stream_ignores_what_nobody_served);
+    RUN_ALONE(a_pool_serves_capturing_streams_and_lives_until_it_is_released);
+    RUN_ALONE(a_server_is_that_of_lakes_open_now_and_later);
+    RUN_ALONE(a_history_is_kept_by_lakes_open_now_and_later);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    RUN_ALONE(a_history_that_the_host_cannot_hold_changes_nothing);
+#endif
+    RUN_ALONE(a_device_that_is_not_there_says_why);
+    RUN_ALONE(every_failure_of_a_driver_call_is_one_requests);
+    RUN_ALONE(memory_that_cannot_be_shared_is_not_handed_out);
+    RUN_ALONE(a_device_without_virtual_memory_is_served_as_caching);
+    RUN_ALONE(a_child_of_fork_has_lakes_of_its_own);
+    RUN_ALONE(a_refusal_says_what_there_is_and_what_was_tried);
+    RUN_ALONE(a_refusal_during_a_capture_says_so);
+    RUN_ALONE(other_failures_give_the_drivers_reason);
+    return report();
+}
