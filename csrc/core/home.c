@@ -312,9 +312,7 @@ create_chunks(gml_home *home, uint64_t slot, uint64_t grains, unsigned most_orde
         if (!home->handles[at]) {
             unsigned order = order_at(home, at, grains - *made, most_order);
             uint64_t chunk_bytes = home->grain_bytes << order;
-            size_t created;
-            gml_status status =
-                gml_chunks_create(home->driver, chunk_bytes, 1, &home->handles[at], &created);
+            gml_status status = gml_driver_create(home->driver, chunk_bytes, &home->handles[at]);
             if (status != GML_OK) {
                 return status;
             }

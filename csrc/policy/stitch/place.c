@@ -171,17 +171,7 @@ static gml_placement *(*const ladder[])(gml_ascent *) = {
     fit, spend, stitch_pieces, reach, wait, grow, take_all,
 };
 
-static gml_status
-climb(gml_ascent *request, gml_placement **out)
-{
-    for (size_t i = 0; i < sizeof ladder / sizeof *ladder && !*out; i++) {
-        *out = ladder[i](request);
-        if (request->status != GML_OK) {
-            return request->status;
-        }
-    }
-    return *out ? GML_OK : GML_OUT_OF_MEMORY;
-}
+enum { RUNGS = sizeof ladder / sizeof *ladder };
 
 /* Hot: most requests end with the first test, or with the rung `fit`. */
 gml_status
@@ -203,7 +193,10 @@ gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_pl
             .size_bytes = size_bytes,
             .may_stitch = size_bytes >= stitch->frag_limit,
         };
-        status = climb(&request, &placement);
+        for (size_t i = 0; i < RUNGS && !placement && request.status == GML_OK; i++) {
+            placement = ladder[i](&request);
+        }
+        status = placement || request.status != GML_OK ? request.status : GML_OUT_OF_MEMORY;
     }
     if (placement) {
         placement->block.stream = pond->stream;
