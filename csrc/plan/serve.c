@@ -68,16 +68,17 @@ ask_for_released(gml_planned *planned, uint64_t size_bytes, gml_stream stream, g
 {
     uint64_t needed = gml_divide_up(size_bytes, gml_stitch_cell_bytes(planned->stitch));
     gml_pond *pond;
-    bool is_any = false;
+    bool is_any;
     gml_status status = gml_pond_find(planned->stitch, stream, &pond);
     if (status == GML_OK) {
         status = gml_lanes_release_idle(&planned->lanes, pond, needed, &is_any);
     }
-    if (status == GML_OK && !is_any) {
-        return gml_driver_fail(planned->policy.driver, GML_OUT_OF_MEMORY,
-                               "neither the device nor a pool has memory left");
+    if (status != GML_OK) {
+        return status;
     }
-    return is_any ? ask_inner(planned, size_bytes, stream, out) : status;
+    return is_any ? ask_inner(planned, size_bytes, stream, out)
+                  : gml_driver_fail(planned->policy.driver, GML_OUT_OF_MEMORY,
+                                    "neither the device nor a pool has memory left");
 }
 
 /* The inner policy, and when it has no more: idle pool memory in place, and idle chunks given back.

@@ -464,6 +464,7 @@ TEST(a_block_in_use_elsewhere_is_active_and_not_allocated)
     CHECK_OK(gml_lake_trim(lake, NULL)); /* waits for the stream */
     CHECK_OK(gml_lake_torch_stats(lake, &torch));
     CHECK_EQ(torch.active[0].current, 1);
+    CHECK_EQ(torch.active_bytes[0].current, 2 * MIB);
     CHECK_EQ(torch.active[0].peak, 2);
     CHECK_OK(gml_lake_reset_peaks(lake));
     CHECK_OK(gml_lake_torch_stats(lake, &torch));

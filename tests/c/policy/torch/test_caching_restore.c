@@ -56,12 +56,15 @@ TEST(restore_parts_segments_side_by_side)
         {far + 20 * MIB, 20 * MIB, 0, false},
     };
     const gml_recorded_block blocks[] = {
-        {0, far, 20 * MIB, 20 * MIB},
+        {0, far, 10 * MIB, 10 * MIB}, /* the rest of its segment is free */
         {1, far + 20 * MIB, 20 * MIB, 20 * MIB},
     };
     gml_block *live[2] = {0};
     CHECK_OK(f.policy->ops->restore(f.policy, segments, 2, blocks, 2, live));
     is_sound(&f);
+    gml_block *fresh = get(&f, 20 * MIB, 0);
+    CHECK(fresh->address != blocks[1].address);
+    give(&f, fresh);
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(live[i]->address, blocks[i].address);
         give(&f, live[i]);
