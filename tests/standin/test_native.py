@@ -48,6 +48,15 @@ def test_each_gets_what_the_other_holds_idle() -> None:
     assert "gmlake (policy stitch) holds" in seen["refused"]
 
 
+def test_a_limit_from_before_holds_for_both() -> None:
+    assert run("fraction", "--capacity", "1GiB") == {
+        "inside": "OutOfMemoryError",
+        "outside": "OutOfMemoryError",
+        "again": 480,
+        "fraction": 0.5,
+    }
+
+
 def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 

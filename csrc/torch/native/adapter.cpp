@@ -598,29 +598,28 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
  */
 
 struct Limits {
+    struct Limit {
+        std::atomic<double> fraction{1};
+        std::atomic<double> total_bytes{0}; /* of the device; known where there is a limit */
+    };
+
     std::atomic<int> count{0}; /* of devices with a limit */
-    std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> fractions;
+    std::array<Limit, C10_COMPILE_TIME_MAX_GPUS> list;
 
-    Limits()
+    Limit &of(c10::DeviceIndex device)
     {
-        for (auto &fraction : fractions) {
-            fraction = 1;
-        }
+        return list[static_cast<size_t>(device)];
     }
 
-    bool is_limited(c10::DeviceIndex device) const
+    bool is_limited(c10::DeviceIndex device)
     {
-        return count.load(std::memory_order_relaxed) > 0 && of(device) < 1;
+        return count.load(std::memory_order_relaxed) > 0 && of(device).fraction < 1;
     }
 
-    double of(c10::DeviceIndex device) const
+    void set(c10::DeviceIndex device, double fraction, double total_bytes)
     {
-        return fractions[static_cast<size_t>(device)];
-    }
-
-    void set(c10::DeviceIndex device, double fraction)
-    {
-        double before = fractions[static_cast<size_t>(device)].exchange(fraction);
+        of(device).total_bytes = total_bytes;
+        double before = of(device).fraction.exchange(fraction);
         count += (fraction < 1) - (before < 1);
     }
 };
@@ -807,9 +806,18 @@ class Adapter final : public CUDAAllocator
     void init(int device_count) override
     {
         native->init(device_count);
+        adopt_fractions(device_count);
+    }
+
+    /* What was set before, by the program or by PYTORCH_ALLOC_CONF, limits both. */
+    void adopt_fractions(int device_count)
+    {
         for (int device = 0; device < device_count; device++) {
             auto index = static_cast<c10::DeviceIndex>(device);
-            setMemoryFraction(native->getMemoryFraction(index), index);
+            double fraction = native->getMemoryFraction(index);
+            if (fraction < 1) {
+                setMemoryFraction(fraction, index);
+            }
         }
     }
 
@@ -820,13 +828,16 @@ class Adapter final : public CUDAAllocator
 
     double getMemoryFraction(c10::DeviceIndex device) override
     {
-        return limits.count > 0 ? limits.of(device) : native->getMemoryFraction(device);
+        return limits.count > 0 ? limits.of(device).fraction.load()
+                                : native->getMemoryFraction(device);
     }
 
     void setMemoryFraction(double fraction, c10::DeviceIndex device) override
     {
         native->setMemoryFraction(fraction, device); /* refuses what is no fraction */
-        limits.set(device, fraction);
+        double total_bytes =
+            fraction < 1 ? static_cast<double>(native->getMemoryInfo(device).second) : 0;
+        limits.set(device, fraction, total_bytes);
         if (limits.is_limited(device)) {
             share_limit(device, 0);
         } else {
@@ -1139,8 +1150,8 @@ class Adapter final : public CUDAAllocator
         gml_lake *lake = core->find(device);
         gml_stats ours{};
         auto read = [&] { return lake && core->stats(lake, &ours) == GML_OK; };
-        double total_bytes = static_cast<double>(native->getMemoryInfo(device).second);
-        double allowed_bytes = limits.of(device) * total_bytes;
+        double total_bytes = limits.of(device).total_bytes;
+        double allowed_bytes = limits.of(device).fraction * total_bytes;
         auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
         auto natives_bytes =
             static_cast<double>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
@@ -1266,6 +1277,9 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         core = given;
         adapter = new Adapter(before);
         is_caching = before->isEnabled();
+        if (before->initialized()) {
+            adapter->adopt_fractions(c10::cuda::device_count());
+        }
         c10::SetAllocator(c10::DeviceType::CUDA, adapter);
         torch_cuda::allocator.store(adapter);
         return true;

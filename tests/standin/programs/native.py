@@ -97,6 +97,23 @@ def idle() -> dict[str, Any]:
     return seen
 
 
+def fraction() -> dict[str, Any]:
+    """Set a limit before, on a device of 1 GiB, and fill it from both sides."""
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    held = [block(100)]
+    with gmlake.enabled(mode="native"):
+        held += [block(100) for _ in range(4)]
+        inside = refused(block, 100)
+    outside = refused(block, 100)
+    del held
+    return {
+        "inside": inside.partition(":")[0],
+        "outside": outside.partition(":")[0],
+        "again": block(480).nbytes // MIB,
+        "fraction": torch.cuda.get_per_process_memory_fraction(),
+    }
+
+
 def threads() -> dict[str, Any]:
     """Switch while threads allocate and free, some of what others allocated."""
     shared: list[torch.Tensor] = []
