@@ -97,7 +97,7 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     ("variable", "text", "words"),
     [
         ("GMLAKE_POLICY", "best", "no policy is called 'best'; there are: "),
-        ("GMLAKE_MODE", "half", "no mode is called 'half'; there are: auto full pool"),
+        ("GMLAKE_MODE", "half", "no mode is called 'half'; there are: auto native full pool"),
         ("GMLAKE_CAPACITY", "lots", "'lots' is not a size"),
         ("GMLAKE_CAPACITY", "0", "a capacity of 0 bytes serves nothing"),
         ("GMLAKE_SET", "growth", "'growth' is not knob=value"),
