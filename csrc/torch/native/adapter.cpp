@@ -393,6 +393,17 @@ struct History {
         }
     }
 
+#if GML_TORCH_MINOR >= 14
+    void annotated(c10::DeviceIndex device, const gml_block_info &block, const std::string &text)
+    {
+        if (is_wanted) {
+            std::lock_guard<std::mutex> lock(mutex);
+            note(entry_of(TraceEntry::Action::ANNOTATE, device, block.address, block.block_bytes,
+                          static_cast<cudaStream_t>(pointer_to(block.stream)), nullptr, text));
+        }
+    }
+#endif
+
     Context context_of(const void *pointer)
     {
         if (known.load(std::memory_order_relaxed) == 0) {
@@ -1063,6 +1074,23 @@ class Adapter final : public CUDAAllocator
     void markCaptureEnd(c10::DeviceIndex device) override
     {
         native->markCaptureEnd(device);
+    }
+#endif
+#if GML_TORCH_MINOR >= 14
+    bool supportsUserMetadata() override
+    {
+        return native->supportsUserMetadata();
+    }
+
+    void annotateMemory(const void *pointer, const std::string &text) override
+    {
+        gml_block_info block{};
+        int device = 0;
+        if (find_block(pointer, &block, &device)) {
+            history.annotated(static_cast<c10::DeviceIndex>(device), block, text);
+        } else {
+            native->annotateMemory(pointer, text);
+        }
     }
 #endif
 

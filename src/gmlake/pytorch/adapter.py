@@ -28,7 +28,7 @@ from gmlake.pytorch import notices
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KNOWN: Final = range(11, 14)
+KNOWN: Final = range(11, 15)
 """The minor versions of PyTorch 2 whose interface the adapter has in full."""
 SOURCES: Final = Path(gmlake.__file__).parent / "adapter"
 COMPILERS: Final = ("c++", "g++", "clang++")
