@@ -1,6 +1,5 @@
 /* The functions that PyTorch calls. No lock is held where an exception leaves one of them. */
 #include "gmlake_torch.h"
-#include "lake/lake.h"
 #include "torch/exception.h"
 #include "torch/refusal.h"
 #include "torch/registry.h"
@@ -58,9 +57,7 @@ static void __attribute__((noinline, cold))
 refuse(gml_lake *lake, int device, size_t size_bytes, gml_status status)
 {
     char text[GML_REFUSAL_BYTES];
-    if (size_bytes > GML_LARGEST_REQUEST) {
-        status = GML_OUT_OF_MEMORY; /* as PyTorch has it: no device is that large */
-    }
+    status = gml_refusal_status(size_bytes, status);
     gml_refusal_write(lake, device, size_bytes, status, text, sizeof text);
     throw_status(status, text);
 }

@@ -167,6 +167,12 @@ gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status, c
     say(&whole, "gmlake cannot use GPU %d: %s", device, reason);
 }
 
+gml_status
+gml_refusal_status(uint64_t size_bytes, gml_status status)
+{
+    return size_bytes > GML_LARGEST_REQUEST ? GML_OUT_OF_MEMORY : status;
+}
+
 void
 gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, char *out,
                   size_t out_bytes)

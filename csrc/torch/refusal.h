@@ -6,6 +6,10 @@
 
 enum { GML_REFUSAL_BYTES = 1280 };
 
+/* What a refusal counts as in PyTorch: a request that no device could hold is out of memory, and
+ * not a wrong argument. */
+gml_status gml_refusal_status(uint64_t size_bytes, gml_status status);
+
 /* Says why `lake` of `device` refused `size_bytes` with `status`: what there is, what is held, and
  * what was tried. Begins as PyTorch's own text does where there is no memory. */
 void gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,

@@ -55,7 +55,6 @@ using Context = std::shared_ptr<GatheredContext>;
 
 constexpr size_t reason_bytes = 256;
 constexpr size_t refusal_bytes = 1280;
-constexpr size_t largest_request = size_t{1} << 48;
 constexpr size_t spare_bytes = size_t{32} << 20; /* native takes more than it is asked for */
 
 const gml_native_core *core = nullptr;
@@ -417,6 +416,14 @@ struct History {
 
 History &history = *new History;
 
+/* Gives back what a lake holds idle, and tells of it. */
+void
+trim(c10::DeviceIndex device, gml_lake *lake)
+{
+    (void)core->trim(lake, nullptr);
+    history.look(device, lake);
+}
+
 /* ---- statistics --------------------------------------------------------------------------------- */
 
 void
@@ -712,8 +719,12 @@ class Adapter final : public CUDAAllocator
         }
         gml_lake *lake = core->find(device);
         gml_address address = 0;
-        if (!lake || core->allocate(lake, size_bytes, handle_of(stream), &address) != GML_OK) {
-            address = take_slowly(size_bytes, device, stream);
+        gml_status status = GML_DRIVER_ABSENT; /* until it is opened */
+        if (C10_LIKELY(lake)) {
+            status = core->allocate(lake, size_bytes, handle_of(stream), &address);
+        }
+        if (C10_UNLIKELY(status != GML_OK)) {
+            address = take_slowly(lake, status, size_bytes, device, stream);
             if (!address) {
                 *is_refused = true;
                 return nullptr;
@@ -861,8 +872,7 @@ class Adapter final : public CUDAAllocator
         if (id == MempoolId_t{0, 0}) {
             for (int device = 0; device < core->end(); device++) {
                 if (gml_lake *lake = core->find(device)) {
-                    (void)core->trim(lake, nullptr);
-                    history.look(static_cast<c10::DeviceIndex>(device), lake);
+                    trim(static_cast<c10::DeviceIndex>(device), lake);
                 }
             }
         }
@@ -1095,17 +1105,17 @@ class Adapter final : public CUDAAllocator
 #endif
 
   private:
-    /* The lake is not open, or has refused: what native holds idle may be what is missing. 0 where
-     * there is no memory; throws c10::Error for any other failure. */
-    C10_NOINLINE gml_address take_slowly(size_t size_bytes, c10::DeviceIndex device,
-                                         cudaStream_t stream)
+    /* The lake is NULL and not open yet, or has answered with `status`: what native holds idle may
+     * be what is missing. 0 where there is no memory; throws c10::Error for any other failure. */
+    C10_NOINLINE gml_address take_slowly(gml_lake *lake, gml_status status, size_t size_bytes,
+                                         c10::DeviceIndex device, cudaStream_t stream)
     {
         char reason[reason_bytes] = "";
-        gml_lake *lake = core->open(device, reason, sizeof reason);
         gml_address address = 0;
-        gml_status status = GML_DRIVER_FAILED;
-        if (lake) {
-            status = core->allocate(lake, size_bytes, handle_of(stream), &address);
+        if (!lake) {
+            lake = core->open(device, reason, sizeof reason);
+            status = lake ? core->allocate(lake, size_bytes, handle_of(stream), &address)
+                          : GML_DRIVER_FAILED;
         }
         if (status == GML_OUT_OF_MEMORY && routes.count == 0) {
             native->emptyCache({0, 0});
@@ -1114,8 +1124,7 @@ class Adapter final : public CUDAAllocator
             }
             status = core->allocate(lake, size_bytes, handle_of(stream), &address);
         }
-        bool is_full = status == GML_OUT_OF_MEMORY || size_bytes > largest_request;
-        if (status != GML_OK && !is_full) {
+        if (status != GML_OK && core->refusal(size_bytes, status) != GML_OUT_OF_MEMORY) {
             char text[refusal_bytes];
             core->explain(lake, device, size_bytes, status, reason, text, sizeof text);
             TORCH_CHECK(false, text);
@@ -1183,15 +1192,14 @@ class Adapter final : public CUDAAllocator
         auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
         auto natives_bytes =
             static_cast<double>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
-        if (read() && ours.reserved_bytes > ours.live_bytes &&
-            natives_bytes + static_cast<double>(ours.reserved_bytes + size_bytes) >
-                allowed_bytes - static_cast<double>(size_bytes ? spare_bytes : 0) &&
-            size_bytes > 0) {
-            (void)core->trim(lake, nullptr);
+        double left_bytes = allowed_bytes - natives_bytes;
+        if (read() && size_bytes > 0 && ours.reserved_bytes > ours.live_bytes &&
+            left_bytes < static_cast<double>(ours.reserved_bytes + size_bytes + spare_bytes)) {
+            trim(device, lake);
             (void)read();
         }
         auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
-        core->limit(device, part(allowed_bytes - natives_bytes));
+        core->limit(device, part(left_bytes));
         native->setMemoryFraction(
             std::min(1.0, part(allowed_bytes - static_cast<double>(ours.reserved_bytes))), device);
     }
@@ -1261,7 +1269,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
   public:
     bool Execute() override
     {
-        int device = c10::cuda::current_device();
+        c10::DeviceIndex device = c10::cuda::current_device();
         gml_lake *lake = core ? core->find(device) : nullptr;
         gml_stats stats{};
         size_t free_bytes = 0, total_bytes = 0;
@@ -1269,8 +1277,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
             stats.reserved_bytes > stats.live_bytes &&
             cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
             free_bytes < asked_of_native + spare_bytes) {
-            (void)core->trim(lake, nullptr);
-            history.look(static_cast<c10::DeviceIndex>(device), lake);
+            trim(device, lake);
         }
         return false; /* native's free blocks are what they were */
     }
