@@ -18,9 +18,10 @@ FILES = ("test_pytorch_memory", "test_pytorch_graphs", "test_pytorch_mempool")
 
 @pytest.fixture(scope="module")
 def tested() -> suites.Tested:
-    return suites.finish(suites.start(*FILES, run=("--mode", "native")))
+    return suites.finish(suites.start(*FILES, run=("--mode", "native", "--report")))
 
 
 def test_what_holds_of_pytorch_holds_in_native_mode(tested: suites.Tested) -> None:
     suites.check(tested, LIMITS)
     assert len(tested.passed) >= 75
+    assert "device 0, native mode: " in tested.text  # gmlake did serve
