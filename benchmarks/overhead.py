@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAYS = {
-    "native": "PyTorch's own allocator",
+    "default": "PyTorch's own allocator",
+    "native": "native mode, stitch, inside a region",
+    "outside": "native mode, outside of regions",
     "full": "full mode, stitch, inside a region",
-    "outside": "full mode, outside of regions",
-    "pool": "pool mode",
-    "own_pool": "PyTorch's own pool",
 }
-"""The last one is what PyTorch itself takes for a pool that gmlake has nothing to do with."""
 MIB = 1 << 20
 SIZES = {"512 B": 512, "1 MiB": MIB, "20 MiB": 20 * MIB}
 MIXED = (512, 2048, 40_000, 300_000, MIB, 3 * MIB, 7 * MIB, 20 * MIB, 33 * MIB)
@@ -79,19 +77,12 @@ def mixed() -> Callable[[], None]:
 
 def measure(way: str) -> dict[str, float]:
     """Return ns per pair in this process, by scenario; the first batches warm up."""
-    import torch
-
     import gmlake
 
-    if way == "pool":
-        torch.cuda.init()
-    if way in ("full", "outside", "pool"):
-        gmlake.enable("stitch", mode="pool" if way == "pool" else "full")
+    if way != "default":
+        gmlake.enable("stitch", mode="full" if way == "full" else "native")
     if way == "outside":
         gmlake.disable()
-    if way == "own_pool":
-        own = torch.cuda.MemPool()  # begun as gmlake begins its own, for every thread
-        torch._C._cuda_beginAllocateToPool(0, own.id)  # noqa: SLF001
     scenarios = {name: same_size(size_bytes) for name, size_bytes in SIZES.items()} | {
         "mix": mixed()
     }
@@ -120,7 +111,7 @@ def measure_elsewhere(way: str) -> dict[str, float]:
 
 
 def compare(rounds: int) -> dict[str, dict[str, Any]]:
-    """Return the median ns, those of each process, and the ratio to native, by scenario and way."""
+    """Return the median ns, those of each process, and the ratio to the default."""
     taken: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     ways = list(WAYS)
     for _ in range(rounds):
@@ -128,14 +119,14 @@ def compare(rounds: int) -> dict[str, dict[str, Any]]:
             taken[way].append(measure_elsewhere(way))
         ways = [*ways[1:], ways[0]]  # none is always the first
     figures: dict[str, dict[str, Any]] = {}
-    for scenario in taken["native"][0]:
+    for scenario in taken["default"][0]:
         each = {way: [result[scenario] for result in results] for way, results in taken.items()}
-        native = statistics.median(each["native"])
+        default = statistics.median(each["default"])
         figures[scenario] = {
             way: {
                 "median_ns": round(statistics.median(times), 1),
                 "processes_ns": [round(ns, 1) for ns in times],
-                "ratio_to_native": round(statistics.median(times) / native, 3),
+                "ratio_to_default": round(statistics.median(times) / default, 3),
             }
             for way, times in each.items()
         }
@@ -149,7 +140,7 @@ def show(figures: dict[str, dict[str, Any]]) -> None:
         cells = (results[way] for way in WAYS)
         table.add_row(
             scenario,
-            *(f"{cell['median_ns']:,.0f} ({cell['ratio_to_native']:.2f})" for cell in cells),
+            *(f"{cell['median_ns']:,.0f} ({cell['ratio_to_default']:.2f})" for cell in cells),
         )
     Console().print(table)
 

@@ -8,7 +8,6 @@ ALLOCATORS = {
     "expandable": "expandable_segments:True",
     "async": "backend:cudaMallocAsync",
     "gmlake": "",
-    "gmlake-pool": "",
 }
 
 STEPS = 60

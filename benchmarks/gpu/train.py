@@ -32,14 +32,11 @@ if TYPE_CHECKING:
 
 def region(allocator: str, policy: str) -> AbstractContextManager[Any]:
     """Return what the whole run happens in; its value is a lake, or None."""
-    if not allocator.startswith("gmlake"):
+    if allocator != "gmlake":
         return nullcontext()
     import gmlake
 
-    if allocator == "gmlake-pool":
-        torch.cuda.init()
-    mode = "pool" if allocator == "gmlake-pool" else "full"
-    entered: AbstractContextManager[Any] = gmlake.enabled(policy=policy, mode=mode)
+    entered: AbstractContextManager[Any] = gmlake.enabled(policy=policy)
     return entered
 
 

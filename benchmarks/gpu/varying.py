@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from gpu.programs import Program
 
 _MOST_EVENTS = 100_000_000
-_ALLOCATORS = [name for name in ALLOCATORS if name != "gmlake-pool"]
 _SHORT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED", "CUDA calloc")
 
 
@@ -251,7 +250,7 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("program", choices=PROGRAMS)
-    parser.add_argument("--allocator", choices=_ALLOCATORS, default="default")
+    parser.add_argument("--allocator", choices=ALLOCATORS, default="default")
     parser.add_argument("--policy", default="stitch", help="of gmlake")
     parser.add_argument(
         "--set",

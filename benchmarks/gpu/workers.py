@@ -46,7 +46,7 @@ class Allocator:
         """Read one; ValueError where there is no such allocator."""
         name, *parts = text.split(":")
         pairs = [part.partition("=") for part in parts]
-        if name not in ALLOCATORS or name == "gmlake-pool":
+        if name not in ALLOCATORS:
             message = f"no allocator is called {name!r}"
             raise ValueError(message)
         if any(not value for _, _, value in pairs) or (pairs and name != "gmlake"):

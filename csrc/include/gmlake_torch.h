@@ -69,17 +69,12 @@ GML_API uint64_t gml_torch_foreign_frees(void);
  * `stream` is a cudaStream_t.
  */
 
-/* Full mode: throws c10::OutOfMemoryError where there is no memory, and c10::Error for any other
+/* Throws c10::OutOfMemoryError where there is no memory, and c10::Error for any other
  * failure. Returns NULL if `size_bytes` is 0, and where gml_torch_find_exceptions() finds nothing
  * to throw. */
 GML_API void *gml_torch_alloc(size_t size_bytes, int device, void *stream);
-/* Pool mode: NULL for every failure. */
-GML_API void *gml_torch_pool_alloc(size_t size_bytes, int device, void *stream);
-/* Both modes. Ignores NULL. */
+/* Ignores NULL. */
 GML_API void gml_torch_free(void *address, size_t size_bytes, int device, void *stream);
-/* Pool mode: while `caching` serves, which is when no pool is open, what was freed also goes back
- * to the device, where PyTorch looks for memory next. */
-GML_API void gml_torch_pool_free(void *address, size_t size_bytes, int device, void *stream);
 
 /* Nothing: lakes are opened when they are needed. */
 GML_API void gml_torch_init(int device_count);

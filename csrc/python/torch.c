@@ -123,9 +123,7 @@ static const struct {
     any_function function;
 } hooks[] = {
     {"alloc", (any_function)gml_torch_alloc},
-    {"pool_alloc", (any_function)gml_torch_pool_alloc},
     {"free", (any_function)gml_torch_free},
-    {"pool_free", (any_function)gml_torch_pool_free},
     {"init", (any_function)gml_torch_init},
     {"empty_cache", (any_function)gml_torch_empty_cache},
     {"memory_fraction", (any_function)gml_torch_memory_fraction},

@@ -98,36 +98,6 @@ gml_torch_alloc(size_t size_bytes, int device, void *stream)
     return pointer_to(address);
 }
 
-/* Devices without a pool have memory of PyTorch's own, and no lake that would tell of them. */
-static gml_lake *__attribute__((noinline, cold))
-open_for_pool(int device)
-{
-    char reason[REASON_BYTES];
-    gml_status status;
-    gml_lake *lake = find_lake(device, &status, reason, sizeof reason);
-    if (lake) {
-        gml_registry_grant_all(lake, device);
-    }
-    return lake;
-}
-
-void *
-gml_torch_pool_alloc(size_t size_bytes, int device, void *stream)
-{
-    if (size_bytes == 0) {
-        return NULL;
-    }
-    gml_lake *lake = gml_torch_lake(device);
-    if (!lake) {
-        lake = open_for_pool(device);
-    }
-    gml_address address = 0;
-    if (!lake || gml_lake_allocate(lake, size_bytes, address_of(stream), &address) != GML_OK) {
-        return NULL;
-    }
-    return pointer_to(address);
-}
-
 /* The block may be another device's than PyTorch says. */
 static void __attribute__((noinline, cold))
 free_elsewhere(gml_address address, int device)
@@ -152,16 +122,6 @@ gml_torch_free(void *address, size_t size_bytes, int device, void *stream)
     gml_lake *lake = gml_torch_lake(device);
     if (!lake || gml_lake_free(lake, address_of(address)) != GML_OK) {
         free_elsewhere(address_of(address), device);
-    }
-}
-
-void
-gml_torch_pool_free(void *address, size_t size_bytes, int device, void *stream)
-{
-    gml_torch_free(address, size_bytes, device, stream);
-    gml_lake *lake = gml_torch_lake(device);
-    if (lake && gml_registry_server() == GML_SERVER_CACHING) {
-        (void)gml_lake_trim(lake, NULL); /* what cannot go now goes with a later one */
     }
 }
 

@@ -1,6 +1,6 @@
 """What PyTorch does on a GPU under one allocator; test_gpu.py compares the answers.
 
-    python on_gpu.py default|full|pool
+    python on_gpu.py default|native|full
 
 Prints a JSON object with the answer of each scenario. An allocator is chosen once in a process, so
 that each has a process of its own, which runs all of them.
@@ -274,8 +274,8 @@ def region(mode: str) -> AbstractContextManager[Any]:
         return nullcontext()
     import gmlake
 
-    if mode == "pool":
-        torch.cuda.init()
+    if mode == "native":
+        torch.cuda.init()  # it may be in use already
     entered: AbstractContextManager[Any] = gmlake.enabled(policy="stitch", mode=mode)
     return entered
 

@@ -81,7 +81,7 @@ def answer(mode: str, scenario: str) -> dict[str, Any]:
     return told
 
 
-both_modes = pytest.mark.parametrize("mode", ["full", "pool"])
+both_modes = pytest.mark.parametrize("mode", ["native", "full"])
 
 
 @both_modes

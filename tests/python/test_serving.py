@@ -130,7 +130,7 @@ from gmlake import Lake, _core
 
 hooks = _core.torch_hooks()
 pointer, size, device = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-alloc = ctypes.CFUNCTYPE(pointer, size, device, pointer)(hooks["pool_alloc"])
+alloc = ctypes.CFUNCTYPE(pointer, size, device, pointer)(hooks["alloc"])
 free = ctypes.CFUNCTYPE(None, pointer, size, device, pointer)(hooks["free"])
 """
 
@@ -223,7 +223,7 @@ def test_bad_arguments_are_refused() -> None:
 def test_every_hook_has_an_address() -> None:
     hooks = _core.torch_hooks()
     assert set(hooks) == {
-        *("alloc", "pool_alloc", "free", "pool_free", "init", "empty_cache", "memory_fraction"),
+        *("alloc", "free", "init", "empty_cache", "memory_fraction"),
         *("base", "record_stream", "begin_pool", "end_pool", "release_pool"),
     }
     assert len(set(hooks.values())) == len(hooks)

@@ -67,7 +67,7 @@ def test_settings_hold_until_the_process_ends(regions: dict[str, Any]) -> None:
     assert regions["other_knobs"].startswith("ValueError: ")
     assert "growth is not set, not 67108864" in regions["other_knobs"]
     assert "policy is stitch, not expandable" in regions["other_policy"]
-    assert regions["pool"].startswith("RuntimeError: ")
+    assert regions["other_mode"].startswith("RuntimeError: ")
     assert regions["misuses"] == 0
 
 
@@ -75,13 +75,13 @@ def test_enable_lasts_until_disable(regions: dict[str, Any]) -> None:
     first, is_same, is_same_again, other_policy, other_mode, last, enabled = regions["lasting"]
     assert (first, is_same, is_same_again) == ("stitch", True, True)
     assert "policy is stitch, not caching" in other_policy
-    assert "mode 'full' already, not 'pool'" in other_mode
+    assert "mode 'native' already, not 'full'" in other_mode
     assert (last, enabled) == ("caching", False)
 
 
 def test_settings_change_until_something_was_served() -> None:
     results = run("unused")
-    assert results["replaced"] == ["", "expandable", "full"]
+    assert results["replaced"] == ["", "expandable", "native"]
     assert results["inside"] == ["stitch", 1 << 30]
     assert results["too_late"].startswith("ValueError: ")
 
@@ -101,7 +101,7 @@ def test_a_model_trains() -> None:
     assert results["misuses"] == 0
 
 
-@pytest.mark.parametrize("mode", ["full", "pool"])
+@pytest.mark.parametrize("mode", ["native", "full"])
 def test_a_program_goes_on_where_memory_ends(mode: str) -> None:
     results = run("out_of_memory", mode)
     assert results["mode"] == mode
@@ -122,7 +122,7 @@ def test_a_refusal_tells_what_is_held() -> None:
         assert word in text
 
 
-@pytest.mark.parametrize("mode", ["full", "pool"])
+@pytest.mark.parametrize("mode", ["native", "full"])
 def test_threads_may_begin_and_end_regions_while_others_allocate(mode: str) -> None:
     results = run("crowd", mode)
     assert results["failures"] == []

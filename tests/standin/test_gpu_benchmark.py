@@ -46,7 +46,7 @@ def measure(program: str, folder: Path, *options: str) -> tuple[int, dict[str, A
 def test_every_allocator_trains(tmp_path: Path) -> None:
     status, figures = measure("gpu.compare", tmp_path, "--no-search")
     assert status == 0
-    assert set(figures["runs"]) == {"default", "expandable", "async", "gmlake", "gmlake-pool"}
+    assert set(figures["runs"]) == {"default", "expandable", "async", "gmlake"}
     allocated = {told["peak_allocated_bytes"] for told in figures["runs"].values()}
     assert max(allocated) < 1.1 * min(allocated)
     for told in figures["runs"].values():
@@ -54,8 +54,7 @@ def test_every_allocator_trains(tmp_path: Path) -> None:
         assert 0 < told["utilization"] <= 1
         assert told["device_bytes"] > 0
         assert len(told["seconds"]) == figures["steps"] == len(figures["losses"])
-    assert figures["runs"]["gmlake"]["gmlake"]["mode"] == "full"
-    assert figures["runs"]["gmlake-pool"]["gmlake"]["mode"] == "pool"
+    assert figures["runs"]["gmlake"]["gmlake"]["mode"] == "native"
 
 
 @pytest.mark.slow
@@ -68,7 +67,7 @@ def test_the_largest_batch_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "devices"), [("default", 2), ("full", 2), ("pool", 2)])
+@pytest.mark.parametrize(("mode", "devices"), [("default", 2), ("native", 2), ("full", 2)])
 def test_every_scenario_of_the_gpu_tests_runs(mode: str, devices: int) -> None:
     done = subprocess.run(
         [
@@ -86,7 +85,7 @@ def test_every_scenario_of_the_gpu_tests_runs(mode: str, devices: int) -> None:
     assert "out of memory" in answers["out_of_memory"]["message"]
     assert answers["trimming"]["missing_bytes"] == 0
     assert answers["statistics"]["allocated_bytes"] == 10 << 20
-    if mode == "full":
+    if mode != "default":
         assert answers["stitched"]["states"]["stitch"] >= 1
         assert answers["stitched"]["grown_bytes"] == 0
 

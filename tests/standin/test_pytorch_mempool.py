@@ -36,7 +36,7 @@ IS_OURS = os.environ.get("GMLAKE_TEST_POOLS") == "gmlake"
 def allocator() -> Any:
     """Return the allocator below the pools; None for PyTorch's."""
     hooks = _core.torch_hooks()
-    return C._cuda_customAllocator(hooks["pool_alloc"], hooks["pool_free"]) if IS_OURS else None
+    return C._cuda_customAllocator(hooks["alloc"], hooks["free"]) if IS_OURS else None
 
 
 def new_pool(**options: bool) -> torch.cuda.MemPool:

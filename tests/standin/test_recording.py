@@ -98,15 +98,6 @@ def test_a_recording_outlives_the_error_that_ended_it() -> None:
     assert told["labels"] == [*STEP, "step 0"]
 
 
-def test_pool_mode_sees_segments_and_says_so() -> None:
-    told = run("pool_mode")
-    assert set(told["sizes"]) == {"unknown"}
-    assert ["blocks.0.widen", "forward"] in told["places"]
-    assert any(
-        "in pool mode gmlake.record() sees the segments" in text for text in told["warnings"]
-    )
-
-
 def test_where_gmlake_serves_nothing_it_says_so() -> None:
     told = run("nothing_enabled")
     assert told["snapshot"] is None

@@ -41,7 +41,7 @@ def run_code(
     return ended
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("full", "pluggable"), ("pool", "native")])
+@pytest.mark.parametrize(("mode", "backend"), [("native", "native"), ("full", "pluggable")])
 def test_tensors_are_served(mode: str, backend: str, tmp_path: Path) -> None:
     code = SERVED + f"tensor = torch.empty({3 * MIB}, device='cuda', dtype=torch.uint8)\nshow()"
     ended = run_code(tmp_path, code, "--mode", mode, "--report")
@@ -57,7 +57,7 @@ def test_tensors_are_served(mode: str, backend: str, tmp_path: Path) -> None:
     assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0, plan 0"
 
 
-@pytest.mark.parametrize("mode", ["full", "pool"])
+@pytest.mark.parametrize("mode", ["native", "full"])
 def test_the_import_of_torch_starts_nothing(mode: str, tmp_path: Path) -> None:
     """So the program may set CUDA_VISIBLE_DEVICES afterwards, and fork."""
     code = f"""
@@ -79,7 +79,7 @@ show()
     assert [report["device"] for report in ended.reports] == ["0"]
 
 
-@pytest.mark.parametrize("mode", ["auto", "pool"])
+@pytest.mark.parametrize("mode", ["auto", "full"])
 @pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": ""}], ids=["cuda", "none"])
 def test_a_program_without_cuda_is_left_alone(
     mode: str, variables: dict[str, str], tmp_path: Path
@@ -89,27 +89,35 @@ def test_a_program_without_cuda_is_left_alone(
     assert (ended.output, ended.errors) == ("3.0 False\n", "")
 
 
-def test_what_pytorch_refuses_is_said_when_cuda_starts(tmp_path: Path) -> None:
+NO_COMPILER = {"CXX": "no-such-compiler", "XDG_CACHE_HOME": "/dev/null/none"}
+
+
+def test_what_full_mode_takes_away_is_said_when_cuda_starts(tmp_path: Path) -> None:
     code = """
 import sys, torch
 print("imported", file=sys.stderr)
 torch.cuda.init()
 torch.empty(1, device="cuda")
 """
-    ended = run_code(tmp_path, code)
+    ended = run_code(tmp_path, code, variables=NO_COMPILER)
     assert ended.errors.startswith("imported\n")
-    assert ended.errors.count("GmlakeWarning") == 1
+    assert "mode native is impossible: CXX=no-such-compiler is not there" in ended.errors
     assert f"{tmp_path}/script.py:4: GmlakeWarning" in ended.errors
-    silent = run_code(tmp_path, code, variables={"PYTHONWARNINGS": "ignore"})
+    silent = run_code(tmp_path, code, variables={**NO_COMPILER, "PYTHONWARNINGS": "ignore"})
     assert silent.errors == "imported\n"
+
+
+def test_native_mode_begins_without_a_word(tmp_path: Path) -> None:
+    code = "import torch\ntorch.empty(1, device='cuda')"
+    assert run_code(tmp_path, code).errors == ""
 
 
 def test_a_program_whose_warnings_are_errors_runs(tmp_path: Path) -> None:
     """An exception while CUDA starts would keep it from starting for good."""
     code = "import torch\nprint(torch.empty(1, device='cuda').device)"
-    ended = run_code(tmp_path, code, variables={"PYTHONWARNINGS": "error"})
+    ended = run_code(tmp_path, code, variables={**NO_COMPILER, "PYTHONWARNINGS": "error"})
     assert ended.output == "cuda:0\n"
-    assert ended.errors.startswith("gmlake: gmlake is PyTorch's allocator in this process; ")
+    assert ended.errors.startswith("gmlake: mode native is impossible: ")
     assert ended.errors.count("\n") == 1
 
 
@@ -142,7 +150,7 @@ sys.modules["kept"] = steps()
 tensor = next(sys.modules["kept"])
 show()
 """
-    for mode in ("full", "pool"):
+    for mode in ("native", "full"):
         ended = run_code(tmp_path, code, "--mode", mode)
         assert (ended.result["allocated"], ended.errors) == (4 * MIB, "")
 
@@ -160,7 +168,7 @@ if __name__ == "__main__":
     process.join()
 """
     ended = run_code(tmp_path, code, "--report")
-    assert ended.result["backend"] == "pluggable"
+    assert ended.result["enabled"]
     assert ended.result["allocated"] == MIB
     assert len(ended.reports) == 1  # the parent used no device
 
@@ -178,7 +186,7 @@ show(device=torch.cuda.current_device())
 
 @pytest.mark.parametrize(
     ("inner", "mode"),
-    [(RUN, "full"), (RUN, "pool"), (("--no-python", str(COMMAND), "run"), "full")],
+    [(RUN, "native"), (RUN, "full"), (("--no-python", str(COMMAND), "run"), "native")],
 )
 def test_gmlake_run_under_torchrun(inner: tuple[str, ...], mode: str, tmp_path: Path) -> None:
     before = (*TORCHRUN, *inner)
@@ -255,32 +263,12 @@ sys.stderr = None
     assert run_code(tmp_path, code, "--report").reports == []
 
 
-def test_pool_mode_wants_an_empty_cache_before_it_tries_again(tmp_path: Path) -> None:
-    """PyTorch keeps the blocks of an open pool even where memory ends."""
-    code = f"""
-{SERVED}
-def take(size):
-    return torch.empty(size << 20, dtype=torch.uint8, device="cuda")
-tensor = take(100)
-del tensor
-try:
-    take(200)
-except torch.OutOfMemoryError:
-    torch.cuda.empty_cache()
-tensor = take(200)
-show()
-"""
-    ended = run_code(tmp_path, code, "--mode", "pool", "--report")
-    assert ended.result["allocated"] == 200 * MIB
-    assert ended.reports[0]["states"] == "exact 0, split 0, stitch 0, grow 2, oom 1, plan 0"
-
-
-def test_graphs_of_a_compiled_model_run_in_pool_mode() -> None:
-    ended = run(*RUN, "--mode", "pool", "--report", program("compiled"))
+def test_graphs_of_a_compiled_model_run() -> None:
+    ended = run(*RUN, "--report", program("compiled"))
     assert ended.code == 0, ended.errors
     assert ended.result["reduce-overhead"]["kernels"]["cudaGraphLaunch"] > 0
     assert ended.result["reserved_at_end"] == [0] * len(ended.result["reserved_at_end"])
-    assert [report["mode"] for report in ended.reports] == ["pool"]
+    assert [report["mode"] for report in ended.reports] == ["native"]
 
 
 def test_full_mode_may_begin_after_harmless_questions(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import gmlake
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODES = ("default", "expandable", "full", "pool")
+MODES = ("default", "expandable", "native", "full")
 LARGE = ("--capacity", "80GiB")
 
 
@@ -51,19 +51,16 @@ def test_every_snapshot_replays(trainings: dict[str, Training], mode: str) -> No
     assert result.peak_live_bytes == pytest.approx(peak_bytes, rel=0.002)
 
 
-def test_full_mode_takes_less_than_pytorch_in_either_way(trainings: dict[str, Training]) -> None:
+@pytest.mark.parametrize("mode", ["native", "full"])
+def test_it_takes_less_than_pytorch_in_either_way(
+    trainings: dict[str, Training], mode: str
+) -> None:
     taken = {mode: trainings[mode].results["peak_reserved_bytes"] for mode in MODES}
-    assert taken["full"] < taken["expandable"] < taken["default"]
-    assert trainings["full"].results["peak_allocated_bytes"] > 0.995 * taken["full"]
+    assert taken[mode] < taken["expandable"] < taken["default"]
+    assert trainings[mode].results["peak_allocated_bytes"] > 0.995 * taken[mode]
 
 
-def test_pool_mode_takes_what_pytorch_takes(trainings: dict[str, Training]) -> None:
-    """PyTorch divides the segments of a pool as it divides its own."""
-    taken = {mode: trainings[mode].results["peak_reserved_bytes"] for mode in MODES}
-    assert taken["pool"] == taken["default"]
-
-
-@pytest.mark.parametrize("mode", ["full", "pool"])
+@pytest.mark.parametrize("mode", ["native", "full"])
 def test_steps_that_repeat_do_not_call_the_driver(mode: str, tmp_path: Path) -> None:
     outcome = run_program(
         *("served", mode, str(tmp_path / "periodic.pickle"), "7", "--periodic"), settings=LARGE

@@ -120,9 +120,11 @@ find_block(const void *pointer, gml_block_info *block, int *device)
 
 /* ---- private pools ------------------------------------------------------------------------------
  *
- * Requests that a pool takes are native's, which keeps the pools. While any pool is begun, lakes
- * make no call that would break a capture: each has a pool of the same name begun, which serves
- * nobody.
+ * Requests that a pool takes are native's, which keeps the pools. While a graph is captured, lakes
+ * make no call that would break it: each has a pool of the same name begun, which serves nobody.
+ *
+ * A capture begins its pool before it begins itself, so the filter of that pool takes nothing yet.
+ * That of every other pool takes what the thread that begins it asks for.
  */
 
 struct Routes {
@@ -130,19 +132,23 @@ struct Routes {
         c10::DeviceIndex device;
         MempoolId_t id;
         std::function<bool(cudaStream_t)> filter;
-        bool is_held; /* the lake's pool is begun, too */
+        bool is_capture;
+        bool is_held; /* for a capture: the lake's pool is begun, too */
     };
 
     std::atomic<size_t> count{0};
-    std::shared_mutex mutex; /* guards the rest */
+    std::atomic<size_t> captures{0}; /* of them */
+    std::shared_mutex mutex;         /* guards the rest */
     std::vector<Route> list;
 
     void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
     {
-        gml_lake *lake = core->find(device);
+        bool is_capture = !filter(c10::cuda::getCurrentCUDAStream(device));
+        gml_lake *lake = is_capture ? core->find(device) : nullptr;
         bool is_held = lake && core->begin_pool(lake, {id.first, id.second}) == GML_OK;
+        captures += is_capture;
         std::unique_lock<std::shared_mutex> lock(mutex);
-        list.push_back({device, id, std::move(filter), is_held});
+        list.push_back({device, id, std::move(filter), is_capture, is_held});
         count.store(list.size(), std::memory_order_release);
     }
 
@@ -156,6 +162,7 @@ struct Routes {
             });
             if (found != list.end()) {
                 is_held = found->is_held;
+                captures -= found->is_capture;
                 list.erase(found);
             }
             count.store(list.size(), std::memory_order_release);
@@ -1117,7 +1124,7 @@ class Adapter final : public CUDAAllocator
             status = lake ? core->allocate(lake, size_bytes, handle_of(stream), &address)
                           : GML_DRIVER_FAILED;
         }
-        if (status == GML_OUT_OF_MEMORY && routes.count == 0) {
+        if (status == GML_OUT_OF_MEMORY && routes.captures == 0) {
             native->emptyCache({0, 0});
             if (limits.is_limited(device)) {
                 share_limit(device, 0);

@@ -47,8 +47,8 @@ class RunCommand(common.Command):
         add(
             "--mode",
             metavar="MODE",
-            help="full: every tensor; pool: the segments of a torch.cuda.MemPool; auto: full, or "
-            "pool where CUDA has been used before (auto)",
+            help="native: in front of PyTorch's allocator; full: in its place; auto: native, or "
+            "full where that is impossible (auto)",
         )
         add(
             "--capacity",

@@ -20,8 +20,7 @@ import torch
 
 from gmlake.errors import Error, GmlakeWarning
 from gmlake.printable import printable
-from gmlake.pytorch import device, full, lakes, notices, region, serving, statistics
-from gmlake.pytorch.settings import Settings
+from gmlake.pytorch import device, lakes, notices, region, serving, statistics
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -35,19 +34,9 @@ def activate() -> None:
     if os.environ.get("GMLAKE_REPORT") == "1":
         atexit.register(_report, os.getpid())
     try:
-        if _must_wait(Settings.of()):
-            torch.cuda._lazy_call(_enable_pool)  # noqa: SLF001
-        else:
-            _enable_quietly()
+        _enable_quietly()
     except (Error, ValueError, RuntimeError) as error:
         _say(f"this process runs without gmlake: {error}")
-
-
-def _must_wait(settings: Settings) -> bool:
-    """Whether there will be pools, which need CUDA, and CUDA has not been started."""
-    if torch.cuda.is_initialized():
-        return False
-    return settings.mode == "pool" or (settings.mode == "auto" and bool(full.obstacle()))
 
 
 def _enable_quietly() -> None:
@@ -67,17 +56,6 @@ def _warn(text: str) -> None:
         _say(text)
 
 
-def _enable_pool() -> None:
-    """Begin while CUDA starts, which most often happens before a program chose its device."""
-    rank = os.environ.get("LOCAL_RANK", "")
-    count = torch.cuda.device_count()
-    devices = [int(rank)] if rank.isdecimal() and int(rank) < count else None
-    try:
-        region.enable(mode="pool", devices=devices)
-    except (Error, ValueError, RuntimeError) as error:
-        _say(f"this process runs without gmlake: {error}")
-
-
 def _report(process: int) -> None:
     """Say how each device was served; nothing where none was, and in forked children."""
     if os.getpid() != process:
@@ -85,10 +63,9 @@ def _report(process: int) -> None:
     for number in lakes.devices():
         lake = lakes.find(number)
         if lake is not None:
-            mode = serving.installed() or "pool"
             reserved_bytes, live_bytes = statistics.peaks(number)
             _say(
-                f"{_name()}, device {number}, {mode} mode: "
+                f"{_name()}, device {number}, {serving.installed()} mode: "
                 f"{format_size(reserved_bytes)} reserved at the peak, "
                 f"{format_size(live_bytes)} live; {_summary(lake.stats())}"
             )

@@ -159,8 +159,7 @@ class AutoPlan:
             if torch.cuda.is_initialized():
                 notices.once(
                     "planning",
-                    "steps are not planned, which needs mode full: call gmlake.enable() before "
-                    "anything uses CUDA, or start the program with `gmlake run`",
+                    "steps are not planned, since gmlake serves nothing: call gmlake.enable()",
                 )
             return
         for device in lakes.devices():

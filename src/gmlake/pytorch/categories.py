@@ -15,8 +15,7 @@ By rules, the first that applies:
 
 Limits: an activation that a checkpoint computes again within the backward pass is temporary. The
 output of a forward pass under no_grad() that is kept until the next backward pass counts as an
-activation. Where several threads train at once their phases mix, and rules 2 and 3 with them. In
-pool mode, where events are of PyTorch's segments, everything is unknown.
+activation. Where several threads train at once their phases mix, and rules 2 and 3 with them.
 """
 
 from __future__ import annotations

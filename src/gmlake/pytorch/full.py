@@ -60,12 +60,6 @@ def install() -> None:
             "backend",
             f"PYTORCH_ALLOC_CONF asks for backend:{replaced}, which gmlake serves instead of",
         )
-    notices.once(
-        "full",
-        "gmlake is PyTorch's allocator in this process; what PyTorch refuses under a foreign one "
-        "is torch.cuda.MemPool, CUDA tensors shared between processes, cudnn.benchmark and "
-        'torch.compile(mode="reduce-overhead")',
-    )
 
 
 def _limit(fraction: float) -> None:

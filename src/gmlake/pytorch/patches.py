@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _C: Final[Any] = torch._C  # noqa: SLF001
 _fractions: dict[int, float] = {}  # by device, as set; 1.0 elsewhere
-_IN_POOL_MODE: Final = 'it works under gmlake.enabled(mode="pool"); see docs/pytorch.md'
+_IN_NATIVE_MODE: Final = 'it works in mode "native"; see docs/pytorch.md'
 
 
 def install() -> None:
@@ -130,7 +130,7 @@ def _attach_observer(_observer: Callable[..., None]) -> None:
 # ---- what stays impossible
 
 
-def _refusal(what: str, advice: str = _IN_POOL_MODE) -> Callable[..., NoReturn]:
+def _refusal(what: str, advice: str = _IN_NATIVE_MODE) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise RuntimeError(f"{what} cannot work while gmlake is PyTorch's allocator; {advice}")
 
@@ -139,8 +139,8 @@ def _refusal(what: str, advice: str = _IN_POOL_MODE) -> Callable[..., NoReturn]:
 
 _graph_trees = _refusal(
     'torch.compile(mode="reduce-overhead")',
-    "set torch._inductor.config.triton.cudagraph_trees = False, or use "
-    'gmlake.enabled(mode="pool"); see docs/pytorch.md',
+    'set torch._inductor.config.triton.cudagraph_trees = False, or use mode "native"; '
+    "see docs/pytorch.md",
 )
 
 

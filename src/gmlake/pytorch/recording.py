@@ -177,7 +177,7 @@ class _Session(Observer, Opening):
 
     def _note(self, category: int, tensors: Iterable[torch.Tensor]) -> None:
         if not serving.installed():
-            return  # the events are of segments, whose addresses say nothing of what is in them
+            return
         found: dict[int, list[int]] = defaultdict(list)
         with _C.DisableTorchFunction():
             for tensor in tensors:
@@ -262,10 +262,9 @@ def record(
     optimizers: one or several whose state exists already; others are found at their first step.
 
     Where there is no CUDA, nothing is recorded and a GmlakeWarning says so once; so it does where
-    gmlake serves nothing, and in pool mode, where the events are those of PyTorch's segments, not
-    of tensors. Raises RuntimeError where a recording is on already that somebody holds, TypeError
-    and ValueError for arguments that make no sense, and MemoryError where max_events do not fit
-    into memory.
+    gmlake serves nothing. Raises RuntimeError where a recording is on already that somebody holds,
+    TypeError and ValueError for arguments that make no sense, and MemoryError where max_events do
+    not fit into memory.
     """
     settings = _Settings(max_events, frames, model, optimizers)
     with _turn.lock:
@@ -317,13 +316,7 @@ def _tell_of_limits() -> None:
         notices.once(
             "recording nothing",
             "gmlake.record() records what gmlake serves, and it serves nothing yet: call "
-            "gmlake.enable() before anything uses CUDA",
-        )
-    elif not serving.installed():
-        notices.once(
-            "recording segments",
-            "in pool mode gmlake.record() sees the segments that PyTorch's allocator takes, "
-            "not tensors: call gmlake.enable() before anything uses CUDA to see them",
+            "gmlake.enable()",
         )
 
 

@@ -11,11 +11,9 @@ is over, and so is one whose exit was broken off. Whoever looks next ends it.
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 import weakref
-from collections.abc import Iterable
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
@@ -66,23 +64,20 @@ class Region(ContextDecorator):
     It begins with the `with` statement. It can be used again after its end, not within itself. As
     the decorator of a function it is a region of its own for each call.
 
-    policy: which serves inside. mode: "native", "full", "pool", or "off" where there is no CUDA;
-    "" while it is not open. why: half a sentence, why this mode.
+    policy: which serves inside. mode: "native", "full", or "off" where there is no CUDA; "" while
+    it is not open. why: half a sentence, why this mode.
     """
 
-    def __init__(
-        self, given: Given, mode: str = "auto", devices: Iterable[int] | None = None
-    ) -> None:
+    def __init__(self, given: Given, mode: str = "auto") -> None:
         """Check what was given; nothing begins yet."""
         self._given = given
         self.settings = Settings.of(given, mode)
-        self._devices = None if devices is None else _ordinals(devices)
         self.policy = self.settings.policy
         self.mode = ""
         self.why = _CLOSED
 
     def _recreate_cm(self) -> Self:
-        return type(self)(self._given, self.settings.mode, self._devices)
+        return type(self)(self._given, self.settings.mode)
 
     def __enter__(self) -> Self:
         """Begin.
@@ -129,12 +124,10 @@ class Region(ContextDecorator):
                 serving.tell_of_fallbacks()
 
     def _open(self, opening: _Opening) -> None:
-        from gmlake.pytorch import full, native, pool, serving
+        from gmlake.pytorch import full, native, serving
 
         _process.serving = _process.serving or serving.Serving()
         mode = serving.decide(self.settings.mode)
-        if mode.name == "pool" and pool.is_capturing():
-            raise RuntimeError("a region cannot begin in pool mode while a graph is captured")
         if mode.name != "off":
             others = [other.region() for other in _process.open if other is not opening]
             is_alone = all(region is _process.lasting for region in others)
@@ -147,8 +140,6 @@ class Region(ContextDecorator):
         if mode.name == "native":
             native.install()
         opening.mode = mode.name
-        if mode.name == "pool":
-            pool.begin(self._devices)
         self.mode, self.why = mode.name, mode.why
         if mode.name != "off":
             publish_if_asked()
@@ -178,11 +169,7 @@ class Region(ContextDecorator):
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The devices that are served; in pool mode those of the pools, else those in use."""
-        if self.mode == "pool":
-            from gmlake.pytorch import pool
-
-            return pool.devices()
+        """The devices that are served and in use."""
         if self.mode in ("native", "full"):
             from gmlake.pytorch import lakes
 
@@ -216,23 +203,13 @@ class Region(ContextDecorator):
 
     def trim(self) -> int:
         """Give memory that serves no tensor back, on every device; return how many bytes went."""
-        from gmlake.pytorch import lakes, pool
+        from gmlake.pytorch import lakes
 
         held = lakes.reserved_bytes()
         with lock:
-            if self.mode == "pool":
-                pool.empty_cache()
-            elif self.mode in ("native", "full"):
+            if self.mode in ("native", "full"):
                 lakes.trim_all()
         return max(0, held - lakes.reserved_bytes())
-
-
-def _ordinals(devices: object) -> tuple[int, ...]:
-    if isinstance(devices, Iterable) and not isinstance(devices, str):
-        found = tuple(devices)
-        if all(hasattr(device, "__index__") for device in found):
-            return tuple(map(operator.index, found))
-    raise TypeError(f"devices are numbers in a list, as devices=[0, 1], not {devices!r}")
 
 
 def _settle() -> None:
@@ -241,18 +218,9 @@ def _settle() -> None:
     May be broken off at any place, and is done again by whoever comes next.
     """
     left = [opening for opening in _process.open if not opening.is_over]
-    had_pool, has_pool = (
-        any(opening.mode == "pool" for opening in some) for some in (_process.open, left)
-    )
-    try:
-        if had_pool and not has_pool:
-            from gmlake.pytorch import pool
-
-            pool.end()
-    finally:
-        if _process.serving is not None:
-            serving = [opening for opening in left if opening.mode not in ("", "off")]
-            _process.serving.serve_with(serving[-1].server if serving else "caching")
+    if _process.serving is not None:
+        serving = [opening for opening in left if opening.mode not in ("", "off")]
+        _process.serving.serve_with(serving[-1].server if serving else "caching")
     _process.open = left
 
 
@@ -262,25 +230,22 @@ def enabled(
     mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
-    devices: Iterable[int] | None = None,
     **knobs: int | str,
 ) -> Region:
     """Return a region: `with gmlake.enabled() as lake:` lets gmlake serve PyTorch inside.
 
     policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
         serves as PyTorch would, and is allowed within regions of any other policy.
-    mode: "native": gmlake is behind PyTorch's C++ allocator interface, which can begin at any
-        time and keeps all that PyTorch can do; it is compiled at its first use, see
-        docs/pytorch.md. "full": gmlake is PyTorch's allocator, which has to begin before CUDA is
-        used, lasts
-        until the process ends, and serves as PyTorch would outside of regions. "pool": gmlake
-        gives PyTorch's allocator its memory, inside of the region. "auto": full where it is
-        still possible, else pool; GMLAKE_MODE.
+    mode: "native": gmlake stands in front of PyTorch's allocator, behind PyTorch's C++ interface.
+        It can begin at any time and keeps all that PyTorch can do; see docs/pytorch.md for what
+        it needs. "full": gmlake takes the place of PyTorch's allocator, which has to begin before
+        CUDA is used, lasts until the process ends, and serves as PyTorch would outside of
+        regions. "auto": native, and full where that is impossible, which a GmlakeWarning says;
+        GMLAKE_MODE.
     capacity: the most memory to hold on each device, in bytes or as text ("60GiB");
         GMLAKE_CAPACITY.
     handle_types: what other processes can be given handles of, "posix_fd" or "fabric";
         GMLAKE_HANDLE_TYPES.
-    devices: ordinals that pool mode serves; None: the current device and those in use already.
     knobs: settings of the policy by name, see gmlake.knobs(), as in economy="memory";
         GMLAKE_SET="name=value,name=value".
 
@@ -291,7 +256,7 @@ def enabled(
     out of range, with the name of the environment variable where that is to blame, and, at the
     entry, RuntimeError where the mode is not possible any more.
     """
-    return Region(Given(policy, capacity, handle_types, knobs), mode, devices)
+    return Region(Given(policy, capacity, handle_types, knobs), mode)
 
 
 def enable(
@@ -300,7 +265,6 @@ def enable(
     mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
-    devices: Iterable[int] | None = None,
     **knobs: int | str,
 ) -> Region:
     """Begin a region that lasts until disable() or the end of the process; see enabled().
@@ -314,7 +278,7 @@ def enable(
         if known is not None and known.may_stay(given, mode):
             return known
         disable()
-        _process.lasting = Region(given, mode, devices)
+        _process.lasting = Region(given, mode)
         try:
             return _process.lasting.__enter__()
         except BaseException:

@@ -6,21 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gmlake import _core
-from gmlake.pytorch import device, full, lakes, native, notices, pool, registry
+from gmlake.pytorch import device, full, lakes, native, notices, registry
 from gmlake.pytorch.settings import with_changes
 
 if TYPE_CHECKING:
     from gmlake.pytorch.settings import Given, Settings
 
 _CACHING: Final = "caching"
-_WHAT_TO_DO: Final = (
-    "call gmlake.enable() before anything uses CUDA, or start the program with `gmlake run`"
-)
+_WHAT_TO_DO: Final = "mode full needs gmlake.enable() before anything uses CUDA, or `gmlake run`"
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What a region gets. name: "native", "full", "pool" or "off". why: half a sentence."""
+    """What a region gets. name: "native", "full" or "off". why: half a sentence."""
 
     name: str
     why: str
@@ -34,17 +32,14 @@ def decide(wanted: str) -> Mode:
         return Mode("native", "gmlake is in front of PyTorch's allocator")
     if full.is_installed():
         if wanted not in ("auto", "full"):
-            raise RuntimeError(
-                "gmlake is PyTorch's allocator in this process already, and under that there are "
-                f'no others; mode="{wanted}" is for processes that never had mode "full"'
-            )
+            raise RuntimeError(f'this process has mode "full" already, and not {wanted!r}')
         return Mode("full", "gmlake is PyTorch's allocator since before CUDA was used")
     if absence := device.absence():
         notices.once("off", f"gmlake serves nothing in this process: {absence}")
         return Mode("off", absence)
     refusals = {}
-    for name, mode in (("native", native), ("full", full), ("pool", pool)):
-        if wanted == name or (wanted == "auto" and name != "native"):
+    for name, mode in (("native", native), ("full", full)):
+        if wanted in (name, "auto"):
             refusals[name] = mode.obstacle()
             if not refusals[name]:
                 return Mode(name, _why(name, wanted, refusals))
@@ -55,7 +50,16 @@ def decide(wanted: str) -> Mode:
 def _why(name: str, wanted: str, refusals: dict[str, str]) -> str:
     if wanted == name:
         return "it was asked for"
-    return "CUDA is not in use yet" if name == "full" else refusals["full"]
+    if name == "native":
+        return "it can begin at any time and takes nothing from PyTorch"
+    why = f"mode native is impossible: {refusals['native']}"
+    notices.once(
+        "full",
+        f"{why}; so gmlake takes the place of PyTorch's allocator, without torch.cuda.MemPool, "
+        "CUDA tensors shared between processes, cudnn.benchmark and "
+        'torch.compile(mode="reduce-overhead")',
+    )
+    return why
 
 
 class Serving:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
-MODES: Final = ("auto", "native", "full", "pool")
+MODES: Final = ("auto", "native", "full")
 HANDLE_TYPES: Final = ("posix_fd", "fabric")
 DEFAULT_POLICY: Final = "stitch"
 POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
@@ -38,7 +38,7 @@ class Given:
 class Settings:
     """How gmlake serves a process.
 
-    policy: one of gmlake.policies(). mode: "auto", "native", "full" or "pool".
+    policy: one of gmlake.policies(). mode: "auto", "native" or "full".
     capacity_bytes: the most memory to hold on each device; 0: all that it has. handle_type: what
     physical memory can be exported as, "posix_fd" or "fabric"; "": nothing. knobs: by the names of
     gmlake.knobs(). check_order: see gmlake.Lake; only the environment chooses it.

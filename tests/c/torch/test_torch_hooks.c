@@ -172,7 +172,6 @@ TEST(a_lake_is_opened_by_the_first_request_of_its_device)
     configure_host();
     CHECK(gml_torch_lake(0) == NULL);
     CHECK(gml_torch_alloc(0, 0, NULL) == NULL);
-    CHECK(gml_torch_pool_alloc(0, 0, NULL) == NULL);
     gml_torch_init(2);
     gml_torch_empty_cache();
     CHECK(gml_torch_lake(0) == NULL);
@@ -243,7 +242,6 @@ TEST(devices_out_of_range_have_no_memory)
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         char reason[REASON_BYTES] = "";
         gml_lake *lake = NULL;
-        CHECK(gml_torch_pool_alloc(1, devices[i], NULL) == NULL);
         CHECK(gml_torch_alloc(1, devices[i], NULL) == NULL); /* nothing to throw with here */
         CHECK(gml_torch_lake(devices[i]) == NULL);
         CHECK_STATUS(gml_registry_open(devices[i], &lake, reason, sizeof reason),
@@ -268,7 +266,6 @@ TEST(without_pytorch_there_is_nothing_to_throw)
     configure_host();
     CHECK(gml_torch_alloc(128 * MIB, 0, NULL) == NULL);
     CHECK(gml_torch_alloc(UINT64_C(1) << 60, 0, NULL) == NULL);
-    CHECK(gml_torch_pool_alloc(128 * MIB, 0, NULL) == NULL);
     release(allocate(MIB, 0), 0);
 }
 
@@ -283,21 +280,6 @@ TEST(empty_cache_gives_idle_memory_of_every_lake_back)
     CHECK_EQ(stats_of(0).reserved_bytes, 0);
     CHECK_EQ(stats_of(1).reserved_bytes, 4 * MIB);
     release(kept, 1);
-}
-
-TEST(a_pools_memory_goes_back_while_no_pool_is_open)
-{
-    configure_host();
-    void *first = gml_torch_pool_alloc(4 * MIB, 0, NULL);
-    void *second = gml_torch_pool_alloc(8 * MIB, 0, NULL);
-    gml_torch_pool_free(first, 4 * MIB, 0, NULL);
-    CHECK_EQ(stats_of(0).reserved_bytes, 12 * MIB);
-    CHECK_OK(gml_torch_serve_with(GML_SERVER_CACHING));
-    gml_torch_pool_free(second, 8 * MIB, 0, NULL);
-    CHECK_EQ(stats_of(0).reserved_bytes, 0);
-    gml_torch_pool_free(NULL, 0, 0, NULL);
-    gml_torch_pool_free(NULL, 0, -1, NULL);
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
 }
 
 TEST(base_tells_a_blocks_size)
@@ -325,7 +307,7 @@ largest_request(void)
     uint64_t best = 0;
     gml_torch_empty_cache();
     for (uint64_t size_bytes = 2 * MIB; size_bytes <= 66 * MIB; size_bytes += 2 * MIB) {
-        void *address = gml_torch_pool_alloc(size_bytes, 0, NULL);
+        void *address = gml_torch_alloc(size_bytes, 0, NULL);
         best = address ? size_bytes : best;
         gml_torch_free(address, size_bytes, 0, NULL);
         gml_torch_empty_cache();
@@ -359,7 +341,7 @@ TEST(what_is_held_beyond_a_limit_stays)
     unsigned char *address = allocate(32 * MIB, 0);
     address[0] = 5;
     gml_torch_memory_fraction(0.25, 0);
-    CHECK(gml_torch_pool_alloc(4 * MIB, 0, NULL) == NULL);
+    CHECK(gml_torch_alloc(4 * MIB, 0, NULL) == NULL);
     CHECK_EQ(address[0], 5);
     release(address, 0);
     release(allocate(4 * MIB, 0), 0);
@@ -568,7 +550,6 @@ TEST(a_device_that_is_not_there_says_why)
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
     CHECK(gml_torch_alloc(1, 0, NULL) == NULL);
-    CHECK(gml_torch_pool_alloc(1, 0, NULL) == NULL);
     CHECK_STATUS(gml_registry_open(0, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
     CHECK(strstr(reason, "nonsense") != NULL);
     gml_torch_begin_pool(0, (gml_pool_id){1, 1}, NULL);
@@ -585,8 +566,8 @@ use_with_fault(uint64_t nth)
     gml_lake_config config = {
         .driver = "host", .policy = "stitch", .aids = {gml_aids_wrap, .fail_call = nth}};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
-    void *first = gml_torch_pool_alloc(3 * MIB, 0, NULL);
-    void *second = gml_torch_pool_alloc(3 * MIB, 0, NULL);
+    void *first = gml_torch_alloc(3 * MIB, 0, NULL);
+    void *second = gml_torch_alloc(3 * MIB, 0, NULL);
     bool is_open = gml_torch_lake(0) != NULL;
     if (is_open) {
         CHECK(first || second);
@@ -622,7 +603,7 @@ TEST(memory_that_cannot_be_shared_is_not_handed_out)
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
-    CHECK(gml_torch_pool_alloc(1, 0, NULL) == NULL);
+    CHECK(gml_torch_alloc(1, 0, NULL) == NULL);
     CHECK_STATUS(gml_registry_open(0, &lake, reason, sizeof reason), GML_UNSUPPORTED);
     CHECK(reason[0] != '\0');
 }
@@ -745,7 +726,6 @@ main(void)
     RUN_ALONE(devices_out_of_range_have_no_memory);
     RUN_ALONE(without_pytorch_there_is_nothing_to_throw);
     RUN_ALONE(empty_cache_gives_idle_memory_of_every_lake_back);
-    RUN_ALONE(a_pools_memory_goes_back_while_no_pool_is_open);
     RUN_ALONE(base_tells_a_blocks_size);
     RUN_ALONE(a_fraction_limits_an_open_lake_and_one_that_comes);
     RUN_ALONE(what_is_held_beyond_a_limit_stays);

@@ -84,9 +84,7 @@ allocate(worker *self)
         .device = (int)check_below(&self->random, DEVICES),
         .stream = random_stream(self),
     };
-    made.address = check_below(&self->random, 2)
-                       ? gml_torch_alloc(made.size_bytes, made.device, handle_of(made.stream))
-                       : gml_torch_pool_alloc(made.size_bytes, made.device, handle_of(made.stream));
+    made.address = gml_torch_alloc(made.size_bytes, made.device, handle_of(made.stream));
     if (made.address) {
         self->served++;
         self->empties += made.size_bytes == 0;

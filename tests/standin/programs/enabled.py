@@ -63,7 +63,7 @@ def regions() -> dict[str, Any]:
         seen["inside_again"] = server()
         seen["other_knobs"] = refused(gmlake.enabled(growth="64MiB").__enter__)
         seen["other_policy"] = refused(gmlake.enabled("expandable").__enter__)
-        seen["pool"] = refused(gmlake.enabled(mode="pool").__enter__)
+        seen["other_mode"] = refused(gmlake.enabled(mode="full").__enter__)
         seen["text"] = repr(region)
         seen["trimmed"] = [region.trim(), region.stats()["reserved_bytes"]]
         held = block()
@@ -125,8 +125,8 @@ def _share_with_thread() -> list[str]:
 
 def _enable_and_disable() -> list[Any]:
     region = gmlake.enable()
-    found = [server(), gmlake.enable() is region, gmlake.enable("stitch", mode="full") is region]
-    found += [refused(gmlake.enable, "caching"), refused(gmlake.enable, mode="pool")]
+    found = [server(), gmlake.enable() is region, gmlake.enable("stitch", mode="native") is region]
+    found += [refused(gmlake.enable, "caching"), refused(gmlake.enable, mode="full")]
     gmlake.disable()
     gmlake.disable()
     return [*found, server(), gmlake.is_enabled()]
@@ -206,9 +206,7 @@ def out_of_memory() -> dict[str, Any]:
     """Run out of memory again and again, in either mode, and go on; for a small device."""
     from tests.standin.training import Trainer
 
-    if sys.argv[2] == "pool":
-        torch.cuda.init()
-    with gmlake.enabled() as region:
+    with gmlake.enabled(mode=sys.argv[2]) as region:
         trainer = Trainer(torch.bfloat16)
         trainer.step()
         try:
@@ -262,8 +260,6 @@ def _shrink() -> list[int]:
 
 def crowd() -> dict[str, Any]:
     """Let threads begin and end regions while all of them allocate, in either mode."""
-    if sys.argv[2] == "pool":
-        torch.cuda.init()
     failures: list[str] = []
 
     def work(number: int) -> None:
@@ -279,7 +275,7 @@ def crowd() -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001
             failures.append(repr(error))
 
-    with gmlake.enabled("stitch") as region:
+    with gmlake.enabled("stitch", mode=sys.argv[2]) as region:
         block()  # settles who serves
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:

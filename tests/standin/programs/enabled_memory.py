@@ -257,7 +257,7 @@ def main() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.backends.cudnn.benchmark = True
-        gmlake.enable()
+        gmlake.enable(mode="full")
         results = globals()[sys.argv[1]]()
         gc.collect()
     said = [str(w.message) for w in caught if w.category is gmlake.GmlakeWarning]

@@ -210,14 +210,6 @@ def out_of_memory() -> dict[str, Any]:
     return told(recording) | {"refusal": refusal}
 
 
-def pool_mode() -> dict[str, Any]:
-    """Events are of segments: they have places, and no category."""
-    gmlake.enable(mode="pool")
-    with gmlake.record() as recording:
-        Training().step()
-    return told(recording)
-
-
 def nothing_enabled() -> dict[str, Any]:
     """Nothing is recorded where gmlake serves nothing."""
     with gmlake.record() as recording:

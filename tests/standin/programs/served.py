@@ -1,6 +1,6 @@
 """Trains a checkpointed GPT on sequences of several lengths, with one allocator or another.
 
-    served.py default|full|pool SNAPSHOT [STEPS [--periodic]]
+    served.py default|native|full SNAPSHOT [STEPS [--periodic]]
 
 Expandable segments are chosen by PYTORCH_ALLOC_CONF. With --periodic, every step has the same
 length. Prints as JSON what was reserved at the peak, and the calls of each step that take memory of
@@ -35,8 +35,8 @@ def region(mode: str) -> AbstractContextManager[Any]:
     """Return what the whole training runs in."""
     if mode == "default":
         return nullcontext()
-    if mode == "pool":
-        torch.cuda.init()
+    if mode == "native":
+        torch.cuda.init()  # it may be in use already
     return gmlake.enabled(mode=mode)
 
 

@@ -58,7 +58,7 @@ def wrapped(mode: str) -> Seen:
     """Use streams that were wrapped in each way, before gmlake and after; destroy each."""
     streams: list[torch.cuda.Stream] = []
     seen = []
-    if mode == "pool":
+    if mode == "native":
         streams.append(torch.cuda.ExternalStream(create()))  # which starts CUDA
     with gmlake.enabled(mode=mode) as region:
         streams.append(torch.cuda.ExternalStream(create()))
@@ -67,19 +67,15 @@ def wrapped(mode: str) -> Seen:
             use(stream)
             records = calls(region, "event_record")
             destroy(stream.cuda_stream)
-            if mode == "pool":
-                torch.cuda.empty_cache()
             held = block()  # there is not room for both
             seen.append(calls(region, "event_record") - records)
             del held
-            if mode == "pool":
-                torch.cuda.empty_cache()
     return {"seen": seen}
 
 
-def own(_mode: str) -> Seen:
+def own(mode: str) -> Seen:
     """Wrap PyTorch's own current stream, as torch.from_dlpack() does."""
-    with gmlake.enabled(mode="full") as region:
+    with gmlake.enabled(mode=mode) as region:
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             torch.utils.dlpack.from_dlpack(block(4 * MIB))
@@ -100,9 +96,9 @@ def own(_mode: str) -> Seen:
         }
 
 
-def forgotten(_mode: str) -> Seen:
+def forgotten(mode: str) -> Seen:
     """Say that streams end, of which one goes before a tensor that it uses."""
-    with gmlake.enabled(mode="full") as region:
+    with gmlake.enabled(mode=mode) as region:
         first, second = create(), create()
         stream = torch.cuda.ExternalStream(second)
         use(torch.cuda.ExternalStream(first))
@@ -124,9 +120,9 @@ def forgotten(_mode: str) -> Seen:
         return {"deferred": deferred, "device_waits": calls(region, "device_synchronize")}
 
 
-def ordered(_mode: str) -> Seen:
+def ordered(mode: str) -> Seen:
     """Tell of a wait that the program makes itself."""
-    with gmlake.enabled(mode="full") as region:
+    with gmlake.enabled(mode=mode) as region:
         side, current = torch.cuda.Stream(), torch.cuda.current_stream()
         use(current, MIB)
         use(side, 8 * MIB)
@@ -142,9 +138,9 @@ def ordered(_mode: str) -> Seen:
         }
 
 
-def recorded(_mode: str) -> Seen:
+def recorded(mode: str) -> Seen:
     """Let many streams use one tensor, and let them end one after the other."""
-    with gmlake.enabled(mode="full") as region:
+    with gmlake.enabled(mode=mode) as region:
         sides = [torch.cuda.Stream() for _ in range(4)]
         foreign = create()
         with control.paced("manual"):
@@ -177,9 +173,9 @@ def recorded(_mode: str) -> Seen:
             }
 
 
-def at_exit(_mode: str) -> Seen:
+def at_exit(mode: str) -> Seen:
     """End while tensors wait for streams, two of which are destroyed."""
-    region = gmlake.enable()
+    region = gmlake.enable(mode=mode)
     control.set_pace("manual")
     first, second = create(), create()
     streams = [torch.cuda.Stream(), *map(torch.cuda.ExternalStream, (first, second))]
