@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.standin.running import run_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIB = 1 << 20
 SMALL = ("--capacity", "2GiB", "--devices", "2")
@@ -28,28 +31,34 @@ def regions() -> dict[str, Any]:
     return run("regions")
 
 
-def test_full_mode_begins_without_starting_cuda(regions: dict[str, Any]) -> None:
+def test_a_region_begins_without_starting_cuda(regions: dict[str, Any]) -> None:
     assert regions["before"] == [False, False]
     assert regions["starts_nothing"]
-    assert regions["empty"] == ["full", "stitch", [], {}]
+    assert regions["empty"] == ["native", "stitch", [], {}]
     assert "no lake" in regions["no_lake"]
     assert regions["text"] == (
-        "<gmlake.Region: policy stitch, mode full, since CUDA is not in use yet; devices served: 0>"
+        "<gmlake.Region: policy stitch, mode native, since it can begin at any time and takes "
+        "nothing from PyTorch; devices served: 0>"
     )
     assert regions["trimmed"] == [0, 0]
     assert regions["lake"] == 8 * MIB
 
 
-def test_what_is_impossible_is_said_once(regions: dict[str, Any]) -> None:
-    (warning,) = regions["warnings"]
-    for word in ("MemPool", "shared between processes", "cudnn.benchmark", "reduce-overhead"):
+def test_what_is_impossible_without_a_compiler_is_said_once(
+    regions: dict[str, Any], tmp_path: Path
+) -> None:
+    assert regions["warnings"] == []
+    results = run("unused", CXX="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
+    assert results["replaced"] == ["", "expandable", "full"]
+    (warning,) = results["warnings"]
+    for word in ("CXX=no-such-compiler", "MemPool", "shared between processes", "cudnn.benchmark", "reduce-overhead"):
         assert word in warning
 
 
 def test_the_region_entered_last_decides_who_serves(regions: dict[str, Any]) -> None:
     assert regions["inside"] == "stitch"
     assert regions["enabled"]
-    assert regions["nested"] == ["caching", "caching", "full"]
+    assert regions["nested"] == ["caching", "caching", "native"]
     assert regions["nested_twice"] == "stitch"
     assert regions["inside_again"] == "stitch"
     assert regions["outside"] == ["caching", False, "<gmlake.Region: policy stitch, not open>"]
@@ -166,17 +175,17 @@ def test_a_forked_child_is_served_unless_its_parent_used_cuda() -> None:
 def test_full_mode_comes_too_late_once_cuda_is_in_use() -> None:
     results = run("late")
     assert results["refusal"].startswith("RuntimeError: mode full is impossible: CUDA is in use")
-    assert "call gmlake.enable() before" in results["refusal"]
+    assert "gmlake.enable() before anything uses CUDA" in results["refusal"]
     assert (results["enabled"], results["backend"]) == (False, "native")
 
 
-def test_another_backend_is_replaced_or_in_the_way() -> None:
-    early = run("backend", "early", allocator="backend:cudaMallocAsync")
-    assert (early["mode"], early["live"]) == ("full", 0)
-    assert any("backend:cudaMallocAsync" in line for line in early["warnings"])
-    late = run("backend", "late", allocator="backend:cudaMallocAsync")
-    assert "cudaMallocAsync, which has no pools" in late["refusal"]
-    assert late["warnings"] == []
+def test_another_backend_serves_outside_of_regions_or_is_replaced() -> None:
+    seen = run("backend", "native", allocator="backend:cudaMallocAsync")
+    assert seen["inside"] == seen["outside"] == 8 * MIB
+    assert (seen["backend"], seen["warnings"]) == ("cudaMallocAsync", [])
+    seen = run("backend", "full", allocator="backend:cudaMallocAsync")
+    assert seen["backend"] == "pluggable"
+    assert any("backend:cudaMallocAsync" in line for line in seen["warnings"])
 
 
 def test_variables_choose_what_arguments_leave_out() -> None:

@@ -89,7 +89,8 @@ def test_a_program_without_cuda_is_left_alone(
     assert (ended.output, ended.errors) == ("3.0 False\n", "")
 
 
-NO_COMPILER = {"CXX": "no-such-compiler", "XDG_CACHE_HOME": "/dev/null/none"}
+def no_compiler(folder: Path) -> dict[str, str]:
+    return {"CXX": "no-such-compiler", "XDG_CACHE_HOME": str(folder / "cache")}
 
 
 def test_what_full_mode_takes_away_is_said_when_cuda_starts(tmp_path: Path) -> None:
@@ -99,11 +100,11 @@ print("imported", file=sys.stderr)
 torch.cuda.init()
 torch.empty(1, device="cuda")
 """
-    ended = run_code(tmp_path, code, variables=NO_COMPILER)
+    ended = run_code(tmp_path, code, variables=no_compiler(tmp_path))
     assert ended.errors.startswith("imported\n")
     assert "mode native is impossible: CXX=no-such-compiler is not there" in ended.errors
     assert f"{tmp_path}/script.py:4: GmlakeWarning" in ended.errors
-    silent = run_code(tmp_path, code, variables={**NO_COMPILER, "PYTHONWARNINGS": "ignore"})
+    silent = run_code(tmp_path, code, variables={**no_compiler(tmp_path), "PYTHONWARNINGS": "ignore"})
     assert silent.errors == "imported\n"
 
 
@@ -115,7 +116,7 @@ def test_native_mode_begins_without_a_word(tmp_path: Path) -> None:
 def test_a_program_whose_warnings_are_errors_runs(tmp_path: Path) -> None:
     """An exception while CUDA starts would keep it from starting for good."""
     code = "import torch\nprint(torch.empty(1, device='cuda').device)"
-    ended = run_code(tmp_path, code, variables={**NO_COMPILER, "PYTHONWARNINGS": "error"})
+    ended = run_code(tmp_path, code, variables={**no_compiler(tmp_path), "PYTHONWARNINGS": "error"})
     assert ended.output == "cuda:0\n"
     assert ended.errors.startswith("gmlake: mode native is impossible: ")
     assert ended.errors.count("\n") == 1

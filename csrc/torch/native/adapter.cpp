@@ -1283,7 +1283,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
         if (lake && core->stats(lake, &stats) == GML_OK &&
             stats.reserved_bytes > stats.live_bytes &&
             cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
-            free_bytes < asked_of_native + spare_bytes) {
+            asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes) {
             trim(device, lake);
         }
         return false; /* native's free blocks are what they were */

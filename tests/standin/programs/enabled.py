@@ -439,12 +439,20 @@ def late() -> dict[str, Any]:
 
 def backend() -> dict[str, Any]:
     """Run under PYTORCH_ALLOC_CONF=backend:cudaMallocAsync."""
-    if sys.argv[2] == "early":
-        with gmlake.enabled() as region:
-            held = block()
-            return {"mode": region.mode, "live": region.stats()["live_bytes"] - held.nbytes}
-    torch.cuda.init()
-    return {"refusal": refused(gmlake.enabled().__enter__)}
+    mode = sys.argv[2]
+    if mode == "native":
+        torch.cuda.init()  # it may be in use already
+    with gmlake.enabled(mode=mode) as region:
+        held = block()
+        inside = region.stats()["live_bytes"]
+    after = block()
+    outside = region.stats()["live_bytes"]
+    del held, after
+    return {
+        "inside": inside,
+        "outside": outside,
+        "backend": torch.cuda.get_allocator_backend(),
+    }
 
 
 def main() -> None:
