@@ -318,16 +318,17 @@ typedef struct gml_torch_stats {
 
 typedef struct gml_stats {
     uint64_t live_blocks, peak_live_blocks;
-    uint64_t requested_bytes, peak_requested_bytes; /* live, as asked for */
-    uint64_t live_bytes, peak_live_bytes;           /* live, each rounded up to 512 */
-    uint64_t reserved_bytes, peak_reserved_bytes;   /* held from the driver */
-    uint64_t allocations, frees;                    /* calls that succeeded, size 0 not counted */
-    uint64_t states[GML_STATE_COUNT];               /* by gml_state */
-    uint64_t views, view_bytes;                     /* stitched views that are mapped now */
-    uint64_t largest_free_bytes;                    /* largest request served without new memory */
-    uint64_t cross_stream_waits;  /* that one stream was made to do for memory of another */
-    uint64_t borrowed_bytes;      /* free memory that one stream took from another, in all */
-    uint64_t deferred_free_bytes; /* now: freed, and other streams may still use it */
+    uint64_t requested_bytes, peak_requested_bytes;      /* live, as asked for */
+    uint64_t live_bytes, peak_live_bytes;                /* live, each rounded up to 512 */
+    uint64_t reserved_bytes, peak_reserved_bytes;        /* held from the driver */
+    uint64_t highest_live_bytes, highest_reserved_bytes; /* peaks that no reset forgets */
+    uint64_t allocations, frees;      /* calls that succeeded, size 0 not counted */
+    uint64_t states[GML_STATE_COUNT]; /* by gml_state */
+    uint64_t views, view_bytes;       /* stitched views that are mapped now */
+    uint64_t largest_free_bytes;      /* largest request served without new memory */
+    uint64_t cross_stream_waits;      /* that one stream was made to do for memory of another */
+    uint64_t borrowed_bytes;          /* free memory that one stream took from another, in all */
+    uint64_t deferred_free_bytes;     /* now: freed, and other streams may still use it */
     uint64_t driver_calls[GML_CALL_COUNT]; /* by gml_driver_call */
     uint64_t driver_time_ns;               /* modelled by `sim`, measured by the others */
 } gml_stats;

@@ -212,6 +212,13 @@ add_guest_usage(gml_lake *lake, gml_usage *usage)
 }
 
 /* Fills what the policy and the driver hold themselves. */
+void
+gml_lake_raise_highest(gml_stats *stats)
+{
+    raise_peak(&stats->highest_live_bytes, stats->peak_live_bytes);
+    raise_peak(&stats->highest_reserved_bytes, stats->peak_reserved_bytes);
+}
+
 gml_stats
 gml_lake_complete_stats(gml_lake *lake)
 {
@@ -222,6 +229,7 @@ gml_lake_complete_stats(gml_lake *lake)
     }
     gml_stats stats = lake->stats;
     stats.reserved_bytes = gml_lake_reserved(lake);
+    gml_lake_raise_highest(&stats);
     stats.views = usage.views;
     stats.view_bytes = usage.view_bytes;
     stats.largest_free_bytes = usage.largest_free_bytes;

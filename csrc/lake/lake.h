@@ -225,6 +225,8 @@ gml_lake_note_reserved(gml_lake *lake)
     }
 }
 
+/* Notes the peaks so far where they are the highest. */
+void gml_lake_raise_highest(gml_stats *stats);
 /* gml_lake_stats() for a caller that holds the lock. */
 gml_stats gml_lake_complete_stats(gml_lake *lake);
 

@@ -125,6 +125,7 @@ gml_lake_reset_peaks(gml_lake *lake)
     pthread_mutex_lock(&lake->lock);
     gml_stats *stats = &lake->stats;
     reset_torch_peaks(lake);
+    gml_lake_raise_highest(stats);
     stats->peak_live_blocks = stats->live_blocks;
     stats->peak_requested_bytes = stats->requested_bytes;
     stats->peak_live_bytes = stats->live_bytes;

@@ -21,6 +21,8 @@ static const struct {
     FIELD(peak_live_bytes),
     FIELD(reserved_bytes),
     FIELD(peak_reserved_bytes),
+    FIELD(highest_live_bytes),
+    FIELD(highest_reserved_bytes),
     FIELD(allocations),
     FIELD(frees),
     FIELD(views),

@@ -44,6 +44,7 @@ gml_torch_native_core(void)
         .reset_peaks = gml_lake_reset_peaks,
         .visit = gml_lake_visit,
         .limit = gml_registry_limit,
+        .capacity = gml_registry_capacity,
         .refusal = gml_refusal_status,
         .explain = explain,
     };

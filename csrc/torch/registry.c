@@ -462,6 +462,15 @@ gml_torch_forget_stream(int device, gml_stream stream)
     return status;
 }
 
+uint64_t
+gml_registry_capacity(void)
+{
+    pthread_mutex_lock(&registry_lock);
+    uint64_t capacity_bytes = registry.config.capacity_bytes;
+    pthread_mutex_unlock(&registry_lock);
+    return capacity_bytes;
+}
+
 void
 gml_registry_limit(int device, double fraction)
 {

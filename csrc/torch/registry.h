@@ -14,6 +14,9 @@ gml_status gml_registry_open(int device, gml_lake **out, char *reason, size_t re
 /* Opens the memory of a lake, which is that device's, to every device that can reach it. */
 void gml_registry_grant_all(gml_lake *lake, int device);
 
+/* The most that each lake may hold, as configured; 0: all that its device has. */
+uint64_t gml_registry_capacity(void);
+
 /* No open lake has this ordinal or a higher one. */
 int gml_registry_end(void);
 

@@ -39,6 +39,8 @@ class Stats(TypedDict):
     peak_requested_bytes: int
     live_bytes: int
     peak_live_bytes: int
+    highest_live_bytes: int
+    highest_reserved_bytes: int
     reserved_bytes: int
     peak_reserved_bytes: int
     allocations: int

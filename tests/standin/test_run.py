@@ -214,7 +214,7 @@ show()
 """
     ended = run_code(tmp_path, code, "--policy", "expandable")
     inside, outside = ended.results
-    assert (inside["policy"], inside["mode"], inside["same"]) == ("expandable", "full", "full")
+    assert (inside["policy"], inside["mode"], inside["same"]) == ("expandable", "native", "native")
     assert outside["enabled"]
 
 

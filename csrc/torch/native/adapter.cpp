@@ -616,36 +616,52 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
     }
 }
 
-/* ---- the memory fraction -------------------------------------------------------------------------
+/* ---- limits --------------------------------------------------------------------------------------
  *
- * It limits what native and the lake hold together. Each may hold what the other does not; both are
- * told whenever that may have changed, which is only done where there is such a limit.
+ * The memory fraction of a device, and the capacity that gmlake was given, limit what native and
+ * the lake hold together. Each may hold what the other does not; both are told whenever that may
+ * have changed, which is only done where there is such a limit.
  */
 
 struct Limits {
-    struct Limit {
-        std::atomic<double> fraction{1};
-        std::atomic<double> total_bytes{0}; /* of the device; known where there is a limit */
-    };
+    std::atomic<int> count{0};               /* of devices with a fraction; one for the capacity */
+    std::atomic<uint64_t> capacity_bytes{0}; /* of each device; 0: all of it */
+    std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> fractions;
 
-    std::atomic<int> count{0}; /* of devices with a limit */
-    std::array<Limit, C10_COMPILE_TIME_MAX_GPUS> list;
-
-    Limit &of(c10::DeviceIndex device)
+    Limits()
     {
-        return list[static_cast<size_t>(device)];
+        for (auto &fraction : fractions) {
+            fraction = 1;
+        }
+    }
+
+    std::atomic<double> &fraction(c10::DeviceIndex device)
+    {
+        return fractions[static_cast<size_t>(device)];
     }
 
     bool is_limited(c10::DeviceIndex device)
     {
-        return count.load(std::memory_order_relaxed) > 0 && of(device).fraction < 1;
+        return count.load(std::memory_order_relaxed) > 0 &&
+               (capacity_bytes > 0 || fraction(device) < 1);
     }
 
-    void set(c10::DeviceIndex device, double fraction, double total_bytes)
+    double allowed_bytes(c10::DeviceIndex device, double total_bytes)
     {
-        of(device).total_bytes = total_bytes;
-        double before = of(device).fraction.exchange(fraction);
-        count += (fraction < 1) - (before < 1);
+        double bytes = fraction(device) * total_bytes;
+        return capacity_bytes > 0 ? std::min(bytes, static_cast<double>(capacity_bytes)) : bytes;
+    }
+
+    void set_fraction(c10::DeviceIndex device, double wanted)
+    {
+        double before = fraction(device).exchange(wanted);
+        count += (wanted < 1) - (before < 1);
+    }
+
+    void set_capacity(uint64_t wanted_bytes)
+    {
+        uint64_t before = capacity_bytes.exchange(wanted_bytes);
+        count += (wanted_bytes > 0) - (before > 0);
     }
 };
 
@@ -857,16 +873,14 @@ class Adapter final : public CUDAAllocator
 
     double getMemoryFraction(c10::DeviceIndex device) override
     {
-        return limits.count > 0 ? limits.of(device).fraction.load()
+        return limits.count > 0 ? limits.fraction(device).load()
                                 : native->getMemoryFraction(device);
     }
 
     void setMemoryFraction(double fraction, c10::DeviceIndex device) override
     {
         native->setMemoryFraction(fraction, device); /* refuses what is no fraction */
-        double total_bytes =
-            fraction < 1 ? static_cast<double>(native->getMemoryInfo(device).second) : 0;
-        limits.set(device, fraction, total_bytes);
+        limits.set_fraction(device, fraction);
         if (limits.is_limited(device)) {
             share_limit(device, 0);
         } else {
@@ -1194,8 +1208,8 @@ class Adapter final : public CUDAAllocator
         gml_lake *lake = core->find(device);
         gml_stats ours{};
         auto read = [&] { return lake && core->stats(lake, &ours) == GML_OK; };
-        double total_bytes = limits.of(device).total_bytes;
-        double allowed_bytes = limits.of(device).fraction * total_bytes;
+        auto total_bytes = static_cast<double>(native->getMemoryInfo(device).second);
+        double allowed_bytes = limits.allowed_bytes(device, total_bytes);
         auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
         auto natives_bytes =
             static_cast<double>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
@@ -1332,6 +1346,7 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
 void
 gml_native_serve(bool wanted)
 {
+    limits.set_capacity(core->capacity());
     is_wanted = wanted && adapter;
     settle_who_serves();
 }

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { GML_NATIVE_VERSION = 1 };
+enum { GML_NATIVE_VERSION = 2 };
 
 /* Functions of gmlake.h, by their names there, and of the registry of lakes. */
 typedef struct gml_native_core {
@@ -41,6 +41,8 @@ typedef struct gml_native_core {
     gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
     /* The most that a device's lake may hold, of the device's memory; also before it is opened. */
     void (*limit)(int device, double fraction);
+    /* The most that any device's memory may be, as configured; 0: all of it. */
+    uint64_t (*capacity)(void);
     /* What a refusal counts as: GML_OUT_OF_MEMORY for what no device could hold. */
     gml_status (*refusal)(uint64_t size_bytes, gml_status status);
     /* Why a lake refused, for the person who reads it; NULL: it could not be opened, for `reason`.

@@ -20,7 +20,7 @@ import torch
 
 from gmlake.errors import Error, GmlakeWarning
 from gmlake.printable import printable
-from gmlake.pytorch import device, lakes, notices, region, serving, statistics
+from gmlake.pytorch import device, lakes, notices, region, serving
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def _report(process: int) -> None:
     for number in lakes.devices():
         lake = lakes.find(number)
         if lake is not None:
-            reserved_bytes, live_bytes = statistics.peaks(number)
+            stats = lake.stats()
             _say(
                 f"{_name()}, device {number}, {serving.installed()} mode: "
-                f"{format_size(reserved_bytes)} reserved at the peak, "
-                f"{format_size(live_bytes)} live; {_summary(lake.stats())}"
+                f"{format_size(stats['highest_reserved_bytes'])} reserved at the peak, "
+                f"{format_size(stats['highest_live_bytes'])} live; {_summary(stats)}"
             )
 
 

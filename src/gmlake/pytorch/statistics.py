@@ -25,7 +25,6 @@ _ACCUMULATED: Final = ("allocated", "freed")
 
 _lock = threading.Lock()  # guards the rest
 _forgotten: dict[int, dict[str, int]] = {}  # by device: what was counted before the last reset
-_highest: dict[int, tuple[int, int]] = {}  # by device: what peaks() was before the last reset
 
 
 def nested(device: int) -> dict[str, Any]:
@@ -52,9 +51,6 @@ def reset_peaks(device: int) -> None:
     _check(device)
     lake = lakes.find(device)
     if lake is not None:
-        highest = peaks(device)
-        with _lock:
-            _highest[device] = highest
         lake.reset_peaks()
 
 
@@ -68,20 +64,6 @@ def reset_accumulated(device: int) -> None:
         _forgotten[device] = {
             name: value for name, value in lake.torch_stats().items() if _only_rises(name)
         }
-
-
-def peaks(device: int) -> tuple[int, int]:
-    """Return the most bytes that were reserved, and live, on a device, whatever was reset."""
-    lake = lakes.find(device)
-    if lake is None:
-        return (0, 0)
-    stats = lake.stats()
-    with _lock:
-        reserved_bytes, live_bytes = _highest.get(device, (0, 0))
-    return (
-        max(reserved_bytes, stats["peak_reserved_bytes"]),
-        max(live_bytes, stats["peak_live_bytes"]),
-    )
 
 
 def _check(device: int) -> None:
