@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import gmlake
+from gmlake.trace.layout import Kind
 
 
 def train(steps: int = 4) -> None:
@@ -27,6 +28,7 @@ def train(steps: int = 4) -> None:
 def main(folder: Path) -> dict[str, Any]:
     with gmlake.enabled():
         before = repr(gmlake.snapshot())
+        recording = gmlake.record()
         torch.cuda.memory._record_memory_history(max_entries=100_000)  # noqa: SLF001 (its name)
         train()
         held = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
@@ -39,13 +41,14 @@ def main(folder: Path) -> dict[str, Any]:
         one = seen[torch.cuda.current_device()]
         found = held.data_ptr() in one.blocks["address"].tolist()
         table = str(gmlake.memory_summary())
+        recording.stop()
         try:
             gmlake.snapshot(7)
         except ValueError as error:
             refusal = str(error)
     return {
         "before": before,
-        "events": len(one.events),
+        "events": int((one.events["kind"] != Kind.MARK).sum()),
         "live_bytes": one.live_bytes,
         "swept_bytes": int(one.lives.live_bytes[-1]),
         "counted_bytes": counted,
