@@ -51,7 +51,13 @@ def test_what_is_impossible_without_a_compiler_is_said_once(
     results = run("unused", CXX="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
     assert results["replaced"] == ["", "expandable", "full"]
     (warning,) = results["warnings"]
-    for word in ("CXX=no-such-compiler", "MemPool", "shared between processes", "cudnn.benchmark", "reduce-overhead"):
+    for word in (
+        "CXX=no-such-compiler",
+        "MemPool",
+        "shared between processes",
+        "cudnn.benchmark",
+        "reduce-overhead",
+    ):
         assert word in warning
 
 

@@ -104,7 +104,9 @@ torch.empty(1, device="cuda")
     assert ended.errors.startswith("imported\n")
     assert "mode native is impossible: CXX=no-such-compiler is not there" in ended.errors
     assert f"{tmp_path}/script.py:4: GmlakeWarning" in ended.errors
-    silent = run_code(tmp_path, code, variables={**no_compiler(tmp_path), "PYTHONWARNINGS": "ignore"})
+    silent = run_code(
+        tmp_path, code, variables={**no_compiler(tmp_path), "PYTHONWARNINGS": "ignore"}
+    )
     assert silent.errors == "imported\n"
 
 
