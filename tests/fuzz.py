@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("", "python/support", "python/commands")]
 
 import fuzz_files  # noqa: E402 (it is found there)
 

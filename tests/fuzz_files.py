@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from test_hostile_files import SCRIPT, of_lake, usual
 
 import gmlake
 from gmlake.planning import MadeFor, SavedPlan, files
 from gmlake.trace import binary
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK
+from plans import made_plan, training
 from recording import (
     BASE,
     MIB,
@@ -44,9 +46,6 @@ from recording import (
     segment,
     snapshot,
 )
-from test_hostile_files import SCRIPT, of_lake, usual
-from test_plan_bindings import made_plan
-from test_plan_periods import training
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -189,7 +189,8 @@ def tests_of_unchanged(longest_seconds: float) -> Tests:
     together = (*ctest, "--stop-on-failure", "-R", f"^({'|'.join(quick)})$")
     seconds = {together: sum(times[name] for name in quick)}
     seconds |= {(*ctest, "-R", f"^{name}$"): times[name] for name in slow}
-    files = [str(ROOT / f"tests/python/test_{name}.py") for name in PYTHON_TESTS]
+    found = (ROOT.glob(f"tests/python/**/test_{name}.py") for name in PYTHON_TESTS)
+    files = [str(path) for paths in found for path in paths]
     python = (str(ROOT / ".venv/bin/python"), "-m", "pytest", "-x", "-q", *files)
     made = Tests(list(seconds), python, seconds)
     begin = time.monotonic()

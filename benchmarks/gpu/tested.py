@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_tests.json")
     options = parser.parse_args()
     outcomes = Outcomes()
-    tests = str(machine.ROOT / "tests" / "python" / "test_gpu.py")
+    tests = str(machine.ROOT / "tests" / "python" / "gpu" / "test_gpu.py")
     status = pytest.main(["-m", "gpu", "--durations=5", tests], plugins=[outcomes])
     if options.write:
         figures = {"counts": Counter(outcomes.tests.values()), "tests": outcomes.tests}

@@ -15,18 +15,9 @@ static const double MOST_PERCENT = 100;
 const char *
 gml_pattern_name(gml_pattern pattern)
 {
-    static const char *const names[GML_PATTERN_COUNT] = {
-        [GML_PATTERN_EARLY_ALLOCATION] = "early allocation",
-        [GML_PATTERN_LATE_DEALLOCATION] = "late deallocation",
-        [GML_PATTERN_REDUNDANT_ALLOCATION] = "redundant allocation",
-        [GML_PATTERN_UNUSED_ALLOCATION] = "unused allocation",
-        [GML_PATTERN_MEMORY_LEAK] = "memory leak",
-        [GML_PATTERN_TEMPORARY_IDLENESS] = "temporary idleness",
-        [GML_PATTERN_DEAD_WRITE] = "dead write",
-        [GML_PATTERN_OVERALLOCATION] = "overallocation",
-        [GML_PATTERN_NON_UNIFORM_FREQUENCY] = "non-uniform access frequency",
-        [GML_PATTERN_STRUCTURED_ACCESS] = "structured access",
-    };
+#define NAME(pattern, name) name,
+    static const char *const names[] = {GML_PATTERNS(NAME)};
+#undef NAME
     return (unsigned)pattern < GML_PATTERN_COUNT ? names[pattern] : "unknown pattern";
 }
 

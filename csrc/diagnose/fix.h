@@ -1,16 +1,18 @@
 /* Memory as it would be with findings fixed.
  *
  * What a fix does to an object:
- *   early allocation         it lives from its earliest access on
- *   late deallocation, leak  it lives until its latest access; if nothing accesses it, no longer
- * than right after its allocation unused allocation        it never lives temporary idleness it is
- * away between the two accesses, its content on the host. None where another access to it lies
- * between them in order of invocation overallocation           it is smaller by the bytes of the
- * finding structured access        each slice lives on its own, from its earliest to its latest
- * access. What exists before the trace lives from its start, what is kept to its end redundant
- * allocation     it shares one memory with `other`, as large as the larger of both, from where
- * `other` starts to where the later of both ends dead write, non-uniform frequency: the bytes that
- * live stay the same
+ * - early allocation: it lives from its earliest access on
+ * - late deallocation, leak: it lives until its latest access; if nothing accesses it, no longer
+ *   than right after its allocation
+ * - unused allocation: it never lives
+ * - temporary idleness: it is away between the two accesses, its content on the host. Not where
+ *   another access to it lies between them in order of invocation
+ * - overallocation: it is smaller by the bytes of the finding
+ * - structured access: each slice lives on its own, from its earliest to its latest access. What
+ *   exists before the trace lives from its start, what is kept to its end
+ * - redundant allocation: it shares one memory with `other`, as large as the larger of both, from
+ *   where `other` starts to where the later of both ends
+ * - dead write, non-uniform frequency: the bytes that live stay the same
  *
  * Together: those that narrow a life, make holes in it or make it smaller all count; where objects
  * share a memory it has the holes of all of them. Structured access leaves nothing for those that

@@ -98,19 +98,22 @@ typedef struct gml_object_trace {
 
 /* ---- what is looked for ---------------------------------------------------------------------- */
 
-typedef enum gml_pattern {
-    GML_PATTERN_EARLY_ALLOCATION = 0,
-    GML_PATTERN_LATE_DEALLOCATION,
-    GML_PATTERN_REDUNDANT_ALLOCATION,
-    GML_PATTERN_UNUSED_ALLOCATION,
-    GML_PATTERN_MEMORY_LEAK,
-    GML_PATTERN_TEMPORARY_IDLENESS,
-    GML_PATTERN_DEAD_WRITE,
-    GML_PATTERN_OVERALLOCATION,
-    GML_PATTERN_NON_UNIFORM_FREQUENCY,
-    GML_PATTERN_STRUCTURED_ACCESS,
-    GML_PATTERN_COUNT
-} gml_pattern;
+/* Each by what follows GML_PATTERN_, and its name. */
+#define GML_PATTERNS(X)                                                                            \
+    X(EARLY_ALLOCATION, "early allocation")                                                        \
+    X(LATE_DEALLOCATION, "late deallocation")                                                      \
+    X(REDUNDANT_ALLOCATION, "redundant allocation")                                                \
+    X(UNUSED_ALLOCATION, "unused allocation")                                                      \
+    X(MEMORY_LEAK, "memory leak")                                                                  \
+    X(TEMPORARY_IDLENESS, "temporary idleness")                                                    \
+    X(DEAD_WRITE, "dead write")                                                                    \
+    X(OVERALLOCATION, "overallocation")                                                            \
+    X(NON_UNIFORM_FREQUENCY, "non-uniform access frequency")                                       \
+    X(STRUCTURED_ACCESS, "structured access")
+
+#define GML_PATTERN_NUMBER(pattern, name) GML_PATTERN_##pattern,
+typedef enum gml_pattern { GML_PATTERNS(GML_PATTERN_NUMBER) GML_PATTERN_COUNT } gml_pattern;
+#undef GML_PATTERN_NUMBER
 
 /* "early allocation", ...; never NULL. */
 GML_API const char *gml_pattern_name(gml_pattern pattern);

@@ -1,23 +1,21 @@
-"""Settings of every test, and where the recorded traces are."""
+"""Settings of every test, and the recorded traces as fixtures."""
 
 from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import gmlake
+from places import SHARED, SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = sorted((ROOT / "examples" / "traces").glob("*.gmtrace"))
-SHARED = sorted((ROOT.parent / "shared" / "traces").glob("*.pickle"))
 SKIP = pytest.mark.skip(reason="no recorded traces in ../shared")
 NO_SHARED: Any = pytest.param(None, marks=SKIP)
 

@@ -17,8 +17,8 @@ from gmlake import TraceBuilder, budget
 from gmlake.budget import Budget
 from gmlake.commands import main
 from gmlake.planning import MadeFor, SavedPlan, save_plans
-from test_plan_bindings import made_plan
-from test_view_command import trace
+from plans import made_plan
+from recording import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _nothing_stays() -> Iterator[None]:
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "run.gmtrace"
-    trace().save(path)
+    pairs().save(path)
     return str(path)
 
 
@@ -206,7 +206,7 @@ def test_off_the_main_thread_nothing_is_limited(file: str) -> None:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    trace().save("run.gmtrace")
+    pairs().save("run.gmtrace")
     (tmp_path / "one.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
     save_plans("plans", [SavedPlan(0, "train", made_plan())], MadeFor())
     builder = TraceBuilder()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from conftest import ROOT
+from places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -72,7 +72,7 @@ def test_every_scenario_of_the_gpu_tests_runs(mode: str, devices: int) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.standin", "--devices", str(devices)),
-            *("--capacity", "40GiB", str(ROOT / "tests" / "python" / "on_gpu.py"), mode),
+            *("--capacity", "40GiB", str(ROOT / "tests" / "python" / "gpu" / "on_gpu.py"), mode),
         ],
         cwd=ROOT,
         capture_output=True,

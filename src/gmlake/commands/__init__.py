@@ -20,7 +20,7 @@ COMMANDS: Final = {
     "run": "Run a Python program, unchanged, with its GPU memory served by gmlake.",
     "replay": "Replay traces under several policies and compare what each would have reserved.",
     "plan": "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
-    "diagnose": "Find ten patterns of memory inefficiency in traces of objects, each with the line "
+    "diagnose": "Find patterns of memory inefficiency in traces of objects, each with the line "
     "to change.",
     "validate": "Check the policies `caching` and `expandable` against what PyTorch recorded.",
     "view": "Draw a snapshot, trace or plan as one HTML page, to be opened in any browser.",

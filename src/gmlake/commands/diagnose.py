@@ -59,12 +59,7 @@ _PERCENTS = (
 
 
 class DiagnoseCommand(common.Command):
-    """Find ten patterns of memory inefficiency in traces of objects, each with the line to change.
-
-    The patterns: early allocation, late deallocation, redundant allocation, unused allocation,
-    memory leak, temporary idleness, dead write, overallocation, non-uniform access frequency,
-    structured access.
-    """
+    """Find patterns of memory inefficiency in traces of objects, each with the line to change."""
 
     takes_program = True
 
@@ -84,7 +79,8 @@ class DiagnoseCommand(common.Command):
             type=_pattern,
             dest="patterns",
             metavar="NAME",
-            help="look for this pattern only, as in early-allocation; may be given several times",
+            help=f"look for this pattern only; may be given several times: "
+            f"{', '.join(pattern.words for pattern in Pattern)}",
         )
         for option, name, text in _COUNTS:
             parser.add_argument(option, type=_count, dest=name, metavar="N", help=text)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gmlake.diagnosing.words import Pattern
+from gmlake.diagnosing.words import Pattern, ease_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -14,21 +15,6 @@ if TYPE_CHECKING:
 
     PeakWith: TypeAlias = Callable[[Sequence[Group]], int | None]
     """The highest peak with all findings of some groups fixed; None: enough was computed."""
-
-_LIKED: Final = (
-    Pattern.UNUSED_ALLOCATION,
-    Pattern.MEMORY_LEAK,
-    Pattern.LATE_DEALLOCATION,
-    Pattern.EARLY_ALLOCATION,
-    Pattern.OVERALLOCATION,
-    Pattern.STRUCTURED_ACCESS,
-)
-"""The easiest change first; a harder one is left out where easier ones do.
-
-Besides, there are redundant allocations, of which some would raise the peak, and temporary
-idleness. A dead write or a non-uniform frequency costs time, not memory.
-"""
-
 
 MOST_GROUPS: Final = 1000
 """Groups among which changes are looked for, the first ones by what they save."""
@@ -56,7 +42,8 @@ class Change:
 def choose_changes(groups: Sequence[Group], limited: Callable[[], PeakWith]) -> tuple[Change, ...]:
     """Return changes that lower the peak as far as all do, those that keep memory away last.
 
-    Of more than MOST_GROUPS groups, those that come first.
+    Of more than MOST_GROUPS groups, those that come first. A harder change is left out where easier
+    ones do; some redundant allocations would raise the peak.
 
     Without temporary idleness, which keeps memory on the host for a while, the others give what all
     others give. limited: makes a function that replays. Where it stops before all is computed, some
@@ -65,8 +52,8 @@ def choose_changes(groups: Sequence[Group], limited: Callable[[], PeakWith]) -> 
     peak_with = limited()
     groups = groups[:MOST_GROUPS]
     idle = [group for group in groups if group.example.kind is Pattern.TEMPORARY_IDLENESS]
-    others = [group for group in groups if group.example.kind in _LIKED]
-    others.sort(key=lambda group: _LIKED.index(group.example.kind))
+    easy = [(ease, group) for group in groups if (ease := ease_of(group.example.kind)) is not None]
+    others = [group for _, group in sorted(easy, key=itemgetter(0))]
     joins = [group for group in groups if group.example.kind is Pattern.REDUNDANT_ALLOCATION]
     joined = _added(joins, others, peak_with)
     if _is_lower(peak_with([*others, *idle]), peak_with([*others, *joined, *idle])):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gmlake.diagnosing.layout import NO_API, NO_OBJECT, ApiKind
-from gmlake.diagnosing.words import GUIDANCE, Pattern, change_of, line_of
+from gmlake.diagnosing.words import GUIDANCE, Pattern, change_of, line_of, where_of
 
 if TYPE_CHECKING:
     from gmlake.diagnosing.trace import ObjectTrace, Place
@@ -88,15 +88,7 @@ class Finding:
     @property
     def where(self) -> Place:
         """Where the program is to be changed; the object's place where that is not known."""
-        calls = {
-            Pattern.LATE_DEALLOCATION: self.to_api,
-            Pattern.MEMORY_LEAK: self.from_api,
-            Pattern.TEMPORARY_IDLENESS: self.from_api,
-            Pattern.DEAD_WRITE: self.from_api,
-            Pattern.NON_UNIFORM_FREQUENCY: self.from_api,
-        }
-        call = calls.get(self.kind)
-        return call.place if call is not None and line_of(call.place) else self.place
+        return where_of(self)
 
     @property
     def line(self) -> str:

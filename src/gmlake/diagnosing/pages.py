@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.diagnosing.layout import NO_API, READS, TOUCHES, WRITES
-from gmlake.diagnosing.words import Pattern
+from gmlake.diagnosing.words import INSIDE, WASTED, Pattern, colours
 from gmlake.pictures.figures import (
     Calls,
     Found,
@@ -47,20 +47,6 @@ _MOST_MARKS: Final = 400  # accesses of one object that are drawn
 _MOST_CALL_ROWS: Final = 40  # calls of one object whose bytes are drawn
 _MOST_RUNS: Final = 256  # of one access; of more, every so many are drawn
 _MOST_WEIGHT: Final = 2**63 - 1  # that a picture's numbers hold
-_INSIDE: Final = (
-    Pattern.OVERALLOCATION,
-    Pattern.NON_UNIFORM_FREQUENCY,
-    Pattern.STRUCTURED_ACCESS,
-)
-_WASTED: Final = (
-    Pattern.EARLY_ALLOCATION,
-    Pattern.LATE_DEALLOCATION,
-    Pattern.REDUNDANT_ALLOCATION,
-    Pattern.UNUSED_ALLOCATION,
-    Pattern.MEMORY_LEAK,
-    Pattern.TEMPORARY_IDLENESS,
-    Pattern.DEAD_WRITE,
-)
 
 
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
@@ -185,10 +171,9 @@ def _lifelines(diagnosis: Diagnosis) -> Lifelines:
         )
     left_out = len(at_peaks) - len(chosen)
     note = f"{left_out:,} smaller objects at the peaks are not drawn" if left_out else ""
-    title = f"objects at the {len(diagnosis.peaks)} highest peaks"
-    return Lifelines(
-        title if len(diagnosis.peaks) > 1 else "objects at the peak", tuple(rows), note
-    )
+    count = len(diagnosis.peaks)
+    title = f"objects at the {count} highest peaks" if count > 1 else "objects at the peak"
+    return Lifelines(title, tuple(rows), note, colours())
 
 
 def _made_at(diagnosis: Diagnosis, one: int) -> str:
@@ -237,7 +222,7 @@ def _wasted(
 ) -> defaultdict[int, list[tuple[float, float, str]]]:
     found: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
     records = diagnosis.records
-    is_drawn = np.isin(records["pattern"], _WASTED) & np.isin(records["object"], chosen)
+    is_drawn = np.isin(records["pattern"], WASTED) & np.isin(records["object"], chosen)
     for row in records[is_drawn]:
         one, pattern = int(row["object"]), Pattern(int(row["pattern"]))
         begin, end = ends_of(diagnosis, one)
@@ -258,7 +243,7 @@ def _wasted(
 def _insides(diagnosis: Diagnosis) -> Iterator[Touched]:
     """Yield the bytes that are accessed of the objects that are wasteful inside."""
     records = diagnosis.records
-    inside = records["object"][np.isin(records["pattern"], _INSIDE)].tolist()
+    inside = records["object"][np.isin(records["pattern"], INSIDE)].tolist()
     for one in list(dict.fromkeys(inside))[:MOST_INSIDE]:
         yield _touched(diagnosis, one)
 
@@ -334,7 +319,7 @@ def _found(diagnosis: Diagnosis) -> Found:
     )
     if left_out:
         note += f"; {left_out:,} rows that are not needed are not shown"
-    return Found("what to change, one after another", tuple(rows), note)
+    return Found("what to change, one after another", tuple(rows), note, colours())
 
 
 def _row(group: Group, peak_bytes: int | None) -> FoundRow:

@@ -1,9 +1,10 @@
-"""What each pattern is called, and what to change about a finding, in words."""
+"""All that is told of a pattern: its name, its colour, and what to change about a finding."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from gmlake import _core
 from gmlake.units import format_size
@@ -158,20 +159,55 @@ def _structured(it: Finding) -> str:
     )
 
 
-_CHANGES: Final[tuple[Callable[[Finding], str], ...]] = (
-    _early,
-    _late,
-    _redundant,
-    _unused,
-    _leak,
-    _idle,
-    _dead,
-    _over,
-    _uneven,
-    _structured,
-)
+@dataclass(frozen=True)
+class _Kind:
+    """What is said and shown of a pattern.
+
+    change: what to do about a finding. where: the call whose line is to be changed; "": the
+    object's line. wasted: the object lives for nothing between the calls; otherwise its insides are
+    shown. ease: the easiest change has 0; None: it is no plain gain of memory.
+    """
+
+    change: Callable[[Finding], str]
+    colour: str
+    where: Literal["", "from_api", "to_api"] = ""
+    wasted: bool = True
+    ease: int | None = None
+
+
+_KINDS: Final = {
+    Pattern.EARLY_ALLOCATION: _Kind(_early, "#dd9d1a", ease=3),
+    Pattern.LATE_DEALLOCATION: _Kind(_late, "#d1602f", "to_api", ease=2),
+    Pattern.REDUNDANT_ALLOCATION: _Kind(_redundant, "#8f6fd1"),
+    Pattern.UNUSED_ALLOCATION: _Kind(_unused, "#d8323c", ease=0),
+    Pattern.MEMORY_LEAK: _Kind(_leak, "#c94f5b", "from_api", ease=1),
+    Pattern.TEMPORARY_IDLENESS: _Kind(_idle, "#56b4e9", "from_api"),
+    Pattern.DEAD_WRITE: _Kind(_dead, "#a3a01c", "from_api"),
+    Pattern.OVERALLOCATION: _Kind(_over, "#1f9e77", wasted=False, ease=4),
+    Pattern.NON_UNIFORM_FREQUENCY: _Kind(_uneven, "#5f8c8a", "from_api", wasted=False),
+    Pattern.STRUCTURED_ACCESS: _Kind(_structured, "#c06fa6", wasted=False, ease=5),
+}
+WASTED: Final = tuple(pattern for pattern, kind in _KINDS.items() if kind.wasted)
+INSIDE: Final = tuple(pattern for pattern, kind in _KINDS.items() if not kind.wasted)
+
+
+def colours() -> dict[str, str]:
+    """Return the colour of each pattern by name."""
+    return {pattern.words: kind.colour for pattern, kind in _KINDS.items()}
+
+
+def ease_of(pattern: Pattern) -> int | None:
+    """Return 0 for the easiest change; None for one that is more than a plain gain of memory."""
+    return _KINDS[pattern].ease
 
 
 def change_of(finding: Finding) -> str:
     """Return one concrete change, as a sentence without a full stop."""
-    return _CHANGES[finding.kind](finding)
+    return _KINDS[finding.kind].change(finding)
+
+
+def where_of(finding: Finding) -> Place:
+    """Return where the program is to be changed; the object's place where that is not known."""
+    name = _KINDS[finding.kind].where
+    call: Call | None = getattr(finding, name) if name else None
+    return call.place if call is not None and line_of(call.place) else finding.place

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -191,11 +193,12 @@ class Lifeline:
 
 @dataclass(frozen=True)
 class Lifelines:
-    """Objects, largest first, and who accesses them."""
+    """Objects, largest first, and who accesses them; colours: of patterns, grey without one."""
 
     title: str
     rows: tuple[Lifeline, ...]
     note: str = ""
+    colours: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,7 @@ class Found:
     title: str
     rows: tuple[FoundRow, ...]
     note: str = ""
+    colours: Mapping[str, str] = field(default_factory=dict)
 
 
 Figure: TypeAlias = (

@@ -10,6 +10,8 @@ from gmlake.pictures.html_tables import number_cell, search_box, table_body, tab
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gmlake.pictures.figures import Found, FoundRow
 
 _COLUMNS = (
@@ -27,15 +29,15 @@ def found_table(found: Found, number: int) -> str:
     """Return one row for each thing to change; its call path opens on demand."""
     head = table_head(_COLUMNS)
     said = f"{len(found.rows):,} rows"
-    rows = (_row(row) for row in found.rows)
+    rows = (_row(row, found.colours) for row in found.rows)
     return (
         f"{search_box(number, said)}"
         f'<div class="scroll"><table class="sortable found">{head}{table_body(rows)}</table></div>'
     )
 
 
-def _row(row: FoundRow) -> str:
-    colour = look.pattern_colour(row.pattern)
+def _row(row: FoundRow, colours: Mapping[str, str]) -> str:
+    colour = colours.get(row.pattern, look.FREE)
     mark = f'<i class="area" style="--colour:{colour}"></i>'
     more = f' <span class="none">{row.count:,} times</span>' if row.count > 1 else ""
     name = escape(row.object_name)

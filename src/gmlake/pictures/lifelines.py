@@ -113,7 +113,7 @@ def _draw_wasted(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
                 "pattern": [pattern] * len(stretches),
             }
         )
-        colour = look.pattern_colour(pattern)
+        colour = lifelines.colours.get(pattern, look.FREE)
         renderers.append(
             add_rectangles(
                 plot,

@@ -53,22 +53,3 @@ def colours_of(keys: Sequence[str]) -> list[str]:
     return [
         CATEGORY_COLOURS.get(key, PALETTE[number % len(PALETTE)]) for number, key in enumerate(keys)
     ]
-
-
-PATTERN_COLOURS: Final = {
-    "early allocation": "#dd9d1a",
-    "late deallocation": "#d1602f",
-    "redundant allocation": "#8f6fd1",
-    "unused allocation": "#d8323c",
-    "memory leak": "#c94f5b",
-    "temporary idleness": "#56b4e9",
-    "dead write": "#a3a01c",
-    "overallocation": "#1f9e77",
-    "non-uniform access frequency": "#5f8c8a",
-    "structured access": "#c06fa6",
-}
-
-
-def pattern_colour(name: str) -> str:
-    """Return the colour of a pattern of inefficiency; grey for a name that is none."""
-    return PATTERN_COLOURS.get(name, FREE)

@@ -166,15 +166,3 @@ TEST(reasons_come_through)
     CHECK_EQ(driver->info.granularity_bytes, CHUNK_BYTES);
     gml_driver_close(driver);
 }
-
-int
-main(void)
-{
-    RUN(without_faults_everything_passes);
-    RUN(the_nth_call_fails_and_is_not_made);
-    RUN(a_failed_call_changes_nothing_below);
-    RUN(the_probability_holds_and_the_seed_repeats);
-    RUN(memory_info_and_options_never_fail);
-    RUN(reasons_come_through);
-    return report();
-}

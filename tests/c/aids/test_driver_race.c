@@ -540,36 +540,3 @@ TEST(what_was_skipped_orders_nothing)
     CHECK_OK(use(&self, self.plain, B));
     gml_driver_close(driver);
 }
-
-int
-main(void)
-{
-    RUN(a_stream_comes_after_itself);
-    RUN(nothing_orders_two_streams_by_itself);
-    RUN(a_wait_orders);
-    RUN(an_event_covers_what_ended_before_it);
-    RUN(an_event_that_was_never_recorded_orders_nothing);
-    RUN(only_a_query_that_says_so_orders);
-    RUN(the_host_waits);
-    RUN(an_ordering_is_passed_on);
-    RUN(an_ordering_that_comes_too_late_is_not_passed_on);
-    RUN(an_ordering_is_passed_on_by_the_host);
-    RUN(three_streams_in_a_row);
-    RUN(a_failed_call_orders_nothing);
-    RUN(a_destroyed_event_has_ordered);
-    RUN(the_program_may_say_so);
-    RUN(a_handle_may_mean_another_stream);
-    RUN(every_stream_of_a_use_counts);
-    RUN(many_streams);
-    RUN(what_is_in_use_is_not_given_again);
-    RUN(two_addresses_of_one_chunk);
-    RUN(a_chunk_is_the_same_elsewhere);
-    RUN(new_memory_is_nobodys);
-    RUN(parts_of_a_chunk);
-    RUN(a_block_of_many_chunks);
-    RUN(memory_in_use_stays);
-    RUN(an_unmap_waits_for_every_stream_that_used_the_addresses);
-    RUN(everything_else_is_passed_on);
-    RUN(what_was_skipped_orders_nothing);
-    return report();
-}

@@ -517,19 +517,3 @@ TEST(aids_that_are_nobodys)
     CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
     CHECK_OK(gml_lake_close(lake));
 }
-
-int
-main(void)
-{
-    RUN(borrow);
-    RUN(neutral_merge);
-    RUN(record_stream);
-    RUN(unmap);
-    RUN(plan_pool);
-    RUN(one_stream_has_no_edge);
-    RUN(the_program_is_believed);
-    RUN(a_refused_request_leaves_no_block);
-    RUN(what_cannot_be_skipped);
-    RUN(aids_that_are_nobodys);
-    return report();
-}

@@ -221,18 +221,3 @@ TEST(pool_reuses_what_was_given_back)
     CHECK(gml_pool_take(&pool) == first);
     gml_pool_clear(&pool);
 }
-
-int
-main(void)
-{
-    RUN(tree_agrees_with_a_sorted_array);
-    RUN(tree_is_shallow_in_ascending_order);
-    RUN(tree_validity_sees_damage);
-    RUN(tree_empty);
-    RUN(map_agrees_with_an_array);
-    RUN(map_reserve_makes_room);
-    RUN(map_survives_any_key);
-    RUN(pool_gives_zeroed_distinct_objects);
-    RUN(pool_reuses_what_was_given_back);
-    return report();
-}

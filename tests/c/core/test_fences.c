@@ -308,25 +308,3 @@ TEST(borrows_are_counted_by_pair)
     CHECK_EQ(self.fences.borrowed_bytes, 112);
     bench_close(&self);
 }
-
-int
-main(void)
-{
-    RUN(events_are_made_once_and_destroyed_at_the_end);
-    RUN(a_free_and_a_streams_own_memory_cost_no_call);
-    RUN(a_stream_that_freed_nothing_is_complete);
-    RUN(one_mark_covers_every_earlier_free);
-    RUN(marks_complete_in_order_and_are_asked_no_more);
-    RUN(a_stream_that_never_comes_on_holds_few_events);
-    RUN(a_wait_is_one_record_one_wait_and_is_remembered);
-    RUN(an_idle_stream_is_not_waited_for);
-    RUN(waits_are_limited_per_pair_and_stretch_of_requests);
-    RUN(an_ordering_by_the_program_covers_what_was_freed_by_then);
-    RUN(without_waits_only_what_is_complete_passes);
-    RUN(without_opportunism_completion_alone_is_not_enough);
-    RUN(without_following_an_ordering_is_not_used_again);
-    RUN(settling_waits_for_all_that_was_freed);
-    RUN(another_stream_of_the_same_handle_inherits_nothing);
-    RUN(borrows_are_counted_by_pair);
-    return report();
-}

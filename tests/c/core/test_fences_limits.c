@@ -260,17 +260,3 @@ TEST(whatever_passes_has_run)
     CHECK_EQ(looks, passed);
     CHECK(passed > STEPS);
 }
-
-int
-main(void)
-{
-    RUN(a_stream_that_is_forgotten_is_marked_once_more_and_never_called);
-    RUN(a_live_block_of_a_forgotten_stream_has_a_fence_too);
-    RUN(a_stream_that_is_forgotten_while_it_captures_needs_the_device);
-    RUN(the_stream_of_each_thread_takes_no_part);
-    RUN(while_a_stream_captures_nothing_is_recorded_on_it_and_it_waits_for_nobody);
-    RUN(a_frozen_driver_is_not_called);
-    RUN(each_call_may_fail);
-    RUN(whatever_passes_has_run);
-    return report();
-}

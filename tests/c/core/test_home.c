@@ -272,14 +272,3 @@ TEST(a_failed_growth_leaves_nothing_behind)
         gml_driver_close(driver);
     }
 }
-
-int
-main(void)
-{
-    RUN(random_changes_agree_with_an_array);
-    RUN(an_extent_knows_its_head_whole_and_tail);
-    RUN(chunks_are_powers_of_two_at_multiples_of_their_size);
-    RUN(a_chunk_left_over_is_used_as_it_is);
-    RUN(a_failed_growth_leaves_nothing_behind);
-    return report();
-}

@@ -592,34 +592,16 @@ TEST(a_limit_of_the_file_does_not_end_the_program)
 }
 
 int
-main(int argc, char **argv)
+main(void)
 {
     char base[256];
-    (void)argc, (void)argv;
     if (!mkdtemp(folder)) {
         return 1;
     }
     (void)snprintf(base, sizeof base, "%s/calls", folder);
     (void)setenv("GMLAKE_CALLS", base, 1);
     (void)setenv("GMLAKE_CUPTI", FAKE_CUPTI, 1);
-    RUN(calls_are_taken_down_in_order);
-    RUN(what_failed_and_what_is_foreign_is_left_out);
-    RUN(what_a_call_touches_may_be_unknown);
-    RUN(parameters_may_come_in_one_buffer);
-    RUN(planes_are_runs);
-    RUN(mappings_and_pools_are_objects);
-    RUN(a_child_writes_nothing);
-    RUN(every_live_object_is_found_again);
-    RUN(a_missing_function_is_told);
-    RUN(calls_that_the_driver_refuses_do_no_harm);
-    RUN(what_was_freed_unseen_is_freed_before_its_address_is_used_again);
-    RUN(the_first_destructors_are_heard);
-    RUN(a_call_from_within_a_call_does_not_wait_for_itself);
-    RUN(a_constructor_may_call_the_driver);
-    RUN(a_cancelled_thread_leaves_nothing_locked);
-    RUN(unloading_does_no_harm);
-    RUN(a_file_of_the_program_is_not_written_to);
-    RUN(a_limit_of_the_file_does_not_end_the_program);
+    int status = check_all();
     (void)rmdir(folder);
-    return report();
+    return status;
 }

@@ -1,6 +1,5 @@
 /* The independent check: right findings pass, findings made wrong by hand are refused. */
 #include "support/story.h"
-#include "support/tracing.h"
 
 #include <string.h>
 
@@ -233,12 +232,10 @@ open_streams(claim *c, uint32_t link, uint64_t offset)
     uint32_t b = story_new(s, BYTES);
     s->stream = 0;
     story_kernel(s, a, WRITES);
-    story_call(s, GML_API_KERNEL);
-    story_access(s, joint, WRITES);
+    story_kernel(s, joint, WRITES);
     story_range(s, 0, BYTES);
     s->stream = 1;
-    story_call(s, GML_API_KERNEL);
-    story_access(s, joint, link);
+    story_kernel(s, joint, link);
     story_range(s, offset, BYTES);
     story_kernel(s, b, WRITES);
     c->found.other = a;
@@ -450,50 +447,43 @@ TEST(every_finding_of_a_diagnosis_passes)
 }
 
 /* Nothing is dead nor handed over: no byte has to be followed. */
-TEST(columns_of_a_matrix_are_checked_at_once)
+STORY(columns_of_a_matrix_are_checked_at_once)
 {
-    tracing t = {0};
     enum { SIDE = 3000 };
-    uint32_t x = trace_alloc(&t, (uint64_t)SIDE * SIDE, 1);
+    uint32_t x = story_new(s, (uint64_t)SIDE * SIDE);
     for (uint64_t column = 0; column < SIDE; column++) {
-        trace_api(&t, GML_API_KERNEL);
-        trace_access(&t, x, GML_ACCESS_WRITES);
-        trace_runs(&t, column, 1, SIDE, SIDE);
+        story_kernel(s, x, GML_ACCESS_WRITES);
+        story_runs(s, column, 1, SIDE, SIDE);
     }
-    trace_api(&t, GML_API_KERNEL);
-    trace_api(&t, GML_API_KERNEL);
-    trace_free(&t, x);
-    CHECK(trace_diagnose(&t, NULL));
-    gml_object_trace view = trace_view(&t);
-    for (size_t i = 0; i < t.diagnosis.finding_count; i++) {
-        if (t.diagnosis.findings[i].pattern == GML_PATTERN_LATE_DEALLOCATION) {
-            CHECK_OK(gml_diagnosis_check(&view, &t.diagnosis, &i, 1, NULL, 0));
+    story_call(s, GML_API_KERNEL);
+    story_call(s, GML_API_KERNEL);
+    story_free(s, x);
+    CHECK(CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN)));
+    for (size_t i = 0; i < s->diagnosis.finding_count; i++) {
+        if (s->diagnosis.findings[i].pattern == GML_PATTERN_LATE_DEALLOCATION) {
+            CHECK_OK(gml_diagnosis_check(&s->trace, &s->diagnosis, &i, 1, NULL, 0));
         }
     }
-    CHECK_EQ(trace_count(&t, GML_PATTERN_LATE_DEALLOCATION), 1);
-    tracing_clear(&t);
+    CHECK_EQ(story_total(s, GML_PATTERN_LATE_DEALLOCATION), 1);
 }
 
-TEST(more_runs_than_can_be_checked_are_refused)
+STORY(more_runs_than_can_be_checked_are_refused)
 {
-    tracing t = {0};
-    uint32_t x = trace_alloc(&t, UINT64_C(1) << 40, 1);
+    uint32_t x = story_new(s, UINT64_C(1) << 40);
     for (int i = 0; i < 2; i++) {
-        trace_api(&t, GML_API_SET);
-        trace_access(&t, x, GML_ACCESS_WRITES);
-        trace_runs(&t, 0, 1, 2, UINT64_C(1) << 39);
+        story_call(s, GML_API_SET);
+        story_access(s, x, GML_ACCESS_WRITES);
+        story_runs(s, 0, 1, 2, UINT64_C(1) << 39);
     }
-    trace_free(&t, x);
-    CHECK(trace_diagnose(&t, NULL));
-    CHECK_EQ(trace_count(&t, GML_PATTERN_DEAD_WRITE), 1);
-    gml_object_trace view = trace_view(&t);
+    story_free(s, x);
+    CHECK(CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN)));
+    CHECK_EQ(story_total(s, GML_PATTERN_DEAD_WRITE), 1);
     char reason[80] = "";
-    for (size_t i = 0; i < t.diagnosis.finding_count; i++) {
-        CHECK_EQ(gml_diagnosis_check(&view, &t.diagnosis, &i, 1, reason, sizeof reason),
+    for (size_t i = 0; i < s->diagnosis.finding_count; i++) {
+        CHECK_EQ(gml_diagnosis_check(&s->trace, &s->diagnosis, &i, 1, reason, sizeof reason),
                  GML_UNSUPPORTED);
         CHECK(strstr(reason, "too many") != NULL);
     }
-    tracing_clear(&t);
 }
 
 TEST(findings_of_another_trace_are_refused)
@@ -513,29 +503,4 @@ TEST(findings_of_another_trace_are_refused)
     CHECK_STATUS(gml_diagnosis_check(&c.s.trace, &c.s.diagnosis, &beyond, 1, NULL, 0),
                  GML_INVALID_ARGUMENT);
     story_close(&c.s);
-}
-
-int
-main(void)
-{
-    RUN(an_allocation_after_the_first_access);
-    RUN(a_free_before_the_last_access);
-    RUN(a_leak_of_what_is_kept);
-    RUN(an_unused_object_that_is_used);
-    RUN(an_idle_time_with_an_access_in_it);
-    RUN(reuse_across_an_interleaved_read);
-    RUN(reuse_by_what_is_read_first);
-    RUN(reuse_of_what_is_kept);
-    RUN(reuse_on_another_stream_needs_an_order);
-    RUN(an_access_behind_the_link_is_not_over);
-    RUN(a_dead_write_that_is_read);
-    RUN(a_dead_write_whose_follower_reads_or_comes_first);
-    RUN(an_object_made_smaller_than_it_is_used);
-    RUN(a_slice_that_overlaps);
-    RUN(slices_of_what_exists_before_or_after);
-    RUN(every_finding_of_a_diagnosis_passes);
-    RUN(columns_of_a_matrix_are_checked_at_once);
-    RUN(more_runs_than_can_be_checked_are_refused);
-    RUN(findings_of_another_trace_are_refused);
-    return report();
 }

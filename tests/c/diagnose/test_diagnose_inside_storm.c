@@ -1,6 +1,6 @@
 /* The patterns within objects against their definitions, on random small objects in plain arrays.
  */
-#include "support/tracing.h"
+#include "support/story.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ enum { MOST_UNITS = 160, MOST_APIS = 6 };
 
 /* One object, and how often each API accesses each element, in plain arrays. */
 typedef struct scene {
-    tracing trace;
+    story story;
     uint64_t size, element, elements;
     size_t api_count;
     double counts[MOST_APIS][MOST_UNITS];
@@ -49,17 +49,17 @@ random_range(scene *s, size_t api, check_random *random)
         range.size_bytes = 1 + check_below(random, most);
         range.repeat = 1 + check_below(random, 1 + (left - range.size_bytes) / range.stride_bytes);
     }
-    trace_range(&s->trace, range);
+    story_add_range(&s->story, range);
     count_range(s, api, &range);
 }
 
 static void
 random_api(scene *s, size_t api, check_random *random)
 {
-    trace_api(&s->trace, GML_API_KERNEL);
+    story_call(&s->story, GML_API_KERNEL);
     uint32_t flags = 1 + (uint32_t)check_below(random, 3);
     for (uint64_t accesses = 1 + check_below(random, 2); accesses > 0; accesses--) {
-        trace_access(&s->trace, 0, flags);
+        story_access(&s->story, 0, flags);
         flags = flags % 3 + 1;
         uint64_t ranges = check_below(random, 4);
         if (ranges == 0 && check_below(random, 3)) {
@@ -81,11 +81,12 @@ random_scene(scene *s, check_random *random)
     s->size = 1 + check_below(random, MOST_UNITS);
     s->elements = (s->size + s->element - 1) / s->element;
     s->api_count = 1 + check_below(random, MOST_APIS);
-    trace_alloc(&s->trace, s->size, (uint32_t)s->element);
+    story_open(&s->story);
+    story_new_of(&s->story, s->size, (uint32_t)s->element);
     for (size_t api = 0; api < s->api_count; api++) {
         random_api(s, api, random);
     }
-    trace_free(&s->trace, 0);
+    story_free(&s->story, 0);
 }
 
 static uint64_t
@@ -144,10 +145,10 @@ check_overallocation(scene *s, bool is_sliced)
     }
     double fragmented = unaccessed ? 100.0 - 100.0 * (double)largest / (double)unaccessed : 0;
     if (!unaccessed || (is_sliced && fragmented > 80)) {
-        CHECK_EQ(trace_count(&s->trace, GML_PATTERN_OVERALLOCATION), 0);
+        CHECK_EQ(story_total(&s->story, GML_PATTERN_OVERALLOCATION), 0);
         return;
     }
-    gml_finding found = trace_only(&s->trace, GML_PATTERN_OVERALLOCATION);
+    gml_finding found = story_only(&s->story, GML_PATTERN_OVERALLOCATION);
     CHECK_EQ(found.bytes, bytes);
     CHECK(is_near(found.percent, 100.0 * (double)(s->elements - unaccessed) / (double)s->elements));
     CHECK(is_near(found.fragmented_percent, fragmented));
@@ -207,25 +208,23 @@ check_scene(scene *s)
 {
     size_t slice[MOST_APIS] = {0};
     size_t count = name_slices(s, slice);
-    gml_diagnose_options options;
-    gml_diagnose_defaults(&options);
-    options.accessed_percent = 100;
-    options.frequency_percent = 0;
-    trace_diagnose(&s->trace, &options);
+    s->story.options.accessed_percent = 100;
+    s->story.options.frequency_percent = 0;
+    CHECK_OK(story_diagnose(&s->story, STORY_EVERY_PATTERN));
     check_overallocation(s, count > 1);
     if (count > 1) {
-        gml_finding found = trace_only(&s->trace, GML_PATTERN_STRUCTURED_ACCESS);
+        gml_finding found = story_only(&s->story, GML_PATTERN_STRUCTURED_ACCESS);
         CHECK_EQ(found.pieces, count);
         CHECK_EQ(found.bytes, s->size - largest_slice(s, slice));
     } else {
-        CHECK_EQ(trace_count(&s->trace, GML_PATTERN_STRUCTURED_ACCESS), 0);
+        CHECK_EQ(story_total(&s->story, GML_PATTERN_STRUCTURED_ACCESS), 0);
     }
     double square = most_variation(s, slice, count);
     if (square > 1e-12) {
-        gml_finding found = trace_only(&s->trace, GML_PATTERN_NON_UNIFORM_FREQUENCY);
+        gml_finding found = story_only(&s->story, GML_PATTERN_NON_UNIFORM_FREQUENCY);
         CHECK(is_near(found.percent * found.percent / 10000, square));
     } else {
-        CHECK_EQ(trace_count(&s->trace, GML_PATTERN_NON_UNIFORM_FREQUENCY), 0);
+        CHECK_EQ(story_total(&s->story, GML_PATTERN_NON_UNIFORM_FREQUENCY), 0);
     }
 }
 
@@ -238,17 +237,10 @@ TEST(random_scenes_agree_with_the_definitions)
         random_scene(&s, &random);
         int failures = check_failures();
         check_scene(&s);
-        tracing_clear(&s.trace);
+        story_close(&s.story);
         if (check_failures() > failures) {
             fprintf(stderr, "seed %" PRIu64 "\n", seed);
             return;
         }
     }
-}
-
-int
-main(void)
-{
-    RUN(random_scenes_agree_with_the_definitions);
-    return report();
 }

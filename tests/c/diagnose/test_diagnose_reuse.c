@@ -34,78 +34,66 @@ outside(story *s)
 
 /* Figure 3 of the paper: O1 is used from A1 to A5, O3 from A5 on, O4 from A6 on. O4 reuses O1; O3
  * cannot, since A5 uses both, and takes O2. */
-TEST(figure_3)
+STORY(figure_3)
 {
-    story s;
-    story_open(&s);
-    uint32_t o1 = story_new(&s, BYTES), o2 = story_new(&s, BYTES);
-    uint32_t o3 = story_new(&s, BYTES), o4 = story_new(&s, BYTES);
-    story_kernel(&s, o1, WRITES);
-    story_kernel(&s, o2, WRITES);
-    uint64_t last_2 = story_kernel(&s, o2, READS);
-    story_kernel(&s, o1, READS);
-    uint64_t a5 = story_kernel(&s, o1, READS);
-    story_access(&s, o3, WRITES);
-    uint64_t a6 = story_kernel(&s, o4, WRITES);
-    story_kernel(&s, o4, READS);
-    story_kernel(&s, o3, READS);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(s.diagnosis.finding_count, 2);
-    CHECK_EQ(giver_of(&s, o4), o1);
-    story_expect(&s, REUSE, o4, a5, a6);
-    CHECK_EQ(giver_of(&s, o3), o2);
-    story_expect(&s, REUSE, o3, last_2, a5);
-    CHECK_EQ(story_find(&s, REUSE, o3)->distance, 2);
-    CHECK_EQ(story_find(&s, REUSE, o3)->bytes, BYTES);
-    story_close(&s);
+    uint32_t o1 = story_new(s, BYTES), o2 = story_new(s, BYTES);
+    uint32_t o3 = story_new(s, BYTES), o4 = story_new(s, BYTES);
+    story_kernel(s, o1, WRITES);
+    story_kernel(s, o2, WRITES);
+    uint64_t last_2 = story_kernel(s, o2, READS);
+    story_kernel(s, o1, READS);
+    uint64_t a5 = story_kernel(s, o1, READS);
+    story_access(s, o3, WRITES);
+    uint64_t a6 = story_kernel(s, o4, WRITES);
+    story_kernel(s, o4, READS);
+    story_kernel(s, o3, READS);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(s->diagnosis.finding_count, 2);
+    CHECK_EQ(giver_of(s, o4), o1);
+    story_expect(s, REUSE, o4, a5, a6);
+    CHECK_EQ(giver_of(s, o3), o2);
+    story_expect(s, REUSE, o3, last_2, a5);
+    CHECK_EQ(story_find(s, REUSE, o3)->distance, 2);
+    CHECK_EQ(story_find(s, REUSE, o3)->bytes, BYTES);
 }
 
 /* The nearest to the left, not the first; and what reuses can be reused. */
-TEST(objects_in_a_row_form_one_chain)
+STORY(objects_in_a_row_form_one_chain)
 {
-    story s;
-    story_open(&s);
     for (uint32_t o = 0; o < 6; o++) {
-        story_new(&s, BYTES);
-        story_kernel(&s, o, WRITES);
-        story_kernel(&s, o, READS);
+        story_new(s, BYTES);
+        story_kernel(s, o, WRITES);
+        story_kernel(s, o, READS);
     }
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(giver_of(&s, 0), GML_NO_OBJECT);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(giver_of(s, 0), GML_NO_OBJECT);
     for (uint32_t o = 1; o < 6; o++) {
-        CHECK_EQ(giver_of(&s, o), o - 1);
+        CHECK_EQ(giver_of(s, o), o - 1);
     }
-    story_close(&s);
 }
 
-TEST(lives_that_overlap_share_nothing)
+STORY(lives_that_overlap_share_nothing)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, BYTES), b = story_new(&s, BYTES);
-    story_kernel(&s, a, WRITES);
-    story_kernel(&s, b, WRITES);
-    story_kernel(&s, a, READS);
-    story_kernel(&s, b, READS);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(s.diagnosis.finding_count, 0);
-    story_close(&s);
+    uint32_t a = story_new(s, BYTES), b = story_new(s, BYTES);
+    story_kernel(s, a, WRITES);
+    story_kernel(s, b, WRITES);
+    story_kernel(s, a, READS);
+    story_kernel(s, b, READS);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(s->diagnosis.finding_count, 0);
 }
 
-TEST(a_memory_is_reused_once)
+STORY(a_memory_is_reused_once)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, BYTES), b = story_new(&s, BYTES), c = story_new(&s, BYTES);
-    story_kernel(&s, a, WRITES);
-    story_kernel(&s, b, WRITES);
-    story_access(&s, c, WRITES);
-    story_kernel(&s, b, READS);
-    story_access(&s, c, READS);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(s.diagnosis.finding_count, 1);
-    CHECK_EQ(s.diagnosis.findings[0].other, a);
-    story_close(&s);
+    uint32_t a = story_new(s, BYTES), b = story_new(s, BYTES), c = story_new(s, BYTES);
+    story_kernel(s, a, WRITES);
+    story_kernel(s, b, WRITES);
+    story_access(s, c, WRITES);
+    story_kernel(s, b, READS);
+    story_access(s, c, READS);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(s->diagnosis.finding_count, 1);
+    CHECK_EQ(s->diagnosis.findings[0].other, a);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -161,81 +149,66 @@ TEST(every_similar_size_counts)
     }
 }
 
-TEST(a_similar_size_further_away_is_found)
+STORY(a_similar_size_further_away_is_found)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, BYTES), other = story_new(&s, 2 * BYTES);
-    uint32_t b = story_new(&s, BYTES + 50);
-    story_kernel(&s, a, WRITES);
-    story_kernel(&s, other, WRITES);
-    story_kernel(&s, b, WRITES);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(s.diagnosis.finding_count, 1);
-    CHECK_EQ(giver_of(&s, b), a);
-    story_close(&s);
+    uint32_t a = story_new(s, BYTES), other = story_new(s, 2 * BYTES);
+    uint32_t b = story_new(s, BYTES + 50);
+    story_kernel(s, a, WRITES);
+    story_kernel(s, other, WRITES);
+    story_kernel(s, b, WRITES);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(s->diagnosis.finding_count, 1);
+    CHECK_EQ(giver_of(s, b), a);
 }
 
 /* ---- who takes part -------------------------------------------------------------------------- */
 
-TEST(what_is_kept_gives_no_memory)
+STORY(what_is_kept_gives_no_memory)
 {
-    story s;
-    story_open(&s);
-    uint32_t kept = story_object(&s, BYTES, GML_OBJECT_KEPT);
-    story_alloc(&s, kept);
-    story_kernel(&s, kept, WRITES);
-    uint32_t b = story_new(&s, BYTES);
-    story_kernel(&s, b, WRITES);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(s.diagnosis.finding_count, 0);
-    story_free(&s, kept); /* after all */
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(giver_of(&s, b), kept);
-    story_close(&s);
+    uint32_t kept = story_object(s, BYTES, GML_OBJECT_KEPT);
+    story_alloc(s, kept);
+    story_kernel(s, kept, WRITES);
+    uint32_t b = story_new(s, BYTES);
+    story_kernel(s, b, WRITES);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(s->diagnosis.finding_count, 0);
+    story_free(s, kept); /* after all */
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(giver_of(s, b), kept);
 }
 
-TEST(what_is_kept_may_take_memory)
+STORY(what_is_kept_may_take_memory)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, BYTES), kept = story_object(&s, BYTES, GML_OBJECT_KEPT);
-    story_kernel(&s, a, WRITES);
-    story_alloc(&s, kept);
-    story_kernel(&s, kept, WRITES);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(giver_of(&s, kept), a);
-    story_close(&s);
+    uint32_t a = story_new(s, BYTES), kept = story_object(s, BYTES, GML_OBJECT_KEPT);
+    story_kernel(s, a, WRITES);
+    story_alloc(s, kept);
+    story_kernel(s, kept, WRITES);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(giver_of(s, kept), a);
 }
 
-TEST(what_exists_before_gives_memory_but_takes_none)
+STORY(what_exists_before_gives_memory_but_takes_none)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_object(&s, BYTES, GML_OBJECT_BEFORE);
-    uint32_t b = story_object(&s, BYTES, GML_OBJECT_BEFORE);
-    uint32_t c = story_new(&s, BYTES);
-    story_kernel(&s, a, READS);
-    story_kernel(&s, b, WRITES);
-    story_kernel(&s, c, WRITES);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(s.diagnosis.finding_count, 1);
-    CHECK_EQ(giver_of(&s, c), b);
-    story_close(&s);
+    uint32_t a = story_object(s, BYTES, GML_OBJECT_BEFORE);
+    uint32_t b = story_object(s, BYTES, GML_OBJECT_BEFORE);
+    uint32_t c = story_new(s, BYTES);
+    story_kernel(s, a, READS);
+    story_kernel(s, b, WRITES);
+    story_kernel(s, c, WRITES);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(s->diagnosis.finding_count, 1);
+    CHECK_EQ(giver_of(s, c), b);
 }
 
-TEST(unused_objects_take_no_part)
+STORY(unused_objects_take_no_part)
 {
-    story s;
-    story_open(&s);
-    uint32_t unused = story_new(&s, BYTES);
-    story_free(&s, unused);
-    uint32_t b = story_new(&s, BYTES);
-    story_kernel(&s, b, WRITES);
-    story_new(&s, BYTES);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(s.diagnosis.finding_count, 0);
-    story_close(&s);
+    uint32_t unused = story_new(s, BYTES);
+    story_free(s, unused);
+    uint32_t b = story_new(s, BYTES);
+    story_kernel(s, b, WRITES);
+    story_new(s, BYTES);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(s->diagnosis.finding_count, 0);
 }
 
 /* ---- what the memory held before ------------------------------------------------------------- */
@@ -328,8 +301,7 @@ touch(story *s, uint32_t object)
 static void
 read_and_write_at_once(story *s, uint32_t object)
 {
-    story_call(s, GML_API_KERNEL);
-    story_access(s, object, WRITES);
+    story_kernel(s, object, WRITES);
     story_access(s, object, READS);
     story_range(s, 0, 10);
 }
@@ -375,19 +347,16 @@ TEST(runs_without_gaps_are_one)
     story_close(&s);
 }
 
-TEST(what_a_kernel_reads_in_place_has_to_be_written_before)
+STORY(what_a_kernel_reads_in_place_has_to_be_written_before)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, BYTES), b = story_new(&s, BYTES);
-    story_kernel(&s, a, WRITES);
-    story_call(&s, GML_API_SET);
-    story_access(&s, b, WRITES);
-    story_kernel(&s, b, BOTH);
-    story_kernel(&s, b, TOUCHES);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    CHECK_EQ(giver_of(&s, b), a);
-    story_close(&s);
+    uint32_t a = story_new(s, BYTES), b = story_new(s, BYTES);
+    story_kernel(s, a, WRITES);
+    story_call(s, GML_API_SET);
+    story_access(s, b, WRITES);
+    story_kernel(s, b, BOTH);
+    story_kernel(s, b, TOUCHES);
+    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_EQ(giver_of(s, b), a);
 }
 
 /* ---- several streams ------------------------------------------------------------------------- */
@@ -552,6 +521,8 @@ TEST(an_object_further_away_gives_where_the_nearest_cannot)
 
 typedef enum walk_state { INITIAL, IN_USE, DONE, REUSED } walk_state;
 
+enum { MOST_OBJECTS = 64 };
+
 typedef struct walk_entry {
     uint64_t time;
     uint32_t object;
@@ -602,9 +573,9 @@ is_handed_over(const gml_trace_index *index, uint32_t a, uint32_t b)
 static void
 walk_as_the_paper(const story *s, const gml_trace_index *index, uint32_t *givers)
 {
-    walk_entry list[2 * STORY_MOST_OBJECTS];
-    walk_state states[STORY_MOST_OBJECTS] = {INITIAL};
-    memset(givers, 0xff, STORY_MOST_OBJECTS * sizeof *givers);
+    walk_entry list[2 * MOST_OBJECTS];
+    walk_state states[MOST_OBJECTS] = {INITIAL};
+    memset(givers, 0xff, MOST_OBJECTS * sizeof *givers);
     for (size_t i = list_entries(s, list); i-- > 0;) {
         uint32_t o = list[i].object;
         if (list[i].is_last) {
@@ -657,7 +628,7 @@ compare_walks(uint64_t seed, uint64_t streams, uint64_t sizes)
     CHECK_OK(story_diagnose(&s, ONLY_REUSE));
     gml_trace_index index;
     CHECK_OK(gml_index_build(&index, &s.trace, NULL, 0));
-    uint32_t givers[STORY_MOST_OBJECTS];
+    uint32_t givers[MOST_OBJECTS];
     walk_as_the_paper(&s, &index, givers);
     for (uint32_t o = 0; o < objects; o++) {
         CHECK_EQ(giver_of(&s, o), givers[o]);
@@ -689,31 +660,4 @@ TEST(objects_of_several_streams_are_paired_as_in_the_paper)
 {
     compare_many(2, 1);
     compare_many(5, 300);
-}
-
-int
-main(void)
-{
-    RUN(figure_3);
-    RUN(objects_in_a_row_form_one_chain);
-    RUN(lives_that_overlap_share_nothing);
-    RUN(a_memory_is_reused_once);
-    RUN(sizes_differ_by_at_most_ten_percent_of_the_smaller);
-    RUN(every_similar_size_counts);
-    RUN(a_similar_size_further_away_is_found);
-    RUN(what_is_kept_gives_no_memory);
-    RUN(what_is_kept_may_take_memory);
-    RUN(what_exists_before_gives_memory_but_takes_none);
-    RUN(unused_objects_take_no_part);
-    RUN(an_object_that_reads_what_it_did_not_write_takes_no_memory);
-    RUN(runs_without_gaps_are_one);
-    RUN(what_a_kernel_reads_in_place_has_to_be_written_before);
-    RUN(memory_is_handed_over_only_where_the_order_is_certain);
-    RUN(an_allocation_and_a_free_order_nothing);
-    RUN(every_stream_of_the_taker_has_to_wait);
-    RUN(every_stream_of_the_giver_has_to_be_waited_for);
-    RUN(an_object_further_away_gives_where_the_nearest_cannot);
-    RUN(objects_are_paired_as_in_the_paper);
-    RUN(objects_of_several_streams_are_paired_as_in_the_paper);
-    return report();
 }

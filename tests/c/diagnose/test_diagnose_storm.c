@@ -36,7 +36,7 @@ typedef struct bit_object {
 } bit_object;
 
 typedef struct naive {
-    const tracing *trace;
+    const gml_object_trace *trace;
     bit_object objects[MOST_OBJECTS];
 } naive;
 
@@ -51,7 +51,7 @@ bits_between(uint64_t begin, uint64_t end)
 }
 
 static uint64_t
-bits_of(const tracing *trace, const gml_access *access)
+bits_of(const gml_object_trace *trace, const gml_access *access)
 {
     const gml_object *object = &trace->objects[access->object];
     if (access->range_count == 0) {
@@ -81,7 +81,7 @@ note_use(bit_object *object, uint64_t api, uint64_t bits)
 }
 
 static void
-naive_open(naive *self, const tracing *trace)
+naive_open(naive *self, const gml_object_trace *trace)
 {
     CHECK(trace->object_count <= MOST_OBJECTS && trace->api_count < MOST_MOMENTS);
     memset(self, 0, sizeof *self);
@@ -256,8 +256,7 @@ naive_peak(const naive *self)
 /* ---- one trace ------------------------------------------------------------------------------- */
 
 typedef struct storm {
-    tracing trace;
-    gml_object_trace view;
+    story story;
     naive walk;
     size_t *list;
     size_t count;
@@ -271,16 +270,14 @@ storm_open(uint64_t seed, const random_shape *shape)
 {
     check_random random = {seed};
     it.seed = seed;
-    random_trace(&it.trace, shape, &random);
-    it.view = trace_view(&it.trace);
-    gml_diagnose_options options;
-    gml_diagnose_defaults(&options);
-    options.idle_apis = 1 + check_below(&random, 2);
-    options.accessed_percent = (double)(50 + check_below(&random, 51));
-    if (!trace_diagnose(&it.trace, &options)) {
+    story_open(&it.story);
+    random_trace(&it.story, shape, &random);
+    it.story.options.idle_apis = 1 + check_below(&random, 2);
+    it.story.options.accessed_percent = (double)(50 + check_below(&random, 51));
+    if (!CHECK_OK(story_diagnose(&it.story, STORY_EVERY_PATTERN))) {
         return false;
     }
-    it.count = it.trace.diagnosis.finding_count;
+    it.count = it.story.diagnosis.finding_count;
     it.list = calloc(it.count + 1, sizeof *it.list);
     for (size_t i = 0; it.list && i < it.count; i++) {
         it.list[i] = i;
@@ -291,7 +288,7 @@ storm_open(uint64_t seed, const random_shape *shape)
 static void
 storm_close(void)
 {
-    tracing_clear(&it.trace);
+    story_close(&it.story);
     free(it.list);
     it.list = NULL;
 }
@@ -300,8 +297,8 @@ static bool
 passes(const size_t *list, size_t count)
 {
     char reason[MOST_REASON] = "";
-    gml_status status =
-        gml_diagnosis_check(&it.view, &it.trace.diagnosis, list, count, reason, sizeof reason);
+    gml_status status = gml_diagnosis_check(&it.story.trace, &it.story.diagnosis, list, count,
+                                            reason, sizeof reason);
     if (status != GML_OK) {
         fprintf(stderr, "seed %" PRIu64 ", %zu findings from %zu: %s\n", it.seed, count,
                 count ? list[0] : 0, reason);
@@ -313,21 +310,21 @@ static uint64_t
 peak_with(const size_t *list, size_t count)
 {
     uint64_t peak = UINT64_MAX;
-    CHECK_OK(gml_diagnosis_peak_with(&it.view, &it.trace.diagnosis, list, count, &peak));
+    CHECK_OK(gml_diagnosis_peak_with(&it.story.trace, &it.story.diagnosis, list, count, &peak));
     return peak;
 }
 
 static void
 check_against_naive(const size_t *list, size_t count)
 {
-    naive_open(&it.walk, &it.trace);
+    naive_open(&it.walk, &it.story.trace);
     for (size_t i = 0; i < count; i++) {
-        naive_fix(&it.walk, &it.trace.diagnosis.findings[list[i]]);
+        naive_fix(&it.walk, &it.story.diagnosis.findings[list[i]]);
     }
     if (!CHECK_EQ(peak_with(list, count), naive_peak(&it.walk))) {
         fprintf(stderr, "seed %" PRIu64 ", %zu findings from %zu of pattern %u\n", it.seed, count,
                 count ? list[0] : 0,
-                count ? it.trace.diagnosis.findings[list[0]].pattern : GML_PATTERN_COUNT);
+                count ? it.story.diagnosis.findings[list[0]].pattern : GML_PATTERN_COUNT);
     }
 }
 
@@ -335,11 +332,11 @@ static void
 check_each(uint64_t peak)
 {
     for (size_t i = 0; i < it.count; i++) {
-        const gml_finding *finding = &it.trace.diagnosis.findings[i];
+        const gml_finding *finding = &it.story.diagnosis.findings[i];
         passes(&it.list[i], 1);
         uint64_t fixed = peak_with(&it.list[i], 1);
         CHECK_EQ(finding->saving_bytes, fixed < peak ? peak - fixed : 0);
-        CHECK(i == 0 || it.trace.diagnosis.findings[i - 1].saving_bytes >= finding->saving_bytes);
+        CHECK(i == 0 || it.story.diagnosis.findings[i - 1].saving_bytes >= finding->saving_bytes);
     }
 }
 
@@ -348,7 +345,7 @@ static void
 check_fixed_peak(uint64_t peak)
 {
     size_t count = 0;
-    const gml_diagnosis *found = &it.trace.diagnosis;
+    const gml_diagnosis *found = &it.story.diagnosis;
     for (size_t i = 0; i < it.count; i++) {
         it.list[count] = i;
         count += found->findings[i].pattern != GML_PATTERN_REDUNDANT_ALLOCATION;
@@ -382,7 +379,7 @@ check_small(uint64_t seed, const random_shape *shape)
 {
     if (storm_open(seed, shape)) {
         uint64_t peak = peak_with(NULL, 0);
-        CHECK_EQ(it.trace.diagnosis.peak_count ? it.trace.diagnosis.peaks[0].bytes : 0, peak);
+        CHECK_EQ(it.story.diagnosis.peak_count ? it.story.diagnosis.peaks[0].bytes : 0, peak);
         passes(it.list, it.count);
         check_each(peak);
         check_against_naive(it.list, 0);
@@ -422,9 +419,9 @@ TEST(the_traces_have_every_pattern)
     for (uint64_t seed = 1; seed <= SMALL_TRACES / 4; seed++) {
         bool is_open = storm_open(seed, &SMALL);
         for (size_t i = 0; is_open && i < it.count; i++) {
-            counts[it.trace.diagnosis.findings[i].pattern]++;
-            savers[it.trace.diagnosis.findings[i].pattern] +=
-                it.trace.diagnosis.findings[i].saving_bytes > 0;
+            counts[it.story.diagnosis.findings[i].pattern]++;
+            savers[it.story.diagnosis.findings[i].pattern] +=
+                it.story.diagnosis.findings[i].saving_bytes > 0;
         }
         storm_close();
     }
@@ -443,8 +440,8 @@ TEST(large_traces)
 {
     for (uint64_t seed = 1; seed <= 3 && storm_open(seed, &LARGE); seed++) {
         uint64_t peak = peak_with(NULL, 0);
-        CHECK_EQ(it.trace.diagnosis.peaks[0].bytes, peak);
-        CHECK(it.trace.diagnosis.fixed_peak_bytes < peak);
+        CHECK_EQ(it.story.diagnosis.peaks[0].bytes, peak);
+        CHECK(it.story.diagnosis.fixed_peak_bytes < peak);
         CHECK(it.count > 1000);
         passes(it.list, it.count);
         check_random random = {seed};
@@ -452,20 +449,10 @@ TEST(large_traces)
             size_t place = (size_t)check_below(&random, it.count);
             passes(&it.list[place], 1);
             uint64_t fixed = peak_with(&it.list[place], 1);
-            CHECK_EQ(it.trace.diagnosis.findings[place].saving_bytes,
+            CHECK_EQ(it.story.diagnosis.findings[place].saving_bytes,
                      fixed < peak ? peak - fixed : 0);
         }
         storm_close();
     }
     storm_close();
-}
-
-int
-main(void)
-{
-    RUN(small_traces_on_several_streams);
-    RUN(small_traces_on_one_stream);
-    RUN(the_traces_have_every_pattern);
-    RUN(large_traces);
-    return report();
 }

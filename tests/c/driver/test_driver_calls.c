@@ -237,22 +237,8 @@ TEST(info_describes_the_device)
     gml_driver_close(driver);
 }
 
-static const driver_test tests[] = {
-    DRIVER_TEST(malloc_gives_aligned_memory_and_free_takes_it_back),
-    DRIVER_TEST(malloc_beyond_the_memory_is_out_of_memory),
-    DRIVER_TEST(free_wants_the_address_of_a_block),
-    DRIVER_TEST(an_event_completes_after_the_work_before_it),
-    DRIVER_TEST(an_event_may_be_destroyed_while_waited_for),
-    DRIVER_TEST(virtual_memory_needs_no_context),
-    DRIVER_TEST(unmap_does_not_synchronise),
-    DRIVER_TEST(a_capturing_stream_is_told_and_left_alone),
-    DRIVER_TEST(memory_calls_do_not_break_a_capture),
-    DRIVER_TEST(calls_are_counted_failed_ones_too),
-    DRIVER_TEST(info_describes_the_device),
-};
-
 int
 main(void)
 {
-    return driver_contract_main(tests, sizeof tests / sizeof tests[0]);
+    return driver_contract_main();
 }

@@ -72,16 +72,6 @@ TEST(options_have_the_same_value)
     SAME(GML_CU_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-int
-main(void)
-{
-    RUN(structures_have_the_same_layout);
-    RUN(scalars_have_the_same_size);
-    RUN(errors_have_the_same_value);
-    RUN(options_have_the_same_value);
-    return report();
-}
-
 #else
 
 int

@@ -315,32 +315,8 @@ TEST(a_new_mapping_has_no_access)
     close_scene(&of);
 }
 
-static const driver_test tests[] = {
-    DRIVER_TEST(create_takes_its_size_and_release_gives_it_back),
-    DRIVER_TEST(create_wants_multiples_of_the_granularity),
-    DRIVER_TEST(create_beyond_the_memory_is_out_of_memory),
-    DRIVER_TEST(memory_goes_at_the_last_unmap_after_release),
-    DRIVER_TEST(released_but_mapped_memory_can_be_used),
-    DRIVER_TEST(reserve_takes_no_memory_and_may_exceed_it),
-    DRIVER_TEST(reserve_keeps_the_alignment),
-    DRIVER_TEST(unreserve_takes_exactly_one_reservation),
-    DRIVER_TEST(unreserve_wants_nothing_mapped),
-    DRIVER_TEST(map_takes_the_whole_handle),
-    DRIVER_TEST(map_stays_inside_one_reservation),
-    DRIVER_TEST(map_wants_aligned_addresses),
-    DRIVER_TEST(map_wants_unmapped_addresses),
-    DRIVER_TEST(aliases_show_the_same_bytes),
-    DRIVER_TEST(bytes_survive_a_mapping_elsewhere),
-    DRIVER_TEST(unmap_takes_several_whole_mappings),
-    DRIVER_TEST(unmap_takes_no_part_of_a_mapping),
-    DRIVER_TEST(unmap_wants_a_mapping),
-    DRIVER_TEST(one_set_access_opens_several_handles),
-    DRIVER_TEST(set_access_wants_every_byte_mapped),
-    DRIVER_TEST(a_new_mapping_has_no_access),
-};
-
 int
 main(void)
 {
-    return driver_contract_main(tests, sizeof tests / sizeof tests[0]);
+    return driver_contract_main();
 }

@@ -85,15 +85,3 @@ TEST(closing_nothing_is_allowed)
 {
     gml_driver_close(NULL);
 }
-
-int
-main(void)
-{
-    RUN(unknown_names_and_devices_are_refused);
-    RUN(a_short_reason_is_cut_not_overrun);
-    RUN(cuda_opens_or_says_why_not);
-    RUN(devices_are_described_without_a_lake);
-    RUN(calls_have_names);
-    RUN(closing_nothing_is_allowed);
-    return report();
-}

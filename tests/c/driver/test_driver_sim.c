@@ -295,23 +295,3 @@ TEST(unknown_events_are_misuse)
     CHECK_STATUS(gml_driver_stream_wait(driver, 0, 77), GML_MISUSE);
     gml_driver_close(driver);
 }
-
-int
-main(void)
-{
-    RUN(capacity_and_granularity_are_as_asked);
-    RUN(a_bad_granularity_is_refused);
-    RUN(own_addresses_ascend_above_every_recorded_one);
-    RUN(address_space_comes_round_again);
-    RUN(expected_addresses_are_served_in_order_by_size);
-    RUN(an_expected_address_that_is_taken_is_passed_over);
-    RUN(impossible_expectations_are_refused);
-    RUN(costs_are_those_measured);
-    RUN(every_call_costs_something);
-    RUN(a_full_80_gib_device_is_quick);
-    RUN(a_handle_is_released_once);
-    RUN(a_block_is_freed_once);
-    RUN(absurd_sizes_are_refused);
-    RUN(unknown_events_are_misuse);
-    return report();
-}

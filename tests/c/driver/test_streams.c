@@ -318,20 +318,3 @@ TEST(threads_share_the_queues)
     }
     gml_streams_close(streams);
 }
-
-int
-main(void)
-{
-    RUN(automatic_work_runs_at_once);
-    RUN(manual_work_waits_for_the_test);
-    RUN(an_event_is_pending_until_its_place_is_reached);
-    RUN(a_wait_holds_its_stream_and_no_other);
-    RUN(a_wait_means_the_recording_before_it);
-    RUN(synchronising_runs_what_is_needed_and_no_more);
-    RUN(leaving_manual_mode_runs_everything);
-    RUN(a_destroyed_event_still_releases_its_waiters);
-    RUN(unknown_events_are_invalid);
-    RUN(a_capturing_stream_refuses);
-    RUN(threads_share_the_queues);
-    return report();
-}

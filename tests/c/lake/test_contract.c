@@ -335,31 +335,8 @@ TEST(a_bad_configuration_gets_a_reason)
         CHECK_STATUS(gml_lake_open(&configs[i], &lake, NULL, 0), GML_INVALID_ARGUMENT);
     }
 }
-
-static const contract_test tests[] = {
-    {"size_zero_holds_nothing", test_size_zero_holds_nothing},
-    {"every_size_is_served_whole", test_every_size_is_served_whole},
-    {"absurd_sizes_are_refused_and_harmless", test_absurd_sizes_are_refused_and_harmless},
-    {"foreign_and_double_frees_change_nothing", test_foreign_and_double_frees_change_nothing},
-    {"a_block_may_be_freed_on_another_thread", test_a_block_may_be_freed_on_another_thread},
-    {"a_freed_size_comes_back_without_a_driver_call",
-     test_a_freed_size_comes_back_without_a_driver_call},
-    {"live_blocks_never_overlap", test_live_blocks_never_overlap},
-    {"many_streams_are_kept_apart", test_many_streams_are_kept_apart},
-    {"any_number_but_the_last_names_a_stream", test_any_number_but_the_last_names_a_stream},
-    {"trim_keeps_what_lives", test_trim_keeps_what_lives},
-    {"closing_ends_live_blocks", test_closing_ends_live_blocks},
-    {"capacity_is_never_exceeded_and_can_be_used_again",
-     test_capacity_is_never_exceeded_and_can_be_used_again},
-    {"memory_idle_on_one_stream_serves_another_before_refusing",
-     test_memory_idle_on_one_stream_serves_another_before_refusing},
-    {"a_failing_driver_call_fails_one_allocation", test_a_failing_driver_call_fails_one_allocation},
-    {"threads_share_a_lake", test_threads_share_a_lake},
-    {"a_bad_configuration_gets_a_reason", test_a_bad_configuration_gets_a_reason},
-};
-
 int
 main(void)
 {
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

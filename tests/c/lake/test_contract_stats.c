@@ -131,16 +131,8 @@ TEST(a_visit_sees_everything_once)
     CHECK_EQ(seen.physical_bytes, 0);
     lake_finish(lake);
 }
-
-static const contract_test tests[] = {
-    {"statistics_add_up", test_statistics_add_up},
-    {"largest_free_can_be_had_without_new_memory", test_largest_free_can_be_had_without_new_memory},
-    {"block_and_bytes_know_only_live_blocks", test_block_and_bytes_know_only_live_blocks},
-    {"a_visit_sees_everything_once", test_a_visit_sees_everything_once},
-};
-
 int
 main(void)
 {
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

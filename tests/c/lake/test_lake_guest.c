@@ -567,33 +567,8 @@ TEST(a_visit_sees_the_blocks_of_both)
         lake_finish(lake);
     }
 }
-
-static const contract_test tests[] = {
-    {"both serve side by side", test_both_serve_side_by_side},
-    {"a block outlives a switch of servers", test_a_block_outlives_a_switch_of_servers},
-    {"live blocks of both go when the lake closes",
-     test_live_blocks_of_both_go_when_the_lake_closes},
-    {"the policy gets what the guest holds idle", test_the_policy_gets_what_the_guest_holds_idle},
-    {"the guest gets what the policy holds idle", test_the_guest_gets_what_the_policy_holds_idle},
-    {"what is free can be had from the guest", test_what_is_free_can_be_had_from_the_guest},
-    {"a refusal of the guest says why", test_a_refusal_of_the_guest_says_why},
-    {"the guest places as caching does", test_the_guest_places_as_caching_does},
-    {"any driver call may fail while both serve", test_any_driver_call_may_fail_while_both_serve},
-    {"many driver calls may fail while both serve",
-     test_many_driver_calls_may_fail_while_both_serve},
-    {"torch stats add up whoever serves", test_torch_stats_add_up_whoever_serves},
-    {"a block in use elsewhere is active and not allocated",
-     test_a_block_in_use_elsewhere_is_active_and_not_allocated},
-    {"a request waits for blocks in use elsewhere",
-     test_a_request_waits_for_blocks_in_use_elsewhere},
-    {"memory of a handle that came back is waited for",
-     test_memory_of_a_handle_that_came_back_is_waited_for},
-    {"streams that end leave nothing behind", test_streams_that_end_leave_nothing_behind},
-    {"a visit sees the blocks of both", test_a_visit_sees_the_blocks_of_both},
-};
-
 int
 main(void)
 {
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

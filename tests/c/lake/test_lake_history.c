@@ -561,22 +561,5 @@ TEST(a_history_can_be_replayed)
 int
 main(void)
 {
-    static const contract_test tests[] = {
-        {"nothing is kept at first", test_nothing_is_kept_at_first},
-        {"every kind is noted in order", test_every_kind_is_noted_in_order},
-        {"what changes nothing is not noted", test_what_changes_nothing_is_not_noted},
-        {"the ring keeps the youngest", test_the_ring_keeps_the_youngest},
-        {"a ring of one", test_a_ring_of_one},
-        {"keeping again forgets, and zero stops", test_keeping_again_forgets_and_zero_stops},
-        {"times hold while the ring goes round", test_times_hold_while_the_ring_goes_round},
-        {"a ring too large changes nothing", test_a_ring_too_large_changes_nothing},
-        {"events carry the site of their thread", test_events_carry_the_site_of_their_thread},
-        {"sites stay with their events", test_sites_stay_with_their_events},
-        {"threads have sites of their own", test_threads_have_sites_of_their_own},
-        {"marks are noted where a history is kept", test_marks_are_noted_where_a_history_is_kept},
-        {"segments tell what is held", test_segments_tell_what_is_held},
-        {"a segment comes before its block", test_a_segment_comes_before_its_block},
-        {"a history can be replayed", test_a_history_can_be_replayed},
-    };
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

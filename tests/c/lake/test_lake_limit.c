@@ -309,26 +309,8 @@ TEST(a_frozen_driver_makes_no_call_that_a_capture_forbids)
     CHECK_EQ(driver->held_bytes, 0);
     gml_driver_close(driver);
 }
-
-static const contract_test tests[] = {
-    {"a limit is kept, raised and lowered", test_a_limit_is_kept_raised_and_lowered},
-    {"no limit lies above the capacity", test_no_limit_lies_above_the_capacity},
-    {"a refusal names the limit", test_a_refusal_names_the_limit},
-    {"a frozen lake grows or refuses, and takes nothing back",
-     test_a_frozen_lake_grows_or_refuses_and_takes_nothing_back},
-    {"a frozen lake waits for no stream", test_a_frozen_lake_waits_for_no_stream},
-    {"calls may fail in a frozen lake", test_calls_may_fail_in_a_frozen_lake},
-    {"peers are unknown to drivers without a device",
-     test_peers_are_unknown_to_drivers_without_a_device},
-    {"the driver counts what is held", test_the_driver_counts_what_is_held},
-    {"the driver asks for nothing beyond its limit",
-     test_the_driver_asks_for_nothing_beyond_its_limit},
-    {"a frozen driver makes no call that a capture forbids",
-     test_a_frozen_driver_makes_no_call_that_a_capture_forbids},
-};
-
 int
 main(void)
 {
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

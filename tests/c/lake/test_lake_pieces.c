@@ -309,15 +309,3 @@ TEST(every_kind_has_a_name)
     CHECK(strcmp(gml_region_kind_name(GML_REGION_PLANNED), "planned pool") == 0);
     CHECK(strcmp(gml_region_kind_name(GML_REGION_KIND_COUNT), "unknown kind") == 0);
 }
-
-int
-main(void)
-{
-    RUN(a_view_tells_where_its_bytes_lie);
-    RUN(a_guest_hides_no_piece);
-    RUN(policies_without_views_have_segments);
-    RUN(a_planned_pool_tells_where_its_bytes_lie);
-    RUN(pieces_may_be_left_out);
-    RUN(every_kind_has_a_name);
-    return report();
-}

@@ -543,25 +543,5 @@ TEST(a_thread_without_a_begin_is_served_by_the_latest)
 int
 main(void)
 {
-    static const contract_test tests[] = {
-        {"the stream decides who serves", test_the_stream_decides_who_serves},
-        {"the latest begin serves", test_the_latest_begin_serves},
-        {"two captures share a pool by its id", test_two_captures_share_a_pool_by_its_id},
-        {"addresses stay until the release", test_addresses_stay_until_the_release},
-        {"no memory is shared with eager streams", test_no_memory_is_shared_with_eager_streams},
-        {"a lack of memory during a capture", test_a_lack_of_memory_during_a_capture},
-        {"a lack of memory takes from released pools",
-         test_a_lack_of_memory_takes_from_released_pools},
-        {"a capture sees no call that would break it",
-         test_a_capture_sees_no_call_that_would_break_it},
-        {"live blocks outlive the release", test_live_blocks_outlive_the_release},
-        {"wrong ids are refused", test_wrong_ids_are_refused},
-        {"a pool may be released before it ends", test_a_pool_may_be_released_before_it_ends},
-        {"a lake may end during a capture", test_a_lake_may_end_during_a_capture},
-        {"each failing call is survived", test_each_failing_call_is_survived},
-        {"threads begin pools at once", test_threads_begin_pools_at_once},
-        {"a thread without a begin is served by the latest",
-         test_a_thread_without_a_begin_is_served_by_the_latest},
-    };
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

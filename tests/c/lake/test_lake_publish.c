@@ -315,16 +315,3 @@ TEST(readers_see_whole_writes)
     CHECK_OK(gml_lake_close(lake));
     leave_place(&at);
 }
-
-int
-main(void)
-{
-    RUN(the_file_says_what_the_lake_counts);
-    RUN(a_refusal_shows_how_much_could_be_had);
-    RUN(the_file_is_for_its_user_and_ends_with_the_lake);
-    RUN(no_file_is_taken_over);
-    RUN(a_replaced_file_stays);
-    RUN(a_child_writes_nothing);
-    RUN(readers_see_whole_writes);
-    return report();
-}

@@ -411,29 +411,5 @@ TEST(forgetting_survives_the_failure_of_each_call)
 int
 main(void)
 {
-    static const contract_test tests[] = {
-        {"deferred bytes are counted for each stream that is waited for",
-         test_deferred_bytes_are_counted_for_each_stream_that_is_waited_for},
-        {"pairs are counted and copied as far as there is room",
-         test_pairs_are_counted_and_copied_as_far_as_there_is_room},
-        {"a block waits for a stream that went before it was freed",
-         test_a_block_waits_for_a_stream_that_went_before_it_was_freed},
-        {"a block waits for a stream that went after it was freed",
-         test_a_block_waits_for_a_stream_that_went_after_it_was_freed},
-        {"a stream that went is done with a block that lives on",
-         test_a_stream_that_went_is_done_with_a_block_that_lives_on},
-        {"the next stream of the same handle is another one",
-         test_the_next_stream_of_the_same_handle_is_another_one},
-        {"the device is waited for where a stream went that takes no event",
-         test_the_device_is_waited_for_where_a_stream_went_that_takes_no_event},
-        {"nothing is called where a stream goes during a capture",
-         test_nothing_is_called_where_a_stream_goes_during_a_capture},
-        {"a lake may end with events of streams that went",
-         test_a_lake_may_end_with_events_of_streams_that_went},
-        {"streams that the lake does not know are nobody",
-         test_streams_that_the_lake_does_not_know_are_nobody},
-        {"forgetting survives the failure of each call",
-         test_forgetting_survives_the_failure_of_each_call},
-    };
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

@@ -458,14 +458,8 @@ TEST(whatever_four_threads_tell_their_lakes)
 {
     run_seeds(from_environment("GMLAKE_STORM_THREADED_OPERATIONS", 10000), MOST_THREADS);
 }
-
-static const contract_test tests[] = {
-    {"whatever a program tells its lakes", test_whatever_a_program_tells_its_lakes},
-    {"whatever four threads tell their lakes", test_whatever_four_threads_tell_their_lakes},
-};
-
 int
 main(void)
 {
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

@@ -157,10 +157,5 @@ TEST(a_stream_of_another_device_has_read_before_the_block_serves_again)
 int
 main(void)
 {
-    static const contract_test tests[] = {
-        {"a stream that is gone is not touched", test_a_stream_that_is_gone_is_not_touched},
-        {"a stream of another device has read before the block serves again",
-         test_a_stream_of_another_device_has_read_before_the_block_serves_again},
-    };
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

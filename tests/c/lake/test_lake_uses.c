@@ -419,26 +419,5 @@ TEST(a_lake_may_end_with_pending_blocks)
 int
 main(void)
 {
-    static const contract_test tests[] = {
-        {"a block waits for the other stream", test_a_block_waits_for_the_other_stream},
-        {"work queued after the free does not hold it",
-         test_work_queued_after_the_free_does_not_hold_it},
-        {"its own stream changes nothing", test_its_own_stream_changes_nothing},
-        {"without record_stream no event is touched",
-         test_without_record_stream_no_event_is_touched},
-        {"the last of many streams ends the block", test_the_last_of_many_streams_ends_the_block},
-        {"stream 0 is a stream like others", test_stream_zero_is_a_stream_like_others},
-        {"only live blocks can be recorded", test_only_live_blocks_can_be_recorded},
-        {"looking is cheap", test_looking_is_cheap},
-        {"a pending block is active but not allocated",
-         test_a_pending_block_is_active_but_not_allocated},
-        {"trim waits for the streams", test_trim_waits_for_the_streams},
-        {"a lack of memory waits for the streams", test_a_lack_of_memory_waits_for_the_streams},
-        {"a lack of memory finds what the wait has ended",
-         test_a_lack_of_memory_finds_what_the_wait_has_ended},
-        {"a capture defers the events", test_a_capture_defers_the_events},
-        {"what cannot be recorded is tried again", test_what_cannot_be_recorded_is_tried_again},
-        {"a lake may end with pending blocks", test_a_lake_may_end_with_pending_blocks},
-    };
-    return contract_run(tests, sizeof tests / sizeof *tests);
+    return contract_main();
 }

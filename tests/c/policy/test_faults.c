@@ -4,7 +4,7 @@
  *
  * Under the policy `plan` the scenario is made of steps that repeat, so that a plan serves. */
 #include "plan/steps.h"
-#include "support/check.h"
+#include "support/contract.h"
 #include "support/rig.h"
 #include "support/stamp.h"
 
@@ -32,9 +32,6 @@ enum { SIM_RUNS = 250, HOST_RUNS = 60 };
 enum { SIM_RUNS = 1 << 20, HOST_RUNS = 300 };
 #endif
 
-static const char *policy_name;
-static const char *driver_name;
-
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}, {"max_views", 16}};
 static const gml_setting stitch_settings[] = {{"max_views", 16}, {"plan_budget", 1}};
 
@@ -59,16 +56,16 @@ static gml_status
 open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fail_call,
               uint64_t fail_per_million, uint64_t seed)
 {
-    rig_config config = {.driver = driver_name,
-                         .policy = gml_policy_find(policy_name),
+    rig_config config = {.driver = contract_driver,
+                         .policy = gml_policy_find(contract_policy),
                          .capacity_bytes = capacity_bytes,
                          .fail_call = fail_call,
                          .fail_per_million = fail_per_million,
                          .fail_seed = seed};
-    if (strcmp(policy_name, "gmlake-paper") == 0) {
+    if (strcmp(contract_policy, "gmlake-paper") == 0) {
         config.settings = paper_settings;
         config.setting_count = 2;
-    } else if (strcmp(policy_name, "stitch") == 0 || strcmp(policy_name, "plan") == 0) {
+    } else if (strcmp(contract_policy, "stitch") == 0 || strcmp(contract_policy, "plan") == 0) {
         config.settings = stitch_settings;
         config.setting_count = 2;
     }
@@ -115,7 +112,7 @@ begin_block(scenario *self)
     gml_address address = held->block->address;
     (void)shadow_begin(self->rig.shadow, address, size_bytes, stream);
     held->bytes = NULL;
-    if (strcmp(driver_name, "host") != 0) {
+    if (strcmp(contract_driver, "host") != 0) {
         return;
     }
     if (gml_driver_bytes(self->rig.driver, address, size_bytes, &held->bytes) == GML_OK) {
@@ -285,7 +282,7 @@ fail_each_call(uint64_t capacity_bytes, bool may_refuse)
     enum { SEED = 31 };
     size_t steps;
     uint64_t calls = measure(capacity_bytes, SEED, may_refuse, &steps);
-    uint64_t runs = strcmp(driver_name, "host") == 0 ? HOST_RUNS : SIM_RUNS;
+    uint64_t runs = strcmp(contract_driver, "host") == 0 ? HOST_RUNS : SIM_RUNS;
     uint64_t stride = (calls + runs - 1) / runs;
     bool is_good = calls > 0;
     for (uint64_t call = 1; call <= calls && is_good; call += stride) {
@@ -320,32 +317,8 @@ TEST(calls_at_random)
     }
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} tests[] = {
-    {"each_call_with_room", test_each_call_with_room},
-    {"each_call_with_little_room", test_each_call_with_little_room},
-    {"calls_at_random", test_calls_at_random},
-};
-
 int
-main(int argc, char **argv)
+main(void)
 {
-    static const char *const drivers[] = {"sim", "host"};
-    for (size_t p = 0; gml_policy_name(p); p++) {
-        for (size_t d = 0; d < 2; d++) {
-            policy_name = gml_policy_name(p);
-            driver_name = drivers[d];
-            for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-                char name[160];
-                snprintf(name, sizeof name, "%s over %s: %s", policy_name, driver_name,
-                         tests[i].name);
-                if (argc < 2 || strstr(name, argv[1])) {
-                    check_run(name, tests[i].run);
-                }
-            }
-        }
-    }
-    return report();
+    return contract_main();
 }

@@ -4,8 +4,31 @@
 #include <stdatomic.h>
 
 static atomic_int failed_checks;
+static check_test *first_test, **end_of_tests = &first_test;
 static int passed_tests;
 static int failed_tests;
+
+void
+check_enter(check_test *test)
+{
+    *end_of_tests = test;
+    end_of_tests = &test->next;
+}
+
+const check_test *
+check_tests(void)
+{
+    return first_test;
+}
+
+int
+check_all(void)
+{
+    for (const check_test *test = first_test; test; test = test->next) {
+        check_run(test->name, test->run);
+    }
+    return report();
+}
 
 void
 check_run(const char *name, void (*test)(void))

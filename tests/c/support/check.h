@@ -1,7 +1,9 @@
 /* Checks that print both values and go on; the program's exit status tells whether any failed.
  *
  *     TEST(tree_keeps_order) { CHECK_EQ(count, 3); }
- *     int main(int argc, char **argv) { RUN(tree_keeps_order); return report(); }
+ *
+ * A test runs because it is there, in the order of its file. A program with something to prepare
+ * has a main of its own, which answers check_all().
  */
 #ifndef GML_TEST_CHECK_H
 #define GML_TEST_CHECK_H
@@ -13,7 +15,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define TEST(name) static void test_##name(void)
+#define TEST(name)                                                                                 \
+    static void test_##name(void);                                                                 \
+    __attribute__((constructor)) static void enter_##name(void)                                    \
+    {                                                                                              \
+        static check_test test = {#name, test_##name, NULL};                                       \
+        check_enter(&test);                                                                        \
+    }                                                                                              \
+    static void test_##name(void)
 #define RUN(name) check_run(#name, test_##name)
 
 #define CHECK(condition) check_true((condition), #condition, __FILE__, __LINE__)
@@ -38,6 +47,21 @@
 #define HAS_ADDRESS_SANITIZER 0
 #endif
 #define IS_SANITIZED (HAS_THREAD_SANITIZER || HAS_ADDRESS_SANITIZER)
+
+typedef struct check_test {
+    const char *name;
+    void (*run)(void);
+    struct check_test *next;
+} check_test;
+
+/* Called before main, by TEST. */
+void check_enter(check_test *test);
+
+/* Those of this program, by `next`. */
+const check_test *check_tests(void);
+
+/* Runs them all; the exit status of main. */
+int check_all(void);
 
 /* Runs one test and prints its name if a check in it failed. */
 void check_run(const char *name, void (*test)(void));

@@ -9,13 +9,11 @@
 extern const char *contract_policy;
 extern const char *contract_driver;
 
-typedef struct contract_test {
-    const char *name;
-    void (*run)(void);
-} contract_test;
+/* Runs a test on each pair of policy and driver. */
+void contract_run(const char *name, void (*run)(void));
 
-/* Runs each test on each pair of policy and driver; the exit status of main. */
-int contract_run(const contract_test *tests, size_t count);
+/* Runs every test of the program like that; the exit status of main. */
+int contract_main(void);
 
 /* capacity_bytes 0: the driver's own. The order of streams is checked. */
 gml_lake_config lake_config_of(uint64_t capacity_bytes);

@@ -186,28 +186,28 @@ open_access_at(scene *of, uint64_t index, uint64_t count)
 }
 
 static void
-run_all_on(backend on, const char *label, const driver_test *tests, size_t count)
+run_all_on(backend on, const char *label)
 {
     current = on;
-    for (size_t i = 0; i < count; i++) {
+    for (const check_test *test = check_tests(); test; test = test->next) {
         char name[128];
-        (void)snprintf(name, sizeof name, "%s/%s", label, tests[i].name);
-        check_run(name, tests[i].run);
+        (void)snprintf(name, sizeof name, "%s/%s", label, test->name);
+        check_run(name, test->run);
     }
 }
 
 int
-driver_contract_main(const driver_test *tests, size_t count)
+driver_contract_main(void)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): read once, before any thread exists */
     const char *cuda = getenv("GMLAKE_TEST_CUDA");
-    run_all_on(ON_SIM, "sim", tests, count);
-    run_all_on(ON_HOST, "host", tests, count);
-    run_all_on(ON_HOLLOW, "hollow", tests, count);
-    run_all_on(ON_FAULT, "fault", tests, count);
+    run_all_on(ON_SIM, "sim");
+    run_all_on(ON_HOST, "host");
+    run_all_on(ON_HOLLOW, "hollow");
+    run_all_on(ON_FAULT, "fault");
     if (cuda && raw_cuda_load(&raw)) {
         is_gpu = strcmp(cuda, "fake") != 0;
-        run_all_on(ON_CUDA, is_gpu ? "cuda" : "fake cuda", tests, count);
+        run_all_on(ON_CUDA, is_gpu ? "cuda" : "fake cuda");
     } else if (cuda) {
         fprintf(stderr, "GMLAKE_TEST_CUDA is set, but libcuda.so.1 is missing or incomplete\n");
         return 1;

@@ -2,8 +2,7 @@
  * needs.
  *
  *     TEST(map_wants_a_handle) { scene of = open_scene(); ... close_scene(&of); }
- *     static const driver_test tests[] = {DRIVER_TEST(map_wants_a_handle)};
- *     int main(void) { return driver_contract_main(tests, 1); }
+ *     int main(void) { return driver_contract_main(); }
  *
  * `cuda` takes part when GMLAKE_TEST_CUDA is set: "fake" for the library of fake_libcuda.c,
  * anything else for a GPU.
@@ -18,15 +17,9 @@
 
 typedef enum backend { ON_SIM, ON_HOST, ON_HOLLOW, ON_FAULT, ON_CUDA } backend;
 
-typedef struct driver_test {
-    const char *name;
-    void (*run)(void);
-} driver_test;
-
-#define DRIVER_TEST(name) {#name, test_##name}
-
-/* Runs the list over sim, host, fault around host, and cuda; returns the exit status of main. */
-int driver_contract_main(const driver_test *tests, size_t count);
+/* Runs every test of the program over sim, host, fault around host, and cuda; returns the exit
+ * status of main. */
+int driver_contract_main(void);
 
 /* The backend under test, and the raw entries of its library on ON_CUDA. */
 backend contract_backend(void);

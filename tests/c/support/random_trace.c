@@ -8,7 +8,7 @@ typedef enum style { ANYHOW, WHOLE, SLICED, IN_PART, UNUSED, STYLE_COUNT } style
 enum { MOST_SLICES = 4, MOST_ACCESSES = 3, MOST_RUNS = 16 };
 
 typedef struct author {
-    tracing *trace;
+    story *story;
     const random_shape *shape;
     check_random *random;
     uint32_t *live; /* objects */
@@ -48,10 +48,9 @@ add_object(author *self, bool is_before)
     uint32_t flags = is_before ? GML_OBJECT_BEFORE : 0;
     flags |= once_in(self, 8) ? (uint32_t)GML_OBJECT_KEPT : 0;
     uint32_t element = once_in(self, 3) ? 4 : 1;
-    uint32_t object = trace_object(self->trace, draw_size(self), element, flags);
+    uint32_t object = story_object_of(self->story, draw_size(self), element, flags);
     if (!is_before) {
-        uint32_t api = trace_api(self->trace, GML_API_ALLOC);
-        self->trace->apis[api].object = object;
+        (void)story_alloc(self->story, object);
     }
     uint64_t drawn = below(self, STYLE_COUNT + 3);
     self->styles[object] = (uint8_t)(drawn < STYLE_COUNT ? drawn : WHOLE);
@@ -62,7 +61,7 @@ static void
 free_object(author *self)
 {
     size_t place = (size_t)below(self, self->live_count);
-    (void)trace_free(self->trace, self->live[place]);
+    (void)story_free(self->story, self->live[place]);
     self->live[place] = self->live[--self->live_count];
 }
 
@@ -72,18 +71,18 @@ draw_range(author *self, uint64_t offset, uint64_t size)
 {
     uint64_t begin = below(self, size), bytes = 1 + below(self, size - begin);
     if (bytes < 4 || !once_in(self, 3)) {
-        trace_run(self->trace, offset + begin, bytes);
+        story_range(self->story, offset + begin, bytes);
         return;
     }
     uint64_t most = bytes / 2 < MOST_RUNS ? bytes / 2 : MOST_RUNS;
     uint64_t repeat = 2 + below(self, most - 1), stride = bytes / repeat;
-    trace_runs(self->trace, offset + begin, 1 + below(self, stride), stride, repeat);
+    story_runs(self->story, offset + begin, 1 + below(self, stride), stride, repeat);
 }
 
 static void
 draw_ranges(author *self, uint32_t object)
 {
-    uint64_t size = self->trace->objects[object].size_bytes;
+    uint64_t size = self->story->objects[object].size_bytes;
     uint64_t slice = size / MOST_SLICES;
     switch (self->styles[object]) {
     case WHOLE:
@@ -92,7 +91,7 @@ draw_ranges(author *self, uint32_t object)
         if (slice > 0) {
             uint64_t number = below(self, MOST_SLICES);
             bool is_part = once_in(self, 2);
-            trace_run(self->trace, number * slice, is_part ? 1 + below(self, slice) : slice);
+            story_range(self->story, number * slice, is_part ? 1 + below(self, slice) : slice);
         }
         return;
     case IN_PART:
@@ -113,10 +112,10 @@ draw_access(author *self, uint32_t object)
                                      GML_ACCESS_WRITES, GML_ACCESS_READS | GML_ACCESS_WRITES,
                                      GML_ACCESS_TOUCHES};
     uint32_t drawn = flags[below(self, sizeof flags / sizeof *flags)];
-    trace_access(self->trace, object, drawn);
+    story_access(self->story, object, drawn);
     draw_ranges(self, object);
     if (drawn == GML_ACCESS_READS && once_in(self, 4)) {
-        trace_access(self->trace, object, GML_ACCESS_WRITES);
+        story_access(self->story, object, GML_ACCESS_WRITES);
         draw_ranges(self, object);
     }
 }
@@ -124,8 +123,8 @@ draw_access(author *self, uint32_t object)
 static bool
 is_accessed(const author *self, uint32_t api, uint32_t object)
 {
-    for (size_t i = self->trace->apis[api].first_access; i < self->trace->access_count; i++) {
-        if (self->trace->accesses[i].object == object) {
+    for (size_t i = self->story->apis[api].first_access; i < self->story->trace.access_count; i++) {
+        if (self->story->accesses[i].object == object) {
             return true;
         }
     }
@@ -136,7 +135,7 @@ static void
 draw_call(author *self)
 {
     static const gml_api_kind kinds[] = {GML_API_KERNEL, GML_API_KERNEL, GML_API_COPY, GML_API_SET};
-    uint32_t api = trace_api(self->trace, kinds[below(self, 4)]);
+    uint32_t api = (uint32_t)story_call(self->story, kinds[below(self, 4)]);
     for (uint64_t i = below(self, MOST_ACCESSES + 1); i > 0 && self->live_count > 0; i--) {
         uint32_t object = self->live[below(self, self->live_count)];
         if (self->styles[object] != UNUSED && !is_accessed(self, api, object)) {
@@ -146,9 +145,9 @@ draw_call(author *self)
 }
 
 void
-random_trace(tracing *trace, const random_shape *shape, check_random *random)
+random_trace(story *told, const random_shape *shape, check_random *random)
 {
-    author self = {.trace = trace, .shape = shape, .random = random};
+    author self = {.story = told, .shape = shape, .random = random};
     size_t most = shape->apis + shape->live + 1;
     self.live = calloc(most, sizeof *self.live);
     self.styles = calloc(most, 1);
@@ -160,7 +159,7 @@ random_trace(tracing *trace, const random_shape *shape, check_random *random)
         add_object(&self, true);
     }
     for (size_t i = 0; i < shape->apis; i++) {
-        trace->stream = below(&self, streams);
+        told->stream = below(&self, streams);
         bool wants_more = self.live_count < 1 + below(&self, 2 * shape->live);
         if (once_in(&self, 3) && wants_more) {
             add_object(&self, false);

@@ -2,18 +2,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void
 story_open(story *self)
 {
-    memset(self, 0, sizeof *self);
-    self->trace = (gml_object_trace){
-        .apis = self->apis,
-        .objects = self->objects,
-        .accesses = self->accesses,
-        .ranges = self->ranges,
-    };
+    *self = (story){0};
     gml_diagnose_defaults(&self->options);
 }
 
@@ -21,37 +14,57 @@ void
 story_close(story *self)
 {
     gml_diagnosis_clear(&self->diagnosis);
+    free(self->apis);
+    free(self->objects);
+    free(self->accesses);
+    free(self->ranges);
+    *self = (story){0};
 }
 
-static void
-need_room(bool has_room)
+/* Room for one more. A test without memory ends here. */
+static void *
+grown(void *items, size_t count, size_t *room, size_t item_bytes)
 {
-    if (!has_room) {
-        (void)fprintf(stderr, "story: too long; raise the limits in story.h\n");
-        exit(1);
+    if (count < *room) {
+        return items;
     }
+    *room = *room ? 2 * *room : 16;
+    void *moved = realloc(items, *room * item_bytes);
+    if (!moved) {
+        abort();
+    }
+    return moved;
+}
+
+/* Appends to one of the four arrays. */
+#define ADD(self, things, thing, ...)                                                              \
+    ((self)->things = grown((self)->things, (self)->trace.thing##_count, &(self)->thing##_room,    \
+                            sizeof *(self)->things),                                               \
+     (self)->trace.things = (self)->things,                                                        \
+     (self)->things[(self)->trace.thing##_count] = __VA_ARGS__, (self)->trace.thing##_count++)
+
+uint32_t
+story_object_of(story *self, uint64_t size_bytes, uint32_t element_bytes, uint32_t flags)
+{
+    return (uint32_t)ADD(
+        self, objects, object,
+        (gml_object){.size_bytes = size_bytes, .element_bytes = element_bytes, .flags = flags});
 }
 
 uint32_t
 story_object(story *self, uint64_t size_bytes, uint32_t flags)
 {
-    need_room(self->trace.object_count < STORY_MOST_OBJECTS);
-    self->objects[self->trace.object_count] =
-        (gml_object){.size_bytes = size_bytes, .element_bytes = 1, .flags = flags};
-    return (uint32_t)self->trace.object_count++;
+    return story_object_of(self, size_bytes, 1, flags);
 }
 
 static uint64_t
 add_api(story *self, gml_api_kind kind, uint32_t object)
 {
-    need_room(self->trace.api_count < STORY_MOST_APIS);
-    self->apis[self->trace.api_count] = (gml_api){
-        .stream = self->stream,
-        .first_access = self->trace.access_count,
-        .object = object,
-        .kind = kind,
-    };
-    return self->trace.api_count++;
+    return ADD(self, apis, api,
+               (gml_api){.stream = self->stream,
+                         .first_access = self->trace.access_count,
+                         .object = object,
+                         .kind = (uint32_t)kind});
 }
 
 uint64_t
@@ -81,33 +94,46 @@ story_kernel(story *self, uint32_t object, uint32_t flags)
 }
 
 uint32_t
-story_new(story *self, uint64_t size_bytes)
+story_new_of(story *self, uint64_t size_bytes, uint32_t element_bytes)
 {
-    uint32_t object = story_object(self, size_bytes, 0);
+    uint32_t object = story_object_of(self, size_bytes, element_bytes, 0);
     (void)story_alloc(self, object);
     return object;
+}
+
+uint32_t
+story_new(story *self, uint64_t size_bytes)
+{
+    return story_new_of(self, size_bytes, 1);
 }
 
 void
 story_access(story *self, uint32_t object, uint32_t flags)
 {
-    need_room(self->trace.access_count < STORY_MOST_ACCESSES);
-    self->accesses[self->trace.access_count++] = (gml_access){
-        .first_range = self->trace.range_count,
-        .object = object,
-        .flags = flags,
-    };
+    (void)ADD(
+        self, accesses, access,
+        (gml_access){.first_range = self->trace.range_count, .object = object, .flags = flags});
     self->apis[self->trace.api_count - 1].access_count++;
+}
+
+void
+story_add_range(story *self, gml_access_range range)
+{
+    (void)ADD(self, ranges, range, range);
+    self->accesses[self->trace.access_count - 1].range_count++;
 }
 
 void
 story_runs(story *self, uint64_t offset, uint64_t size_bytes, uint64_t stride_bytes,
            uint64_t repeat)
 {
-    need_room(self->trace.range_count < STORY_MOST_RANGES);
-    self->ranges[self->trace.range_count++] =
-        (gml_access_range){offset, size_bytes, stride_bytes, repeat, 1};
-    self->accesses[self->trace.access_count - 1].range_count++;
+    story_add_range(self, (gml_access_range){offset, size_bytes, stride_bytes, repeat, 1});
+}
+
+void
+story_weighted(story *self, uint64_t offset, uint64_t size_bytes, uint64_t weight)
+{
+    story_add_range(self, (gml_access_range){offset, size_bytes, size_bytes, 1, weight});
 }
 
 void
@@ -131,6 +157,28 @@ story_diagnose(story *self, uint32_t patterns)
     self->options.patterns = patterns;
     return gml_diagnose(&self->trace, &self->options, &self->diagnosis, self->reason,
                         sizeof self->reason);
+}
+
+size_t
+story_total(const story *self, uint32_t pattern)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
+        count += self->diagnosis.findings[i].pattern == pattern;
+    }
+    return count;
+}
+
+gml_finding
+story_only(const story *self, uint32_t pattern)
+{
+    CHECK_EQ(story_total(self, pattern), 1);
+    for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
+        if (self->diagnosis.findings[i].pattern == pattern) {
+            return self->diagnosis.findings[i];
+        }
+    }
+    return (gml_finding){0};
 }
 
 size_t

@@ -51,8 +51,6 @@ run_alone(const char *name, void (*test)(void))
     check_run(name, run_in_child);
 }
 
-#define RUN_ALONE(name) run_alone(#name, test_##name)
-
 /* ---- helpers --------------------------------------------------------------------------------- */
 
 static void
@@ -530,7 +528,7 @@ TEST(a_history_is_kept_by_lakes_open_now_and_later)
     CHECK_EQ(count + total, 0);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they end the process */
+#if !IS_SANITIZED /* sanitizers end the process */
 TEST(a_history_that_the_host_cannot_hold_changes_nothing)
 {
     configure_host();
@@ -716,37 +714,8 @@ TEST(other_failures_give_the_drivers_reason)
 int
 main(void)
 {
-    RUN_ALONE(bad_configurations_are_refused_at_once);
-    RUN_ALONE(a_configuration_is_copied_and_holds_once_a_lake_is_open);
-    RUN_ALONE(the_last_configuration_before_the_first_request_counts);
-    RUN_ALONE(a_lake_is_opened_by_the_first_request_of_its_device);
-    RUN_ALONE(bytes_keep_what_is_written);
-    RUN_ALONE(a_free_reaches_the_lake_that_served_whatever_the_device);
-    RUN_ALONE(frees_of_what_nobody_served_are_counted_and_harmless);
-    RUN_ALONE(devices_out_of_range_have_no_memory);
-    RUN_ALONE(without_pytorch_there_is_nothing_to_throw);
-    RUN_ALONE(empty_cache_gives_idle_memory_of_every_lake_back);
-    RUN_ALONE(base_tells_a_blocks_size);
-    RUN_ALONE(a_fraction_limits_an_open_lake_and_one_that_comes);
-    RUN_ALONE(what_is_held_beyond_a_limit_stays);
-    RUN_ALONE(a_recorded_stream_keeps_memory_until_it_has_run);
-    RUN_ALONE(a_stream_is_distrusted_by_lakes_open_now_and_later);
-    RUN_ALONE(default_streams_and_foreign_devices_are_not_distrusted);
-    RUN_ALONE(a_forgotten_stream_is_not_called_again);
-    RUN_ALONE(recording_a_stream_ignores_what_nobody_served);
-    RUN_ALONE(a_pool_serves_capturing_streams_and_lives_until_it_is_released);
-    RUN_ALONE(a_server_is_that_of_lakes_open_now_and_later);
-    RUN_ALONE(a_history_is_kept_by_lakes_open_now_and_later);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    RUN_ALONE(a_history_that_the_host_cannot_hold_changes_nothing);
-#endif
-    RUN_ALONE(a_device_that_is_not_there_says_why);
-    RUN_ALONE(every_failure_of_a_driver_call_is_one_requests);
-    RUN_ALONE(memory_that_cannot_be_shared_is_not_handed_out);
-    RUN_ALONE(a_device_without_virtual_memory_is_served_as_caching);
-    RUN_ALONE(a_child_of_fork_has_lakes_of_its_own);
-    RUN_ALONE(a_refusal_says_what_there_is_and_what_was_tried);
-    RUN_ALONE(a_refusal_during_a_capture_says_so);
-    RUN_ALONE(other_failures_give_the_drivers_reason);
+    for (const check_test *test = check_tests(); test; test = test->next) {
+        run_alone(test->name, test->run);
+    }
     return report();
 }

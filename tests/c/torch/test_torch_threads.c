@@ -279,10 +279,3 @@ TEST(no_block_is_ever_shared)
     printf("%" PRIu64 " served, %" PRIu64 " refused, %" PRIu64 " lent\n", served, refused,
            recorded);
 }
-
-int
-main(void)
-{
-    RUN(no_block_is_ever_shared);
-    return report();
-}

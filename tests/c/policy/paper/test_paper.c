@@ -446,30 +446,3 @@ TEST(visit_shows_memory_once_and_requests_once)
     CHECK_EQ(bytes[2], 19 * MIB + 700);
     finish(&rig);
 }
-
-int
-main(void)
-{
-    RUN(s1_exact_primitive_makes_no_driver_call);
-    RUN(grow_maps_and_opens_each_chunk);
-    RUN(s2_split_leaves_two_primitives_and_a_view);
-    RUN(s2_takes_the_smallest_that_is_large_enough);
-    RUN(s3_stitches_largest_first_and_splits_the_last);
-    RUN(s3_new_view_costs_one_reserve_and_a_map_per_chunk);
-    RUN(s4_creates_only_what_is_missing);
-    RUN(s5_reports_what_cannot_be_had_and_goes_on);
-    RUN(idle_memory_of_other_streams_is_given_back_before_refusing);
-    RUN(streams_share_nothing);
-    RUN(overlapping_views_block_each_other);
-    RUN(frag_limit_keeps_small_blocks_whole);
-    RUN(small_requests_split_and_merge);
-    RUN(stitch_free_bounds_idle_views_by_last_use);
-    RUN(stitch_free_bounds_idle_views_by_bytes);
-    RUN(views_in_use_are_never_removed);
-    RUN(trim_gives_back_idle_blocks_and_the_views_over_them);
-    RUN(nothing_is_unmapped_under_pending_work);
-    RUN(a_repeated_step_stops_calling_the_driver);
-    RUN(a_chunk_size_off_the_granularity_is_refused);
-    RUN(visit_shows_memory_once_and_requests_once);
-    return report();
-}

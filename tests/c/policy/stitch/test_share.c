@@ -416,26 +416,3 @@ TEST(a_periodic_program_comes_to_make_no_memory_call)
         sharing_finish(lake);
     }
 }
-
-int
-main(void)
-{
-    RUN(one_stream_makes_no_event_call);
-    RUN(its_own_memory_serves_a_stream_at_once);
-    RUN(complete_memory_serves_another_stream_without_a_wait);
-    RUN(incomplete_memory_is_lent_with_one_record_and_one_wait);
-    RUN(what_an_event_covers_costs_nothing_more);
-    RUN(an_order_that_the_program_made_is_used);
-    RUN(what_was_borrowed_comes_back_by_the_same_rules);
-    RUN(memory_goes_round_many_streams);
-    RUN(small_requests_borrow_as_well);
-    RUN(what_fits_best_is_taken);
-    RUN(what_needs_no_wait_is_taken_before_what_does);
-    RUN(memory_is_borrowed_before_the_driver_is_asked);
-    RUN(a_view_is_taken_over_as_it_is);
-    RUN(a_view_that_others_cannot_reach_serves_its_owner);
-    RUN(a_view_serves_its_owner_again_once_its_chunks_are_back);
-    RUN(trim_gives_back_what_is_lent_and_borrowed);
-    RUN(a_periodic_program_comes_to_make_no_memory_call);
-    return report();
-}

@@ -44,11 +44,3 @@ TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries)
     }
     sharing_finish(lake);
 }
-
-int
-main(void)
-{
-    RUN(a_number_that_is_no_stream_is_neither_forgotten_nor_distrusted);
-    RUN(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries);
-    return report();
-}

@@ -117,17 +117,8 @@ TEST(calls_at_random)
     }
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} tests[] = {
-    {"each call with room", test_each_call_with_room},
-    {"each call with little room", test_each_call_with_little_room},
-    {"calls at random", test_calls_at_random},
-};
-
 int
-main(int argc, char **argv)
+main(void)
 {
     static const char *const policies[] = {"stitch", "plan"};
     static const char *const drivers[] = {"sim", "host"};
@@ -135,13 +126,10 @@ main(int argc, char **argv)
         for (size_t d = 0; d < 2; d++) {
             policy_name = policies[p];
             driver_name = drivers[d];
-            for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+            for (const check_test *test = check_tests(); test; test = test->next) {
                 char name[160];
-                snprintf(name, sizeof name, "%s over %s: %s", policy_name, driver_name,
-                         tests[i].name);
-                if (argc < 2 || strstr(name, argv[1])) {
-                    check_run(name, tests[i].run);
-                }
+                snprintf(name, sizeof name, "%s over %s: %s", policy_name, driver_name, test->name);
+                check_run(name, test->run);
             }
         }
     }

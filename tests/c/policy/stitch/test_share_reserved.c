@@ -132,13 +132,3 @@ TEST(side_streams_with_whole_chunks)
 {
     compare_many(10, 2 * MIB, 0);
 }
-
-int
-main(void)
-{
-    RUN(streams_of_like_size_with_whole_chunks);
-    RUN(streams_of_like_size_with_any_size);
-    RUN(side_streams_with_any_size);
-    RUN(side_streams_with_whole_chunks);
-    return report();
-}

@@ -389,28 +389,3 @@ TEST(a_stream_that_captures_borrows_nothing_by_a_wait)
     sharing_give(lake, grown);
     sharing_finish(lake);
 }
-
-int
-main(void)
-{
-    RUN(a_refused_request_changes_nothing_for_others);
-    RUN(a_large_stream_borrows_from_a_small_one);
-    RUN(a_request_takes_what_it_needs_and_one_wait_serves_the_next);
-    RUN(beyond_the_limit_of_waits_memory_is_grown);
-    RUN(where_the_device_has_no_more_the_limit_of_waits_gives_way);
-    RUN(with_a_limit_of_no_waits_none_is_made_while_there_is_memory);
-    RUN(without_internal_dependencies_no_stream_waits);
-    RUN(without_opportunism_complete_memory_is_waited_for_or_left);
-    RUN(without_following_each_borrow_waits_anew);
-    RUN(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other);
-    RUN(the_stream_of_each_thread_neither_lends_nor_borrows_by_events);
-    RUN(a_distrusted_stream_lends_after_a_wait_for_the_device);
-    RUN(a_stream_that_is_known_may_be_distrusted_later);
-    RUN(what_a_forgotten_stream_held_serves_others);
-    RUN(a_stream_of_the_same_handle_is_another_one);
-    RUN(streams_that_come_and_go_leave_nothing_behind);
-    RUN(while_a_graph_is_captured_no_event_call_is_made);
-    RUN(a_stream_that_captures_lends_after_its_capture);
-    RUN(a_stream_that_captures_borrows_nothing_by_a_wait);
-    return report();
-}

@@ -213,11 +213,5 @@ main(int argc, char **argv)
     if (argc > 2) {
         first_seed = strtoull(argv[2], NULL, 10);
     }
-    RUN(stitch_without_bytes);
-    RUN(stitch_with_bytes);
-    RUN(plan_without_bytes);
-    RUN(plan_with_bytes);
-    RUN(a_wait_that_is_not_made_is_found);
-    RUN(a_query_that_is_not_made_is_found);
-    return report();
+    return check_all();
 }

@@ -684,35 +684,3 @@ TEST(sizes_that_never_repeat_do_not_stitch_for_ever)
     CHECK(stats.peak_reserved_bytes < stats.peak_live_bytes / 12 * 13 + 32 * MIB);
     close_lake(lake);
 }
-
-int
-main(void)
-{
-    RUN(the_same_size_again_is_exact_and_calls_nothing);
-    RUN(a_new_view_is_one_reserve_one_map_per_chunk_one_set_access);
-    RUN(a_cached_view_serves_again_after_others_used_its_chunks);
-    RUN(a_view_reads_back_and_leaves_its_neighbours_alone);
-    RUN(odd_sizes_share_chunks);
-    RUN(blocks_that_share_a_chunk_keep_their_bytes);
-    RUN(small_requests_give_their_slab_back);
-    RUN(below_frag_limit_nothing_is_stitched);
-    RUN(before_refusing_frag_limit_is_ignored);
-    RUN(growth_takes_steps_and_less_where_a_step_does_not_fit);
-    RUN(idle_views_are_bounded_and_wait_for_the_device);
-    RUN(trim_gives_back_what_is_idle_and_keeps_what_lives);
-    RUN(streams_that_may_not_share_keep_their_memory_until_there_is_no_other);
-    RUN(a_bad_chunk_size_or_capacity_is_named);
-    RUN(a_request_that_can_never_fit_takes_nothing);
-    RUN(a_full_device_is_asked_before_chunks_are_made_in_vain);
-    RUN(chunks_grow_with_what_is_held_and_shrink_with_what_is_left);
-    RUN(blocks_over_chunks_of_several_sizes_keep_their_bytes);
-    RUN(streams_that_take_turns_at_the_limit_reuse_their_views);
-    RUN(frag_limit_holds_where_the_home_space_has_holes);
-    RUN(what_lies_under_a_large_block_serves_again_when_it_ends);
-    RUN(without_credit_a_refused_growth_leaves_all_in_order);
-    RUN(sizes_that_grow_bit_by_bit_cost_no_more_than_under_caching);
-    RUN(a_repeated_program_comes_to_the_same_addresses_and_calls_nothing);
-    RUN(reserved_is_never_above_caching_by_more_than_a_growth_step);
-    RUN(sizes_that_never_repeat_do_not_stitch_for_ever);
-    return report();
-}

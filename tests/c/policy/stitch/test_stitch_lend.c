@@ -117,12 +117,3 @@ TEST(what_another_stream_has_free_is_lent)
     take_back(&self, 6);
     close_loan(&self);
 }
-
-int
-main(void)
-{
-    RUN(lent_chunks_serve_nobody_else);
-    RUN(what_another_stream_has_free_is_lent);
-    RUN(cells_are_all_of_one_size);
-    return report();
-}

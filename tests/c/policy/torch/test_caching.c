@@ -555,35 +555,3 @@ TEST(a_repeated_step_makes_no_driver_call)
     CHECK_EQ(count_calls(&f), calls);
     fixture_stop(&f);
 }
-
-int
-main(void)
-{
-    RUN(pool_is_chosen_by_rounded_size);
-    RUN(best_fit_takes_the_smallest_then_the_lowest);
-    RUN(small_blocks_split_down_to_512);
-    RUN(large_blocks_keep_up_to_one_mib);
-    RUN(freed_neighbours_merge_in_any_order);
-    RUN(streams_share_nothing);
-    RUN(oversize_blocks_are_not_split);
-    RUN(no_limit_shows_as_minus_one);
-    RUN(trim_frees_whole_segments_only);
-    RUN(full_memory_is_flushed_and_asked_again);
-    RUN(frees_that_wait_are_finished_after_the_search);
-    RUN(memory_limit_is_another_capacity);
-    RUN(a_full_device_counts_like_the_capacity);
-    RUN(one_fitting_oversize_block_is_released_first);
-    RUN(several_oversize_blocks_are_released_from_the_largest);
-    RUN(garbage_collection_frees_old_blocks);
-    RUN(garbage_collection_waits_for_the_threshold);
-    RUN(statistics_of_a_small_segment);
-    RUN(statistics_of_taking_and_merging_split_blocks);
-    RUN(check_notices_damage);
-    RUN(visit_and_usage_tell_the_truth);
-    RUN(create_refuses_an_odd_segment_size);
-    RUN(random_work_keeps_every_invariant);
-    RUN(any_driver_call_may_fail);
-    RUN(many_driver_calls_may_fail);
-    RUN(a_repeated_step_makes_no_driver_call);
-    return report();
-}

@@ -126,13 +126,3 @@ TEST(restore_that_fails_halfway_gives_all_back)
     is_sound(&f);
     fixture_stop(&f);
 }
-
-int
-main(void)
-{
-    RUN(restore_places_segments_and_blocks);
-    RUN(restore_parts_segments_side_by_side);
-    RUN(restore_refuses_contradictions);
-    RUN(restore_that_fails_halfway_gives_all_back);
-    return report();
-}

@@ -384,29 +384,3 @@ TEST(create_refuses_what_cannot_work)
     CHECK_STATUS(f.ops->create(f.driver, 0, &f.knobs, &f.policy), GML_UNSUPPORTED);
     gml_driver_close(f.driver);
 }
-
-int
-main(void)
-{
-    RUN(one_reservation_per_pool_and_stream);
-    RUN(memory_comes_in_granules_of_the_pool);
-    RUN(granule_follows_large_segment_size);
-    RUN(growth_is_contiguous_and_splits_to_512);
-    RUN(best_fit_prefers_blocks_that_cannot_grow);
-    RUN(the_lowest_hole_that_fits_is_filled_first);
-    RUN(a_hole_joins_the_free_memory_around_it);
-    RUN(several_holes_are_mapped_for_one_request);
-    RUN(idle_neighbours_merge_only_in_equal_state);
-    RUN(trim_takes_whole_granules_after_the_stream);
-    RUN(full_memory_moves_to_another_stream);
-    RUN(the_capacity_bounds_what_is_mapped);
-    RUN(the_memory_limit_bounds_what_a_segment_would_be);
-    RUN(without_a_limit_only_what_is_missing_counts);
-    RUN(a_request_beyond_any_segment_is_refused);
-    RUN(statistics_have_no_segments_and_no_splits);
-    RUN(random_work_keeps_every_invariant);
-    RUN(a_repeated_step_makes_no_driver_call);
-    RUN(check_notices_damage);
-    RUN(create_refuses_what_cannot_work);
-    return report();
-}

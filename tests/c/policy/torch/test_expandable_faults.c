@@ -226,14 +226,3 @@ TEST(many_driver_calls_may_fail)
     fixture f = fixture_of(&gml_expandable_policy);
     fixture_fail_many_calls(&f);
 }
-
-int
-main(void)
-{
-    RUN(a_growth_that_fails_is_undone);
-    RUN(a_trim_that_fails_is_resumed);
-    RUN(what_cannot_be_undone_is_kept_and_reused);
-    RUN(any_driver_call_may_fail);
-    RUN(many_driver_calls_may_fail);
-    return report();
-}

@@ -107,14 +107,3 @@ TEST(segment_sizes)
     knobs.large_segment_size = 2 * MIB; /* never less than the request */
     CHECK_EQ(gml_torch_segment_size(&knobs, 5 * MIB), 6 * MIB);
 }
-
-int
-main(void)
-{
-    RUN(rounds_to_512);
-    RUN(rounds_to_divisions_of_powers_of_two);
-    RUN(rounds_per_interval);
-    RUN(round_down_is_the_largest_that_fits);
-    RUN(segment_sizes);
-    return report();
-}

@@ -1,0 +1,122 @@
+"""gmlake view: files in, one page out, and nothing lost by it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gmlake
+from gmlake.commands import main
+from gmlake.planning import MadeFor, SavedPlan, save_plans
+from plans import made_plan
+from recording import pairs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    pairs().save("run.gmtrace")
+    return tmp_path
+
+
+def titles(page: Path) -> list[str]:
+    return re.findall(r"<h2[^>]*>(.*?)</h2>", page.read_text(encoding="utf-8"))
+
+
+def test_a_trace_becomes_a_page_beside_the_user(folder: Path, capsys: Any) -> None:
+    assert main(["view", "run.gmtrace"]) == 0
+    assert "run.html: 1." in capsys.readouterr().out
+    page = folder / "run.html"
+    assert "memory over time" in titles(page)
+    assert "<h1>run.gmtrace</h1>" in page.read_text(encoding="utf-8")
+    assert main(["view", "run.gmtrace"]) == 0  # its own page may be written again
+
+
+def test_a_snapshot_of_pytorch_becomes_a_page(folder: Path) -> None:
+    (folder / "torch.pickle").write_bytes(pickle.dumps(pairs().to_snapshot(), protocol=4))
+    assert main(["view", "torch.pickle", "-o", "page.html", "--device", "0"]) == 0
+    assert "memory over time" in titles(folder / "page.html")
+
+
+def test_a_saved_snapshot_of_a_lake_becomes_a_page(folder: Path) -> None:
+    with gmlake.Lake("sim", "stitch", "1GiB") as lake:
+        block = lake.allocate(5 << 20)
+        lake.snapshot().save("lake.json")
+        lake.free(block)
+    assert main(["view", "lake.json"]) == 0
+    assert "addresses at the end" in titles(folder / "lake.html")
+
+
+def test_policies_and_a_placement_are_added_on_demand(folder: Path) -> None:
+    words = ["view", "run.gmtrace", "--replay", "caching,stitch", "--plan"]
+    assert main(words) == 0
+    added = ["placed with all of it foreseen", "policies side by side, on the same requests"]
+    assert titles(folder / "run.html")[-2:] == added
+    assert "gmlake-paper" not in (folder / "run.html").read_text(encoding="utf-8")
+
+
+def test_a_plan_file_becomes_a_page(folder: Path) -> None:
+    saved = [SavedPlan(0, "train", made_plan()), SavedPlan(1, "eval", made_plan())]
+    save_plans("steps.plan", saved, MadeFor())
+    assert main(["view", "steps.plan"]) == 0
+    page = (folder / "steps.html").read_text(encoding="utf-8")
+    assert titles(folder / "steps.html") == ["device 0, train", "device 1, eval"]
+    assert "3 rectangles in 5.00 KiB; no plan is lower than 5.00 KiB" in page
+    assert main(["view", "steps.plan", "--plan"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing.pickle"], "missing.pickle"),
+        (["run.gmtrace", "--device", "7"], "device 7"),
+        (["run.gmtrace", "--replay", "nonsense"], "nonsense"),
+        (["run.gmtrace", "-o", "run.gmtrace"], "the file to be drawn"),
+        (["broken.pickle"], "broken.pickle"),
+        (["mine.pickle"], "mine.html is there already"),
+    ],
+)
+def test_a_wrong_word_is_one_line(folder: Path, capsys: Any, words: list[str], said: str) -> None:
+    (folder / "broken.pickle").write_bytes(b"\x80\x04not a pickle")
+    (folder / "mine.html").write_text("mine", encoding="utf-8")
+    before = (folder / "run.gmtrace").read_bytes()
+    assert main(["view", *words]) == 2
+    complaint = capsys.readouterr().err
+    assert said in complaint
+    assert complaint.count("\n") == 1
+    assert (folder / "run.gmtrace").read_bytes() == before
+    assert (folder / "mine.html").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    command = [sys.executable, "-m", "gmlake", "view", "pipe"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert "pipe: cannot be read: not a regular file" in done.stderr
+
+
+def test_a_page_that_cannot_be_written_is_one_line(folder: Path, capsys: Any) -> None:
+    assert folder.exists()
+    assert main(["view", "run.gmtrace", "-o", "missing/page.html"]) == 1
+    assert "cannot write missing/page.html" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_million_events_make_a_small_page(folder: Path) -> None:
+    pairs(500_000).save("long.gmtrace")
+    assert main(["view", "long.gmtrace"]) == 0
+    page = folder / "long.html"
+    assert page.stat().st_size < 10_000_000
+    assert "1,000,000 events: each stretch of 1,000 is drawn as" in page.read_text(encoding="utf-8")

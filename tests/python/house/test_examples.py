@@ -1,0 +1,299 @@
+"""The recorder example: what it writes down is what the program does, and the traces it made."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES = ROOT / "examples"
+RECORDER = EXAMPLES / "record_without_gpu.py"
+ALLOC, FREE, MARK = 1, 2, 8
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Any:
+    """Return the example as a module."""
+    pytest.importorskip("torch", reason="recording needs PyTorch: pip install torch")
+    spec = importlib.util.spec_from_file_location("record_without_gpu", RECORDER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def record_tiny(recorder: Any, **training: Any) -> Any:
+    """Return the events of a tiny model on CPU fakes, which every build of PyTorch has."""
+    model, batch = recorder.PRESETS["tiny"]
+    settings = {"batch": batch, "steps": 3, **training}
+    return recorder.record(model, recorder.Training(**settings), "cpu").requests()
+
+
+def live_bytes(requests: Any) -> Any:
+    """Return the bytes live after each event, unrounded."""
+    size = requests["size_bytes"].astype(np.int64)
+    kind = requests["kind"]
+    return np.cumsum(np.where(kind == ALLOC, size, np.where(kind == FREE, -size, 0)))
+
+
+def steps_of(requests: Any) -> list[Any]:
+    """Cut the events at the marks: before the first step, the steps, nothing after."""
+    marks = np.flatnonzero(requests["kind"] == MARK)
+    assert marks[-1] == len(requests) - 1
+    return np.split(requests, marks)[1:-1]
+
+
+def shape_of(step: Any) -> list[tuple[int, int, int]]:
+    """Return kind, size and age of each event: a free names how many allocations ago it began."""
+    shape = []
+    born: dict[int, int] = {}
+    for kind, number, size in zip(
+        step["kind"].tolist(), step["id"].tolist(), step["size_bytes"].tolist(), strict=True
+    ):
+        if kind == ALLOC:
+            born[number] = len(born)
+            shape.append((kind, size, 0))
+        elif kind == FREE:
+            shape.append((kind, size, len(born) - born[number] if number in born else -1))
+    return shape
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"has_checkpoints": True},
+    {"grad_accumulation": 2, "zero_grad": "start"},
+    {"varies_context": True, "has_checkpoints": True},
+    {"optimizer": "adamw-fused"},
+    {"optimizer": "adamw-loop"},
+    {"optimizer": "sgd"},
+    {"dtype": "bfloat16"},
+    {"dtype": "mixed", "has_checkpoints": True},
+]
+
+
+@pytest.mark.parametrize("training", VARIANTS, ids=str)
+def test_every_free_ends_one_allocation(recorder: Any, training: dict[str, Any]) -> None:
+    requests = record_tiny(recorder, **training)
+    live: dict[int, int] = {}
+    seen = 0
+    for kind, number, size in zip(
+        requests["kind"].tolist(),
+        requests["id"].tolist(),
+        requests["size_bytes"].tolist(),
+        strict=True,
+    ):
+        if kind == ALLOC:
+            assert number == seen, "ids are dense and in order of birth"
+            assert size > 0
+            seen += 1
+            live[number] = size
+        elif kind == FREE:
+            assert live.pop(number) == size
+        else:
+            assert kind == MARK
+    assert seen > 100
+    assert np.count_nonzero(requests["kind"] == MARK) == 4
+
+
+def parameter_bytes(model: Any) -> int:
+    """Count the parameters by hand, float32, head tied to the embedding."""
+    width = model.width
+    attention = (width * 3 * width + 3 * width) + (width * width + width)
+    mlp = (width * 4 * width + 4 * width) + (4 * width * width + width)
+    norms = 2 * (2 * width)
+    embeddings = model.vocab * width + model.context * width
+    return int(4 * (embeddings + model.layers * (attention + mlp + norms) + 2 * width))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "copies"), [("adamw", 2), ("adamw-loop", 2), ("sgd", 1), ("adamw-fused", 2)]
+)
+def test_parameters_and_optimizer_state_stay(recorder: Any, optimizer: str, copies: int) -> None:
+    model, _ = recorder.PRESETS["tiny"]
+    parameters = parameter_bytes(model)
+    assert parameters == 4 * model.parameter_count()
+    live = live_bytes(record_tiny(recorder, optimizer=optimizer))
+    # The fused update keeps one float32 step counter per parameter tensor on the device.
+    counters = 4 * (12 * model.layers + 4) if optimizer == "adamw-fused" else 0
+    assert live[-1] == parameters * (1 + copies) + counters
+
+
+def test_gradients_stay_when_they_are_dropped_at_the_start(recorder: Any) -> None:
+    model, _ = recorder.PRESETS["tiny"]
+    live = live_bytes(record_tiny(recorder, zero_grad="start"))
+    assert live[-1] == 4 * parameter_bytes(model)
+
+
+def test_parameters_come_before_the_first_mark(recorder: Any) -> None:
+    model, _ = recorder.PRESETS["tiny"]
+    requests = record_tiny(recorder)
+    first_mark = int(np.argmax(requests["kind"] == MARK))
+    assert live_bytes(requests)[first_mark] == parameter_bytes(model)
+
+
+def test_the_peak_holds_at_least_what_the_optimizer_step_needs(recorder: Any) -> None:
+    model, _ = recorder.PRESETS["tiny"]
+    parameters = parameter_bytes(model)
+    # Parameters, gradients and two moments, and for foreach the temporary square roots.
+    assert live_bytes(record_tiny(recorder)).max() >= 5 * parameters
+    assert live_bytes(record_tiny(recorder, optimizer="adamw-loop")).max() >= 4 * parameters
+
+
+def test_checkpointing_lowers_the_peak_and_adds_allocations(recorder: Any) -> None:
+    model, _ = recorder.PRESETS["tiny"]
+    deep = recorder.replace(model, layers=8, context=256)
+    peaks, births = [], []
+    for has_checkpoints in (False, True):
+        training = recorder.Training(steps=1, batch=8, has_checkpoints=has_checkpoints)
+        requests = recorder.record(deep, training, "cpu").requests()
+        peaks.append(int(live_bytes(requests).max()))
+        births.append(np.count_nonzero(requests["kind"] == ALLOC))
+    assert peaks[1] < peaks[0] / 2
+    assert births[1] > births[0]
+
+
+@pytest.mark.parametrize("training", VARIANTS, ids=str)
+def test_steps_after_the_second_repeat(recorder: Any, training: dict[str, Any]) -> None:
+    steps = [shape_of(step) for step in steps_of(record_tiny(recorder, **training, steps=4))]
+    assert len(steps) == 4
+    assert len(steps[2]) > 50
+    if training.get("varies_context"):
+        assert steps[2] != steps[3]
+    else:
+        assert steps[2] == steps[3]
+
+
+def test_a_recording_can_be_repeated(recorder: Any) -> None:
+    one, two = (record_tiny(recorder, varies_context=True) for _ in range(2))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, record_tiny(recorder, varies_context=True, seed=1))
+
+
+def real_memory_events(recorder: Any, model: Any, training: Any) -> list[int]:
+    """Train on real CPU tensors; return the size of each malloc, and minus it for each free."""
+    profiler = pytest.importorskip("torch.profiler")
+    profile = profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True)
+
+    class Marks:
+        """Turn the profiler on at the first mark and off at the last."""
+
+        def mark(self, label: str) -> None:
+            if label == "model built":
+                profile.__enter__()
+
+        def stop(self) -> None:
+            profile.__exit__(None, None, None)
+
+    recorder.train(model, training, "cpu", Marks())
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    return [int(event.nbytes()) for event in sorted(events, key=lambda event: event.start_ns())]
+
+
+@pytest.mark.parametrize("training", VARIANTS[:3] + VARIANTS[4:7], ids=str)
+def test_fakes_ask_for_the_memory_that_real_tensors_ask_for(
+    recorder: Any, training: dict[str, Any]
+) -> None:
+    # Odd sizes, so that hardly anything else has the size of one of the program's tensors.
+    model = recorder.Model(layers=2, width=96, heads=4, context=80, vocab=531)
+    settings = recorder.Training(**{"batch": 3, "steps": 2, **training})
+    requests = recorder.record(model, settings, "cpu").requests()
+    first_mark = int(np.argmax(requests["kind"] == MARK))
+    events = requests[first_mark:][requests["kind"][first_mark:] != MARK]
+    sign = np.where(events["kind"] == ALLOC, 1, -1)
+    fake = (events["size_bytes"].astype(np.int64) * sign).tolist()
+    real = real_memory_events(recorder, model, settings)
+    # Left out: scalars, which the CPU also makes for Python numbers, the one size that CPU kernels
+    # also use inside themselves, and sizes that only they use.
+    compared = {abs(size) for size in fake} - {4, 4 * 4 * model.width}
+    fake = [size for size in fake if abs(size) in compared]
+    real = [size for size in real if abs(size) in compared]
+    assert len(fake) > 200
+    assert fake == real
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the example as a user would."""
+    return subprocess.run(
+        [sys.executable, str(RECORDER), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.usefixtures("recorder")
+def test_the_command_writes_a_trace_that_loads(tmp_path: Path) -> None:
+    gmlake = pytest.importorskip("gmlake")
+    path = tmp_path / "tiny.gmtrace"
+    done = run("--preset", "tiny", "--steps", "2", "--device", "cpu", "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    trace = gmlake.load_trace(path)
+    assert trace.labels == ("model built", "step 1, context 64", "step 2, context 64")
+    assert f"{trace.allocations} allocations" in done.stdout
+
+
+@pytest.mark.usefixtures("recorder")
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--preset", "tiny", "--heads", "5"], "--width 64 is not a multiple of --heads 5"),
+        (["--steps", "0"], "0 is not a positive number"),
+        (["--preset", "gpt5"], "invalid choice: 'gpt5'"),
+    ],
+)
+def test_a_wrong_option_gets_one_clear_line(arguments: list[str], reason: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("recorder")
+def test_a_folder_that_is_not_there_is_refused_before_recording(tmp_path: Path) -> None:
+    done = run("--preset", "tiny", "-o", str(tmp_path / "missing" / "tiny.gmtrace"))
+    assert done.returncode == 2
+    assert f"there is no folder {tmp_path / 'missing'}" in done.stderr.splitlines()[-1]
+    assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("recorder")
+def test_a_path_that_cannot_be_written_gets_one_clear_line(tmp_path: Path) -> None:
+    pytest.importorskip("gmlake")
+    done = run("--preset", "tiny", "--steps", "1", "-o", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == f"record_without_gpu: {tmp_path}: Is a directory\n"
+
+
+def shipped() -> list[Path]:
+    return sorted((EXAMPLES / "traces").glob("*.gmtrace"))
+
+
+def test_the_shipped_traces_are_there_and_small() -> None:
+    paths = shipped()
+    assert len(paths) >= 2
+    assert sum(path.stat().st_size for path in paths) < 2 * MIB
+    listed = (EXAMPLES / "README.md").read_text()
+    assert all(path.name in listed for path in paths)
+
+
+def test_shipped_traces_hold_what_the_readme_says() -> None:
+    gmlake = pytest.importorskip("gmlake")
+    traces = [gmlake.load_trace(path) for path in shipped()]
+    assert sum(trace.peak_live_bytes > 5 << 30 for trace in traces) >= 2
+    for trace in traces:
+        live = live_bytes(trace.requests)
+        assert (live >= 0).all()
+        assert np.count_nonzero(trace.requests["kind"] == MARK) >= 3

@@ -1,0 +1,299 @@
+"""The architecture, read from the sources: who includes whom, and who may name what."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CSRC = ROOT / "csrc"
+LAB = ROOT / "lab"
+SOURCES = sorted(path for path in CSRC.rglob("*.[ch]"))
+LAB_SOURCES = sorted(path for path in LAB.rglob("*.[ch]"))
+# From csrc/README.md: a folder includes only itself and those before it in the table.
+ORDER = re.findall(
+    r"^\| `(\w+)/` \|", (CSRC / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes(path: Path) -> list[tuple[str, str]]:
+    return INCLUDE.findall(path.read_text(encoding="utf-8"))
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(CSRC).parts[0]
+
+
+def code_of(path: Path) -> str:
+    """The text without comments and strings."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", text, flags=re.DOTALL)
+
+
+@pytest.fixture(params=SOURCES, ids=lambda path: str(path.relative_to(CSRC)))
+def source(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_every_folder_is_a_layer() -> None:
+    assert ORDER[:2] == ["include", "base"]
+    assert {layer(path) for path in SOURCES} == set(ORDER)
+
+
+def opened(source: Path, *folders: Path) -> list[Path]:
+    """What a file includes by a name in quotes, looked for beside it and in the folders."""
+    found = []
+    for kind, name in includes(source):
+        places = [folder / name for folder in (source.parent, *folders)]
+        target = next((place for place in places if kind == '"' and place.exists()), None)
+        assert kind == "<" or target is not None, f"{name} is in none of the folders"
+        found += [target.resolve()] if target is not None else []
+    return found
+
+
+def test_includes_point_down(source: Path) -> None:
+    for target in opened(source, CSRC, CSRC / "include"):
+        assert target.is_relative_to(CSRC), f"{target} is not in csrc"
+        assert ORDER.index(layer(target)) <= ORDER.index(layer(source)), target
+
+
+@pytest.mark.parametrize("room", ["planner", "diagnose"])
+def test_rooms_beside_the_allocator_know_nothing_of_it(room: str) -> None:
+    assert ORDER.index(room) > ORDER.index("torch"), "the allocator could include it"
+    found = {
+        layer(target)
+        for source in SOURCES
+        if layer(source) == room
+        for target in opened(source, CSRC, CSRC / "include")
+    }
+    assert found == {"include", "base", room}
+
+
+def test_the_lab_opens_csrc_and_is_linked_into_nothing_that_ships() -> None:
+    assert LAB_SOURCES
+    for source in LAB_SOURCES:
+        for target in opened(source, LAB, CSRC, CSRC / "include"):
+            assert target.is_relative_to(LAB) or layer(target) != "python"
+    for build in (ROOT / "CMakeLists.txt", *CSRC.glob("**/CMakeLists.txt")):
+        assert "gmlake_lab" not in build.read_text(encoding="utf-8")
+
+
+def test_python_is_named_in_the_bindings_only(source: Path) -> None:
+    names = {name for _, name in includes(source)}
+    if layer(source) != "python":
+        assert not {"Python.h", "structmember.h"} & names
+        assert not re.search(r"\bPy[A-Z_]\w*", code_of(source))
+
+
+# As much of NVIDIA's headers as PyTorch's need, for the adapter that includes those.
+STANDS_FOR_CUDA = "torch/native/cuda/"
+
+
+def test_cuda_headers_are_included_nowhere(source: Path) -> None:
+    for _, name in includes(source):
+        if source.relative_to(CSRC).as_posix().startswith(STANDS_FOR_CUDA):
+            continue
+        assert (
+            not re.match(r"(cuda|cublas|nvml|hip)[\w/]*\.h$", name)
+            or (source.parent / name).exists()
+        )
+        assert name not in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h")
+
+
+def test_driver_functions_are_named_in_the_driver_only(source: Path) -> None:
+    is_named = source.relative_to(CSRC).as_posix().startswith(STANDS_FOR_CUDA)
+    if layer(source) != "driver" and not is_named:
+        assert re.findall(r"\b(?:cu|cuda)[A-Z]\w*|\bCU[a-z]\w*", code_of(source)) == []
+
+
+# A library of its own that starts inside of programs which know nothing of it.
+INJECTED = "diagnose/collect/inject.c"
+OPENS_LIBRARIES = ("driver/cuda_library.c", "torch/exception.c", INJECTED)
+
+
+def test_libraries_are_opened_where_they_belong(source: Path) -> None:
+    if source.relative_to(CSRC).as_posix() not in OPENS_LIBRARIES:
+        assert re.findall(r"\bdlopen\b|\bdlsym\b", code_of(source)) == []
+
+
+def test_the_library_neither_prints_nor_exits(source: Path) -> None:
+    forbidden = r"\b(?:printf|fprintf|puts|putchar|perror|exit|_exit|abort|assert|system)\s*\("
+    assert re.findall(forbidden, code_of(source)) == []
+
+
+def test_the_library_reads_no_environment(source: Path) -> None:
+    if source.relative_to(CSRC).as_posix() != INJECTED:
+        assert re.findall(r"\bgetenv\s*\(", code_of(source)) == []
+
+
+def test_files_and_functions_stay_short(source: Path) -> None:
+    lines = source.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 600
+    start = None
+    for number, line in enumerate(lines):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            assert number - start - 1 <= 60, f"the function at line {start} is too long"
+            start = None
+
+
+def test_the_layers_test_can_fail(tmp_path: Path) -> None:
+    path = tmp_path / "x.c"
+    path.write_text('#  include "a.h"\n/* cuInit */ int x; // exit()\n"cuMemMap"', encoding="utf-8")
+    assert includes(path) == [('"', "a.h")]
+    assert code_of(path).split() == ["#", "include", "int", "x;"]
+
+
+# ---- circles ---------------------------------------------------------------------------------
+
+DEFINED = re.compile(r"^(gml_\w+)\(", re.MULTILINE)
+NAMED = re.compile(r"\bgml_\w+\b")
+
+
+def calls_between(texts: dict[str, str]) -> dict[str, set[str]]:
+    """Which file names functions that which other file defines; texts: code by file."""
+    home = {name: file for file, text in texts.items() for name in DEFINED.findall(text)}
+    return {
+        file: {home[name] for name in NAMED.findall(text) if name in home} - {file}
+        for file, text in texts.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Files that reach themselves, with those on the way; by taking away what reaches none."""
+    left = {file: set(others) for file, others in graph.items()}
+    while ends := {file for file, others in left.items() if not others & left.keys()}:
+        for file in ends:
+            del left[file]
+    while starts := left.keys() - {other for others in left.values() for other in others}:
+        for file in starts:
+            del left[file]
+    return [set(left)] if left else []
+
+
+def test_no_files_call_each_other_in_a_circle() -> None:
+    texts = {
+        path.relative_to(CSRC).as_posix(): code_of(path) for path in SOURCES if path.suffix == ".c"
+    }
+    assert circles(calls_between(texts)) == []
+
+
+def test_a_circle_is_found() -> None:
+    texts = {
+        "a.c": "void\ngml_a(void)\n{\n    gml_b();\n}\n",
+        "b.c": "void\ngml_b(void)\n{\n    gml_c();\n}\n",
+        "c.c": "void\ngml_c(void)\n{\n    gml_b();\n}\n",
+    }
+    assert circles(calls_between(texts)) == [{"b.c", "c.c"}]
+
+
+# ---- Python ----------------------------------------------------------------------------------
+
+PACKAGE = ROOT / "src/gmlake"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+LATE = ("torch", "numpy", "rich", "bokeh", "gmlake.pytorch")
+"""What functions may import: what takes long, or need not be there. gmlake.pytorch loads torch."""
+
+ALSO_LATE = {
+    # Data that reads, writes and draws itself by what is built upon it.
+    "lake.py": {"gmlake.snapshots.whole"},
+    "trace/trace.py": {
+        *("gmlake.trace.binary", "gmlake.snapshots.opening", "gmlake.snapshots.reading"),
+        "gmlake.snapshots.writing",
+    },
+    "diagnosing/trace.py": {"gmlake.diagnosing.files"},
+    # These import CuPy and Numba.
+    "friends/__init__.py": {"gmlake.friends.on_cupy", "gmlake.friends.on_numba"},
+    # The next one on the path of the program that is run.
+    "pytorch/startup/sitecustomize.py": {"sitecustomize"},
+}
+
+
+def modules_of(node: ast.AST) -> list[str]:
+    """What an import names: modules, or what may be a module or a name in one."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+        return [name if file_of(name) else str(node.module) for name in names]
+    return []
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of ours; None for everything else."""
+    path = PACKAGE.parent / module.replace(".", "/")
+    places = (path / "__init__.py", path.with_suffix(".py"))
+    return next((place for place in places if place.exists()), None)
+
+
+def late_imports(tree: ast.Module) -> set[str]:
+    """What functions import, but for what each of them may."""
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    found = {
+        name for function in functions for node in ast.walk(function) for name in modules_of(node)
+    }
+    return {name for name in found if not f"{name}.".startswith(tuple(f"{m}." for m in LATE))}
+
+
+def test_functions_import_nothing() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix(): late_imports(ast.parse(path.read_bytes()))
+        for path in MODULES
+    }
+    assert {name: modules for name, modules in found.items() if modules} == ALSO_LATE
+
+
+def early_imports(node: ast.AST) -> set[str]:
+    """What is imported as a module is: neither in functions nor for types only."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return set()
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        return {name for child in node.orelse for name in early_imports(child)}
+    inner = (early_imports(child) for child in ast.iter_child_nodes(node))
+    return set(modules_of(node)).union(*inner)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {
+        str(path): {
+            str(file)
+            for name in early_imports(ast.parse(path.read_bytes()))
+            if (file := file_of(name)) is not None
+        }
+        - {str(path)}
+        for path in MODULES
+    }
+    assert sum(map(len, graph.values())) > len(MODULES)
+    assert circles(graph) == []
+
+
+def test_imports_in_functions_are_found() -> None:
+    tree = ast.parse("import a\ndef f():\n    import b.c, torch.cuda\n    from gmlake import lake")
+    assert late_imports(tree) == {"b.c", "gmlake.lake"}
+    assert early_imports(tree) == {"a"}
+    assert early_imports(ast.parse("if TYPE_CHECKING:\n    import a")) == set()
+
+
+# ---- names -----------------------------------------------------------------------------------
+
+TYPE = re.compile(r"^(?:typedef )?(?:struct|enum|union) (gml_\w+) \{", re.MULTILINE)
+
+
+def test_one_name_is_one_type() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for name in TYPE.findall(code_of(path)):
+            homes.setdefault(name, set()).add(path.name)
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

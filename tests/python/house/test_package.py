@@ -1,0 +1,148 @@
+"""The package as a whole: what importing costs, its types, the C interface it exports."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import gmlake
+from gmlake import _core
+from places import ROOT
+
+
+def python(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_no_module_has_the_name_of_something_public() -> None:
+    """Whoever imports the module first would make gmlake.NAME the module."""
+    folder = Path(gmlake.__file__).parent
+    modules = {path.stem for path in folder.iterdir()}
+    assert modules & set(gmlake.__all__) == set()
+
+
+def test_importing_loads_neither_torch_nor_numpy_nor_rich() -> None:
+    program = "import gmlake, sys; print(*({'torch', 'numpy', 'rich'} & set(sys.modules)))"
+    assert python(program) == ""
+
+
+def test_replaying_does_not_load_torch() -> None:
+    program = (
+        "import gmlake, sys, numpy; from gmlake.trace import REQUEST;"
+        "print(gmlake.replay(gmlake.Trace(numpy.zeros(0, REQUEST)))); print('torch' in sys.modules)"
+    )
+    assert python(program).endswith("False")
+
+
+def test_every_public_name_is_there() -> None:
+    for name in gmlake.__all__:
+        assert getattr(gmlake, name) is not None
+        assert name in dir(gmlake)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = gmlake.nothing
+    assert callable(gmlake.replay)
+    assert callable(gmlake.validate)
+
+
+def test_the_version_is_one() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (version,) = re.findall(r'^version = "(.*)"$', text, re.MULTILINE)
+    assert gmlake.__version__ == version == importlib.metadata.version("gmlake")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(gmlake.__file__).parent / "py.typed").exists()
+
+
+def test_stubs_and_extension_agree() -> None:
+    stub = (ROOT / "src" / "gmlake" / "_core.pyi").read_text(encoding="utf-8")
+    typed_dicts = set(re.findall(r"^class (\w+)\(TypedDict\)", stub, re.MULTILINE))
+    names = set(re.findall(r"^(?:class |def )(\w+)|^(\w+): ", stub, re.MULTILINE))
+    declared = {a or b for a, b in names} - typed_dicts - {"_Bytes", "_Server"}
+    assert declared == vars(_core).keys() - vars(ModuleType("any")).keys() - {"__file__"}
+    for owner in (_core.Lake, _core.Block, _core.Replay):
+        body = re.split(r"\n(?=\S)", re.split(rf"class {owner.__name__}\b", stub)[1])[0]
+        methods = set(re.findall(r"def (\w+)\(", body))
+        public = {name for name in vars(owner) if not name.startswith("_")}
+        assert public <= methods
+        assert {name for name in methods if not name.startswith("_")} == public
+        for name in public:
+            assert getattr(owner, name).__doc__, f"{owner.__name__}.{name} has no docstring"
+
+
+def test_the_extension_types_are_closed() -> None:
+    for name in ("Block", "Replay"):
+        with pytest.raises(TypeError):
+            type("Mine", (getattr(_core, name),), {})
+    with pytest.raises(TypeError):
+        _core.Lake.allocate = None  # type: ignore[method-assign, assignment]
+    with pytest.raises(TypeError):
+        _core.Block()
+
+
+def test_the_extension_exports_the_c_interface() -> None:
+    header = (ROOT / "csrc" / "include" / "gmlake.h").read_text(encoding="utf-8")
+    names = re.findall(r"^GML_API [^;(]*?\b(gml_\w+)\(", header, re.MULTILINE)
+    assert len(names) > 20
+    library = ctypes.CDLL(_core.__file__)
+    for name in names:
+        assert hasattr(library, name), f"{name} is declared but not exported"
+    library.gml_version.restype = ctypes.c_char_p
+    assert library.gml_version().decode() == gmlake.__version__
+
+
+def test_a_second_interpreter_can_load_the_extension() -> None:
+    code = "import gmlake; gmlake.Lake().close()"
+    program = f"""
+try:
+    import _interpreters
+    one = _interpreters.create("legacy")  # one GIL: an abi3 module cannot declare more
+except ImportError:
+    import _xxsubinterpreters as _interpreters
+    one = _interpreters.create(isolated=False)
+failed = _interpreters.run_string(one, {code!r})
+_interpreters.destroy(one)
+print("failed" if failed else "fine")
+"""
+    assert python(program) == "fine"
+
+
+def test_errors_survive_pickling() -> None:
+    error = gmlake.TraceError("odd", event=3, path="f")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == "f: event 3: odd"
+    assert (again.reason, again.event, again.path) == ("odd", 3, "f")
+    assert issubclass(gmlake.TraceError, gmlake.Error)
+    assert issubclass(gmlake.TraceError, ValueError)
+
+
+def test_knobs_describe_themselves() -> None:
+    for knob in gmlake.knobs():
+        assert knob["minimum"] <= knob["default"] <= knob["maximum"]
+        assert knob["help"]
+        assert len(knob["words"]) in {0, knob["maximum"] + 1}
+        assert set(knob["policies"].replace(",", " ").split()) <= set(gmlake.policies())
+        with gmlake.Lake(**{knob["name"]: knob["default"]}):  # type: ignore[arg-type]
+            pass
+
+
+def test_devices_describe_themselves() -> None:
+    about = gmlake.device_describe("sim")
+    assert about["granularity_bytes"] == 2 << 20
+    assert about["has_virtual_memory"]
+    assert 0 < about["free_bytes"] <= about["total_bytes"]
+    with pytest.raises(ValueError, match="metal"):
+        gmlake.device_describe("metal")
+    with pytest.raises(ValueError, match="negative"):
+        gmlake.device_describe("sim", -1)

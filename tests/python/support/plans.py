@@ -1,0 +1,92 @@
+"""Steps to plan: as records, and as traces that repeat them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import gmlake
+from gmlake import _core
+from gmlake.planning.layout import STEP_REQUEST
+from gmlake.trace.layout import REQUEST, Kind
+
+if TYPE_CHECKING:
+    from gmlake.trace.layout import Records
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+class Script:
+    """A trace, written down event by event."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int, int, int, int]] = []
+        self.ids = 0
+
+    def alloc(self, size: int, stream: int = 0) -> int:
+        self.rows.append((self.ids, size, 0, 0, stream, Kind.ALLOC, 0))
+        self.ids += 1
+        return self.ids - 1
+
+    def free(self, number: int) -> None:
+        self.rows.append((number, 0, 0, 0, 0, Kind.FREE, 0))
+
+    def event(self, kind: Kind) -> None:
+        self.rows.append((0, 0, 0, 0, 0, kind, 0))
+
+    def trace(self, **fields: object) -> gmlake.Trace:
+        trace = gmlake.Trace(np.array(self.rows, REQUEST), **fields)  # type: ignore[arg-type]
+        trace.check()
+        return trace
+
+
+def train(script: Script, *, layers: int = 12, kept: list[int] | None = None) -> list[int]:
+    """One step: activations up, down again, and gradients that live into the next step."""
+    activations = []
+    for _ in range(layers):
+        work = script.alloc(300 * KIB)
+        activations.append(script.alloc(2 * MIB))
+        activations.append(script.alloc(3 * MIB))
+        script.free(work)
+    for number in kept or []:
+        script.free(number)
+    loss = script.alloc(7 * KIB)
+    gradients = []
+    for _ in range(layers):
+        work = script.alloc(500 * KIB)
+        gradients.append(script.alloc(1 * MIB))
+        script.free(activations.pop())
+        script.free(activations.pop())
+        script.free(work)
+    script.free(loss)
+    for _ in range(layers):
+        script.free(script.alloc(900 * KIB))
+    return gradients
+
+
+def training(steps: int) -> Script:
+    script = Script()
+    for _ in range(20):
+        script.alloc(1 * MIB)
+    kept: list[int] = []
+    for _ in range(steps):
+        kept = train(script, kept=kept)
+    return script
+
+
+def step_requests(rows: list[tuple[int, int, int, int]]) -> Records:
+    """Rows of size, birth, death, serial of the death."""
+    result = np.zeros(len(rows), STEP_REQUEST)
+    names = ("size_bytes", "birth", "death", "death_serial")
+    for column, values in zip(names, zip(*rows, strict=True), strict=True):
+        result[column] = values
+    return result
+
+
+STEP = [(4096, 0, 3, 1), (1024, 1, 2, 1), (2048, 4, 5, 1)]
+
+
+def made_plan() -> _core.Plan:
+    return _core.Plan.build(_core.Profile(step_requests(STEP), 6))
