@@ -14,13 +14,12 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
-
-import torch
 
 from gmlake.errors import Error, GmlakeWarning
 from gmlake.printable import printable
-from gmlake.pytorch import device, lakes, notices, region, serving
+from gmlake.pytorch import compat, device, lakes, notices, region, serving
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def _enable_quietly() -> None:
         region.enable()
     for warning in caught:
         text = str(warning.message)
-        torch.cuda._lazy_call(lambda text=text: _warn(text))  # noqa: SLF001
+        compat.when_cuda_starts(partial(_warn, text))
 
 
 def _warn(text: str) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import overrides
 
+from gmlake.pytorch import compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -56,16 +58,16 @@ class CallPaths(overrides.TorchFunctionMode):
         Leave none that is idle: PyTorch takes a mode off while that runs, and an interrupt may
         have put one back late.
         """
-        modes = overrides._get_current_function_mode_stack()  # noqa: SLF001
+        modes = compat.function_modes()
         wanted = [mode for mode in modes if mode is not self and not _is_idle(mode)]
         if self._is_on:  # that of torch.set_default_device() has to stay at the bottom
-            wanted.insert(1 if wanted and wanted[0] is _default_device() else 0, self)
+            wanted.insert(1 if wanted and wanted[0] is compat.default_device_mode() else 0, self)
         if wanted == modes:
             return
         try:
-            _stack(wanted)
+            compat.set_function_modes(wanted)
         except BaseException:  # an interrupt, which must not cost the program its own modes
-            _stack(wanted)
+            compat.set_function_modes(wanted)
             raise
 
     def __torch_function__(
@@ -90,20 +92,6 @@ class CallPaths(overrides.TorchFunctionMode):
 
 def _is_idle(mode: object) -> bool:
     return isinstance(mode, CallPaths) and not mode._is_on  # noqa: SLF001
-
-
-def _stack(modes: list[Any]) -> None:
-    """Have these modes and no others, the innermost last."""
-    while torch._C._len_torch_function_stack():  # noqa: SLF001
-        overrides._pop_mode()  # noqa: SLF001
-    for mode in modes:
-        overrides._push_mode(mode)  # noqa: SLF001
-
-
-def _default_device() -> Any:  # noqa: ANN401 (torch's own, without a type)
-    """Return the mode of torch.set_default_device(); None where there is none."""
-    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    return getattr(context, "device_context", None)
 
 
 _CHEAP = frozenset(("__get__", "__set__"))  # attributes, which ask for no memory

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import torch
+
+from gmlake.pytorch import compat
 
 
 def absence() -> str:
@@ -15,7 +16,7 @@ def absence() -> str:
 
     Asking CUDA itself would start it, so a driver that finds no device later passes.
     """
-    if torch.version.cuda is None or not hasattr(torch._C, "_cuda_customAllocator"):  # noqa: SLF001
+    if not compat.may_have_cuda():
         return "this PyTorch was built without CUDA"
     count = device_count()
     if count == 0:
@@ -29,8 +30,8 @@ def device_count() -> int | None:
     """Return how many devices PyTorch will see; None where only starting CUDA would tell."""
     if torch.cuda.is_initialized():
         return int(torch.cuda.device_count())
-    count: Any = getattr(torch.cuda, "_device_count_nvml", lambda: -1)()
-    return int(count) if count >= 0 else None
+    count = compat.device_count()
+    return count if count >= 0 else None
 
 
 def backend() -> str:

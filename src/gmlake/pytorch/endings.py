@@ -8,11 +8,10 @@ import atexit
 import sys
 from contextlib import suppress
 from functools import cache
-from typing import Any, Final
 
 import torch
 
-_C: Final[Any] = torch._C  # noqa: SLF001
+from gmlake.pytorch import compat
 
 
 @cache
@@ -31,6 +30,6 @@ def _settle() -> None:
     if not torch.cuda.is_initialized():
         return
     for device in range(torch.cuda.device_count()):
-        if _C._cuda_hasPrimaryContext(device):  # noqa: SLF001
+        if compat.is_in_use(device):
             with suppress(Exception), torch.inference_mode(mode=False), torch.enable_grad():
                 torch.ones(1, device=f"cuda:{device}", requires_grad=True).sum().backward()

@@ -11,7 +11,7 @@ import torch
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
-from gmlake.pytorch import device, notices, patches, streams
+from gmlake.pytorch import compat, device, notices, patches, streams
 
 SETTERS: Final = {
     "init": "set_init_fn",
@@ -44,17 +44,17 @@ def obstacle() -> str:
 def install() -> None:
     """Make gmlake the allocator, for good. pre: there is no obstacle."""
     hooks = _core.torch_hooks()
-    allocator = torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])  # noqa: SLF001
+    allocator = compat.foreign_allocator(hooks["alloc"], hooks["free"])
     for hook, setter in SETTERS.items():
         getattr(allocator, setter)(hooks[hook])
     replaced = device.backend()
-    torch._C._cuda_changeCurrentAllocator(allocator)  # noqa: SLF001
+    compat.change_allocator(allocator)
     _installed.append(allocator)
     patches.install()
     streams.watch()
     fraction = read_allocator_conf(os.environ).fraction
     if fraction is not None:
-        torch.cuda._lazy_call(lambda: _limit(fraction))  # noqa: SLF001
+        compat.when_cuda_starts(lambda: _limit(fraction))
     if replaced != "native":
         notices.once(
             "backend",
@@ -64,4 +64,4 @@ def install() -> None:
 
 def _limit(fraction: float) -> None:
     for number in range(torch.cuda.device_count()):
-        torch._C._cuda_setMemoryFraction(fraction, number)  # noqa: SLF001
+        torch.cuda.set_per_process_memory_fraction(fraction, number)

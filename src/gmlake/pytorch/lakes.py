@@ -8,6 +8,7 @@ import torch
 
 from gmlake import _core
 from gmlake.lake import Lake
+from gmlake.pytorch import compat
 
 
 def find(device: int) -> Lake | None:
@@ -15,12 +16,12 @@ def find(device: int) -> Lake | None:
 
     The locks of a parent's lakes must not be touched: another thread may have held one.
     """
-    return None if torch.cuda._is_in_bad_fork() else _core.torch_lake(Lake, device)  # noqa: SLF001
+    return None if compat.is_in_bad_fork() else _core.torch_lake(Lake, device)
 
 
 def devices() -> tuple[int, ...]:
     """Return the devices that have a lake, in ascending order."""
-    return () if torch.cuda._is_in_bad_fork() else tuple(_core.torch_devices())  # noqa: SLF001
+    return () if compat.is_in_bad_fork() else tuple(_core.torch_devices())
 
 
 def current_device() -> int:

@@ -1,8 +1,4 @@
-"""What PyTorch refuses under a foreign allocator, answered by gmlake instead; for full mode only.
-
-The functions are replaced on torch._C, where those of torch.cuda.memory look them up at each call,
-so that names which a program imported earlier get the new answers, too.
-"""
+"""What PyTorch refuses under a foreign allocator, answered by gmlake instead, in full mode."""
 
 # mypy: allow-untyped-calls
 
@@ -12,28 +8,20 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 
-from gmlake.pytorch import notices, snapshots, statistics
+from gmlake.pytorch import compat, notices, snapshots, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_C: Final[Any] = torch._C  # noqa: SLF001
 _fractions: dict[int, float] = {}  # by device, as set; 1.0 elsewhere
 _IN_NATIVE_MODE: Final = 'it works in mode "native"; see docs/pytorch.md'
 
 
 def install() -> None:
     """Replace what does not work; what this PyTorch does not have is passed over."""
-    for name, function in _ANSWERS.items():
-        if hasattr(_C, name):
-            setattr(_C, name, function)
-    set_fraction = _C._cuda_setMemoryFraction  # noqa: SLF001
-
-    def remember_fraction(fraction: float, device: int) -> None:
-        set_fraction(fraction, device)
-        _fractions[device] = fraction
-
-    _C._cuda_setMemoryFraction = remember_fraction  # noqa: SLF001
+    for name, answer in _ANSWERS.items():
+        compat.replace(name, answer)
+    _remember_fractions()
     _refuse_pools()
     _refuse_sharing()
     _spare_cudnn()
@@ -52,7 +40,7 @@ def _is_allocator_initialized() -> bool:
 
 
 def _empty_cache() -> None:
-    _C._cuda_emptyCache()  # noqa: SLF001
+    torch.cuda.empty_cache()
 
 
 def _memory_fraction(device: int) -> float:
@@ -115,10 +103,6 @@ def _say_no_frames() -> None:
     )
 
 
-def _allocation_traceback(_address: int) -> None:
-    return None
-
-
 def _attach_observer(_observer: Callable[..., None]) -> None:
     notices.once(
         "observer",
@@ -149,14 +133,16 @@ def _refuse_pools() -> None:
 
 
 def _refuse_sharing() -> None:
-    torch.UntypedStorage._share_cuda_ = _refusal(  # type: ignore[method-assign]
-        "sharing CUDA tensors between processes", "send them by the CPU; see docs/pytorch.md"
+    compat.replace_sharing(
+        _refusal(
+            "sharing CUDA tensors between processes", "send them by the CPU; see docs/pytorch.md"
+        )
     )
 
 
 def _spare_cudnn() -> None:
     """Keep cudnn.benchmark off: its search asks the allocator for its largest free block."""
-    set_benchmark = _C._set_cudnn_benchmark  # noqa: SLF001
+    set_benchmark = compat.function("benchmark_cudnn")
 
     def refuse_benchmark(is_wanted: bool) -> None:  # noqa: FBT001
         if is_wanted:
@@ -165,24 +151,26 @@ def _spare_cudnn() -> None:
                 "torch.backends.cudnn.benchmark stays off: PyTorch cannot search while gmlake is "
                 "its allocator; cuDNN's heuristics choose",
             )
-        set_benchmark(False)
+        if set_benchmark is not None:
+            set_benchmark(False)
 
-    _C._set_cudnn_benchmark = refuse_benchmark  # noqa: SLF001
+    compat.replace("benchmark_cudnn", refuse_benchmark)
     vars(type(torch.backends.cudnn))["benchmark"].setter = refuse_benchmark
-    if _C._get_cudnn_benchmark():  # noqa: SLF001
+    if compat.is_cudnn_benchmarking():
         refuse_benchmark(True)  # noqa: FBT003
+
+
+def _remember_fractions() -> None:
+    def remember(fraction: float, device: int) -> None:
+        _fractions[device] = fraction
+
+    _also("set_fraction", remember)
 
 
 def _tell_of_what_is_ignored() -> None:
     """Say once what PyTorch takes without complaint, and a foreign allocator never hears of."""
-    set_settings, enable, set_metadata = (
-        _C._accelerator_setAllocatorSettings,  # noqa: SLF001
-        _C._cuda_cudaCachingAllocator_enable,  # noqa: SLF001
-        _C._cuda_setMemoryMetadata,  # noqa: SLF001
-    )
 
     def tell_of_settings(settings: str) -> None:
-        set_settings(settings)
         if any(not part.strip().startswith("pinned_") for part in settings.split(",") if part):
             notices.once(
                 "settings",
@@ -191,37 +179,47 @@ def _tell_of_what_is_ignored() -> None:
             )
 
     def tell_of_caching(is_wanted: bool) -> None:  # noqa: FBT001
-        enable(is_wanted)
         if not is_wanted:
             notices.once("caching", "memory is cached on, which gmlake cannot do without")
 
     def tell_of_metadata(text: str) -> None:
-        set_metadata(text)
         if text:
             notices.once("metadata", "events of memory are recorded without metadata")
 
-    _C._accelerator_setAllocatorSettings = tell_of_settings  # noqa: SLF001
-    _C._cuda_cudaCachingAllocator_enable = tell_of_caching  # noqa: SLF001
-    _C._cuda_setMemoryMetadata = tell_of_metadata  # noqa: SLF001
+    _also("set_settings", tell_of_settings)
+    _also("enable_caching", tell_of_caching)
+    _also("set_metadata", tell_of_metadata)
+
+
+def _also(name: str, then: Callable[..., None]) -> None:
+    """Let a function of PyTorch that returns nothing call another one when it is done."""
+    first = compat.function(name)
+    if first is None:
+        return
+
+    def both(*arguments: Any) -> None:  # noqa: ANN401 (as PyTorch has it)
+        first(*arguments)
+        then(*arguments)
+
+    compat.replace(name, both)
 
 
 _ANSWERS: Final[dict[str, Callable[..., Any]]] = {
-    "_cuda_memoryStats": _memory_stats,
-    "_cuda_resetPeakMemoryStats": statistics.reset_peaks,
-    "_cuda_resetAccumulatedMemoryStats": statistics.reset_accumulated,
-    "_accelerator_isAllocatorInitialized": _is_allocator_initialized,
-    "_accelerator_getDeviceStats": _memory_stats,
-    "_accelerator_resetPeakStats": statistics.reset_peaks,
-    "_accelerator_resetAccumulatedStats": statistics.reset_accumulated,
-    "_accelerator_emptyCache": _empty_cache,
-    "_cuda_getMemoryFraction": _memory_fraction,
-    "_cuda_memorySnapshot": _snapshot,
-    "_cuda_record_memory_history": _record_history,
-    "_cuda_record_memory_history_legacy": _record_history_legacy,
-    "_cuda_isHistoryEnabled": snapshots.is_recording,
-    "_cuda_allocationTraceback": _allocation_traceback,
-    "_cuda_attach_out_of_memory_observer": _attach_observer,
-    "_cuda_checkPoolLiveAllocations": _graph_trees,
-    "_cuda_getCheckpointState": _graph_trees,
-    "_cuda_setCheckpointPoolState": _graph_trees,
+    "stats": _memory_stats,
+    "reset_peaks": statistics.reset_peaks,
+    "reset_accumulated": statistics.reset_accumulated,
+    "accelerator_has_begun": _is_allocator_initialized,
+    "accelerator_stats": _memory_stats,
+    "accelerator_reset_peaks": statistics.reset_peaks,
+    "accelerator_reset_accumulated": statistics.reset_accumulated,
+    "accelerator_empty_cache": _empty_cache,
+    "memory_fraction": _memory_fraction,
+    "snapshot": _snapshot,
+    "record_history": _record_history,
+    "record_history_legacy": _record_history_legacy,
+    "is_recording": snapshots.is_recording,
+    "attach_observer": _attach_observer,
+    "check_pool": _graph_trees,
+    "pool_state": _graph_trees,
+    "restore_pool": _graph_trees,
 }

@@ -19,7 +19,7 @@ from torch import nn
 
 import gmlake
 from gmlake import _core
-from gmlake.pytorch import categories, device, lakes, notices, serving, sites, snapshots
+from gmlake.pytorch import categories, compat, device, lakes, notices, serving, sites, snapshots
 from gmlake.pytorch.callpaths import CallPaths
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
@@ -179,7 +179,7 @@ class _Session(Observer, Opening):
         if not serving.installed():
             return
         found: dict[int, list[int]] = defaultdict(list)
-        with _C.DisableTorchFunction():
+        with compat.without_torch_functions():
             for tensor in tensors:
                 local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
                 if local.is_cuda:
@@ -231,7 +231,6 @@ class _Turn:
             self.session = None
 
 
-_C: Final[Any] = torch._C  # noqa: SLF001
 _turn: Final = _Turn()
 
 
@@ -330,7 +329,7 @@ def _parameters(optimizer: Any) -> list[torch.Tensor]:  # noqa: ANN401
 
 
 def _gradients(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    with _C.DisableTorchFunction():
+    with compat.without_torch_functions():
         return [held.grad for held in parameters if held.is_leaf and held.grad is not None]
 
 

@@ -305,8 +305,8 @@ def is_enabled() -> bool:
 def _after_fork() -> None:
     """Begin anew in a child that cannot use CUDA; where its parent did not, the regions go on."""
     lock.renew()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda._is_in_bad_fork():  # noqa: SLF001
+    compat = sys.modules.get("gmlake.pytorch.compat")  # not there: no region ever began
+    if compat is not None and compat.is_in_bad_fork():
         for region in filter(None, [opening.region() for opening in _process.open]):
             region.mode, region.why = "", _CLOSED
         _process.open.clear()

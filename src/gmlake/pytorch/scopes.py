@@ -30,7 +30,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from gmlake.pytorch import phases
+from gmlake.pytorch import compat, phases
 from gmlake.pytorch.endings import settle_at_exit
 from gmlake.pytorch.phases import BACKWARD, BETWEEN, FORWARD, OPTIMIZER
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _OWNED: Final = "gmlake"  # the key of a node's metadata that says that it is somebody's
 _NOTHING: Final = -1  # no backward pass
 _WRAPPED: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-_C: Final[Any] = torch._C  # noqa: SLF001
 
 
 _Owner: TypeAlias = "int | weakref.ref[phases.Named]"
@@ -189,7 +188,7 @@ class Tracker:
         self._leave_ended(here)
         is_outermost = _is_outside(here)
         if is_outermost:
-            task = _C._current_graph_task_id()  # noqa: SLF001
+            task = compat.graph_task()
             if task == _NOTHING:
                 here.task = _NOTHING  # also where a backward pass failed
             else:  # computed again for a checkpoint
@@ -232,7 +231,7 @@ class Tracker:
         if not self.is_on or torch.compiler.is_compiling():
             return
         here = self._local.here
-        task = _C._current_graph_task_id()  # noqa: SLF001
+        task = compat.graph_task()
         if task not in (here.task, _NOTHING):
             if here.is_worker and sys._getframe().f_back is None:  # noqa: SLF001
                 here.task = _NOTHING  # no pass is around this one: the last of this thread failed
@@ -246,8 +245,7 @@ class Tracker:
         before = (here.scope, here.phase, here.task)
         here.task, here.phase = task, BACKWARD
         self._mark(BACKWARD)
-        engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001
-        engine.queue_callback(partial(self._backward_ends, here, before))
+        compat.at_the_end_of_backward(partial(self._backward_ends, here, before))
 
     def _backward_ends(self, here: _Here, before: tuple[str, str, int]) -> None:
         """Be where the thread was; one of autograd stays in the backward pass, outside of modules.

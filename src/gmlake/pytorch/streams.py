@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 import torch
 
 from gmlake import _core
-from gmlake.pytorch import lakes
+from gmlake.pytorch import compat, lakes
 
 if TYPE_CHECKING:
     from gmlake._core import StreamPair
 
-_C: Final[Any] = torch._C  # noqa: SLF001
 _LASTING: Final = (0, 1, 2)  # the default streams, which nobody can destroy
 _watched: list[Any] = []  # what was replaced, as it was
 
@@ -116,7 +115,7 @@ def watch() -> None:
 
 def _watch_wrapping() -> None:
     """Watch torch.cuda.get_stream_from_external(), which is not in every PyTorch."""
-    wrap = getattr(_C, "_cuda_getStreamFromExternal", None)
+    wrap = compat.function("wrap_stream")
     if wrap is None:
         return
     _watched.append(wrap)
@@ -126,7 +125,7 @@ def _watch_wrapping() -> None:
         distrust(handle, parts[1])
         return parts
 
-    _C._cuda_getStreamFromExternal = wrap_distrusted  # noqa: SLF001
+    compat.replace("wrap_stream", wrap_distrusted)
 
 
 def distrust(handle: int, device: int) -> None:

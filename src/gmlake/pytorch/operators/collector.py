@@ -15,17 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _get_current_dispatch_mode_stack,
-    _pop_mode,
-    _push_mode,
-)
 
 from gmlake.diagnosing.layout import READS, TOUCHES, WRITES, ApiKind
-from gmlake.pytorch import sites
+from gmlake.pytorch import compat, sites
 from gmlake.pytorch.operators.arguments import has_tensors, tensors_given, tensors_in, with_storages
-from gmlake.pytorch.operators.outside import Sharing, Substitutes, left_uncompiled, watch
+from gmlake.pytorch.operators.outside import Sharing, Substitutes, watch
 from gmlake.pytorch.operators.places import Frames
 from gmlake.pytorch.operators.recipes import Recipe, recipe_of
 from gmlake.pytorch.operators.storages import Entry, Lane, Storages, key_of, parts_of, storage_of
@@ -436,7 +430,7 @@ class Collector(Observer):
                 entry.lane.names[entry.number] = name
 
 
-class _Mode(TorchDispatchMode):
+class _Mode(compat.DispatchMode):
     """Shows every operator to a collector."""
 
     supports_higher_order_operators = True
@@ -455,15 +449,15 @@ class _Mode(TorchDispatchMode):
 
         PyTorch's own lines may have been broken off: between its flags and its stack.
         """
-        modes = _get_current_dispatch_mode_stack()
+        modes = compat.dispatch_modes()
         if self.old_dispatch_mode_flags and self not in modes:
-            _push_mode(self)
+            compat.push_dispatch_mode(self)
         elif not modes or modes[-1] is not self:
             return
         try:
             self.__exit__(None, None, None)
         except IndexError:  # the flags are back already
-            _pop_mode()
+            compat.pop_dispatch_mode()
 
     def __torch_dispatch__(
         self,
@@ -488,7 +482,7 @@ class _Mode(TorchDispatchMode):
         return result
 
 
-left_uncompiled(_Mode.__torch_dispatch__)
+compat.left_uncompiled(_Mode.__torch_dispatch__)
 
 
 def _is_wrapper(kind: type) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _disable_current_modes
 
 from gmlake.diagnosing.layout import READS, WRITES
+from gmlake.pytorch import compat
 from gmlake.pytorch.operators.ranges import Run, runs_of
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -51,7 +51,9 @@ def reader(choice: str) -> Reader:
             return None
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return None
-        with _disable_current_modes():  # what the program watches by itself is not to see this
+        with (
+            compat.without_dispatch_modes()
+        ):  # what the program watches by itself is not to see this
             values: Integers = tensor.detach().cpu().numpy()
         return values if values.dtype in (np.bool_, np.uint8) else values.astype(np.int64)
 

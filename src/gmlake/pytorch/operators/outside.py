@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -88,16 +87,3 @@ def _noting(
         return result
 
     return method
-
-
-def left_uncompiled(function: Any) -> None:  # noqa: ANN401
-    """Keep torch.compile() from compiling a function, and all that it calls.
-
-    Without the wrapper that PyTorch has for this, which costs more than a small operator.
-    """
-    with suppress(ImportError, AttributeError):
-        from torch._C._dynamo import eval_frame
-
-        skip = eval_frame._FrameAction.SKIP  # noqa: SLF001
-        strategy = eval_frame._FrameExecStrategy(skip, skip)  # noqa: SLF001
-        eval_frame.set_code_exec_strategy(function.__code__, strategy)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from gmlake.diagnosing.layout import READS, TOUCHES, WRITES, ApiKind
+from gmlake.pytorch import compat
 from gmlake.pytorch.operators import indices
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def recipe_of(operator: Any) -> Recipe:  # noqa: ANN401 (an operator of PyTorch)
         return Recipe(label, roles=(READS,), is_arrival=True)
     if space in _QUIET or (space == "aten" and name in _NOTHING):
         return Recipe(label, is_nothing=True)
-    if _is_composite(operator):
+    if compat.is_composite(operator):
         return Recipe(label, is_composite=True)
     if _is_view(operator, schema):
         return Recipe(label, is_nothing=True)
@@ -143,11 +144,6 @@ def _role(argument: Any, name: str) -> int:  # noqa: ANN401 (torch has them unty
     # What is given as out= is written only; another argument that changes was there before.
     is_out = argument.kwarg_only and not name.endswith("_")
     return WRITES if is_out else READS | WRITES
-
-
-def _is_composite(operator: Any) -> bool:  # noqa: ANN401
-    key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key))  # noqa: SLF001
 
 
 def _is_view(operator: Any, schema: Any) -> bool:  # noqa: ANN401

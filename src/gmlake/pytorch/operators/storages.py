@@ -7,20 +7,18 @@ from __future__ import annotations
 import gc
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from gmlake.diagnosing.builder import Part, TraceBuilder
+from gmlake.pytorch import compat
 from gmlake.pytorch.operators.ranges import Run, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gmlake.diagnosing.builder import Item
-
-_C: Final[Any] = torch._C  # noqa: SLF001
 
 
 class Lane:
@@ -40,7 +38,7 @@ class Lane:
         """Return the current stream's address."""
         if self._index is None or not torch.cuda.is_initialized():
             return 0
-        return int(_C._cuda_getCurrentRawStream(self._index))  # noqa: SLF001
+        return compat.current_stream(self._index)
 
 
 class Entry:
@@ -105,7 +103,7 @@ class Storages:
 
     def remember(self) -> None:
         """Note which storages are there, for was_before()."""
-        with _disable_current_modes():
+        with compat.without_dispatch_modes():
             for tensor in _tensors():
                 with suppress(Exception):  # what some subclass makes of these questions
                     self._remember(tensor)

@@ -1,0 +1,234 @@
+"""What gmlake uses of PyTorch that is private to PyTorch. No other file names such a part.
+
+PARTS says of each in which versions it was seen, and what does not work where it is gone.
+"""
+
+# mypy: allow-untyped-calls, allow-subclassing-any
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import overrides
+from torch.utils import _python_dispatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+
+_C: Final[Any] = torch._C
+
+PARTS: Final[dict[str, tuple[str, str]]] = {
+    "cuda._is_in_bad_fork": ("2.11", "a child of fork would take the locks of its parent's lakes"),
+    "cuda._lazy_call": ("2.11", "`gmlake run` cannot warn when CUDA starts"),
+    "cuda._device_count_nvml": ("2.11", "a process without a device is told of late"),
+    "_C._cuda_hasPrimaryContext": ("2.11", "the end of a program may use a device anew"),
+    "_C._cuda_getCurrentRawStream": ("2.11", "diagnose() knows no streams"),
+    "_C._cuda_getStreamFromExternal": ("2.11", "get_stream_from_external() is not watched"),
+    "_C._current_graph_task_id": ("2.11", "backward passes are not told from forward passes"),
+    "autograd.Variable._execution_engine": ("2.11", "the end of a backward pass is not seen"),
+    "_C.DisableTorchFunction": ("2.11", "record() would see its own calls"),
+    "_C._len_torch_function_stack": ("2.11", "record(frames=...) cannot begin in other modes"),
+    "overrides._get_current_function_mode_stack": ("2.11", "the same"),
+    "overrides._pop_mode": ("2.11", "the same"),
+    "overrides._push_mode": ("2.11", "the same"),
+    "_GLOBAL_DEVICE_CONTEXT": ("2.11", "record(frames=...) hides set_default_device()"),
+    "utils._python_dispatch.TorchDispatchMode": ("2.11", "diagnose() sees no operators"),
+    "utils._python_dispatch._get_current_dispatch_mode_stack": ("2.11", "the same"),
+    "utils._python_dispatch._pop_mode": ("2.11", "the same"),
+    "utils._python_dispatch._push_mode": ("2.11", "the same"),
+    "utils._python_dispatch._disable_current_modes": ("2.11", "diagnose() would see itself"),
+    "_C._dispatch_has_kernel_for_dispatch_key": ("2.11", "diagnose() counts operators twice"),
+    "_C._dynamo.eval_frame": ("2.11", "torch.compile() compiles what diagnose() puts in"),
+    "_C._cuda_customAllocator": ("2.11", "there is no full mode"),
+    "_C._cuda_changeCurrentAllocator": ("2.11", "there is no full mode"),
+    "UntypedStorage._share_cuda_": ("2.11", "full mode ends a program that shares tensors"),
+    "_C._cuda_memoryStats": ("2.11", "full mode has no statistics"),
+    "_C._cuda_resetPeakMemoryStats": ("2.11", "the same"),
+    "_C._cuda_resetAccumulatedMemoryStats": ("2.11", "the same"),
+    "_C._accelerator_isAllocatorInitialized": ("2.11", "the same for torch.accelerator"),
+    "_C._accelerator_getDeviceStats": ("2.11", "the same for torch.accelerator"),
+    "_C._accelerator_resetPeakStats": ("2.11", "the same for torch.accelerator"),
+    "_C._accelerator_resetAccumulatedStats": ("2.11", "the same for torch.accelerator"),
+    "_C._accelerator_emptyCache": ("2.11", "the same for torch.accelerator"),
+    "_C._cuda_emptyCache": ("2.11", "the same"),
+    "_C._cuda_getMemoryFraction": ("2.11", "full mode does not know its limit"),
+    "_C._cuda_setMemoryFraction": ("2.11", "full mode has no limit"),
+    "_C._cuda_memorySnapshot": ("2.11", "full mode has no snapshots"),
+    "_C._cuda_record_memory_history": ("2.11", "full mode has no history"),
+    "_C._cuda_record_memory_history_legacy": ("2.11", "the same"),
+    "_C._cuda_isHistoryEnabled": ("2.11", "the same"),
+    "_C._cuda_attach_out_of_memory_observer": ("2.11", "full mode does not say what it lacks"),
+    "_C._cuda_checkPoolLiveAllocations": ("2.11", "the same"),
+    "_C._cuda_getCheckpointState": ("2.11", "the same"),
+    "_C._cuda_setCheckpointPoolState": ("2.11", "the same"),
+    "_C._get_cudnn_benchmark": ("2.11", "full mode ends a program with cudnn.benchmark"),
+    "_C._set_cudnn_benchmark": ("2.11", "the same"),
+    "_C._accelerator_setAllocatorSettings": ("2.11", "full mode does not say what it ignores"),
+    "_C._cuda_cudaCachingAllocator_enable": ("2.11", "the same"),
+    "_C._cuda_setMemoryMetadata": ("2.11", "the same"),
+}
+"""By path below `torch`: the versions it was seen in, and what does not work without it."""
+
+# ---- CUDA
+
+
+def is_in_bad_fork() -> bool:
+    """Whether this is a child of a process that had used CUDA."""
+    return bool(torch.cuda._is_in_bad_fork())
+
+
+def when_cuda_starts(call: Callable[[], object]) -> None:
+    """Call when CUDA starts, now if it has."""
+    torch.cuda._lazy_call(call)
+
+
+def device_count() -> int:
+    """Return how many devices there are without starting CUDA; -1 where that is not known."""
+    return int(getattr(torch.cuda, "_device_count_nvml", lambda: -1)())
+
+
+def is_in_use(device: int) -> bool:
+    """Whether this process has a context of CUDA there."""
+    return bool(_C._cuda_hasPrimaryContext(device))
+
+
+def current_stream(device: int) -> int:
+    """Return the handle of a device's current stream."""
+    return int(_C._cuda_getCurrentRawStream(device))
+
+
+# ---- autograd and modes
+
+graph_task: Final[Callable[[], int]] = _C._current_graph_task_id
+"""Return the number of the backward pass that this thread is in; -1: none."""
+
+
+def at_the_end_of_backward(call: Callable[[], object]) -> None:
+    """Call when the backward pass that runs is over."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.queue_callback(call)
+
+
+def without_torch_functions() -> AbstractContextManager[object]:
+    """Let no mode and no subclass see what is called inside."""
+    context: AbstractContextManager[object] = _C.DisableTorchFunction()
+    return context
+
+
+def function_modes() -> list[Any]:
+    """Return the modes of functions that are on, the innermost last."""
+    return list(overrides._get_current_function_mode_stack())
+
+
+def set_function_modes(modes: Iterable[Any]) -> None:
+    """Have these modes and no others, the innermost last."""
+    while _C._len_torch_function_stack():
+        overrides._pop_mode()
+    for mode in modes:
+        overrides._push_mode(mode)
+
+
+def default_device_mode() -> Any:  # noqa: ANN401 (torch's own, without a type)
+    """Return the mode of torch.set_default_device(); None where there is none."""
+    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    return getattr(context, "device_context", None)
+
+
+DispatchMode = _python_dispatch.TorchDispatchMode
+dispatch_modes: Final = _python_dispatch._get_current_dispatch_mode_stack
+push_dispatch_mode: Final = _python_dispatch._push_mode
+pop_dispatch_mode: Final = _python_dispatch._pop_mode
+without_dispatch_modes: Final = _python_dispatch._disable_current_modes
+
+
+def is_composite(operator: Any) -> bool:  # noqa: ANN401
+    """Whether an operator is made of others."""
+    key = _C.DispatchKey.CompositeImplicitAutograd
+    return bool(_C._dispatch_has_kernel_for_dispatch_key(operator.name(), key))
+
+
+def left_uncompiled(function: Any) -> None:  # noqa: ANN401
+    """Keep torch.compile() from compiling a function, and all that it calls.
+
+    Without the wrapper that PyTorch has for this, which costs more than a small operator.
+    """
+    with suppress(ImportError, AttributeError):
+        from torch._C._dynamo import eval_frame
+
+        skip = eval_frame._FrameAction.SKIP
+        strategy = eval_frame._FrameExecStrategy(skip, skip)
+        eval_frame.set_code_exec_strategy(function.__code__, strategy)
+
+
+# ---- allocators
+
+
+def may_have_cuda() -> bool:
+    """Whether this PyTorch was built for CUDA."""
+    return torch.version.cuda is not None and hasattr(_C, "_cuda_customAllocator")
+
+
+def foreign_allocator(allocate: int, free: int) -> Any:  # noqa: ANN401
+    """Return PyTorch's object for an allocator of these two functions, by address."""
+    return _C._cuda_customAllocator(allocate, free)
+
+
+def change_allocator(allocator: Any) -> None:  # noqa: ANN401
+    """Put it in the place of PyTorch's allocator. Raises RuntimeError where CUDA is in use."""
+    _C._cuda_changeCurrentAllocator(allocator)
+
+
+def is_cudnn_benchmarking() -> bool:
+    """Whether cudnn.benchmark is on."""
+    return bool(_C._get_cudnn_benchmark())
+
+
+FUNCTIONS: Final = {
+    "accelerator_empty_cache": "_accelerator_emptyCache",
+    "accelerator_has_begun": "_accelerator_isAllocatorInitialized",
+    "accelerator_reset_accumulated": "_accelerator_resetAccumulatedStats",
+    "accelerator_reset_peaks": "_accelerator_resetPeakStats",
+    "accelerator_stats": "_accelerator_getDeviceStats",
+    "attach_observer": "_cuda_attach_out_of_memory_observer",
+    "benchmark_cudnn": "_set_cudnn_benchmark",
+    "check_pool": "_cuda_checkPoolLiveAllocations",
+    "empty_cache": "_cuda_emptyCache",
+    "enable_caching": "_cuda_cudaCachingAllocator_enable",
+    "is_recording": "_cuda_isHistoryEnabled",
+    "memory_fraction": "_cuda_getMemoryFraction",
+    "pool_state": "_cuda_getCheckpointState",
+    "record_history": "_cuda_record_memory_history",
+    "record_history_legacy": "_cuda_record_memory_history_legacy",
+    "reset_accumulated": "_cuda_resetAccumulatedMemoryStats",
+    "reset_peaks": "_cuda_resetPeakMemoryStats",
+    "restore_pool": "_cuda_setCheckpointPoolState",
+    "set_fraction": "_cuda_setMemoryFraction",
+    "set_metadata": "_cuda_setMemoryMetadata",
+    "set_settings": "_accelerator_setAllocatorSettings",
+    "snapshot": "_cuda_memorySnapshot",
+    "stats": "_cuda_memoryStats",
+    "wrap_stream": "_cuda_getStreamFromExternal",
+}
+"""Functions that gmlake replaces or calls, by what they do."""
+
+
+def function(name: str) -> Callable[..., Any] | None:
+    """Return one of FUNCTIONS as it is now; None where this PyTorch has none."""
+    return getattr(_C, FUNCTIONS[name], None)
+
+
+def replace(name: str, answer: Callable[..., Any]) -> None:
+    """Let one of FUNCTIONS be another, also for names that were imported earlier.
+
+    The functions of torch.cuda.memory look it up at each call. Nothing where this PyTorch has none.
+    """
+    if function(name) is not None:
+        setattr(_C, FUNCTIONS[name], answer)
+
+
+def replace_sharing(answer: Callable[..., Any]) -> None:
+    """Let another function send tensors of CUDA to other processes."""
+    torch.UntypedStorage._share_cuda_ = answer  # type: ignore[method-assign]
