@@ -135,10 +135,8 @@ def test_what_cannot_be_planned_is_told() -> None:
     assert any("steps are not planned on device 0" in text for text in told["warnings"])
 
 
-def test_pool_mode_plans_nothing_and_says_so() -> None:
-    told = run("pool_mode")
-    assert told["steps"] == []
-    assert any("steps are not planned, which needs mode full" in text for text in told["warnings"])
+def test_it_may_begin_after_cuda_is_in_use() -> None:
+    assert_steady(planned(run("begun_late")["steps"])[1:])
 
 
 def test_a_compiled_model_is_planned() -> None:

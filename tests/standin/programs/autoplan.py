@@ -251,15 +251,12 @@ def out_of_memory() -> dict[str, Any]:
     return {"steps": steps, "refusal": refusal, "trimmed": trimmed}
 
 
-def pool_mode() -> dict[str, Any]:
-    """Without full mode there is nothing to plan, which is told."""
-    torch.cuda.init()
-    with warnings.catch_warnings(record=True) as told_of:
-        warnings.simplefilter("always")
-        auto = gmlake.AutoPlan()
-        training = Training("after")
-        steps = run(auto, 3, lambda _number: training.step())
-    return {"steps": steps, "warnings": [str(item.message) for item in told_of]}
+def begun_late() -> dict[str, Any]:
+    """Plan the steps of a model that was on the device before."""
+    training = Training("after")
+    training.step()
+    auto = gmlake.AutoPlan()
+    return {"steps": run(auto, 6, lambda _number: training.step())}
 
 
 def refusals() -> dict[str, Any]:
