@@ -42,7 +42,6 @@ def test_the_driver_behaves_as_the_core_relies_on(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("policy", ["caching", "expandable", "gmlake-paper", "stitch", "plan"])
 def test_a_lake_serves_and_gives_everything_back(policy: str) -> None:
     before = gmlake.device_describe("cuda")["free_bytes"]
     with gmlake.Lake("cuda", policy, capacity="2GiB") as lake:
