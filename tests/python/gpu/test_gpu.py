@@ -21,14 +21,6 @@ PROGRAMS = ROOT / "build" / "c" / "tests" / "c"
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(autouse=True, scope="module")
-def device() -> None:
-    try:
-        gmlake.device_describe("cuda")
-    except gmlake.Error as error:
-        pytest.skip(f"no CUDA device: {error}")
-
-
 @pytest.mark.parametrize(
     "name",
     ["test_driver_memory", "test_driver_calls", "test_driver_cuda", "test_driver_cuda_peers"],
