@@ -104,7 +104,7 @@ map_without_context(void *argument)
     CHECK_OK(gml_driver_unmap(of->driver, address, of->granule));
     CHECK_OK(gml_driver_unreserve(of->driver, address, of->granule));
     CHECK_OK(gml_driver_release(of->driver, handle));
-    if (contract_backend() == ON_CUDA) {
+    if (contract_is_cuda()) {
         gml_cu_context context = NULL;
         CHECK_EQ(contract_cuda()->cuCtxGetCurrent(&context), GML_CU_SUCCESS);
         CHECK(context == NULL);
@@ -133,7 +133,7 @@ TEST(unmap_does_not_synchronise)
 {
     scene of = open_scene();
     gml_streams *streams = gml_driver_streams(of.driver);
-    CHECK_EQ(streams != NULL, contract_backend() != ON_CUDA);
+    CHECK_EQ(streams != NULL, !contract_is_cuda());
     if (streams) {
         int runs = 0;
         gml_stream stream = new_stream();
@@ -154,7 +154,7 @@ set_capturing(gml_driver *driver, gml_stream stream, bool is_capturing)
 {
     gml_cu_stream handle = (gml_cu_stream)(uintptr_t)stream;
     void *graph = NULL;
-    if (contract_backend() != ON_CUDA) {
+    if (!contract_is_cuda()) {
         CHECK_OK(gml_streams_set_capturing(gml_driver_streams(driver), stream, is_capturing));
     } else if (is_capturing) {
         CHECK_EQ(contract_cuda()->cuStreamBeginCapture(handle, 0), GML_CU_SUCCESS);

@@ -296,8 +296,8 @@ TEST(a_new_mapping_has_no_access)
 {
     scene of = open_scene();
     void *bytes = NULL;
-    gml_status open = contract_backend() == ON_CUDA || has_bytes() ? GML_OK : GML_UNSUPPORTED;
-    if (contract_backend() == ON_CUDA) {
+    gml_status open = contract_is_cuda() || has_bytes() ? GML_OK : GML_UNSUPPORTED;
+    if (contract_is_cuda()) {
         CHECK_STATUS(gml_driver_bytes(of.driver, of.base, 1, &bytes), GML_UNSUPPORTED);
         close_scene(&of);
         return;

@@ -33,6 +33,8 @@ enum { SIM_RUNS = 1 << 20, HOST_RUNS = 300 };
 #endif
 
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}, {"max_views", 16}};
+static const gml_setting torch_settings[] = {{"max_split_size", 20 * MIB},
+                                             {"garbage_collection_percent", 80}};
 static const gml_setting stitch_settings[] = {{"max_views", 16}, {"plan_budget", 1}};
 
 typedef struct held_block {
@@ -67,6 +69,9 @@ open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fa
         config.setting_count = 2;
     } else if (strcmp(contract_policy, "stitch") == 0 || strcmp(contract_policy, "plan") == 0) {
         config.settings = stitch_settings;
+        config.setting_count = 2;
+    } else {
+        config.settings = torch_settings;
         config.setting_count = 2;
     }
     *self = (scenario){.seed = seed, .random = {seed}, .steps = steps};

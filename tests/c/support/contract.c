@@ -71,6 +71,17 @@ lake_stats_of(gml_lake *lake)
     return stats;
 }
 
+uint64_t
+lake_calls(gml_lake *lake)
+{
+    gml_stats stats = lake_stats_of(lake);
+    uint64_t calls = 0;
+    for (int i = 0; i < GML_CALL_COUNT; i++) {
+        calls += stats.driver_calls[i];
+    }
+    return calls;
+}
+
 gml_address
 lake_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 {

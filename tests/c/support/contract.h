@@ -22,6 +22,7 @@ gml_lake *lake_open(uint64_t capacity_bytes);
 gml_lake *lake_open_unchecked(uint64_t capacity_bytes);
 bool lake_is_host(void);
 gml_stats lake_stats_of(gml_lake *lake);
+uint64_t lake_calls(gml_lake *lake); /* of the driver, made so far */
 
 /* Allocates and frees where that must succeed. */
 gml_address lake_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream);

@@ -7,14 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static backend current;
-static bool is_gpu; /* ON_CUDA with a real device: others may use its memory at the same time */
+/* A backend; `driver` is what gml_driver_open() calls it. */
+typedef struct backend {
+    const char *label, *driver;
+    bool has_bytes, is_hollow, is_wrapped;
+} backend;
+
+static const backend backends[] = {
+    {"sim", "sim", false, false, false},
+    {"host", "host", true, false, false},
+    {"hollow", "host", false, true, false},
+    {"fault", "host", true, false, true},
+};
+static const backend cuda_backend = {"cuda", "cuda", true, false, false};
+
+static const backend *current;
+static bool is_gpu; /* a real device: others may use its memory at the same time */
 static raw_cuda raw;
 
-backend
-contract_backend(void)
+bool
+contract_is_cuda(void)
 {
-    return current;
+    return current == &cuda_backend;
 }
 
 const raw_cuda *
@@ -26,17 +40,16 @@ contract_cuda(void)
 gml_driver *
 open_driver(void)
 {
-    static const char *const names[] = {"sim", "host", "", "host", "cuda"};
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
-    gml_status status = current == ON_HOLLOW
-                            ? gml_hollow_driver_open(0, 0, &driver, reason, sizeof reason)
-                            : gml_driver_open(names[current], 0, 0, &driver, reason, sizeof reason);
+    gml_status status =
+        current->is_hollow ? gml_hollow_driver_open(0, 0, &driver, reason, sizeof reason)
+                           : gml_driver_open(current->driver, 0, 0, &driver, reason, sizeof reason);
     if (!CHECK_OK(status)) {
         fprintf(stderr, "%s\n", reason);
         abort();
     }
-    if (current == ON_FAULT) {
+    if (current->is_wrapped) {
         gml_driver *wrapped = NULL;
         CHECK_OK(gml_fault_driver_open(driver, 0, 0, 0, &wrapped));
         return wrapped;
@@ -70,7 +83,7 @@ void
 check_refused(gml_driver *driver, gml_status status)
 {
     CHECK(status != GML_OK && status != GML_NOT_READY && status != GML_OUT_OF_MEMORY);
-    if (current != ON_CUDA) {
+    if (!contract_is_cuda()) {
         CHECK_STATUS(status, GML_MISUSE);
     }
     CHECK(strlen(driver->reason) > 10);
@@ -90,13 +103,13 @@ check_refused_but_on_a_gpu(gml_driver *driver, gml_status status)
 bool
 has_bytes(void)
 {
-    return current != ON_SIM && current != ON_HOLLOW;
+    return current->has_bytes;
 }
 
 void
 write_byte(gml_driver *driver, gml_address address, unsigned char value)
 {
-    if (current == ON_CUDA) {
+    if (contract_is_cuda()) {
         CHECK(raw_cuda_write(&raw, address, &value, 1));
         return;
     }
@@ -110,7 +123,7 @@ unsigned
 read_byte(gml_driver *driver, gml_address address)
 {
     unsigned char value = 0;
-    if (current == ON_CUDA) {
+    if (contract_is_cuda()) {
         CHECK(raw_cuda_read(&raw, &value, address, 1));
         return value;
     }
@@ -125,7 +138,7 @@ gml_stream
 new_stream(void)
 {
     static gml_stream next = 1;
-    return current == ON_CUDA ? raw_cuda_stream(&raw) : next++;
+    return contract_is_cuda() ? raw_cuda_stream(&raw) : next++;
 }
 
 scene
@@ -186,12 +199,12 @@ open_access_at(scene *of, uint64_t index, uint64_t count)
 }
 
 static void
-run_all_on(backend on, const char *label)
+run_all_on(const backend *on)
 {
     current = on;
     for (const check_test *test = check_tests(); test; test = test->next) {
         char name[128];
-        (void)snprintf(name, sizeof name, "%s/%s", label, test->name);
+        (void)snprintf(name, sizeof name, "%s/%s", on->label, test->name);
         check_run(name, test->run);
     }
 }
@@ -201,13 +214,12 @@ driver_contract_main(void)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): read once, before any thread exists */
     const char *cuda = getenv("GMLAKE_TEST_CUDA");
-    run_all_on(ON_SIM, "sim");
-    run_all_on(ON_HOST, "host");
-    run_all_on(ON_HOLLOW, "hollow");
-    run_all_on(ON_FAULT, "fault");
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        run_all_on(&backends[i]);
+    }
     if (cuda && raw_cuda_load(&raw)) {
         is_gpu = strcmp(cuda, "fake") != 0;
-        run_all_on(ON_CUDA, is_gpu ? "cuda" : "fake cuda");
+        run_all_on(&cuda_backend);
     } else if (cuda) {
         fprintf(stderr, "GMLAKE_TEST_CUDA is set, but libcuda.so.1 is missing or incomplete\n");
         return 1;

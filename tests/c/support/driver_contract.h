@@ -15,14 +15,12 @@
 #include "support/check.h"
 #include "support/raw_cuda.h"
 
-typedef enum backend { ON_SIM, ON_HOST, ON_HOLLOW, ON_FAULT, ON_CUDA } backend;
-
 /* Runs every test of the program over sim, host, fault around host, and cuda; returns the exit
  * status of main. */
 int driver_contract_main(void);
 
-/* The backend under test, and the raw entries of its library on ON_CUDA. */
-backend contract_backend(void);
+/* Whether the backend under test is `cuda`, and the raw entries of its library then. */
+bool contract_is_cuda(void);
 const raw_cuda *contract_cuda(void);
 
 /* Opens the backend under test with its default capacity. */

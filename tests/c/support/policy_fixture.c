@@ -15,12 +15,6 @@ fixture_of(const gml_policy_ops *ops)
     return f;
 }
 
-static bool
-may_fail(const fixture *f)
-{
-    return f->fail_call || f->fail_per_million;
-}
-
 void
 fixture_start(fixture *f)
 {
@@ -28,8 +22,8 @@ fixture_start(fixture *f)
     char reason[GML_REASON_BYTES];
     CHECK_OK(gml_sim_driver_open(f->device_bytes, 0, &sim, reason, sizeof reason));
     f->driver = sim;
-    if (may_fail(f)) {
-        CHECK_OK(gml_fault_driver_open(sim, f->fail_call, f->fail_per_million, 1, &f->driver));
+    if (f->fail_call) {
+        CHECK_OK(gml_fault_driver_open(sim, f->fail_call, 0, 0, &f->driver));
     }
     CHECK_OK(f->ops->create(f->driver, f->capacity_bytes, &f->knobs, &f->policy));
 }
@@ -58,7 +52,7 @@ fixture_stop(fixture *f)
 {
     is_sound(f);
     gml_status status = f->policy->ops->destroy(f->policy);
-    CHECK(status == GML_OK || may_fail(f));
+    CHECK(status == GML_OK || f->fail_call);
     CHECK_EQ(held_by_driver(f), 0);
     gml_driver_close(f->driver);
 }
@@ -153,8 +147,7 @@ fixture_work(fixture *f, uint64_t seed, int steps, int check_every)
             gml_block *block = NULL;
             gml_status status = f->policy->ops->allocate(f->policy, random_size(&random),
                                                          check_below(&random, 3), &block);
-            CHECK(status == GML_OK || status == GML_OUT_OF_MEMORY ||
-                  (may_fail(f) && status == GML_DRIVER_FAILED));
+            CHECK(status == GML_OK || status == GML_OUT_OF_MEMORY);
             if (status == GML_OK) {
                 live[count++] = block;
             }
@@ -164,8 +157,7 @@ fixture_work(fixture *f, uint64_t seed, int steps, int check_every)
             give(f, live[pick]);
             live[pick] = live[--count];
         } else if (choice == 99 && !f->never_trims) {
-            gml_status status = f->policy->ops->trim(f->policy, NULL);
-            CHECK(status == GML_OK || may_fail(f));
+            CHECK_OK(f->policy->ops->trim(f->policy, NULL));
         }
         if (step % check_every == 0) {
             is_sound(f);
@@ -207,33 +199,4 @@ fixture_visit(fixture *f)
     gml_visitor visitor = {&seen, see_region, see_range, NULL};
     f->policy->ops->visit(f->policy, &visitor);
     return seen;
-}
-
-void
-fixture_fail_each_call(fixture *f, uint64_t seed, int steps)
-{
-    fixture_start(f);
-    fixture_work(f, seed, steps, 100);
-    uint64_t calls = count_calls(f);
-    CHECK(calls >= 200);
-    fixture_stop(f);
-    for (uint64_t nth = 1; nth <= calls; nth++) {
-        f->fail_call = nth;
-        fixture_start(f);
-        fixture_work(f, seed, steps, 100);
-        CHECK_OK(f->policy->ops->trim(f->policy, NULL)); /* only one call fails */
-        CHECK_EQ(f->policy->reserved_bytes, 0);
-        fixture_stop(f);
-    }
-}
-
-void
-fixture_fail_many_calls(fixture *f)
-{
-    f->capacity_bytes = GIB;
-    f->fail_per_million = 100000;
-    fixture_start(f);
-    uint64_t refused = fixture_work(f, 21, 20000, 20);
-    CHECK(refused > 100);
-    fixture_stop(f);
 }

@@ -14,11 +14,10 @@ typedef struct fixture {
     gml_driver *driver;
     gml_policy *policy;
     gml_knobs knobs;
-    uint64_t device_bytes;     /* 0: 80 GiB */
-    uint64_t capacity_bytes;   /* 0: the device's */
-    uint64_t fail_call;        /* the n-th driver call fails; 0: none */
-    uint64_t fail_per_million; /* each driver call fails with this probability */
-    bool never_trims;          /* in fixture_work() */
+    uint64_t device_bytes;   /* 0: 80 GiB */
+    uint64_t capacity_bytes; /* 0: the device's */
+    uint64_t fail_call;      /* the n-th driver call fails; 0: none */
+    bool never_trims;        /* in fixture_work() */
 } fixture;
 
 /* All defaults, nothing opened: the fields may be changed before fixture_start(). */
@@ -50,12 +49,6 @@ void check_stat(const gml_stat *stat, uint64_t current, uint64_t peak, uint64_t 
 /* Allocates, frees and trims at random on three streams, with all checks every `check_every` steps,
  * and frees everything; returns how many requests were refused. */
 uint64_t fixture_work(fixture *f, uint64_t seed, int steps, int check_every);
-
-/* The same work again and again, with each driver call in turn failing; it makes many. */
-void fixture_fail_each_call(fixture *f, uint64_t seed, int steps);
-
-/* Work of which one driver call in ten fails. */
-void fixture_fail_many_calls(fixture *f);
 
 /* What a visit shows in all. */
 typedef struct sight {

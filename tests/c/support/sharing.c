@@ -47,10 +47,10 @@ sharing_finish(gml_lake *lake)
 {
     sharing_run_all(lake);
     CHECK_OK(gml_lake_check(lake));
-    CHECK_EQ(sharing_stats(lake).live_blocks, 0);
+    CHECK_EQ(lake_stats_of(lake).live_blocks, 0);
     CHECK_OK(gml_lake_trim(lake, NULL));
     CHECK_EQ(sharing_reserved(lake), 0);
-    CHECK_EQ(sharing_stats(lake).views, 0);
+    CHECK_EQ(lake_stats_of(lake).views, 0);
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
     CHECK_EQ(call_watch_leftovers(), 0);
@@ -125,30 +125,22 @@ sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier)
     CHECK_OK(gml_driver_event_destroy(driver, event));
 }
 
-gml_stats
-sharing_stats(gml_lake *lake)
-{
-    gml_stats stats = {0};
-    CHECK_OK(gml_lake_stats(lake, &stats));
-    return stats;
-}
-
 uint64_t
 sharing_reserved(gml_lake *lake)
 {
-    return sharing_stats(lake).reserved_bytes;
+    return lake_stats_of(lake).reserved_bytes;
 }
 
 uint64_t
 sharing_calls(gml_lake *lake, gml_driver_call call)
 {
-    return sharing_stats(lake).driver_calls[call];
+    return lake_stats_of(lake).driver_calls[call];
 }
 
 uint64_t
 sharing_memory_calls(gml_lake *lake)
 {
-    gml_stats stats = sharing_stats(lake);
+    gml_stats stats = lake_stats_of(lake);
     uint64_t calls = 0;
     for (size_t call = GML_CALL_CREATE; call <= GML_CALL_FREE; call++) {
         calls += stats.driver_calls[call];
@@ -174,7 +166,7 @@ sharing_pair(gml_lake *lake, gml_stream owner, gml_stream borrower)
 sharing_tally
 sharing_count(gml_lake *lake)
 {
-    gml_stats stats = sharing_stats(lake);
+    gml_stats stats = lake_stats_of(lake);
     return (sharing_tally){.records = stats.driver_calls[GML_CALL_EVENT_RECORD],
                            .waits = stats.driver_calls[GML_CALL_STREAM_WAIT],
                            .creates = stats.driver_calls[GML_CALL_CREATE]};

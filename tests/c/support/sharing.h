@@ -4,7 +4,7 @@
 #define GML_TEST_SHARING_H
 
 #include "gmlake.h"
-#include "support/check.h"
+#include "support/contract.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -43,7 +43,6 @@ void sharing_run_all(gml_lake *lake);
 /* Makes `later` wait for `earlier`, as a program does; the lake is not told. */
 void sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier);
 
-gml_stats sharing_stats(gml_lake *lake);
 uint64_t sharing_reserved(gml_lake *lake);
 uint64_t sharing_calls(gml_lake *lake, gml_driver_call call);
 

@@ -1,5 +1,6 @@
 #include "support/trainer.h"
 
+#include "support/contract.h"
 #include "support/stamp.h"
 
 #include <stdlib.h>
@@ -24,20 +25,13 @@ trainer_open_lake(const char *driver, const char *policy, uint64_t capacity_byte
 gml_stats
 trainer_stats(gml_lake *lake)
 {
-    gml_stats stats = {0};
-    CHECK_OK(gml_lake_stats(lake, &stats));
-    return stats;
+    return lake_stats_of(lake);
 }
 
 uint64_t
 trainer_calls(gml_lake *lake)
 {
-    gml_stats stats = trainer_stats(lake);
-    uint64_t calls = 0;
-    for (int i = 0; i < GML_CALL_COUNT; i++) {
-        calls += stats.driver_calls[i];
-    }
-    return calls;
+    return lake_calls(lake);
 }
 
 gml_address

@@ -21,14 +21,6 @@ PROGRAMS = ROOT / "build" / "c" / "tests" / "c"
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(autouse=True, scope="module")
-def device() -> None:
-    try:
-        gmlake.device_describe("cuda")
-    except gmlake.Error as error:
-        pytest.skip(f"no CUDA device: {error}")
-
-
 @pytest.mark.parametrize(
     "name",
     ["test_driver_memory", "test_driver_calls", "test_driver_cuda", "test_driver_cuda_peers"],
@@ -42,7 +34,6 @@ def test_the_driver_behaves_as_the_core_relies_on(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("policy", ["caching", "expandable", "gmlake-paper", "stitch", "plan"])
 def test_a_lake_serves_and_gives_everything_back(policy: str) -> None:
     before = gmlake.device_describe("cuda")["free_bytes"]
     with gmlake.Lake("cuda", policy, capacity="2GiB") as lake:

@@ -45,10 +45,6 @@ def gpu() -> None:
         programs.find_cupti({})
     except gmlake.UnsupportedError as error:
         pytest.skip(str(error))
-    try:
-        gmlake.Lake("cuda").close()
-    except gmlake.Error as error:
-        pytest.skip(f"no CUDA device: {error}")
 
 
 def run(folder: Path, code: str) -> gmlake.ObjectTrace:

@@ -12,19 +12,9 @@ from typing import Any
 
 import pytest
 
-import gmlake
-
 MIB = 1 << 20
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True, scope="module")
-def device() -> None:
-    try:
-        gmlake.device_describe("cuda")
-    except gmlake.Error as error:
-        pytest.skip(f"no CUDA device: {error}")
 
 
 @cache

@@ -26,7 +26,7 @@ from snapshot_programs import busy_lake, unwind
 if TYPE_CHECKING:
     from pathlib import Path
 
-POLICIES = ("stitch", "plan", "caching", "expandable", "gmlake-paper")
+POLICIES = gmlake.policies()
 
 PLAIN_OPCODES = {
     *("PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINGET", "LONG_BINGET", "EMPTY_DICT"),

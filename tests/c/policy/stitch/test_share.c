@@ -65,8 +65,8 @@ TEST(complete_memory_serves_another_stream_without_a_wait)
     CHECK_EQ(sharing_calls(lake, GML_CALL_STREAM_WAIT), 0);
     CHECK(sharing_calls(lake, GML_CALL_EVENT_RECORD) <= 1);
     CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    CHECK_EQ(sharing_stats(lake).cross_stream_waits, 0);
-    CHECK_EQ(sharing_stats(lake).borrowed_bytes, BLOCK);
+    CHECK_EQ(lake_stats_of(lake).cross_stream_waits, 0);
+    CHECK_EQ(lake_stats_of(lake).borrowed_bytes, BLOCK);
     sharing_give(lake, second);
     sharing_finish(lake);
 }
@@ -81,7 +81,7 @@ TEST(incomplete_memory_is_lent_with_one_record_and_one_wait)
     CHECK_EQ(made.records, 1);
     CHECK_EQ(made.waits, 1);
     CHECK_EQ(sharing_reserved(lake), BLOCK);
-    CHECK_EQ(sharing_stats(lake).cross_stream_waits, 1);
+    CHECK_EQ(lake_stats_of(lake).cross_stream_waits, 1);
     gml_stream_pair pair = sharing_pair(lake, 1, 2);
     CHECK_EQ(pair.waits, 1);
     CHECK_EQ(pair.borrowed_bytes, BLOCK);
@@ -145,7 +145,7 @@ TEST(an_order_that_the_program_made_is_used)
     uint64_t reserved = sharing_reserved(lake);
     gml_address other = sharing_take(lake, BLOCK, 2);
     CHECK_EQ(sharing_reserved(lake), reserved);
-    CHECK_EQ(sharing_stats(lake).cross_stream_waits, 1);
+    CHECK_EQ(lake_stats_of(lake).cross_stream_waits, 1);
     CHECK_OK(gml_lake_order_streams(lake, 77, 1)); /* unknown: nothing */
     CHECK_OK(gml_lake_order_streams(lake, 1, 78));
     sharing_give(lake, held);
@@ -286,7 +286,7 @@ leave_view(gml_lake *lake, gml_address between[PIECES])
         sharing_give(lake, pieces[i]);
     }
     gml_address view = sharing_take(lake, PIECES * 8 * MIB, 1);
-    CHECK_EQ(sharing_stats(lake).views, 1);
+    CHECK_EQ(lake_stats_of(lake).views, 1);
     sharing_give(lake, view);
     return view;
 }
@@ -321,7 +321,7 @@ TEST(a_view_that_others_cannot_reach_serves_its_owner)
     gml_address between[PIECES];
     gml_address view = leave_view(lake, between);
     gml_address grown = sharing_take(lake, PIECES * 8 * MIB, 2);
-    CHECK_EQ(sharing_stats(lake).borrowed_bytes, 0);
+    CHECK_EQ(lake_stats_of(lake).borrowed_bytes, 0);
     uint64_t calls = sharing_memory_calls(lake);
     gml_address block = sharing_take(lake, PIECES * 8 * MIB, 1);
     CHECK_EQ(block, view);

@@ -56,7 +56,7 @@ run_steps(gml_lake *lake, const random_program *program, outcome *out)
     while (count) {
         sharing_give(lake, live[--count]);
     }
-    gml_stats stats = sharing_stats(lake);
+    gml_stats stats = lake_stats_of(lake);
     out->peak_bytes = stats.peak_reserved_bytes;
     out->live_bytes = stats.peak_live_bytes;
 }

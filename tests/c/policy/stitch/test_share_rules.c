@@ -384,7 +384,7 @@ TEST(a_stream_that_captures_borrows_nothing_by_a_wait)
     set_capturing(lake, SIDE, true);
     gml_address grown = sharing_take(lake, BLOCK, SIDE);
     CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    CHECK_EQ(sharing_stats(lake).cross_stream_waits, 0);
+    CHECK_EQ(lake_stats_of(lake).cross_stream_waits, 0);
     set_capturing(lake, SIDE, false);
     sharing_give(lake, grown);
     sharing_finish(lake);

@@ -1,5 +1,5 @@
 /* What the policy `stitch` promises, through the public interface. */
-#include "support/check.h"
+#include "support/contract.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,25 +39,6 @@ close_lake(gml_lake *lake)
 {
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
-}
-
-static gml_stats
-stats_of(gml_lake *lake)
-{
-    gml_stats stats;
-    CHECK_OK(gml_lake_stats(lake, &stats));
-    return stats;
-}
-
-static uint64_t
-calls_of(gml_lake *lake)
-{
-    gml_stats stats = stats_of(lake);
-    uint64_t sum = 0;
-    for (int i = 0; i < GML_CALL_COUNT; i++) {
-        sum += stats.driver_calls[i];
-    }
-    return sum;
 }
 
 static gml_address
@@ -108,11 +89,11 @@ TEST(the_same_size_again_is_exact_and_calls_nothing)
     gml_address first = allocate(lake, 20 * MIB);
     CHECK_EQ(state_of(lake, first), GML_STATE_GROW);
     release(lake, first);
-    uint64_t before = calls_of(lake);
+    uint64_t before = lake_calls(lake);
     gml_address again = allocate(lake, 20 * MIB);
     CHECK_EQ(again, first);
     CHECK_EQ(state_of(lake, again), GML_STATE_EXACT);
-    CHECK_EQ(calls_of(lake), before);
+    CHECK_EQ(lake_calls(lake), before);
     close_lake(lake);
 }
 
@@ -121,9 +102,9 @@ TEST(a_new_view_is_one_reserve_one_map_per_chunk_one_set_access)
     gml_lake *lake = open_sim();
     gml_address kept[16];
     fragment(lake, 16, kept);
-    gml_stats before = stats_of(lake);
+    gml_stats before = lake_stats_of(lake);
     gml_address view = allocate(lake, 16 * CHUNK);
-    gml_stats after = stats_of(lake);
+    gml_stats after = lake_stats_of(lake);
     CHECK_EQ(state_of(lake, view), GML_STATE_STITCH);
     CHECK_EQ(after.driver_calls[GML_CALL_RESERVE] - before.driver_calls[GML_CALL_RESERVE], 1);
     CHECK_EQ(after.driver_calls[GML_CALL_MAP] - before.driver_calls[GML_CALL_MAP], 16);
@@ -143,14 +124,14 @@ TEST(a_cached_view_serves_again_after_others_used_its_chunks)
     gml_address view = allocate(lake, 16 * CHUNK);
     release(lake, view);
     gml_address single = allocate(lake, CHUNK);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 32 * CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 32 * CHUNK);
     gml_address other = allocate(lake, 15 * CHUNK);
     CHECK(other != view);
     release(lake, single);
     release(lake, other);
-    uint64_t before = calls_of(lake);
+    uint64_t before = lake_calls(lake);
     CHECK_EQ(allocate(lake, 16 * CHUNK), view);
-    CHECK_EQ(calls_of(lake), before);
+    CHECK_EQ(lake_calls(lake), before);
     close_lake(lake);
 }
 
@@ -182,7 +163,7 @@ TEST(odd_sizes_share_chunks)
     for (int i = 0; i < 100; i++) {
         (void)allocate(lake, 3 * CHUNK / 2);
     }
-    CHECK_EQ(stats_of(lake).reserved_bytes, 150 * CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 150 * CHUNK);
     close_lake(lake);
 }
 
@@ -210,7 +191,7 @@ TEST(blocks_that_share_a_chunk_keep_their_bytes)
         CHECK_EQ(mine[0], expected);
         CHECK_EQ(mine[last], expected);
     }
-    CHECK(stats_of(lake).reserved_bytes <= 31 * CHUNK);
+    CHECK(lake_stats_of(lake).reserved_bytes <= 31 * CHUNK);
     close_lake(lake);
 }
 
@@ -221,14 +202,14 @@ TEST(small_requests_give_their_slab_back)
     for (int i = 0; i < 64; i++) {
         blocks[i] = allocate(lake, 32 * KIB);
     }
-    CHECK_EQ(stats_of(lake).reserved_bytes, CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, CHUNK);
     CHECK_EQ(state_of(lake, blocks[0]), GML_STATE_GROW);
     CHECK_EQ(state_of(lake, blocks[1]), GML_STATE_SPLIT);
     for (int i = 0; i < 64; i++) {
         release(lake, blocks[i]);
     }
     (void)allocate(lake, 2 * MIB);
-    CHECK_EQ(stats_of(lake).reserved_bytes, CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, CHUNK);
     close_lake(lake);
 }
 
@@ -239,7 +220,7 @@ TEST(below_frag_limit_nothing_is_stitched)
     gml_address kept[32];
     fragment(lake, 32, kept);
     CHECK_EQ(state_of(lake, allocate(lake, 8 * CHUNK)), GML_STATE_GROW);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 72 * CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 72 * CHUNK);
     CHECK_EQ(state_of(lake, allocate(lake, 32 * CHUNK)), GML_STATE_STITCH);
     close_lake(lake);
 }
@@ -259,9 +240,9 @@ TEST(growth_takes_steps_and_less_where_a_step_does_not_fit)
     const gml_setting setting = {"growth", 8 * CHUNK};
     gml_lake *lake = open_with("sim", "stitch", 10 * CHUNK, &setting, 1);
     (void)allocate(lake, CHUNK);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 8 * CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 8 * CHUNK);
     (void)allocate(lake, 9 * CHUNK);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 10 * CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 10 * CHUNK);
     gml_address address;
     CHECK_STATUS(gml_lake_allocate(lake, CHUNK, 0, &address), GML_OUT_OF_MEMORY);
     close_lake(lake);
@@ -275,9 +256,9 @@ TEST(idle_views_are_bounded_and_wait_for_the_device)
     fragment(lake, 32, kept);
     for (uint64_t chunks = 2; chunks < 20; chunks++) {
         release(lake, allocate(lake, chunks * CHUNK));
-        CHECK(stats_of(lake).views <= 4);
+        CHECK(lake_stats_of(lake).views <= 4);
     }
-    gml_stats stats = stats_of(lake);
+    gml_stats stats = lake_stats_of(lake);
     CHECK(stats.driver_calls[GML_CALL_UNMAP] > 0);
     CHECK(stats.driver_calls[GML_CALL_DEVICE_SYNCHRONIZE] > 0);
     CHECK_EQ(stats.driver_calls[GML_CALL_EVENT_RECORD], 0);
@@ -300,14 +281,14 @@ TEST(trim_gives_back_what_is_idle_and_keeps_what_lives)
     }
     CHECK_OK(gml_lake_trim(lake, &released));
     CHECK_EQ(released, 16 * CHUNK);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 16 * CHUNK);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 16 * CHUNK);
     CHECK_OK(gml_lake_bytes(lake, view, &bytes));
     CHECK_EQ(((unsigned char *)bytes)[16 * CHUNK - 1], 0x5a);
     release(lake, view);
     CHECK_OK(gml_lake_trim(lake, &released));
     CHECK_EQ(released, 16 * CHUNK);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 0);
-    CHECK_EQ(stats_of(lake).views, 0);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 0);
+    CHECK_EQ(lake_stats_of(lake).views, 0);
     CHECK_EQ(state_of(lake, allocate(lake, 16 * CHUNK)), GML_STATE_GROW);
     CHECK_OK(gml_lake_check(lake));
     close_lake(lake);
@@ -322,15 +303,15 @@ TEST(streams_that_may_not_share_keep_their_memory_until_there_is_no_other)
     release(lake, allocate_on(lake, 4 * CHUNK, 1));
     gml_address second = allocate_on(lake, 4 * CHUNK, 2);
     CHECK_EQ(state_of(lake, second), GML_STATE_GROW);
-    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 0);
+    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 0);
     gml_address third = allocate_on(lake, 4 * CHUNK, 2);
-    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 1);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 8 * CHUNK);
+    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 1);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 8 * CHUNK);
     release(lake, second);
     release(lake, third);
     gml_address back = allocate_on(lake, 8 * CHUNK, 1);
-    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 2);
-    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_EVENT_RECORD], 0);
+    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 2);
+    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_EVENT_RECORD], 0);
     release(lake, back);
     close_lake(lake);
 }
@@ -354,11 +335,11 @@ TEST(a_request_that_can_never_fit_takes_nothing)
 {
     gml_lake *lake = open_with("sim", "stitch", 40960 * CHUNK, NULL, 0);
     (void)allocate(lake, 10 * MIB);
-    uint64_t before = calls_of(lake);
+    uint64_t before = lake_calls(lake);
     gml_address address;
     CHECK_STATUS(gml_lake_allocate(lake, 50000 * CHUNK, 0, &address), GML_OUT_OF_MEMORY);
-    CHECK_EQ(calls_of(lake), before);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 10 * MIB);
+    CHECK_EQ(lake_calls(lake), before);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 10 * MIB);
     close_lake(lake);
 }
 
@@ -367,10 +348,11 @@ TEST(a_full_device_is_asked_before_chunks_are_made_in_vain)
     const gml_setting setting = {"chunk_size", 4 * MIB};
     gml_lake *lake = open_with("sim", "stitch", 63 * MIB, &setting, 1);
     (void)allocate(lake, 10 * MIB);
-    gml_stats before = stats_of(lake);
+    gml_stats before = lake_stats_of(lake);
     gml_address address;
     CHECK_STATUS(gml_lake_allocate(lake, 60 * MIB, 0, &address), GML_OUT_OF_MEMORY);
-    CHECK_EQ(stats_of(lake).driver_calls[GML_CALL_CREATE], before.driver_calls[GML_CALL_CREATE]);
+    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_CREATE],
+             before.driver_calls[GML_CALL_CREATE]);
     close_lake(lake);
 }
 
@@ -384,8 +366,8 @@ chunks_for(uint64_t held_bytes, uint64_t capacity_bytes, const gml_setting *sett
     for (uint64_t taken = 0; taken < held_bytes; taken += 64 * MIB) {
         (void)allocate(lake, 64 * MIB);
     }
-    CHECK_EQ(stats_of(lake).reserved_bytes, held_bytes);
-    uint64_t count = stats_of(lake).driver_calls[GML_CALL_CREATE];
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, held_bytes);
+    uint64_t count = lake_stats_of(lake).driver_calls[GML_CALL_CREATE];
     close_lake(lake);
     return count;
 }
@@ -456,7 +438,7 @@ TEST(blocks_over_chunks_of_several_sizes_keep_their_bytes)
             mark_pages(lake, live[k].address, live[k].size_bytes, i);
         }
         CHECK_EQ(wrong, 0);
-        gml_stats stats = stats_of(lake);
+        gml_stats stats = lake_stats_of(lake);
         CHECK(stats.states[GML_STATE_STITCH] > 20);
         CHECK(stats.driver_calls[GML_CALL_CREATE] * 6 * MIB < stats.reserved_bytes);
         close_lake(lake);
@@ -472,7 +454,7 @@ TEST(streams_that_take_turns_at_the_limit_reuse_their_views)
         release(lake, allocate_on(lake, 20 * CHUNK, 1));
         release(lake, allocate_on(lake, 20 * CHUNK, 2));
     }
-    CHECK(stats_of(lake).views <= 4);
+    CHECK(lake_stats_of(lake).views <= 4);
     close_lake(lake);
 }
 
@@ -484,7 +466,7 @@ TEST(frag_limit_holds_where_the_home_space_has_holes)
     fragment(lake, 10, kept);
     CHECK_OK(gml_lake_trim(lake, NULL));
     gml_address address = allocate(lake, 4 * CHUNK);
-    CHECK(state_of(lake, address) != GML_STATE_GROW || stats_of(lake).views == 0);
+    CHECK(state_of(lake, address) != GML_STATE_GROW || lake_stats_of(lake).views == 0);
     close_lake(lake);
 }
 
@@ -556,7 +538,7 @@ TEST(sizes_that_grow_bit_by_bit_cost_no_more_than_under_caching)
             }
         }
     }
-    gml_stats ours = stats_of(lakes[0]), theirs = stats_of(lakes[1]);
+    gml_stats ours = lake_stats_of(lakes[0]), theirs = lake_stats_of(lakes[1]);
     CHECK(ours.peak_reserved_bytes <= theirs.peak_reserved_bytes + 2 * CHUNK);
     CHECK(ours.states[GML_STATE_STITCH] < 1024);
     close_lake(lakes[0]);
@@ -633,9 +615,9 @@ TEST(a_repeated_program_comes_to_the_same_addresses_and_calls_nothing)
         }
         CHECK(runs < MOST_RUNS);
         CHECK_OK(gml_lake_check(lake));
-        uint64_t before = calls_of(lake);
+        uint64_t before = lake_calls(lake);
         CHECK_EQ(run_program(lake, steps, count, addresses), 0);
-        if (!CHECK_EQ(calls_of(lake), before)) {
+        if (!CHECK_EQ(lake_calls(lake), before)) {
             fprintf(stderr, "seed %" PRIu64 "\n", seed);
         }
         close_lake(lake);
@@ -653,8 +635,8 @@ TEST(reserved_is_never_above_caching_by_more_than_a_growth_step)
         gml_lake *theirs = open_with("sim", "caching", 0, NULL, 0);
         (void)run_program(ours, steps, count, addresses);
         (void)run_program(theirs, steps, count, addresses);
-        uint64_t bound = stats_of(theirs).peak_reserved_bytes + CHUNK;
-        if (!CHECK(stats_of(ours).peak_reserved_bytes <= bound)) {
+        uint64_t bound = lake_stats_of(theirs).peak_reserved_bytes + CHUNK;
+        if (!CHECK(lake_stats_of(ours).peak_reserved_bytes <= bound)) {
             fprintf(stderr, "seed %" PRIu64 "\n", 1000 + seed);
         }
         close_lake(ours);
@@ -672,14 +654,14 @@ TEST(sizes_that_never_repeat_do_not_stitch_for_ever)
     }
     uint64_t stitched = 0;
     for (int round = 0; round < 4; round++) {
-        stitched = stats_of(lake).states[GML_STATE_STITCH];
+        stitched = lake_stats_of(lake).states[GML_STATE_STITCH];
         for (int i = 0; i < 10000; i++) {
             gml_address *slot = &live[check_below(&random, 2000)];
             release(lake, *slot);
             *slot = allocate(lake, MIB + check_below(&random, 31 * MIB));
         }
     }
-    gml_stats stats = stats_of(lake);
+    gml_stats stats = lake_stats_of(lake);
     CHECK(stats.states[GML_STATE_STITCH] - stitched < 500);
     CHECK(stats.peak_reserved_bytes < stats.peak_live_bytes / 12 * 13 + 32 * MIB);
     close_lake(lake);

@@ -508,7 +508,7 @@ TEST(create_refuses_an_odd_segment_size)
     gml_driver_close(f.driver);
 }
 
-/* ---- random work, and failing drivers -------------------------------------------------------- */
+/* ---- random work ----------------------------------------------------------------------------- */
 
 TEST(random_work_keeps_every_invariant)
 {
@@ -524,21 +524,6 @@ TEST(random_work_keeps_every_invariant)
         CHECK_EQ(f.policy->reserved_bytes, 0);
         fixture_stop(&f);
     }
-}
-
-TEST(any_driver_call_may_fail)
-{
-    fixture f = fixture_of(&gml_caching_policy);
-    f.capacity_bytes = 400 * MIB;
-    f.knobs.max_split_size = 30 * MIB;
-    f.knobs.garbage_collection_percent = 80;
-    fixture_fail_each_call(&f, 11, 3000);
-}
-
-TEST(many_driver_calls_may_fail)
-{
-    fixture f = fixture_of(&gml_caching_policy);
-    fixture_fail_many_calls(&f);
 }
 
 TEST(a_repeated_step_makes_no_driver_call)

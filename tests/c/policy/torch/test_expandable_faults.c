@@ -213,16 +213,3 @@ TEST(what_cannot_be_undone_is_kept_and_reused)
     check_strays(GML_CALL_SET_ACCESS, GML_CALL_RELEASE, 2, 20 * MIB); /* unmapped, not released */
     check_strays(GML_CALL_SET_ACCESS, GML_CALL_RELEASE, 3, 40 * MIB);
 }
-
-TEST(any_driver_call_may_fail)
-{
-    fixture f = fixture_of(&gml_expandable_policy);
-    f.capacity_bytes = 400 * MIB;
-    fixture_fail_each_call(&f, 3, 1200);
-}
-
-TEST(many_driver_calls_may_fail)
-{
-    fixture f = fixture_of(&gml_expandable_policy);
-    fixture_fail_many_calls(&f);
-}

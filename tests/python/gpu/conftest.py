@@ -1,0 +1,15 @@
+"""Tests of this folder are skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+import gmlake
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _device() -> None:
+    try:
+        gmlake.device_describe("cuda")
+    except gmlake.Error as error:
+        pytest.skip(f"no CUDA device: {error}")
