@@ -338,7 +338,10 @@ struct History {
         }
         for (int device = 0; device < core->end(); device++) {
             gml_lake *lake = core->find(device);
-            Places now = lake ? places_of(lake) : Places{};
+            gml_stats stats{};
+            bool is_open = lake && core->stats(lake, &stats) == GML_OK;
+            reserved_bytes[static_cast<size_t>(device)] = stats.reserved_bytes;
+            Places now = is_open ? places_of(lake) : Places{};
             std::lock_guard<std::mutex> lock(mutex);
             held[static_cast<size_t>(device)] = std::move(now);
         }
