@@ -247,7 +247,8 @@ struct History {
     std::atomic<bool> is_wanted{false}; /* events are kept, or somebody is told of them */
     std::atomic<size_t> known{0};       /* of `contexts` */
     std::array<std::atomic<uint64_t>, C10_COMPILE_TIME_MAX_GPUS> reserved_bytes{}; /* last look */
-    std::mutex mutex; /* guards the rest */
+    c10::ApproximateClockToUnixTimeConverter clock; /* knows no time before it was made */
+    std::mutex mutex;                               /* guards the rest */
     bool is_kept = false;
     CreateContextFn recorder = nullptr;
     RecordContext when = RecordContext::NEVER;
@@ -602,8 +603,7 @@ segments_of_lakes()
 void
 add_events(std::vector<std::vector<TraceEntry>> &traces)
 {
-    static c10::ApproximateClockToUnixTimeConverter clock;
-    auto to_unix_ns = clock.makeConverter();
+    auto to_unix_ns = history.clock.makeConverter();
     std::lock_guard<std::mutex> lock(history.mutex);
     for (size_t device = 0; device < traces.size() && device < history.entries.size(); device++) {
         auto &trace = traces[device];
