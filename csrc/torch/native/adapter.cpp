@@ -328,7 +328,7 @@ struct History {
         return TraceEntry(action, device, address, size_bytes, stream, MempoolId_t{0, 0},
                           c10::getApproximateTime(),
                           when >= RecordContext::ALLOC ? context : nullptr,
-                          compile_contexts.empty() ? "" : compile_contexts.back(), metadata);
+                          compile_contexts.empty() ? "N/A" : compile_contexts.back(), metadata);
     }
 
     /* What is held when the first one wants to know is nobody's news. */
