@@ -599,7 +599,8 @@ segments_of_lakes()
     return all;
 }
 
-/* Puts the events of lakes between those of `traces`, whose times are known already. */
+/* Puts the events of lakes between those of `traces`, whose times are known already, and keeps as
+ * many of both as were asked for. */
 void
 add_events(std::vector<std::vector<TraceEntry>> &traces)
 {
@@ -616,6 +617,9 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
                            trace.end(), [](const TraceEntry &left, const TraceEntry &right) {
                                return left.time_.t_ < right.time_.t_;
                            });
+        if (trace.size() > history.most) {
+            trace.erase(trace.begin(), trace.end() - static_cast<ptrdiff_t>(history.most));
+        }
     }
 }
 
