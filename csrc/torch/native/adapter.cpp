@@ -589,6 +589,11 @@ segments_of_lakes()
                 for (BlockInfo &block : segment.blocks) {
                     if (block.allocated) {
                         block.context_when_allocated = history.context_of(pointer_to(address));
+                        gml_block_info live{};
+                        if (core->block(lake, address, &live) != GML_OK) { /* lent to a stream */
+                            block.allocated = false;
+                            segment.allocated_size -= block.size;
+                        }
                     }
                     address += block.size;
                 }
