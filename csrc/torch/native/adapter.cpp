@@ -349,7 +349,7 @@ struct History {
     }
 
     /* Tells of memory that came and went since the last look. */
-    void look(c10::DeviceIndex device, gml_lake *lake)
+    void look(c10::DeviceIndex device, gml_lake *lake, const Context &context)
     {
         gml_stats stats{};
         if (!is_wanted || core->stats(lake, &stats) != GML_OK ||
@@ -362,7 +362,7 @@ struct History {
         Places &before = held[static_cast<size_t>(device)];
         auto tell = [&](TraceEntry::Action action, const Places &places) {
             for (auto [begin, end] : places) {
-                note(entry_of(action, device, begin, end - begin, nullptr, nullptr, ""));
+                note(entry_of(action, device, begin, end - begin, nullptr, context, ""));
             }
         };
         tell(TraceEntry::Action::SEGMENT_UNMAP, without(before, now));
@@ -371,9 +371,8 @@ struct History {
     }
 
     void allocated(c10::DeviceIndex device, const void *pointer, size_t size_bytes,
-                   cudaStream_t stream, const std::string &metadata)
+                   cudaStream_t stream, Context context, const std::string &metadata)
     {
-        Context context = gather(RecordContext::STATE);
         std::lock_guard<std::mutex> lock(mutex);
         note(entry_of(TraceEntry::Action::ALLOC, device, address_of(pointer), size_bytes, stream,
                       context, metadata));
@@ -429,10 +428,10 @@ History &history = *new History;
 
 /* Gives back what a lake holds idle, and tells of it. */
 void
-trim(c10::DeviceIndex device, gml_lake *lake)
+trim(c10::DeviceIndex device, gml_lake *lake, const Context &context = nullptr)
 {
     (void)core->trim(lake, nullptr);
-    history.look(device, lake);
+    history.look(device, lake, context);
 }
 
 /* ---- statistics --------------------------------------------------------------------------------- */
@@ -903,9 +902,10 @@ class Adapter final : public CUDAAllocator
     void emptyCache(MempoolId_t id) override
     {
         if (id == MempoolId_t{0, 0}) {
+            Context context = history.gather(RecordContext::ALL);
             for (int device = 0; device < core->end(); device++) {
                 if (gml_lake *lake = core->find(device)) {
-                    trim(static_cast<c10::DeviceIndex>(device), lake);
+                    trim(static_cast<c10::DeviceIndex>(device), lake, context);
                 }
             }
         }
@@ -1240,8 +1240,10 @@ class Adapter final : public CUDAAllocator
     void tell_of(c10::DeviceIndex device, void *pointer, size_t size_bytes, cudaStream_t stream)
     {
         if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
-            history.look(device, core->find(device));
-            history.allocated(device, pointer, size_bytes, stream, native->getUserMetadata());
+            Context context = history.gather(RecordContext::STATE);
+            history.look(device, core->find(device), context);
+            history.allocated(device, pointer, size_bytes, stream, std::move(context),
+                              native->getUserMetadata());
         }
         if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
             report(device, pointer, rounded(size_bytes));
