@@ -621,7 +621,7 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
                            trace.end(), [](const TraceEntry &left, const TraceEntry &right) {
                                return left.time_.t_ < right.time_.t_;
                            });
-        if (trace.size() > history.most) {
+        if (history.is_kept && trace.size() > history.most) {
             trace.erase(trace.begin(), trace.end() - static_cast<ptrdiff_t>(history.most));
         }
     }
