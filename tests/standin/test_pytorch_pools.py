@@ -9,6 +9,7 @@ See test_pytorch_mempool.py, which also runs over pools whose memory is gmlake's
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from tests.standin.asking import MIB, C, at_most, block, holds, recorded, segments_of, stat
-
-from gmlake import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,12 +276,31 @@ def test_the_snapshot_of_a_pool_has_events_when_they_are_asked_for() -> None:
     assert not any(found[False])
 
 
+ALLOCATE = ctypes.CFUNCTYPE(*[ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p])
+FREE = ctypes.CFUNCTYPE(*[None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p])
+
+
 def test_a_pool_has_an_allocator_of_its_own() -> None:
-    hooks = _core.torch_hooks()
-    pool = torch.cuda.MemPool(C._cuda_customAllocator(hooks["alloc"], hooks["free"]))
+    runtime = ctypes.CDLL(None)
+    asked: list[int] = []
+
+    def allocate(size: int, device: int, stream: int | None) -> int | None:  # noqa: ARG001
+        address = ctypes.c_void_p()
+        asked.append(size)
+        assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+        return address.value
+
+    def free(address: int, size: int, device: int, stream: int | None) -> None:  # noqa: ARG001
+        asked.remove(size)
+        assert runtime.cudaFree(ctypes.c_void_p(address)) == 0
+
+    functions = ALLOCATE(allocate), FREE(free)
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+    pool = torch.cuda.MemPool(C._cuda_customAllocator(*addresses))
     reserved = torch.cuda.memory_reserved()
     with use(pool):
         held = [block(20), block(30)]
+    assert asked == [20 * MIB, 30 * MIB]
     assert torch.cuda.memory_reserved() == reserved + 50 * MIB
     assert sorted(part["total_size"] for part in segments_of(pool.id)) == [20 * MIB, 30 * MIB]
     held.clear()
@@ -290,6 +308,7 @@ def test_a_pool_has_an_allocator_of_its_own() -> None:
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() == reserved
+    assert asked == []
 
 
 def test_many_pools_come_and_go() -> None:
