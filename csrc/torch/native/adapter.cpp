@@ -1278,12 +1278,14 @@ class Adapter final : public CUDAAllocator
         return static_cast<int64_t>((size_bytes + 511) / 512 * 512);
     }
 
+    /* Of a block that was allocated, or is about to be freed: the statistics count it. */
     void report(c10::DeviceIndex device, void *pointer, int64_t change)
     {
         DeviceStats stats = getDeviceStats(device);
         auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        int64_t allocated_bytes = stats.allocated_bytes[aggregate].current;
         c10::reportMemoryUsageToProfiler(
-            pointer, change, static_cast<size_t>(stats.allocated_bytes[aggregate].current),
+            pointer, change, static_cast<size_t>(allocated_bytes + std::min<int64_t>(change, 0)),
             static_cast<size_t>(stats.reserved_bytes[aggregate].current),
             c10::Device(c10::DeviceType::CUDA, device));
     }
