@@ -62,7 +62,7 @@ def events(device: int = 0) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def recorded(enabled: str = "all", **options: Any) -> Iterator[None]:
+def recorded(enabled: Any = "all", **options: Any) -> Iterator[None]:
     """Record a history, with stacks of Python alone unless `stacks` says otherwise."""
     torch.cuda.memory._record_memory_history(enabled, **{"stacks": "python"} | options)
     try:

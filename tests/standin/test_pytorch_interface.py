@@ -208,7 +208,7 @@ def test_live_tensors_lie_in_what_a_tracker_was_told_of(asker: Asker) -> None:
     for one in asker.told():
         if one.tracker == 1 and one.action in GROWN:
             places[one.address] = one.size_bytes
-    bytes_of = set()
+    bytes_of: set[int] = set()
     for begin, size in places.items():
         bytes_of.update(range(begin // MIB, (begin + size) // MIB))
     for tensor in held:
@@ -285,7 +285,9 @@ def test_raw_memory_of_a_stream_is_for_that_stream(asker: Asker) -> None:
         for _ in range(2):
             address = asker.raw_alloc(30 * MIB, side.cuda_stream)
             asker.raw_delete(address)
-        told = [(event["addr"], event["stream"]) for event in events() if event["action"] == "alloc"]
+        told = [
+            (event["addr"], event["stream"]) for event in events() if event["action"] == "alloc"
+        ]
     assert told == [(address, side.cuda_stream)] * 2
 
 

@@ -101,7 +101,7 @@ def test_an_observer_keeps_a_snapshot_that_names_the_line(observe: Any, tmp_path
         held = the_model()
         run_out()
     with path.open("rb") as file:
-        found = pickle.load(file)  # noqa: S301 (written above)
+        found = pickle.load(file)
     live = [
         part
         for segment in found["segments"]
@@ -197,11 +197,11 @@ def test_what_ran_out_in_a_thread_is_thrown_there() -> None:
 def test_what_ran_out_in_a_backward_is_thrown_where_it_was_called() -> None:
     class Greedy(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        def forward(_ctx: Any, x: torch.Tensor) -> torch.Tensor:
             return x.clone()
 
         @staticmethod
-        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        def backward(_ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
             block(TOO_MUCH)
             return gradients[0]
 
@@ -218,10 +218,7 @@ def test_memory_of_a_failed_step_is_there_for_a_smaller_one() -> None:
     total_mib = torch.cuda.get_device_properties(0).total_memory // MIB
 
     def step(mib: float) -> int:
-        parts = []
-        for _ in range(4):
-            parts.append(block(mib))
-        return len(parts)
+        return len([block(mib) for _ in range(4)])
 
     with pytest.raises(torch.OutOfMemoryError):
         step(total_mib * 0.3)
@@ -255,9 +252,7 @@ def test_a_fraction_of_one_device_does_not_bind_the_other() -> None:
 
 def test_a_snapshot_in_an_observer_holds_the_event(observe: Any) -> None:
     found: list[list[str]] = []
-    observe(
-        lambda *_: found.append([event["action"] for event in snapshot()["device_traces"][0]])
-    )
+    observe(lambda *_: found.append([event["action"] for event in snapshot()["device_traces"][0]]))
     with recorded():
         run_out()
     assert found[0][-1] == "oom"

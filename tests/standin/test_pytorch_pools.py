@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 use = torch.cuda.use_mem_pool
 
 
-def pool_of(**options: bool) -> torch.cuda.MemPool:
+def pool_of(**options: Any) -> torch.cuda.MemPool:
     return torch.cuda.MemPool(**options)
 
 
@@ -276,8 +276,9 @@ def test_the_snapshot_of_a_pool_has_events_when_they_are_asked_for() -> None:
     assert not any(found[False])
 
 
-ALLOCATE = ctypes.CFUNCTYPE(*[ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p])
-FREE = ctypes.CFUNCTYPE(*[None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p])
+REST = (ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)  # size, device, stream
+ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, *REST)
+FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *REST)
 
 
 def test_a_pool_has_an_allocator_of_its_own() -> None:

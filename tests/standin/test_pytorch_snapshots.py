@@ -389,7 +389,7 @@ def test_a_history_is_kept_in_a_file(tmp_path: Path) -> None:
         held = make_it()
         torch.cuda.memory._dump_snapshot(str(path))
     with path.open("rb") as file:
-        found = pickle.load(file)  # noqa: S301 (written above)
+        found = pickle.load(file)
     assert set(found) >= {"segments", "device_traces", "allocator_settings", "external_annotations"}
     text = json.dumps(found)
     assert "make_it" in text
@@ -403,7 +403,7 @@ def test_a_file_is_drawn_in_each_way(tmp_path: Path) -> None:
         held.pop()
         torch.cuda.memory._dump_snapshot(str(path))
     with path.open("rb") as file:
-        found = pickle.load(file)  # noqa: S301 (written above)
+        found = pickle.load(file)
     for page in (viz.segment_plot(found), viz.trace_plot(found)):
         assert "MemoryViz" in page or "<html" in page
     assert "MEM[" in viz.trace(found)

@@ -199,7 +199,7 @@ def test_an_input_that_moved_makes_a_second_branch() -> None:
         second = in_graphs(one_result, [a])
         second([a])
         del a, b
-        a, b = first([x])
+        a, _ = first([x])
         assert manager().debug_checkpointing_counter == 0
         second([torch.zeros_like(a)])
         assert manager().debug_checkpointing_counter == 1
@@ -235,9 +235,7 @@ def test_each_number_of_an_input_is_recorded_once() -> None:
 
 def test_large_results_of_many_recordings_share_the_pool() -> None:
     x = numbers(2 * MIB)  # 8 MiB
-    inputs, runs = x, []
-    for _ in range(4):
-        runs.append(in_graphs(one_result, [inputs]))
+    runs = [in_graphs(one_result, [x]) for _ in range(4)]
     for _ in range(3):
         for run in runs:
             (y,) = run([x])
