@@ -19,8 +19,8 @@ LIMITS = {
 # The files of a process, and how many tests they have at least.
 FILES = {
     ("memory", "graphs", "mempool"): 75,
-    ("trees", "snapshots", "observers"): 80,
-    ("interface", "pools", "profiler", "sharing", "streams"): 110,
+    ("trees", "snapshots", "observers"): 75,
+    ("interface", "pools", "profiler", "sharing", "streams"): 105,
 }
 
 

@@ -358,11 +358,12 @@ struct History {
             return;
         }
         Places now = places_of(lake);
+        std::string metadata = torch_cuda::get()->getUserMetadata();
         std::lock_guard<std::mutex> lock(mutex);
         Places &before = held[static_cast<size_t>(device)];
         auto tell = [&](TraceEntry::Action action, const Places &places) {
             for (auto [begin, end] : places) {
-                note(entry_of(action, device, begin, end - begin, nullptr, context, ""));
+                note(entry_of(action, device, begin, end - begin, nullptr, context, metadata));
             }
         };
         tell(TraceEntry::Action::SEGMENT_UNMAP, without(before, now));
