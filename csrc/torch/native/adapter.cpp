@@ -55,6 +55,7 @@ using Context = std::shared_ptr<GatheredContext>;
 
 constexpr size_t reason_bytes = 256;
 constexpr size_t refusal_bytes = 1280;
+constexpr size_t adopted_events = 100000;
 constexpr size_t spare_bytes = size_t{32} << 20; /* native takes more than it is asked for */
 
 const gml_native_core *core = nullptr;
@@ -284,6 +285,13 @@ struct History {
             known = 0;
         }
         is_wanted = is_kept || !trackers.empty();
+    }
+
+    /* A history that began before: nobody tells who records stacks, nor how many events are kept.
+     */
+    void adopt()
+    {
+        record(true, nullptr, adopted_events, RecordContext::NEVER, false, {});
     }
 
     void track(torch_cuda::AllocatorTraceTracker tracker)
@@ -1350,6 +1358,9 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         core = given;
         adapter = new Adapter(before);
         is_caching = before->isEnabled();
+        if (before->isHistoryEnabled()) {
+            history.adopt();
+        }
         if (before->initialized()) {
             adapter->adopt_fractions(c10::cuda::device_count());
         }
