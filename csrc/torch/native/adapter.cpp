@@ -55,6 +55,7 @@ using Context = std::shared_ptr<GatheredContext>;
 
 constexpr size_t reason_bytes = 256;
 constexpr size_t refusal_bytes = 1280;
+constexpr size_t adopted_events = 100000;
 constexpr size_t spare_bytes = size_t{32} << 20; /* native takes more than it is asked for */
 
 const gml_native_core *core = nullptr;
@@ -247,7 +248,8 @@ struct History {
     std::atomic<bool> is_wanted{false}; /* events are kept, or somebody is told of them */
     std::atomic<size_t> known{0};       /* of `contexts` */
     std::array<std::atomic<uint64_t>, C10_COMPILE_TIME_MAX_GPUS> reserved_bytes{}; /* last look */
-    std::mutex mutex; /* guards the rest */
+    c10::ApproximateClockToUnixTimeConverter clock; /* knows no time before it was made */
+    std::mutex mutex;                               /* guards the rest */
     bool is_kept = false;
     CreateContextFn recorder = nullptr;
     RecordContext when = RecordContext::NEVER;
@@ -283,6 +285,13 @@ struct History {
             known = 0;
         }
         is_wanted = is_kept || !trackers.empty();
+    }
+
+    /* A history that began before: nobody tells who records stacks, nor how many events are kept.
+     */
+    void adopt()
+    {
+        record(true, nullptr, adopted_events, RecordContext::NEVER, false, {});
     }
 
     void track(torch_cuda::AllocatorTraceTracker tracker)
@@ -327,7 +336,7 @@ struct History {
         return TraceEntry(action, device, address, size_bytes, stream, MempoolId_t{0, 0},
                           c10::getApproximateTime(),
                           when >= RecordContext::ALLOC ? context : nullptr,
-                          compile_contexts.empty() ? "" : compile_contexts.back(), metadata);
+                          compile_contexts.empty() ? "N/A" : compile_contexts.back(), metadata);
     }
 
     /* What is held when the first one wants to know is nobody's news. */
@@ -338,14 +347,17 @@ struct History {
         }
         for (int device = 0; device < core->end(); device++) {
             gml_lake *lake = core->find(device);
-            Places now = lake ? places_of(lake) : Places{};
+            gml_stats stats{};
+            bool is_open = lake && core->stats(lake, &stats) == GML_OK;
+            reserved_bytes[static_cast<size_t>(device)] = stats.reserved_bytes;
+            Places now = is_open ? places_of(lake) : Places{};
             std::lock_guard<std::mutex> lock(mutex);
             held[static_cast<size_t>(device)] = std::move(now);
         }
     }
 
     /* Tells of memory that came and went since the last look. */
-    void look(c10::DeviceIndex device, gml_lake *lake)
+    void look(c10::DeviceIndex device, gml_lake *lake, const Context &context)
     {
         gml_stats stats{};
         if (!is_wanted || core->stats(lake, &stats) != GML_OK ||
@@ -354,11 +366,12 @@ struct History {
             return;
         }
         Places now = places_of(lake);
+        std::string metadata = torch_cuda::get()->getUserMetadata();
         std::lock_guard<std::mutex> lock(mutex);
         Places &before = held[static_cast<size_t>(device)];
         auto tell = [&](TraceEntry::Action action, const Places &places) {
             for (auto [begin, end] : places) {
-                note(entry_of(action, device, begin, end - begin, nullptr, nullptr, ""));
+                note(entry_of(action, device, begin, end - begin, nullptr, context, metadata));
             }
         };
         tell(TraceEntry::Action::SEGMENT_UNMAP, without(before, now));
@@ -367,9 +380,8 @@ struct History {
     }
 
     void allocated(c10::DeviceIndex device, const void *pointer, size_t size_bytes,
-                   cudaStream_t stream, const std::string &metadata)
+                   cudaStream_t stream, Context context, const std::string &metadata)
     {
-        Context context = gather(RecordContext::STATE);
         std::lock_guard<std::mutex> lock(mutex);
         note(entry_of(TraceEntry::Action::ALLOC, device, address_of(pointer), size_bytes, stream,
                       context, metadata));
@@ -425,10 +437,10 @@ History &history = *new History;
 
 /* Gives back what a lake holds idle, and tells of it. */
 void
-trim(c10::DeviceIndex device, gml_lake *lake)
+trim(c10::DeviceIndex device, gml_lake *lake, const Context &context = nullptr)
 {
     (void)core->trim(lake, nullptr);
-    history.look(device, lake);
+    history.look(device, lake, context);
 }
 
 /* ---- statistics --------------------------------------------------------------------------------- */
@@ -585,6 +597,11 @@ segments_of_lakes()
                 for (BlockInfo &block : segment.blocks) {
                     if (block.allocated) {
                         block.context_when_allocated = history.context_of(pointer_to(address));
+                        gml_block_info live{};
+                        if (core->block(lake, address, &live) != GML_OK) { /* lent to a stream */
+                            block.allocated = false;
+                            segment.allocated_size -= block.size;
+                        }
                     }
                     address += block.size;
                 }
@@ -595,12 +612,12 @@ segments_of_lakes()
     return all;
 }
 
-/* Puts the events of lakes between those of `traces`, whose times are known already. */
+/* Puts the events of lakes between those of `traces`, whose times are known already, and keeps as
+ * many of both as were asked for. */
 void
 add_events(std::vector<std::vector<TraceEntry>> &traces)
 {
-    static c10::ApproximateClockToUnixTimeConverter clock;
-    auto to_unix_ns = clock.makeConverter();
+    auto to_unix_ns = history.clock.makeConverter();
     std::lock_guard<std::mutex> lock(history.mutex);
     for (size_t device = 0; device < traces.size() && device < history.entries.size(); device++) {
         auto &trace = traces[device];
@@ -613,6 +630,9 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
                            trace.end(), [](const TraceEntry &left, const TraceEntry &right) {
                                return left.time_.t_ < right.time_.t_;
                            });
+        if (history.is_kept && trace.size() > history.most) {
+            trace.erase(trace.begin(), trace.end() - static_cast<ptrdiff_t>(history.most));
+        }
     }
 }
 
@@ -891,9 +911,10 @@ class Adapter final : public CUDAAllocator
     void emptyCache(MempoolId_t id) override
     {
         if (id == MempoolId_t{0, 0}) {
+            Context context = history.gather(RecordContext::ALL);
             for (int device = 0; device < core->end(); device++) {
                 if (gml_lake *lake = core->find(device)) {
-                    trim(static_cast<c10::DeviceIndex>(device), lake);
+                    trim(static_cast<c10::DeviceIndex>(device), lake, context);
                 }
             }
         }
@@ -1228,8 +1249,10 @@ class Adapter final : public CUDAAllocator
     void tell_of(c10::DeviceIndex device, void *pointer, size_t size_bytes, cudaStream_t stream)
     {
         if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
-            history.look(device, core->find(device));
-            history.allocated(device, pointer, size_bytes, stream, native->getUserMetadata());
+            Context context = history.gather(RecordContext::STATE);
+            history.look(device, core->find(device), context);
+            history.allocated(device, pointer, size_bytes, stream, std::move(context),
+                              native->getUserMetadata());
         }
         if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
             report(device, pointer, rounded(size_bytes));
@@ -1264,12 +1287,14 @@ class Adapter final : public CUDAAllocator
         return static_cast<int64_t>((size_bytes + 511) / 512 * 512);
     }
 
+    /* Of a block that was allocated, or is about to be freed: the statistics count it. */
     void report(c10::DeviceIndex device, void *pointer, int64_t change)
     {
         DeviceStats stats = getDeviceStats(device);
         auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        int64_t allocated_bytes = stats.allocated_bytes[aggregate].current;
         c10::reportMemoryUsageToProfiler(
-            pointer, change, static_cast<size_t>(stats.allocated_bytes[aggregate].current),
+            pointer, change, static_cast<size_t>(allocated_bytes + std::min<int64_t>(change, 0)),
             static_cast<size_t>(stats.reserved_bytes[aggregate].current),
             c10::Device(c10::DeviceType::CUDA, device));
     }
@@ -1333,6 +1358,9 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         core = given;
         adapter = new Adapter(before);
         is_caching = before->isEnabled();
+        if (before->isHistoryEnabled()) {
+            history.adopt();
+        }
         if (before->initialized()) {
             adapter->adopt_fractions(c10::cuda::device_count());
         }
