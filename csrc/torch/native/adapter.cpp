@@ -1379,7 +1379,8 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         if (before->initialized()) {
             adapter->adopt_fractions(c10::cuda::device_count());
         }
-        c10::SetAllocator(c10::DeviceType::CUDA, adapter);
+        /* With less than native's priority, which differs between versions, nothing is set. */
+        c10::SetAllocator(c10::DeviceType::CUDA, adapter, UINT8_MAX);
         torch_cuda::allocator.store(adapter);
         return true;
     }

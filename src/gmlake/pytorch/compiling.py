@@ -58,6 +58,8 @@ def make(path: Path, home: Path, minor: int, *, has_cxx11_abi: bool = True) -> N
         *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
         *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp"), "-o", str(made)),
         *(f"-L{home / 'lib'}", "-lc10", "-lc10_cuda"),
+        # What is made of the same is the same, wherever that lies.
+        *(f"-ffile-prefix-map={home}=torch", f"-ffile-prefix-map={SOURCES}=gmlake"),
     ]
     try:
         done = subprocess.run(  # noqa: S603 (a compiler that the user chose)
