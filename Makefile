@@ -39,7 +39,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin standin lint lint-format lint-tidy lint-ruff lint-types \
-	sanitize sanitize-address sanitize-thread bench mutate fuzz format clean distclean
+	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,10 @@ fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEE
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
 	@$(BIN)/python benchmarks/utilization.py $(TRACES)
+
+# A wheel that is built after this brings them; else each is compiled at its first use.
+adapters: $(VENV)/.package ## The adapters for every PyTorch, from its wheels: 5.3 GB to fetch
+	@$(BIN)/python csrc/torch/native/build.py build/adapters
 
 format: $(VENV)/.lint ## Rewrite every file in the project's format
 	@$(BIN)/clang-format -i $(C_FILES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from tests.standin.launcher import ROOT
 
+import gmlake
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROGRAMS = Path(__file__).parent / "programs"
+
+
+def without_adapters(folder: Path) -> dict[str, str]:
+    """Return variables for a gmlake that brings no adapter to PyTorch, and an empty cache."""
+    packages = folder / "packages"
+    if not packages.exists():
+        ignored = shutil.ignore_patterns("adapter-2.*.so")
+        shutil.copytree(Path(gmlake.__file__).parent, packages / "gmlake", ignore=ignored)
+    return {"PYTHONPATH": str(packages), "XDG_CACHE_HOME": str(folder / "cache")}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.running import run_program
+from tests.standin.running import run_program, without_adapters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def test_what_is_impossible_without_a_compiler_is_said_once(
     regions: dict[str, Any], tmp_path: Path
 ) -> None:
     assert regions["warnings"] == []
-    results = run("unused", CXX="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
+    results = run("unused", CXX="no-such-compiler", **without_adapters(tmp_path))
     assert results["replaced"] == ["", "expandable", "full"]
     (warning,) = results["warnings"]
     for word in (

@@ -7,14 +7,18 @@ import shutil
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.standin.running import Outcome, finish_program, run_program, start_program
+from tests.standin.running import (
+    Outcome,
+    finish_program,
+    run_program,
+    start_program,
+    without_adapters,
+)
 from tests.standin.test_compile import HAS_COMPILER, HAS_HEADERS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIB = 1 << 20
 
@@ -108,12 +112,12 @@ os.execvp("c++", ["c++", *sys.argv[1:]])
 
 
 def compiler(folder: Path, before: str = "") -> dict[str, str]:
-    """Return variables for a compiler that notes each start, and an empty cache."""
+    """Return variables for a compiler that notes each start, and nothing compiled."""
     script = folder / "compiler"
     text = COMPILER.format(python=sys.executable, log=str(folder / "log"), before=before)
     script.write_text(text, encoding="utf-8")
     script.chmod(0o755)
-    return {"CXX": str(script), "XDG_CACHE_HOME": str(folder / "cache")}
+    return {"CXX": str(script)} | without_adapters(folder)
 
 
 def starts(folder: Path) -> int:
@@ -166,18 +170,27 @@ def failing(variables: dict[str, str]) -> str:
 
 
 def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
-    variables = {"CXX": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path)}
-    line = failing(variables)
+    line = failing({"CXX": "no-such-compiler"} | without_adapters(tmp_path))
     assert "mode native is impossible: CXX=no-such-compiler is not there" in line
     assert "install g++" in line
 
 
+def test_an_adapter_of_the_package_needs_no_compiler_while_it_fits(tmp_path: Path) -> None:
+    run("sharing", **compiler(tmp_path))
+    (made,) = adapters(tmp_path)
+    variables = {"CXX": "no-such-compiler"} | without_adapters(tmp_path)
+    place = Path(variables["PYTHONPATH"], "gmlake/adapter")
+    shutil.move(made, place)
+    assert "other processes cannot open" in run("sharing", **variables)["stitched"]
+    with (place / "adapter.cpp").open("a", encoding="utf-8") as source:
+        source.write("/* another one */\n")
+    assert "install g++" in failing(variables)
+
+
 def test_without_a_cache_it_works_all_the_same(tmp_path: Path) -> None:
-    blocked = tmp_path / "cache"
-    blocked.write_text("a file", encoding="utf-8")
-    outcome: Outcome = run_program(
-        "native", "sharing", variables={"XDG_CACHE_HOME": str(blocked), "TMPDIR": str(tmp_path)}
-    )
+    variables = {"TMPDIR": str(tmp_path)} | without_adapters(tmp_path)
+    (tmp_path / "cache").write_text("a file", encoding="utf-8")
+    outcome: Outcome = run_program("native", "sharing", variables=variables)
     assert outcome.code == 0
     assert "cannot be written, so the adapter to PyTorch is compiled anew" in outcome.errors
     assert not list(tmp_path.glob("gmlake-*"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.standin.gmlake_run import RUN, TORCHRUN, Ended, program, run
+from tests.standin.running import without_adapters
 
 ONE = ("--devices", "1", "--capacity", "256MiB")
 TWO = ("--devices", "2", "--capacity", "256MiB")
@@ -90,7 +91,7 @@ def test_a_program_without_cuda_is_left_alone(
 
 
 def no_compiler(folder: Path) -> dict[str, str]:
-    return {"CXX": "no-such-compiler", "XDG_CACHE_HOME": str(folder / "cache")}
+    return {"CXX": "no-such-compiler"} | without_adapters(folder)
 
 
 def test_what_full_mode_takes_away_is_said_when_cuda_starts(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@
 #include <array>
 #include <atomic>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -29,10 +30,17 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <string>
+#include <torch/csrc/api/include/torch/version.h>
 #include <unordered_map>
 #include <vector>
+
+/* Newer C libraries have a variable of this name, and newer compilers ask for it. With one of its
+ * own the adapter needs no newer C library than PyTorch does. Zero: there may be threads. */
+extern "C" {
+__attribute__((visibility("hidden"))) extern char __libc_single_threaded;
+char __libc_single_threaded = 0;
+}
 
 namespace
 {
@@ -40,10 +48,10 @@ namespace
 namespace torch_cuda = c10::cuda::CUDACachingAllocator;
 
 using c10::GatheredContext;
-using c10::MempoolId_t;
 using c10::CachingAllocator::Stat;
 using c10::CachingAllocator::StatArray;
 using c10::CachingDeviceAllocator::DeviceStats;
+using c10::cuda::MempoolId_t;
 using torch_cuda::BlockInfo;
 using torch_cuda::CreateContextFn;
 using torch_cuda::CUDAAllocator;
@@ -86,6 +94,12 @@ gml_stream
 handle_of(cudaStream_t stream)
 {
     return static_cast<gml_stream>(reinterpret_cast<uintptr_t>(stream));
+}
+
+cudaStream_t
+stream_of(gml_stream handle)
+{
+    return static_cast<cudaStream_t>(pointer_to(handle));
 }
 
 /* ---- whose an address is ----------------------------------------------------------------------- */
@@ -139,7 +153,7 @@ struct Routes {
 
     std::atomic<size_t> count{0};
     std::atomic<size_t> captures{0}; /* of them */
-    std::shared_mutex mutex;         /* guards the rest */
+    std::mutex mutex;                /* guards the rest */
     std::vector<Route> list;
 
     void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
@@ -148,7 +162,7 @@ struct Routes {
         gml_lake *lake = is_capture ? core->find(device) : nullptr;
         bool is_held = lake && core->begin_pool(lake, {id.first, id.second}) == GML_OK;
         captures += is_capture;
-        std::unique_lock<std::shared_mutex> lock(mutex);
+        std::lock_guard<std::mutex> lock(mutex);
         list.push_back({device, id, std::move(filter), is_capture, is_held});
         count.store(list.size(), std::memory_order_release);
     }
@@ -157,7 +171,7 @@ struct Routes {
     {
         bool is_held = false;
         {
-            std::unique_lock<std::shared_mutex> lock(mutex);
+            std::lock_guard<std::mutex> lock(mutex);
             auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
                 return route.device == device && route.id == id;
             });
@@ -180,7 +194,7 @@ struct Routes {
         if (count.load(std::memory_order_acquire) == 0) {
             return false;
         }
-        std::shared_lock<std::shared_mutex> lock(mutex);
+        std::lock_guard<std::mutex> lock(mutex);
         return std::any_of(list.begin(), list.end(), [&](const Route &route) {
             return route.device == device && route.filter(stream);
         });
@@ -196,6 +210,17 @@ Routes &routes = *new Routes;
  */
 
 thread_local std::vector<std::string> compile_contexts;
+
+/* What the program says of its events. */
+std::string
+user_metadata()
+{
+#if TORCH_VERSION_MINOR >= 10
+    return torch_cuda::get()->getUserMetadata();
+#else
+    return "";
+#endif
+}
 
 /* Where memory lies: begin and end of places, in address order. */
 using Places = std::vector<std::pair<gml_address, gml_address>>;
@@ -261,7 +286,7 @@ struct History {
     std::vector<torch_cuda::AllocatorTraceTracker> trackers;
 
     void record(bool is_enabled, CreateContextFn create, size_t max_entries, RecordContext wanted,
-                bool is_clear, const std::vector<std::string> &skip)
+                bool is_clear, std::vector<TraceEntry::Action> skip)
     {
         if (is_enabled) {
             begin_looking();
@@ -271,10 +296,7 @@ struct History {
         recorder = create;
         when = is_enabled ? wanted : RecordContext::NEVER;
         most = std::max<size_t>(1, max_entries);
-        skipped.clear();
-        for (const auto &action : skip) {
-            skipped.push_back(c10::CachingDeviceAllocator::parseTraceEntryAction(action));
-        }
+        skipped = std::move(skip);
         if (is_clear || !is_enabled) {
             for (auto &of_device : entries) {
                 of_device.clear();
@@ -331,12 +353,16 @@ struct History {
 
     TraceEntry entry_of(TraceEntry::Action action, c10::DeviceIndex device, size_t address,
                         size_t size_bytes, cudaStream_t stream, const Context &context,
-                        const std::string &metadata)
+                        [[maybe_unused]] const std::string &metadata)
     {
-        return TraceEntry(action, device, address, size_bytes, stream, MempoolId_t{0, 0},
-                          c10::getApproximateTime(),
-                          when >= RecordContext::ALLOC ? context : nullptr,
-                          compile_contexts.empty() ? "N/A" : compile_contexts.back(), metadata);
+        TraceEntry entry(action, device, address, size_bytes, stream, MempoolId_t{0, 0},
+                         c10::getApproximateTime(),
+                         when >= RecordContext::ALLOC ? context : nullptr,
+                         compile_contexts.empty() ? "N/A" : compile_contexts.back());
+#if TORCH_VERSION_MINOR >= 10
+        entry.user_metadata_ = metadata;
+#endif
+        return entry;
     }
 
     /* What is held when the first one wants to know is nobody's news. */
@@ -366,7 +392,7 @@ struct History {
             return;
         }
         Places now = places_of(lake);
-        std::string metadata = torch_cuda::get()->getUserMetadata();
+        std::string metadata = user_metadata();
         std::lock_guard<std::mutex> lock(mutex);
         Places &before = held[static_cast<size_t>(device)];
         auto tell = [&](TraceEntry::Action action, const Places &places) {
@@ -396,7 +422,6 @@ struct History {
                        const std::string &metadata)
     {
         Context context = gather(RecordContext::ALL);
-        auto *stream = static_cast<cudaStream_t>(pointer_to(block.stream));
         std::lock_guard<std::mutex> lock(mutex);
         auto found = contexts.find(pointer_to(block.address));
         if (found != contexts.end()) {
@@ -406,18 +431,18 @@ struct History {
         }
         for (auto action :
              {TraceEntry::Action::FREE_REQUESTED, TraceEntry::Action::FREE_COMPLETED}) {
-            note(entry_of(action, device, block.address, block.block_bytes, stream, context,
-                          metadata));
+            note(entry_of(action, device, block.address, block.block_bytes, stream_of(block.stream),
+                          context, metadata));
         }
     }
 
-#if GML_TORCH_MINOR >= 14
+#if TORCH_VERSION_MINOR >= 14
     void annotated(c10::DeviceIndex device, const gml_block_info &block, const std::string &text)
     {
         if (is_wanted) {
             std::lock_guard<std::mutex> lock(mutex);
             note(entry_of(TraceEntry::Action::ANNOTATE, device, block.address, block.block_bytes,
-                          static_cast<cudaStream_t>(pointer_to(block.stream)), nullptr, text));
+                          stream_of(block.stream), nullptr, text));
         }
     }
 #endif
@@ -561,7 +586,7 @@ struct Walk {
             SegmentInfo segment;
             segment.device = device;
             segment.address = range.address;
-            segment.stream = pointer_to(region.stream);
+            segment.stream = stream_of(region.stream);
             segment.is_large = !region.is_small;
             segment.is_expandable = region.kind != GML_REGION_SEGMENT;
             segments.push_back(std::move(segment));
@@ -831,22 +856,6 @@ class Adapter final : public CUDAAllocator
         return native->getPoolUseCount(device, id);
     }
 
-    void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
-                            std::shared_ptr<CUDAAllocator> allocator) override
-    {
-        native->createOrIncrefPool(device, id, std::move(allocator));
-    }
-
-    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool is_wanted) override
-    {
-        native->setUseOnOOM(device, id, is_wanted);
-    }
-
-    void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override
-    {
-        native->setNoSplit(device, id);
-    }
-
     bool checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
                                   const std::unordered_set<void *> &expected) override
     {
@@ -986,15 +995,9 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    std::vector<torch_cuda::StreamSegmentSize>
-    getExpandableSegmentSizes(c10::DeviceIndex device) override
+    torch_cuda::SnapshotInfo with_lakes(torch_cuda::SnapshotInfo info, MempoolId_t id,
+                                        bool has_traces)
     {
-        return native->getExpandableSegmentSizes(device);
-    }
-
-    torch_cuda::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override
-    {
-        torch_cuda::SnapshotInfo info = native->snapshot(id, has_traces);
         if (id == MempoolId_t{0, 0}) {
             std::vector<SegmentInfo> ours = segments_of_lakes();
             std::move(ours.begin(), ours.end(), std::back_inserter(info.segments));
@@ -1016,14 +1019,6 @@ class Adapter final : public CUDAAllocator
         return native->isHistoryEnabled();
     }
 
-    void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
-                       RecordContext when, bool is_clear,
-                       const std::vector<std::string> &skipped) override
-    {
-        native->recordHistory(is_enabled, recorder, max_entries, when, is_clear, skipped);
-        history.record(is_enabled, recorder, max_entries, when, is_clear, skipped);
-    }
-
     void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &data) override
     {
         native->recordAnnotation(data);
@@ -1041,15 +1036,6 @@ class Adapter final : public CUDAAllocator
         if (!compile_contexts.empty()) {
             compile_contexts.pop_back();
         }
-    }
-
-    void setUserMetadata(const std::string &text) override
-    {
-        native->setUserMetadata(text);
-    }
-    std::string getUserMetadata() override
-    {
-        return native->getUserMetadata();
     }
 
     void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override
@@ -1096,12 +1082,86 @@ class Adapter final : public CUDAAllocator
         return native->name();
     }
 
+    /* ---- what not every version of PyTorch has, or not in this form */
+
+#if TORCH_VERSION_MINOR >= 10
     std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override
     {
         return native->getMemoryInfo(device);
     }
 
-#if GML_TORCH_MINOR >= 12
+    std::vector<torch_cuda::StreamSegmentSize>
+    getExpandableSegmentSizes(c10::DeviceIndex device) override
+    {
+        return native->getExpandableSegmentSizes(device);
+    }
+
+    void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override
+    {
+        native->setNoSplit(device, id);
+    }
+
+    void setUserMetadata(const std::string &text) override
+    {
+        native->setUserMetadata(text);
+    }
+    std::string getUserMetadata() override
+    {
+        return native->getUserMetadata();
+    }
+#endif
+#if TORCH_VERSION_MINOR >= 11
+    void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
+                            std::shared_ptr<CUDAAllocator> allocator) override
+    {
+        native->createOrIncrefPool(device, id, std::move(allocator));
+    }
+
+    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool is_used) override
+    {
+        native->setUseOnOOM(device, id, is_used);
+    }
+
+    torch_cuda::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override
+    {
+        return with_lakes(native->snapshot(id, has_traces), id, has_traces);
+    }
+
+    void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
+                       RecordContext when, bool is_clear,
+                       const std::vector<std::string> &names) override
+    {
+        native->recordHistory(is_enabled, recorder, max_entries, when, is_clear, names);
+        std::vector<TraceEntry::Action> skipped(names.size());
+        std::transform(names.begin(), names.end(), skipped.begin(),
+                       c10::CachingDeviceAllocator::parseTraceEntryAction);
+        history.record(is_enabled, recorder, max_entries, when, is_clear, std::move(skipped));
+    }
+#else
+    void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
+                            CUDAAllocator *allocator) override
+    {
+        native->createOrIncrefPool(device, id, allocator);
+    }
+
+    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override
+    {
+        native->setUseOnOOM(device, id);
+    }
+
+    torch_cuda::SnapshotInfo snapshot(MempoolId_t id) override
+    {
+        return with_lakes(native->snapshot(id), id, true);
+    }
+
+    void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
+                       RecordContext when, bool is_clear) override
+    {
+        native->recordHistory(is_enabled, recorder, max_entries, when, is_clear);
+        history.record(is_enabled, recorder, max_entries, when, is_clear, {});
+    }
+#endif
+#if TORCH_VERSION_MINOR >= 12
     void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override
     {
         native->attachOomRejectionObserver(std::move(observer));
@@ -1113,7 +1173,7 @@ class Adapter final : public CUDAAllocator
         return found ? found : native->getContextForPointer(pointer);
     }
 #endif
-#if GML_TORCH_MINOR >= 13
+#if TORCH_VERSION_MINOR >= 13
     c10::DataPtr allocateWithAddress(size_t size_bytes, void *address) override
     {
         return native->allocateWithAddress(size_bytes, address);
@@ -1128,7 +1188,7 @@ class Adapter final : public CUDAAllocator
         native->markCaptureEnd(device);
     }
 #endif
-#if GML_TORCH_MINOR >= 14
+#if TORCH_VERSION_MINOR >= 14
     bool supportsUserMetadata() override
     {
         return native->supportsUserMetadata();
@@ -1222,6 +1282,14 @@ class Adapter final : public CUDAAllocator
         c10::DeviceIndex device;
     };
 
+    static double total_bytes_of(c10::DeviceIndex device)
+    {
+        size_t free_bytes = 0, total_bytes = 0;
+        c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, device));
+        C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+        return static_cast<double>(total_bytes);
+    }
+
     /* Tells native and the lake what they may hold. Where native is about to be asked for
      * `size_bytes` that are not left, the lake gives back what it holds idle. */
     void share_limit(c10::DeviceIndex device, size_t size_bytes)
@@ -1229,7 +1297,7 @@ class Adapter final : public CUDAAllocator
         gml_lake *lake = core->find(device);
         gml_stats ours{};
         auto read = [&] { return lake && core->stats(lake, &ours) == GML_OK; };
-        auto total_bytes = static_cast<double>(native->getMemoryInfo(device).second);
+        double total_bytes = total_bytes_of(device);
         double allowed_bytes = limits.allowed_bytes(device, total_bytes);
         auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
         auto natives_bytes =
@@ -1252,7 +1320,7 @@ class Adapter final : public CUDAAllocator
             Context context = history.gather(RecordContext::STATE);
             history.look(device, core->find(device), context);
             history.allocated(device, pointer, size_bytes, stream, std::move(context),
-                              native->getUserMetadata());
+                              user_metadata());
         }
         if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
             report(device, pointer, rounded(size_bytes));
@@ -1271,7 +1339,7 @@ class Adapter final : public CUDAAllocator
         }
         auto index = static_cast<c10::DeviceIndex>(device);
         if (history.is_wanted) {
-            history.will_be_freed(index, block, native->getUserMetadata());
+            history.will_be_freed(index, block, user_metadata());
         }
         if (c10::memoryProfilingEnabled()) {
             report(index, pointer, -rounded(block.requested_bytes));
@@ -1339,7 +1407,7 @@ REGISTER_FREE_MEMORY_CALLBACK(gmlake, IdleLakes)
 int
 gml_native_minor()
 {
-    return GML_TORCH_MINOR;
+    return TORCH_VERSION_MINOR;
 }
 
 bool
@@ -1364,7 +1432,8 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         if (before->initialized()) {
             adapter->adopt_fractions(c10::cuda::device_count());
         }
-        c10::SetAllocator(c10::DeviceType::CUDA, adapter);
+        /* With less than native's priority, which differs between versions, nothing is set. */
+        c10::SetAllocator(c10::DeviceType::CUDA, adapter, UINT8_MAX);
         torch_cuda::allocator.store(adapter);
         return true;
     }

@@ -15,6 +15,7 @@ import torch
 
 from gmlake import _core
 from gmlake.pytorch import adapter, device, streams
+from gmlake.pytorch.compiling import AdapterError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def obstacle() -> str:
         return "a graph is being captured"
     try:
         adapter.find()
-    except adapter.AdapterError as error:
+    except AdapterError as error:
         return str(error)
     return ""
 

@@ -1,0 +1,91 @@
+"""The adapter to PyTorch's C++ allocator interface, made from its sources and PyTorch's headers.
+
+PyTorch's virtual tables differ in every minor version, so there is an adapter for each. What is
+here knows nothing of the PyTorch that is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import gmlake
+from gmlake.printable import printable
+
+KNOWN: Final = range(8, 16)
+"""The minor versions of PyTorch 2 whose interface the adapter has in full."""
+SOURCES: Final = Path(gmlake.__file__).parent / "adapter"
+COMPILERS: Final = ("c++", "g++", "clang++")
+_COMPILE_SECONDS: Final = 300
+_OPTIONS: Final = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-s", "-Wl,-z,nodelete")
+_CXX20_SINCE: Final = 14
+"""Its headers need C++20, which takes more of the C++ library than C++17 does."""
+
+
+class AdapterError(RuntimeError):
+    """There is no adapter for this PyTorch, and none can be made; the text says why."""
+
+
+def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str:
+    """Return what an adapter is called; no two that are made from different things share a name.
+
+    build: names a PyTorch that is no release, whose headers are nobody else's.
+    """
+    digest = hashlib.sha256()
+    parts = (platform.machine(), *_options(minor, has_cxx11_abi=has_cxx11_abi), build)
+    for part in parts:
+        digest.update(part.encode() + b"\0")
+    for path in sorted(path for path in SOURCES.rglob("*") if path.suffix in {".cpp", ".h"}):
+        digest.update(path.read_bytes() + b"\0")
+    return f"adapter-2.{minor}-{digest.hexdigest()[:16]}.so"
+
+
+def make(path: Path, home: Path, minor: int, *, has_cxx11_abi: bool = True) -> None:
+    """Make the adapter at `path`, whole or not at all. Raises AdapterError.
+
+    pre: nobody else makes it. home: the folder `torch` with the headers and libraries of a build
+    of PyTorch for CUDA.
+    """
+    made = path.with_suffix(".tmp")  # what a process that was killed left is written over
+    command = [
+        _compiler(),
+        *_options(minor, has_cxx11_abi=has_cxx11_abi),
+        *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
+        *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp"), "-o", str(made)),
+        *(f"-L{home / 'lib'}", "-lc10", "-lc10_cuda"),
+        # What is made of the same is the same, wherever that lies.
+        *(f"-ffile-prefix-map={home}=torch", f"-ffile-prefix-map={SOURCES}=gmlake"),
+    ]
+    try:
+        done = subprocess.run(  # noqa: S603 (a compiler that the user chose)
+            command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False
+        )
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if "error" in line]
+            why = errors[0] if errors else f"{command[0]} ended with code {done.returncode}"
+            raise AdapterError(f"the adapter to PyTorch cannot be compiled: {printable(why)[:300]}")
+        made.chmod(0o700)
+        made.replace(path)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AdapterError(f"the adapter to PyTorch cannot be compiled: {error}") from None
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _options(minor: int, *, has_cxx11_abi: bool) -> tuple[str, ...]:
+    standard = "-std=c++20" if minor >= _CXX20_SINCE else "-std=c++17"
+    return (standard, f"-D_GLIBCXX_USE_CXX11_ABI={int(has_cxx11_abi)}", *_OPTIONS)
+
+
+def _compiler() -> str:
+    chosen = os.environ.get("CXX")
+    for name in (chosen,) if chosen else COMPILERS:
+        if found := shutil.which(name.split()[0] if name else ""):
+            return found
+    wanted = f"CXX={chosen} is not there" if chosen else "there is no C++ compiler"
+    raise AdapterError(f"{wanted}, which makes the adapter to PyTorch; install g++")
