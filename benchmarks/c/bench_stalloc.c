@@ -51,9 +51,8 @@ static uint64_t
 place(workload *work)
 {
     gml_instance instance;
-    gml_budget endless;
     uint64_t peak = 0;
-    gml_budget_begin(&endless, UINT64_MAX);
+    gml_budget endless = {.limit = UINT64_MAX};
     bench_check(
         gml_instance_open(&instance, &work->problem, work->members, work->problem.count, NULL),
         "no memory for the instance");

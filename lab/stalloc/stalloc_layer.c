@@ -124,7 +124,7 @@ insert_idle(layering *state, uint32_t number, bool *is_placed)
                                         request->size_bytes, state->budget);
     *is_placed = node != NULL;
     if (!node) {
-        return state->budget->is_over ? GML_NOT_READY : GML_OK;
+        return gml_budget_is_over(state->budget) ? GML_NOT_READY : GML_OK;
     }
     uint64_t begin = node->begin, end = node->end, base = node->base, size = node->size_bytes;
     gml_idle_remove(&state->idle, node);

@@ -427,7 +427,7 @@ gml_stalloc_group(const gml_problem *problem, const gml_instance *instance, gml_
         gather_groups(&state);
         drop_bad_groups(&state);
         fuse_groups(&state);
-        status = budget->is_over ? GML_NOT_READY : GML_OK;
+        status = gml_budget_is_over(budget) ? GML_NOT_READY : GML_OK;
     }
     grouping_close(&state);
     return status;

@@ -24,7 +24,7 @@ begin(stage *scene)
 {
     memset(scene, 0, sizeof *scene);
     scene->problem.lifetimes = scene->lifetimes;
-    gml_budget_begin(&scene->budget, 100000);
+    scene->budget = gml_budget_of(100000, 1);
 }
 
 /* Sizes in units. */
@@ -441,7 +441,7 @@ TEST(a_budget_that_ends_is_told)
     while (s.problem.count < 300) {
         add(&s, 1 + check_below(&random, 50), s.problem.count, s.problem.count + 100, 1, 2);
     }
-    gml_budget_begin(&s.budget, 0);
+    s.budget = gml_budget_of(0, 1);
     s.peak = 12345;
     CHECK_STATUS(place(&s), GML_NOT_READY);
     CHECK_EQ(s.peak, 12345);
@@ -452,8 +452,7 @@ TEST(a_budget_that_ends_is_told)
 TEST(the_idle_set_finds_what_a_scan_finds)
 {
     check_random random = {11};
-    gml_budget budget;
-    gml_budget_begin(&budget, 100000);
+    gml_budget budget = gml_budget_of(100000, 1);
     gml_idle_set set = gml_idle_open();
     struct {
         uint64_t begin, end, size;

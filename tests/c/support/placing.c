@@ -24,7 +24,7 @@ placing_open(placing *f, size_t count, uint64_t period)
     }
     gml_problem problem = {.lifetimes = f->lifetimes, .count = count, .period = period};
     CHECK_OK(gml_instance_open(&f->instance, &problem, members, count, NULL));
-    gml_budget_begin(&f->budget, PLENTY_MS);
+    f->budget = gml_budget_of(PLENTY_MS, count);
 }
 
 void
