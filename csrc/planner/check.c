@@ -1,6 +1,8 @@
 /* The independent check of a placement: a sweep over raw times. */
 #include "base/number_set.h"
+#include "base/rounding.h"
 #include "planner/check_sweep.h"
+#include "planner/instance.h"
 
 #include <inttypes.h>
 
@@ -74,9 +76,9 @@ check_offset(const gml_problem *problem, size_t index, uint64_t offset, uint64_t
     if (offset == GML_NO_OFFSET) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes, "lifetime %zu has no offset", index);
     }
-    uint64_t mask = gml_sweep_alignment(problem) - 1;
-    uint64_t size = (lifetime->size_bytes + mask) & ~mask;
-    if (offset & mask) {
+    uint64_t alignment = gml_problem_alignment(problem);
+    uint64_t size = gml_round_up(lifetime->size_bytes, alignment);
+    if (offset % alignment) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes,
                           "lifetime %zu: offset %" PRIu64 " is not aligned", index, offset);
     }
@@ -109,10 +111,11 @@ gml_status
 gml_planner_check(const gml_problem *problem, const uint64_t *offsets, uint64_t peak_bytes,
                   char *reason, size_t reason_bytes)
 {
-    gml_status status = gml_sweep_check_problem(problem, reason, reason_bytes);
-    if (status == GML_OK) {
-        status = check_offsets(problem, offsets, peak_bytes, reason, reason_bytes);
+    gml_status status = gml_problem_check(problem, reason, reason_bytes);
+    if (status != GML_OK) {
+        return GML_CORRUPT;
     }
+    status = check_offsets(problem, offsets, peak_bytes, reason, reason_bytes);
     if (status != GML_OK) {
         return status;
     }

@@ -24,13 +24,7 @@ typedef struct gml_sweep {
     size_t count;
 } gml_sweep;
 
-/* Every value of the problem in its documented range; GML_CORRUPT with a reason. */
-gml_status gml_sweep_check_problem(const gml_problem *problem, char *reason, size_t reason_bytes);
-
-/* The alignment that holds. */
-uint64_t gml_sweep_alignment(const gml_problem *problem);
-
-/* Lifetimes without an offset are left out. pre: gml_sweep_check_problem() passed, and no placed
+/* Lifetimes without an offset are left out. pre: gml_problem_check() passed, and no placed
  * lifetime ends above UINT64_MAX. GML_NO_HOST_MEMORY. */
 gml_status gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets);
 void gml_sweep_close(gml_sweep *sweep);

@@ -71,7 +71,7 @@ void gml_exact_space_close(gml_exact_space *space);
 /* What all sizes are multiples of; 1 where there are none. */
 uint64_t gml_exact_unit(const gml_instance *instance);
 
-/* ---- exact_search.c ------------------------------------------------------------------------------
+/* ---- exact_search.c -----------------------------------------------------------------------------
  *
  * Searches the placements of `items`, at most `node_limit` nodes. Offsets go to space->items; on
  * another outcome than FOUND some have changed. GML_NO_HOST_MEMORY. */
