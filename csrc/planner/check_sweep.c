@@ -1,7 +1,6 @@
-/* Rectangles of a placement and their orders. */
+/* Rectangles of a placement. */
 #include "planner/check_sweep.h"
 
-#include "base/number_set.h"
 #include "base/rounding.h"
 #include "base/sort.h"
 #include "planner/instance.h"
@@ -91,43 +90,12 @@ add_taken(gml_sweep *sweep, const gml_problem *problem)
     return GML_OK;
 }
 
-static gml_status
-sort_pieces(gml_sweep *sweep)
-{
-    size_t count = sweep->count;
-    uint64_t *keys = calloc(count + 1, sizeof *keys);
-    if (!keys) {
-        return GML_NO_HOST_MEMORY;
-    }
-    for (size_t i = 0; i < count; i++) {
-        keys[i] = sweep->pieces[i].start;
-    }
-    gml_status status = gml_sweep_sort(keys, count, sweep->by_start);
-    for (size_t i = 0; i < count; i++) {
-        keys[i] = sweep->pieces[i].end;
-    }
-    if (status == GML_OK) {
-        status = gml_sweep_sort(keys, count, sweep->by_end);
-    }
-    for (size_t i = 0; i < count; i++) {
-        keys[i] = sweep->pieces[i].offset;
-    }
-    if (status == GML_OK) {
-        status = gml_sweep_sort(keys, count, sweep->by_rank);
-    }
-    free(keys);
-    return status;
-}
-
-static gml_status
-fill(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets)
+gml_status
+gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets)
 {
     size_t most = 2 * problem->count + problem->taken_count + 1;
-    sweep->pieces = malloc(most * sizeof *sweep->pieces);
-    sweep->by_start = malloc(most * sizeof *sweep->by_start);
-    sweep->by_end = malloc(most * sizeof *sweep->by_end);
-    sweep->by_rank = malloc(most * sizeof *sweep->by_rank);
-    if (!sweep->pieces || !sweep->by_start || !sweep->by_end || !sweep->by_rank) {
+    *sweep = (gml_sweep){.pieces = malloc(most * sizeof *sweep->pieces)};
+    if (!sweep->pieces) {
         return GML_NO_HOST_MEMORY;
     }
     for (size_t i = 0; i < problem->count; i++) {
@@ -135,45 +103,12 @@ fill(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets)
             add_lifetime(sweep, problem, i, offsets[i]);
         }
     }
-    gml_status status = add_taken(sweep, problem);
-    if (status == GML_OK) {
-        status = sort_pieces(sweep);
-    }
-    for (size_t rank = 0; status == GML_OK && rank < sweep->count; rank++) {
-        sweep->pieces[sweep->by_rank[rank]].rank = (uint32_t)rank;
-    }
-    return status;
-}
-
-gml_status
-gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets)
-{
-    *sweep = (gml_sweep){0};
-    gml_status status = fill(sweep, problem, offsets);
-    if (status != GML_OK) {
-        gml_sweep_close(sweep);
-    }
-    return status;
+    return add_taken(sweep, problem);
 }
 
 void
 gml_sweep_close(gml_sweep *sweep)
 {
     free(sweep->pieces);
-    free(sweep->by_start);
-    free(sweep->by_end);
-    free(sweep->by_rank);
     *sweep = (gml_sweep){0};
-}
-
-void
-gml_sweep_end_until(const gml_sweep *sweep, gml_number_set *live, size_t *ended, uint64_t time)
-{
-    for (; *ended < sweep->count; (*ended)++) {
-        const gml_piece *piece = &sweep->pieces[sweep->by_end[*ended]];
-        if (piece->end > time) {
-            return;
-        }
-        gml_number_set_remove(live, piece->rank);
-    }
 }

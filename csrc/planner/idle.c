@@ -64,13 +64,13 @@ lives_in(const gml_piece *piece, gml_time_range range, uint64_t period)
 }
 
 static gml_status
-list_idle(const gml_piece *pieces, size_t count, gml_time_range range, uint64_t period,
-          uint64_t limit_bytes, span_list *out)
+list_idle(const gml_sweep *sweep, gml_time_range range, uint64_t period, uint64_t limit_bytes,
+          span_list *out)
 {
     gml_status status = GML_OK;
     uint64_t top = 0; /* of what lives in the range, so far */
-    for (size_t i = 0; i < count && top < limit_bytes && status == GML_OK; i++) {
-        const gml_piece *piece = &pieces[i];
+    for (size_t i = 0; i < sweep->count && top < limit_bytes && status == GML_OK; i++) {
+        const gml_piece *piece = &sweep->pieces[i];
         if (piece->top > top || piece->top < piece->offset) {
             if (!lives_in(piece, range, period)) {
                 continue;
@@ -100,21 +100,11 @@ check_arguments(const gml_problem *problem, const gml_time_range *queries, size_
     return GML_OK;
 }
 
-/* The pieces of the placement by offset; NULL without memory. */
-static gml_piece *
-pieces_by_offset(const gml_problem *problem, const uint64_t *offsets, size_t *count)
+static int
+compare_pieces(const void *left, const void *right)
 {
-    gml_sweep sweep;
-    if (gml_sweep_open(&sweep, problem, offsets) != GML_OK) {
-        return NULL;
-    }
-    gml_piece *pieces = malloc((sweep.count + 1) * sizeof *pieces);
-    for (size_t i = 0; pieces && i < sweep.count; i++) {
-        pieces[i] = sweep.pieces[sweep.by_rank[i]];
-    }
-    *count = sweep.count;
-    gml_sweep_close(&sweep);
-    return pieces;
+    const gml_piece *a = left, *b = right;
+    return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
 gml_status
@@ -127,16 +117,19 @@ gml_idle_largest(const gml_problem *problem, const uint64_t *offsets, uint64_t l
     if (status != GML_OK) {
         return status;
     }
-    size_t count;
-    gml_piece *pieces = pieces_by_offset(problem, offsets, &count);
+    gml_sweep sweep;
     span_list found = {.items = malloc(sizeof *found.items), .room = 1};
-    status = pieces && found.items ? GML_OK : GML_NO_HOST_MEMORY;
+    status = gml_sweep_open(&sweep, problem, offsets);
+    if (status == GML_OK) {
+        status = found.items ? GML_OK : GML_NO_HOST_MEMORY;
+        qsort(sweep.pieces, sweep.count, sizeof *sweep.pieces, compare_pieces);
+    }
     for (size_t q = 0; q < query_count && status == GML_OK; q++) {
         first[q] = found.count;
-        status = list_idle(pieces, count, queries[q], problem->period, limit_bytes, &found);
+        status = list_idle(&sweep, queries[q], problem->period, limit_bytes, &found);
         keep_largest(&found, first[q], most);
     }
-    free(pieces);
+    gml_sweep_close(&sweep);
     if (status != GML_OK) {
         free(found.items);
         return status;
