@@ -34,6 +34,7 @@ typedef struct placed_lanes {
     uint64_t *offsets;
     gml_placing placing; /* the method is that of the largest lane */
     uint64_t largest_peak;
+    uint64_t most_live_bytes; /* summed over lanes */
 } placed_lanes;
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
@@ -115,9 +116,11 @@ place_lane(const solve_state *solving, size_t first, size_t count, const uint64_
             bool may_stop = is_last && solving->capacity_bytes > base;
             status = place_instance(&instance, may_stop ? solving->capacity_bytes - base : 0, base,
                                     budget, out->offsets, &lane);
+            out->most_live_bytes += gml_instance_most_live(&instance);
             gml_instance_close(&instance);
         }
     }
+    out->most_live_bytes += base - begin;
     free(taken);
     uint64_t end = base + lane.peak_bytes;
     if (end - begin >= out->largest_peak) {
@@ -159,6 +162,27 @@ place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out)
     return status;
 }
 
+/* ---- the bound ------------------------------------------------------------------------------- */
+
+/* Streams that nothing orders share no address, so that their bounds add up; else what is live in
+ * all of them together counts. pre: `placed` by place_stacked(). */
+static gml_status
+find_bound(solve_state *solving, const placed_lanes *placed)
+{
+    gml_instance whole; /* or no item, and what is taken */
+    bool is_shared = solving->group_count > 1 && solving->problem->ordering_count;
+    gml_status status = gml_instance_open(&whole, solving->problem, solving->members,
+                                          is_shared ? solving->member_count : 0, NULL);
+    if (status == GML_OK) {
+        solving->lower_bound =
+            is_shared ? whole.lower_bound : gml_instance_least_end(&whole, placed->most_live_bytes);
+        gml_instance_close(&whole);
+    }
+    return status;
+}
+
+/* ---- lanes of their own, or one for all ------------------------------------------------------- */
+
 static bool
 may_merge(const solve_state *solving)
 {
@@ -174,6 +198,9 @@ place(solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes 
     gml_budget first_part = gml_budget_part(budget, 1, has_two ? 2 : 1);
     gml_status status = place_stacked(solving, &first_part, out);
     (void)gml_budget_spend(budget, first_part.work);
+    if (status == GML_OK) {
+        status = find_bound(solving, out);
+    }
     if (status == GML_OK && has_two) {
         status = place_merged(solving, budget, other);
         if (status == GML_OK && other->placing.peak_bytes < out->placing.peak_bytes) {
@@ -186,43 +213,6 @@ place(solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes 
                           (!solving->problem->ordering_count && !solving->problem->taken_count);
     out->placing.is_proven = (out->placing.is_proven && is_bound_exact) ||
                              out->placing.peak_bytes == solving->lower_bound;
-    return status;
-}
-
-/* ---- the bound ------------------------------------------------------------------------------- */
-
-static gml_status
-add_most_live(const solve_state *solving, const gml_stream_group *group, uint64_t *bytes)
-{
-    gml_instance instance;
-    gml_status status = gml_instance_open(&instance, solving->problem,
-                                          solving->members + group->first, group->count, NULL);
-    if (status == GML_OK) {
-        *bytes += gml_instance_most_live(&instance);
-        gml_instance_close(&instance);
-    }
-    return status;
-}
-
-/* Streams that nothing orders share no address, so that their bounds add up. */
-static gml_status
-find_bound(solve_state *solving)
-{
-    gml_instance whole;
-    gml_status status =
-        gml_instance_open(&whole, solving->problem, solving->members, solving->member_count, NULL);
-    if (status != GML_OK) {
-        return status;
-    }
-    solving->lower_bound = whole.lower_bound;
-    if (solving->group_count > 1 && !solving->problem->ordering_count) {
-        uint64_t bytes = 0;
-        for (size_t g = 0; g < solving->group_count && status == GML_OK; g++) {
-            status = add_most_live(solving, &solving->groups[g], &bytes);
-        }
-        solving->lower_bound = gml_instance_least_end(&whole, bytes);
-    }
-    gml_instance_close(&whole);
     return status;
 }
 
@@ -251,9 +241,8 @@ solving_open(solve_state *solving, const gml_problem *problem)
     if (!solving->members || !solving->groups || !solving->ends) {
         return GML_NO_HOST_MEMORY;
     }
-    gml_status status = gml_group_by_stream(problem, solving->members, &solving->member_count,
-                                            solving->groups, &solving->group_count);
-    return status == GML_OK ? find_bound(solving) : status;
+    return gml_group_by_stream(problem, solving->members, &solving->member_count, solving->groups,
+                               &solving->group_count);
 }
 
 static void
