@@ -17,7 +17,7 @@ placing_shuffle(check_random *random, uint32_t *order, size_t count)
 void
 placing_open(placing *f, size_t count, uint64_t period)
 {
-    uint32_t members[PLACING_MOST];
+    uint32_t members[PLACING_MOST] = {0};
     for (size_t i = 0; i < count; i++) {
         members[i] = (uint32_t)i;
         f->order[i] = (uint32_t)i;
