@@ -25,18 +25,6 @@ lane_options(const gml_builder *builder, size_t lane_placed)
     return options;
 }
 
-size_t
-gml_build_taken(const gml_profile *profile, gml_stream stream, gml_span *spans)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < profile->taken_count; i++) {
-        if (profile->taken[i].stream == stream) {
-            spans[count++] = profile->taken[i].span;
-        }
-    }
-    return count;
-}
-
 static gml_status
 place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index, gml_span *taken)
 {

@@ -144,6 +144,18 @@ append_spans(gml_plan *plan, const gml_span *spans, size_t count)
     return GML_OK;
 }
 
+size_t
+gml_build_taken(const gml_profile *profile, gml_stream stream, gml_span *spans)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < profile->taken_count; i++) {
+        if (profile->taken[i].stream == stream) {
+            spans[count++] = profile->taken[i].span;
+        }
+    }
+    return count;
+}
+
 /* What lies idle for the windows of one lane; equal ones come one after the other. */
 static gml_status
 serve_lane(gml_builder *builder, const gml_lane_problems *problems,

@@ -181,7 +181,7 @@ find_bound(solve_state *solving, const placed_lanes *placed)
     return status;
 }
 
-/* ---- lanes of their own, or one for all ------------------------------------------------------- */
+/* ---- lanes of their own, or one for all ------------------------------------------------------ */
 
 static bool
 may_merge(const solve_state *solving)
