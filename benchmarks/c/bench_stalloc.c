@@ -51,13 +51,11 @@ static uint64_t
 place(workload *work)
 {
     gml_instance instance;
-    gml_budget endless;
     uint64_t peak = 0;
-    gml_budget_begin(&endless, UINT64_MAX);
     bench_check(
         gml_instance_open(&instance, &work->problem, work->members, work->problem.count, NULL),
         "no memory for the instance");
-    bench_check(gml_stalloc_place(&work->problem, &instance, &endless, work->by_item, &peak),
+    bench_check(gml_stalloc_place(&work->problem, &instance, work->by_item, &peak),
                 "no memory to place in");
     for (size_t i = 0; i < instance.count; i++) {
         work->offsets[instance.lifetime[i]] = work->by_item[i];

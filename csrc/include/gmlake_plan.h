@@ -10,7 +10,7 @@
  *   lane       the addresses of one stream in a plan; lanes share no memory
  *
  * Times are counts of events, not seconds. Sizes and offsets are in bytes. The same input gives the
- * same output (see gml_planner_options.budget_ms for the one exception).
+ * same output.
  */
 #ifndef GMLAKE_PLAN_H
 #define GMLAKE_PLAN_H
@@ -69,8 +69,8 @@ typedef struct gml_problem {
 
 typedef struct gml_planner_options {
     uint64_t budget_ms; /* about how long to search on; 0: 1000 for up to 4096 lifetimes, else 350
-                           or 1 for every 220 lifetimes. Counted in work, so that it does not change
-                           results; a clock stops only what takes four times as long */
+                           or 1 for every 220 lifetimes. Counted in work and never by a clock, so
+                           that a busy machine finds the same */
     uint64_t capacity_bytes; /* 0: the lowest peak; else any peak up to this will do */
 } gml_planner_options;
 
@@ -86,25 +86,25 @@ typedef struct gml_solution {
 
 /* Gives every lifetime that is not dynamic an offset, and dynamic ones GML_NO_OFFSET. The result
  * has passed gml_planner_check(). GML_INVALID_ARGUMENT for a lifetime or setting outside its range,
- * or a sum of sizes above 2^62; GML_NO_HOST_MEMORY; GML_CORRUPT if no method's result was valid.
+ * or a sum of sizes above 2^62; GML_NO_HOST_MEMORY; GML_CORRUPT if the result was not valid.
  * `reason` (may be NULL) then holds one line, at most reason_bytes. A capacity that is not met is
  * not an error: look at peak_bytes. `options` may be NULL. */
 GML_API gml_status gml_planner_solve(const gml_problem *problem, const gml_planner_options *options,
                                      uint64_t *offsets, gml_solution *out, char *reason,
                                      size_t reason_bytes);
 
-/* The independent check, which shares no code with what places: a sweep over raw times. GML_CORRUPT
- * with a reason if two lifetimes meet in time and address, two streams share addresses without an
- * ordering between, an offset is not aligned, overflows, lies on a taken span or ends above
- * `peak_bytes`, or if peak_bytes is not the largest end. O(N log N). */
+/* The independent check, which shares no code with what places but for sorting and the ranges of
+ * values: a sweep over raw times. GML_CORRUPT with a reason if two lifetimes meet in time and
+ * address, two streams share addresses without an ordering between, an offset is not aligned,
+ * overflows, lies on a taken span or ends above `peak_bytes`, or if peak_bytes is not the largest
+ * end. O(N log N). */
 GML_API gml_status gml_planner_check(const gml_problem *problem, const uint64_t *offsets,
                                      uint64_t peak_bytes, char *reason, size_t reason_bytes);
 
 /* The addresses in [0, limit_bytes) that no placed lifetime occupies at any time in [start, end):
  * STAlloc's dynamic reusable space. For query i the spans, in ascending order, are
  * (*spans)[first[i]] to (*spans)[first[i + 1] - 1]; `first` has query_count + 1 entries, *spans is
- * to be given to free(). A query may wrap as a lifetime may. Cost: one sweep for all queries
- * together, and what comes out, times the logarithm of the number of addresses. */
+ * to be given to free(). A query may wrap as a lifetime may. Cost: queries times lifetimes. */
 typedef struct gml_time_range {
     uint64_t start, end;
 } gml_time_range;

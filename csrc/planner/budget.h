@@ -1,8 +1,7 @@
 /* How much work a search may still do.
  *
- * Work is counted in visits of a tree node or the like, which take about the same time everywhere,
- * so that results do not depend on how busy the machine is. The clock only stops what takes four
- * times as long as it should.
+ * Work is counted in visits of a tree node or the like, and never in time, so that results do not
+ * depend on how busy the machine is.
  */
 #ifndef GML_PLANNER_BUDGET_H
 #define GML_PLANNER_BUDGET_H
@@ -11,33 +10,45 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct gml_budget {
-    uint64_t work, work_limit;
-    uint64_t deadline_ns; /* of CLOCK_MONOTONIC */
-    uint64_t next_look;   /* the work at which the clock is read next */
-    bool is_over;
-} gml_budget;
+enum {
+    GML_WORK_PER_MS = 130000,       /* visits that take a millisecond on a server core of 2024 */
+    GML_WORK_CACHED_COUNT = 400000, /* lifetimes; as many again, and a visit takes as long again */
+};
 
-void gml_budget_begin(gml_budget *budget, uint64_t milliseconds);
+typedef struct gml_budget {
+    uint64_t work, limit;
+} gml_budget;
 
 /* For an input of `count` lifetimes: where it is larger than the caches, each visit takes longer.
  */
-void gml_budget_slow_down(gml_budget *budget, size_t count);
+static inline gml_budget
+gml_budget_of(uint64_t milliseconds, size_t count)
+{
+    uint64_t most = UINT64_MAX / GML_WORK_PER_MS;
+    uint64_t limit = milliseconds < most ? milliseconds * GML_WORK_PER_MS : UINT64_MAX;
+    return (gml_budget){.limit = limit / (GML_WORK_CACHED_COUNT + count) * GML_WORK_CACHED_COUNT};
+}
 
-/* A part of what is left of `whole`: `share` of `of` equal parts. Work spent on it has to be added
- * to `whole` by gml_budget_close(). */
-void gml_budget_open(gml_budget *part, const gml_budget *whole, uint64_t share, uint64_t of);
-void gml_budget_close(const gml_budget *part, gml_budget *whole);
-
-/* Reads the clock. */
-bool gml_budget_look(gml_budget *budget);
+static inline bool
+gml_budget_is_over(const gml_budget *budget)
+{
+    return budget->work >= budget->limit;
+}
 
 /* Counts `work` visits; whether the budget is over. */
 static inline bool
 gml_budget_spend(gml_budget *budget, uint64_t work)
 {
     budget->work += work;
-    return budget->work >= budget->next_look ? gml_budget_look(budget) : budget->is_over;
+    return gml_budget_is_over(budget);
+}
+
+/* `share` of `of` equal parts of what is left. What is spent on it is to be spent on the whole. */
+static inline gml_budget
+gml_budget_part(const gml_budget *whole, uint64_t share, uint64_t of)
+{
+    uint64_t left = gml_budget_is_over(whole) ? 0 : whole->limit - whole->work;
+    return (gml_budget){.limit = left / of * share + left % of * share / of};
 }
 
 #endif

@@ -25,18 +25,6 @@ lane_options(const gml_builder *builder, size_t lane_placed)
     return options;
 }
 
-static size_t
-taken_of(const gml_profile *profile, gml_stream stream, gml_span *spans)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < profile->taken_count; i++) {
-        if (profile->taken[i].stream == stream) {
-            spans[count++] = profile->taken[i].span;
-        }
-    }
-    return count;
-}
-
 static gml_status
 place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index, gml_span *taken)
 {
@@ -44,7 +32,7 @@ place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index
     gml_plan_lane *lane = &plan->lanes[index];
     gml_problem problem = gml_lane_problem(problems, plan, index);
     problem.taken = taken;
-    problem.taken_count = taken_of(builder->profile, lane->stream, taken);
+    problem.taken_count = gml_build_taken(builder->profile, lane->stream, taken);
     gml_planner_options options = lane_options(builder, problem.count);
     uint64_t *offsets = problems->offsets + problems->first[index];
     gml_solution solution;
@@ -130,6 +118,7 @@ gml_plan_build(const gml_profile *profile, const gml_planner_options *options, g
     status = build(&builder);
     free(builder.lanes);
     free(builder.ends);
+    free(builder.windows);
     if (status != GML_OK) {
         gml_plan_release(builder.plan);
         return status == GML_NO_HOST_MEMORY

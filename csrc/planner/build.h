@@ -6,6 +6,13 @@
 
 #define GML_LIFE_UNKNOWN UINT64_MAX
 
+/* When a dynamic request wants its addresses to be idle, in events of the period. */
+typedef struct gml_dynamic_window {
+    gml_time_range range;
+    uint32_t lane;
+    uint32_t dynamic; /* index in the plan */
+} gml_dynamic_window;
+
 typedef struct gml_builder {
     const gml_profile *profile;
     const gml_planner_options *options;
@@ -13,6 +20,7 @@ typedef struct gml_builder {
     uint32_t *lanes; /* of each request of `last` */
     uint64_t *ends; /* of each request of `last`, in events since the step began; may lie in a later
                        repetition of it, or be GML_LIFE_UNKNOWN */
+    gml_dynamic_window *windows; /* of each dynamic request of the plan */
     char *reason;
     size_t reason_bytes;
 } gml_builder;
@@ -37,8 +45,14 @@ gml_status gml_build_lay_out(gml_builder *builder);
 
 /* ---- build_dynamic.c: where dynamic requests may go ---------------------------------------------
  *
- * pre: the lanes are placed; visits and dynamic requests are laid out, without spans. */
+ * The visits and dynamic requests of a step of the period. pre: there is room for them. */
+void gml_build_visits(gml_builder *builder, unsigned step);
+
+/* Their spans. pre: the lanes are placed. */
 gml_status gml_build_find_spans(gml_builder *builder);
+
+/* What is taken from the stream's lane, to `spans`, which has room for all; how many they are. */
+size_t gml_build_taken(const gml_profile *profile, gml_stream stream, gml_span *spans);
 
 /* Size as planned. */
 static inline uint64_t

@@ -103,49 +103,6 @@ lay_out_step(gml_builder *builder, unsigned step)
     plan->step_mark[step + 1] = plan->mark_count;
 }
 
-/* ---- visits -------------------------------------------------------------------------------------
- *
- * Each entering of a scope is a visit, even one without requests, since visits are counted. A
- * request whose scope no mark announced opens one as well.
- */
-
-static void
-open_visit(gml_plan *plan, uint32_t scope)
-{
-    plan->visits[plan->visit_count++] =
-        (gml_plan_visit){.scope = scope, .first_request = (uint32_t)plan->dynamic_count};
-}
-
-static void
-visit_step(gml_builder *builder)
-{
-    gml_plan *plan = builder->plan;
-    const gml_step *last = &builder->profile->last;
-    size_t next_mark = 0;
-    uint32_t scope = 0; /* of the visit that is open */
-    for (size_t i = 0; i <= last->request_count; i++) {
-        for (; next_mark < last->mark_count && last->marks[next_mark].request <= i; next_mark++) {
-            if (last->marks[next_mark].kind != GML_MARK_SCOPE) {
-                continue;
-            }
-            scope = last->marks[next_mark].id;
-            if (scope != 0) {
-                open_visit(plan, scope);
-            }
-        }
-        if (i == last->request_count || !gml_build_is_dynamic(&last->requests[i])) {
-            continue;
-        }
-        if (last->requests[i].scope_birth != scope) {
-            scope = last->requests[i].scope_birth;
-            open_visit(plan, scope);
-        }
-        plan->visits[plan->visit_count - 1].request_count++;
-        plan->dynamic[plan->dynamic_count++] = (gml_plan_dynamic){
-            .size_bytes = gml_build_size(&last->requests[i]), .lane = builder->lanes[i]};
-    }
-}
-
 static gml_status
 make_room(gml_builder *builder)
 {
@@ -164,7 +121,9 @@ make_room(gml_builder *builder)
     plan->marks = gml_plan_array(phases * plan->steps, sizeof(gml_plan_mark));
     plan->visits = gml_plan_array(visits * plan->steps, sizeof(gml_plan_visit));
     plan->dynamic = gml_plan_array(dynamic * plan->steps, sizeof(gml_plan_dynamic));
-    bool has_room = plan->entries && plan->marks && plan->visits && plan->dynamic;
+    builder->windows = gml_plan_array(dynamic * plan->steps, sizeof *builder->windows);
+    bool has_room =
+        plan->entries && plan->marks && plan->visits && plan->dynamic && builder->windows;
     return has_room ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
@@ -177,7 +136,7 @@ gml_build_lay_out(gml_builder *builder)
     for (unsigned step = 0; status == GML_OK && step < plan->steps && step < GML_PLAN_MOST_STEPS;
          step++) {
         lay_out_step(builder, step);
-        visit_step(builder);
+        gml_build_visits(builder, step);
     }
     return status;
 }

@@ -6,6 +6,7 @@
  */
 #include "planner/align.h"
 #include "planner/build.h"
+#include "planner/instance.h"
 
 #include <stdlib.h>
 
@@ -71,18 +72,6 @@ gml_build_find_ends(gml_builder *builder)
 
 /* ---- how many steps -------------------------------------------------------------------------- */
 
-typedef struct release {
-    uint64_t time; /* 1 to the period */
-    uint64_t size_bytes;
-} release;
-
-static int
-compare_releases(const void *left, const void *right)
-{
-    const release *a = left, *b = right;
-    return (a->time > b->time) - (a->time < b->time);
-}
-
 static bool
 is_counted(const gml_builder *builder, size_t index)
 {
@@ -90,35 +79,38 @@ is_counted(const gml_builder *builder, size_t index)
     return !gml_build_is_dynamic(request) && builder->ends[index] != GML_LIFE_UNKNOWN;
 }
 
-/* The largest live sum of a step that repeats. */
+/* The largest live sum of a step that repeats. What lives through whole repetitions is there that
+ * many times at every moment, and once more for the rest of its life. */
 static gml_status
 measure_peak(const gml_builder *builder, uint64_t *peak_bytes)
 {
     const gml_step *last = &builder->profile->last;
-    uint64_t period = last->event_count, live = 0, peak = 0;
-    release *releases = gml_plan_array(last->request_count, sizeof *releases);
-    if (!releases) {
-        return GML_NO_HOST_MEMORY;
-    }
-    size_t count = 0, next = 0;
-    for (size_t i = 0; i < last->request_count; i++) {
-        if (is_counted(builder, i)) {
-            uint64_t size = gml_build_size(&last->requests[i]), end = builder->ends[i];
-            releases[count++] = (release){(end - 1) % period + 1, size};
-            live += (end - 1) / period * size; /* those of earlier steps */
+    gml_lifetime *lifetimes = gml_plan_array(last->request_count, sizeof *lifetimes);
+    uint32_t *members = gml_plan_array(last->request_count, sizeof *members);
+    gml_problem problem = {
+        .lifetimes = lifetimes, .period = last->event_count, .alignment_bytes = GML_PLAN_UNIT};
+    gml_instance instance = {0};
+    uint64_t constant = 0;
+    for (size_t i = 0; lifetimes && members && i < last->request_count; i++) {
+        uint64_t birth = last->requests[i].birth, size = gml_build_size(&last->requests[i]);
+        uint64_t life = is_counted(builder, i) ? builder->ends[i] - birth : 0;
+        constant += life / problem.period * size;
+        if (life % problem.period) {
+            members[problem.count] = (uint32_t)problem.count;
+            lifetimes[problem.count++] = (gml_lifetime){
+                .size_bytes = size, .start = birth, .end = birth + life % problem.period};
         }
     }
-    qsort(releases, count, sizeof *releases, compare_releases);
-    for (size_t i = 0; i < last->request_count; i++) {
-        while (next < count && releases[next].time <= last->requests[i].birth) {
-            live -= releases[next++].size_bytes;
-        }
-        live += is_counted(builder, i) ? gml_build_size(&last->requests[i]) : 0;
-        peak = live > peak ? live : peak;
+    gml_status status = lifetimes && members
+                            ? gml_instance_open(&instance, &problem, members, problem.count, NULL)
+                            : GML_NO_HOST_MEMORY;
+    if (status == GML_OK) {
+        *peak_bytes = constant + gml_instance_most_live(&instance);
+        gml_instance_close(&instance);
     }
-    free(releases);
-    *peak_bytes = peak;
-    return GML_OK;
+    free(lifetimes);
+    free(members);
+    return status;
 }
 
 gml_status

@@ -1,6 +1,6 @@
 /* Items not placed yet: which of those that lie inside a range of slots is the best?
  *
- * A tree over the items sorted by their first slot, eight children to a node; a node knows of each
+ * A tree over the items, whose first slots ascend, eight children to a node; a node knows of each
  * child the best rank and the earliest end below it, which lie in one cache line. The best rank is
  * the lowest number. A search goes down where both might do, the best first.
  */
@@ -25,20 +25,18 @@ typedef struct gml_candidates {
     size_t count;
     unsigned levels;
     gml_candidate_node *level[GML_CANDIDATE_LEVELS]; /* 0: one child is one item */
-    gml_candidate_node *nodes;                       /* of all levels */
-    size_t node_count;
-    uint32_t *first;    /* by slot, and one more: the items that start earlier */
-    uint32_t *position; /* by item, in the order of first slots; GML_NO_CANDIDATE: not among them */
-    uint32_t *item;     /* by position */
+    size_t node_count;                               /* of all levels, which follow level[0] */
+    uint32_t *first; /* by slot, and one more: the first item that starts there or later */
 } gml_candidates;
 
-/* Items with begin < end take part, others do not. GML_NO_HOST_MEMORY. */
+/* `begin` ascends. GML_NO_HOST_MEMORY. */
 gml_status gml_candidates_open(gml_candidates *candidates, size_t count, uint32_t slots,
-                               const uint32_t *begin, const uint32_t *end);
+                               const uint32_t *begin);
 void gml_candidates_close(gml_candidates *candidates);
 
-/* Puts every item in, with its rank, each rank once and below GML_NO_CANDIDATE. */
-void gml_candidates_fill(gml_candidates *candidates, const uint32_t *rank, const uint32_t *end);
+/* Puts every item with begin < end in, with its rank, each rank once and below GML_NO_CANDIDATE. */
+void gml_candidates_fill(gml_candidates *candidates, const uint32_t *rank, const uint32_t *begin,
+                         const uint32_t *end);
 
 /* The best rank of what begins at `begin` or later and ends at `end` or earlier, or
  * GML_NO_CANDIDATE. Adds the nodes that it saw to *visits. */

@@ -1,4 +1,4 @@
-/* A placement as rectangles of time and address, in the orders in which a sweep meets them.
+/* A placement as rectangles of time and address.
  *
  * For the independent check and for idle spans; nothing that places buffers uses it.
  */
@@ -13,39 +13,19 @@ typedef struct gml_piece {
     uint64_t start, end;  /* raw times, start < end */
     uint64_t offset, top; /* [offset, top) */
     uint32_t lifetime;    /* GML_TAKEN_PIECE: a taken span, or several that overlap or touch */
-    uint32_t rank;        /* by offset */
 } gml_piece;
 
 #define GML_TAKEN_PIECE UINT32_MAX
 
 typedef struct gml_sweep {
     gml_piece *pieces;
-    uint32_t *by_start, *by_end, *by_rank; /* pieces; ties by number */
     size_t count;
 } gml_sweep;
 
-/* Every value of the problem in its documented range; GML_CORRUPT with a reason. */
-gml_status gml_sweep_check_problem(const gml_problem *problem, char *reason, size_t reason_bytes);
-
-/* The alignment that holds. */
-uint64_t gml_sweep_alignment(const gml_problem *problem);
-
-/* Lifetimes without an offset are left out. pre: gml_sweep_check_problem() passed, and no placed
- * lifetime ends above UINT64_MAX. GML_NO_HOST_MEMORY. */
+/* Lifetimes without an offset are left out. pre: gml_problem_check() passed, and no placed lifetime
+ * ends above UINT64_MAX. GML_NO_HOST_MEMORY. To be closed in every case. */
 gml_status gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets);
 void gml_sweep_close(gml_sweep *sweep);
-
-/* The pieces that live at some time, by the order of addresses, as time goes on. */
-typedef struct gml_number_set gml_number_set;
-
-/* Takes out of `live` what has ended by `time`; *ended counts the pieces of by_end taken so far. */
-void gml_sweep_end_until(const gml_sweep *sweep, gml_number_set *live, size_t *ended,
-                         uint64_t time);
-
-/* Two streams share addresses only with an ordering between; check_streams.c. pre: no two pieces
- * meet. GML_CORRUPT with a reason; GML_NO_HOST_MEMORY. */
-gml_status gml_sweep_check_streams(const gml_sweep *sweep, const gml_problem *problem, char *reason,
-                                   size_t reason_bytes);
 
 /* Numbers 0 to count - 1 sorted by keys[number], ties by number. GML_NO_HOST_MEMORY. */
 gml_status gml_sweep_sort(const uint64_t *keys, size_t count, uint32_t *order);

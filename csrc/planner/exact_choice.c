@@ -1,13 +1,12 @@
-#include "planner/exact_choice.h"
+/* Where an exact search branches. */
+#include "planner/exact.h"
 
-enum {
-    SLACK_PART = 16
-}; /* of the capacity, added to slack so that tight slots are not all equal */
+#include <string.h>
 
 static uint32_t
 slack_of(const gml_exact_space *space, const gml_exact_slot *slot)
 {
-    return space->items.capacity - slot->low - slot->remaining;
+    return space->capacity - slot->low - slot->remaining;
 }
 
 /* How many branches there would be: the last is that no item is at the lowest offset. */
@@ -27,12 +26,12 @@ pair(uint64_t first, uint64_t second)
 }
 
 static uint64_t
-badness(const gml_exact_space *space, gml_exact_choice choice, const gml_exact_slot *slot,
-        uint32_t origin, uint32_t least_size)
+badness(const gml_exact_space *space, const gml_exact_slot *slot, uint32_t origin,
+        uint32_t least_size)
 {
     uint64_t failures = space->failures[origin], slack = slack_of(space, slot);
     uint64_t branches = ways(space, slot, least_size);
-    switch (choice) {
+    switch (space->strategy.choice) {
     case GML_EXACT_BY_LOW_SLACK:
         return pair(slot->low, slack);
     case GML_EXACT_BY_LOW_OPTIONS:
@@ -42,10 +41,8 @@ badness(const gml_exact_space *space, gml_exact_choice choice, const gml_exact_s
     case GML_EXACT_BY_REMAINING:
         return pair(slot->low + slack, branches);
     case GML_EXACT_BY_FAILURES:
-        return pair(branches, 0) / failures;
-    case GML_EXACT_BY_SLACK_FAILURES:
     default:
-        return (branches * (slack + space->items.capacity / SLACK_PART) << 16) / failures;
+        return pair(branches, 0) / failures;
     }
 }
 
@@ -61,8 +58,8 @@ least_size_of(const gml_exact_node *node)
 }
 
 static uint32_t
-best_slot(gml_exact_space *space, gml_exact_choice choice, const gml_exact_node *node,
-          uint32_t least_size, const uint32_t *is_refused)
+best_slot(gml_exact_space *space, const gml_exact_node *node, uint32_t least_size,
+          const uint32_t *is_refused)
 {
     const gml_exact_part *part = node->part;
     uint32_t best = 0;
@@ -72,7 +69,7 @@ best_slot(gml_exact_space *space, gml_exact_choice choice, const gml_exact_node 
         if (slot->low == GML_EXACT_NONE || is_refused[i]) {
             continue;
         }
-        uint64_t bad = badness(space, choice, slot, part->origin[i], least_size);
+        uint64_t bad = badness(space, slot, part->origin[i], least_size);
         if (bad < least) {
             least = bad;
             best = i;
@@ -116,7 +113,7 @@ insert(uint16_t *ranks, uint32_t count, uint16_t rank)
 /* The options of a slot; 0 where one of them is hollow: the slots that it keeps from being next are
  * refused. */
 static uint32_t
-options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused, uint16_t *out)
+options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused)
 {
     const gml_exact_part *part = node->part;
     uint32_t low = node->slots[slot].low, count = 0;
@@ -129,40 +126,33 @@ options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused, uint
             refuse(node, rank, is_refused);
             return 0;
         }
-        insert(out, count++, rank);
+        insert(node->options, count++, rank);
     }
     return count;
 }
 
 uint32_t
-gml_exact_branches(gml_exact_space *space, gml_exact_choice choice, const gml_exact_node *node,
-                   uint16_t *out)
+gml_exact_branches(gml_exact_space *space, const gml_exact_node *node)
 {
     uint32_t *is_refused = space->slot_count;
-    for (uint32_t i = 0; i < node->part->slots; i++) {
-        is_refused[i] = 0;
-    }
+    memset(is_refused, 0, node->part->slots * sizeof *is_refused);
     uint32_t least_size = least_size_of(node), count = 0;
     while (!count) { /* ends: nothing is below what is lowest of all */
-        uint32_t slot = best_slot(space, choice, node, least_size, is_refused);
-        count = options_of(node, slot, is_refused, out);
+        count = options_of(node, best_slot(space, node, least_size, is_refused), is_refused);
         space->visits += node->unplaced;
     }
     return count;
 }
 
-static bool
-is_alike(const gml_exact_part *part, uint32_t a, uint32_t b)
-{
-    return part->size[a] == part->size[b] && part->begin[a] == part->begin[b] &&
-           part->end[a] == part->end[b];
-}
-
 bool
-gml_exact_is_repeated(const gml_exact_node *node, const uint16_t *ranks, uint32_t at)
+gml_exact_is_repeated(const gml_exact_node *node, uint32_t at)
 {
+    const gml_exact_part *part = node->part;
+    uint32_t b = node->options[at];
     for (uint32_t i = 0; i < at; i++) {
-        if (is_alike(node->part, ranks[i], ranks[at])) {
+        uint32_t a = node->options[i];
+        if (part->size[a] == part->size[b] && part->begin[a] == part->begin[b] &&
+            part->end[a] == part->end[b]) {
             return true;
         }
     }

@@ -1,52 +1,8 @@
-#include "planner/exact_node.h"
-
-#include "planner/exact_part.h"
+/* Nodes of the exact search: what is known of each slot, and how placing an item changes it. */
+#include "planner/exact.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- space ----------------------------------------------------------------------------------- */
-
-static gml_status
-reserve_scratch(gml_exact_space *space)
-{
-    size_t count = space->items.count, slots = space->items.slots;
-    space->failures = calloc(slots + 1, sizeof *space->failures);
-    space->low = calloc(count + 1, sizeof *space->low);
-    space->slot_count = calloc(2 * slots + 2, sizeof *space->slot_count);
-    space->raised = calloc(count + 1, sizeof *space->raised);
-    space->sorting = malloc(gml_exact_sorting_bytes(space->items.count));
-    bool is_whole =
-        space->failures && space->low && space->slot_count && space->raised && space->sorting;
-    return is_whole ? GML_OK : GML_NO_HOST_MEMORY;
-}
-
-gml_status
-gml_exact_space_open(gml_exact_space *space, const gml_instance *instance, uint64_t capacity_bytes)
-{
-    *space = (gml_exact_space){0};
-    gml_status status = gml_exact_items_open(&space->items, instance, capacity_bytes);
-    if (status == GML_OK) {
-        status = reserve_scratch(space);
-    }
-    for (uint32_t slot = 0; status == GML_OK && slot < space->items.slots; slot++) {
-        space->failures[slot] = 1;
-    }
-    return status;
-}
-
-void
-gml_exact_space_close(gml_exact_space *space)
-{
-    gml_exact_items_close(&space->items);
-    gml_arena_close(&space->arena);
-    free(space->failures);
-    free(space->low);
-    free(space->slot_count);
-    free(space->raised);
-    free(space->sorting);
-    *space = (gml_exact_space){0};
-}
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
@@ -82,7 +38,7 @@ static void
 count_failures(gml_exact_space *space, const gml_exact_node *node, slot_range range, uint32_t low)
 {
     for (uint32_t slot = range.from; slot < range.to; slot++) {
-        if (node->slots[slot].remaining > space->items.capacity - low) {
+        if (node->slots[slot].remaining > space->capacity - low) {
             space->failures[node->part->origin[slot]]++;
         }
     }
@@ -126,7 +82,7 @@ look_at_slots(gml_exact_space *space, gml_exact_node *node, slot_range range)
         }
         uint32_t sum = stack_on_slots(node->slots, inside, low, part->size[rank]);
         space->visits += inside.to - inside.from;
-        if (sum > space->items.capacity - low) {
+        if (sum > space->capacity - low) {
             count_failures(space, node, inside, low);
             return GML_EXACT_CLOSED;
         }
@@ -136,31 +92,68 @@ look_at_slots(gml_exact_space *space, gml_exact_node *node, slot_range range)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-static bool
-reserve_node(gml_exact_space *space, const gml_exact_part *part, uint32_t unplaced,
-             gml_exact_node *node)
+typedef struct lowest_item {
+    uint32_t low, rank;
+} lowest_item;
+
+static int
+compare_low(const void *left, const void *right)
 {
+    const lowest_item *a = left, *b = right;
+    if (a->low != b->low) {
+        return a->low > b->low ? 1 : -1;
+    }
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static void
+sort_order(gml_exact_space *space, gml_exact_node *node)
+{
+    lowest_item *sorted = space->sorting;
+    for (uint32_t i = 0; i < node->unplaced; i++) {
+        sorted[i] = (lowest_item){node->low[node->order[i]], node->order[i]};
+    }
+    qsort(sorted, node->unplaced, sizeof *sorted, compare_low);
+    for (uint32_t i = 0; i < node->unplaced; i++) {
+        node->order[i] = (uint16_t)sorted[i].rank;
+    }
+}
+
+static bool
+reserve_node(const gml_exact_part *part, uint32_t unplaced, gml_exact_node *node)
+{
+    size_t bytes = part->slots * sizeof *node->slots + part->count * sizeof *node->low +
+                   (part->slots + 1) * sizeof *node->cuts +
+                   2 * (size_t)unplaced * sizeof *node->order;
+    if (bytes > node->memory_bytes) {
+        free(node->slots);
+        node->slots = malloc(bytes);
+        node->memory_bytes = node->slots ? bytes : 0;
+    }
+    if (!node->slots) {
+        return false;
+    }
     node->part = part;
     node->unplaced = unplaced;
-    node->slots = gml_arena_take(&space->arena, part->slots * sizeof *node->slots);
-    node->low = gml_arena_take(&space->arena, part->count * sizeof *node->low);
-    node->order = gml_arena_take(&space->arena, unplaced * sizeof *node->order);
-    return node->slots && node->low && node->order;
+    node->low = (uint32_t *)(node->slots + part->slots);
+    node->cuts = node->low + part->count;
+    node->order = (uint16_t *)(node->cuts + part->slots + 1);
+    node->options = node->order + unplaced;
+    return true;
 }
 
 gml_exact_verdict
-gml_exact_first_node(gml_exact_space *space, uint32_t *items, uint32_t count, gml_exact_node *out)
+gml_exact_first_node(gml_exact_space *space, const gml_exact_part *part, gml_exact_node *out)
 {
-    const gml_exact_part *part = gml_exact_part_make(space, items, count);
-    if (!part || !reserve_node(space, part, count, out)) {
+    if (!reserve_node(part, part->count, out)) {
         return GML_EXACT_NO_MEMORY;
     }
-    for (uint32_t rank = 0; rank < count; rank++) {
-        out->low[rank] = space->low[part->item[rank]];
+    for (uint32_t rank = 0; rank < part->count; rank++) {
+        out->low[rank] = space->items[part->item[rank]].low;
         out->order[rank] = (uint16_t)rank;
     }
-    gml_exact_order(space, out);
-    space->visits += 8 * (uint64_t)count;
+    sort_order(space, out);
+    space->visits += 8 * (uint64_t)part->count;
     return look_at_slots(space, out, (slot_range){0, part->slots});
 }
 
@@ -198,7 +191,7 @@ gml_exact_place(gml_exact_space *space, const gml_exact_node *parent, uint32_t r
                 gml_exact_node *out, bool *is_felt)
 {
     const gml_exact_part *part = parent->part;
-    if (!reserve_node(space, part, parent->unplaced, out)) {
+    if (!reserve_node(part, parent->unplaced, out)) {
         return GML_EXACT_NO_MEMORY;
     }
     out->unplaced = parent->unplaced - 1;
@@ -236,15 +229,14 @@ gml_exact_raise(gml_exact_space *space, gml_exact_node *node, const uint16_t *ra
     for (uint32_t i = 0; i < count; i++) {
         support[i] = least_support(node, ranks[i]);
         changed = hull(changed, slots_of(part, ranks[i]));
-        if (support[i] == GML_EXACT_NONE ||
-            part->size[ranks[i]] > space->items.capacity - support[i]) {
+        if (support[i] == GML_EXACT_NONE || part->size[ranks[i]] > space->capacity - support[i]) {
             return GML_EXACT_CLOSED;
         }
     }
     for (uint32_t i = 0; i < count; i++) {
         node->low[ranks[i]] = support[i];
     }
-    gml_exact_order(space, node);
+    sort_order(space, node);
     space->visits += (uint64_t)node->unplaced * (count + 8);
     return look_at_slots(space, node, changed);
 }

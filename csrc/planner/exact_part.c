@@ -1,44 +1,108 @@
-#include "planner/exact_part.h"
+/* The items of an exact search, and its parts: which slots they need, and in which order items are
+ * tried. */
+#include "planner/exact.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct ranked_item {
-    uint64_t keys[3];
-    uint32_t item;
-} ranked_item;
+/* ---- items ----------------------------------------------------------------------------------- */
 
-typedef struct lowest_item {
-    uint32_t low;
-    uint32_t rank;
-} lowest_item;
-
-size_t
-gml_exact_sorting_bytes(uint32_t count)
+static uint64_t
+greatest_common_divisor(uint64_t a, uint64_t b)
 {
-    return ((size_t)count + 1) * sizeof(ranked_item);
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+uint64_t
+gml_exact_unit(const gml_instance *instance)
+{
+    uint64_t unit = 0;
+    for (size_t i = 0; i < instance->count; i++) {
+        unit = greatest_common_divisor(instance->sizes[i], unit);
+    }
+    return unit ? unit : 1;
+}
+
+/* More than all sizes together is never needed. */
+static uint64_t
+useful_capacity(const gml_instance *instance, uint64_t capacity_bytes)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < instance->count && sum < capacity_bytes; i++) {
+        sum += instance->sizes[i];
+    }
+    return sum < capacity_bytes ? sum : capacity_bytes;
 }
 
 static int
-compare_ranked(const void *left, const void *right)
+compare(uint64_t a, uint64_t b)
 {
-    const ranked_item *a = left, *b = right;
-    for (unsigned key = 0; key < 3; key++) {
-        if (a->keys[key] != b->keys[key]) {
-            return a->keys[key] > b->keys[key] ? -1 : 1;
-        }
-    }
-    return (a->item > b->item) - (a->item < b->item);
+    return (a > b) - (a < b);
 }
 
 static int
-compare_low(const void *left, const void *right)
+compare_items(const void *left, const void *right)
 {
-    const lowest_item *a = left, *b = right;
-    if (a->low != b->low) {
-        return a->low > b->low ? 1 : -1;
+    const gml_exact_item *a = left, *b = right;
+    int order = compare(a->begin, b->begin);
+    order = order ? order : compare(a->end, b->end);
+    order = order ? order : compare(a->size, b->size);
+    order = order ? order : (a->life > b->life) - (a->life < b->life);
+    return order ? order : compare(a->original, b->original);
+}
+
+gml_status
+gml_exact_space_open(gml_exact_space *space, const gml_instance *instance, uint64_t capacity_bytes)
+{
+    size_t count = instance->count, slots = instance->slots;
+    uint64_t unit = gml_exact_unit(instance);
+    uint64_t capacity = useful_capacity(instance, capacity_bytes) / unit;
+    *space = (gml_exact_space){.count = (uint32_t)count,
+                               .slots = instance->slots,
+                               .unit_bytes = unit,
+                               .capacity = (uint32_t)capacity};
+    if (capacity >= UINT32_MAX) {
+        return GML_UNSUPPORTED;
     }
-    return (a->rank > b->rank) - (a->rank < b->rank);
+    space->items = calloc(count + 1, sizeof *space->items);
+    space->failures = calloc(slots + 1, sizeof *space->failures);
+    space->slot_count = calloc(slots + 1, sizeof *space->slot_count);
+    space->slot_sum = calloc(slots + 1, sizeof *space->slot_sum);
+    space->raised = calloc(count + 1, sizeof *space->raised);
+    space->sorting = gml_exact_sorting_room(count);
+    if (!space->items || !space->failures || !space->slot_count || !space->slot_sum ||
+        !space->raised || !space->sorting) {
+        return GML_NO_HOST_MEMORY;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        space->items[i] = (gml_exact_item){.size = (uint32_t)(instance->sizes[i] / unit),
+                                           .begin = instance->begin[i],
+                                           .end = instance->end[i],
+                                           .original = i,
+                                           .life = (double)instance->life[i]};
+    }
+    qsort(space->items, count, sizeof *space->items, compare_items);
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        space->failures[slot] = 1;
+    }
+    return GML_OK;
+}
+
+void
+gml_exact_space_close(gml_exact_space *space)
+{
+    free(space->items);
+    free(space->failures);
+    free(space->slot_count);
+    free(space->slot_sum);
+    free(space->raised);
+    free(space->sorting);
+    *space = (gml_exact_space){0};
 }
 
 /* ---- slots: those of all items, without the ones that lie inside of others ------------------- */
@@ -49,31 +113,23 @@ typedef struct slot_map {
     uint32_t slots;
 } slot_map;
 
-static slot_map
-range_of(const gml_exact_items *items, const uint32_t *members, uint32_t count)
-{
-    uint32_t first = UINT32_MAX, end = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t item = members[i];
-        first = items->begin[item] < first ? items->begin[item] : first;
-        end = items->end[item] > end ? items->end[item] : end;
-    }
-    return (slot_map){.first = first, .width = end - first};
-}
-
 enum { BEGINS = 1, ENDS = 2 };
 
 /* A slot that is worth keeping begins where an item begins after another has ended. */
 static slot_map
 map_slots(gml_exact_space *space, const uint32_t *members, uint32_t count)
 {
-    const gml_exact_items *items = &space->items;
-    slot_map map = range_of(items, members, count);
-    map.number = space->slot_count;
+    uint32_t first = UINT32_MAX, end = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const gml_exact_item *item = &space->items[members[i]];
+        first = item->begin < first ? item->begin : first;
+        end = item->end > end ? item->end : end;
+    }
+    slot_map map = {.first = first, .width = end - first, .number = space->slot_count};
     memset(map.number, 0, (map.width + 1) * sizeof *map.number);
     for (uint32_t i = 0; i < count; i++) {
-        map.number[items->begin[members[i]] - map.first] |= BEGINS;
-        map.number[items->end[members[i]] - map.first] |= ENDS;
+        map.number[space->items[members[i]].begin - first] |= BEGINS;
+        map.number[space->items[members[i]].end - first] |= ENDS;
     }
     bool has_ended = false;
     uint32_t slot = 0;
@@ -90,120 +146,107 @@ map_slots(gml_exact_space *space, const uint32_t *members, uint32_t count)
     return map;
 }
 
-static uint32_t
-begin_in(const slot_map *map, const gml_exact_items *items, uint32_t item)
-{
-    return map->number[items->begin[item] - map->first];
-}
-
-static uint32_t
-end_in(const slot_map *map, const gml_exact_items *items, uint32_t item)
-{
-    return map->number[items->end[item] - map->first - 1] + 1;
-}
-
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-static void
-sum_slots(const gml_exact_items *items, const slot_map *map, const uint32_t *members,
-          uint32_t count, uint32_t *sums)
+typedef struct ranked_item {
+    double keys[GML_EXACT_RANKING_KEYS];
+    uint32_t item, begin, end; /* slots of the part */
+} ranked_item;
+
+void *
+gml_exact_sorting_room(size_t count)
 {
-    memset(sums, 0, map->slots * sizeof *sums);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t end = end_in(map, items, members[i]);
-        for (uint32_t slot = begin_in(map, items, members[i]); slot < end; slot++) {
-            sums[slot] += items->size[members[i]];
+    return malloc((count + 1) * sizeof(ranked_item));
+}
+
+static int
+compare_ranked(const void *left, const void *right)
+{
+    const ranked_item *a = left, *b = right;
+    for (unsigned key = 0; key < GML_EXACT_RANKING_KEYS; key++) {
+        if (a->keys[key] != b->keys[key]) {
+            return a->keys[key] > b->keys[key] ? -1 : 1;
         }
     }
+    return (a->item > b->item) - (a->item < b->item);
 }
 
-static uint32_t
-contention(const gml_exact_items *items, const slot_map *map, const uint32_t *sums, uint32_t item)
+static double
+key_of(const gml_exact_space *space, gml_exact_key key, const ranked_item *ranked)
 {
+    const gml_exact_item *item = &space->items[ranked->item];
     uint32_t largest = 0;
-    uint32_t end = end_in(map, items, item);
-    for (uint32_t slot = begin_in(map, items, item); slot < end; slot++) {
-        largest = sums[slot] > largest ? sums[slot] : largest;
+    switch (key) {
+    case GML_EXACT_LIFE:
+        return item->life;
+    case GML_EXACT_AREA:
+        return item->life * item->size;
+    case GML_EXACT_SIZE:
+        return item->size;
+    case GML_EXACT_CONTENTION:
+    default:
+        for (uint32_t slot = ranked->begin; slot < ranked->end; slot++) {
+            largest = space->slot_sum[slot] > largest ? space->slot_sum[slot] : largest;
+        }
+        return largest;
     }
-    return largest;
 }
 
-static void
-rank(gml_exact_space *space, const slot_map *map, uint32_t *members, uint32_t count)
+/* The members as the strategy ranks them, in space->sorting. */
+static const ranked_item *
+rank(gml_exact_space *space, const slot_map *map, const uint32_t *members, uint32_t count)
 {
-    const gml_exact_items *items = &space->items;
-    uint32_t *sums = space->slot_count + items->slots + 1;
-    sum_slots(items, map, members, count, sums);
     ranked_item *ranked = space->sorting;
+    memset(space->slot_sum, 0, map->slots * sizeof *space->slot_sum);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t item = members[i];
-        ranked[i].item = item;
-        for (unsigned k = 0; k < 3; k++) {
-            gml_exact_key key = space->ranking[k];
-            ranked[i].keys[k] = key == GML_EXACT_CONTENTION ? contention(items, map, sums, item)
-                                                            : items->keys[key][item];
+        const gml_exact_item *item = &space->items[members[i]];
+        ranked[i] = (ranked_item){.item = members[i],
+                                  .begin = map->number[item->begin - map->first],
+                                  .end = map->number[item->end - map->first - 1] + 1};
+        for (uint32_t slot = ranked[i].begin; slot < ranked[i].end; slot++) {
+            space->slot_sum[slot] += item->size;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        for (unsigned k = 0; k < GML_EXACT_RANKING_KEYS; k++) {
+            ranked[i].keys[k] = key_of(space, space->strategy.ranking[k], &ranked[i]);
         }
     }
     qsort(ranked, count, sizeof *ranked, compare_ranked);
-    for (uint32_t i = 0; i < count; i++) {
-        members[i] = ranked[i].item;
-    }
+    return ranked;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static gml_exact_part *
-reserve(gml_arena *arena, uint32_t count, uint32_t slots)
+bool
+gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32_t count,
+                    gml_exact_part *part)
 {
-    gml_exact_part *part = gml_arena_take(arena, sizeof *part);
-    uint32_t *numbers = gml_arena_take(arena, (4 * (size_t)count + slots) * sizeof *numbers);
-    if (!part || !numbers) {
-        return NULL;
+    slot_map map = map_slots(space, members, count);
+    free(part->item);
+    uint32_t *numbers = malloc((4 * (size_t)count + map.slots) * sizeof *numbers);
+    *part = (gml_exact_part){.item = numbers};
+    if (!numbers) {
+        return false;
     }
     *part = (gml_exact_part){
         .count = count,
-        .slots = slots,
+        .slots = map.slots,
         .item = numbers,
         .size = numbers + count,
         .begin = numbers + 2 * (size_t)count,
         .end = numbers + 3 * (size_t)count,
         .origin = numbers + 4 * (size_t)count,
     };
-    return part;
-}
-
-const gml_exact_part *
-gml_exact_part_make(gml_exact_space *space, uint32_t *members, uint32_t count)
-{
-    const gml_exact_items *items = &space->items;
-    slot_map map = map_slots(space, members, count);
-    gml_exact_part *part = reserve(&space->arena, count, map.slots);
-    if (!part) {
-        return NULL;
-    }
-    rank(space, &map, members, count);
+    const ranked_item *ranked = rank(space, &map, members, count);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t item = members[i];
-        part->item[i] = item;
-        part->size[i] = items->size[item];
-        part->begin[i] = begin_in(&map, items, item);
-        part->end[i] = end_in(&map, items, item);
+        part->item[i] = ranked[i].item;
+        part->size[i] = space->items[ranked[i].item].size;
+        part->begin[i] = ranked[i].begin;
+        part->end[i] = ranked[i].end;
     }
     for (uint32_t i = map.width; i-- > 0;) {
         part->origin[map.number[i]] = map.first + i;
     }
-    return part;
-}
-
-void
-gml_exact_order(gml_exact_space *space, gml_exact_node *node)
-{
-    lowest_item *sorted = space->sorting;
-    for (uint32_t i = 0; i < node->unplaced; i++) {
-        sorted[i] = (lowest_item){node->low[node->order[i]], node->order[i]};
-    }
-    qsort(sorted, node->unplaced, sizeof *sorted, compare_low);
-    for (uint32_t i = 0; i < node->unplaced; i++) {
-        node->order[i] = (uint16_t)sorted[i].rank;
-    }
+    return true;
 }

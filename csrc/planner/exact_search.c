@@ -1,6 +1,5 @@
-#include "planner/exact_search.h"
-
-#include "planner/exact_choice.h"
+/* The steps of an exact search. */
+#include "planner/exact.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,23 +7,21 @@
 enum { VISITS_PER_WORK = 3 };
 
 /* One step of the search. Either it branches over the items of a slot, or it searches the parts of
- * a node one after the other. */
+ * a node one after the other. A step that was left keeps its memory for the next of its depth. */
 typedef struct frame {
-    gml_arena_mark mark; /* all that the step took lies behind it */
+    gml_exact_part part; /* that begins with this step; else the node's is that of a step below */
     gml_exact_node node;
     bool is_split;
-    bool was_felt;     /* the last branch raised another item */
-    uint16_t *options; /* NULL: not looked at yet */
+    bool has_options;
+    bool was_felt; /* the last branch raised another item */
     uint32_t option_count, next_option;
-    uint32_t *cuts; /* the ends of the parts, in slots */
-    uint32_t cut_count, next_cut;
+    uint32_t cut_count, next_cut; /* of node.cuts: the ends of the parts, in slots */
 } frame;
 
 typedef enum answer { GO_ON, PLACED, FAILED, STOPPED, NO_MEMORY } answer;
 
 typedef struct search_state {
     gml_exact_space *space;
-    gml_exact_choice choice;
     gml_budget *budget;
     uint64_t nodes_left;
     frame *frames;
@@ -46,11 +43,12 @@ is_over(search_state *search)
     return false;
 }
 
+/* The step whose part or node was made above all others begins. */
 static frame *
-push(search_state *search, const gml_exact_node *node, gml_arena_mark mark)
+push(search_state *search)
 {
     frame *pushed = &search->frames[search->depth++];
-    *pushed = (frame){.mark = mark, .node = *node};
+    pushed->is_split = pushed->has_options = false;
     return pushed;
 }
 
@@ -86,24 +84,19 @@ find_cuts(gml_exact_space *space, const gml_exact_node *node, uint32_t from, uin
 
 /* Goes on with what is left after an item in [from, to) was placed. */
 static answer
-descend(search_state *search, const gml_exact_node *node, uint32_t from, uint32_t to,
-        gml_arena_mark mark)
+descend(search_state *search, uint32_t from, uint32_t to)
 {
+    const gml_exact_node *node = &search->frames[search->depth].node;
     if (!node->unplaced) {
-        gml_arena_release(&search->space->arena, mark);
         return PLACED;
     }
-    uint32_t *cuts = gml_arena_take(&search->space->arena, ((size_t)to - from + 1) * sizeof *cuts);
-    if (!cuts) {
-        return NO_MEMORY;
-    }
-    uint32_t count = find_cuts(search->space, node, from, to, cuts);
-    frame *pushed = push(search, node, mark);
+    frame *pushed = push(search);
+    uint32_t count = find_cuts(search->space, node, from, to, node->cuts);
     if (count) {
-        cuts[count++] = node->part->slots;
+        node->cuts[count++] = node->part->slots;
         pushed->is_split = true;
-        pushed->cuts = cuts;
         pushed->cut_count = count;
+        pushed->next_cut = 0;
     }
     return GO_ON;
 }
@@ -117,36 +110,40 @@ take_members(search_state *search, const gml_exact_node *node, uint32_t from, ui
         uint32_t rank = node->order[i];
         if (part->begin[rank] >= from && part->end[rank] <= to) {
             search->members[count++] = part->item[rank];
-            search->space->low[part->item[rank]] = node->low[rank];
+            search->space->items[part->item[rank]].low = node->low[rank];
         }
     }
     search->space->visits += node->unplaced;
     return count;
 }
 
+/* The verdict on a node that was made above all others, as far as it ends the step before. */
 static answer
-open_part(search_state *search, uint32_t *members, uint32_t count)
+answer_of(gml_exact_verdict verdict)
 {
-    gml_arena_mark mark = gml_arena_here(&search->space->arena);
-    gml_exact_node node;
-    switch (gml_exact_first_node(search->space, members, count, &node)) {
-    case GML_EXACT_OPEN:
-        push(search, &node, mark);
-        return GO_ON;
-    case GML_EXACT_CLOSED:
-        return FAILED;
-    case GML_EXACT_NO_MEMORY:
-    default:
+    return verdict == GML_EXACT_OPEN ? GO_ON : verdict == GML_EXACT_CLOSED ? FAILED : NO_MEMORY;
+}
+
+static answer
+open_part(search_state *search, const uint32_t *members, uint32_t count)
+{
+    frame *above = &search->frames[search->depth];
+    if (!gml_exact_part_make(search->space, members, count, &above->part)) {
         return NO_MEMORY;
     }
+    answer given = answer_of(gml_exact_first_node(search->space, &above->part, &above->node));
+    if (given == GO_ON) {
+        (void)push(search);
+    }
+    return given;
 }
 
 static answer
 next_part(search_state *search, frame *top)
 {
     while (top->next_cut < top->cut_count) {
-        uint32_t from = top->next_cut ? top->cuts[top->next_cut - 1] : 0;
-        uint32_t to = top->cuts[top->next_cut++];
+        uint32_t from = top->next_cut ? top->node.cuts[top->next_cut - 1] : 0;
+        uint32_t to = top->node.cuts[top->next_cut++];
         uint32_t count = take_members(search, &top->node, from, to);
         if (count) {
             return open_part(search, search->members, count);
@@ -157,20 +154,13 @@ next_part(search_state *search, frame *top)
 
 /* ---- branching ------------------------------------------------------------------------------- */
 
-static answer
+static void
 look_for_options(search_state *search, frame *top)
 {
-    if (!top->options) {
-        top->options =
-            gml_arena_take(&search->space->arena, top->node.unplaced * sizeof *top->options);
-        if (!top->options) {
-            return NO_MEMORY;
-        }
-    }
-    top->option_count = gml_exact_branches(search->space, search->choice, &top->node, top->options);
+    top->option_count = gml_exact_branches(search->space, &top->node);
     top->next_option = 0;
+    top->has_options = true;
     top->was_felt = true;
-    return GO_ON;
 }
 
 static answer
@@ -178,23 +168,17 @@ place_next(search_state *search, frame *top)
 {
     gml_exact_space *space = search->space;
     const gml_exact_part *part = top->node.part;
-    uint32_t at = top->next_option++, rank = top->options[at];
-    if (gml_exact_is_repeated(&top->node, top->options, at)) {
+    uint32_t at = top->next_option++, rank = top->node.options[at];
+    if (gml_exact_is_repeated(&top->node, at)) {
         return GO_ON;
     }
-    gml_arena_mark mark = gml_arena_here(&space->arena);
-    gml_exact_node child;
-    switch (gml_exact_place(space, &top->node, rank, &child, &top->was_felt)) {
-    case GML_EXACT_OPEN:
-        space->items.offset[part->item[rank]] = top->node.low[rank];
-        return descend(search, &child, part->begin[rank], part->end[rank], mark);
-    case GML_EXACT_CLOSED:
-        gml_arena_release(&space->arena, mark);
-        return GO_ON;
-    case GML_EXACT_NO_MEMORY:
-    default:
-        return NO_MEMORY;
+    answer given = answer_of(gml_exact_place(space, &top->node, rank,
+                                             &search->frames[search->depth].node, &top->was_felt));
+    if (given != GO_ON) {
+        return given == FAILED ? GO_ON : given; /* with the next one */
     }
+    space->items[part->item[rank]].offset = top->node.low[rank];
+    return descend(search, part->begin[rank], part->end[rank]);
 }
 
 /* None of the options is at the lowest offset; nothing is left to come back to, so the step itself
@@ -202,11 +186,12 @@ place_next(search_state *search, frame *top)
 static answer
 raise_options(search_state *search, frame *top)
 {
-    if (gml_exact_raise(search->space, &top->node, top->options, top->option_count) !=
-        GML_EXACT_OPEN) {
-        return FAILED;
+    answer given =
+        answer_of(gml_exact_raise(search->space, &top->node, top->node.options, top->option_count));
+    if (given == GO_ON) {
+        look_for_options(search, top);
     }
-    return look_for_options(search, top);
+    return given;
 }
 
 static answer
@@ -219,11 +204,8 @@ step(search_state *search)
     if (is_over(search)) {
         return STOPPED;
     }
-    if (!top->options) {
-        answer looked = look_for_options(search, top);
-        if (looked != GO_ON) {
-            return looked;
-        }
+    if (!top->has_options) {
+        look_for_options(search, top);
     }
     if (!top->was_felt) {
         return FAILED; /* the item is in nobody's way where it was, so nothing else would help */
@@ -238,8 +220,7 @@ step(search_state *search)
 static answer
 pop(search_state *search, answer given)
 {
-    frame *top = &search->frames[--search->depth];
-    gml_arena_release(&search->space->arena, top->mark);
+    search->depth--;
     bool has_more =
         search->depth && (given == PLACED ? search->frames[search->depth - 1].is_split
                                           : !search->frames[search->depth - 1].is_split);
@@ -247,7 +228,7 @@ pop(search_state *search, answer given)
 }
 
 static answer
-search_all(search_state *search, uint32_t *items, uint32_t count)
+search_all(search_state *search, const uint32_t *items, uint32_t count)
 {
     answer given = open_part(search, items, count);
     while (given != STOPPED && given != NO_MEMORY) {
@@ -263,26 +244,30 @@ search_all(search_state *search, uint32_t *items, uint32_t count)
 }
 
 gml_status
-gml_exact_run(gml_exact_space *space, const gml_exact_strategy *strategy, uint32_t *items,
+gml_exact_run(gml_exact_space *space, const gml_exact_strategy *strategy, const uint32_t *items,
               uint32_t count, uint64_t node_limit, gml_budget *budget, gml_exact_outcome *out)
 {
+    /* Each step but the first has placed an item or follows one that splits; one is made above. */
+    size_t most_frames = 2 * (size_t)count + 3;
     search_state search = {
         .space = space,
-        .choice = strategy->choice,
         .budget = budget,
         .nodes_left = node_limit,
-        /* each step but the first has placed an item or follows one that splits */
-        .frames = calloc(2 * (size_t)count + 2, sizeof *search.frames),
+        .frames = calloc(most_frames, sizeof *search.frames),
         .members = calloc(count + 1, sizeof *search.members),
     };
-    memcpy(space->ranking, strategy->ranking, sizeof space->ranking);
-    memset(space->low, 0, space->items.count * sizeof *space->low);
-    gml_arena_mark mark = gml_arena_here(&space->arena);
+    space->strategy = *strategy;
+    for (uint32_t i = 0; i < count; i++) {
+        space->items[items[i]].low = 0;
+    }
     answer given = NO_MEMORY;
     if (search.frames && search.members) {
         given = search_all(&search, items, count);
     }
-    gml_arena_release(&space->arena, mark);
+    for (size_t i = 0; search.frames && i < most_frames; i++) {
+        free(search.frames[i].part.item);
+        free(search.frames[i].node.slots);
+    }
     free(search.frames);
     free(search.members);
     *out = given == PLACED   ? GML_EXACT_FOUND

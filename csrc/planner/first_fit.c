@@ -8,17 +8,35 @@
  * number of runs and not that of the items it meets.
  */
 #include "planner/methods.h"
-#include "planner/runs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LEVELS = 33, MOST_NODES = 4 * MOST_LEVELS };
+enum { MOST_LEVELS = 33, MOST_NODES = 4 * MOST_LEVELS, BLOCK_RUNS = 1 << 15 };
+
+/* Occupied addresses [low, high). */
+typedef struct run {
+    uint64_t low, high;
+} run;
+
+/* Ascending, disjoint, not touching; all zero: empty. */
+typedef struct run_list {
+    run *runs;
+    uint32_t count, room;
+} run_list;
+
+/* Memory for lists, all given back at once: what a list leaves behind when it grows is no more than
+ * what it has then. */
+typedef struct run_block {
+    struct run_block *next;
+    size_t used, room;
+    run runs[];
+} run_block;
 
 typedef struct run_tree {
     uint32_t leaves;       /* a power of two; node 1 is the root, the leaves come last */
-    gml_runs *any, *cover; /* by node; leaves have no `cover` */
-    gml_run_store store;
+    run_list *any, *cover; /* by node; leaves have no `cover` */
+    run_block *blocks;
 } run_tree;
 
 /* The nodes that make up the slots of an item, and those above them. */
@@ -29,29 +47,124 @@ typedef struct node_cut {
 
 /* A list, and how far it has been searched. */
 typedef struct run_reader {
-    const gml_occupied *runs;
+    const run *runs;
     uint32_t count, next;
 } run_reader;
+
+/* ---- lists of runs --------------------------------------------------------------------------- */
+
+/* Twice the room. GML_NO_HOST_MEMORY. */
+static gml_status
+list_grow(run_tree *tree, run_list *list)
+{
+    size_t room = list->room ? 2 * (size_t)list->room : 1;
+    run_block *block = tree->blocks;
+    if (!block || block->room - block->used < room) {
+        size_t block_room = room > BLOCK_RUNS ? room : BLOCK_RUNS;
+        block = malloc(sizeof *block + block_room * sizeof *block->runs);
+        if (!block || room > UINT32_MAX) {
+            free(block);
+            return GML_NO_HOST_MEMORY;
+        }
+        *block = (run_block){.next = tree->blocks, .room = block_room};
+        tree->blocks = block;
+    }
+    run *runs = &block->runs[block->used];
+    block->used += room;
+    if (list->count) {
+        memcpy(runs, list->runs, list->count * sizeof *runs);
+    }
+    *list = (run_list){runs, list->count, (uint32_t)room};
+    return GML_OK;
+}
+
+/* The first run that ends at `low` or above. */
+static uint32_t
+first_reaching(const run *runs, uint32_t count, uint64_t low)
+{
+    uint32_t at = 0;
+    while (count) {
+        uint32_t half = count / 2;
+        if (runs[at + half].high < low) {
+            at += half + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return at;
+}
+
+static gml_status
+insert_at(run_tree *tree, run_list *list, uint32_t at, uint64_t low, uint64_t high)
+{
+    if (list->count == list->room) {
+        gml_status status = list_grow(tree, list);
+        if (status != GML_OK) {
+            return status;
+        }
+    }
+    run *runs = list->runs;
+    memmove(&runs[at + 1], &runs[at], (list->count - at) * sizeof *runs);
+    runs[at] = (run){low, high};
+    list->count++;
+    return GML_OK;
+}
+
+/* Lets the run at `at` grow over [low, high) and over all others that it then touches. */
+static void
+merge_at(run_list *list, uint32_t at, uint64_t low, uint64_t high)
+{
+    run *runs = list->runs, *grown = &runs[at];
+    grown->low = low < grown->low ? low : grown->low;
+    if (high <= grown->high) {
+        return;
+    }
+    uint32_t behind = at + 1;
+    while (behind < list->count && runs[behind].low <= high) {
+        behind++;
+    }
+    uint64_t last_high = runs[behind - 1].high;
+    grown->high = last_high > high ? last_high : high;
+    if (behind > at + 1) {
+        memmove(&runs[at + 1], &runs[behind], (list->count - behind) * sizeof *runs);
+        list->count -= behind - (at + 1);
+    }
+}
+
+/* Adds [low, high) to the list. GML_NO_HOST_MEMORY: nothing changed. */
+static gml_status
+add_run(run_tree *tree, run_list *list, uint64_t low, uint64_t high)
+{
+    uint32_t at = first_reaching(list->runs, list->count, low);
+    if (at == list->count || list->runs[at].low > high) {
+        return insert_at(tree, list, at, low, high);
+    }
+    merge_at(list, at, low, high);
+    return GML_OK;
+}
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 static gml_status
 tree_open(run_tree *tree, uint32_t slots)
 {
-    tree->leaves = 1;
+    *tree = (run_tree){.leaves = 1};
     while (tree->leaves < slots) {
         tree->leaves *= 2;
     }
-    gml_status status = gml_run_store_open(&tree->store);
     tree->any = calloc((size_t)2 * tree->leaves, sizeof *tree->any);
     tree->cover = calloc(tree->leaves, sizeof *tree->cover);
-    return tree->any && tree->cover ? status : GML_NO_HOST_MEMORY;
+    return tree->any && tree->cover ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
 static void
 tree_close(run_tree *tree)
 {
-    gml_run_store_close(&tree->store);
+    for (run_block *block = tree->blocks, *next; block; block = next) {
+        next = block->next;
+        free(block);
+    }
     free(tree->any);
     free(tree->cover);
 }
@@ -102,13 +215,13 @@ tree_add(run_tree *tree, const node_cut *cut, uint64_t low, uint64_t high)
     gml_status status = GML_OK;
     for (size_t i = 0; i < cut->node_count && status == GML_OK; i++) {
         uint32_t node = cut->nodes[i];
-        status = gml_runs_add(&tree->store, &tree->any[node], low, high);
+        status = add_run(tree, &tree->any[node], low, high);
         if (status == GML_OK && node < tree->leaves) {
-            status = gml_runs_add(&tree->store, &tree->cover[node], low, high);
+            status = add_run(tree, &tree->cover[node], low, high);
         }
     }
     for (size_t i = 0; i < cut->above_count && status == GML_OK; i++) {
-        status = gml_runs_add(&tree->store, &tree->any[cut->above[i]], low, high);
+        status = add_run(tree, &tree->any[cut->above[i]], low, high);
     }
     return status;
 }
@@ -130,12 +243,12 @@ take_spans(run_tree *tree, const gml_instance *instance)
 /* ---- queries --------------------------------------------------------------------------------- */
 
 static size_t
-add_reader(const run_tree *tree, gml_runs list, run_reader *readers, size_t count)
+add_reader(run_list list, run_reader *readers, size_t count)
 {
     if (!list.count) {
         return count;
     }
-    readers[count] = (run_reader){&tree->store.runs[list.first], list.count, 0};
+    readers[count] = (run_reader){list.runs, list.count, 0};
     return count + 1;
 }
 
@@ -145,10 +258,10 @@ gather(const run_tree *tree, const node_cut *cut, run_reader *readers)
 {
     size_t count = 0;
     for (size_t i = cut->above_count; i-- > 0;) { /* large lists first */
-        count = add_reader(tree, tree->cover[cut->above[i]], readers, count);
+        count = add_reader(tree->cover[cut->above[i]], readers, count);
     }
     for (size_t i = cut->node_count; i-- > 0;) {
-        count = add_reader(tree, tree->any[cut->nodes[i]], readers, count);
+        count = add_reader(tree->any[cut->nodes[i]], readers, count);
     }
     return count;
 }
@@ -228,17 +341,6 @@ place_all(run_tree *tree, const gml_instance *instance, const uint32_t *order, u
     return GML_OK;
 }
 
-static uint64_t
-peak_of(const gml_instance *instance, const uint64_t *offsets)
-{
-    uint64_t peak = 0;
-    for (size_t i = 0; i < instance->count; i++) {
-        uint64_t end = offsets[i] + instance->sizes[i];
-        peak = end > peak ? end : peak;
-    }
-    return peak;
-}
-
 gml_status
 gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limit_bytes,
               gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes)
@@ -257,7 +359,7 @@ gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limi
     }
     if (status == GML_OK) {
         memcpy(offsets, found, instance->count * sizeof *offsets);
-        *peak_bytes = peak_of(instance, found);
+        *peak_bytes = gml_instance_peak(instance, found);
     }
     free(found);
     tree_close(&tree);

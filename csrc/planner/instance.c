@@ -8,41 +8,35 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void *
-array_of(size_t count, size_t each)
-{
-    return calloc(count ? count : 1, each);
-}
+enum { WIDE_ARRAYS = 5, NARROW_ARRAYS = 4 };
 
 static gml_status
-reserve(gml_instance *instance, size_t count, size_t taken_count)
+reserve(gml_instance *instance, size_t taken_count)
 {
-    instance->sizes = array_of(count, sizeof *instance->sizes);
-    instance->begin = array_of(count, sizeof *instance->begin);
-    instance->end = array_of(count, sizeof *instance->end);
-    instance->life = array_of(count, sizeof *instance->life);
-    instance->start = array_of(count, sizeof *instance->start);
-    instance->contention = array_of(count, sizeof *instance->contention);
-    instance->lifetime = array_of(count, sizeof *instance->lifetime);
-    instance->live = calloc(count + 2, sizeof *instance->live);
-    instance->taken = array_of(taken_count, sizeof *instance->taken);
-    bool is_whole = instance->sizes && instance->begin && instance->end && instance->life &&
-                    instance->start && instance->contention && instance->lifetime &&
-                    instance->live && instance->taken;
-    return is_whole ? GML_OK : GML_NO_HOST_MEMORY;
+    size_t each = instance->count + 2; /* there are no more slots than items */
+    uint64_t *wide = calloc(each, WIDE_ARRAYS * sizeof *wide + NARROW_ARRAYS * sizeof(uint32_t));
+    instance->memory = wide;
+    instance->taken = calloc(taken_count + 1, sizeof *instance->taken);
+    if (!wide || !instance->taken) {
+        return GML_NO_HOST_MEMORY;
+    }
+    instance->sizes = wide;
+    instance->life = wide + each;
+    instance->start = wide + 2 * each;
+    instance->contention = wide + 3 * each;
+    instance->live = wide + 4 * each;
+    uint32_t *narrow = (uint32_t *)(wide + WIDE_ARRAYS * each);
+    instance->begin = narrow;
+    instance->end = narrow + each;
+    instance->lifetime = narrow + 2 * each;
+    instance->by_end = narrow + 3 * each;
+    return GML_OK;
 }
 
 void
 gml_instance_close(gml_instance *instance)
 {
-    free(instance->sizes);
-    free(instance->begin);
-    free(instance->end);
-    free(instance->life);
-    free(instance->start);
-    free(instance->contention);
-    free(instance->lifetime);
-    free(instance->live);
+    free(instance->memory);
     free(instance->taken);
     *instance = (gml_instance){0};
 }
@@ -92,7 +86,7 @@ find_origin(const gml_problem *problem, const uint32_t *members, size_t count, u
     if (!problem->period) {
         return GML_OK;
     }
-    gml_keyed *turns = array_of(count, 4 * sizeof *turns);
+    gml_keyed *turns = calloc(4 * count + 1, sizeof *turns);
     if (!turns) {
         return GML_NO_HOST_MEMORY;
     }
@@ -192,99 +186,80 @@ wrapped_bytes(gml_instance *instance, uint64_t period)
 
 /* ---- contention ------------------------------------------------------------------------------ */
 
-/* Slots whose live sum is above that of every later one seen so far: where the sum is largest from
- * a slot on, is the first of them at or behind it. */
-typedef struct slot_ridge {
-    uint32_t *slots;
-    size_t count;
-} slot_ridge;
-
-static void
-ridge_add(slot_ridge *ridge, const uint64_t *live, uint32_t slot)
-{
-    while (ridge->count && live[ridge->slots[ridge->count - 1]] <= live[slot]) {
-        ridge->count--;
-    }
-    ridge->slots[ridge->count++] = slot;
-}
-
-/* The largest live sum from `slot` to the one added last. */
+/* The largest live sum in slots [begin, end), by a tree of largest sums. */
 static uint64_t
-ridge_height(const slot_ridge *ridge, const uint64_t *live, uint32_t slot)
+most_within(const uint64_t *tree, size_t slots, size_t begin, size_t end)
 {
-    size_t low = 0, high = ridge->count - 1;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (ridge->slots[middle] >= slot) {
-            high = middle;
-        } else {
-            low = middle + 1;
+    uint64_t most = 0;
+    for (begin += slots, end += slots; begin < end; begin /= 2, end /= 2) {
+        if (begin & 1) {
+            most = tree[begin] > most ? tree[begin] : most;
+            begin++;
+        }
+        if (end & 1) {
+            end--;
+            most = tree[end] > most ? tree[end] : most;
         }
     }
-    return live[ridge->slots[low]];
+    return most;
 }
 
-/* `ends` as for assign_slots(). */
 static gml_status
-measure_contention(gml_instance *instance, const gml_keyed *ends)
+measure_contention(gml_instance *instance)
 {
-    slot_ridge seen = {.slots = array_of(instance->slots, sizeof *seen.slots)};
-    if (!seen.slots) {
+    size_t slots = instance->slots;
+    uint64_t *tree = malloc((2 * slots + 1) * sizeof *tree);
+    if (!tree) {
         return GML_NO_HOST_MEMORY;
     }
-    uint32_t slot = 0;
+    memcpy(tree + slots, instance->live, slots * sizeof *tree);
+    for (size_t i = slots; i-- > 1;) {
+        tree[i] = tree[2 * i] > tree[2 * i + 1] ? tree[2 * i] : tree[2 * i + 1];
+    }
     for (size_t i = 0; i < instance->count; i++) {
-        size_t item = (size_t)ends[i].index;
-        while (slot < instance->slots && slot < instance->end[item]) {
-            ridge_add(&seen, instance->live, slot++);
-        }
-        bool is_wrapped = instance->begin[item] >= instance->end[item];
-        instance->contention[item] =
-            ridge_height(&seen, instance->live, is_wrapped ? 0 : instance->begin[item]);
+        uint32_t begin = instance->begin[i], end = instance->end[i];
+        bool is_wrapped = begin >= end;
+        uint64_t most = most_within(tree, slots, begin, is_wrapped ? slots : end);
+        uint64_t rest = is_wrapped ? most_within(tree, slots, 0, end) : 0;
+        instance->contention[i] = rest > most ? rest : most;
     }
-    for (; slot < instance->slots; slot++) {
-        ridge_add(&seen, instance->live, slot);
-    }
-    for (size_t i = 0; instance->wrapped_count && i < instance->count; i++) {
-        if (instance->begin[i] >= instance->end[i]) {
-            uint64_t behind = ridge_height(&seen, instance->live, instance->begin[i]);
-            instance->contention[i] =
-                behind > instance->contention[i] ? behind : instance->contention[i];
-        }
-    }
-    free(seen.slots);
+    free(tree);
     return GML_OK;
 }
 
 /* ---- what is taken --------------------------------------------------------------------------- */
 
-static gml_status
+static int
+compare_spans(const void *left, const void *right)
+{
+    const gml_span *a = left, *b = right;
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static void
 take_spans(gml_instance *instance, const gml_problem *problem)
 {
-    size_t count = problem->taken_count;
-    gml_keyed *spans = array_of(count, 2 * sizeof *spans);
-    if (!spans) {
-        return GML_NO_HOST_MEMORY;
+    gml_span *spans = instance->taken;
+    size_t kept = 0;
+    if (!problem->taken_count) {
+        return;
     }
-    for (size_t i = 0; i < count; i++) {
-        spans[i] = (gml_keyed){problem->taken[i].offset, i};
-    }
-    gml_sort_keyed(spans, spans + count, count);
-    for (size_t i = 0; i < count; i++) {
-        gml_span span = problem->taken[spans[i].index];
-        gml_span *last = instance->taken_count ? &instance->taken[instance->taken_count - 1] : NULL;
+    memcpy(spans, problem->taken, problem->taken_count * sizeof *spans);
+    qsort(spans, problem->taken_count, sizeof *spans, compare_spans);
+    for (size_t i = 0; i < problem->taken_count; i++) {
+        gml_span span = spans[i];
+        gml_span *last = kept ? &spans[kept - 1] : NULL;
         uint64_t end = span.offset + span.size_bytes;
         if (!span.size_bytes) {
             continue;
         }
         if (!last || last->offset + last->size_bytes < span.offset) {
-            instance->taken[instance->taken_count++] = span;
+            spans[kept++] = span;
         } else if (end > last->offset + last->size_bytes) {
             last->size_bytes = end - last->offset;
         }
     }
-    free(spans);
-    return GML_OK;
+    instance->taken_count = kept;
 }
 
 uint64_t
@@ -310,6 +285,17 @@ gml_instance_most_live(const gml_instance *instance)
     return largest;
 }
 
+uint64_t
+gml_instance_peak(const gml_instance *instance, const uint64_t *offsets)
+{
+    uint64_t peak = 0;
+    for (size_t i = 0; i < instance->count; i++) {
+        uint64_t end = offsets[i] + instance->sizes[i];
+        peak = end > peak ? end : peak;
+    }
+    return peak;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* `events` has room for twice the items. */
@@ -327,13 +313,13 @@ fill(gml_instance *instance, const gml_problem *problem, const uint32_t *members
         events[item] = (gml_keyed){end_time(instance, item, problem->period), item};
     }
     gml_sort_keyed(events, scratch, instance->count);
-    assign_slots(instance, events, wrapped_bytes(instance, problem->period));
-    status = measure_contention(instance, events);
-    if (status == GML_OK) {
-        status = take_spans(instance, problem);
+    for (size_t i = 0; i < instance->count; i++) {
+        instance->by_end[i] = (uint32_t)events[i].index;
     }
+    assign_slots(instance, events, wrapped_bytes(instance, problem->period));
+    take_spans(instance, problem);
     instance->lower_bound = gml_instance_least_end(instance, gml_instance_most_live(instance));
-    return status;
+    return measure_contention(instance);
 }
 
 gml_status
@@ -341,9 +327,8 @@ gml_instance_open(gml_instance *instance, const gml_problem *problem, const uint
                   size_t member_count, const uint64_t *ends)
 {
     *instance = (gml_instance){.count = member_count};
-    gml_keyed *events = array_of(member_count, 2 * sizeof *events);
-    gml_status status =
-        events ? reserve(instance, member_count, problem->taken_count) : GML_NO_HOST_MEMORY;
+    gml_keyed *events = calloc(2 * member_count + 1, sizeof *events);
+    gml_status status = events ? reserve(instance, problem->taken_count) : GML_NO_HOST_MEMORY;
     if (status == GML_OK) {
         status = fill(instance, problem, members, ends, events);
     }

@@ -23,6 +23,8 @@ typedef struct gml_instance {
     uint64_t *contention; /* the largest live sum in the item's life */
     uint64_t *live;       /* by slot: the sum of sizes */
     uint32_t *lifetime;   /* index in the problem */
+    uint32_t *by_end;     /* the items as they end */
+    void *memory;         /* of all these arrays */
     size_t wrapped_count;
     uint64_t lower_bound; /* the largest live sum; with taken spans the least address below which
                              that much is not taken */
@@ -39,6 +41,9 @@ void gml_instance_close(gml_instance *instance);
 /* The largest live sum, and the least address below which `bytes` are not taken. */
 uint64_t gml_instance_most_live(const gml_instance *instance);
 uint64_t gml_instance_least_end(const gml_instance *instance, uint64_t bytes);
+
+/* The largest end of items at these offsets. */
+uint64_t gml_instance_peak(const gml_instance *instance, const uint64_t *offsets);
 
 /* Whether two items meet in time. */
 static inline bool

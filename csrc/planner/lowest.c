@@ -2,7 +2,6 @@
  * it is raised to its lower neighbour. After Sekiyama et al., "Profile-guided memory optimization
  * for deep neural networks" (arXiv 1804.10001), with any rank in place of the longest life. */
 #include "planner/candidates.h"
-#include "planner/circle.h"
 #include "planner/methods.h"
 #include "planner/skyline.h"
 #include "planner/tops.h"
@@ -14,76 +13,186 @@ enum { WORK_PER_VISIT = 2 }; /* a node has eight children */
 
 struct gml_lowest {
     const gml_instance *instance;
-    gml_circle circle;           /* empty if nothing is wrapped */
-    const uint32_t *begin, *end; /* the circle's, or the instance's */
+    uint32_t *stack; /* what is wrapped, lowest first: it is placed before all else */
+    uint64_t *floor; /* by slot: the top of the stack */
+    uint64_t *tops;  /* by slot: the floor, with the sum of what else is live */
     gml_candidates candidates;
     gml_skyline skyline;
     uint32_t *rank;
-    uint64_t *bare_tops; /* by slot: the sum of what is live, with what lies empty in the stack */
     /* of the run under way: */
-    gml_tops tops;
+    gml_tops rising;
     uint64_t *offsets;
     uint64_t peak, limit;
     size_t placed;
     uint64_t visits;
 };
 
+/* ---- what is wrapped ----------------------------------------------------------------------------
+ *
+ * It meets all else that is, so it is stacked. Whatever else is live above an item of the stack has
+ * to lie above its top, so the highest address is at least the top of each item plus the most that
+ * is live above it. The order by that, descending, makes the largest of these sums least: Jackson's
+ * rule for jobs with delivery times.
+ */
+
+typedef struct stacked {
+    uint64_t above; /* the most that is live in its life, the stack left out */
+    uint32_t life;  /* in slots; longer ones lie lower, so that less hangs over */
+    uint32_t item;
+} stacked;
+
+static int
+compare(const void *left, const void *right)
+{
+    const stacked *a = left, *b = right;
+    if (a->above != b->above) {
+        return a->above > b->above ? -1 : 1;
+    }
+    if (a->life != b->life) {
+        return a->life > b->life ? -1 : 1;
+    }
+    return a->item < b->item ? -1 : a->item > b->item;
+}
+
+static bool
+is_wrapped(const gml_instance *instance, size_t item)
+{
+    return instance->begin[item] >= instance->end[item];
+}
+
+/* `up_to` and `from` become the most of `live` up to each slot and from it on. */
 static void
-sum_tops(gml_lowest *lowest)
+sweep_most(const uint64_t *live, uint32_t slots, uint64_t *up_to, uint64_t *from)
+{
+    uint64_t most = 0;
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        most = live[slot] > most ? live[slot] : most;
+        up_to[slot] = most;
+    }
+    most = 0;
+    for (uint32_t slot = slots; slot-- > 0;) {
+        most = live[slot] > most ? live[slot] : most;
+        from[slot] = most;
+    }
+}
+
+/* pre: lowest->tops holds what is live beside the stack. */
+static gml_status
+sort_stack(gml_lowest *lowest)
 {
     const gml_instance *instance = lowest->instance;
-    const uint64_t *stack = lowest->circle.heights;
-    uint64_t *tops = lowest->bare_tops;
-    for (size_t i = 0; i < instance->count; i++) {
-        if (lowest->begin[i] < lowest->end[i]) {
-            tops[lowest->begin[i]] += instance->sizes[i];
-            tops[lowest->end[i]] -= instance->sizes[i];
+    uint64_t *up_to = lowest->floor;
+    uint64_t *from = malloc(((size_t)instance->slots + 1) * sizeof *from);
+    stacked *stack = malloc((instance->wrapped_count + 1) * sizeof *stack);
+    size_t count = 0;
+    if (from && stack) {
+        sweep_most(lowest->tops, instance->slots, up_to, from);
+        for (uint32_t i = 0; i < instance->count; i++) {
+            if (is_wrapped(instance, i)) {
+                uint32_t begin = instance->begin[i], end = instance->end[i];
+                uint64_t first = up_to[end - 1], last = from[begin];
+                stack[count++] = (stacked){.above = first > last ? first : last,
+                                           .life = instance->slots - (begin - end),
+                                           .item = i};
+            }
+        }
+        qsort(stack, count, sizeof *stack, compare);
+        for (size_t i = 0; i < count; i++) {
+            lowest->stack[i] = stack[i].item;
         }
     }
-    uint64_t live = 0;
-    for (uint32_t slot = 0; slot < instance->slots; slot++) {
-        live += tops[slot];
-        tops[slot] = live + (stack ? stack[slot] : 0);
+    bool is_done = from && stack;
+    free(from);
+    free(stack);
+    return is_done ? GML_OK : GML_NO_HOST_MEMORY;
+}
+
+/* From the highest of the stack down: slots below `left` and from `right` on have their height. */
+static void
+find_floor(gml_lowest *lowest)
+{
+    const gml_instance *instance = lowest->instance;
+    uint64_t top = 0;
+    for (size_t i = 0; i < instance->wrapped_count; i++) {
+        top += instance->sizes[lowest->stack[i]];
     }
+    memset(lowest->floor, 0, instance->slots * sizeof *lowest->floor);
+    uint32_t left = 0, right = instance->slots;
+    for (size_t i = instance->wrapped_count; i-- > 0;) {
+        uint32_t item = lowest->stack[i];
+        while (left < right && left < instance->end[item]) {
+            lowest->floor[left++] = top;
+        }
+        while (left < right && right > instance->begin[item]) {
+            lowest->floor[--right] = top;
+        }
+        top -= instance->sizes[item];
+    }
+}
+
+/* ---- what does not depend on the order ------------------------------------------------------- */
+
+static gml_status
+measure_slots(gml_lowest *lowest)
+{
+    const gml_instance *instance = lowest->instance;
+    uint64_t *tops = lowest->tops;
+    for (size_t i = 0; i < instance->count; i++) {
+        if (!is_wrapped(instance, i)) {
+            tops[instance->begin[i]] += instance->sizes[i];
+            tops[instance->end[i]] -= instance->sizes[i];
+        }
+    }
+    for (uint32_t slot = 1; slot < instance->slots; slot++) {
+        tops[slot] += tops[slot - 1];
+    }
+    gml_status status = instance->wrapped_count ? sort_stack(lowest) : GML_OK;
+    if (status == GML_OK) {
+        find_floor(lowest);
+    }
+    for (uint32_t slot = 0; slot < instance->slots; slot++) {
+        tops[slot] += lowest->floor[slot];
+    }
+    return status;
+}
+
+static gml_status
+open(gml_lowest *lowest)
+{
+    const gml_instance *instance = lowest->instance;
+    size_t count = instance->count, slots = instance->slots;
+    lowest->rank = malloc((count + 1) * sizeof *lowest->rank);
+    lowest->offsets = malloc((count + 1) * sizeof *lowest->offsets);
+    lowest->stack = malloc((instance->wrapped_count + 1) * sizeof *lowest->stack);
+    lowest->floor = malloc((slots + 1) * sizeof *lowest->floor);
+    lowest->tops = calloc(slots + 1, sizeof *lowest->tops);
+    if (!lowest->rank || !lowest->offsets || !lowest->stack || !lowest->floor || !lowest->tops) {
+        return GML_NO_HOST_MEMORY;
+    }
+    gml_status status =
+        gml_candidates_open(&lowest->candidates, count, instance->slots, instance->begin);
+    if (status == GML_OK) {
+        status = gml_skyline_open(&lowest->skyline, instance->slots);
+    }
+    if (status == GML_OK) {
+        status = gml_tops_open(&lowest->rising, instance->slots);
+    }
+    return status == GML_OK ? measure_slots(lowest) : status;
 }
 
 gml_status
 gml_lowest_open(const gml_instance *instance, gml_lowest **out)
 {
-    gml_lowest *lowest = calloc(1, sizeof *lowest);
-    if (!lowest) {
+    *out = calloc(1, sizeof **out);
+    if (!*out) {
         return GML_NO_HOST_MEMORY;
     }
-    lowest->instance = instance;
-    lowest->begin = instance->begin;
-    lowest->end = instance->end;
-    lowest->rank = malloc((instance->count + 1) * sizeof *lowest->rank);
-    lowest->offsets = malloc((instance->count + 1) * sizeof *lowest->offsets);
-    lowest->bare_tops = calloc((size_t)instance->slots + 1, sizeof *lowest->bare_tops);
-    bool is_whole = lowest->rank && lowest->offsets && lowest->bare_tops;
-    gml_status status = is_whole ? GML_OK : GML_NO_HOST_MEMORY;
-    if (status == GML_OK && instance->wrapped_count > 0) {
-        status = gml_circle_open(&lowest->circle, instance);
-        lowest->begin = lowest->circle.begin;
-        lowest->end = lowest->circle.end;
+    (*out)->instance = instance;
+    gml_status status = open(*out);
+    if (status != GML_OK) {
+        gml_lowest_close(*out);
+        *out = NULL;
     }
-    if (status == GML_OK) {
-        status = gml_candidates_open(&lowest->candidates, instance->count, instance->slots,
-                                     lowest->begin, lowest->end);
-    }
-    if (status == GML_OK) {
-        status = gml_skyline_open(&lowest->skyline, instance->slots);
-    }
-    if (status == GML_OK) {
-        status = gml_tops_open(&lowest->tops, instance->slots);
-    }
-    if (status == GML_OK) {
-        sum_tops(lowest);
-    } else {
-        gml_lowest_close(lowest);
-        lowest = NULL;
-    }
-    *out = lowest;
     return status;
 }
 
@@ -91,16 +200,19 @@ void
 gml_lowest_close(gml_lowest *lowest)
 {
     if (lowest) {
-        gml_circle_close(&lowest->circle);
         gml_candidates_close(&lowest->candidates);
         gml_skyline_close(&lowest->skyline);
+        gml_tops_close(&lowest->rising);
         free(lowest->rank);
         free(lowest->offsets);
-        free(lowest->bare_tops);
-        gml_tops_close(&lowest->tops);
+        free(lowest->stack);
+        free(lowest->floor);
+        free(lowest->tops);
         free(lowest);
     }
 }
+
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 /* What is wrapped, and everything else ready to be placed above it. */
 static gml_status
@@ -108,22 +220,21 @@ begin_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes)
 {
     const gml_instance *instance = lowest->instance;
     uint64_t top = 0;
-    for (size_t i = 0; i < lowest->circle.stack_count; i++) {
-        uint32_t item = lowest->circle.stack[i];
-        lowest->offsets[item] = top;
-        top += instance->sizes[item];
+    for (size_t i = 0; i < instance->wrapped_count; i++) {
+        lowest->offsets[lowest->stack[i]] = top;
+        top += instance->sizes[lowest->stack[i]];
     }
     lowest->peak = top;
     lowest->limit = limit_bytes;
-    lowest->placed = lowest->circle.stack_count;
+    lowest->placed = instance->wrapped_count;
     for (size_t i = 0; i < instance->count; i++) {
         lowest->rank[order[i]] = (uint32_t)i;
     }
-    gml_candidates_fill(&lowest->candidates, lowest->rank, lowest->end);
+    gml_candidates_fill(&lowest->candidates, lowest->rank, instance->begin, instance->end);
     if (limit_bytes != UINT64_MAX) {
-        gml_tops_reset(&lowest->tops, lowest->bare_tops);
+        gml_tops_reset(&lowest->rising, lowest->tops);
     }
-    return gml_skyline_reset(&lowest->skyline, lowest->circle.heights);
+    return gml_skyline_reset(&lowest->skyline, lowest->floor);
 }
 
 /* Leaves the space between segment `at` and its lower neighbour empty. GML_NOT_READY if what is
@@ -135,7 +246,7 @@ lift(gml_lowest *lowest, uint32_t at)
     uint64_t depth = gml_skyline_depth(&lowest->skyline, at);
     if (lowest->limit != UINT64_MAX) {
         lowest->visits += (end - at) / GML_TOPS_BLOCK;
-        if (gml_tops_raise(&lowest->tops, at, end, depth, lowest->limit)) {
+        if (gml_tops_raise(&lowest->rising, at, end, depth, lowest->limit)) {
             return GML_NOT_READY;
         }
     }
@@ -146,6 +257,7 @@ lift(gml_lowest *lowest, uint32_t at)
 static gml_status
 fill_segment(gml_lowest *lowest, uint32_t at, const uint32_t *order)
 {
+    const gml_instance *instance = lowest->instance;
     gml_skyline *skyline = &lowest->skyline;
     for (;;) {
         uint64_t height = skyline->segments[at].height;
@@ -155,13 +267,13 @@ fill_segment(gml_lowest *lowest, uint32_t at, const uint32_t *order)
             return lift(lowest, at);
         }
         uint32_t item = order[best];
-        uint64_t top = height + lowest->instance->sizes[item];
+        uint64_t top = height + instance->sizes[item];
         lowest->offsets[item] = height;
         lowest->peak = top > lowest->peak ? top : lowest->peak;
         lowest->placed++;
         gml_candidates_remove(&lowest->candidates, item, &lowest->visits);
-        gml_status status = gml_skyline_raise(skyline, at, lowest->begin[item], lowest->end[item],
-                                              lowest->instance->sizes[item], &at);
+        gml_status status = gml_skyline_raise(skyline, at, instance->begin[item],
+                                              instance->end[item], instance->sizes[item], &at);
         if (status != GML_OK || at == GML_NO_SEGMENT) {
             return status;
         }

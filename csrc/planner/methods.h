@@ -67,12 +67,9 @@ typedef struct gml_placing {
     bool is_proven;
 } gml_placing;
 
-/* The best placement that the allowed methods find, a bit 1 << gml_method each. Where none of them
- * can serve the instance, or none is done in time, first fit does however long it takes.
- * `capacity_bytes` as in gml_planner_options. GML_NO_HOST_MEMORY; GML_CORRUPT if first fit went
- * wrong as well. */
-gml_status gml_portfolio_place(const gml_instance *instance, uint32_t methods,
-                               uint64_t capacity_bytes, gml_budget *budget, uint64_t *offsets,
-                               gml_placing *out);
+/* The best placement that the methods find. Where none is done in time, first fit goes on however
+ * long it takes. `capacity_bytes` as in gml_planner_options. GML_NO_HOST_MEMORY. */
+gml_status gml_portfolio_place(const gml_instance *instance, uint64_t capacity_bytes,
+                               gml_budget *budget, uint64_t *offsets, gml_placing *out);
 
 #endif

@@ -5,7 +5,6 @@
 #include "planner/methods.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NO_BLOCK UINT32_MAX
 
@@ -143,57 +142,16 @@ release(arena *heap, uint32_t at)
 
 /* ---- the order of time ----------------------------------------------------------------------- */
 
-/* Items by slot, ascending. `first` has slots + 2 entries; first[slot] to first[slot + 1] are the
- * slot's; slots up to instance->slots are served. */
-static void
-sort_by_slot(const uint32_t *slot_of, size_t count, uint32_t slots, uint32_t *first,
-             uint32_t *items)
-{
-    memset(first, 0, ((size_t)slots + 2) * sizeof *first);
-    for (size_t i = 0; i < count; i++) {
-        first[slot_of[i] + 1]++;
-    }
-    for (uint32_t slot = 0; slot <= slots; slot++) {
-        first[slot + 1] += first[slot];
-    }
-    for (size_t i = 0; i < count; i++) {
-        items[first[slot_of[i]]++] = (uint32_t)i;
-    }
-    memmove(&first[1], first, ((size_t)slots + 1) * sizeof *first);
-    first[0] = 0;
-}
-
-typedef struct timeline {
-    uint32_t *begins, *ends; /* items in this order */
-    uint32_t *first_begin, *first_end;
-    uint32_t *block_of; /* by item */
-} timeline;
-
-static gml_status
-timeline_open(timeline *time, const gml_instance *instance)
-{
-    size_t count = instance->count, slots = (size_t)instance->slots + 2;
-    uint32_t *memory = malloc((3 * count + 2 * slots) * sizeof *memory);
-    if (!memory) {
-        return GML_NO_HOST_MEMORY;
-    }
-    time->first_begin = memory;
-    time->first_end = memory + slots;
-    time->begins = memory + 2 * slots;
-    time->ends = time->begins + count;
-    time->block_of = time->ends + count;
-    sort_by_slot(instance->begin, count, instance->slots, time->first_begin, time->begins);
-    sort_by_slot(instance->end, count, instance->slots, time->first_end, time->ends);
-    return GML_OK;
-}
-
-/* How many blocks there can be: between two that are free lies one that is not. */
+/* Between two blocks that are free lies one that is not. */
 static size_t
-most_blocks(const timeline *time, uint32_t slots)
+most_blocks(const gml_instance *instance)
 {
-    size_t most = 0;
-    for (uint32_t slot = 0; slot < slots; slot++) {
-        size_t live = time->first_begin[slot + 1] - time->first_end[slot + 1];
+    size_t live = 0, most = 0, ended = 0;
+    for (size_t item = 0; item < instance->count; item++) {
+        while (instance->end[instance->by_end[ended]] <= instance->begin[item]) {
+            ended++;
+        }
+        live = item + 1 - ended;
         most = live > most ? live : most;
     }
     return 2 * most + 2;
@@ -202,30 +160,24 @@ most_blocks(const timeline *time, uint32_t slots)
 gml_status
 gml_online_best_fit(const gml_instance *instance, uint64_t *offsets, uint64_t *peak_bytes)
 {
-    timeline time;
-    gml_status status = timeline_open(&time, instance);
-    if (status != GML_OK) {
-        return status;
-    }
     arena heap;
-    status = heap_open(&heap, most_blocks(&time, instance->slots));
-    uint64_t peak = 0;
-    for (uint32_t slot = 0; slot < instance->slots && status == GML_OK; slot++) {
-        for (uint32_t i = time.first_end[slot]; i < time.first_end[slot + 1]; i++) {
-            release(&heap, time.block_of[time.ends[i]]);
-        }
-        for (uint32_t i = time.first_begin[slot]; i < time.first_begin[slot + 1]; i++) {
-            uint32_t item = time.begins[i], block = allocate(&heap, instance->sizes[item]);
-            time.block_of[item] = block;
-            offsets[item] = heap.blocks[block].node.address;
-            uint64_t end = offsets[item] + instance->sizes[item];
-            peak = end > peak ? end : peak;
-        }
+    uint32_t *block_of = malloc((instance->count + 1) * sizeof *block_of);
+    gml_status status = heap_open(&heap, most_blocks(instance));
+    if (status != GML_OK || !block_of) {
+        free(block_of);
+        free(heap.blocks);
+        return GML_NO_HOST_MEMORY;
     }
-    if (status == GML_OK) {
-        *peak_bytes = peak;
+    size_t ended = 0;
+    for (size_t item = 0; item < instance->count; item++) {
+        while (instance->end[instance->by_end[ended]] <= instance->begin[item]) {
+            release(&heap, block_of[instance->by_end[ended++]]);
+        }
+        block_of[item] = allocate(&heap, instance->sizes[item]);
+        offsets[item] = heap.blocks[block_of[item]].node.address;
     }
+    *peak_bytes = gml_instance_peak(instance, offsets);
+    free(block_of);
     free(heap.blocks);
-    free(time.first_begin);
-    return status;
+    return GML_OK;
 }

@@ -39,7 +39,7 @@ typedef struct gml_plan_visit {
 } gml_plan_visit;
 
 /* The k-th request of a visit may use these spans of its lane for as long as it is expected to
- * live. Equal lists are kept once. */
+ * live. */
 typedef struct gml_plan_dynamic {
     uint64_t size_bytes; /* as watched */
     uint32_t lane;

@@ -1,285 +1,442 @@
-/* Writing plans. */
+/* Writing and reading plans, by one description of the format for both.
+ *
+ * A file may come from anywhere: nothing is allocated for what it only announces, no number from it
+ * is used as an index here, and the plan that results has to pass gml_plan_check() like any other.
+ */
 #include "planner/plan_file.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
-typedef struct plan_writer {
-    const gml_plan *plan;
-    gml_byte_writer out;
-    uint64_t *sizes; /* ascending; in units */
-    size_t size_count;
-    uint32_t *size_index; /* by entry of the first step */
-    uint64_t *last;       /* what the last entry of each size had */
-} plan_writer;
+#define MOST_UNITS (GML_PLAN_MOST_BYTES / GML_PLAN_UNIT)
+
+typedef struct plan_codec {
+    uint8_t *bytes;       /* written so far, or */
+    const uint8_t *given; /* to be read; NULL: this writes */
+    size_t count, room, at;
+    const char *failure; /* the first; NULL: none. What has failed once yields zeros only, so loops
+                            need not look */
+} plan_codec;
+
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static void
-put(plan_writer *encoder, uint64_t value)
+fail(plan_codec *codec, const char *what)
 {
-    gml_put_varint(&encoder->out, value);
+    codec->failure = codec->failure ? codec->failure : what;
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------- */
-
-static int
-compare_numbers(const void *left, const void *right)
+static void
+put_byte(plan_codec *codec, uint8_t byte)
 {
-    const uint64_t *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
+    if (codec->count == codec->room && !codec->failure) {
+        size_t room = codec->room ? 2 * codec->room : 256;
+        uint8_t *larger = realloc(codec->bytes, room);
+        if (!larger) {
+            fail(codec, "no host memory");
+            return;
+        }
+        codec->bytes = larger;
+        codec->room = room;
+    }
+    if (!codec->failure) {
+        codec->bytes[codec->count++] = byte;
+    }
 }
 
-static uint32_t
-index_of_size(const plan_writer *encoder, uint64_t size)
+static uint8_t
+get_byte(plan_codec *codec)
 {
-    size_t low = 0, high = encoder->size_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (encoder->sizes[middle] <= size) {
-            low = middle;
-        } else {
-            high = middle;
+    if (codec->at == codec->count) {
+        fail(codec, "it ends too early");
+    }
+    return codec->failure ? 0 : codec->given[codec->at++];
+}
+
+static void
+put_varint(plan_codec *codec, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7) {
+        put_byte(codec, (uint8_t)(value | 0x80));
+    }
+    put_byte(codec, (uint8_t)value);
+}
+
+/* Each number has one way to be written: none ends with a needless 0. */
+static uint64_t
+get_varint(plan_codec *codec)
+{
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        uint8_t byte = get_byte(codec);
+        uint64_t bits = byte & 0x7f;
+        if ((shift == 63 && bits > 1) || (shift > 0 && byte == 0)) {
+            break;
+        }
+        value |= bits << shift;
+        if (!(byte & 0x80)) {
+            return codec->failure ? 0 : value;
         }
     }
-    return (uint32_t)low;
+    fail(codec, "a number is not written as numbers are");
+    return 0;
 }
 
-static gml_status
-open_encoder(plan_writer *encoder, const gml_plan *plan)
+/* Writes `value`, or reads one that is at most `most`; which it is. */
+static uint64_t
+code(plan_codec *codec, uint64_t value, uint64_t most)
 {
-    size_t count = plan->step_entry[1];
-    encoder->plan = plan;
-    encoder->sizes = gml_plan_array(count, sizeof(uint64_t));
-    encoder->size_index = gml_plan_array(count, sizeof(uint32_t));
-    encoder->last = gml_plan_array(count, sizeof(uint64_t));
-    if (!encoder->sizes || !encoder->size_index || !encoder->last) {
-        return GML_NO_HOST_MEMORY;
+    if (!codec->given) {
+        put_varint(codec, value);
+        return value;
     }
-    for (size_t i = 0; i < count; i++) {
-        encoder->sizes[i] = plan->entries[i].size_bytes / GML_PLAN_UNIT;
+    value = get_varint(codec);
+    if (value > most) {
+        fail(codec, "a number is too large");
     }
-    qsort(encoder->sizes, count, sizeof(uint64_t), compare_numbers);
-    for (size_t i = 0; i < count; i++) {
-        if (i == 0 || encoder->sizes[i] != encoder->sizes[encoder->size_count - 1]) {
-            encoder->sizes[encoder->size_count++] = encoder->sizes[i];
+    return codec->failure ? 0 : value;
+}
+
+static uint64_t
+difference(uint64_t value, uint64_t base)
+{
+    uint64_t change = value - base;
+    return (change << 1) ^ (change >> 63 ? UINT64_MAX : 0);
+}
+
+static uint64_t
+add_difference(plan_codec *codec, uint64_t base, uint64_t coded, uint64_t most)
+{
+    uint64_t value = base + ((coded >> 1) ^ (coded & 1 ? UINT64_MAX : 0));
+    if (value > most) {
+        fail(codec, "a number is too large");
+    }
+    return codec->failure ? 0 : value;
+}
+
+/* The same as code(), as the difference to `base`. */
+static uint64_t
+code_from(plan_codec *codec, uint64_t base, uint64_t value, uint64_t most)
+{
+    return add_difference(codec, base, code(codec, difference(value, base), UINT64_MAX), most);
+}
+
+/* How many items follow, each at least `item_bytes` long: never more than there is room for. */
+static size_t
+code_count(plan_codec *codec, size_t count, size_t item_bytes)
+{
+    return (size_t)code(codec, count, (codec->count - codec->at) / item_bytes);
+}
+
+/* ---- sections -----------------------------------------------------------------------------------
+ *
+ * Each codes `plan`; where it reads, what it read goes to `out`, which then is the same plan. */
+
+enum { LANE_BYTES = 4, ENTRY_BYTES = 7, MARK_BYTES = 2, VISIT_BYTES = 2, SPAN_BYTES = 2 };
+enum { DYNAMIC_BYTES = 4 };
+
+static void
+code_counts(plan_codec *codec, const gml_plan *plan, gml_plan *out)
+{
+    size_t steps = code(codec, plan->steps, GML_PLAN_MOST_STEPS);
+    uint64_t events = code(codec, plan->step_time[1], GML_PLAN_MOST_EVENTS);
+    size_t entries = code_count(codec, plan->step_entry[1], ENTRY_BYTES);
+    size_t marks = code_count(codec, plan->step_mark[1], MARK_BYTES);
+    size_t lanes = code_count(codec, plan->lane_count, LANE_BYTES);
+    size_t visits = code_count(codec, plan->visit_count, VISIT_BYTES);
+    size_t dynamic = code_count(codec, plan->dynamic_count, DYNAMIC_BYTES);
+    size_t spans = code_count(codec, plan->span_count, SPAN_BYTES);
+    uint64_t fingerprint = code(codec, plan->fingerprint, UINT64_MAX);
+    if (out) {
+        out->steps = (unsigned)steps;
+        out->period = steps * events;
+        out->entry_count = steps * entries;
+        out->mark_count = steps * marks;
+        out->lane_count = lanes;
+        out->visit_count = visits;
+        out->dynamic_count = dynamic;
+        out->span_count = spans;
+        out->fingerprint = fingerprint;
+        for (size_t step = 0; step <= steps; step++) {
+            out->step_time[step] = step * events;
+            out->step_entry[step] = step * entries;
+            out->step_mark[step] = step * marks;
         }
     }
-    for (size_t i = 0; i < count; i++) {
-        encoder->size_index[i] =
-            index_of_size(encoder, plan->entries[i].size_bytes / GML_PLAN_UNIT);
-    }
-    return GML_OK;
 }
 
 static void
-forget_last(plan_writer *encoder)
+code_lanes(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 {
-    for (size_t i = 0; i < encoder->size_count; i++) {
-        encoder->last[i] = 0;
-    }
-}
-
-/* ---- sections -------------------------------------------------------------------------------- */
-
-static void
-put_counts(plan_writer *encoder)
-{
-    const gml_plan *plan = encoder->plan;
-    put(encoder, plan->steps);
-    put(encoder, plan->step_time[1]);
-    put(encoder, plan->step_entry[1]);
-    put(encoder, plan->step_mark[1]);
-    put(encoder, plan->lane_count);
-    put(encoder, encoder->size_count);
-    put(encoder, plan->visit_count);
-    put(encoder, plan->dynamic_count);
-    put(encoder, plan->span_count);
-    gml_put_fixed(&encoder->out, plan->fingerprint, 8);
-}
-
-static void
-put_lanes(plan_writer *encoder)
-{
-    for (size_t i = 0; i < encoder->plan->lane_count; i++) {
-        const gml_plan_lane *lane = &encoder->plan->lanes[i];
-        put(encoder, lane->stream);
-        put(encoder, lane->peak_bytes / GML_PLAN_UNIT);
-        put(encoder, lane->lower_bound_bytes / GML_PLAN_UNIT);
-        put(encoder, lane->method);
+    for (size_t i = 0; i < plan->lane_count; i++) {
+        gml_plan_lane lane = plan->lanes[i];
+        lane.stream = code(codec, lane.stream, UINT64_MAX);
+        lane.peak_bytes = GML_PLAN_UNIT * code(codec, lane.peak_bytes / GML_PLAN_UNIT, MOST_UNITS);
+        lane.lower_bound_bytes =
+            GML_PLAN_UNIT * code(codec, lane.lower_bound_bytes / GML_PLAN_UNIT, MOST_UNITS);
+        lane.method = (gml_method)code(codec, lane.method, GML_METHOD_COUNT - 1);
+        if (out) {
+            out->lanes[i] = lane;
+        }
     }
 }
 
 static void
-put_sizes(plan_writer *encoder)
+code_entries(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 {
-    for (size_t i = 0; i < encoder->size_count; i++) {
-        put(encoder, encoder->sizes[i] - (i > 0 ? encoder->sizes[i - 1] : 0));
-    }
-}
-
-static void
-put_times(plan_writer *encoder)
-{
-    const gml_plan *plan = encoder->plan;
-    uint64_t earliest = 0;
+    gml_plan_entry before = {.start = UINT64_MAX};
     for (size_t i = 0; i < plan->step_entry[1]; i++) {
-        put(encoder, encoder->size_index[i]);
-        put(encoder, plan->entries[i].start - earliest);
-        put(encoder, plan->entries[i].end - plan->entries[i].start);
-        earliest = plan->entries[i].start + 1;
+        gml_plan_entry entry = plan->entries[i];
+        uint64_t size_before = before.size_bytes / GML_PLAN_UNIT, earliest = before.start + 1;
+        entry.size_bytes = GML_PLAN_UNIT * code_from(codec, size_before,
+                                                     entry.size_bytes / GML_PLAN_UNIT, MOST_UNITS);
+        uint64_t life = entry.end - entry.start;
+        entry.start = earliest + code(codec, entry.start - earliest, GML_PLAN_MOST_EVENTS);
+        entry.end = entry.start + code(codec, life, plan->period);
+        entry.lane = (uint32_t)code(codec, entry.lane, UINT32_MAX);
+        entry.phase_start =
+            (uint32_t)code_from(codec, before.phase_start, entry.phase_start, UINT32_MAX);
+        entry.phase_end =
+            (uint32_t)code_from(codec, entry.phase_start, entry.phase_end, UINT32_MAX);
+        if (out) {
+            out->entries[i] = entry;
+        }
+        before = entry;
+    }
+}
+
+/* The second step has the entries of the first. */
+static void
+repeat_first_step(gml_plan *plan)
+{
+    for (size_t i = plan->step_entry[1]; i < plan->entry_count; i++) {
+        plan->entries[i] = plan->entries[i - plan->step_entry[1]];
+        plan->entries[i].start += plan->step_time[1];
+        plan->entries[i].end += plan->step_time[1];
+    }
+    for (size_t i = plan->step_mark[1]; i < plan->mark_count; i++) {
+        plan->marks[i] = plan->marks[i - plan->step_mark[1]];
+        plan->marks[i].entry += (uint32_t)plan->step_entry[1];
     }
 }
 
 static void
-put_lane_column(plan_writer *encoder)
+code_offsets(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 {
-    const gml_plan *plan = encoder->plan;
-    gml_guess_writer guesses = {0};
-    uint32_t guess = 0;
-    for (size_t i = 0; i < plan->step_entry[1]; i++) {
-        gml_put_guessed(&encoder->out, &guesses, plan->entries[i].lane, guess);
-        guess = plan->entries[i].lane;
-    }
-    gml_end_guesses(&encoder->out, &guesses);
-}
-
-static void
-put_phase_starts(plan_writer *encoder)
-{
-    const gml_plan *plan = encoder->plan;
-    gml_guess_writer guesses = {0};
-    uint32_t guess = 0;
-    for (size_t i = 0; i < plan->step_entry[1]; i++) {
-        gml_put_guessed(&encoder->out, &guesses, plan->entries[i].phase_start, guess);
-        guess = plan->entries[i].phase_start;
-    }
-    gml_end_guesses(&encoder->out, &guesses);
-}
-
-static void
-put_phase_ends(plan_writer *encoder)
-{
-    const gml_plan *plan = encoder->plan;
-    gml_guess_writer guesses = {0};
-    forget_last(encoder);
-    for (size_t i = 0; i < plan->step_entry[1]; i++) {
-        const gml_plan_entry *entry = &plan->entries[i];
-        uint64_t *last = &encoder->last[encoder->size_index[i]];
-        uint64_t distance = gml_difference(entry->phase_end, entry->phase_start);
-        gml_put_guessed(&encoder->out, &guesses, distance, *last);
-        *last = distance;
-    }
-    gml_end_guesses(&encoder->out, &guesses);
-}
-
-static void
-put_offset(plan_writer *encoder, uint64_t offset, uint64_t base)
-{
-    put(encoder, offset == GML_NO_OFFSET ? 0 : 1 + gml_difference(offset / GML_PLAN_UNIT, base));
-}
-
-static void
-put_offsets(plan_writer *encoder)
-{
-    const gml_plan *plan = encoder->plan;
-    size_t half = plan->step_entry[1];
-    forget_last(encoder);
-    for (size_t i = 0; i < half; i++) {
-        uint64_t *last = &encoder->last[encoder->size_index[i]];
+    uint64_t last = 0;
+    for (size_t i = 0; i < plan->entry_count; i++) {
+        bool is_first = i < plan->step_entry[1];
+        uint64_t model = is_first ? 0 : plan->entries[i - plan->step_entry[1]].offset;
         uint64_t offset = plan->entries[i].offset;
-        put_offset(encoder, offset, *last);
-        *last = offset == GML_NO_OFFSET ? *last : offset / GML_PLAN_UNIT;
-    }
-    for (size_t i = half; i < plan->entry_count; i++) {
-        uint64_t model = plan->entries[i - half].offset;
-        put_offset(encoder, plan->entries[i].offset,
-                   model == GML_NO_OFFSET ? 0 : model / GML_PLAN_UNIT);
+        uint64_t base = is_first ? last : model == GML_NO_OFFSET ? 0 : model / GML_PLAN_UNIT;
+        uint64_t coded = offset == GML_NO_OFFSET ? 0 : 1 + difference(offset / GML_PLAN_UNIT, base);
+        coded = code(codec, coded, UINT64_MAX);
+        last = coded ? add_difference(codec, base, coded - 1, MOST_UNITS) : last;
+        if (out) {
+            out->entries[i].offset = coded ? last * GML_PLAN_UNIT : GML_NO_OFFSET;
+            out->placed_count += coded != 0;
+        }
     }
 }
 
 static void
-put_marks_and_visits(plan_writer *encoder)
+code_marks_and_visits(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 {
-    const gml_plan *plan = encoder->plan;
-    uint32_t entry = 0;
+    uint32_t entry_before = 0, first_request = 0;
     for (size_t i = 0; i < plan->step_mark[1]; i++) {
-        put(encoder, plan->marks[i].phase);
-        put(encoder, plan->marks[i].entry - entry);
-        entry = plan->marks[i].entry;
+        gml_plan_mark mark = plan->marks[i];
+        mark.phase = (uint32_t)code(codec, mark.phase, UINT32_MAX);
+        mark.entry = (uint32_t)code_from(codec, entry_before, mark.entry, UINT32_MAX);
+        entry_before = mark.entry;
+        if (out) {
+            out->marks[i] = mark;
+        }
     }
     for (size_t i = 0; i < plan->visit_count; i++) {
-        put(encoder, plan->visits[i].scope);
-        put(encoder, plan->visits[i].request_count);
+        gml_plan_visit visit = plan->visits[i];
+        visit.scope = (uint32_t)code(codec, visit.scope, UINT32_MAX);
+        visit.request_count = (uint32_t)code(codec, visit.request_count, plan->dynamic_count);
+        visit.first_request = first_request;
+        first_request += visit.request_count;
+        if (out) {
+            out->visits[i] = visit;
+        }
     }
 }
 
 static void
-put_dynamic(plan_writer *encoder)
+code_dynamic(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 {
-    const gml_plan *plan = encoder->plan;
-    uint32_t first = 0;
+    uint64_t span_before = 0, end = 0;
     for (size_t i = 0; i < plan->dynamic_count; i++) {
-        put(encoder, plan->dynamic[i].size_bytes / GML_PLAN_UNIT);
-        put(encoder, plan->dynamic[i].lane);
-        put(encoder, gml_difference(plan->dynamic[i].first_span, first));
-        put(encoder, plan->dynamic[i].span_count);
-        first = plan->dynamic[i].first_span;
+        gml_plan_dynamic dynamic = plan->dynamic[i];
+        dynamic.size_bytes =
+            GML_PLAN_UNIT * code(codec, dynamic.size_bytes / GML_PLAN_UNIT, MOST_UNITS);
+        dynamic.lane = (uint32_t)code(codec, dynamic.lane, UINT32_MAX);
+        dynamic.first_span =
+            (uint32_t)code_from(codec, span_before, dynamic.first_span, UINT32_MAX);
+        dynamic.span_count = (uint32_t)code(codec, dynamic.span_count, UINT32_MAX);
+        span_before = dynamic.first_span;
+        if (out) {
+            out->dynamic[i] = dynamic;
+        }
     }
-    uint64_t end = 0;
     for (size_t i = 0; i < plan->span_count; i++) {
         uint64_t offset = plan->spans[i].offset / GML_PLAN_UNIT;
         uint64_t size = plan->spans[i].size_bytes / GML_PLAN_UNIT;
-        put(encoder, gml_difference(offset, end));
-        put(encoder, size);
+        offset = code_from(codec, end, offset, MOST_UNITS);
+        size = code(codec, size, MOST_UNITS);
         end = offset + size;
+        if (out) {
+            out->spans[i] = (gml_span){offset * GML_PLAN_UNIT, size * GML_PLAN_UNIT};
+        }
     }
 }
 
 static void
-put_all(plan_writer *encoder)
+code_sections(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 {
-    gml_put_fixed(&encoder->out, GML_PLAN_FILE_MAGIC, 8);
-    gml_put_fixed(&encoder->out, GML_PLAN_FILE_VERSION, 4);
-    gml_put_fixed(&encoder->out, 0, 4);
-    gml_put_fixed(&encoder->out, 0, 8); /* until the rest is known */
-    put_counts(encoder);
-    put_lanes(encoder);
-    put_sizes(encoder);
-    put_times(encoder);
-    put_lane_column(encoder);
-    put_phase_starts(encoder);
-    put_phase_ends(encoder);
-    put_offsets(encoder);
-    put_marks_and_visits(encoder);
-    put_dynamic(encoder);
+    code_lanes(codec, plan, out);
+    code_entries(codec, plan, out);
+    code_marks_and_visits(codec, plan, out);
+    if (out) {
+        repeat_first_step(out);
+    }
+    code_offsets(codec, plan, out);
+    code_dynamic(codec, plan, out);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static uint64_t
+checksum(const uint8_t *bytes, size_t count)
+{
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < count; i++) {
+        sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
+    }
+    return sum;
 }
 
 static void
-seal(gml_byte_writer *out)
+write_fixed(uint8_t *bytes, uint64_t value, unsigned byte_count)
 {
-    uint64_t sum =
-        gml_checksum(out->bytes + GML_PLAN_FILE_HEADER, out->count - GML_PLAN_FILE_HEADER);
-    for (unsigned i = 0; i < 8; i++) {
-        out->bytes[GML_PLAN_FILE_CHECKSUM + i] = (uint8_t)(sum >> (8 * i));
+    for (unsigned i = 0; i < byte_count; i++) {
+        bytes[i] = (uint8_t)(value >> (8 * i));
     }
+}
+
+static uint64_t
+read_fixed(const uint8_t *bytes, unsigned byte_count)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < byte_count; i++) {
+        value |= (uint64_t)bytes[i] << (8 * i);
+    }
+    return value;
+}
+
+void
+gml_plan_file_seal(uint8_t *bytes, size_t count)
+{
+    write_fixed(bytes + GML_PLAN_FILE_CHECKSUM,
+                checksum(bytes + GML_PLAN_FILE_HEADER, count - GML_PLAN_FILE_HEADER), 8);
 }
 
 gml_status
 gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *out_bytes)
 {
-    plan_writer encoder = {.plan = plan};
-    gml_status status = open_encoder(&encoder, plan);
-    if (status == GML_OK) {
-        put_all(&encoder);
-        status = encoder.out.has_failed ? GML_NO_HOST_MEMORY : GML_OK;
+    plan_codec codec = {0};
+    for (unsigned i = 0; i < GML_PLAN_FILE_HEADER; i++) {
+        put_byte(&codec, 0);
     }
-    free(encoder.sizes);
-    free(encoder.size_index);
-    free(encoder.last);
+    code_counts(&codec, plan, NULL);
+    code_sections(&codec, plan, NULL);
+    if (codec.failure) {
+        free(codec.bytes);
+        return GML_NO_HOST_MEMORY;
+    }
+    write_fixed(codec.bytes, GML_PLAN_FILE_MAGIC, 8);
+    write_fixed(codec.bytes + 8, GML_PLAN_FILE_VERSION, 4);
+    gml_plan_file_seal(codec.bytes, codec.count);
+    *out = codec.bytes;
+    *out_bytes = codec.count;
+    return GML_OK;
+}
+
+static gml_status
+check_header(const uint8_t *bytes, size_t count, char *reason, size_t reason_bytes)
+{
+    if (count > GML_PLAN_MOST_ENTRIES) {
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "this is too large for a plan");
+    }
+    if (count < GML_PLAN_FILE_HEADER || read_fixed(bytes, 8) != GML_PLAN_FILE_MAGIC) {
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes, "this is not a plan");
+    }
+    uint64_t version = read_fixed(bytes + 8, 4);
+    if (version != GML_PLAN_FILE_VERSION) {
+        return gml_refuse(GML_UNSUPPORTED, reason, reason_bytes,
+                          "a plan of version %" PRIu64 "; this gmlake reads version %d: make "
+                          "the plan again",
+                          version, (int)GML_PLAN_FILE_VERSION);
+    }
+    uint64_t sum = checksum(bytes + GML_PLAN_FILE_HEADER, count - GML_PLAN_FILE_HEADER);
+    if (read_fixed(bytes + 12, 4) || read_fixed(bytes + GML_PLAN_FILE_CHECKSUM, 8) != sum) {
+        return gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                          "the plan is damaged: its checksum does not agree");
+    }
+    return GML_OK;
+}
+
+static bool
+make_room(gml_plan *plan)
+{
+    plan->entries = gml_plan_array(plan->entry_count, sizeof *plan->entries);
+    plan->lanes = gml_plan_array(plan->lane_count, sizeof *plan->lanes);
+    plan->marks = gml_plan_array(plan->mark_count, sizeof *plan->marks);
+    plan->visits = gml_plan_array(plan->visit_count, sizeof *plan->visits);
+    plan->dynamic = gml_plan_array(plan->dynamic_count, sizeof *plan->dynamic);
+    plan->spans = gml_plan_array(plan->span_count, sizeof *plan->spans);
+    return plan->entries && plan->lanes && plan->marks && plan->visits && plan->dynamic &&
+           plan->spans;
+}
+
+static gml_status
+decode(plan_codec *codec, gml_plan *plan, char *reason, size_t reason_bytes)
+{
+    code_counts(codec, plan, plan);
+    if (!codec->failure) {
+        if (!make_room(plan)) {
+            return gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
+        }
+        code_sections(codec, plan, plan);
+    }
+    if (codec->at != codec->count) {
+        fail(codec, "something follows its end");
+    }
+    return codec->failure
+               ? gml_refuse(GML_CORRUPT, reason, reason_bytes,
+                            "the plan is damaged before byte %zu: %s", codec->at, codec->failure)
+               : gml_plan_check(plan, reason, reason_bytes);
+}
+
+gml_status
+gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out, char *reason,
+                size_t reason_bytes)
+{
+    plan_codec codec = {.given = bytes, .count = byte_count, .at = GML_PLAN_FILE_HEADER};
+    gml_status status = check_header(bytes, byte_count, reason, reason_bytes);
     if (status != GML_OK) {
-        free(encoder.out.bytes);
         return status;
     }
-    seal(&encoder.out);
-    *out = encoder.out.bytes;
-    *out_bytes = encoder.out.count;
+    gml_plan *plan = gml_plan_new();
+    status = plan ? decode(&codec, plan, reason, reason_bytes)
+                  : gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
+    if (status != GML_OK) {
+        gml_plan_release(plan);
+        return status;
+    }
+    *out = plan;
     return GML_OK;
 }

@@ -1,7 +1,7 @@
-/* Which methods are tried on an instance, in which order, and for how long. docs/plan.md says what
- * each of them wins; a method that wins nothing has no place here. */
+/* Which methods are tried on an instance, in which order, and with how much work. docs/plan.md says
+ * what each of them wins; a method that wins nothing has no place here. */
+#include "base/sort.h"
 #include "planner/methods.h"
-#include "planner/order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,26 +9,62 @@
 enum {
     MANY_ITEMS = 50000,   /* above, a peak close to the bound will do: */
     DONE_PART = 10000,    /* within this part of it no other constructor is tried */
-    FIRST_FIT_WORK = 150, /* by item: twice what training steps need, and random sizes exceed it */
+    FIRST_FIT_WORK = 100, /* by item: twice what training steps need, and random sizes exceed it */
     LOWEST_WORK = 250,    /* the same */
-    CAPPED_ITEMS = GML_EXACT_MOST_ITEMS /* above, these two hold */
+    CAPPED_ITEMS = GML_EXACT_MOST_ITEMS, /* above, these two hold */
+    PEAK_PART = 50,
+    MOST_KEYS = 2
 };
 
-/* In this order, the first that is best wins. The one without foresight costs nearly nothing, and
- * the others give up as soon as they cannot be better. */
-static const gml_method CONSTRUCTORS[] = {
-    GML_METHOD_ONLINE_BEST_FIT,
-    GML_METHOD_FIRST_FIT_SIZE,
-    GML_METHOD_LOWEST_CONTENTION,
-    GML_METHOD_LOWEST_PEAK,
+typedef enum key_kind {
+    KEY_NONE,
+    KEY_SIZE,
+    KEY_LIFE,
+    KEY_LIFE_BY_4, /* the power of 4 */
+    KEY_CONTENTION,
+    KEY_AT_PEAK /* whether the live sum is within a fiftieth of the largest in its life */
+} key_kind;
+
+typedef enum places { WITHIN_TIME, WRAPPED, WRAPPED_AND_TAKEN } places;
+
+/* In this order the constructors run, and the first that is best wins. The one without foresight
+ * costs nearly nothing, and the others give up as soon as they cannot be better. */
+static const struct method_row {
+    const char *name;
+    places serves;
+    uint64_t work;            /* by item */
+    key_kind keys[MOST_KEYS]; /* the larger first; what is equal comes in the order of starts */
+} METHODS[GML_METHOD_COUNT] = {
+    [GML_METHOD_ONLINE_BEST_FIT] = {"online-best-fit", WITHIN_TIME, 0, {KEY_NONE}},
+    [GML_METHOD_FIRST_FIT_SIZE] = {"first-fit-size", WRAPPED_AND_TAKEN, FIRST_FIT_WORK, {KEY_SIZE}},
+    [GML_METHOD_LOWEST_CONTENTION] = {"lowest-contention",
+                                      WRAPPED,
+                                      LOWEST_WORK,
+                                      {KEY_CONTENTION, KEY_LIFE}},
+    [GML_METHOD_LOWEST_PEAK] = {"lowest-peak", WRAPPED, LOWEST_WORK, {KEY_AT_PEAK, KEY_LIFE_BY_4}},
+    [GML_METHOD_EXACT] = {"exact", WITHIN_TIME, 0, {KEY_NONE}},
 };
-enum { CONSTRUCTOR_COUNT = sizeof CONSTRUCTORS / sizeof *CONSTRUCTORS };
+
+const char *
+gml_method_name(gml_method method)
+{
+    return (unsigned)method < GML_METHOD_COUNT ? METHODS[method].name : "unknown";
+}
+
+gml_method
+gml_method_named(const char *name)
+{
+    gml_method method = 0;
+    while (method < GML_METHOD_COUNT && strcmp(METHODS[method].name, name) != 0) {
+        method++;
+    }
+    return method;
+}
 
 typedef struct contest_state {
     const gml_instance *instance;
     uint64_t capacity_bytes;
     gml_budget *budget;
-    uint32_t methods;   /* that are allowed, a bit each */
     gml_lowest *lowest; /* NULL before the first use */
     gml_keyed *room;
     uint32_t *order;
@@ -38,50 +74,59 @@ typedef struct contest_state {
     bool has_best;
 } contest_state;
 
-static gml_status
-contest_open(contest_state *contest)
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static uint64_t
+key_of(const gml_instance *instance, uint64_t most_live, key_kind kind, size_t item)
 {
-    size_t count = contest->instance->count ? contest->instance->count : 1;
-    contest->room = calloc(2 * count, sizeof *contest->room);
-    contest->order = calloc(count, sizeof *contest->order);
-    contest->trial = calloc(count, sizeof *contest->trial);
-    bool is_whole = contest->room && contest->order && contest->trial;
-    return is_whole ? GML_OK : GML_NO_HOST_MEMORY;
+    uint64_t life = instance->life[item], contention = instance->contention[item];
+    switch (kind) {
+    case KEY_SIZE:
+        return instance->sizes[item];
+    case KEY_LIFE:
+        return life;
+    case KEY_LIFE_BY_4:
+        return (63U - (unsigned)__builtin_clzll(life)) / 2; /* a life is at least 1 */
+    case KEY_CONTENTION:
+        return contention;
+    case KEY_AT_PEAK:
+        return contention >= most_live - most_live / PEAK_PART;
+    case KEY_NONE:
+        break;
+    }
+    return 0;
 }
 
 static void
-contest_close(contest_state *contest)
+make_order(contest_state *contest, gml_method method)
 {
-    gml_lowest_close(contest->lowest);
-    free(contest->room);
-    free(contest->order);
-    free(contest->trial);
+    const gml_instance *instance = contest->instance;
+    gml_keyed *room = contest->room;
+    uint64_t most_live = gml_instance_most_live(instance);
+    for (size_t i = 0; i < instance->count; i++) {
+        room[i] = (gml_keyed){0, i};
+    }
+    for (unsigned k = MOST_KEYS; k-- > 0;) { /* the least key first */
+        key_kind kind = METHODS[method].keys[k];
+        for (size_t i = 0; kind != KEY_NONE && i < instance->count; i++) {
+            room[i].key = ~key_of(instance, most_live, kind, (size_t)room[i].index);
+        }
+        gml_sort_keyed(room, room + instance->count, instance->count);
+    }
+    for (size_t i = 0; i < instance->count; i++) {
+        contest->order[i] = (uint32_t)room[i].index;
+    }
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* Whether the method can serve what is wrapped or taken here; first fit always can. */
 static bool
 can_serve(const gml_instance *instance, gml_method method)
 {
-    switch (method) {
-    case GML_METHOD_FIRST_FIT_SIZE:
-        return true;
-    case GML_METHOD_LOWEST_CONTENTION:
-    case GML_METHOD_LOWEST_PEAK:
-        return !instance->taken_count;
-    case GML_METHOD_EXACT:
-        return !instance->taken_count && !instance->wrapped_count &&
-               instance->count <= GML_EXACT_MOST_ITEMS;
-    default:
-        return !instance->taken_count && !instance->wrapped_count;
-    }
-}
-
-static bool
-is_allowed(const contest_state *contest, gml_method method)
-{
-    return contest->methods >> method & 1 && can_serve(contest->instance, method);
+    places needed = instance->taken_count     ? WRAPPED_AND_TAKEN
+                    : instance->wrapped_count ? WRAPPED
+                                              : WITHIN_TIME;
+    return METHODS[method].serves >= needed;
 }
 
 /* At the bound, within the capacity, or so close to the bound that the other constructors, which
@@ -98,7 +143,19 @@ is_done(const contest_state *contest)
     return peak <= bound || peak <= contest->capacity_bytes || is_close;
 }
 
-/* ---- single methods -------------------------------------------------------------------------- */
+/* What a constructor may spend. None may spend so much that the others get nothing. */
+static gml_budget
+share_of(const contest_state *contest, gml_method method)
+{
+    gml_budget part = gml_budget_part(contest->budget, 1, contest->has_best ? 1 : 2);
+    uint64_t most = METHODS[method].work * contest->instance->count;
+    if (contest->has_best && contest->instance->count > CAPPED_ITEMS && most < part.limit) {
+        part.limit = most;
+    }
+    return part;
+}
+
+/* ---- methods --------------------------------------------------------------------------------- */
 
 /* Only what is below the best so far is of use. */
 static uint64_t
@@ -107,48 +164,23 @@ limit_of(const contest_state *contest)
     return contest->has_best ? contest->best.peak_bytes - 1 : UINT64_MAX;
 }
 
-static gml_status
-run_lowest(contest_state *contest, gml_budget *budget, uint64_t *peak_bytes)
-{
-    if (!contest->lowest) {
-        gml_status status = gml_lowest_open(contest->instance, &contest->lowest);
-        if (status != GML_OK) {
-            return status;
-        }
-    }
-    return gml_lowest_run(contest->lowest, contest->order, limit_of(contest), budget,
-                          contest->trial, peak_bytes);
-}
-
 /* Into contest->trial. GML_NOT_READY: nothing better. */
 static gml_status
 run(contest_state *contest, gml_method method, gml_budget *budget, uint64_t *peak_bytes)
 {
     const gml_instance *instance = contest->instance;
+    uint64_t limit = limit_of(contest), *trial = contest->trial;
     if (method == GML_METHOD_ONLINE_BEST_FIT) {
-        return gml_online_best_fit(instance, contest->trial, peak_bytes);
+        return gml_online_best_fit(instance, trial, peak_bytes);
     }
-    gml_order_make(instance, method, contest->room, contest->order);
+    make_order(contest, method);
     if (method == GML_METHOD_FIRST_FIT_SIZE) {
-        return gml_first_fit(instance, contest->order, limit_of(contest), budget, contest->trial,
-                             peak_bytes);
+        return gml_first_fit(instance, contest->order, limit, budget, trial, peak_bytes);
     }
-    return run_lowest(contest, budget, peak_bytes);
-}
-
-/* A peak below the bound is a mistake of the method. */
-static void
-keep_trial(contest_state *contest, gml_method method, uint64_t peak_bytes)
-{
-    if (peak_bytes > limit_of(contest) || peak_bytes < contest->instance->lower_bound) {
-        return;
-    }
-    uint64_t *offsets = contest->offsets;
-    contest->offsets = contest->trial;
-    contest->trial = offsets;
-    contest->best.peak_bytes = peak_bytes;
-    contest->best.method = method;
-    contest->has_best = true;
+    gml_status status = contest->lowest ? GML_OK : gml_lowest_open(instance, &contest->lowest);
+    return status == GML_OK
+               ? gml_lowest_run(contest->lowest, contest->order, limit, budget, trial, peak_bytes)
+               : status;
 }
 
 static gml_status
@@ -156,49 +188,33 @@ try_method(contest_state *contest, gml_method method, gml_budget *budget)
 {
     uint64_t peak_bytes = 0;
     gml_status status = run(contest, method, budget, &peak_bytes);
-    if (status == GML_OK) {
-        keep_trial(contest, method, peak_bytes);
+    if (status == GML_OK && peak_bytes <= limit_of(contest)) {
+        uint64_t *offsets = contest->offsets;
+        contest->offsets = contest->trial;
+        contest->trial = offsets;
+        contest->best.peak_bytes = peak_bytes;
+        contest->best.method = method;
+        contest->has_best = true;
     }
     return status == GML_NOT_READY ? GML_OK : status;
-}
-
-/* ---- phases ---------------------------------------------------------------------------------- */
-
-/* What a constructor may spend. None may spend so much that the others get nothing. */
-static void
-open_share(const contest_state *contest, gml_method method, gml_budget *part)
-{
-    gml_budget_open(part, contest->budget, 1, contest->has_best ? 1 : 2);
-    uint64_t each = method == GML_METHOD_FIRST_FIT_SIZE ? FIRST_FIT_WORK : LOWEST_WORK;
-    uint64_t most = each * contest->instance->count;
-    if (contest->has_best && contest->instance->count > CAPPED_ITEMS && most < part->work_limit) {
-        part->work_limit = most;
-    }
 }
 
 static gml_status
 construct(contest_state *contest)
 {
     gml_status status = GML_OK;
-    for (size_t i = 0; i < CONSTRUCTOR_COUNT && status == GML_OK && !is_done(contest); i++) {
-        if (is_allowed(contest, CONSTRUCTORS[i])) {
-            gml_budget part;
-            open_share(contest, CONSTRUCTORS[i], &part);
-            status = try_method(contest, CONSTRUCTORS[i], &part);
-            gml_budget_close(&part, contest->budget);
+    for (gml_method method = 0; method < GML_METHOD_EXACT && status == GML_OK; method++) {
+        if (!is_done(contest) && can_serve(contest->instance, method)) {
+            gml_budget part = share_of(contest, method);
+            status = try_method(contest, method, &part);
+            (void)gml_budget_spend(contest->budget, part.work);
         }
     }
+    if (status == GML_OK && !contest->has_best) { /* something valid, however long it takes */
+        gml_budget endless = {.limit = UINT64_MAX};
+        status = try_method(contest, GML_METHOD_FIRST_FIT_SIZE, &endless);
+    }
     return status;
-}
-
-/* Something valid, however long it takes. */
-static gml_status
-construct_anyhow(contest_state *contest)
-{
-    gml_budget endless;
-    gml_budget_begin(&endless, UINT64_MAX);
-    gml_status status = try_method(contest, GML_METHOD_FIRST_FIT_SIZE, &endless);
-    return status == GML_OK && !contest->has_best ? GML_CORRUPT : status;
 }
 
 /* On three quarters of what is left: with all of it, hard instances take longer and end no lower.
@@ -206,47 +222,42 @@ construct_anyhow(contest_state *contest)
 static gml_status
 search_exactly(contest_state *contest)
 {
-    if (is_done(contest) || !is_allowed(contest, GML_METHOD_EXACT)) {
+    const gml_instance *instance = contest->instance;
+    if (is_done(contest) || !can_serve(instance, GML_METHOD_EXACT) ||
+        instance->count > GML_EXACT_MOST_ITEMS) {
         return GML_OK;
     }
-    gml_budget part;
-    gml_budget_open(&part, contest->budget, 3, 4);
+    gml_budget part = gml_budget_part(contest->budget, 3, 4);
     uint64_t peak_bytes = contest->best.peak_bytes;
-    gml_status status = gml_exact_improve(contest->instance, contest->capacity_bytes, &part,
+    gml_status status = gml_exact_improve(instance, contest->capacity_bytes, &part,
                                           contest->offsets, &peak_bytes, &contest->best.is_proven);
     if (peak_bytes < contest->best.peak_bytes) {
         contest->best.peak_bytes = peak_bytes;
         contest->best.method = GML_METHOD_EXACT;
     }
-    gml_budget_close(&part, contest->budget);
+    (void)gml_budget_spend(contest->budget, part.work);
     return status;
 }
 
-static gml_status
-hold(contest_state *contest)
-{
-    gml_status status = construct(contest);
-    if (status == GML_OK && !contest->has_best) {
-        status = construct_anyhow(contest);
-    }
-    return status == GML_OK ? search_exactly(contest) : status;
-}
-
 gml_status
-gml_portfolio_place(const gml_instance *instance, uint32_t methods, uint64_t capacity_bytes,
-                    gml_budget *budget, uint64_t *offsets, gml_placing *out)
+gml_portfolio_place(const gml_instance *instance, uint64_t capacity_bytes, gml_budget *budget,
+                    uint64_t *offsets, gml_placing *out)
 {
+    size_t count = instance->count + 1;
     contest_state contest = {
         .instance = instance,
         .capacity_bytes = capacity_bytes,
         .budget = budget,
-        .methods = methods,
+        .room = calloc(2 * count, sizeof *contest.room),
+        .order = calloc(count, sizeof *contest.order),
+        .trial = calloc(count, sizeof *contest.trial),
         .offsets = offsets,
     };
-    gml_status status = contest_open(&contest);
-    uint64_t *room = contest.trial;
+    uint64_t *trial = contest.trial;
+    gml_status status =
+        contest.room && contest.order && contest.trial ? construct(&contest) : GML_NO_HOST_MEMORY;
     if (status == GML_OK) {
-        status = hold(&contest);
+        status = search_exactly(&contest);
     }
     if (status == GML_OK) {
         *out = contest.best;
@@ -255,7 +266,9 @@ gml_portfolio_place(const gml_instance *instance, uint32_t methods, uint64_t cap
             memcpy(offsets, contest.offsets, instance->count * sizeof *offsets);
         }
     }
-    contest.trial = room;
-    contest_close(&contest);
+    gml_lowest_close(contest.lowest);
+    free(contest.room);
+    free(contest.order);
+    free(trial);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
@@ -44,55 +45,17 @@ gml_group_by_stream(const gml_problem *problem, uint32_t *members, size_t *membe
 
 /* ---- orderings ------------------------------------------------------------------------------- */
 
-typedef enum ordering_field { FIELD_TIME, FIELD_AFTER, FIELD_BEFORE, FIELD_COUNT } ordering_field;
-
-static uint64_t
-field_of(const gml_ordering *ordering, ordering_field field)
-{
-    return field == FIELD_TIME    ? ordering->time
-           : field == FIELD_AFTER ? ordering->after
-                                  : ordering->before;
-}
-
 static int
-compare(const gml_ordering *a, const gml_ordering *b)
+compare(const void *left, const void *right)
 {
-    for (int field = FIELD_COUNT; field-- > 0;) {
-        uint64_t left = field_of(a, (ordering_field)field),
-                 right = field_of(b, (ordering_field)field);
-        if (left != right) {
-            return left < right ? -1 : 1;
-        }
+    const gml_ordering *a = left, *b = right;
+    if (a->before != b->before) {
+        return a->before < b->before ? -1 : 1;
     }
-    return 0;
-}
-
-/* The orderings by what is before, what is after and time; NULL without memory. */
-static gml_ordering *
-sorted_orderings(const gml_problem *problem)
-{
-    size_t count = problem->ordering_count;
-    gml_keyed *list = calloc(2 * count + 1, sizeof *list);
-    gml_ordering *sorted = calloc(count + 1, sizeof *sorted);
-    if (!list || !sorted) {
-        free(list);
-        free(sorted);
-        return NULL;
+    if (a->after != b->after) {
+        return a->after < b->after ? -1 : 1;
     }
-    for (size_t i = 0; i < count; i++) {
-        list[i].index = i;
-    }
-    for (int field = 0; field < FIELD_COUNT; field++) {
-        for (size_t i = 0; i < count; i++) {
-            list[i].key = field_of(&problem->orderings[list[i].index], (ordering_field)field);
-        }
-        gml_sort_keyed(list, list + count, count);
-    }
-    for (size_t i = 0; i < count; i++) {
-        sorted[i] = problem->orderings[list[i].index];
-    }
-    free(list);
-    return sorted;
+    return (a->time > b->time) - (a->time < b->time);
 }
 
 /* The time of the first ordering from `time` on; `never` if there is none. */
@@ -127,9 +90,13 @@ gml_status
 gml_lengthen_ends(const gml_problem *problem, const uint32_t *members,
                   const gml_stream_group *groups, size_t group_count, uint64_t *ends)
 {
-    gml_ordering *sorted = sorted_orderings(problem);
+    gml_ordering *sorted = malloc((problem->ordering_count + 1) * sizeof *sorted);
     if (!sorted) {
         return GML_NO_HOST_MEMORY;
+    }
+    if (problem->ordering_count) {
+        memcpy(sorted, problem->orderings, problem->ordering_count * sizeof *sorted);
+        qsort(sorted, problem->ordering_count, sizeof *sorted, compare);
     }
     uint64_t never = last_end(problem);
     for (size_t g = 0; g < group_count; g++) {

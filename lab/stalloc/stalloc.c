@@ -42,8 +42,8 @@ write_offsets(const gml_instance *instance, const gml_stalloc_requests *requests
 }
 
 gml_status
-gml_stalloc_place(const gml_problem *problem, const gml_instance *instance, gml_budget *budget,
-                  uint64_t *offsets, uint64_t *peak_bytes)
+gml_stalloc_place(const gml_problem *problem, const gml_instance *instance, uint64_t *offsets,
+                  uint64_t *peak_bytes)
 {
     gml_stalloc_requests requests;
     uint64_t *bases = calloc(instance->count + 1, sizeof *bases);
@@ -52,10 +52,10 @@ gml_stalloc_place(const gml_problem *problem, const gml_instance *instance, gml_
         status = GML_NO_HOST_MEMORY;
     }
     if (status == GML_OK) {
-        status = gml_stalloc_group(problem, instance, budget, &requests);
+        status = gml_stalloc_group(problem, instance, &requests);
     }
     if (status == GML_OK) {
-        status = gml_stalloc_layer(&requests, budget, bases);
+        status = gml_stalloc_layer(&requests, bases);
     }
     if (status == GML_OK) {
         write_offsets(instance, &requests, bases, offsets, peak_bytes);

@@ -7,7 +7,6 @@
 #ifndef GML_LAB_STALLOC_H
 #define GML_LAB_STALLOC_H
 
-#include "planner/budget.h"
 #include "planner/instance.h"
 
 /* Live on [start, end), raw times. */
@@ -28,20 +27,19 @@ gml_status gml_stalloc_requests_open(gml_stalloc_requests *requests, size_t item
 void gml_stalloc_requests_close(gml_stalloc_requests *requests);
 
 /* stalloc_phase.c: HomoPhase groups, fused where that leaves fewer bubbles; everything else is a
- * request of its own. GML_NO_HOST_MEMORY; GML_NOT_READY if the budget ended. */
+ * request of its own. GML_NO_HOST_MEMORY. */
 gml_status gml_stalloc_group(const gml_problem *problem, const gml_instance *instance,
-                             gml_budget *budget, gml_stalloc_requests *requests);
+                             gml_stalloc_requests *requests);
 
 /* stalloc_layer.c: HomoSize groups in descending size; `bases` is by request. As above. */
-gml_status gml_stalloc_layer(const gml_stalloc_requests *requests, gml_budget *budget,
-                             uint64_t *bases);
+gml_status gml_stalloc_layer(const gml_stalloc_requests *requests, uint64_t *bases);
 
 /* stalloc.c: the synthesis as published: HomoPhase groups and their fusion by time-memory product;
  * the groups as requests of their own in HomoSize memory-layers in descending size, with smaller
  * ones going into idle intervals of larger layers. Phases come from the problem; offsets are by
- * item. pre: nothing wrapped, nothing taken. GML_NO_HOST_MEMORY; GML_NOT_READY if the budget ended.
+ * item. pre: nothing wrapped, nothing taken. GML_NO_HOST_MEMORY.
  */
 gml_status gml_stalloc_place(const gml_problem *problem, const gml_instance *instance,
-                             gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
+                             uint64_t *offsets, uint64_t *peak_bytes);
 
 #endif

@@ -5,8 +5,6 @@
 
 #include <stdint.h>
 
-enum { WORK_OF_NODE = 8 }; /* in the units of a budget */
-
 gml_idle_set
 gml_idle_open(void)
 {
@@ -166,14 +164,13 @@ descend(gml_idle_node *node, uint64_t start, uint64_t end, uint64_t size_bytes)
 }
 
 gml_idle_node *
-gml_idle_find(const gml_idle_set *set, uint64_t start, uint64_t end, uint64_t size_bytes,
-              gml_budget *budget)
+gml_idle_find(const gml_idle_set *set, uint64_t start, uint64_t end, uint64_t size_bytes)
 {
     if (!may_hold(set->root, end, size_bytes)) {
         return NULL;
     }
     gml_idle_node *node = descend(set->root, start, end, size_bytes);
-    while (node && !gml_budget_spend(budget, WORK_OF_NODE)) {
+    while (node) {
         if (node->begin <= start) {
             if (node->end >= end && node->size_bytes >= size_bytes) {
                 return node;

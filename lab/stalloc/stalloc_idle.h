@@ -7,7 +7,8 @@
 #define GML_LAB_STALLOC_IDLE_H
 
 #include "base/pool.h"
-#include "planner/budget.h"
+
+#include <stdint.h>
 
 typedef struct gml_idle_node {
     struct gml_idle_node *parent, *left, *right;
@@ -36,6 +37,6 @@ void gml_idle_remove(gml_idle_set *set, gml_idle_node *node);
 
 /* The interval that begins last among those that hold `size_bytes` for [start, end), or NULL. */
 gml_idle_node *gml_idle_find(const gml_idle_set *set, uint64_t start, uint64_t end,
-                             uint64_t size_bytes, gml_budget *budget);
+                             uint64_t size_bytes);
 
 #endif

@@ -10,8 +10,6 @@
 
 #include <stdlib.h>
 
-enum { WORK_OF_REQUEST = 128 }; /* in the units of a budget */
-
 /* A memory-layer of the group at hand. */
 typedef struct layer {
     uint64_t base, end; /* end of its last request */
@@ -24,7 +22,6 @@ typedef struct gap {
 
 typedef struct layering {
     const gml_stalloc_requests *requests;
-    gml_budget *budget;
     uint64_t *bases;
     uint32_t *order; /* requests by descending size, start, number */
     gml_idle_set idle;
@@ -120,11 +117,11 @@ static gml_status
 insert_idle(layering *state, uint32_t number, bool *is_placed)
 {
     const gml_stalloc_request *request = &state->requests->list[number];
-    gml_idle_node *node = gml_idle_find(&state->idle, request->start, request->end,
-                                        request->size_bytes, state->budget);
+    gml_idle_node *node =
+        gml_idle_find(&state->idle, request->start, request->end, request->size_bytes);
     *is_placed = node != NULL;
     if (!node) {
-        return state->budget->is_over ? GML_NOT_READY : GML_OK;
+        return GML_OK;
     }
     uint64_t begin = node->begin, end = node->end, base = node->base, size = node->size_bytes;
     gml_idle_remove(&state->idle, node);
@@ -164,9 +161,6 @@ place_group(layering *state, const uint32_t *order, size_t count)
         status = insert_idle(state, order[i], &is_placed);
         if (status == GML_OK && !is_placed) {
             append_to_layer(state, order[i]);
-        }
-        if (status == GML_OK && gml_budget_spend(state->budget, WORK_OF_REQUEST)) {
-            status = GML_NOT_READY;
         }
     }
     if (status == GML_OK) {
@@ -251,9 +245,9 @@ layering_close(layering *state)
 }
 
 gml_status
-gml_stalloc_layer(const gml_stalloc_requests *requests, gml_budget *budget, uint64_t *bases)
+gml_stalloc_layer(const gml_stalloc_requests *requests, uint64_t *bases)
 {
-    layering state = {.requests = requests, .budget = budget, .bases = bases};
+    layering state = {.requests = requests, .bases = bases};
     gml_status status = layering_open(&state);
     if (status == GML_OK) {
         status = place_groups(&state);

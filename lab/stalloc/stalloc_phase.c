@@ -17,8 +17,7 @@ __extension__ typedef unsigned __int128 area; /* bytes times time */
 enum {
     LEAST_FILLED_TENTHS = 7, /* of the group's size times its life */
     FEW_ITEMS = 5,
-    SMALL_PART = 10,   /* fewer items, and less than this part of the largest group: small */
-    WORK_OF_PIECE = 32 /* to load and sort one, in the units of a budget */
+    SMALL_PART = 10, /* fewer items, and less than this part of the largest group: small */
 };
 
 typedef struct group {
@@ -38,7 +37,6 @@ typedef struct piece {
 typedef struct grouping {
     const gml_problem *problem;
     const gml_instance *instance;
-    gml_budget *budget;
     gml_stalloc_requests *requests;
     uint32_t *members; /* items, group by group */
     group *groups;     /* in the order of their starts */
@@ -261,8 +259,7 @@ static uint32_t
 choose(grouping *state, uint32_t count, uint64_t busy_until, uint64_t room_bytes)
 {
     uint32_t at = next_unplaced(state->next, first_from(state->smaller, count, busy_until));
-    while (at < count && state->smaller[at].size_bytes > room_bytes &&
-           !gml_budget_spend(state->budget, 1)) {
+    while (at < count && state->smaller[at].size_bytes > room_bytes) {
         at = next_unplaced(state->next, at + 1);
     }
     return at;
@@ -277,7 +274,7 @@ insert_smaller(grouping *state, uint32_t larger_count, uint32_t smaller_count, u
     for (uint32_t i = 0; i <= smaller_count; i++) {
         state->next[i] = i;
     }
-    while (beside < larger_count && !gml_budget_spend(state->budget, 1)) {
+    while (beside < larger_count) {
         const piece *larger = &state->larger[beside];
         if (address >= larger->address + larger->size_bytes) {
             beside++;
@@ -312,10 +309,6 @@ fuse(grouping *state, group *former, group *latter)
     uint64_t end = former->end > latter->end ? former->end : latter->end;
     area limit = reserved(former) + reserved(latter);
     if ((area)larger->size_bytes * (end - start) >= limit) {
-        return false;
-    }
-    if (gml_budget_spend(state->budget,
-                         WORK_OF_PIECE * (uint64_t)(former->count + latter->count))) {
         return false;
     }
     load_pieces(state, larger, !is_former_larger, state->larger);
@@ -359,8 +352,7 @@ fuse_with_any(grouping *state, group *former)
     for (size_t i = low; i < state->group_count && state->by_phase[i].key == former->phase_end;
          i++) {
         group *latter = &state->groups[state->by_phase[i].index];
-        if (gml_budget_spend(state->budget, 1) ||
-            (latter != former && !latter->is_done && fuse(state, former, latter))) {
+        if (latter != former && !latter->is_done && fuse(state, former, latter)) {
             return;
         }
     }
@@ -417,17 +409,15 @@ grouping_close(grouping *state)
 }
 
 gml_status
-gml_stalloc_group(const gml_problem *problem, const gml_instance *instance, gml_budget *budget,
+gml_stalloc_group(const gml_problem *problem, const gml_instance *instance,
                   gml_stalloc_requests *requests)
 {
-    grouping state = {
-        .problem = problem, .instance = instance, .budget = budget, .requests = requests};
+    grouping state = {.problem = problem, .instance = instance, .requests = requests};
     gml_status status = grouping_open(&state);
     if (status == GML_OK) {
         gather_groups(&state);
         drop_bad_groups(&state);
         fuse_groups(&state);
-        status = budget->is_over ? GML_NOT_READY : GML_OK;
     }
     grouping_close(&state);
     return status;

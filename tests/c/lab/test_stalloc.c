@@ -16,7 +16,6 @@ typedef struct stage {
     uint64_t peak;
     gml_problem problem;
     gml_instance instance;
-    gml_budget budget;
 } stage;
 
 static void
@@ -24,7 +23,6 @@ begin(stage *scene)
 {
     memset(scene, 0, sizeof *scene);
     scene->problem.lifetimes = scene->lifetimes;
-    gml_budget_begin(&scene->budget, 100000);
 }
 
 /* Sizes in units. */
@@ -52,8 +50,8 @@ static gml_status
 place(stage *scene)
 {
     open_instance(scene);
-    gml_status status = gml_stalloc_place(&scene->problem, &scene->instance, &scene->budget,
-                                          scene->by_item, &scene->peak);
+    gml_status status =
+        gml_stalloc_place(&scene->problem, &scene->instance, scene->by_item, &scene->peak);
     for (size_t i = 0; status == GML_OK && i < scene->problem.count; i++) {
         scene->offsets[scene->instance.lifetime[i]] = scene->by_item[i];
     }
@@ -79,7 +77,7 @@ group(stage *scene, gml_stalloc_requests *requests)
 {
     open_instance(scene);
     CHECK_OK(gml_stalloc_requests_open(requests, scene->problem.count));
-    CHECK_OK(gml_stalloc_group(&scene->problem, &scene->instance, &scene->budget, requests));
+    CHECK_OK(gml_stalloc_group(&scene->problem, &scene->instance, requests));
     for (size_t i = 0; i < scene->problem.count; i++) {
         scene->offsets[scene->instance.lifetime[i]] = requests->addresses[i];
     }
@@ -433,27 +431,11 @@ TEST(nothing_at_all_has_a_peak_of_nothing)
     CHECK_EQ(s.peak, 0);
 }
 
-TEST(a_budget_that_ends_is_told)
-{
-    static stage s;
-    check_random random = {3};
-    begin(&s);
-    while (s.problem.count < 300) {
-        add(&s, 1 + check_below(&random, 50), s.problem.count, s.problem.count + 100, 1, 2);
-    }
-    gml_budget_begin(&s.budget, 0);
-    s.peak = 12345;
-    CHECK_STATUS(place(&s), GML_NOT_READY);
-    CHECK_EQ(s.peak, 12345);
-}
-
 /* ---- idle intervals -------------------------------------------------------------------------- */
 
 TEST(the_idle_set_finds_what_a_scan_finds)
 {
     check_random random = {11};
-    gml_budget budget;
-    gml_budget_begin(&budget, 100000);
     gml_idle_set set = gml_idle_open();
     struct {
         uint64_t begin, end, size;
@@ -471,7 +453,7 @@ TEST(the_idle_set_finds_what_a_scan_finds)
             }
             continue;
         }
-        gml_idle_node *found = gml_idle_find(&set, from, until, size, &budget);
+        gml_idle_node *found = gml_idle_find(&set, from, until, size);
         size_t best = MOST;
         for (size_t i = 0; i < count; i++) {
             bool holds = model[i].begin <= from && model[i].end >= until && model[i].size >= size;
@@ -517,7 +499,6 @@ main(void)
     RUN(groups_of_one_size_share_a_layer);
     RUN(placements_are_valid_and_repeat);
     RUN(nothing_at_all_has_a_peak_of_nothing);
-    RUN(a_budget_that_ends_is_told);
     RUN(the_idle_set_finds_what_a_scan_finds);
     return report();
 }

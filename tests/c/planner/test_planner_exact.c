@@ -1,6 +1,5 @@
 /* The exact search: against brute force where that is possible, and on published instances. */
-#include "planner/exact_search.h"
-#include "planner/methods.h"
+#include "planner/exact.h"
 #include "support/check.h"
 
 #include <stdlib.h>
@@ -192,8 +191,7 @@ static gml_exact_outcome
 search_within(const gml_instance *instance, uint64_t capacity_bytes, uint64_t milliseconds,
               uint64_t *offsets)
 {
-    gml_budget budget;
-    gml_budget_begin(&budget, milliseconds);
+    gml_budget budget = gml_budget_of(milliseconds, 1);
     gml_exact_outcome outcome = GML_EXACT_UNDECIDED;
     CHECK_OK(gml_exact_search(instance, capacity_bytes, &budget, offsets, &outcome));
     if (outcome == GML_EXACT_FOUND) {
@@ -225,8 +223,7 @@ compare_with_brute_force(void)
     CHECK_EQ(search_within(&instance, best + 7 * UNIT, AMPLE_MS, offsets), GML_EXACT_FOUND);
     CHECK_EQ(search_within(&instance, best - 1, AMPLE_MS, offsets), GML_EXACT_IMPOSSIBLE);
 
-    gml_budget budget;
-    gml_budget_begin(&budget, AMPLE_MS);
+    gml_budget budget = gml_budget_of(AMPLE_MS, 1);
     bool is_proven = false;
     uint64_t peak = stack_all(&instance, offsets);
     CHECK_OK(gml_exact_improve(&instance, 0, &budget, offsets, &peak, &is_proven));
@@ -340,18 +337,17 @@ static void
 run_each_strategy(uint64_t capacity_bytes, gml_exact_outcome expected)
 {
     gml_instance instance = open_given();
-    for (unsigned i = 0; i <= GML_EXACT_BY_SLACK_FAILURES; i++) {
+    for (unsigned i = 0; i < GML_EXACT_CHOICES; i++) {
         for (unsigned key = 0; key < GML_EXACT_KEYS; key++) {
             gml_exact_key by = (gml_exact_key)key;
             gml_exact_strategy strategy = {(gml_exact_choice)i, {by, by, by}};
             gml_exact_space space;
-            gml_budget budget;
+            gml_budget budget = gml_budget_of(AMPLE_MS, 1);
             uint32_t members[MOST_ITEMS];
             for (uint32_t item = 0; item < instance.count; item++) {
                 members[item] = item;
             }
             gml_exact_outcome outcome = GML_EXACT_UNDECIDED;
-            gml_budget_begin(&budget, AMPLE_MS);
             CHECK_OK(gml_exact_space_open(&space, &instance, capacity_bytes));
             CHECK_OK(gml_exact_run(&space, &strategy, members, (uint32_t)instance.count, UINT64_MAX,
                                    &budget, &outcome));
@@ -413,16 +409,15 @@ TEST(stops_when_the_budget_is_over)
     check_random random = {9};
     fill_randomly(&random, 1500, 40, 300, 300);
     gml_instance instance = open_given();
-    gml_budget budget;
-    gml_budget_begin(&budget, 30);
+    gml_budget budget = gml_budget_of(30, 1);
     gml_exact_outcome outcome;
     CHECK_OK(gml_exact_search(&instance, instance.lower_bound, &budget, offsets, &outcome));
     CHECK(outcome == GML_EXACT_UNDECIDED || is_valid(&instance, offsets, instance.lower_bound));
-    CHECK(budget.work <= budget.work_limit + 100000);
+    CHECK(budget.work <= budget.limit + 100000);
 
     uint64_t peak = stack_all(&instance, offsets), stacked = peak;
     bool is_proven = true;
-    gml_budget_begin(&budget, 0);
+    budget = gml_budget_of(0, 1);
     memcpy(before, offsets, sizeof before);
     CHECK_OK(gml_exact_improve(&instance, 0, &budget, offsets, &peak, &is_proven));
     CHECK_EQ(peak, stacked);
@@ -448,21 +443,21 @@ TEST(improves_only_as_far_as_asked)
     check_random random = {11};
     fill_randomly(&random, 120, 60, 60, 60);
     gml_instance instance = open_given();
-    gml_budget budget;
+    gml_budget budget = gml_budget_of(AMPLE_MS, 1);
     bool is_proven = false;
     uint64_t stacked = stack_all(&instance, offsets), peak = stacked;
-    gml_budget_begin(&budget, AMPLE_MS);
+    budget = gml_budget_of(AMPLE_MS, 1);
     CHECK_OK(gml_exact_improve(&instance, stacked, &budget, offsets, &peak, &is_proven));
     CHECK_EQ(peak, stacked);
 
     uint64_t asked = instance.lower_bound + instance.lower_bound / 4;
-    gml_budget_begin(&budget, AMPLE_MS);
+    budget = gml_budget_of(AMPLE_MS, 1);
     CHECK_OK(gml_exact_improve(&instance, asked, &budget, offsets, &peak, &is_proven));
     CHECK(peak <= asked);
     CHECK(is_valid(&instance, offsets, peak));
 
     uint64_t other_peak = stack_all(&instance, again);
-    gml_budget_begin(&budget, AMPLE_MS);
+    budget = gml_budget_of(AMPLE_MS, 1);
     CHECK_OK(gml_exact_improve(&instance, asked, &budget, again, &other_peak, &is_proven));
     CHECK_EQ(other_peak, peak);
     CHECK(memcmp(offsets, again, instance.count * sizeof *offsets) == 0);

@@ -1,9 +1,7 @@
-/* What the solver is made of, against plain models: sorting, problems made ready, lists of runs,
- * first fit, orders and budgets. */
+/* What the solver is made of, against plain models: sorting, problems made ready, first fit
+ * and budgets. */
 #include "base/sort.h"
 #include "planner/methods.h"
-#include "planner/order.h"
-#include "planner/runs.h"
 #include "support/check.h"
 #include "support/problems.h"
 
@@ -125,37 +123,6 @@ TEST(periods_begin_where_least_is_live)
     gml_instance_close(&instance);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
-
-/* Against a bit for every address. */
-TEST(runs_hold_what_was_added)
-{
-    check_random random = {13};
-    for (int round = 0; round < 200 && !check_failures(); round++) {
-        gml_run_store store;
-        gml_runs lists[3] = {{0}};
-        uint64_t held[3] = {0};
-        CHECK_OK(gml_run_store_open(&store));
-        for (int step = 0; step < 30; step++) {
-            size_t list = check_below(&random, 3);
-            uint64_t low = check_below(&random, 60), size = 1 + check_below(&random, 4);
-            held[list] |= ((UINT64_C(1) << size) - 1) << low;
-            CHECK_OK(gml_runs_add(&store, &lists[list], low, low + size));
-        }
-        for (size_t list = 0; list < 3; list++) {
-            uint64_t bits = 0, behind = 0;
-            for (uint32_t i = 0; i < lists[list].count; i++) {
-                gml_occupied run = store.runs[lists[list].first + i];
-                CHECK(run.low < run.high && (i == 0 || behind < run.low));
-                behind = run.high;
-                bits |= ((UINT64_C(1) << (run.high - run.low)) - 1) << run.low;
-            }
-            CHECK_EQ(bits, held[list]);
-        }
-        gml_run_store_close(&store);
-    }
-}
-
 /* ---- first fit ------------------------------------------------------------------------------- */
 
 /* Whether `item` could lie at `offset` without touching what was placed before it. */
@@ -215,8 +182,7 @@ TEST(first_fit_is_first_fit)
         uint64_t expected[MOST], offsets[MOST], peak = 0;
         shuffle(order, instance.count, &random);
         uint64_t expected_peak = model_first_fit(&instance, &example.problem, order, expected);
-        gml_budget budget;
-        gml_budget_begin(&budget, UINT64_MAX);
+        gml_budget budget = gml_budget_of(UINT64_MAX, 1);
         CHECK_OK(gml_first_fit(&instance, order, expected_peak, &budget, offsets, &peak));
         CHECK_EQ(peak, expected_peak);
         CHECK(!memcmp(offsets, expected, instance.count * sizeof *offsets));
@@ -244,8 +210,7 @@ TEST(first_fit_of_many)
     CHECK_OK(gml_instance_open(&instance, &problem, order, MANY, NULL));
     CHECK(instance.wrapped_count > 100);
     shuffle(order, MANY, &random);
-    gml_budget budget;
-    gml_budget_begin(&budget, UINT64_MAX);
+    gml_budget budget = gml_budget_of(UINT64_MAX, 1);
     uint64_t peak = 0;
     CHECK_OK(gml_first_fit(&instance, order, UINT64_MAX, &budget, found, &peak));
     for (size_t i = 0; i < MANY; i++) {
@@ -269,55 +234,12 @@ TEST(first_fit_gives_up)
     gml_instance instance = open_all(&problem);
     uint32_t order[] = {0, 1};
     uint64_t offsets[] = {7, 7}, peak = 7;
-    gml_budget budget;
-    gml_budget_begin(&budget, UINT64_MAX);
+    gml_budget budget = gml_budget_of(UINT64_MAX, 1);
     CHECK_STATUS(gml_first_fit(&instance, order, 1023, &budget, offsets, &peak), GML_NOT_READY);
-    gml_budget_begin(&budget, 0);
+    budget = gml_budget_of(0, 1);
     CHECK_STATUS(gml_first_fit(&instance, order, 1024, &budget, offsets, &peak), GML_NOT_READY);
     CHECK_EQ(offsets[0], 7);
     CHECK_EQ(peak, 7);
-    gml_instance_close(&instance);
-}
-
-/* ---- orders ---------------------------------------------------------------------------------- */
-
-TEST(orders_list_every_item_once)
-{
-    check_random random = {5};
-    static example_problem example;
-    problem_shape shape = {.count = MOST, .horizon = 50};
-    make_example(&example, &random, &shape);
-    gml_instance instance = open_all(&example.problem);
-    gml_keyed room[2 * MOST];
-    uint32_t order[MOST];
-    for (int method = GML_METHOD_FIRST_FIT_SIZE; method <= GML_METHOD_LOWEST_PEAK; method++) {
-        gml_order_make(&instance, (gml_method)method, room, order);
-        uint64_t seen = 0;
-        for (size_t i = 0; i < MOST; i++) {
-            seen |= UINT64_C(1) << order[i];
-        }
-        CHECK_EQ(seen, UINT64_MAX);
-    }
-    gml_order_make(&instance, GML_METHOD_FIRST_FIT_SIZE, room, order);
-    for (size_t i = 1; i < MOST; i++) {
-        uint64_t before = instance.sizes[order[i - 1]], size = instance.sizes[order[i]];
-        CHECK(before > size || (before == size && order[i - 1] < order[i]));
-    }
-    gml_order_make(&instance, GML_METHOD_LOWEST_CONTENTION, room, order);
-    for (size_t i = 1; i < MOST; i++) {
-        uint64_t before = instance.contention[order[i - 1]];
-        uint64_t here = instance.contention[order[i]];
-        CHECK(before > here ||
-              (before == here && instance.life[order[i - 1]] >= instance.life[order[i]]));
-    }
-    uint64_t most = instance.contention[order[0]], high = most - most / 50;
-    gml_order_make(&instance, GML_METHOD_LOWEST_PEAK, room, order);
-    for (size_t i = 1; i < MOST; i++) {
-        bool was_high = instance.contention[order[i - 1]] >= high;
-        bool is_high = instance.contention[order[i]] >= high;
-        CHECK(was_high >= is_high);
-        CHECK(was_high != is_high || 4 * instance.life[order[i - 1]] > instance.life[order[i]]);
-    }
     gml_instance_close(&instance);
 }
 
@@ -325,52 +247,41 @@ TEST(orders_list_every_item_once)
 
 TEST(budget_ends_after_its_work)
 {
-    gml_budget whole, part;
-    gml_budget_begin(&whole, 1000);
+    gml_budget whole = gml_budget_of(1000, 10);
     CHECK(!gml_budget_spend(&whole, 1));
-    uint64_t limit = whole.work_limit;
-    gml_budget_open(&part, &whole, 1, 4);
-    CHECK_EQ(part.work_limit, (limit - 1) / 4);
-    CHECK(!gml_budget_spend(&part, part.work_limit - 1));
+    uint64_t limit = whole.limit;
+    gml_budget part = gml_budget_part(&whole, 1, 4);
+    CHECK_EQ(part.limit, (limit - 1) / 4);
+    CHECK(!gml_budget_spend(&part, part.limit - 1));
     CHECK(gml_budget_spend(&part, 1));
-    CHECK(gml_budget_spend(&part, 0));
-    gml_budget_close(&part, &whole);
-    CHECK_EQ(whole.work, 1 + (limit - 1) / 4);
-    CHECK(!whole.is_over);
+    CHECK(gml_budget_is_over(&part));
+    CHECK(!gml_budget_spend(&whole, part.work));
     CHECK(gml_budget_spend(&whole, limit));
-    gml_budget_open(&part, &whole, 1, 1);
-    CHECK(part.is_over);
+    part = gml_budget_part(&whole, 1, 1);
+    CHECK(gml_budget_is_over(&part));
 }
 
 TEST(budget_may_be_endless_or_nothing)
 {
-    gml_budget budget, part;
-    gml_budget_begin(&budget, UINT64_MAX);
+    gml_budget budget = gml_budget_of(UINT64_MAX, 10);
     CHECK(!gml_budget_spend(&budget, UINT64_C(1) << 60));
-    gml_budget_open(&part, &budget, 3, 4);
+    gml_budget part = gml_budget_part(&budget, 3, 4);
     CHECK(!gml_budget_spend(&part, UINT64_C(1) << 60));
-    gml_budget_begin(&budget, 0);
-    CHECK(gml_budget_spend(&budget, 0));
+    budget = gml_budget_of(0, 10);
+    CHECK(gml_budget_is_over(&budget));
 }
 
 TEST(budget_counts_more_for_a_visit_of_a_large_input)
 {
-    gml_budget budget;
-    uint64_t last = UINT64_MAX;
+    uint64_t last = UINT64_MAX, full = gml_budget_of(1000, 0).limit;
     for (size_t count = 1; count < 10000000; count *= 10) {
-        gml_budget_begin(&budget, 1000);
-        uint64_t limit = budget.work_limit;
-        gml_budget_slow_down(&budget, count);
-        CHECK(budget.work_limit <= last && budget.work_limit <= limit);
-        CHECK(budget.work_limit > limit / 30);
-        CHECK(count > 10000 || budget.work_limit > limit / 10 * 9);
-        CHECK(!gml_budget_spend(&budget, budget.work_limit - 1));
-        CHECK(gml_budget_spend(&budget, 1));
-        last = budget.work_limit;
+        uint64_t limit = gml_budget_of(1000, count).limit;
+        CHECK(limit <= last && limit > full / 30);
+        CHECK(count > 10000 || limit > full / 10 * 9);
+        last = limit;
     }
-    gml_budget_begin(&budget, UINT64_MAX);
-    gml_budget_slow_down(&budget, SIZE_MAX / 2);
-    CHECK(!gml_budget_spend(&budget, 0));
+    CHECK(
+        !gml_budget_is_over(&(gml_budget){.limit = gml_budget_of(UINT64_MAX, SIZE_MAX / 2).limit}));
 }
 
 int
@@ -380,11 +291,9 @@ main(void)
     RUN(instance_agrees_with_its_problem);
     RUN(instance_lives_as_long_as_the_given_ends);
     RUN(periods_begin_where_least_is_live);
-    RUN(runs_hold_what_was_added);
     RUN(first_fit_is_first_fit);
     RUN(first_fit_of_many);
     RUN(first_fit_gives_up);
-    RUN(orders_list_every_item_once);
     RUN(budget_ends_after_its_work);
     RUN(budget_may_be_endless_or_nothing);
     RUN(budget_counts_more_for_a_visit_of_a_large_input);

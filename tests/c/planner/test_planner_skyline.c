@@ -1,12 +1,9 @@
-/* The lowest segment of the skyline and its parts, each against a slow twin. */
-#include "planner/candidates.h"
-#include "planner/circle.h"
-#include "planner/tops.h"
+/* The lowest segment of the skyline, against a slow twin. */
 #include "support/placing.h"
 
 #include <string.h>
 
-/* ---- candidates ------------------------------------------------------------------------------ */
+#define NO_RANK UINT32_MAX
 
 static uint32_t
 best_of(const gml_instance *instance, const uint32_t *order, const bool *is_gone, uint32_t begin,
@@ -18,89 +15,7 @@ best_of(const gml_instance *instance, const uint32_t *order, const bool *is_gone
             return rank;
         }
     }
-    return GML_NO_CANDIDATE;
-}
-
-/* Takes random ranges' best until nothing is left. */
-static void
-drain(const placing *f, gml_candidates *candidates, check_random *random)
-{
-    bool is_gone[PLACING_MOST] = {false};
-    uint64_t visits = 0;
-    uint32_t slots = f->instance.slots;
-    for (size_t left = f->instance.count, tries = 0; left > 0; tries++) {
-        uint32_t begin = (uint32_t)check_below(random, slots);
-        uint32_t end = begin + 1 + (uint32_t)check_below(random, slots - begin);
-        if (tries % 8 == 7) {
-            begin = 0;
-            end = slots;
-        }
-        uint32_t best = gml_candidates_best(candidates, begin, end, &visits);
-        if (!CHECK_EQ(best, best_of(&f->instance, f->order, is_gone, begin, end))) {
-            return;
-        }
-        if (best != GML_NO_CANDIDATE) {
-            is_gone[f->order[best]] = true;
-            gml_candidates_remove(candidates, f->order[best], &visits);
-            left--;
-        }
-    }
-    CHECK_EQ(gml_candidates_best(candidates, 0, slots, &visits), GML_NO_CANDIDATE);
-    CHECK(visits > 0);
-}
-
-TEST(candidates_agree_with_a_scan)
-{
-    static placing f;
-    check_random random = {21};
-    for (size_t count = 1; count <= 330; count += 1 + count / 7) {
-        placing_random(&f, &random, (placing_kind){count, count + 3, 1 + count / 3, 4, 0});
-        gml_candidates candidates;
-        const gml_instance *instance = &f.instance;
-        CHECK_OK(gml_candidates_open(&candidates, count, instance->slots, instance->begin,
-                                     instance->end));
-        uint32_t rank[PLACING_MOST];
-        for (size_t i = 0; i < count; i++) {
-            rank[f.order[i]] = (uint32_t)i;
-        }
-        for (int round = 0; round < 2; round++) {
-            gml_candidates_fill(&candidates, rank, instance->end);
-            drain(&f, &candidates, &random);
-        }
-        gml_candidates_close(&candidates);
-        placing_close(&f);
-    }
-}
-
-/* ---- tops ------------------------------------------------------------------------------------ */
-
-TEST(tops_tell_the_first_that_is_above)
-{
-    enum { SLOTS = 3 * GML_TOPS_BLOCK + 10, LIMIT = 5000 };
-    check_random random = {20};
-    gml_tops tops;
-    CHECK_OK(gml_tops_open(&tops, SLOTS));
-    for (int round = 0; round < 200; round++) {
-        uint64_t expected[SLOTS];
-        for (uint32_t slot = 0; slot < SLOTS; slot++) {
-            expected[slot] = check_below(&random, LIMIT);
-        }
-        gml_tops_reset(&tops, expected);
-        bool is_above = false;
-        while (!is_above) {
-            uint32_t begin = (uint32_t)check_below(&random, SLOTS);
-            uint32_t end = begin + 1 + (uint32_t)check_below(&random, SLOTS - begin);
-            uint64_t by = check_below(&random, 1 + LIMIT / 50);
-            for (uint32_t slot = begin; slot < end; slot++) {
-                expected[slot] += by;
-                is_above |= expected[slot] > LIMIT;
-            }
-            if (!CHECK_EQ(gml_tops_raise(&tops, begin, end, by, LIMIT), is_above)) {
-                break;
-            }
-        }
-    }
-    gml_tops_close(&tops);
+    return NO_RANK;
 }
 
 /* ---- the lowest segment ---------------------------------------------------------------------- */
@@ -144,7 +59,7 @@ place_slowly(const gml_instance *instance, const uint32_t *order, uint64_t *offs
         range at = lowest_range(heights, instance->slots);
         for (;;) {
             uint32_t best = best_of(instance, order, is_placed, at.begin, at.end);
-            if (best == GML_NO_CANDIDATE) {
+            if (best == NO_RANK) {
                 lift_range(heights, instance->slots, at);
                 break;
             }
@@ -240,8 +155,7 @@ TEST(lowest_segment_stops_with_its_budget)
     static placing f;
     check_random random = {25};
     placing_random(&f, &random, (placing_kind){300, 300, 30, 20, 0});
-    f.budget.work_limit = 10;
-    f.budget.next_look = 10;
+    f.budget.limit = 10;
     f.offsets[0] = 77;
     CHECK_STATUS(placing_run_lowest(&f, UINT64_MAX), GML_NOT_READY);
     CHECK_EQ(f.offsets[0], 77);
@@ -249,43 +163,34 @@ TEST(lowest_segment_stops_with_its_budget)
     placing_close(&f);
 }
 
-/* ---- the circle ------------------------------------------------------------------------------ */
+/* ---- what is wrapped ------------------------------------------------------------------------- */
 
-/* What is live across the cut before slot `cut`. */
-static uint64_t
-sum_across(const gml_instance *instance, uint32_t cut)
+static bool
+is_wrapped(const gml_instance *instance, size_t item)
 {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < instance->count; i++) {
-        uint32_t begin = instance->begin[i], end = instance->end[i];
-        bool is_everywhere = begin == end || end - begin == instance->slots;
-        bool is_across = begin < end ? begin < cut && cut < end : cut < end || begin < cut;
-        sum += !is_everywhere && is_across ? instance->sizes[i] : 0;
-    }
-    return sum;
+    return instance->begin[item] >= instance->end[item];
 }
 
 static bool
-is_live(const gml_circle *circle, size_t item, uint32_t slot)
+is_live(const gml_instance *instance, size_t item, uint32_t slot)
 {
-    uint32_t begin = circle->begin[item], end = circle->end[item];
+    uint32_t begin = instance->begin[item], end = instance->end[item];
     return begin < end ? begin <= slot && slot < end : slot < end || begin <= slot;
 }
 
 /* The largest sum of what is stacked up to the top of an item and what else is live above it. */
 static uint64_t
-highest(const gml_instance *instance, const gml_circle *circle, const uint32_t *stack)
+highest(const gml_instance *instance, const uint32_t *stack)
 {
     uint64_t most = 0;
     for (uint32_t slot = 0; slot < instance->slots; slot++) {
         uint64_t top = 0, below = 0;
-        for (size_t i = 0; i < circle->stack_count; i++) {
+        for (size_t i = 0; i < instance->wrapped_count; i++) {
             below += instance->sizes[stack[i]];
-            top = is_live(circle, stack[i], slot) ? below : top;
+            top = is_live(instance, stack[i], slot) ? below : top;
         }
         for (size_t i = 0; i < instance->count; i++) {
-            bool is_stacked = circle->begin[i] >= circle->end[i];
-            top += !is_stacked && is_live(circle, i, slot) ? instance->sizes[i] : 0;
+            top += !is_wrapped(instance, i) && is_live(instance, i, slot) ? instance->sizes[i] : 0;
         }
         most = top > most ? top : most;
     }
@@ -294,17 +199,17 @@ highest(const gml_instance *instance, const gml_circle *circle, const uint32_t *
 
 /* The least highest() over all orders; `stack` is left in some order. */
 static uint64_t
-least_highest(const gml_instance *instance, const gml_circle *circle, uint32_t *stack, size_t fixed)
+least_highest(const gml_instance *instance, uint32_t *stack, size_t fixed)
 {
-    if (fixed == circle->stack_count) {
-        return highest(instance, circle, stack);
+    if (fixed == instance->wrapped_count) {
+        return highest(instance, stack);
     }
     uint64_t least = UINT64_MAX;
-    for (size_t i = fixed; i < circle->stack_count; i++) {
+    for (size_t i = fixed; i < instance->wrapped_count; i++) {
         uint32_t item = stack[i];
         stack[i] = stack[fixed];
         stack[fixed] = item;
-        uint64_t found = least_highest(instance, circle, stack, fixed + 1);
+        uint64_t found = least_highest(instance, stack, fixed + 1);
         least = found < least ? found : least;
         stack[fixed] = stack[i];
         stack[i] = item;
@@ -312,38 +217,25 @@ least_highest(const gml_instance *instance, const gml_circle *circle, uint32_t *
     return least;
 }
 
+enum { MOST_STACKED = 5 };
+
+/* The wrapped items, by offset. */
 static void
-check_circle(const gml_instance *instance, const gml_circle *circle)
+list_stack(const placing *f, uint32_t *stack)
 {
-    gml_instance line = *instance;
-    line.begin = circle->begin;
-    line.end = circle->end;
-    uint64_t stacked = 0, least = UINT64_MAX;
-    size_t changed = 0, wrong_heights = 0;
-    for (size_t i = 0; i < instance->count; i++) {
-        stacked += circle->begin[i] >= circle->end[i] ? instance->sizes[i] : 0;
-        for (size_t j = 0; j < i; j++) {
-            changed += gml_items_meet(&line, i, j) != gml_items_meet(instance, i, j);
+    size_t count = 0;
+    for (uint32_t i = 0; i < f->instance.count; i++) {
+        if (is_wrapped(&f->instance, i)) {
+            size_t at = count++;
+            for (; at > 0 && f->offsets[stack[at - 1]] > f->offsets[i]; at--) {
+                stack[at] = stack[at - 1];
+            }
+            stack[at] = i;
         }
     }
-    CHECK_EQ(changed, 0);
-    for (uint32_t cut = 0; cut < instance->slots; cut++) {
-        uint64_t sum = sum_across(instance, cut);
-        least = sum < least ? sum : least;
-    }
-    CHECK_EQ(stacked, least);
-    for (uint32_t slot = 0; slot < instance->slots; slot++) {
-        uint64_t top = 0, below = 0;
-        for (size_t i = 0; i < circle->stack_count; i++) {
-            below += instance->sizes[circle->stack[i]];
-            top = is_live(circle, circle->stack[i], slot) ? below : top;
-        }
-        wrong_heights += circle->heights[slot] != top;
-    }
-    CHECK_EQ(wrong_heights, 0);
 }
 
-TEST(circle_is_cut_and_stacked_where_it_costs_least)
+TEST(wrapped_lifetimes_are_stacked_where_it_costs_least)
 {
     static placing f;
     check_random random = {26};
@@ -353,17 +245,14 @@ TEST(circle_is_cut_and_stacked_where_it_costs_least)
         placing_random(&f, &random,
                        (placing_kind){1 + check_below(&random, 24), times,
                                       1 + check_below(&random, times), 9, times});
-        gml_circle circle;
-        CHECK_OK(gml_circle_open(&circle, &f.instance));
-        check_circle(&f.instance, &circle);
-        if (circle.stack_count > 1 && circle.stack_count <= 5) {
-            uint32_t stack[5];
-            memcpy(stack, circle.stack, circle.stack_count * sizeof *stack);
-            CHECK_EQ(highest(&f.instance, &circle, circle.stack),
-                     least_highest(&f.instance, &circle, stack, 0));
+        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
+        if (f.instance.wrapped_count > 1 && f.instance.wrapped_count <= MOST_STACKED) {
+            uint32_t stack[MOST_STACKED];
+            list_stack(&f, stack);
+            uint64_t found = highest(&f.instance, stack);
+            CHECK_EQ(found, least_highest(&f.instance, stack, 0));
             stacks++;
         }
-        gml_circle_close(&circle);
         placing_close(&f);
     }
     CHECK(stacks > 50);
@@ -409,13 +298,11 @@ main(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    RUN(candidates_agree_with_a_scan);
-    RUN(tops_tell_the_first_that_is_above);
     RUN(lowest_segment_agrees_with_its_slow_twin);
     RUN(lowest_segment_runs_do_not_touch_each_other);
     RUN(lowest_segment_within_a_limit_is_the_same_or_nothing);
     RUN(lowest_segment_stops_with_its_budget);
-    RUN(circle_is_cut_and_stacked_where_it_costs_least);
+    RUN(wrapped_lifetimes_are_stacked_where_it_costs_least);
     RUN(lowest_segment_serves_wrapped_lifetimes);
     RUN(lowest_segment_of_wrapped_lifetimes_only);
     return report();

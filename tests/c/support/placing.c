@@ -17,14 +17,14 @@ placing_shuffle(check_random *random, uint32_t *order, size_t count)
 void
 placing_open(placing *f, size_t count, uint64_t period)
 {
-    uint32_t members[PLACING_MOST];
+    uint32_t members[PLACING_MOST] = {0};
     for (size_t i = 0; i < count; i++) {
         members[i] = (uint32_t)i;
         f->order[i] = (uint32_t)i;
     }
     gml_problem problem = {.lifetimes = f->lifetimes, .count = count, .period = period};
     CHECK_OK(gml_instance_open(&f->instance, &problem, members, count, NULL));
-    gml_budget_begin(&f->budget, PLENTY_MS);
+    f->budget = gml_budget_of(PLENTY_MS, count);
 }
 
 void
