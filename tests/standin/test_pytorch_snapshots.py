@@ -406,7 +406,7 @@ def test_a_file_is_drawn_in_each_way(tmp_path: Path) -> None:
         found = pickle.load(file)
     for page in (viz.segment_plot(found), viz.trace_plot(found)):
         assert "MemoryViz" in page or "<html" in page
-    assert "MEM[" in viz.trace(found)
+    assert "# free completed for" in viz.trace(found)
     assert "make_it" in viz.memory(found, format_flamegraph=str)
     assert "make_it" in viz.segments(found, format_flamegraph=str)
 

@@ -1426,10 +1426,10 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         core = given;
         adapter = new Adapter(before);
         is_caching = before->isEnabled();
-        if (before->isHistoryEnabled()) {
-            history.adopt();
-        }
         if (before->initialized()) {
+            if (before->isHistoryEnabled()) {
+                history.adopt();
+            }
             adapter->adopt_fractions(c10::cuda::device_count());
         }
         /* With less than native's priority, which differs between versions, nothing is set. */
