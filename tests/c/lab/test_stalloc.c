@@ -477,28 +477,3 @@ TEST(the_idle_set_finds_what_a_scan_finds)
     }
     gml_idle_close(&set);
 }
-
-int
-main(void)
-{
-    RUN(a_request_joins_the_layer_that_ended_last_before_it);
-    RUN(layers_are_those_of_algorithm_1);
-    RUN(larger_layers_lie_below_smaller_ones);
-    RUN(smaller_requests_go_into_idle_intervals_of_larger_layers);
-    RUN(a_request_that_is_a_moment_too_long_gets_its_own_layer);
-    RUN(of_several_idle_intervals_the_latest_begin_wins);
-    RUN(a_group_is_packed_side_by_side);
-    RUN(what_does_not_fill_its_group_is_no_group);
-    RUN(a_group_is_filled_to_seven_tenths);
-    RUN(a_small_group_is_no_group);
-    RUN(fusion_puts_the_smaller_group_into_the_bubbles_of_the_larger);
-    RUN(fusion_runs_backwards_where_the_larger_group_comes_second);
-    RUN(fusion_takes_the_earliest_start_that_fits);
-    RUN(fusion_is_rejected_where_the_product_falls);
-    RUN(groups_that_do_not_follow_each_other_are_not_fused);
-    RUN(groups_of_one_size_share_a_layer);
-    RUN(placements_are_valid_and_repeat);
-    RUN(nothing_at_all_has_a_peak_of_nothing);
-    RUN(the_idle_set_finds_what_a_scan_finds);
-    return report();
-}

@@ -290,16 +290,3 @@ TEST(it_agrees_with_a_plain_array)
     }
     run_world(21, 2 * MIB, 4 * GIB);
 }
-
-int
-main(void)
-{
-    RUN(nothing_is_used_at_first);
-    RUN(neighbours_do_not_touch);
-    RUN(whole_cells_and_pieces_mix);
-    RUN(free_runs_are_found_across_cells);
-    RUN(no_host_memory_is_a_status);
-    RUN(an_empty_range_is_free_and_costs_nothing);
-    RUN(it_agrees_with_a_plain_array);
-    return report();
-}

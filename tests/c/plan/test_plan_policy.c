@@ -523,23 +523,3 @@ TEST(lanes_find_their_streams)
     gml_plan_release(plan);
     trainer_close(lake);
 }
-
-int
-main(void)
-{
-    RUN(repeated_steps);
-    RUN(addresses_are_those_of_the_plan);
-    RUN(an_evaluation_between);
-    RUN(the_plan_that_fits_serves);
-    RUN(the_plan_that_takes_over_knows_the_phases);
-    RUN(plans_may_go_while_they_serve);
-    RUN(what_is_refused);
-    RUN(a_profile_tells_what_was_watched);
-    RUN(old_blocks_are_forgotten);
-    RUN(what_lives_two_steps);
-    RUN(watching_begins_late);
-    RUN(a_profile_tells_what_is_taken);
-    RUN(dynamic_requests_use_idle_space);
-    RUN(lanes_find_their_streams);
-    return report();
-}

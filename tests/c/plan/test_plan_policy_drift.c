@@ -539,19 +539,3 @@ TEST(planning_in_vain_becomes_rare)
     CHECK(stats.planned_steps >= 190);
     trainer_close(lake);
 }
-
-int
-main(void)
-{
-    RUN(contents_with_drift);
-    RUN(contents_with_little_memory);
-    RUN(edits);
-    RUN(the_pool_gives_way);
-    RUN(the_pool_gives_what_is_needed);
-    RUN(trimming_takes_what_is_idle);
-    RUN(each_call_fails);
-    RUN(marks_are_enough);
-    RUN(planning_in_vain_becomes_rare);
-    RUN(others_are_served_while_a_plan_is_made);
-    return report();
-}

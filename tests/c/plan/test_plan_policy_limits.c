@@ -351,16 +351,3 @@ TEST(plans_are_made_around_what_other_steps_leave)
     accumulate(0);
     accumulate(1);
 }
-
-int
-main(void)
-{
-    RUN(stuck_mappings_end);
-    RUN(a_frozen_driver_keeps_the_pool);
-    RUN(a_request_asked_again_meets_its_entry);
-    RUN(a_plan_beyond_the_device_serves_what_it_can);
-    RUN(a_step_without_an_end_is_forgotten);
-    RUN(plans_are_made_around_what_other_steps_leave);
-    RUN(threads_share_a_lake_with_steps);
-    return report();
-}

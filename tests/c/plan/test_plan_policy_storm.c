@@ -247,11 +247,3 @@ TEST(nor_when_driver_calls_fail)
         (void)run_storm(100 + seed, seed * 4000);
     }
 }
-
-int
-main(void)
-{
-    RUN(nothing_overlaps_and_nothing_is_lost);
-    RUN(nor_when_driver_calls_fail);
-    return report();
-}

@@ -587,25 +587,3 @@ TEST(a_change_in_every_layer_costs_nothing_else)
         CHECK(result.wrong <= (size_t)3 * LAYERS);
     }
 }
-
-int
-main(void)
-{
-    RUN(an_equal_step_meets_every_entry);
-    RUN(one_edit_costs_at_most_one_request);
-    RUN(what_no_entry_has_meets_none);
-    RUN(a_window_of_one_looks_one_far);
-    RUN(a_missing_request_of_a_run_does_not_shift_the_layers_behind);
-    RUN(copies_of_a_part_of_another_layer_mislead_nobody);
-    RUN(a_missing_or_additional_layer_is_over_where_the_layers_end);
-    RUN(a_step_meets_its_own_entries_only);
-    RUN(phases_are_where_matching_finds_its_place);
-    RUN(what_was_met_by_mistake_can_be_met_again);
-    RUN(a_replaced_request_is_not_taken_for_missing_ones);
-    RUN(an_empty_plan_meets_nothing);
-    RUN(a_plan_is_known_by_how_its_step_begins);
-    RUN(training_steps_recover_from_edits);
-    RUN(steps_of_random_sizes_recover_from_edits);
-    RUN(a_change_in_every_layer_costs_nothing_else);
-    return report();
-}

@@ -460,27 +460,3 @@ TEST(a_plan_lives_as_long_as_it_is_held)
     gml_profile_free(NULL);
     tape_close(&tape);
 }
-
-int
-main(void)
-{
-    RUN(a_step_that_frees_what_it_makes);
-    RUN(gradients_wrap_around_the_step);
-    RUN(one_watched_step_leaves_what_outlives_it);
-    RUN(frees_in_a_later_step_are_known);
-    RUN(a_second_batch_takes_a_period_of_two_steps);
-    RUN(a_small_batch_is_not_worth_two_steps);
-    RUN(a_first_step_with_optimizer_state_still_tells);
-    RUN(optimizer_state_of_the_planned_step_is_left);
-    RUN(what_is_freed_between_steps_ends_with_the_step);
-    RUN(what_outlives_its_step_unlike_before_is_left);
-    RUN(what_lives_longer_than_two_steps_is_left);
-    RUN(each_stream_has_a_lane);
-    RUN(taken_memory_is_left_alone);
-    RUN(random_steps_never_overlap);
-    RUN(a_fingerprint_is_of_sizes_and_lanes_in_order);
-    RUN(phases_become_marks_before_entries);
-    RUN(the_same_profile_gives_the_same_plan);
-    RUN(a_plan_lives_as_long_as_it_is_held);
-    return report();
-}

@@ -189,14 +189,3 @@ TEST(steps_with_nothing_in_common_have_no_twins)
     close_edited(&last);
     close_edited(&previous);
 }
-
-int
-main(void)
-{
-    RUN(twins_are_found_after_edits);
-    RUN(twins_are_found_behind_a_long_insertion);
-    RUN(a_resized_request_costs_one_twin);
-    RUN(dynamic_requests_have_twins_by_scope);
-    RUN(steps_with_nothing_in_common_have_no_twins);
-    return report();
-}

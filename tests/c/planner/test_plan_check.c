@@ -213,18 +213,3 @@ TEST(spans_outside_of_their_lane)
     CHECK_OK(gml_plan_check(plan, NULL, 0));
     gml_plan_release(plan);
 }
-
-int
-main(void)
-{
-    RUN(a_plan_as_built_passes);
-    RUN(shapes_that_do_not_fit);
-    RUN(lanes_that_cannot_be);
-    RUN(a_lane_without_requests_has_no_peak);
-    RUN(entries_that_contradict_each_other);
-    RUN(lanes_in_another_order);
-    RUN(an_entry_without_offset_ends_within_a_period);
-    RUN(marks_and_visits_out_of_place);
-    RUN(spans_outside_of_their_lane);
-    return report();
-}

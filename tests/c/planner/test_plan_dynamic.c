@@ -331,20 +331,3 @@ TEST(the_largest_spans_are_kept)
     gml_plan_release(plan);
     tape_close(&tape);
 }
-
-int
-main(void)
-{
-    RUN(dynamic_requests_get_what_stays_idle);
-    RUN(dynamic_requests_of_two_steps);
-    RUN(visits_are_enterings);
-    RUN(an_unknown_end_means_the_whole_period);
-    RUN(a_step_of_dynamic_requests_only);
-    RUN(idleness_begins_with_the_scope);
-    RUN(idleness_ends_with_the_scope_of_the_free);
-    RUN(idleness_ends_with_the_next_mark_outside_of_scopes);
-    RUN(taken_memory_is_not_idle);
-    RUN(requests_of_a_visit_share_a_list);
-    RUN(the_largest_spans_are_kept);
-    return report();
-}

@@ -455,21 +455,3 @@ TEST(what_is_only_announced_is_not_allocated)
         }
     }
 }
-
-int
-main(void)
-{
-    RUN(what_is_written_is_read_again);
-    RUN(the_format_stays_what_it_is);
-    RUN(a_file_takes_few_bytes_per_request);
-    RUN(a_file_that_was_cut_is_refused);
-    RUN(a_file_with_something_behind_is_refused);
-    RUN(a_number_has_one_way_to_be_written);
-    RUN(any_changed_byte_is_noticed);
-    RUN(a_forged_plan_is_valid_or_refused);
-    RUN(random_changes_with_a_right_checksum);
-    RUN(random_bytes_are_no_plan);
-    RUN(another_version_is_named);
-    RUN(what_is_only_announced_is_not_allocated);
-    return report();
-}

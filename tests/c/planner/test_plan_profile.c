@@ -139,12 +139,3 @@ TEST(random_profiles_do_no_harm)
     CHECK(planned > 20);
     tape_close(&tape);
 }
-
-int
-main(void)
-{
-    RUN(contradictions_are_refused);
-    RUN(more_streams_than_any_program_has_are_refused);
-    RUN(random_profiles_do_no_harm);
-    return report();
-}

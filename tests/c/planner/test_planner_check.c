@@ -298,22 +298,3 @@ TEST(the_check_agrees_with_the_definition)
     }
     CHECK(valid > 2000 && invalid > 2000);
 }
-
-int
-main(void)
-{
-    RUN(touching_in_time_or_address_is_no_meeting);
-    RUN(sizes_count_rounded_up_to_the_alignment);
-    RUN(the_peak_is_the_largest_end);
-    RUN(offsets_are_aligned_and_do_not_overflow);
-    RUN(dynamic_lifetimes_and_no_others_have_no_offset);
-    RUN(values_out_of_range_are_refused);
-    RUN(a_wrapped_lifetime_lives_on_both_sides);
-    RUN(taken_spans_are_left_alone);
-    RUN(streams_share_addresses_only_with_an_ordering_between);
-    RUN(an_older_owner_of_some_bytes_counts);
-    RUN(with_a_period_streams_share_nothing);
-    RUN(the_reason_is_one_line_that_fits);
-    RUN(the_check_agrees_with_the_definition);
-    return report();
-}

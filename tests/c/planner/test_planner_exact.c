@@ -515,20 +515,3 @@ TEST(places_the_published_instances_within_their_capacity)
         }
     }
 }
-
-int
-main(void)
-{
-    RUN(agrees_with_brute_force);
-    RUN(serves_degenerate_input);
-    RUN(serves_sizes_up_to_the_limit);
-    RUN(finds_placements_without_gaps);
-    RUN(finds_what_there_is_with_each_strategy);
-    RUN(finds_tilings_with_each_strategy);
-    RUN(searches_independent_ranges_of_time_one_by_one);
-    RUN(stops_when_the_budget_is_over);
-    RUN(goes_as_deep_as_there_are_items);
-    RUN(improves_only_as_far_as_asked);
-    RUN(places_the_published_instances_within_their_capacity);
-    return report();
-}

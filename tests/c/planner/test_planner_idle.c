@@ -380,17 +380,3 @@ TEST(the_set_knows_its_neighbours)
         gml_number_set_close(&set);
     }
 }
-
-int
-main(void)
-{
-    RUN(idle_spans_by_hand);
-    RUN(idle_spans_agree_with_the_definition);
-    RUN(idle_spans_of_many_lifetimes);
-    RUN(idle_spans_of_a_period_as_long_as_time);
-    RUN(idle_spans_beside_a_lifetime_that_never_ends);
-    RUN(idle_spans_of_offsets_that_overflow);
-    RUN(idle_spans_refuse_ranges_without_meaning);
-    RUN(the_set_knows_its_neighbours);
-    return report();
-}

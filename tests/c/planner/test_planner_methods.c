@@ -167,16 +167,3 @@ TEST(nothing_to_place)
     gml_lowest_close(NULL);
     gml_instance_close(&instance);
 }
-
-int
-main(int argc, char **argv)
-{
-    (void)argc;
-    (void)argv;
-    RUN(online_best_fit_agrees_with_its_slow_twin);
-    RUN(together_they_are_as_good_as_each_in_any_order);
-    RUN(without_a_budget_first_fit_goes_on);
-    RUN(methods_have_names);
-    RUN(nothing_to_place);
-    return report();
-}

@@ -283,19 +283,3 @@ TEST(budget_counts_more_for_a_visit_of_a_large_input)
     CHECK(
         !gml_budget_is_over(&(gml_budget){.limit = gml_budget_of(UINT64_MAX, SIZE_MAX / 2).limit}));
 }
-
-int
-main(void)
-{
-    RUN(sort_is_stable);
-    RUN(instance_agrees_with_its_problem);
-    RUN(instance_lives_as_long_as_the_given_ends);
-    RUN(periods_begin_where_least_is_live);
-    RUN(first_fit_is_first_fit);
-    RUN(first_fit_of_many);
-    RUN(first_fit_gives_up);
-    RUN(budget_ends_after_its_work);
-    RUN(budget_may_be_endless_or_nothing);
-    RUN(budget_counts_more_for_a_visit_of_a_large_input);
-    return report();
-}

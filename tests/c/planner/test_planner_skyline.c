@@ -292,18 +292,3 @@ TEST(lowest_segment_of_wrapped_lifetimes_only)
     CHECK_EQ(f.peak, 7 * PLACING_UNIT);
     placing_close(&f);
 }
-
-int
-main(int argc, char **argv)
-{
-    (void)argc;
-    (void)argv;
-    RUN(lowest_segment_agrees_with_its_slow_twin);
-    RUN(lowest_segment_runs_do_not_touch_each_other);
-    RUN(lowest_segment_within_a_limit_is_the_same_or_nothing);
-    RUN(lowest_segment_stops_with_its_budget);
-    RUN(wrapped_lifetimes_are_stacked_where_it_costs_least);
-    RUN(lowest_segment_serves_wrapped_lifetimes);
-    RUN(lowest_segment_of_wrapped_lifetimes_only);
-    return report();
-}

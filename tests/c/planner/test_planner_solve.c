@@ -331,21 +331,3 @@ TEST(a_tiny_budget_is_enough)
     free(lifetimes);
     free(offsets);
 }
-
-int
-main(void)
-{
-    RUN(solutions_are_valid_and_repeat);
-    RUN(bound_is_the_largest_live_sum);
-    RUN(easy_problems_meet_the_bound);
-    RUN(a_capacity_is_enough);
-    RUN(streams_share_only_what_is_ordered);
-    RUN(many_streams_stack);
-    RUN(nothing_to_place);
-    RUN(the_largest_numbers);
-    RUN(what_is_refused);
-    RUN(sums_above_2_to_62_are_refused);
-    RUN(training_meets_the_bound);
-    RUN(a_tiny_budget_is_enough);
-    return report();
-}

@@ -51,7 +51,7 @@ INTERVALS = ((0, 1), (1, 2), (2, 3), (3, 4), (1, 3), (0, 4))
 def lake_stats(name: str) -> int:
     """Return one statistic of the first device's lake."""
     lake = _core.torch_lake(Lake, 0)
-    return lake.stats()[name] if lake else 0
+    return int(lake.stats()[name]) if lake else 0  # type: ignore[literal-required]
 
 
 # ---- moments
