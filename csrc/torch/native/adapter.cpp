@@ -672,6 +672,7 @@ struct Limits {
     std::atomic<int> count{0};               /* of devices with a fraction; one for the capacity */
     std::atomic<uint64_t> capacity_bytes{0}; /* of each device; 0: all of it */
     std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> fractions;
+    std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> totals{}; /* 0: not asked yet */
 
     Limits()
     {
@@ -691,9 +692,22 @@ struct Limits {
                (capacity_bytes > 0 || fraction(device) < 1);
     }
 
-    double allowed_bytes(c10::DeviceIndex device, double total_bytes)
+    /* Of the device, asked once. */
+    double total_bytes(c10::DeviceIndex device)
     {
-        double bytes = fraction(device) * total_bytes;
+        std::atomic<double> &known = totals[static_cast<size_t>(device)];
+        if (known == 0) {
+            size_t free_bytes = 0, total_bytes = 0;
+            c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, device));
+            C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+            known = static_cast<double>(total_bytes);
+        }
+        return known;
+    }
+
+    double allowed_bytes(c10::DeviceIndex device)
+    {
+        double bytes = fraction(device) * total_bytes(device);
         return capacity_bytes > 0 ? std::min(bytes, static_cast<double>(capacity_bytes)) : bytes;
     }
 
@@ -1282,14 +1296,6 @@ class Adapter final : public CUDAAllocator
         c10::DeviceIndex device;
     };
 
-    static double total_bytes_of(c10::DeviceIndex device)
-    {
-        size_t free_bytes = 0, total_bytes = 0;
-        c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, device));
-        C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-        return static_cast<double>(total_bytes);
-    }
-
     /* Tells native and the lake what they may hold. Where native is about to be asked for
      * `size_bytes` that are not left, the lake gives back what it holds idle. */
     void share_limit(c10::DeviceIndex device, size_t size_bytes)
@@ -1297,8 +1303,8 @@ class Adapter final : public CUDAAllocator
         gml_lake *lake = core->find(device);
         gml_stats ours{};
         auto read = [&] { return lake && core->stats(lake, &ours) == GML_OK; };
-        double total_bytes = total_bytes_of(device);
-        double allowed_bytes = limits.allowed_bytes(device, total_bytes);
+        double total_bytes = limits.total_bytes(device);
+        double allowed_bytes = limits.allowed_bytes(device);
         auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
         auto natives_bytes =
             static_cast<double>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
