@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     region = None
     if options.gmlake or options.alone:
         knobs: dict[str, Any] = dict(ALONE) if options.alone else {}
-        region = gmlake.enable(mode="full", **knobs)
+        region = gmlake.enable(**knobs)
     told = run(options, region)
     if options.json:
         json.dump(told, sys.stdout)
