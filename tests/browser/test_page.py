@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DRAWN = ("timeline", "addressmap", "packing")
 ALL = (*DRAWN, "policies", "blocks")
-PATIENT_SECONDS = 8  # it is about 1 s; a machine that is busy may take longer
+PATIENT_SECONDS = 30  # it is about 1 s; a machine that is busy may take much longer
 
 
 @pytest.fixture

@@ -1433,7 +1433,7 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         adapter = new Adapter(before);
         is_caching = before->isEnabled();
         if (before->initialized()) {
-            if (before->isHistoryEnabled()) {
+            if (before->name() == "native" && before->isHistoryEnabled()) { /* others throw */
                 history.adopt();
             }
             adapter->adopt_fractions(c10::cuda::device_count());
