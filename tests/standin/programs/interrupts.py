@@ -36,7 +36,7 @@ ROUNDS: Final = 2
 ENOUGH: Final = 10
 """How many faults to tell of."""
 
-AT_ONCE: Final = ("lock", "DisableTorchFunction()")
+AT_ONCE: Final = ("lock", "without_torch_functions()")
 """What a `with` of gmlake's ends by no code of Python, which no interrupt can keep from its end."""
 
 Place = tuple[str, int, int]
