@@ -27,6 +27,7 @@ static gml_status
 heap_open(arena *heap, size_t most_blocks)
 {
     *heap = (arena){.last = NO_BLOCK};
+    /* NOLINTNEXTLINE(clang-analyzer-optin.portability.UnixAPI): there are two at least */
     heap->blocks = calloc(most_blocks, sizeof *heap->blocks);
     if (!heap->blocks) {
         return GML_NO_HOST_MEMORY;

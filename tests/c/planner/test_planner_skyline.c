@@ -247,7 +247,7 @@ TEST(wrapped_lifetimes_are_stacked_where_it_costs_least)
                                       1 + check_below(&random, times), 9, times});
         CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
         if (f.instance.wrapped_count > 1 && f.instance.wrapped_count <= MOST_STACKED) {
-            uint32_t stack[MOST_STACKED];
+            uint32_t stack[MOST_STACKED] = {0};
             list_stack(&f, stack);
             uint64_t found = highest(&f.instance, stack);
             CHECK_EQ(found, least_highest(&f.instance, stack, 0));
