@@ -173,8 +173,8 @@ place_next(search_state *search, frame *top)
     if (gml_exact_is_repeated(&top->node, at)) {
         return GO_ON;
     }
-    gml_exact_node *above = &search->frames[search->depth].node;
     /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): a frame more than there are steps */
+    gml_exact_node *above = &search->frames[search->depth].node;
     answer given = answer_of(gml_exact_place(space, &top->node, rank, above, &top->was_felt));
     if (given != GO_ON) {
         return given == FAILED ? GO_ON : given; /* with the next one */
