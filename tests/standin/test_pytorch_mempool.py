@@ -1,7 +1,4 @@
-"""What PyTorch's own tests ask of torch.cuda.MemPool, in our words; see test_pytorch_memory.py.
-
-The pools are over cudaMalloc here, and over gmlake where GMLAKE_TEST_POOLS is `gmlake`.
-"""
+"""What PyTorch's own tests ask of torch.cuda.MemPool, in our words; see test_pytorch_memory.py."""
 
 # Much of this has private names only.
 # mypy: allow-untyped-calls
@@ -10,41 +7,26 @@ The pools are over cudaMalloc here, and over gmlake where GMLAKE_TEST_POOLS is `
 from __future__ import annotations
 
 import gc
-import os
 import threading
-from contextlib import contextmanager
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from tests.standin.accounting import statistics, sums
+from tests.standin.asking import MIB, C, at_most, block, in_threads
 
 from gmlake import Lake, _core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MIB = 1 << 20
-C: Any = torch._C
 # A setting that is left out begins anew, all but these.
 USUAL = "expandable_segments:False,graph_capture_record_stream_reuse:False"
-IS_OURS = os.environ.get("GMLAKE_TEST_POOLS") == "gmlake"
 
 
-@cache
-def allocator() -> Any:
-    """Return the allocator below the pools; None for PyTorch's."""
-    hooks = _core.torch_hooks()
-    return C._cuda_customAllocator(hooks["alloc"], hooks["free"]) if IS_OURS else None
-
-
-def new_pool(**options: bool) -> torch.cuda.MemPool:
-    return torch.cuda.MemPool(allocator(), **options)
-
-
-def block(mib: int) -> torch.Tensor:
-    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+def new_pool(**options: Any) -> torch.cuda.MemPool:
+    return torch.cuda.MemPool(**options)
 
 
 def lives_in_gmlake() -> int:
@@ -65,19 +47,6 @@ def segments_of(pool: torch.cuda.MemPool) -> list[dict[str, Any]]:
 
 def size_of(pool: torch.cuda.MemPool) -> int:
     return sum(segment["total_size"] for segment in segments_of(pool))
-
-
-@contextmanager
-def at_most(mib: int) -> Iterator[None]:
-    """Allow so much in addition to what PyTorch holds."""
-    torch.cuda.empty_cache()
-    allowed_bytes = torch.cuda.memory_reserved() + mib * MIB
-    total_bytes = torch.cuda.mem_get_info()[1]
-    torch.cuda.set_per_process_memory_fraction(allowed_bytes / total_bytes)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -101,11 +70,7 @@ def test_every_pool_has_a_number_of_its_own() -> None:
     assert (handle[0] == 0) == (pool.id[0] == 0)
     assert pool.id[1] > handle[1]
     found: list[tuple[int, int]] = []
-    threads = [threading.Thread(target=lambda: found.append(new_pool().id)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: found.append(new_pool().id)] * 4)
     assert len({*found, pool.id}) == 5
 
 
@@ -126,8 +91,6 @@ def test_small_tensors_share_a_segment_of_a_pool() -> None:
         outside = block(1)
         counts.append(len(segments_of(pool)))
     assert counts == [1, 1, 2]
-    if IS_OURS:
-        assert lives_in_gmlake() >= size_of(pool) == 4 * MIB
     ranges = [
         (found["address"], found["address"] + found["total_size"]) for found in segments_of(pool)
     ]
@@ -142,7 +105,7 @@ def test_a_pool_that_ends_gives_its_memory_back() -> None:
     with torch.cuda.use_mem_pool(pool):
         block(30)
     assert torch.cuda.memory_reserved() == reserved + 30 * MIB
-    assert lives_in_gmlake() == served + 30 * MIB * IS_OURS
+    assert lives_in_gmlake() == served
     del pool
     assert torch.cuda.memory_reserved() == reserved
     assert lives_in_gmlake() == served
@@ -158,7 +121,7 @@ def test_a_tensor_outlives_its_pool() -> None:
     tensor = make()
     gc.collect()
     torch.cuda.empty_cache()
-    assert lives_in_gmlake() == served + 16 * MIB * IS_OURS
+    assert lives_in_gmlake() == served
     assert any(segment["address"] == tensor.data_ptr() for segment in segments())
     reserved = torch.cuda.memory_reserved()
     del tensor
@@ -235,22 +198,13 @@ def test_blocks_of_a_pool_need_not_be_split() -> None:
 
 def test_emptying_the_cache_within_a_pool_spares_it() -> None:
     pools = [new_pool() for _ in range(4)]
-    failures: list[Exception] = []
 
     def work(pool: torch.cuda.MemPool) -> None:
-        try:
-            with torch.cuda.use_mem_pool(pool):
-                torch.empty(4, device="cuda")
-                torch.cuda.empty_cache()
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
+        with torch.cuda.use_mem_pool(pool):
+            torch.empty(4, device="cuda")
+            torch.cuda.empty_cache()
 
-    threads = [threading.Thread(target=work, args=(pool,)) for pool in pools]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(*(partial(work, pool) for pool in pools))
     assert [len(segments_of(pool)) for pool in pools] == [1, 1, 1, 1]
 
 
@@ -288,7 +242,7 @@ def test_segments_of_a_pool_with_an_allocator_do_not_grow() -> None:
     with torch.cuda.use_mem_pool(pool):
         inside = block(1)
     outside = block(1)
-    assert [found["is_expandable"] for found in segments_of(pool)] == [not IS_OURS]
+    assert [found["is_expandable"] for found in segments_of(pool)] == [True]
     (other,) = (
         found
         for found in segments()
@@ -315,7 +269,7 @@ def test_a_graph_is_captured_into_a_pool() -> None:
     served = lives_in_gmlake()
     del pool
     torch.cuda.empty_cache()
-    assert lives_in_gmlake() == served - 2 * MIB * IS_OURS
+    assert lives_in_gmlake() == served
 
 
 def test_memory_of_a_pool_is_used_again_in_the_next() -> None:

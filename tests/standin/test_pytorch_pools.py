@@ -1,7 +1,4 @@
-"""More of what PyTorch's own tests ask of torch.cuda.MemPool, in our words.
-
-See test_pytorch_mempool.py, which also runs over pools whose memory is gmlake's.
-"""
+"""More of what PyTorch's own tests ask of torch.cuda.MemPool, in our words."""
 
 # Much of this has private names only.
 # mypy: allow-untyped-calls
@@ -12,14 +9,21 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
-from tests.standin.asking import MIB, C, at_most, block, holds, recorded, segments_of, stat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.standin.asking import (
+    MIB,
+    C,
+    at_most,
+    block,
+    holds,
+    in_threads,
+    recorded,
+    segments_of,
+    stat,
+)
 
 use = torch.cuda.use_mem_pool
 
@@ -34,24 +38,6 @@ def size_of(pool: torch.cuda.MemPool) -> int:
 
 def is_in(pool: torch.cuda.MemPool, tensor: torch.Tensor) -> bool:
     return any(holds(segment, tensor) for segment in segments_of(pool.id))
-
-
-def in_threads(*works: Callable[[], object]) -> None:
-    """Run all at the same time; raise what one raises."""
-    errors: list[Exception] = []
-
-    def run(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
 
 
 def test_a_pool_cannot_be_entered_twice() -> None:

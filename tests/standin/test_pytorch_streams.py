@@ -7,37 +7,16 @@ from __future__ import annotations
 import gc
 import threading
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from tests.standin import control
-from tests.standin.asking import MIB, advance_all, block, holds, segments_of, stat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.standin.asking import MIB, advance_all, block, holds, in_threads, segments_of, stat
 
 
 def overlaps(tensor: torch.Tensor, begin: int, size_bytes: int) -> bool:
     return tensor.data_ptr() < begin + size_bytes and begin < tensor.data_ptr() + tensor.nbytes
-
-
-def in_threads(*works: Callable[[], object]) -> None:
-    """Run all at the same time; raise what one raises."""
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
 
 
 # ---- streams
