@@ -51,9 +51,8 @@ def reader(choice: str) -> Reader:
             return None
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return None
-        with (
-            compat.without_dispatch_modes()
-        ):  # what the program watches by itself is not to see this
+        # What the program watches by itself is not to see this.
+        with compat.without_dispatch_modes():
             values: Integers = tensor.detach().cpu().numpy()
         return values if values.dtype in (np.bool_, np.uint8) else values.astype(np.int64)
 
