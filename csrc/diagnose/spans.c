@@ -1,6 +1,7 @@
 #include "diagnose/spans.h"
 
 #include "base/rounding.h"
+#include "base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -189,20 +190,14 @@ gml_span_is_same(const gml_access_span *a, const gml_access_span *b)
 }
 
 static int
-compare(uint64_t a, uint64_t b)
-{
-    return (a > b) - (a < b);
-}
-
-static int
 compare_spans(const void *left, const void *right)
 {
     const gml_access_span *a = left, *b = right;
-    int order = compare(a->offset, b->offset);
-    order = order ? order : compare(a->size, b->size);
-    order = order ? order : compare(a->stride, b->stride);
-    order = order ? order : compare(a->repeat, b->repeat);
-    return order ? order : compare(a->owner, b->owner);
+    int order = gml_compare(a->offset, b->offset);
+    order = order ? order : gml_compare(a->size, b->size);
+    order = order ? order : gml_compare(a->stride, b->stride);
+    order = order ? order : gml_compare(a->repeat, b->repeat);
+    return order ? order : gml_compare(a->owner, b->owner);
 }
 
 void

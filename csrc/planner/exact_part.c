@@ -1,5 +1,6 @@
 /* The items of an exact search, and its parts: which slots they need, and in which order items are
  * tried. */
+#include "base/sort.h"
 #include "planner/exact.h"
 
 #include <stdlib.h>
@@ -40,20 +41,14 @@ useful_capacity(const gml_instance *instance, uint64_t capacity_bytes)
 }
 
 static int
-compare(uint64_t a, uint64_t b)
-{
-    return (a > b) - (a < b);
-}
-
-static int
 compare_items(const void *left, const void *right)
 {
     const gml_exact_item *a = left, *b = right;
-    int order = compare(a->begin, b->begin);
-    order = order ? order : compare(a->end, b->end);
-    order = order ? order : compare(a->size, b->size);
+    int order = gml_compare(a->begin, b->begin);
+    order = order ? order : gml_compare(a->end, b->end);
+    order = order ? order : gml_compare(a->size, b->size);
     order = order ? order : (a->life > b->life) - (a->life < b->life);
-    return order ? order : compare(a->original, b->original);
+    return order ? order : gml_compare(a->original, b->original);
 }
 
 gml_status
