@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 SMALL = ("--capacity", "2GiB", "--devices", "2")
 
+both_modes = pytest.mark.parametrize("mode", ["native", "full"])
+
 
 @cache
 def run(name: str, *arguments: str, allocator: str = "", **variables: str) -> dict[str, Any]:
@@ -23,6 +25,9 @@ def run(name: str, *arguments: str, allocator: str = "", **variables: str) -> di
     )
     assert outcome.code == 0, outcome.errors
     assert outcome.results.pop("is_ours")
+    if "GMLAKE_MODE" in variables:
+        is_full = variables["GMLAKE_MODE"] == "full"
+        assert outcome.results["installed"] == ("pluggable" if is_full else "native")
     return outcome.results
 
 
@@ -105,8 +110,9 @@ def test_a_region_decorates_a_function() -> None:
     assert run("unused")["decorated"] == ["stitch", "caching", "caching"]
 
 
-def test_a_model_trains() -> None:
-    results = run("training")
+@both_modes
+def test_a_model_trains(mode: str) -> None:
+    results = run("training", GMLAKE_MODE=mode)
     assert results["calls"] == {}
     assert results["grown"] == 0
     live, reserved = results["peak"]
@@ -116,7 +122,7 @@ def test_a_model_trains() -> None:
     assert results["misuses"] == 0
 
 
-@pytest.mark.parametrize("mode", ["native", "full"])
+@both_modes
 def test_a_program_goes_on_where_memory_ends(mode: str) -> None:
     results = run("out_of_memory", mode)
     assert results["mode"] == mode
@@ -137,7 +143,7 @@ def test_a_refusal_tells_what_is_held() -> None:
         assert word in text
 
 
-@pytest.mark.parametrize("mode", ["native", "full"])
+@both_modes
 def test_threads_may_begin_and_end_regions_while_others_allocate(mode: str) -> None:
     results = run("crowd", mode)
     assert results["failures"] == []
@@ -147,13 +153,15 @@ def test_threads_may_begin_and_end_regions_while_others_allocate(mode: str) -> N
     assert results["misuses"] == 0
 
 
-def test_memory_lent_to_a_stream_comes_back_when_it_is_done() -> None:
-    lent = run("streams_and_graphs")["lent"]
+@both_modes
+def test_memory_lent_to_a_stream_comes_back_when_it_is_done(mode: str) -> None:
+    lent = run("streams_and_graphs", GMLAKE_MODE=mode)["lent"]
     assert lent == {"allocated": 0, "active": 8 * MIB, "is_kept": True, "is_back": True}
 
 
-def test_a_graph_has_memory_of_its_own() -> None:
-    results = run("streams_and_graphs")
+@both_modes
+def test_a_graph_has_memory_of_its_own(mode: str) -> None:
+    results = run("streams_and_graphs", GMLAKE_MODE=mode)
     graph = results["graph"]
     assert graph["events_in_capture"] == 0
     assert graph["is_apart"]
@@ -163,8 +171,9 @@ def test_a_graph_has_memory_of_its_own() -> None:
     assert results["misuses"] == 0
 
 
-def test_a_share_of_the_device_is_all_that_is_served() -> None:
-    results = run("limits", allocator="per_process_memory_fraction:0.5")
+@both_modes
+def test_a_share_of_the_device_is_all_that_is_served(mode: str) -> None:
+    results = run("limits", allocator="per_process_memory_fraction:0.5", GMLAKE_MODE=mode)
     assert results["from_variable"] == 0.5
     assert results["above_variable"] == "OutOfMemoryError"
     assert (results["set"], results["other_device"]) == (0.25, 0.5)
@@ -172,8 +181,9 @@ def test_a_share_of_the_device_is_all_that_is_served() -> None:
     assert (results["without"], results["on_other"]) == ("", "")
 
 
-def test_a_forked_child_is_served_unless_its_parent_used_cuda() -> None:
-    results = run("forks")
+@both_modes
+def test_a_forked_child_is_served_unless_its_parent_used_cuda(mode: str) -> None:
+    results = run("forks", GMLAKE_MODE=mode)
     assert results["codes"] == [0, 0, 0]
     assert results["parent"] == [True, 0]
 

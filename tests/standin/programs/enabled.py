@@ -462,7 +462,9 @@ def main() -> None:
         results = globals()[sys.argv[1]]()
     said = [str(w.message) for w in caught if w.category is gmlake.GmlakeWarning]
     where = {w.filename for w in caught if w.category is gmlake.GmlakeWarning}
-    json.dump(results | {"warnings": said, "is_ours": where <= {__file__}}, sys.stdout)
+    backend = torch.cuda.get_allocator_backend()
+    results |= {"warnings": said, "is_ours": where <= {__file__}, "installed": backend}
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":
