@@ -1,6 +1,9 @@
-"""ns per torch.empty/del pair on the stand-in GPU: PyTorch's own allocator against gmlake's modes.
+"""ns per torch.empty/del pair: PyTorch's own allocator against gmlake's modes.
 
 .venv-standin/bin/python benchmarks/overhead.py [--rounds 5] [--output overhead.json]
+python benchmarks/overhead.py --gpu --output overhead_h100.json
+
+Without --gpu it runs on the stand-in GPU.
 
 Each figure is the median over processes, which take turns, of a median over batches of pairs. A
 steady pair makes no driver call, so what is measured is host code alone.
@@ -34,6 +37,7 @@ WAYS = {
     "default": "PyTorch's own allocator",
     "native": "native mode, stitch, inside a region",
     "outside": "native mode, outside of regions",
+    "expandable": "PyTorch's own, expandable segments",
     "full": "full mode, stitch, inside a region",
 }
 MIB = 1 << 20
@@ -79,7 +83,7 @@ def measure(way: str) -> dict[str, float]:
     """Return ns per pair in this process, by scenario; the first batches warm up."""
     import gmlake
 
-    if way != "default":
+    if way not in ("default", "expandable"):
         gmlake.enable("stitch", mode="full" if way == "full" else "native")
     if way == "outside":
         gmlake.disable()
@@ -98,11 +102,14 @@ def measure(way: str) -> dict[str, float]:
     return found
 
 
-def measure_elsewhere(way: str) -> dict[str, float]:
-    """Return the same from a process of its own on the stand-in."""
-    command = (sys.executable, "-m", "tests.standin", "--capacity", "80GiB", __file__, "--way", way)
+def measure_elsewhere(way: str, *, has_gpu: bool) -> dict[str, float]:
+    """Return the same from a process of its own, on the stand-in where there is no GPU."""
+    launcher = () if has_gpu else ("-m", "tests.standin", "--capacity", "80GiB")
+    command = (sys.executable, *launcher, __file__, "--way", way)
     variables = {name: text for name, text in os.environ.items() if "ALLOC_CONF" not in name}
     variables["PYTHONWARNINGS"] = "ignore"
+    if way == "expandable":
+        variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     done = subprocess.run(  # noqa: S603
         command, cwd=machine.ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -110,13 +117,13 @@ def measure_elsewhere(way: str) -> dict[str, float]:
     return found
 
 
-def compare(rounds: int) -> dict[str, dict[str, Any]]:
+def compare(rounds: int, *, has_gpu: bool) -> dict[str, dict[str, Any]]:
     """Return the median ns, those of each process, and the ratio to the default."""
     taken: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     ways = list(WAYS)
     for _ in range(rounds):
         for way in ways:
-            taken[way].append(measure_elsewhere(way))
+            taken[way].append(measure_elsewhere(way, has_gpu=has_gpu))
         ways = [*ways[1:], ways[0]]  # none is always the first
     figures: dict[str, dict[str, Any]] = {}
     for scenario in taken["default"][0]:
@@ -149,18 +156,20 @@ def main() -> None:
     """Measure in turns, print, and keep it with --output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=5, help="processes for each way (5)")
+    parser.add_argument("--gpu", action="store_true", help="measure on the GPU of this machine")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.way:
         print(json.dumps(measure(arguments.way)))
         return
-    figures = compare(arguments.rounds)
+    figures = compare(arguments.rounds, has_gpu=arguments.gpu)
     show(figures)
     if arguments.output:
         import torch
 
-        run = machine.describe(gpu="none: host time on the stand-in GPU")
+        standin = "none: host time on the stand-in GPU"
+        run = machine.describe(gpu=torch.cuda.get_device_name() if arguments.gpu else standin)
         run |= {"torch": torch.__version__, "pairs": PAIRS, "batches": BATCHES}
         text = json.dumps({"run": run, "ways": WAYS, "pairs": figures}, indent=1)
         arguments.output.write_text(text + "\n", encoding="utf-8")

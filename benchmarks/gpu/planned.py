@@ -92,7 +92,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
 
     auto: gmlake.AutoPlan | None = None
     if options.way in ("stitch", "planned", "loaded"):
-        gmlake.enable(mode="full")
+        gmlake.enable()
     if options.way == "planned":
         auto = gmlake.AutoPlan()
     if options.way == "loaded":

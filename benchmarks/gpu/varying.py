@@ -82,7 +82,7 @@ def region(options: argparse.Namespace) -> AbstractContextManager[gmlake.Region 
     if options.allocator != "gmlake":
         return nullcontext()
     settings: dict[str, Any] = dict(text.split("=", 1) for text in options.knobs)
-    return gmlake.enabled(**{"policy": options.policy, "mode": "full"} | settings)
+    return gmlake.enabled(**{"policy": options.policy} | settings)
 
 
 def wait(options: argparse.Namespace) -> None:
