@@ -310,6 +310,18 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
     return GML_OK;
 }
 
+bool
+gml_host_place(gml_driver *driver, gml_handle handle, int *file, uint64_t *offset_bytes)
+{
+    const gml_physical *physical = gml_model_physical(model_of(driver), handle);
+    if (!physical || !has_bytes(driver)) {
+        return false;
+    }
+    *file = host_of(driver)->memory;
+    *offset_bytes = physical->offset_bytes;
+    return true;
+}
+
 static const gml_driver_ops host_ops = {
     .name = "host",
     .destroy = destroy,

@@ -20,4 +20,8 @@ gml_status gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_by
 gml_status gml_hollow_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes,
                                   gml_driver **out, char *reason, size_t reason_bytes);
 
+/* Where the bytes of a held handle lie: in the file *file, which stays the driver's, from
+ * *offset_bytes on. False for a device without bytes, and for another handle. */
+bool gml_host_place(gml_driver *driver, gml_handle handle, int *file, uint64_t *offset_bytes);
+
 #endif

@@ -149,7 +149,7 @@ ANSWERS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "cudaErrorNotSupported",
     ),
-    # Sharing between processes would need a service that owns the memory.
+    # Sharing plain memory between processes would need a service that owns the memory.
     (re.compile(r"cudaIpc"), "cudaErrorNotSupported"),
     (re.compile(r"cuMem(Export|Import)"), "CUDA_ERROR_NOT_SUPPORTED"),
     # NVIDIA's own libraries ask for tables that no header describes, and go on without.

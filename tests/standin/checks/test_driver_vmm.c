@@ -2,6 +2,8 @@
  * are kept. Work happens only when something waits for it. */
 #include "support.h"
 
+#include <unistd.h>
+
 static uint64_t
 used_bytes(int ordinal)
 {
@@ -70,9 +72,8 @@ CASE(properties_are_kept_and_the_impossible_refused)
     OK(cuMemGetAllocationPropertiesFromHandle(&kept, handle));
     CHECK_EQ(kept.location.id, 1);
     CHECK_EQ(kept.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    CHECK_EQ(
-        cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        CUDA_ERROR_NOT_SUPPORTED);
+    CHECK_EQ(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0),
+             CUDA_ERROR_NOT_SUPPORTED);
     OK(cuMemRelease(handle));
     OK(cuMemGetAllocationGranularity(&granularity, &kept, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     CHECK_EQ(granularity, GRANULE);
@@ -136,6 +137,31 @@ CASE(aliases_show_the_same_bytes)
     CHECK_EQ(values[2], 0x01020304);
     CHECK_EQ(values[3], 0x0506);
     OK(cuMemUnmap(of.base + 2 * GRANULE, GRANULE));
+    close_scene(&of);
+}
+
+/* As another process would, by the file that it was given. */
+CASE(an_exported_handle_leads_to_the_same_bytes)
+{
+    scene of = open_scene();
+    CUmemGenericAllocationHandle again = 0;
+    uint32_t value = 0;
+    int file = -1;
+    OK(cuMemExportToShareableHandle(&file, of.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    OK(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)file,
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_EQ(close(file), 0);
+    OK(cuMemMap(of.base + 2 * GRANULE, GRANULE, 0, again, 0));
+    OK(open_access(of.base + 2 * GRANULE, 1, 0));
+    OK(cuMemRelease(again));
+    OK(cuMemsetD32Async(of.base + 64, 0x01020304, 3, of.stream));
+    OK(cuStreamSynchronize(of.stream));
+    OK(cuMemcpyDtoH(&value, of.base + 2 * GRANULE + 72, sizeof value));
+    CHECK_EQ(value, 0x01020304);
+    OK(cuMemUnmap(of.base + 2 * GRANULE, GRANULE));
+    CHECK_EQ(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)file,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+             CUDA_ERROR_INVALID_VALUE);
     close_scene(&of);
 }
 

@@ -1,14 +1,21 @@
 /* Virtual memory management of the driver API: cuMemCreate to cuMemSetAccess.
  *
  * The rules are those of each device's own driver. This file adds what has no place there: several
- * devices behind one interface, and handles that are held more than once. */
+ * devices behind one interface, handles that are held more than once, and memory of other
+ * processes. */
 #include "base/map.h"
+#include "driver/host.h"
 #include "driver/model_internal.h"
 #include "driver/modelled.h"
 #include "standin.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* A handle of the program is the handle of a device's driver times this, plus the ordinal. */
 enum { HANDLE_STEP = STANDIN_MOST_DEVICES };
@@ -17,7 +24,19 @@ enum { HANDLE_STEP = STANDIN_MOST_DEVICES };
 typedef struct allocation {
     CUmemAllocationProp properties;
     uint64_t references; /* how often the program must release the handle; 0: only mappings left */
+    bool is_foreign;     /* the bytes are another process's, in `file` from `offset_bytes` on */
+    int file;            /* -1: there are no bytes */
+    uint64_t offset_bytes;
 } allocation;
+
+/* What an exported file descriptor leads to: where another process finds the bytes. */
+typedef struct ticket {
+    char magic[16];
+    int process, file; /* of that process; -1: there are no bytes */
+    uint64_t offset_bytes, size_bytes;
+} ticket;
+
+static const char ticket_magic[16] = "gmlake-standin";
 
 static gml_map allocations; /* by handle of the program */
 
@@ -81,7 +100,11 @@ create(standin_device *device, size_t size, gml_handle *out)
 static void
 forget(CUmemGenericAllocationHandle handle)
 {
-    free(gml_map_take(&allocations, handle));
+    allocation *held = gml_map_take(&allocations, handle);
+    if (held && held->is_foreign && held->file >= 0) {
+        (void)close(held->file);
+    }
+    free(held);
 }
 
 cudaError_t
@@ -148,6 +171,80 @@ standin_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
     return cudaSuccess;
 }
 
+/* ---- other processes ------------------------------------------------------------------------- */
+
+cudaError_t
+standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                     CUmemAllocationHandleType type, unsigned long long flags)
+{
+    standin_device *device = device_of_handle(handle);
+    const allocation *held = gml_map_find(&allocations, handle);
+    if (!device || !held || held->references == 0 || flags != 0) {
+        return cudaErrorInvalidValue;
+    }
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        held->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return cudaErrorNotSupported;
+    }
+    ticket made = {
+        .process = getpid(),
+        .file = -1,
+        .size_bytes = gml_driver_size(device->driver, handle / HANDLE_STEP),
+    };
+    memcpy(made.magic, ticket_magic, sizeof made.magic);
+    (void)gml_host_place(device->driver, handle / HANDLE_STEP, &made.file, &made.offset_bytes);
+    int file = memfd_create("gmlake-standin-ticket", MFD_CLOEXEC);
+    if (file < 0) {
+        return cudaErrorMemoryAllocation;
+    }
+    if (write(file, &made, sizeof made) != (ssize_t)sizeof made) {
+        (void)close(file);
+        return cudaErrorMemoryAllocation;
+    }
+    *(int *)out = file;
+    return cudaSuccess;
+}
+
+/* Takes memory of this process's device, too: that keeps the books simple, and is why a process
+ * here seems to need what it only opens. */
+cudaError_t
+standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *shared,
+                                       CUmemAllocationHandleType type)
+{
+    ticket found;
+    int given = (int)(intptr_t)shared;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return cudaErrorNotSupported;
+    }
+    if (pread(given, &found, sizeof found, 0) != (ssize_t)sizeof found ||
+        memcmp(found.magic, ticket_magic, sizeof found.magic) != 0) {
+        return cudaErrorInvalidValue;
+    }
+    int file = -1;
+    if (found.file >= 0) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", found.process, found.file);
+        file = open(path, O_RDWR | O_CLOEXEC);
+        if (file < 0) {
+            return cudaErrorInvalidValue; /* that process has ended */
+        }
+    }
+    CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = standin_current_ordinal()},
+    };
+    cudaError_t error = standin_cuMemCreate(out, found.size_bytes, &properties, 0);
+    if (error != cudaSuccess) {
+        (void)(file < 0 || close(file));
+        return error;
+    }
+    allocation *held = gml_map_find(&allocations, *out);
+    held->is_foreign = true;
+    held->file = file;
+    held->offset_bytes = found.offset_bytes;
+    return cudaSuccess;
+}
+
 /* ---- address space --------------------------------------------------------------------------- */
 
 /* CUDA's reservations belong to no device. Ours begins with the thread's device, and goes over to
@@ -211,8 +308,15 @@ standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
         return cudaErrorInvalidValue;
     }
     TRY(take_reservation(device, address));
-    return standin_error_of(device,
-                            gml_driver_map(device->driver, address, size, handle / HANDLE_STEP));
+    TRY(standin_error_of(device,
+                         gml_driver_map(device->driver, address, size, handle / HANDLE_STEP)));
+    const allocation *held = gml_map_find(&allocations, handle);
+    bool has_other_bytes = held && held->is_foreign && held->file >= 0;
+    if (has_other_bytes && mmap((void *)(uintptr_t)address, size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                                held->file, (off_t)held->offset_bytes) == MAP_FAILED) {
+        return cudaErrorMemoryAllocation;
+    }
+    return cudaSuccess;
 }
 
 /* The granule that an address lies in; NULL where nothing is mapped. */

@@ -6,6 +6,7 @@
 #include "queue.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct CUevent_st {
     standin_device *device;
@@ -59,6 +60,32 @@ standin_cudaEventDestroy(cudaEvent_t event)
     standin_nodes_clear(&event->captured);
     free(event);
     return cudaSuccess;
+}
+
+/* ---- other processes ------------------------------------------------------------------------- */
+
+/* What is done when is each process's own affair here: an event of another process has happened. */
+static const char foreign_magic[16] = "gmlake-standin";
+
+cudaError_t
+standin_cudaIpcGetEventHandle(cudaIpcEventHandle_t *out, cudaEvent_t handle)
+{
+    const struct CUevent_st *event = find(handle);
+    if (!event || !(event->flags & cudaEventInterprocess)) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    memset(out, 0, sizeof *out);
+    memcpy(out, foreign_magic, sizeof foreign_magic);
+    return cudaSuccess;
+}
+
+cudaError_t
+standin_cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle)
+{
+    if (memcmp(&handle, foreign_magic, sizeof foreign_magic) != 0) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    return standin_cudaEventCreateWithFlags(out, cudaEventDisableTiming);
 }
 
 /* ---- recording and waiting for a stream ------------------------------------------------------ */
