@@ -58,6 +58,24 @@ share(gml_driver *self, unsigned handle_type)
     return gml_wrapped_relay(self, gml_driver_share(inner_of(self), handle_type));
 }
 
+static gml_status
+export_file(gml_driver *self, gml_handle handle, int *out)
+{
+    return gml_wrapped_relay(self, gml_driver_export_file(inner_of(self), handle, out));
+}
+
+static gml_status
+open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count, gml_address *out)
+{
+    return gml_wrapped_relay(self, gml_driver_open_files(inner_of(self), pieces, count, out));
+}
+
+static gml_status
+close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    return gml_wrapped_relay(self, gml_driver_close_files(inner_of(self), address, size_bytes));
+}
+
 static gml_streams *
 streams(gml_driver *self)
 {
@@ -71,6 +89,9 @@ static const gml_driver_ops passing_ops = {
 #undef ENTRY
         .bytes = bytes,
     .expect_malloc = expect_malloc,
+    .export_file = export_file,
+    .open_files = open_files,
+    .close_files = close_files,
 };
 
 void

@@ -19,6 +19,7 @@ destroy(gml_driver *self)
         (void)cuda->api.cuDevicePrimaryCtxRelease(cuda->device);
     }
     gml_cuda_peers_clear(&cuda->peers);
+    gml_cuda_forget_files(cuda);
     free(cuda);
 }
 
@@ -41,7 +42,11 @@ static gml_status
 release(gml_driver *self, gml_handle handle)
 {
     gml_cuda_driver *cuda = gml_cuda_of(self);
-    return gml_cuda_check(cuda, "cuMemRelease", cuda->api.cuMemRelease(handle));
+    gml_status status = gml_cuda_check(cuda, "cuMemRelease", cuda->api.cuMemRelease(handle));
+    if (status == GML_OK) {
+        gml_cuda_forget_file(cuda, handle);
+    }
+    return status;
 }
 
 static gml_status
@@ -159,7 +164,7 @@ memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
     return status;
 }
 
-/* ---- other devices, other processes ---------------------------------------------------------- */
+/* ---- other devices --------------------------------------------------------------------------- */
 
 static gml_status
 get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out)
@@ -230,51 +235,6 @@ grant(gml_driver *self, int peer)
     return status;
 }
 
-/* Makes memory with the chosen properties and gives it back. */
-static gml_status
-try_allocation(gml_cuda_driver *cuda)
-{
-    gml_handle handle;
-    gml_status status = create(&cuda->base, cuda->base.info.granularity_bytes, &handle);
-    return status == GML_OK ? release(&cuda->base, handle) : status;
-}
-
-/* An H200 makes memory of types that do not exist, so that only asking for what is known tells. */
-static bool
-is_handle_type(unsigned handle_type)
-{
-    return handle_type == GML_CU_HANDLE_NONE || handle_type == GML_CU_HANDLE_FILE ||
-           handle_type == GML_CU_HANDLE_FABRIC;
-}
-
-static gml_status
-share(gml_driver *self, unsigned handle_type)
-{
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    if (!is_handle_type(handle_type)) {
-        return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
-                               "handle type %u is unknown; there are 1 (file descriptor) and 8 "
-                               "(fabric)",
-                               handle_type);
-    }
-    int before = cuda->allocation.handle_types;
-    cuda->allocation.handle_types = (int)handle_type;
-    gml_status status = try_allocation(cuda);
-    if (status == GML_OK) {
-        return GML_OK;
-    }
-    cuda->allocation.handle_types = before;
-    if (status == GML_OUT_OF_MEMORY) {
-        return status;
-    }
-    char why[GML_REASON_BYTES];
-    (void)snprintf(why, sizeof why, "%.120s", cuda->base.reason);
-    return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
-                           "no memory that can be exported as handle type %u (1: file descriptor, "
-                           "8: fabric): %s",
-                           handle_type, why);
-}
-
 static const gml_driver_ops cuda_ops = {
     .name = "cuda",
     .destroy = destroy,
@@ -298,7 +258,10 @@ static const gml_driver_ops cuda_ops = {
     .stream_capturing = gml_cuda_stream_capturing,
     .device_synchronize = gml_cuda_device_synchronize,
     .grant = grant,
-    .share = share,
+    .share = gml_cuda_share,
+    .export_file = gml_cuda_export_file,
+    .open_files = gml_cuda_open_files,
+    .close_files = gml_cuda_close_files,
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -373,7 +336,7 @@ choose_rdma(gml_cuda_driver *cuda)
         return status;
     }
     cuda->allocation.flags.rdma_capable = 1;
-    if (try_allocation(cuda) != GML_OK) {
+    if (gml_cuda_try_allocation(cuda) != GML_OK) {
         cuda->allocation.flags.rdma_capable = 0;
     }
     return GML_OK;
@@ -404,6 +367,7 @@ start(gml_cuda_driver *cuda, int ordinal)
         status = choose_rdma(cuda);
     }
     if (status == GML_OK) {
+        gml_cuda_choose_sharing(cuda);
         status = watch_peers(cuda);
     }
     uint64_t total_bytes;

@@ -97,6 +97,9 @@ typedef struct gml_cu_access {
       (gml_cu_handle * out, size_t size, const gml_cu_allocation *properties,                      \
        unsigned long long flags))                                                                  \
     X(cuMemRelease, 10020, (gml_cu_handle handle))                                                 \
+    X(cuMemExportToShareableHandle, 10020,                                                         \
+      (void *out, gml_cu_handle handle, int type, unsigned long long flags))                       \
+    X(cuMemImportFromShareableHandle, 10020, (gml_cu_handle * out, void *shared, int type))        \
     X(cuMemAddressReserve, 10020,                                                                  \
       (gml_cu_pointer * out, size_t size, size_t alignment, gml_cu_pointer hint,                   \
        unsigned long long flags))                                                                  \

@@ -13,6 +13,7 @@ typedef struct gml_cuda_driver {
     gml_cu_context context; /* the primary one, retained; NULL before */
     gml_cu_allocation allocation;
     gml_cuda_peers peers;
+    gml_map files;   /* exported handles to their file descriptors, plus 1 */
     int caller_mode; /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */
 } gml_cuda_driver;
 
@@ -33,6 +34,25 @@ gml_status gml_cuda_enter(gml_cuda_driver *cuda);
 /* Ends it and passes its status on. Undoing what gml_cuda_enter() did fails only where the driver
  * is shut down, and then the call's own answer says so. */
 gml_status gml_cuda_leave(gml_cuda_driver *cuda, gml_status status);
+
+/* ---- cuda_share.c ---------------------------------------------------------------------------- */
+
+/* Memory that is made from now on can be exported as a file, where the device has such memory. */
+void gml_cuda_choose_sharing(gml_cuda_driver *cuda);
+
+/* Closes the file of a handle that was released, if there is one; of all that are left. */
+void gml_cuda_forget_file(gml_cuda_driver *cuda, gml_handle handle);
+void gml_cuda_forget_files(gml_cuda_driver *cuda);
+
+/* Entries of the table. */
+gml_status gml_cuda_share(gml_driver *self, unsigned handle_type);
+gml_status gml_cuda_export_file(gml_driver *self, gml_handle handle, int *out);
+gml_status gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count,
+                               gml_address *out);
+gml_status gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes);
+
+/* Makes memory with the properties of all that is made from now on, and gives it back. */
+gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
 
 /* ---- cuda_streams.c: entries of the table ---------------------------------------------------- */
 

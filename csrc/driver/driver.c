@@ -261,12 +261,43 @@ gml_driver_grant(gml_driver *driver, int peer)
     return driver->ops->grant(driver, peer);
 }
 
+/* ---- other processes ------------------------------------------------------------------------- */
+
+static gml_status
+cannot_export(gml_driver *driver)
+{
+    return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' cannot export memory",
+                           driver->ops->name);
+}
+
 gml_status
 gml_driver_share(gml_driver *driver, unsigned handle_type)
 {
-    if (!driver->ops->share) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' cannot export memory",
-                               driver->ops->name);
+    return driver->ops->share ? driver->ops->share(driver, handle_type) : cannot_export(driver);
+}
+
+gml_status
+gml_driver_export_file(gml_driver *driver, gml_handle handle, int *out)
+{
+    return driver->ops->export_file ? driver->ops->export_file(driver, handle, out)
+                                    : cannot_export(driver);
+}
+
+gml_status
+gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
+                      gml_address *out)
+{
+    return driver->ops->open_files ? driver->ops->open_files(driver, pieces, count, out)
+                                   : cannot_export(driver);
+}
+
+gml_status
+gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    if (driver->is_frozen) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "memory of another process is kept while a graph is captured");
     }
-    return driver->ops->share(driver, handle_type);
+    return driver->ops->close_files ? driver->ops->close_files(driver, address, size_bytes)
+                                    : cannot_export(driver);
 }

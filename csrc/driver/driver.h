@@ -18,6 +18,7 @@
 
 #include "base/map.h"
 #include "gmlake.h"
+#include "gmlake_share.h"
 
 typedef uint64_t gml_handle; /* physical memory; 0 is none */
 typedef uint64_t gml_event;  /* a point in a stream; 0 is none */
@@ -104,6 +105,15 @@ typedef struct gml_driver_ops {
     /* Physical memory created from now on can be exported as the given kind of handle, a
      * CUmemAllocationHandleType. */
     gml_status (*share)(gml_driver *self, unsigned handle_type);
+    /* What another process maps a handle by: a file descriptor, the same each time, which the
+     * driver closes when the handle is released. */
+    gml_status (*export_file)(gml_driver *self, gml_handle handle, int *out);
+    /* Maps what another process exported, side by side. The files stay the caller's, and the memory
+     * that process's: it counts as held by nobody here. */
+    gml_status (*open_files)(gml_driver *self, const gml_shared_piece *pieces, size_t count,
+                             gml_address *out);
+    /* Ends that mapping, when the device has done all its work. After a failure it is there. */
+    gml_status (*close_files)(gml_driver *self, gml_address address, uint64_t size_bytes);
     /* The queues behind the streams of a backend without a device. */
     gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
@@ -162,5 +172,9 @@ gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t si
 gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_driver_grant(gml_driver *driver, int peer);
 gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
+gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, int *out);
+gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
+                                 gml_address *out);
+gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);
 
 #endif

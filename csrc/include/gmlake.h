@@ -148,12 +148,12 @@ typedef struct gml_aids {
 } gml_aids;
 
 typedef struct gml_lake_config {
-    const char *driver;      /* "sim", "host" or "cuda" */
-    const char *policy;      /* a name from gml_policy_name() */
-    int device;              /* ordinal, from 0 */
-    unsigned handle_type;    /* 0, or the CUmemAllocationHandleType that physical memory shall be
-                                exportable as */
-    uint64_t capacity_bytes; /* most memory to hold; 0: all the device has */
+    const char *driver;   /* "sim", "host" or "cuda" */
+    const char *policy;   /* a name from gml_policy_name() */
+    int device;           /* ordinal, from 0 */
+    unsigned handle_type; /* the CUmemAllocationHandleType that physical memory must be exportable
+                             as; 0: as a file, where the device can */
+    uint64_t capacity_bytes;     /* most memory to hold; 0: all the device has */
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
     gml_aids aids;

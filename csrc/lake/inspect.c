@@ -288,9 +288,8 @@ gml_region_kind_name(gml_region_kind kind)
 }
 
 gml_status
-gml_lake_visit(gml_lake *lake, const gml_visitor *visitor)
+gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor)
 {
-    pthread_mutex_lock(&lake->lock);
     gml_status status = GML_OK;
     if (lake->guest) {
         status = visit_with_guest(lake, visitor);
@@ -301,6 +300,14 @@ gml_lake_visit(gml_lake *lake, const gml_visitor *visitor)
         gml_visitor copy = *visitor;
         gml_pools_each(&lake->pools, visit_pool, &copy);
     }
+    return status;
+}
+
+gml_status
+gml_lake_visit(gml_lake *lake, const gml_visitor *visitor)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_lake_visit_locked(lake, visitor);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -181,6 +181,7 @@ gml_lake_close(gml_lake *lake)
     gml_uses_close(&lake->uses);
     gml_status status = gml_guest_close(lake->guest);
     status = gml_first_failure(status, gml_pools_close(&lake->pools));
+    status = gml_first_failure(status, gml_lake_end_imports(lake));
     status = gml_first_failure(status, lake->policy->ops->destroy(lake->policy));
     gml_driver_close(lake->driver);
     gml_map_clear(&lake->blocks);

@@ -60,6 +60,8 @@ struct gml_lake {
     gml_history history;
     gml_held_list held, seen; /* while events are kept: at the last look, and room for the next */
     gml_board *board;         /* NULL: nothing is published */
+    gml_map imports;          /* see export.c */
+    size_t over_imports;      /* of them: whose users are done */
     gml_map blocks;           /* live: address -> gml_block */
     gml_stats stats;          /* but for what gml_policy and gml_driver hold themselves */
     gml_torch_stats torch;    /* the part that policies leave to the lake, and what stands in for a
@@ -72,6 +74,16 @@ struct gml_lake {
     uint64_t capacity_bytes;    /* as configured; 0: the device's */
     int device;
 };
+
+/* ---- inspect.c ------------------------------------------------------------------------------- */
+
+/* gml_lake_visit() for a caller that holds the lock. */
+gml_status gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
+
+/* ---- export.c -------------------------------------------------------------------------------- */
+
+/* Before the driver is closed. Returns the first failure. */
+gml_status gml_lake_end_imports(gml_lake *lake);
 
 /* ---- lake.c ---------------------------------------------------------------------------------- */
 

@@ -121,6 +121,13 @@ trim(gml_policy *self, uint64_t *released_bytes)
     return status;
 }
 
+static gml_status
+chunk(gml_policy *self, gml_address address, gml_chunk *out)
+{
+    gml_policy *inner = gml_planned_of(self)->inner;
+    return inner->ops->chunk(inner, address, out);
+}
+
 static void
 usage(gml_policy *self, gml_usage *out)
 {
@@ -192,6 +199,7 @@ const gml_policy_ops gml_plan_policy = {
     .usage = usage,
     .check = check,
     .visit = visit,
+    .chunk = chunk,
     .forget_stream = forget_stream,
     .distrust_stream = distrust_stream,
     .order_streams = order_streams,

@@ -42,6 +42,13 @@ typedef struct gml_usage {
     uint64_t cross_stream_waits, borrowed_bytes; /* as in gml_stats */
 } gml_usage;
 
+/* Physical memory as the driver gave it, and where it lies at home. */
+typedef struct gml_chunk {
+    gml_address address;
+    uint64_t size_bytes;
+    gml_handle handle;
+} gml_chunk;
+
 /* Lets others at the policy between begin() and end(). */
 typedef struct gml_pause {
     void (*begin)(void *context);
@@ -87,6 +94,9 @@ typedef struct gml_policy_ops {
      * num_ooms, which the lake counts. */
     void (*torch_stats)(gml_policy *self, gml_torch_stats *out);
     void (*reset_peaks)(gml_policy *self);
+    /* The chunk behind an address of a region of GML_REGION_HOME; GML_UNSUPPORTED for memory that
+     * is no chunk's. */
+    gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
     /* What streams lent each other, see gml_lake_forget_stream() and those behind it. `see` is
      * called with each pair. */
     gml_status (*forget_stream)(gml_policy *self, gml_stream stream);

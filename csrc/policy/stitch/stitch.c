@@ -174,6 +174,23 @@ free_block(gml_policy *self, gml_block *block)
     }
 }
 
+static gml_status
+find_chunk(gml_policy *self, gml_address address, gml_chunk *out)
+{
+    const gml_home *home = &gml_stitch_of(self)->home;
+    uint64_t offset = address - home->base;
+    if (offset >= home->slots * home->grain_bytes) {
+        return gml_driver_fail(self->driver, GML_UNSUPPORTED,
+                               "0x%" PRIx64 " lies in no chunk of the policy", address);
+    }
+    uint64_t begin = gml_home_chunk_begin(home, offset);
+    gml_handle handle = home->handles[begin / home->grain_bytes];
+    *out = (gml_chunk){home->base + begin, gml_home_chunk_bytes(home, offset), handle};
+    return handle ? GML_OK
+                  : gml_driver_fail(self->driver, GML_UNSUPPORTED,
+                                    "no memory is held at 0x%" PRIx64, address);
+}
+
 const gml_policy_ops gml_stitch_policy = {
     .name = "stitch",
     .create = create,
@@ -184,6 +201,7 @@ const gml_policy_ops gml_stitch_policy = {
     .usage = gml_stitch_usage,
     .check = gml_stitch_check,
     .visit = gml_stitch_visit,
+    .chunk = find_chunk,
     .forget_stream = gml_pond_forget,
     .distrust_stream = gml_pond_distrust,
     .order_streams = gml_share_order,

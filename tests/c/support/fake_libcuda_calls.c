@@ -4,8 +4,13 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { MOST_CAPTURES = 8, FILE_HANDLE = 1 };
+
+/* Marks the number of a handle that came out of a file: it is another one for the same memory. */
+static const gml_cu_handle IMPORTED = 1ULL << 60;
 
 typedef struct capture {
     gml_cu_stream stream;
@@ -102,8 +107,38 @@ fake_cuMemCreate(gml_cu_handle *out, size_t size, const gml_cu_allocation *prope
 }
 
 gml_cu_result
+fake_cuMemExportToShareableHandle(void *out, gml_cu_handle handle, int type,
+                                  unsigned long long flags)
+{
+    if (type != FILE_HANDLE || flags != 0 || fake_has_defect("no_export")) {
+        return GML_CU_NOT_SUPPORTED;
+    }
+    int file = memfd_create("fake", 0);
+    if (file < 0 || write(file, &handle, sizeof handle) != (ssize_t)sizeof handle) {
+        return GML_CU_OUT_OF_MEMORY;
+    }
+    *(int *)out = file;
+    return GML_CU_SUCCESS;
+}
+
+gml_cu_result
+fake_cuMemImportFromShareableHandle(gml_cu_handle *out, void *shared, int type)
+{
+    gml_cu_handle handle;
+    if (type != FILE_HANDLE ||
+        pread((int)(intptr_t)shared, &handle, sizeof handle, 0) != (ssize_t)sizeof handle) {
+        return GML_CU_INVALID_VALUE;
+    }
+    *out = handle | IMPORTED;
+    return GML_CU_SUCCESS;
+}
+
+gml_cu_result
 fake_cuMemRelease(gml_cu_handle handle)
 {
+    if (handle & IMPORTED) {
+        return GML_CU_SUCCESS;
+    }
     return fake_result_of(gml_driver_release(fake_device(), handle));
 }
 
@@ -136,7 +171,7 @@ fake_cuMemMap(gml_cu_pointer address, size_t size, size_t offset, gml_cu_handle 
     if (offset != 0 || flags != 0) {
         return GML_CU_INVALID_VALUE;
     }
-    return fake_result_of(gml_driver_map(fake_device(), address, size, handle));
+    return fake_result_of(gml_driver_map(fake_device(), address, size, handle & ~IMPORTED));
 }
 
 gml_cu_result

@@ -1,0 +1,214 @@
+/* Memory of the driver `cuda` that other processes map, and theirs that is mapped here. */
+#include "driver/cuda_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* ---- which kind of handle -------------------------------------------------------------------- */
+
+/* An H200 makes memory of types that do not exist, so that only asking for what is known tells. */
+static bool
+is_handle_type(unsigned handle_type)
+{
+    return handle_type == GML_CU_HANDLE_NONE || handle_type == GML_CU_HANDLE_FILE ||
+           handle_type == GML_CU_HANDLE_FABRIC;
+}
+
+gml_status
+gml_cuda_try_allocation(gml_cuda_driver *cuda)
+{
+    gml_driver *self = &cuda->base;
+    gml_handle handle;
+    gml_status status = self->ops->create(self, self->info.granularity_bytes, &handle);
+    return status == GML_OK ? self->ops->release(self, handle) : status;
+}
+
+gml_status
+gml_cuda_share(gml_driver *self, unsigned handle_type)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    if (!is_handle_type(handle_type)) {
+        return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
+                               "handle type %u is unknown; there are 1 (file descriptor) and 8 "
+                               "(fabric)",
+                               handle_type);
+    }
+    int before = cuda->allocation.handle_types;
+    cuda->allocation.handle_types = (int)handle_type;
+    gml_status status = gml_cuda_try_allocation(cuda);
+    if (status == GML_OK) {
+        return GML_OK;
+    }
+    cuda->allocation.handle_types = before;
+    if (status == GML_OUT_OF_MEMORY) {
+        return status;
+    }
+    char why[GML_REASON_BYTES];
+    (void)snprintf(why, sizeof why, "%.120s", cuda->base.reason);
+    return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
+                           "no memory that can be exported as handle type %u (1: file descriptor, "
+                           "8: fabric): %s",
+                           handle_type, why);
+}
+
+void
+gml_cuda_choose_sharing(gml_cuda_driver *cuda)
+{
+    if (cuda->base.info.has_virtual_memory) {
+        (void)gml_cuda_share(&cuda->base, GML_CU_HANDLE_FILE);
+    }
+}
+
+/* ---- export ---------------------------------------------------------------------------------- */
+
+static void *
+kept_file(int file)
+{
+    return (void *)((uintptr_t)file + 1); /* NULL: there is none */
+}
+
+static int
+file_of(const void *kept)
+{
+    return (int)((uintptr_t)kept - 1);
+}
+
+/* The driver does not say so. */
+static bool
+no_file_left(void)
+{
+    int tried = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    bool is_none = tried < 0 && errno == EMFILE;
+    (void)(tried < 0 || close(tried));
+    return is_none;
+}
+
+gml_status
+gml_cuda_export_file(gml_driver *self, gml_handle handle, int *out)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    const void *kept = gml_map_find(&cuda->files, handle);
+    if (kept) {
+        *out = file_of(kept);
+        return GML_OK;
+    }
+    if (cuda->allocation.handle_types != GML_CU_HANDLE_FILE) {
+        return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
+                               "the memory of this device is not exported as file descriptors");
+    }
+    if (gml_map_reserve(&cuda->files, 1) != GML_OK) {
+        return gml_driver_fail(&cuda->base, GML_NO_HOST_MEMORY, "export: no host memory left");
+    }
+    int file = -1;
+    gml_status status = gml_cuda_check(
+        cuda, "cuMemExportToShareableHandle",
+        cuda->api.cuMemExportToShareableHandle(&file, handle, GML_CU_HANDLE_FILE, 0));
+    if (status != GML_OK) {
+        return no_file_left() ? gml_driver_fail(&cuda->base, status,
+                                                "this process may open no more files, and each "
+                                                "chunk that is shared takes one; raise `ulimit -n`")
+                              : status;
+    }
+    (void)fcntl(file, F_SETFD, FD_CLOEXEC); /* programs that are started need not have it */
+    (void)gml_map_insert(&cuda->files, handle, kept_file(file));
+    *out = file;
+    return GML_OK;
+}
+
+void
+gml_cuda_forget_file(gml_cuda_driver *cuda, gml_handle handle)
+{
+    const void *kept = cuda->files.count ? gml_map_take(&cuda->files, handle) : NULL;
+    if (kept) {
+        (void)close(file_of(kept));
+    }
+}
+
+void
+gml_cuda_forget_files(gml_cuda_driver *cuda)
+{
+    for (size_t i = 0; i < cuda->files.capacity; i++) {
+        const gml_map_slot *slot = &cuda->files.slots[i];
+        if (slot->key) {
+            (void)close(file_of(slot->value));
+        }
+    }
+    gml_map_clear(&cuda->files);
+}
+
+/* ---- import ---------------------------------------------------------------------------------- */
+
+/* A mapping keeps memory alive by itself, so the handle is given back at once. */
+static gml_status
+map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece, gml_address address)
+{
+    gml_cu_handle handle = 0;
+    gml_status status =
+        gml_cuda_check(cuda, "cuMemImportFromShareableHandle",
+                       cuda->api.cuMemImportFromShareableHandle(
+                           &handle, (void *)(intptr_t)piece->file, GML_CU_HANDLE_FILE));
+    if (status == GML_OK) {
+        status = gml_cuda_check(cuda, "cuMemMap",
+                                cuda->api.cuMemMap(address, piece->size_bytes, 0, handle, 0));
+        (void)cuda->api.cuMemRelease(handle);
+    }
+    return status;
+}
+
+static uint64_t
+sum_bytes(const gml_shared_piece *pieces, size_t count)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += pieces[i].size_bytes;
+    }
+    return sum;
+}
+
+gml_status
+gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count,
+                    gml_address *out)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    const gml_driver_ops *ops = self->ops;
+    uint64_t size_bytes = sum_bytes(pieces, count), mapped_bytes = 0;
+    gml_address address = 0;
+    gml_status status = ops->reserve(self, size_bytes, 0, &address);
+    if (status != GML_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < count && status == GML_OK; i++) {
+        status = map_file(cuda, &pieces[i], address + mapped_bytes);
+        mapped_bytes += status == GML_OK ? pieces[i].size_bytes : 0;
+    }
+    if (status == GML_OK) {
+        status = ops->set_access(self, address, size_bytes);
+    }
+    if (status == GML_OK) {
+        *out = address;
+        return GML_OK;
+    }
+    char why[GML_REASON_BYTES];
+    (void)snprintf(why, sizeof why, "%s", self->reason);
+    if (mapped_bytes) {
+        (void)ops->unmap(self, address, mapped_bytes);
+    }
+    (void)ops->unreserve(self, address, size_bytes);
+    return gml_driver_fail(self, status, "%s", why);
+}
+
+gml_status
+gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    const gml_driver_ops *ops = self->ops;
+    gml_status status = ops->device_synchronize(self);
+    if (status == GML_OK) {
+        status = ops->unmap(self, address, size_bytes);
+    }
+    if (status == GML_OK) {
+        (void)ops->unreserve(self, address, size_bytes); /* costs addresses alone */
+    }
+    return status;
+}

@@ -1,0 +1,213 @@
+/* Memory of a lake that other processes map, and theirs that is mapped through it. */
+#include "base/status.h"
+#include "gmlake_share.h"
+#include "lake/lake.h"
+
+#include <inttypes.h>
+
+/* ---- export ---------------------------------------------------------------------------------- */
+
+/* A block, and the chunks of it that were found so far. */
+typedef struct tour {
+    gml_lake *lake;
+    gml_address address;
+    uint64_t size_bytes;
+    gml_shared_piece *out;
+    size_t capacity, count;
+    uint64_t offset_bytes; /* of the block in the first chunk */
+    uint64_t found_bytes;  /* of the block */
+    gml_status status;
+} tour;
+
+static gml_status
+not_exportable(const tour *of)
+{
+    return gml_driver_fail(of->lake->driver, GML_UNSUPPORTED,
+                           "the block at 0x%" PRIx64 " lies in memory that no other process can "
+                           "map",
+                           of->address);
+}
+
+/* The chunks below `size_bytes` at `home`, which come next in the block. All but the first begin
+ * with the bytes that come next. */
+static void
+add_chunks(tour *of, gml_address home, uint64_t size_bytes)
+{
+    gml_policy *policy = of->lake->policy;
+    for (uint64_t done = 0; done < size_bytes && of->status == GML_OK;) {
+        gml_chunk chunk;
+        int file = -1;
+        of->status = policy->ops->chunk ? policy->ops->chunk(policy, home + done, &chunk)
+                                        : not_exportable(of);
+        if (of->status == GML_OK) {
+            of->status = gml_driver_export_file(of->lake->driver, chunk.handle, &file);
+        }
+        if (of->status != GML_OK) {
+            return;
+        }
+        uint64_t skipped = home + done - chunk.address;
+        if (of->count == 0) {
+            of->offset_bytes = skipped;
+        } else if (skipped) {
+            of->status = not_exportable(of);
+            return;
+        }
+        if (of->count < of->capacity) {
+            of->out[of->count] = (gml_shared_piece){file, chunk.size_bytes};
+        }
+        of->count++;
+        done += chunk.size_bytes - skipped;
+    }
+    of->found_bytes += size_bytes;
+}
+
+static void
+pass_region(void *context, const gml_region_info *region)
+{
+    (void)context, (void)region;
+}
+
+static void
+pass_range(void *context, const gml_range_info *range)
+{
+    (void)context, (void)range;
+}
+
+/* Pieces come in the order of their addresses, and those of one block side by side. */
+static void
+see_piece(void *context, const gml_piece_info *piece)
+{
+    tour *of = context;
+    gml_address begin = piece->address > of->address ? piece->address : of->address;
+    gml_address end = of->address + of->size_bytes;
+    gml_address piece_end = piece->address + piece->size_bytes;
+    end = piece_end < end ? piece_end : end;
+    if (begin < end && of->status == GML_OK) {
+        add_chunks(of, piece->home_address + (begin - piece->address), end - begin);
+    }
+}
+
+static gml_status
+export_locked(gml_lake *lake, gml_address address, tour *of)
+{
+    const gml_block *block = gml_map_find(&lake->blocks, address);
+    if (!address || !block) {
+        return gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
+                               "no live block begins at 0x%" PRIx64, address);
+    }
+    of->size_bytes = block->block_bytes;
+    const gml_visitor visitor = {of, pass_region, pass_range, see_piece};
+    of->status = GML_OK;
+    gml_status status = gml_lake_visit_locked(lake, &visitor);
+    if (status == GML_OK && of->status == GML_OK && of->found_bytes == 0) {
+        add_chunks(of, address, of->size_bytes); /* in no view, so at home */
+    }
+    status = gml_first_failure(status, of->status);
+    return status == GML_OK && of->found_bytes < of->size_bytes ? not_exportable(of) : status;
+}
+
+gml_status
+gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out, size_t capacity,
+                size_t *count, uint64_t *offset_bytes)
+{
+    tour of = {.lake = lake, .address = address, .out = out, .capacity = capacity};
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = export_locked(lake, address, &of);
+    pthread_mutex_unlock(&lake->lock);
+    if (status == GML_OK) {
+        *count = of.count;
+        *offset_bytes = of.offset_bytes;
+    }
+    return status;
+}
+
+/* ---- import ---------------------------------------------------------------------------------- */
+
+/* What is mapped: its size, and whether its user is done with it. Sizes are even. */
+static void *
+import_of(uint64_t size_bytes, bool is_over)
+{
+    return (void *)(uintptr_t)(size_bytes | is_over);
+}
+
+static gml_status
+end_import(gml_lake *lake, gml_address address)
+{
+    uint64_t size_bytes = (uintptr_t)gml_map_find(&lake->imports, address) & ~UINT64_C(1);
+    gml_status status = gml_driver_close_files(lake->driver, address, size_bytes);
+    (void)gml_map_take(&lake->imports, address);
+    if (status != GML_OK) {
+        /* What was just taken out has its place. */
+        (void)gml_map_insert(&lake->imports, address, import_of(size_bytes, true));
+        lake->over_imports++;
+    }
+    return status;
+}
+
+/* Those that could not be ended when they should have been, while a graph was captured, say. */
+static void
+end_late_imports(gml_lake *lake)
+{
+    size_t left = lake->over_imports;
+    for (size_t i = 0; left && i < lake->imports.capacity; i++) {
+        const gml_map_slot *slot = &lake->imports.slots[i];
+        if (slot->key && (uintptr_t)slot->value & 1) {
+            left--;
+            lake->over_imports--;
+            (void)end_import(lake, slot->key);
+        }
+    }
+}
+
+gml_status
+gml_lake_import(gml_lake *lake, const gml_shared_piece *pieces, size_t count, gml_address *out)
+{
+    uint64_t size_bytes = 0;
+    gml_address address = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_bytes += pieces[i].size_bytes;
+    }
+    pthread_mutex_lock(&lake->lock);
+    end_late_imports(lake);
+    gml_status status = gml_map_reserve(&lake->imports, 1);
+    if (status == GML_OK) {
+        status = gml_driver_open_files(lake->driver, pieces, count, &address);
+    }
+    if (status == GML_OK) {
+        (void)gml_map_insert(&lake->imports, address, import_of(size_bytes, false));
+        *out = address;
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_unimport(gml_lake *lake, gml_address address)
+{
+    pthread_mutex_lock(&lake->lock);
+    end_late_imports(lake);
+    const void *found = address ? gml_map_find(&lake->imports, address) : NULL;
+    gml_status status =
+        found && !((uintptr_t)found & 1)
+            ? end_import(lake, address)
+            : gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
+                              "nothing of another process is mapped at 0x%" PRIx64, address);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_end_imports(gml_lake *lake)
+{
+    gml_status first = GML_OK;
+    for (size_t i = 0; i < lake->imports.capacity; i++) {
+        const gml_map_slot *slot = &lake->imports.slots[i];
+        if (slot->key) {
+            uint64_t size_bytes = (uintptr_t)slot->value & ~UINT64_C(1);
+            first = gml_first_failure(first,
+                                      gml_driver_close_files(lake->driver, slot->key, size_bytes));
+        }
+    }
+    gml_map_clear(&lake->imports);
+    return first;
+}
