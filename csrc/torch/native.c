@@ -1,7 +1,9 @@
 /* The table of functions that PyTorch's C++ interface is served with. */
 #include "torch/native/native.h"
 
+#include "gmlake_share.h"
 #include "gmlake_torch.h"
+#include "torch/ipc.h"
 #include "torch/refusal.h"
 #include "torch/registry.h"
 
@@ -47,6 +49,10 @@ gml_torch_native_core(void)
         .capacity = gml_registry_capacity,
         .refusal = gml_refusal_status,
         .explain = explain,
+        .share = gml_ipc_share,
+        .is_shared = gml_ipc_is_ours,
+        .open_shared = gml_ipc_open,
+        .close_shared = gml_lake_unimport,
     };
     return &core;
 }

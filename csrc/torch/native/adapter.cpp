@@ -8,7 +8,8 @@
  * answered with the sum.
  *
  * Locks: each mutex here guards what is declared behind it; no lock of PyTorch's or of a lake's is
- * taken while one is held. Native may hold its own when it calls.
+ * taken while one is held, but for a lake's under that of Opened. Native may hold its own when it
+ * calls.
  *
  * No function takes Python's GIL, but the recorder of stack traces that PyTorch hands over may, so
  * it is called with no lock held. What is here is never destroyed: tensors are freed until the very
@@ -202,6 +203,45 @@ struct Routes {
 };
 
 Routes &routes = *new Routes;
+
+/* ---- memory of other processes ------------------------------------------------------------------
+ *
+ * What a text leads to is mapped once, however many tensors lie in it.
+ */
+
+struct Opened {
+    std::mutex mutex; /* guards the rest; held while a lake maps, so that nothing is mapped twice */
+    std::unordered_map<std::string, std::weak_ptr<void>> found;
+
+    std::shared_ptr<void> find(const std::string &text, c10::DeviceIndex device)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        std::string key = text + "@" + std::to_string(device);
+        auto known = found.find(key);
+        if (known != found.end()) {
+            if (std::shared_ptr<void> alive = known->second.lock()) {
+                return alive;
+            }
+            found.erase(known);
+        }
+        char reason[reason_bytes] = "";
+        gml_address address = 0;
+        gml_lake *lake = core->open(device, reason, sizeof reason);
+        gml_status status = lake ? core->open_shared(lake, text.data(), text.size(), &address,
+                                                     reason, sizeof reason)
+                                 : GML_DRIVER_FAILED;
+        TORCH_CHECK(status == GML_OK, "a tensor of another process cannot be opened: ", reason);
+        std::shared_ptr<void> mapped(pointer_to(address), [device](void *pointer) {
+            if (gml_lake *of_device = core->find(device)) {
+                (void)core->close_shared(of_device, address_of(pointer));
+            }
+        });
+        found.emplace(std::move(key), mapped);
+        return mapped;
+    }
+};
+
+Opened &opened = *new Opened;
 
 /* ---- history ------------------------------------------------------------------------------------
  *
@@ -1080,15 +1120,29 @@ class Adapter final : public CUDAAllocator
     {
         gml_block_info block{};
         int device = 0;
-        TORCH_CHECK(!find_block(pointer, &block, &device),
-                    "this tensor lies in memory of gmlake, which other processes cannot open; make "
-                    "it outside of gmlake.enabled(), or within torch.cuda.use_mem_pool()");
-        return native->shareIpcHandle(pointer);
+        if (!find_block(pointer, &block, &device)) {
+            return native->shareIpcHandle(pointer);
+        }
+        torch_cuda::ShareableHandle shared{0, ""};
+        uint64_t offset_bytes = 0;
+        char reason[reason_bytes] = "";
+        auto write = [](void *to, const char *text, size_t size) {
+            static_cast<std::string *>(to)->append(text, size);
+        };
+        gml_status status =
+            core->share(core->find(device), address_of(pointer), TORCH_VERSION_MINOR, write,
+                        &shared.handle, &offset_bytes, reason, sizeof reason);
+        TORCH_CHECK(status == GML_OK, "this tensor cannot be shared with other processes: ", reason,
+                    "; make it outside of gmlake.enabled()");
+        shared.offset = static_cast<ptrdiff_t>(offset_bytes);
+        return shared;
     }
 
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override
     {
-        return native->getIpcDevPtr(std::move(handle));
+        return core->is_shared(handle.data(), handle.size())
+                   ? opened.find(handle, c10::cuda::current_device())
+                   : native->getIpcDevPtr(std::move(handle));
     }
 
     std::string name() override

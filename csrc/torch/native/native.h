@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { GML_NATIVE_VERSION = 2 };
+enum { GML_NATIVE_VERSION = 3 };
 
 /* Functions of gmlake.h, by their names there, and of the registry of lakes. */
 typedef struct gml_native_core {
@@ -49,6 +49,14 @@ typedef struct gml_native_core {
      */
     void (*explain)(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
                     const char *reason, char *out, size_t out_bytes);
+    /* Memory of other processes; see torch/ipc.h. A failure has a reason of one line. */
+    gml_status (*share)(gml_lake *lake, gml_address address, int minor,
+                        void (*write)(void *to, const char *text, size_t size), void *to,
+                        uint64_t *offset_bytes, char *reason, size_t reason_bytes);
+    bool (*is_shared)(const char *text, size_t size);
+    gml_status (*open_shared)(gml_lake *lake, const char *text, size_t size, gml_address *out,
+                              char *reason, size_t reason_bytes);
+    gml_status (*close_shared)(gml_lake *lake, gml_address address);
 } gml_native_core;
 
 /* For the adapter. Never NULL. */

@@ -244,7 +244,7 @@ def enabled(
         GMLAKE_MODE.
     capacity: the most memory to hold on each device, in bytes or as text ("60GiB");
         GMLAKE_CAPACITY.
-    handle_types: what other processes can be given handles of, "posix_fd" or "fabric";
+    handle_types: how memory must be exportable to other processes, "posix_fd" or "fabric";
         GMLAKE_HANDLE_TYPES.
     knobs: settings of the policy by name, see gmlake.knobs(), as in economy="memory";
         GMLAKE_SET="name=value,name=value".

@@ -40,8 +40,8 @@ class Settings:
 
     policy: one of gmlake.policies(). mode: "auto", "native" or "full".
     capacity_bytes: the most memory to hold on each device; 0: all that it has. handle_type: what
-    physical memory can be exported as, "posix_fd" or "fabric"; "": nothing. knobs: by the names of
-    gmlake.knobs(). check_order: see gmlake.Lake; only the environment chooses it.
+    physical memory must be exportable as, "posix_fd" or "fabric"; "": what the device can. knobs:
+    by the names of gmlake.knobs(). check_order: see gmlake.Lake; only the environment chooses it.
     """
 
     policy: str = DEFAULT_POLICY

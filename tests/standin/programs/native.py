@@ -165,6 +165,7 @@ def sharing() -> dict[str, Any]:
         return {
             "ordinary": refused(ordinary.untyped_storage()._share_cuda_),
             "stitched": refused(stitched.untyped_storage()._share_cuda_),
+            "served": served_mib(),
         }
 
 

@@ -1,0 +1,28 @@
+/* How a process tells another where a tensor lies.
+ *
+ * The text is PyTorch's, that of an expandable segment, wherever that can say it: where all chunks
+ * are of one size. Then the other process need not know of gmlake. Elsewhere it is gmlake's own,
+ * and PyTorch without gmlake refuses it as one "from a future version".
+ */
+#ifndef GML_TORCH_IPC_H
+#define GML_TORCH_IPC_H
+
+#include "gmlake_share.h"
+
+/* Receives a text; `size` bytes, of any value. */
+typedef void (*gml_ipc_write)(void *to, const char *text, size_t size);
+
+/* Writes the text for the live block at `address`; *offset_bytes is where the block begins in what
+ * it leads to. minor: of PyTorch 2, whose form differs between versions. As gml_lake_export(), and
+ * GML_NO_HOST_MEMORY. `reason` holds one line on failure. */
+gml_status gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc_write write,
+                         void *to, uint64_t *offset_bytes, char *reason, size_t reason_bytes);
+
+/* Whether a text is gmlake's own. */
+bool gml_ipc_is_ours(const char *text, size_t size);
+
+/* Maps what such a text leads to, until gml_lake_unimport(). */
+gml_status gml_ipc_open(gml_lake *lake, const char *text, size_t size, gml_address *out,
+                        char *reason, size_t reason_bytes);
+
+#endif
