@@ -529,6 +529,7 @@ typedef struct gml_replay_result {
     uint64_t events;          /* replayed so far */
     uint64_t allocations;     /* attempted, size 0 included */
     uint64_t refused;         /* answered GML_OUT_OF_MEMORY */
+    uint64_t first_refused;   /* the id of the first of these; UINT64_MAX: none was */
     uint64_t peak_live_bytes; /* each live block rounded up to 512 */
     uint64_t peak_reserved_bytes;
     uint64_t seconds_ns; /* wall time inside the loop */

@@ -140,12 +140,14 @@ static PyObject *
 totals_dict(const gml_replay_result *totals)
 {
     PyObject *dict = PyDict_New();
-    if (dict && (put_number(dict, "events", totals->events) < 0 ||
-                 put_number(dict, "allocations", totals->allocations) < 0 ||
-                 put_number(dict, "refused", totals->refused) < 0 ||
-                 put_number(dict, "peak_live_bytes", totals->peak_live_bytes) < 0 ||
-                 put_number(dict, "peak_reserved_bytes", totals->peak_reserved_bytes) < 0 ||
-                 put_number(dict, "seconds_ns", totals->seconds_ns) < 0)) {
+    if (dict &&
+        (put_number(dict, "events", totals->events) < 0 ||
+         put_number(dict, "allocations", totals->allocations) < 0 ||
+         put_number(dict, "refused", totals->refused) < 0 ||
+         (totals->refused && put_number(dict, "first_refused", totals->first_refused) < 0) ||
+         put_number(dict, "peak_live_bytes", totals->peak_live_bytes) < 0 ||
+         put_number(dict, "peak_reserved_bytes", totals->peak_reserved_bytes) < 0 ||
+         put_number(dict, "seconds_ns", totals->seconds_ns) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -156,6 +158,7 @@ add_to_totals(gml_replay_result *totals, const gml_replay_result *slice)
 {
     totals->events += slice->events;
     totals->allocations += slice->allocations;
+    totals->first_refused = totals->refused ? totals->first_refused : slice->first_refused;
     totals->refused += slice->refused;
     totals->peak_live_bytes = slice->peak_live_bytes;
     totals->peak_reserved_bytes = slice->peak_reserved_bytes;

@@ -151,7 +151,7 @@ replay_alloc(gml_replay *replay, const gml_request *request, gml_replay_result *
     result->allocations++;
     if (status == GML_OUT_OF_MEMORY) {
         *slot = ADDRESS_REFUSED;
-        result->refused++;
+        result->first_refused = result->refused++ ? result->first_refused : request->id;
         return GML_OK;
     }
     if (status == GML_OK) {
@@ -238,7 +238,7 @@ gml_status
 gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
                gml_address *addresses, gml_replay_result *result)
 {
-    *result = (gml_replay_result){0};
+    *result = (gml_replay_result){.first_refused = UINT64_MAX};
     gml_status status = GML_OK;
     uint64_t begin_ns = gml_clock_ns();
     for (size_t i = 0; i < count && status == GML_OK; i++) {

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, final
 
 from numpy.typing import NDArray
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer, NotRequired, Self
 
 _Bytes: TypeAlias = Buffer | NDArray[Any]  # arrays declare the buffer protocol from 3.12 on
 _LakeT = TypeVar("_LakeT", bound=Lake)
@@ -79,6 +79,7 @@ class ReplayTotals(TypedDict):
     events: int
     allocations: int
     refused: int
+    first_refused: NotRequired[int]
     peak_live_bytes: int
     peak_reserved_bytes: int
     seconds_ns: int

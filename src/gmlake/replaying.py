@@ -18,12 +18,14 @@ from gmlake.planning.periods import with_marks
 from gmlake.planning.serving import Serving
 from gmlake.settings import check_knobs, parse_capacity, word_of
 from gmlake.tables import Printed, replay_tables
+from gmlake.trace.layout import Kind
 from gmlake.trace.trace import slices
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from gmlake.refusals import Refusal
     from gmlake.trace import Trace
     from gmlake.trace.layout import Records
 
@@ -46,6 +48,11 @@ class ReplayResult:
     peak_live_bytes: the most that was live at once, each block rounded up to 512.
     peak_reserved_bytes: the most that was held from the driver at once.
     utilization: peak_live_bytes / peak_reserved_bytes; 1.0 where nothing was held.
+    wanted_bytes: what peak_live_bytes is where nothing is refused. Where something is, the other
+        figures are of what was left of the trace.
+    first_refused: the event of the first request that was refused, -1 for a block from before the
+        recording; None where all were served. refused_bytes: its size. asked_at: the user's line
+        that asked, "" where it is not known.
     states: how many requests were served in each state; "oom" counts refusals.
     driver_calls: how often each driver call was made.
     driver_time_ns: what these calls cost; modelled by the driver "sim", measured by others.
@@ -64,6 +71,10 @@ class ReplayResult:
     driver_calls: dict[str, int]
     driver_time_ns: int
     seconds: float
+    wanted_bytes: int = 0
+    first_refused: int | None = None
+    refused_bytes: int = 0
+    asked_at: str = ""
     plan: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,21 +87,40 @@ class ReplayResult:
 
 @dataclass(frozen=True)
 class ReplayReport(Drawable, Printed):
-    """The results of one or more traces, in the order they were made; prints as a table."""
+    """The results of one or more traces, in the order they were made; prints as a table.
+
+    refusals: what PyTorch refused in the recordings, by trace, with what each policy answers.
+    """
 
     results: tuple[ReplayResult, ...] = ()
     capacity_bytes: int = 0
     driver: str = "sim"
     knobs: dict[str, int | str] = field(default_factory=dict)
+    refusals: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the device is one that can run full."""
+        return self.capacity_bytes != SIM_CAPACITY
 
     def to_dict(self) -> dict[str, Any]:
-        """Return {"results": [...]}, as `gmlake replay --json` prints it."""
-        return {"results": [result.to_dict() for result in self.results]}
+        """Return {"results": [...], "refusals": {...}}, as `gmlake replay --json` prints it."""
+        return {
+            "results": [result.to_dict() for result in self.results],
+            "refusals": {
+                trace: [refusal.to_dict() for refusal in refusals]
+                for trace, refusals in self.refusals.items()
+            },
+        }
 
     def __add__(self, other: ReplayReport) -> ReplayReport:
         """Join the results of two reports made under the same settings."""
         return ReplayReport(
-            self.results + other.results, self.capacity_bytes, self.driver, self.knobs
+            self.results + other.results,
+            self.capacity_bytes,
+            self.driver,
+            self.knobs,
+            self.refusals | other.refusals,
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -183,6 +213,19 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     return ReplayReport(tuple(results), capacity_bytes, driver, knobs)
 
 
+def run_through(lake: Lake, policy: str, trace: Trace) -> _core.ReplayTotals:
+    """Replay a trace on a lake that was opened for it, and leave it as it is then."""
+    run = _core.Replay(lake, trace.id_count)
+    if policy == _PLAN:
+        serving = Serving(lake, run)
+        serving.run(with_marks(trace).replay_requests(), None)
+        return serving.totals()
+    totals = run.run(b"")
+    for part in slices(trace.replay_requests()):
+        totals = run.run(part.view(np.uint8))
+    return totals
+
+
 def _replay_on(
     lake: Lake, policy: str, trace: Trace, requests: Records, progress: Progress | None
 ) -> ReplayResult:
@@ -214,6 +257,7 @@ def _result(
 ) -> ReplayResult:
     stats = lake.stats()
     live, reserved = totals["peak_live_bytes"], totals["peak_reserved_bytes"]
+    first_refused, refused_bytes = _first_refused(trace, totals)
     return ReplayResult(
         trace=trace.name,
         policy=policy,
@@ -226,7 +270,25 @@ def _result(
         driver_calls=stats["driver_calls"],
         driver_time_ns=stats["driver_time_ns"],
         seconds=seconds,
+        wanted_bytes=trace.peak_live_bytes,
+        first_refused=first_refused,
+        refused_bytes=refused_bytes,
     )
+
+
+def _first_refused(trace: Trace, totals: _core.ReplayTotals) -> tuple[int | None, int]:
+    """Return the event of the first request that was refused, -1 before all of them, and its size.
+
+    None, 0 where all were served.
+    """
+    number = totals.get("first_refused")
+    if number is None:
+        return None, 0
+    requests, start = trace.requests, trace.start_blocks
+    rows = np.flatnonzero((requests["kind"] == Kind.ALLOC) & (requests["id"] == number))
+    if len(rows):
+        return int(rows[0]), int(requests["size_bytes"][rows[0]])
+    return -1, int(start["requested_bytes"][start["id"] == number][0])
 
 
 def event_count(trace: Trace, policies: Sequence[str]) -> int:

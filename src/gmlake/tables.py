@@ -51,10 +51,42 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
     """Yield one table per trace, and a line about the device where one of them ran full."""
     traces = dict.fromkeys(result.trace for result in report.results)
     for trace in traces:
-        yield _replay_table([result for result in report.results if result.trace == trace])
+        results = [result for result in report.results if result.trace == trace]
+        yield _replay_table(results)
+        if report.is_limited:
+            yield from _verdicts(results, report.capacity_bytes)
+        for refusal in report.refusals.get(trace, ()):
+            yield from map(Text, refusal.sentences())
+    if report.results:
+        yield Text("*: the largest share of what was reserved was in use", style="dim")
     if any(result.states.get("oom") for result in report.results):
-        capacity = format_size(report.capacity_bytes)
-        yield Text(f"refused: requests that a device of {capacity} could not serve", style="red")
+        yield Text("(...): of what was left, since requests were refused", style="red")
+
+
+def _verdicts(results: list[ReplayResult], capacity_bytes: int) -> Iterator[Text]:
+    """Say who serves the whole trace with that much, and what is refused first elsewhere."""
+    within = format_size(capacity_bytes)
+    served = [
+        f"{result.policy} ({format_size(capacity_bytes - result.peak_reserved_bytes)} to spare)"
+        for result in results
+        if result.first_refused is None
+    ]
+    if served:
+        yield Text(f"yes, it fits into {within} with: {', '.join(served)}", style="green")
+    refused: dict[tuple[int, int, str], list[str]] = {}
+    for result in results:
+        if result.first_refused is not None:
+            what = result.first_refused, result.refused_bytes, result.asked_at
+            refused.setdefault(what, []).append(result.policy)
+    for (event, size_bytes, asked_at), policies in refused.items():
+        said = f"no, it does not fit into {within} with: {', '.join(policies)}; "
+        said += f"{format_size(size_bytes)} are refused "
+        said += f"at event {event:,}" if event >= 0 else "of what was live before the recording"
+        said += f", asked for at {printable(asked_at)}" if asked_at else ""
+        yield Text(said, style="red")
+    if refused and results[0].wanted_bytes > capacity_bytes:
+        wanted = format_size(results[0].wanted_bytes)
+        yield Text(f"no allocator can do it: {wanted} are live at the peak", style="red")
 
 
 def new_table(title: Text) -> Table:
@@ -73,7 +105,7 @@ def _replay_table(results: list[ReplayResult]) -> Table:
     first = results[0]
     title = (
         f"{printable(first.trace)}: {first.events:,} events, "
-        f"{format_size(max(r.peak_live_bytes for r in results))} live at the peak"
+        f"{format_size(first.wanted_bytes)} live at the peak"
     )
     table = new_table(Text(title))
     table.add_column("policy", no_wrap=True)
@@ -88,20 +120,23 @@ def _replay_table(results: list[ReplayResult]) -> Table:
     )
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    best = max(result.utilization for result in results)
+    whole = [result.utilization for result in results if result.first_refused is None]
     for result in results:
-        is_best = result.utilization == best
+        is_best = result.first_refused is None and result.utilization == max(whole)
         table.add_row(*_replay_row(result, is_best=is_best), style="bold green" if is_best else "")
     return table
 
 
 def _replay_row(result: ReplayResult, *, is_best: bool) -> list[str]:
     unused = max(result.peak_reserved_bytes - result.peak_live_bytes, 0)
-    return [
-        f"{result.policy} *" if is_best else result.policy,
+    of_memory = (
         format_size(result.peak_reserved_bytes),
         f"{100 * result.utilization:.2f} %",
         format_size(unused),
+    )
+    return [
+        f"{result.policy} *" if is_best else result.policy,
+        *(of_memory if result.first_refused is None else (f"({text})" for text in of_memory)),
         f"{result.states.get('stitch', 0):,}",
         f"{result.states.get('oom', 0):,}",
         f"{sum(result.driver_calls.values()):,}",

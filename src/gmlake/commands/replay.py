@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.lake import Lake
+from gmlake.refusals import MOST_REFUSALS, ask_again, refusals_of
 from gmlake.replaying import SIM_CAPACITY, ReplayReport, choose_policies, event_count, replay
+from gmlake.snapshots.own_lines import own_frame
+from gmlake.snapshots.whole import Snapshot
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -65,10 +70,36 @@ def _replay_file(
     reports = []
     for trace in common.read_file(path, args.device):
         events = event_count(trace, policies)
+        settings = dict(args.settings)
         with common.progress_bar(trace.name, events) as progress:
-            settings = dict(args.settings)
-            reports.append(replay(trace, policies, args.capacity, progress=progress, **settings))
+            report = replay(trace, policies, args.capacity, progress=progress, **settings)
+        refusals = tuple(
+            ask_again(trace, refusal, policies, **settings)
+            for refusal in refusals_of(trace)[:MOST_REFUSALS]
+        )
+        report = replace(report, refusals={trace.name: refusals} if refusals else {})
+        reports.append(_with_lines(report, path, trace.device))
     return reports
+
+
+def _with_lines(report: ReplayReport, path: str, device: int) -> ReplayReport:
+    """Say who asked for what was refused first, where the file tells call paths."""
+    rows = {result.first_refused for result in report.results} - {None, -1}
+    if not rows:
+        return report
+    with Budget(path):
+        snapshot = Snapshot.load(path)
+    seen = snapshot[device]
+    lines = {
+        row: own_frame(snapshot.sites[int(number)].frames)
+        for row, number in enumerate(seen.event_sites)
+        if row in rows and number
+    }
+    results = (
+        replace(result, asked_at=lines.get(result.first_refused or 0, ""))
+        for result in report.results
+    )
+    return replace(report, results=tuple(results))
 
 
 COMMAND = ReplayCommand()

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 RESULT_KEYS = {
     *("trace", "policy", "events", "allocations", "peak_live_bytes", "peak_reserved_bytes"),
-    *("utilization", "states", "driver_calls", "driver_time_ns", "seconds"),
+    *("utilization", "states", "driver_calls", "driver_time_ns", "seconds", "wanted_bytes"),
+    *("first_refused", "refused_bytes", "asked_at"),
 }
 
 

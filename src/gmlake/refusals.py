@@ -1,0 +1,200 @@
+"""Recorded refusals as questions: how things stood, and who would have served the request."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.errors import OutOfMemoryError
+from gmlake.lake import Lake
+from gmlake.replaying import run_through
+from gmlake.snapshots.peaks import lives_of
+from gmlake.trace.layout import Kind
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gmlake.trace import Trace
+
+MOST_REFUSALS: Final = 3
+"""Refusals of one trace that are asked again: those of a program that goes on are all alike."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one policy says to a request that was refused. Sizes in bytes.
+
+    is_served: whether it fits. held_bytes: what the policy held then, the request included where
+    it fits. refused_before: requests that the policy had refused until then.
+    """
+
+    policy: str
+    is_served: bool
+    held_bytes: int
+    refused_before: int = 0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that PyTorch refused, and how things stood. Sizes in bytes.
+
+    event: its row among the trace's events. held_bytes: what PyTorch held from the device; 0 where
+    the recording does not tell. largest_free_bytes: the largest piece of that which was free.
+    device_free_bytes: what the device had left.
+    """
+
+    event: int
+    size_bytes: int
+    stream: int
+    live_bytes: int
+    held_bytes: int
+    largest_free_bytes: int
+    device_free_bytes: int
+    answers: tuple[Answer, ...] = ()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the device had enough left, so that something else set the limit."""
+        return self.device_free_bytes >= self.size_bytes
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What PyTorch could have held at most, as far as the recording tells; else 0."""
+        if not self.held_bytes:
+            return 0
+        return self.held_bytes + (0 if self.is_limited else self.device_free_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every figure."""
+        return asdict(self) | {"capacity_bytes": self.capacity_bytes}
+
+    def sentences(self) -> list[str]:
+        """Say what was recorded, and what each policy would have done."""
+        free_bytes = self.held_bytes - self.live_bytes
+        said = f"refused at event {self.event:,}: {format_size(self.size_bytes)}; "
+        said += f"live then: {format_size(self.live_bytes)}"
+        if self.held_bytes:
+            said += f" of {format_size(self.held_bytes)} held, {format_size(free_bytes)} free in "
+            said += f"pieces of at most {format_size(self.largest_free_bytes)}"
+        said += f"; {format_size(self.device_free_bytes)} left on the device"
+        if self.is_limited:
+            said += ", so a limit of the program's refused it"
+        return [said, *self._verdicts()]
+
+    def _verdicts(self) -> list[str]:
+        served = [answer for answer in self.answers if answer.is_served]
+        refused = [answer.policy for answer in self.answers if not answer.is_served]
+        within = f"in the same {format_size(self.capacity_bytes)}"
+        said = []
+        if served:
+            each = (
+                f"{answer.policy} ({format_size(self.capacity_bytes - answer.held_bytes)} to spare)"
+                for answer in served
+            )
+            said.append(f"would have been served {within} by: {', '.join(each)}")
+        if refused:
+            said.append(f"refused {within} by: {', '.join(refused)}")
+        return said
+
+
+def refusals_of(trace: Trace) -> list[Refusal]:
+    """Return the recorded refusals, in the order they happened, without answers."""
+    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)
+    if not len(rows):
+        return []
+    nowhere = np.zeros(len(trace.requests), np.uint64), np.zeros(len(trace.start_blocks), np.uint64)
+    lives = lives_of(trace, *nowhere)
+    found = []
+    for row in map(int, rows):
+        event = trace.requests[row]
+        ids = lives.live_behind(row)
+        segments = _segments_at(trace, row)
+        used = np.stack([lives.address[ids], lives.address[ids] + lives.size_bytes[ids]], axis=1)
+        found.append(
+            Refusal(
+                event=row,
+                size_bytes=int(event["size_bytes"]),
+                stream=int(event["stream"]),
+                live_bytes=int(lives.live_bytes[row]),
+                held_bytes=int((segments[:, 1] - segments[:, 0]).sum()),
+                largest_free_bytes=_largest_gap(segments, used[np.argsort(used[:, 0])]),
+                device_free_bytes=int(event["address"]),
+            )
+        )
+    return found
+
+
+def _segments_at(trace: Trace, row: int) -> NDArray[np.int64]:
+    """Return begin and end of what was held behind a row, in address order."""
+    requests = trace.requests[:row]
+    parts = {int(part["address"]): int(part["size_bytes"]) for part in trace.start_segments}
+    changes = requests[np.isin(requests["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE))]
+    for address, size, kind in changes[["address", "size_bytes", "kind"]].tolist():
+        if kind == Kind.SEGMENT_ALLOC:
+            parts[address] = size
+        else:
+            _take(parts, address, size)
+    merged: list[list[int]] = []
+    for address, size in sorted(parts.items()):
+        if merged and trace.is_expandable and merged[-1][1] == address:
+            merged[-1][1] += size
+        else:
+            merged.append([address, address + size])
+    return np.array(merged, np.int64).reshape(-1, 2)
+
+
+def _take(parts: dict[int, int], address: int, size: int) -> None:
+    """Take a range out of the parts that it covers; what was mapped together may go in pieces."""
+    if parts.get(address) == size:
+        del parts[address]
+        return
+    for begin, length in list(parts.items()):
+        end = begin + length
+        if begin < address + size and address < end:
+            del parts[begin]
+            if begin < address:
+                parts[begin] = address - begin
+            if address + size < end:
+                parts[address + size] = end - address - size
+
+
+def _largest_gap(segments: NDArray[np.int64], used: NDArray[np.uint64]) -> int:
+    """Return the largest part of a segment that no block covers; both are in address order."""
+    blocks = used.astype(np.int64)
+    largest = 0
+    for begin, end in segments.tolist():
+        first, last = np.searchsorted(blocks[:, 0], [begin, end])
+        inside = blocks[first:last]
+        edges = np.concatenate([[begin], np.stack([inside[:, 0], inside[:, 1]], 1).ravel(), [end]])
+        largest = max(largest, int((edges[1::2] - edges[::2]).max()))
+    return largest
+
+
+def ask_again(
+    trace: Trace, refusal: Refusal, policies: Sequence[str], **knobs: int | str
+) -> Refusal:
+    """Return the refusal with the answer of each policy, given what PyTorch could have held.
+
+    Each replays what came before on a device of that size, and is asked last. No answers where the
+    recording does not tell how much PyTorch held.
+    """
+    if not refusal.capacity_bytes:
+        return refusal
+    before = replace(trace, requests=trace.requests[: refusal.event])
+    answers = []
+    for policy in policies:
+        with Lake("sim", policy, refusal.capacity_bytes, **knobs) as lake:  # type: ignore[arg-type]
+            totals = run_through(lake, policy, before)
+            is_served = False
+            with suppress(OutOfMemoryError):
+                lake.allocate(refusal.size_bytes, refusal.stream)
+                is_served = totals["refused"] == 0
+            held_bytes = lake.stats()["reserved_bytes"]
+            answers.append(Answer(policy, is_served, held_bytes, totals["refused"]))
+    return replace(refusal, answers=tuple(answers))

@@ -1,0 +1,178 @@
+"""Recorded refusals, asked again; and whether a trace fits into a device."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gmlake
+from gmlake import Trace
+from gmlake.commands import main
+from gmlake.refusals import Refusal, ask_again, refusals_of
+from gmlake.snapshots.own_lines import own_frame
+from recording import BASE, MIB, alloc, event, free, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAMES = [
+    {"name": "empty", "filename": "/x/site-packages/torch/functional.py", "line": 3},
+    {"name": "step", "filename": "/home/me/train.py", "line": 33},
+    {"name": "<module>", "filename": "/home/me/train.py", "line": 80},
+]
+
+
+def oom(size: int, device_free: int) -> dict[str, Any]:
+    return {"action": "oom", "size": size, "device_free": device_free, "stream": 0, "time_us": 1}
+
+
+def halves(count: int = 2) -> list[dict[str, Any]]:
+    """Return events that leave so many segments of 300 MiB, each half free."""
+    whole = [BASE + i * 300 * MIB for i in range(count)]
+    events = []
+    for base in whole:
+        events += [event("segment_alloc", base, 300 * MIB), alloc(base, 300 * MIB)]
+    events += [free(base, 300 * MIB) for base in whole]
+    for base in whole:
+        events += [alloc(base, 150 * MIB, frames=FRAMES), alloc(base + 150 * MIB, 150 * MIB)]
+    events += [free(base + 150 * MIB, 150 * MIB) for base in whole]
+    return events
+
+
+def read(events: list[dict[str, Any]]) -> Trace:
+    return Trace.from_snapshot(snapshot(events))
+
+
+def asked(trace: Trace, *policies: str) -> Refusal:
+    (refusal,) = refusals_of(trace)
+    return ask_again(trace, refusal, policies or ("caching", "expandable", "stitch"))
+
+
+def test_a_refusal_tells_how_things_stood() -> None:
+    (refusal,) = refusals_of(read([*halves(), oom(500 * MIB, 300 * MIB)]))
+    assert (refusal.event, refusal.size_bytes, refusal.stream) == (12, 500 * MIB, 0)
+    assert (refusal.live_bytes, refusal.held_bytes) == (300 * MIB, 600 * MIB)
+    assert refusal.largest_free_bytes == 150 * MIB
+    assert (refusal.device_free_bytes, refusal.capacity_bytes) == (300 * MIB, 900 * MIB)
+    assert not refusal.is_limited
+
+
+def test_each_policy_is_asked_on_a_device_of_that_size() -> None:
+    refusal = asked(read([*halves(), oom(500 * MIB, 300 * MIB)]))
+    by_name = {answer.policy: answer for answer in refusal.answers}
+    assert not by_name["caching"].is_served
+    assert by_name["stitch"].is_served
+    assert by_name["stitch"].held_bytes == 800 * MIB
+    said = refusal.sentences()
+    assert said[0] == (
+        "refused at event 12: 500 MiB; live then: 300 MiB of 600 MiB held, 300 MiB free in pieces "
+        "of at most 150 MiB; 300 MiB left on the device"
+    )
+    assert "stitch (100 MiB to spare)" in said[1]
+    assert "caching" not in said[1]
+    assert said[2] == "refused in the same 900 MiB by: caching"
+
+
+def test_what_nobody_could_serve_is_refused_by_all() -> None:
+    refusal = asked(read([*halves(), oom(700 * MIB, 100 * MIB)]))
+    assert [answer.is_served for answer in refusal.answers] == [False] * 3
+    assert len(refusal.sentences()) == 2
+
+
+def test_a_limit_of_the_program_is_told_from_a_full_device() -> None:
+    refusal = asked(read([*halves(), oom(200 * MIB, 70_000 * MIB)]))
+    assert refusal.is_limited
+    assert refusal.capacity_bytes == 600 * MIB
+    assert "so a limit of the program's refused it" in refusal.sentences()[0]
+    assert [answer.is_served for answer in refusal.answers] == [False, True, True]
+
+
+def test_without_segments_nobody_is_asked() -> None:
+    events = [one for one in halves() if one["action"] != "segment_alloc"]
+    refusal = asked(read([*events, oom(500 * MIB, 300 * MIB)]))
+    assert (refusal.held_bytes, refusal.answers) == (0, ())
+    assert refusal.sentences() == [
+        "refused at event 10: 500 MiB; live then: 300 MiB; 300 MiB left on the device"
+    ]
+
+
+def test_expandable_segments_are_one_piece_until_they_are_unmapped() -> None:
+    begin = [event("segment_map", BASE + i * 20 * MIB, 20 * MIB) for i in range(4)]
+    whole = read([*begin, oom(500 * MIB, MIB)])
+    assert refusals_of(whole)[0].largest_free_bytes == 80 * MIB
+    cut = read([*begin, event("segment_unmap", BASE + 30 * MIB, 20 * MIB), oom(500 * MIB, MIB)])
+    (refusal,) = refusals_of(cut)
+    assert (refusal.held_bytes, refusal.largest_free_bytes) == (60 * MIB, 30 * MIB)
+
+
+def test_a_trace_without_refusals_has_none() -> None:
+    assert refusals_of(read(halves())) == []
+
+
+# ---- the command
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "oom.pickle"
+    events = [*halves(), oom(500 * MIB, 300 * MIB)]
+    path.write_bytes(pickle.dumps(snapshot(events), 4))
+    return path
+
+
+def test_the_command_answers_what_was_refused(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(file), "--policy", "caching,stitch"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "refused at event 12: 500 MiB; live then: 300 MiB of 600 MiB held" in said
+    assert "would have been served in the same 900 MiB by: stitch (100 MiB to spare)" in said
+    assert "refused in the same 900 MiB by: caching" in said
+    assert "fits into" not in said
+
+
+def test_a_capacity_ends_in_yes_or_no(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = BASE + 600 * MIB
+    events = [*halves(), event("segment_alloc", last, 280 * MIB)]
+    path = tmp_path / "run.pickle"
+    path.write_bytes(pickle.dumps(snapshot([*events, alloc(last, 280 * MIB, frames=FRAMES)]), 4))
+    command = ["replay", str(path), "--policy", "caching,stitch", "--capacity", "700MiB"]
+    assert main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "yes, it fits into 700 MiB with: stitch (100 MiB to spare)" in said
+    assert "no, it does not fit into 700 MiB with: caching; 280 MiB are refused at event 13" in said
+    assert "asked for at step /home/me/train.py:33" in said
+    assert "(600 MiB)" in said
+    assert "no allocator can do it" not in said
+    assert main([*command[:-1], "500MiB"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "with: caching, stitch; 300 MiB are refused at event 3" in said
+    assert "no allocator can do it: 600 MiB are live at the peak" in said
+
+
+def test_the_users_own_line_is_the_innermost_outside_of_libraries() -> None:
+    frames = [f"{frame['name']}  {frame['filename']}:{frame['line']}" for frame in FRAMES]
+    assert own_frame(frames) == "step  /home/me/train.py:33"
+    assert own_frame(frames[:1]) == ""
+    assert own_frame(["c10::f  ??:0", "g  <frozen runpy>:1", *frames]) == frames[1]
+
+
+def test_json_has_the_answers(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(file), "--policy", "caching,stitch", "--json"]) == 0
+    (refusal,) = json.loads(capsys.readouterr().out)["refusals"]["oom.pickle"]
+    assert (refusal["size_bytes"], refusal["capacity_bytes"]) == (500 * MIB, 900 * MIB)
+    assert [answer["is_served"] for answer in refusal["answers"]] == [False, True]
+
+
+def test_the_figures_of_a_policy_that_refused_do_not_win() -> None:
+    last = BASE + 600 * MIB
+    events = [*halves(), event("segment_alloc", last, 280 * MIB), alloc(last, 280 * MIB)]
+    report = gmlake.replay(read(events), "caching,stitch", "700MiB")
+    rows = [line.strip() for line in str(report).splitlines()]
+    caching, stitch = [row for row in rows if row.startswith(("caching", "stitch"))][:2]
+    assert caching.startswith("caching ")
+    assert "(600 MiB)" in caching
+    assert stitch.startswith("stitch *")
