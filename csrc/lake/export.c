@@ -35,7 +35,7 @@ add_chunks(tour *of, gml_address home, uint64_t size_bytes)
 {
     gml_policy *policy = of->lake->policy;
     for (uint64_t done = 0; done < size_bytes && of->status == GML_OK;) {
-        gml_chunk chunk;
+        gml_chunk chunk = {0};
         int file = -1;
         of->status = policy->ops->chunk ? policy->ops->chunk(policy, home + done, &chunk)
                                         : not_exportable(of);

@@ -127,17 +127,19 @@ gml_ipc_is_ours(const char *text, size_t size)
 static gml_status
 fail_to_fetch(int32_t process, char *reason, size_t reason_bytes)
 {
-    const char *advice = errno == EPERM
-                             ? "the kernel forbids to look into it; see /proc/sys/kernel/yama/"
-                               "ptrace_scope, or run the container with SYS_PTRACE"
-                         : errno == ENOSYS ? "the kernel is older than 5.6"
-                         : errno == ESRCH  ? "it has ended"
-                                           : "what it shared may be gone";
-    (void)snprintf(
-        reason, reason_bytes,
-        "memory of process %d cannot be opened: %s (%s); a tensor that lies in one chunk "
-        "of PyTorch's own memory is shared in another way",
-        (int)process, advice, strerror(errno));
+    const char *advice = "what it shared may be gone";
+    if (errno == EPERM) {
+        advice = "the kernel forbids to look into it; see /proc/sys/kernel/yama/ptrace_scope, or "
+                 "run the container with SYS_PTRACE";
+    } else if (errno == ENOSYS) {
+        advice = "the kernel is older than 5.6";
+    } else if (errno == ESRCH) {
+        advice = "it has ended";
+    }
+    (void)snprintf(reason, reason_bytes,
+                   "memory of process %d cannot be opened: %s (%m); what is made outside of "
+                   "gmlake.enabled() is shared in another way",
+                   (int)process, advice);
     return GML_DRIVER_FAILED;
 }
 
