@@ -15,7 +15,6 @@ import io
 import os
 import pickle
 import weakref
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,22 +34,16 @@ def allocated() -> int:
 # ---- other processes
 
 
-def test_what_is_shared_or_cannot_be_stays() -> None:
-    held = block(30)
+def test_memory_of_a_pool_is_shared_as_pytorchs() -> None:
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        held = block(30)
     before = allocated()
     for share in (held.untyped_storage()._share_cuda_, lambda: reduce_tensor(held)):
-        with suppress(RuntimeError):  # plain memory
+        with pytest.raises(RuntimeError, match="operation not supported"):
             share()
     held.add_(1)
     torch.cuda.synchronize()
     assert allocated() == before
-
-
-def test_memory_of_a_pool_is_shared_as_pytorchs() -> None:
-    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
-        held = block(30)
-    with pytest.raises(RuntimeError, match="operation not supported"):
-        held.untyped_storage()._share_cuda_()
 
 
 def test_collecting_what_others_gave_back_does_no_harm() -> None:
