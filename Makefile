@@ -42,7 +42,7 @@ C_FILES := $(shell find csrc lab tests/c tests/standin benchmarks examples -name
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-c test-python test-standin standin lint lint-format lint-tidy lint-ruff lint-types \
+.PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types \
 	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters format clean distclean
 
 help: ## This list
@@ -70,6 +70,16 @@ ifneq ($(HAS_STANDIN),)
 else
 	@$(BIN)/python -m pytest tests/standin || [ $$? -eq 5 ] # 5: nothing but skipped files
 endif
+
+# Those that another PyTorch may break soonest: STANDIN_TORCH=2.14.1
+test-interface: STANDIN_TESTS := $(wildcard tests/standin/test_pytorch_*.py) $(patsubst \
+	%,tests/standin/test_%.py,compat enabled enabled_memory graphs moments native nvml operators recording \
+	statistics training)
+test-interface: test-standin ## What touches PyTorch's private parts, on the stand-in GPU
+
+VERSIONS ?= 2.11.0 2.13.0 2.14.1 2.15.0
+versions: $(VENV)/.package ## The stand-in's tests under several PyTorch: VERSIONS='2.13.0 2.15.0'
+	@$(BIN)/python benchmarks/versions.py $(VERSIONS)
 
 standin: $(STANDIN)/.package build/$(STANDIN_NAME)/.built ## Fetch PyTorch for CUDA, build the stand-in GPU
 
