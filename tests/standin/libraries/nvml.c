@@ -1,8 +1,8 @@
 /* The management library, libnvidia-ml.so.1, as far as PyTorch's allocator and torch.cuda ask it.
  *
  * Its header comes with none of PyTorch's packages, so what is needed of it is declared here. What
- * is not here PyTorch does not find: the library for exchange between processes (TensorPipe) takes
- * that for a system without CUDA IPC, which is right. */
+ * is not here PyTorch does not find: its library for remote calls (TensorPipe) then does without
+ * CUDA IPC. */
 #include "standin.h"
 
 #include <stdio.h>
