@@ -3,7 +3,7 @@
 .venv/bin/python benchmarks/versions.py [--interface] 2.13.0 2.15.0
 
 Each version is installed beside the others (6 GB on disk), tested and removed again, unless it was
-there before. What was found replaces what benchmarks/results/versions.json and the table in
+there before; build/standin*.log keeps what it printed. What was found replaces what benchmarks/results/versions.json and the table in
 docs/pytorch.md said of that version.
 """
 
@@ -62,6 +62,7 @@ def try_version(version: str, target: str) -> dict[str, Any]:
         started = time.monotonic()
         said = make(target, version).stdout
         seconds = round(time.monotonic() - started)
+        (machine.ROOT / "build" / f"{name}.log").write_text(said, encoding="utf-8")
     finally:
         if not was_there:
             shutil.rmtree(environment, ignore_errors=True)
