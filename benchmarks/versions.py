@@ -3,8 +3,8 @@
 .venv/bin/python benchmarks/versions.py [--interface] 2.13.0 2.15.0
 
 Each version is installed beside the others (6 GB on disk), tested and removed again, unless it was
-there before; build/standin*.log keeps what it printed. What was found replaces what benchmarks/results/versions.json and the table in
-docs/pytorch.md said of that version.
+there before; build/standin*.log keeps what it printed. What was found replaces what
+benchmarks/results/versions.json and the table in docs/pytorch.md said of that version.
 """
 
 from __future__ import annotations
