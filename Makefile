@@ -62,11 +62,13 @@ test-c: build/c/.built ## The C tests
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
 	@$(BIN)/python -m pytest
 
-# Without `make standin` every one of them is skipped, and says so.
+# Without `make standin` every one of them is skipped, and says so. A process takes whole files, by
+# name, which has those that take longest early; by number of tests a long one may come last.
 test-standin: $(if $(HAS_STANDIN),standin,$(VENV)/.test) ## PyTorch on the stand-in GPU
 ifneq ($(HAS_STANDIN),)
 	@$(CTEST) --test-dir build/$(STANDIN_NAME) --label-regex standin --output-on-failure --parallel $(JOBS)
-	@$(STANDIN_RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(or $(STANDIN_TESTS),tests/standin)
+	@$(STANDIN_RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+	    $(or $(STANDIN_TESTS),tests/standin)
 else
 	@$(BIN)/python -m pytest tests/standin || [ $$? -eq 5 ] # 5: nothing but skipped files
 endif

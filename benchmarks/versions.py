@@ -24,7 +24,7 @@ RESULT = machine.RESULTS / "versions.json"
 TABLE = re.compile(r"(?<=<!-- versions -->\n).*?(?=<!-- end of versions -->)", re.DOTALL)
 COUNTS = re.compile(r"^=* ?(.*(?:passed|failed|error|skipped).*) in [\d.]+s", re.MULTILINE)
 COUNT = re.compile(r"(\d+) (\w+?)s?(?:,|$)")
-BROKEN = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+BROKEN = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 ABOUT = "import torch; print(torch.__version__, torch.version.cuda)"
 
 
@@ -104,8 +104,8 @@ def main() -> None:
     add("--interface", action="store_true", help="only what touches PyTorch's private parts")
     options = parser.parse_args()
     target = "test-interface" if options.interface else "test-standin"
+    run = machine.describe(gpu="none: the stand-in GPU of tests/standin")
     for version in options.versions:
-        run = machine.describe(gpu="none: the stand-in GPU of tests/standin")
         found = try_version(version, target)
         known = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
         known[version] = {"run": run, **found}
