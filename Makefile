@@ -1,5 +1,5 @@
 # Every command of the project. All of it works inside this folder: Python packages go into .venv and
-# .venv-standin, C builds into build/, and nothing is installed elsewhere.
+# .venv-standin*, C builds into build/, and nothing is installed elsewhere.
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -15,12 +15,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The stand-in GPU runs the CUDA build of PyTorch, 4.6 GB on disk, so it has an environment of its own
-# that only `make standin` makes. The headers of NVIDIA's compiler complete those that come with it.
-STANDIN := .venv-standin
-STANDIN_PACKAGES := torch==2.11.0 nvidia-cuda-crt==13.0.* numpy transformers peft accelerate \
-	lightning numba-cuda pytest
+# that only `make standin` makes; another version of PyTorch has its own beside it. The headers of
+# NVIDIA's compiler complete those that come with PyTorch.
+STANDIN_TORCH ?= 2.11.0
+STANDIN_NAME := standin$(if $(filter 2.11.0,$(STANDIN_TORCH)),,-$(STANDIN_TORCH))
+STANDIN := .venv-$(STANDIN_NAME)
+STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers peft accelerate \
+	lightning numba-cuda pytest pytest-xdist
 # Every hand-over of memory between streams is checked, see docs/streams.md.
-STANDIN_RUN := GMLAKE_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
+STANDIN_RUN := GMLAKE_STANDIN_LIBRARY=$(CURDIR)/build/$(STANDIN_NAME)/standin/libcuda.so.1 \
+	GMLAKE_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 HAS_STANDIN := $(wildcard $(STANDIN)/.ready)
 
 # CMake 3.20 or later, which is the first to know this policy; else the one from PyPI.
@@ -38,7 +42,7 @@ C_FILES := $(shell find csrc lab tests/c tests/standin benchmarks examples -name
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-c test-python test-standin standin lint lint-format lint-tidy lint-ruff lint-types \
+.PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types \
 	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters format clean distclean
 
 help: ## This list
@@ -58,16 +62,28 @@ test-c: build/c/.built ## The C tests
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
 	@$(BIN)/python -m pytest
 
-# Without `make standin` every one of them is skipped, and says so.
+# Without `make standin` every one of them is skipped, and says so. A process takes whole files, by
+# name, which has those that take longest early; by number of tests a long one may come last.
 test-standin: $(if $(HAS_STANDIN),standin,$(VENV)/.test) ## PyTorch on the stand-in GPU
 ifneq ($(HAS_STANDIN),)
-	@$(CTEST) --test-dir build/standin --label-regex standin --output-on-failure --parallel $(JOBS)
-	@$(STANDIN_RUN) -m pytest tests/standin
+	@$(CTEST) --test-dir build/$(STANDIN_NAME) --label-regex standin --output-on-failure --parallel $(JOBS)
+	@$(STANDIN_RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+	    $(or $(STANDIN_TESTS),tests/standin)
 else
 	@$(BIN)/python -m pytest tests/standin || [ $$? -eq 5 ] # 5: nothing but skipped files
 endif
 
-standin: $(STANDIN)/.package build/standin/.built ## Fetch PyTorch for CUDA, build the stand-in GPU
+# Those that another PyTorch may break soonest: STANDIN_TORCH=2.14.1
+test-interface: STANDIN_TESTS := $(wildcard tests/standin/test_pytorch_*.py) $(patsubst \
+	%,tests/standin/test_%.py,compat enabled enabled_memory graphs moments native nvml operators recording \
+	statistics training)
+test-interface: test-standin ## What touches PyTorch's private parts, on the stand-in GPU
+
+VERSIONS ?= 2.11.0 2.13.0 2.14.1 2.15.0
+versions: $(VENV)/.package ## The stand-in's tests under several PyTorch: VERSIONS='2.13.0 2.15.0'
+	@$(BIN)/python benchmarks/versions.py $(VERSIONS)
+
+standin: $(STANDIN)/.package build/$(STANDIN_NAME)/.built ## Fetch PyTorch for CUDA, build the stand-in GPU
 
 lint: lint-format lint-tidy lint-ruff lint-types ## Formatting, static analysis and types
 
@@ -123,7 +139,7 @@ clean: ## Remove builds and caches
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean ## Remove .venv as well
-	rm -rf $(VENV) $(STANDIN)
+	rm -rf $(VENV) .venv-standin*
 
 # ---- .venv: each stamp is one step, taken again when what it depends on has changed ---------------
 
@@ -149,8 +165,8 @@ $(VENV)/.torch: $(VENV)/.created
 	@$(PIP) install $(TORCH)
 	@touch $@
 
-$(STANDIN)/.ready: $(STANDIN)/.created
-	@echo "fetching PyTorch for CUDA into $(STANDIN)"
+$(STANDIN)/.ready: $(STANDIN)/.created Makefile
+	@echo "fetching PyTorch $(STANDIN_TORCH) for CUDA into $(STANDIN)"
 	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet install \
 	    $(foreach package,$(STANDIN_PACKAGES),'$(package)')
 	@touch $@
@@ -171,8 +187,9 @@ build/thread/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_SANITIZE=thread
 build/bench/.configured: OPTIONS := -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
 WITH_STANDIN = -DGMLAKE_STANDIN=ON -DGMLAKE_STANDIN_PACKAGES=$(shell $(STANDIN)/bin/python -c \
 	'import sysconfig; print(sysconfig.get_path("purelib"))')
-build/standin/.configured: OPTIONS = $(WITH_STANDIN) -DPython_EXECUTABLE=$(CURDIR)/$(STANDIN)/bin/python
-build/standin/.configured: $(STANDIN)/.ready
+build/$(STANDIN_NAME)/.configured: OPTIONS = $(WITH_STANDIN) \
+	-DPython_EXECUTABLE=$(CURDIR)/$(STANDIN)/bin/python
+build/$(STANDIN_NAME)/.configured: $(STANDIN)/.ready
 build/lint/.configured: OPTIONS = -DGMLAKE_TESTS=ON -DGMLAKE_PYTHON=ON \
 	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
 	$(if $(HAS_STANDIN),$(WITH_STANDIN))
@@ -184,7 +201,7 @@ build/%/.configured: CMakeLists.txt $(CMAKE_NEEDED)
 
 # CMake knows better than this file what is out of date, so it is always asked.
 .PRECIOUS: build/%/.configured
-BUILDS := $(foreach kind,c address thread bench standin,build/$(kind)/.built)
+BUILDS := $(foreach kind,c address thread bench $(STANDIN_NAME),build/$(kind)/.built)
 .PHONY: $(BUILDS)
 $(BUILDS): build/%/.built: build/%/.configured
 	@$(CMAKE) --build $(@D) --parallel $(JOBS) -- --no-print-directory --quiet

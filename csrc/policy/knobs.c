@@ -90,6 +90,11 @@ static const knob_entry knobs_table[] = {
       "0: off",
       torchs, NUMBER(0, 0, 100)},
      FIELD(garbage_collection_percent)},
+    {{"oldest_segment_first",
+      "1: of free blocks of one size the one in the oldest segment serves, as in PyTorch 2.14; 0: "
+      "the one at the lowest address",
+      torchs, NUMBER(0, 0, 1)},
+     FIELD(oldest_segment_first)},
     {{"roundup_power2_divisions",
       "divisions of a power of two that sizes are rounded up to; 0: off; "
       "roundup_power2_divisions.256 sets it for sizes from 256 MiB to below 512 MiB only",

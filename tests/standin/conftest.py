@@ -39,6 +39,13 @@ def pytest_pycollect_makemodule(
     return found
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let whichever test runs the first backward pass of a process have PyTorch's warning."""
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Attempting to run cuBLAS, but there was no current CUDA context"
+    )
+
+
 def pytest_collection_finish() -> None:
     """Spare the collections of garbage after each test what the imports left."""
     gc.freeze()

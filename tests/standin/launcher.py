@@ -91,9 +91,11 @@ def environment(settings: Mapping[str, str], report_folder: str | None = None) -
     """
     variables = dict(os.environ)
     earlier = variables.get("LD_PRELOAD", "")
-    library = str(find_library())
-    if library not in earlier.split(":"):
-        variables["LD_PRELOAD"] = f"{library}:{earlier}" if earlier else library
+    library = find_library()
+    if str(library) not in earlier.split(":"):
+        # The second is looked for by name alone, which finds what is loaded already.
+        libraries = (library, library.with_name("libnvidia-ml.so.1"), earlier)
+        variables["LD_PRELOAD"] = ":".join(filter(None, map(str, libraries)))
     for name, value in settings.items():
         variables[f"GMLAKE_STANDIN_{name.upper()}"] = value
     if report_folder is not None:

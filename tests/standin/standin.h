@@ -104,6 +104,7 @@ typedef enum standin_pace {
 
 typedef struct standin_settings {
     int devices;             /* that are visible; one exists in any case */
+    int present;             /* those that CUDA_VISIBLE_DEVICES hides included */
     uint64_t capacity_bytes; /* of each device */
     bool is_backed;          /* device memory has bytes */
     char name[256];

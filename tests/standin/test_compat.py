@@ -26,7 +26,11 @@ def find(path: str) -> Any:
 
 @pytest.mark.parametrize("path", sorted(compat.PARTS.keys() - OPTIONAL))
 def test_it_is_there(path: str) -> None:
-    assert find(path) is not None, f"without torch.{path}: {compat.PARTS[path][1]}"
+    assert find(path) is not None, f"without torch.{path}: {compat.PARTS[path]}"
+
+
+def test_this_version_is_one_that_was_seen() -> None:
+    assert torch.__version__.rpartition(".")[0] in compat.SEEN
 
 
 def test_every_part_is_used() -> None:

@@ -68,9 +68,9 @@ def test_a_graph_owns_a_pool_until_it_is_gone() -> None:
     pool_bytes = segment["total_size"]
     assert pool_bytes == 20 * MIB
     assert segment["allocated_size"] == 8 * MIB
-    # The random generator keeps its state for graphs, a small segment, outside of the pool.
+    # The random generator may keep its state for graphs, a small segment, outside of the pool.
     captured = torch.cuda.memory_reserved()
-    assert captured == reserved + pool_bytes + 2 * MIB
+    assert captured - reserved - pool_bytes in {0, 2 * MIB}
     total = sums(torch.cuda.memory_snapshot(), 0)
     assert total == statistics(total, 0)
 

@@ -90,8 +90,10 @@ check_tree(gml_torch_heap *heap, const gml_torch_lane *lane, const gml_tree *tre
     }
     for (gml_tree_node *node = gml_tree_first(tree); node; node = gml_tree_next(node)) {
         const gml_torch_block *block = gml_torch_block_of(node);
-        uint64_t key_bytes = use == GML_TORCH_FREE ? block->base.block_bytes : 0;
-        if (block->use != use || block->lane != lane || node->address != block->base.address ||
+        bool is_free = use == GML_TORCH_FREE;
+        uint64_t key_bytes = is_free ? block->base.block_bytes : 0;
+        uint64_t place = is_free ? gml_torch_place(block) : block->base.address;
+        if (block->use != use || block->lane != lane || node->address != place ||
             node->size_bytes != key_bytes) {
             return gml_torch_corrupt(heap, "an idle list holds a wrong block", node->address);
         }

@@ -178,7 +178,9 @@ gml_torch_segment_enter(gml_torch_heap *heap, gml_torch_segment *segment, gml_ad
                         uint64_t size_bytes, gml_torch_use use)
 {
     segment->address = address;
+    segment->place = heap->knobs.oldest_segment_first ? heap->entered_bytes : address;
     segment->size_bytes = size_bytes;
+    heap->entered_bytes += size_bytes;
     segment->head->base.address = address;
     segment->head->base.block_bytes = size_bytes;
     segment->prev = NULL;
@@ -220,7 +222,7 @@ gml_torch_put(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use)
 {
     gml_torch_lane *lane = block->lane;
     block->use = use;
-    block->node.address = block->base.address;
+    block->node.address = use == GML_TORCH_FREE ? gml_torch_place(block) : block->base.address;
     if (use == GML_TORCH_FREE) {
         block->node.size_bytes = block->base.block_bytes;
         block->freed_at = heap->searches[lane->is_small];

@@ -24,7 +24,7 @@ typedef enum gml_torch_use {
 
 /* The idle blocks of one stream in one pool: streams never share them. */
 typedef struct gml_torch_lane {
-    gml_tree free;     /* by size, then address */
+    gml_tree free;     /* by size, then place */
     gml_tree unmapped; /* by address */
     gml_stream stream;
     size_t segment_count;
@@ -48,6 +48,7 @@ struct gml_torch_segment {
     gml_torch_block *head;
     gml_torch_lane *lane;
     gml_address address;
+    uint64_t place; /* where it comes among blocks of one size, see gml_torch_place() */
     uint64_t size_bytes;
 };
 
@@ -74,9 +75,10 @@ struct gml_torch_heap {
     const gml_torch_rules *rules;
     uint64_t capacity_bytes; /* 0: no bound but the device's */
     gml_knobs knobs;
-    bool is_expandable;    /* its blocks do not count as inactive_split */
-    gml_torch_stats stats; /* the part that a policy keeps */
-    uint64_t searches[2];  /* [is_small], for the age of free blocks */
+    bool is_expandable;     /* its blocks do not count as inactive_split */
+    gml_torch_stats stats;  /* the part that a policy keeps */
+    uint64_t searches[2];   /* [is_small], for the age of free blocks */
+    uint64_t entered_bytes; /* of all segments that there ever were */
     gml_torch_segment *segments;
     gml_torch_lane *lanes[2];  /* [is_small], in order of first use */
     gml_torch_lane *recent[2]; /* served last; NULL before the first request */
@@ -107,6 +109,14 @@ static inline gml_torch_block *
 gml_torch_block_of(gml_tree_node *node)
 {
     return (gml_torch_block *)(void *)((char *)node - offsetof(gml_torch_block, node));
+}
+
+/* Of free blocks of one size the one of the lowest place serves: its address, or what all segments
+ * had that came before it. */
+static inline uint64_t
+gml_torch_place(const gml_torch_block *block)
+{
+    return block->segment->place + (block->base.address - block->segment->address);
 }
 
 static inline bool

@@ -1,6 +1,6 @@
 """What gmlake uses of PyTorch that is private to PyTorch. No other file names such a part.
 
-PARTS says of each in which versions it was seen, and what does not work where it is gone.
+PARTS says of each what does not work where it is gone, SEEN in which versions all of them are.
 """
 
 # mypy: allow-untyped-calls, allow-subclassing-any
@@ -20,69 +20,66 @@ if TYPE_CHECKING:
 
 _C: Final[Any] = torch._C
 
-PARTS: Final[dict[str, tuple[str, str]]] = {
-    "cuda._is_in_bad_fork": ("2.11", "a child of fork would take the locks of its parent's lakes"),
-    "cuda._lazy_call": ("2.11", "`gmlake run` cannot warn when CUDA starts"),
-    "cuda._device_count_nvml": ("2.11", "a process without a device is told of late"),
-    "_C._cuda_hasPrimaryContext": ("2.11", "the end of a program may use a device anew"),
-    "_C._cuda_getCurrentRawStream": ("2.11", "diagnose() knows no streams"),
-    "_C._cuda_getStreamFromExternal": ("2.11", "get_stream_from_external() is not watched"),
-    "_C._current_graph_task_id": ("2.11", "backward passes are not told from forward passes"),
-    "autograd.Variable._execution_engine": ("2.11", "the end of a backward pass is not seen"),
-    "_C.DisableTorchFunction": ("2.11", "record() would see its own calls"),
-    "_C._len_torch_function_stack": ("2.11", "record(frames=...) cannot begin in other modes"),
-    "overrides._get_current_function_mode_stack": (
-        "2.11",
-        "record(frames=...) cannot begin in other modes",
-    ),
-    "overrides._pop_mode": ("2.11", "record(frames=...) cannot begin in other modes"),
-    "overrides._push_mode": ("2.11", "record(frames=...) cannot begin in other modes"),
-    "_GLOBAL_DEVICE_CONTEXT": ("2.11", "record(frames=...) hides set_default_device()"),
-    "utils._python_dispatch.TorchDispatchMode": ("2.11", "diagnose() sees no operators"),
-    "utils._python_dispatch._get_current_dispatch_mode_stack": (
-        "2.11",
-        "diagnose() sees no operators",
-    ),
-    "utils._python_dispatch._pop_mode": ("2.11", "diagnose() sees no operators"),
-    "utils._python_dispatch._push_mode": ("2.11", "diagnose() sees no operators"),
-    "utils._python_dispatch._disable_current_modes": ("2.11", "diagnose() would see itself"),
-    "_C._dispatch_has_kernel_for_dispatch_key": ("2.11", "diagnose() counts operators twice"),
-    "_C._dynamo.eval_frame": ("2.11", "torch.compile() compiles what diagnose() puts in"),
-    "_C._cuda_customAllocator": ("2.11", "there is no full mode"),
-    "_C._cuda_changeCurrentAllocator": ("2.11", "there is no full mode"),
-    "UntypedStorage._share_cuda_": ("2.11", "full mode ends a program that shares tensors"),
-    "_C._cuda_memoryStats": ("2.11", "full mode has no statistics"),
-    "_C._cuda_resetPeakMemoryStats": ("2.11", "full mode has no statistics"),
-    "_C._cuda_resetAccumulatedMemoryStats": ("2.11", "full mode has no statistics"),
-    "_C._accelerator_isAllocatorInitialized": (
-        "2.11",
-        "full mode has no statistics in torch.accelerator",
-    ),
-    "_C._accelerator_getDeviceStats": ("2.11", "full mode has no statistics in torch.accelerator"),
-    "_C._accelerator_resetPeakStats": ("2.11", "full mode has no statistics in torch.accelerator"),
-    "_C._accelerator_resetAccumulatedStats": (
-        "2.11",
-        "full mode has no statistics in torch.accelerator",
-    ),
-    "_C._accelerator_emptyCache": ("2.11", "full mode has no statistics in torch.accelerator"),
-    "_C._cuda_emptyCache": ("2.11", "full mode has no statistics"),
-    "_C._cuda_getMemoryFraction": ("2.11", "full mode does not know its limit"),
-    "_C._cuda_setMemoryFraction": ("2.11", "full mode has no limit"),
-    "_C._cuda_memorySnapshot": ("2.11", "full mode has no snapshots"),
-    "_C._cuda_record_memory_history": ("2.11", "full mode has no history"),
-    "_C._cuda_record_memory_history_legacy": ("2.11", "full mode has no history"),
-    "_C._cuda_isHistoryEnabled": ("2.11", "full mode has no history"),
-    "_C._cuda_attach_out_of_memory_observer": ("2.11", "full mode does not say what it lacks"),
-    "_C._cuda_checkPoolLiveAllocations": ("2.11", "full mode does not say what it lacks"),
-    "_C._cuda_getCheckpointState": ("2.11", "full mode does not say what it lacks"),
-    "_C._cuda_setCheckpointPoolState": ("2.11", "full mode does not say what it lacks"),
-    "_C._get_cudnn_benchmark": ("2.11", "full mode ends a program with cudnn.benchmark"),
-    "_C._set_cudnn_benchmark": ("2.11", "full mode ends a program with cudnn.benchmark"),
-    "_C._accelerator_setAllocatorSettings": ("2.11", "full mode does not say what it ignores"),
-    "_C._cuda_cudaCachingAllocator_enable": ("2.11", "full mode does not say what it ignores"),
-    "_C._cuda_setMemoryMetadata": ("2.11", "full mode does not say what it ignores"),
+SEEN: Final = ("2.11", "2.14", "2.15")
+"""The versions of PyTorch that have all of PARTS."""
+
+PARTS: Final[dict[str, str]] = {
+    "cuda._is_in_bad_fork": "a child of fork would take the locks of its parent's lakes",
+    "cuda._lazy_call": "`gmlake run` cannot warn when CUDA starts",
+    "cuda._device_count_nvml": "a process without a device is told of late",
+    "_C._cuda_hasPrimaryContext": "the end of a program may use a device anew",
+    "_C._cuda_getCurrentRawStream": "diagnose() knows no streams",
+    "_C._cuda_getStreamFromExternal": "get_stream_from_external() is not watched",
+    "_C._current_graph_task_id": "backward passes are not told from forward passes",
+    "autograd.Variable._execution_engine": "the end of a backward pass is not seen",
+    "_C.DisableTorchFunction": "record() would see its own calls",
+    "_C._len_torch_function_stack": "record(frames=...) cannot begin in other modes",
+    "overrides._get_current_function_mode_stack": "record(frames=...) cannot begin in other modes",
+    "overrides._pop_mode": "record(frames=...) cannot begin in other modes",
+    "overrides._push_mode": "record(frames=...) cannot begin in other modes",
+    "_GLOBAL_DEVICE_CONTEXT": "record(frames=...) hides set_default_device()",
+    "utils._python_dispatch.TorchDispatchMode": "diagnose() sees no operators",
+    "utils._python_dispatch._get_current_dispatch_mode_stack": "diagnose() sees no operators",
+    "utils._python_dispatch._pop_mode": "diagnose() sees no operators",
+    "utils._python_dispatch._push_mode": "diagnose() sees no operators",
+    "utils._python_dispatch._disable_current_modes": "diagnose() would see itself",
+    "_C._dispatch_has_kernel_for_dispatch_key": "diagnose() counts operators twice",
+    "_C._dynamo.eval_frame": "torch.compile() compiles what diagnose() puts in",
+    "_C._cuda_customAllocator": "there is no full mode",
+    "_C._cuda_changeCurrentAllocator": "there is no full mode",
+    "UntypedStorage._share_cuda_": "full mode ends a program that shares tensors",
+    "_C._cuda_memoryStats": "full mode has no statistics",
+    "_C._cuda_resetPeakMemoryStats": "full mode has no statistics",
+    "_C._cuda_resetAccumulatedMemoryStats": "full mode has no statistics",
+    "_C._accelerator_isAllocatorInitialized": "full mode has no statistics in torch.accelerator",
+    "_C._accelerator_getDeviceStats": "full mode has no statistics in torch.accelerator",
+    "_C._accelerator_resetPeakStats": "full mode has no statistics in torch.accelerator",
+    "_C._accelerator_resetAccumulatedStats": "full mode has no statistics in torch.accelerator",
+    "_C._accelerator_emptyCache": "full mode has no statistics in torch.accelerator",
+    "_C._cuda_emptyCache": "full mode has no statistics",
+    "_C._cuda_getMemoryFraction": "full mode does not know its limit",
+    "_C._cuda_setMemoryFraction": "full mode has no limit",
+    "_C._cuda_memorySnapshot": "full mode has no snapshots",
+    "_C._cuda_record_memory_history": "full mode has no history",
+    "_C._cuda_record_memory_history_legacy": "full mode has no history",
+    "_C._cuda_isHistoryEnabled": "full mode has no history",
+    "_C._cuda_attach_out_of_memory_observer": "full mode does not say what it lacks",
+    "_C._cuda_checkPoolLiveAllocations": "full mode does not say what it lacks",
+    "_C._cuda_getCheckpointState": "full mode does not say what it lacks",
+    "_C._cuda_setCheckpointPoolState": "full mode does not say what it lacks",
+    "_C._get_cudnn_benchmark": "full mode ends a program with cudnn.benchmark",
+    "_C._set_cudnn_benchmark": "full mode ends a program with cudnn.benchmark",
+    "_C._accelerator_setAllocatorSettings": "full mode does not say what it ignores",
+    "_C._cuda_cudaCachingAllocator_enable": "full mode does not say what it ignores",
+    "_C._cuda_setMemoryMetadata": "full mode does not say what it ignores",
 }
-"""By path below `torch`: the versions it was seen in, and what does not work without it."""
+"""By path below `torch`: what does not work without it."""
+
+
+def is_since(minor: int) -> bool:
+    """Whether this is PyTorch 2.`minor` or a later one."""
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, minor)
+
 
 # ---- CUDA
 
@@ -122,6 +119,24 @@ def at_the_end_of_backward(call: Callable[[], object]) -> None:
     """Call when the backward pass that runs is over."""
     engine: Any = torch.autograd.Variable._execution_engine
     engine.queue_callback(call)
+
+
+def run_backward(number: torch.Tensor) -> None:
+    """Run a backward pass from a number.
+
+    torch.Tensor.backward() gives PyTorch's threads an object of Python's in some versions, which
+    they drop later; this gives them none.
+    """
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.run_backward(
+        (number,),
+        (torch.ones_like(number),),
+        keep_graph=False,
+        create_graph=False,
+        inputs=(),
+        allow_unreachable=True,
+        accumulate_grad=True,
+    )
 
 
 def without_torch_functions() -> AbstractContextManager[object]:

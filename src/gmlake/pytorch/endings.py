@@ -32,4 +32,4 @@ def _settle() -> None:
     for device in range(torch.cuda.device_count()):
         if compat.is_in_use(device):
             with suppress(Exception), torch.inference_mode(mode=False), torch.enable_grad():
-                torch.ones(1, device=f"cuda:{device}", requires_grad=True).sum().backward()
+                compat.run_backward(torch.ones((), device=f"cuda:{device}", requires_grad=True))

@@ -71,6 +71,8 @@ def _record_history(  # noqa: PLR0913, PLR0917 (PyTorch's own list)
     compile_context: bool = False,  # noqa: ARG001, FBT001, FBT002
     global_record_annotations: bool = False,  # noqa: ARG001, FBT001, FBT002
     skip_actions: Sequence[str] = (),
+    record_pinned_host_memory: bool = False,  # noqa: FBT001, FBT002 (this and the next since 2.14)
+    record_cuda: bool = True,  # noqa: FBT001, FBT002
 ) -> None:
     for what, value, known in (
         ("state", enabled, ("state", "all", None)),
@@ -79,6 +81,13 @@ def _record_history(  # noqa: PLR0913, PLR0917 (PyTorch's own list)
     ):
         if value not in known:
             raise RuntimeError(f"expected {what} to be one of {known}, not {value!r}")
+    if record_pinned_host_memory:
+        notices.once(
+            "host history",
+            "no events of the host's memory are recorded while gmlake is the allocator",
+        )
+    if not record_cuda:
+        return
     if enabled is not None and context is not None:
         _say_no_frames()
     # As PyTorch has it, "state" keeps one event and the stack traces of what is live.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gmlake import _core
 from gmlake.allocator_conf import VARIABLES, read_allocator_conf
+from gmlake.pytorch import compat, lakes
 from gmlake.pytorch import device as cuda
-from gmlake.pytorch import lakes
 from gmlake.snapshots.capture import capture, places_by_number
 from gmlake.snapshots.writing import Frames, document_of, events_of, segments_of
 
@@ -28,7 +28,9 @@ _KNOWN_ACTIONS: Final = (
 )
 
 
-_EXTRA: Final = {"compile_context": "N/A", "user_metadata": ""}
+_EXTRA: Final = {"compile_context": "N/A", "user_metadata": ""} | (
+    {"pool_id": (0, 0)} if compat.is_since(14) else {}
+)
 """What PyTorch's events have, and gmlake knows nothing of."""
 
 
@@ -103,7 +105,8 @@ def snapshot(*, has_events: bool = True) -> dict[str, Any]:
                 if entry["action"] not in _recording.skipped
             ]
         segments += segments_of(seen, frames)
-    return document_of(segments, traces, _settings())
+    host: dict[str, Any] = {"host_segments": [], "host_traces": []} if compat.is_since(14) else {}
+    return document_of(segments, traces, _settings()) | host
 
 
 # ---- settings

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from gmlake.pytorch import lakes
+from gmlake.pytorch import compat, lakes
 
 _POOLS: Final = ("all", "small_pool", "large_pool")
 _VALUES: Final = ("current", "peak", "allocated", "freed")
@@ -20,7 +20,6 @@ _COUNTS: Final = (
     *("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc"),
     "num_device_free",
 )
-_ONLY_LATER: Final = ("num_oom_rejections",)  # from PyTorch 2.12 on
 _ACCUMULATED: Final = ("allocated", "freed")
 
 _lock = threading.Lock()  # guards the rest
@@ -36,8 +35,10 @@ def nested(device: int) -> dict[str, Any]:
     _check(device)
     flat = _since_reset(device)
     result: dict[str, Any] = {name: flat.get(name, 0) for name in _COUNTS}
-    if _is_later():
-        result |= dict.fromkeys(_ONLY_LATER, 0)
+    if compat.is_since(12):
+        result["num_oom_rejections"] = 0
+    if compat.is_since(14):
+        result["reserved_bytes_by_private_pools"] = {}  # nobody has one
     result["max_split_size"] = flat.get("max_split_size", -1)
     for name in _POOLED:
         result[name] = {pool: _stat(flat, f"{name}.{pool}") for pool in _POOLS}
@@ -70,10 +71,6 @@ def _check(device: int) -> None:
     count = torch.cuda.device_count()
     if not 0 <= device < count:
         raise RuntimeError(f"there is no device {device}; PyTorch sees {count}")
-
-
-def _is_later() -> bool:
-    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
 
 
 def _only_rises(name: str) -> bool:

@@ -113,7 +113,7 @@ new_handle(int ordinal, uint64_t granules)
     CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
     };
     CUmemGenericAllocationHandle handle = 0;
     OK(cuMemCreate(&handle, granules * GRANULE, &properties, 0));
@@ -131,7 +131,7 @@ new_reservation(uint64_t granules)
 static inline CUresult
 open_access(CUdeviceptr address, uint64_t granules, int ordinal)
 {
-    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, ordinal},
+    CUmemAccessDesc access = {{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     return cuMemSetAccess(address, granules * GRANULE, &access, 1);
 }

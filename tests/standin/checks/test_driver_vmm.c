@@ -51,7 +51,7 @@ close_scene(const scene *of)
 CASE(physical_memory_is_counted)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemGenericAllocationHandle refused = 0;
     CUmemGenericAllocationHandle handle = new_handle(0, 3);
     CHECK_EQ(used_bytes(0), 3 * GRANULE);
@@ -230,7 +230,7 @@ CASE(a_reservation_goes_to_the_device_that_maps_first)
 static unsigned long long
 access_of(CUdeviceptr address, int ordinal)
 {
-    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal};
     unsigned long long flags = 0;
     OK(cuMemGetAccess(&flags, &location, address));
     return flags;
@@ -240,7 +240,8 @@ access_of(CUdeviceptr address, int ordinal)
 CASE(a_peer_touches_only_what_was_opened_to_it)
 {
     scene of = open_scene();
-    CUmemAccessDesc none = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    CUmemAccessDesc none = {{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+                            CU_MEM_ACCESS_FLAGS_PROT_NONE};
     int can_reach = 0;
     void *plain = NULL;
     void *mapped = (void *)(uintptr_t)of.base;

@@ -251,6 +251,9 @@ CASE(memory_of_a_graph_stays_with_it)
 {
     cudaStream_t stream = new_stream();
     char *block = NULL;
+    cuuint64_t none = 0;
+    OK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &none));
+    CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemHigh), 0);
     cudaGraphExec_t executable = graph_with_memory(stream, true, &block);
     CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemCurrent), MIB);
     CHECK_EQ(used(default_pool()), 0);
@@ -264,6 +267,12 @@ CASE(memory_of_a_graph_stays_with_it)
     CHECK(graph_memory(cudaGraphMemAttrReservedMemCurrent) > 0);
     OK(cudaDeviceGraphMemTrim(0));
     CHECK_EQ(graph_memory(cudaGraphMemAttrReservedMemCurrent), 0);
+    CHECK_EQ(graph_memory(cudaGraphMemAttrUsedMemHigh), MIB);
+    CHECK(graph_memory(cudaGraphMemAttrReservedMemHigh) >= MIB);
+    OK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrReservedMemHigh, &none));
+    CHECK_EQ(graph_memory(cudaGraphMemAttrReservedMemHigh), 0);
+    CHECK_EQ(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &none),
+             cudaErrorInvalidValue);
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
 }
 

@@ -146,10 +146,39 @@ standin_cudaDeviceGetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeTy
                                        void *value)
 {
     const standin_pool *pool = standin_graph_pool(standin_device_at(ordinal));
-    bool is_used = attribute == cudaGraphMemAttrUsedMemCurrent;
-    *(cuuint64_t *)value = is_used ? pool->used_bytes : pool->reserved_bytes;
-    return is_used || attribute == cudaGraphMemAttrReservedMemCurrent ? cudaSuccess
-                                                                      : cudaErrorInvalidValue;
+    cuuint64_t *out = value;
+    switch (attribute) {
+    case cudaGraphMemAttrUsedMemCurrent:
+        *out = pool->used_bytes;
+        return cudaSuccess;
+    case cudaGraphMemAttrUsedMemHigh:
+        *out = pool->used_peak_bytes;
+        return cudaSuccess;
+    case cudaGraphMemAttrReservedMemCurrent:
+        *out = pool->reserved_bytes;
+        return cudaSuccess;
+    case cudaGraphMemAttrReservedMemHigh:
+        *out = pool->reserved_peak_bytes;
+        return cudaSuccess;
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+cudaError_t
+standin_cudaDeviceSetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeType attribute,
+                                       void *value)
+{
+    standin_pool *pool = standin_graph_pool(standin_device_at(ordinal));
+    const cuuint64_t *amount = value;
+    switch (attribute) {
+    case cudaGraphMemAttrUsedMemHigh:
+        return reset_peak(&pool->used_peak_bytes, pool->used_bytes, *amount);
+    case cudaGraphMemAttrReservedMemHigh:
+        return reset_peak(&pool->reserved_peak_bytes, pool->reserved_bytes, *amount);
+    default:
+        return cudaErrorInvalidValue;
+    }
 }
 
 cudaError_t

@@ -424,8 +424,8 @@ def two_devices(path: str) -> dict[str, Any]:
 
 
 def another_model(path: str) -> dict[str, Any]:
-    """A plan is loaded that was made for another model, and one step is to be enough to plan."""
-    auto = gmlake.AutoPlan.load(path, profile_steps=1)
+    """A plan for another model is loaded; two steps are to be enough to plan anew."""
+    auto = gmlake.AutoPlan.load(path, profile_steps=2)
     with torch.device("cuda"):
         model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(20)))
 

@@ -155,6 +155,7 @@ def snapshots() -> dict[str, Any]:
         for segment in segments
         for block in segment["blocks"]
     )
+    seen["parts"] = sorted(found)
     events = found["device_traces"][0]
     seen["traces"] = [len(found["device_traces"]), len(found["device_traces"][1])]
     seen["actions"] = sorted({event["action"] for event in events})

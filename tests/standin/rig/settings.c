@@ -140,8 +140,8 @@ static void
 read_settings(void)
 {
     const char *name = value_of("GMLAKE_STANDIN_NAME");
-    settings.devices =
-        count_visible((int)whole_number("GMLAKE_STANDIN_DEVICES", 1, 1, STANDIN_MOST_DEVICES));
+    settings.present = (int)whole_number("GMLAKE_STANDIN_DEVICES", 1, 1, STANDIN_MOST_DEVICES);
+    settings.devices = count_visible(settings.present);
     settings.is_backed = yes_or_no("GMLAKE_STANDIN_BACKED", false);
     settings.capacity_bytes =
         size_in_bytes("GMLAKE_STANDIN_CAPACITY", UINT64_C(1) << (settings.is_backed ? 30 : 36));

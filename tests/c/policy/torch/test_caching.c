@@ -50,6 +50,23 @@ TEST(best_fit_takes_the_smallest_then_the_lowest)
     fixture_stop(&f);
 }
 
+TEST(best_fit_takes_the_oldest_segment_where_told)
+{
+    fixture f = fixture_of(&gml_caching_policy);
+    f.knobs.oldest_segment_first = 1;
+    fixture_start(&f);
+    gml_block *old = get(&f, 12 * MIB, 0);
+    CHECK_OK(gml_driver_expect_malloc(f.driver, old->address - 64 * MIB, 12 * MIB));
+    gml_block *young = get(&f, 12 * MIB, 0);
+    gml_address old_address = old->address, young_address = young->address;
+    CHECK(young_address < old_address);
+    give(&f, young);
+    give(&f, old);
+    CHECK_EQ(get(&f, 12 * MIB, 0)->address, old_address);
+    CHECK_EQ(get(&f, 12 * MIB, 0)->address, young_address);
+    fixture_stop(&f);
+}
+
 TEST(small_blocks_split_down_to_512)
 {
     fixture f = fixture_of(&gml_caching_policy);
