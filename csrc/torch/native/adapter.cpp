@@ -231,13 +231,24 @@ struct Opened {
                                                      reason, sizeof reason)
                                  : GML_DRIVER_FAILED;
         TORCH_CHECK(status == GML_OK, "a tensor of another process cannot be opened: ", reason);
-        std::shared_ptr<void> mapped(pointer_to(address), [device](void *pointer) {
+        std::shared_ptr<void> mapped(pointer_to(address), [this, key, device](void *pointer) {
             if (gml_lake *of_device = core->find(device)) {
                 (void)core->close_shared(of_device, address_of(pointer));
             }
+            forget(key);
         });
         found.emplace(std::move(key), mapped);
         return mapped;
+    }
+
+    /* Unless it was opened again meanwhile. */
+    void forget(const std::string &key)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        auto known = found.find(key);
+        if (known != found.end() && known->second.expired()) {
+            found.erase(known);
+        }
     }
 };
 
