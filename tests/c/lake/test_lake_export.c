@@ -54,6 +54,15 @@ share(gml_lake *lake, gml_address address)
     return made;
 }
 
+/* The answer alone. */
+static gml_status
+try_share(gml_lake *lake, gml_address address)
+{
+    size_t count = 0;
+    uint64_t offset_bytes = 0;
+    return gml_lake_export(lake, address, NULL, 0, &count, &offset_bytes);
+}
+
 static uint64_t
 sum_bytes(const shared *given)
 {
@@ -202,33 +211,22 @@ TEST(memory_that_is_no_chunk_is_not_shared)
 {
     gml_lake *lake = open_lake("cuda", "caching");
     gml_address block = allocate(lake, 4 * MIB);
-    size_t count = 0;
-    uint64_t offset_bytes = 0;
-    CHECK_STATUS(gml_lake_export(lake, block, NULL, 0, &count, &offset_bytes), GML_UNSUPPORTED);
-    CHECK_STATUS(gml_lake_export(lake, block + 512, NULL, 0, &count, &offset_bytes),
-                 GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(try_share(lake, block), GML_UNSUPPORTED);
+    CHECK_STATUS(try_share(lake, block + 512), GML_UNKNOWN_ADDRESS);
     CHECK_OK(gml_lake_close(lake));
-}
-
-static void
-check_unsupported(gml_lake *lake)
-{
-    size_t count = 0;
-    uint64_t offset_bytes = 0;
-    gml_address other = 0;
-    gml_shared_piece piece = {.file = 0, .size_bytes = 2 * MIB};
-    char reason[REASON_BYTES] = "";
-    gml_address block = allocate(lake, 4 * MIB);
-    CHECK_STATUS(gml_lake_export(lake, block, NULL, 0, &count, &offset_bytes), GML_UNSUPPORTED);
-    gml_lake_reason(lake, reason, sizeof reason);
-    CHECK(reason[0] != '\0' && !strchr(reason, '\n'));
-    CHECK_STATUS(gml_lake_import(lake, &piece, 1, &other), GML_UNSUPPORTED);
 }
 
 TEST(a_driver_without_other_processes_says_so)
 {
     gml_lake *lake = open_lake("host", "stitch");
-    check_unsupported(lake);
+    gml_address other = 0;
+    gml_shared_piece piece = {.file = 0, .size_bytes = 2 * MIB};
+    char reason[REASON_BYTES] = "";
+    gml_address block = allocate(lake, 4 * MIB);
+    CHECK_STATUS(try_share(lake, block), GML_UNSUPPORTED);
+    gml_lake_reason(lake, reason, sizeof reason);
+    CHECK(reason[0] != '\0' && !strchr(reason, '\n'));
+    CHECK_STATUS(gml_lake_import(lake, &piece, 1, &other), GML_UNSUPPORTED);
     CHECK_OK(gml_lake_close(lake));
 }
 
@@ -236,10 +234,8 @@ TEST(a_device_that_refuses_to_export_says_so)
 {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address block = allocate(lake, 4 * MIB);
-    size_t count = 0;
-    uint64_t offset_bytes = 0;
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", "no_export", 1), 0); /* NOLINT */
-    CHECK_STATUS(gml_lake_export(lake, block, NULL, 0, &count, &offset_bytes), GML_DRIVER_FAILED);
+    CHECK_STATUS(try_share(lake, block), GML_DRIVER_FAILED);
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", "", 1), 0); /* NOLINT */
     check_same_bytes(lake, block, 4 * MIB);
     CHECK_OK(gml_lake_close(lake));
@@ -252,12 +248,10 @@ TEST(a_process_that_may_open_no_more_files_is_told)
     gml_address block = allocate(lake, 64 * MIB);
     struct rlimit before, few;
     char reason[REASON_BYTES] = "";
-    size_t count = 0;
-    uint64_t offset_bytes = 0;
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = (struct rlimit){.rlim_cur = 12, .rlim_max = before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-    gml_status status = gml_lake_export(lake, block, NULL, 0, &count, &offset_bytes);
+    gml_status status = try_share(lake, block);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     CHECK(status != GML_OK);
     gml_lake_reason(lake, reason, sizeof reason);
@@ -270,14 +264,9 @@ int
 main(void)
 {
     RUN(a_driver_without_other_processes_says_so);
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): read once, before any thread exists */
-    const char *cuda = getenv("GMLAKE_TEST_CUDA");
+    const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {
         return report();
-    }
-    if (!raw_cuda_load(&raw)) {
-        fprintf(stderr, "GMLAKE_TEST_CUDA is set, but libcuda.so.1 is missing or incomplete\n");
-        return 1;
     }
     RUN(a_block_of_any_size_is_seen_from_outside);
     RUN(so_is_a_view_of_chunks_that_lie_apart);

@@ -2,6 +2,8 @@
 #include "support/raw_cuda.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NON_BLOCKING = 1 };
@@ -21,8 +23,8 @@ find(look_up by, const char *name, int version, void *pointer, size_t pointer_by
     return true;
 }
 
-bool
-raw_cuda_load(raw_cuda *out)
+static bool
+load(raw_cuda *out)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
@@ -39,6 +41,17 @@ raw_cuda_load(raw_cuda *out)
 #undef RAW_CUDA_FIND
     return is_complete && out->cuInit(0) == GML_CU_SUCCESS &&
            out->cuDevicePrimaryCtxRetain(&out->context, 0) == GML_CU_SUCCESS;
+}
+
+const char *
+raw_cuda_begin(raw_cuda *out)
+{
+    const char *wanted = getenv("GMLAKE_TEST_CUDA"); /* NOLINT(concurrency-mt-unsafe) */
+    if (wanted && !load(out)) {
+        fprintf(stderr, "GMLAKE_TEST_CUDA is set, but libcuda.so.1 is missing or incomplete\n");
+        exit(1); /* NOLINT(concurrency-mt-unsafe) */
+    }
+    return wanted;
 }
 
 static bool

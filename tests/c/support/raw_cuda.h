@@ -33,8 +33,10 @@ typedef struct raw_cuda {
     gml_cu_context context; /* the primary one of device 0, retained until the process ends */
 } raw_cuda;
 
-/* Loads the entries, initialises the library, retains the context; false if anything fails. */
-bool raw_cuda_load(raw_cuda *out);
+/* What GMLAKE_TEST_CUDA says: "fake" for the fake library, anything else for a GPU, NULL where the
+ * driver `cuda` is not to be tested. Loads the entries, initialises the library and retains the
+ * context; where that fails, ends the program with one line. Called before any thread exists. */
+const char *raw_cuda_begin(raw_cuda *out);
 
 /* Copies bytes to and from device 0 in its primary context; false if a call fails. */
 bool raw_cuda_write(const raw_cuda *cuda, gml_address to, const void *from, size_t size);
