@@ -157,23 +157,13 @@ map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece, gml_address addre
     return status;
 }
 
-static uint64_t
-sum_bytes(const gml_shared_piece *pieces, size_t count)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        sum += pieces[i].size_bytes;
-    }
-    return sum;
-}
-
 gml_status
 gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count,
                     gml_address *out)
 {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     const gml_driver_ops *ops = self->ops;
-    uint64_t size_bytes = sum_bytes(pieces, count), mapped_bytes = 0;
+    uint64_t size_bytes = gml_shared_bytes(pieces, count), mapped_bytes = 0;
     gml_address address = 0;
     gml_status status = ops->reserve(self, size_bytes, 0, &address);
     if (status != GML_OK) {

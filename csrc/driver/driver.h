@@ -177,4 +177,15 @@ gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pie
                                  gml_address *out);
 gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);
 
+/* What the pieces are, side by side. */
+static inline uint64_t
+gml_shared_bytes(const gml_shared_piece *pieces, size_t count)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += pieces[i].size_bytes;
+    }
+    return sum;
+}
+
 #endif

@@ -133,9 +133,8 @@ import_of(uint64_t size_bytes, bool is_over)
 static gml_status
 end_import(gml_lake *lake, gml_address address)
 {
-    uint64_t size_bytes = (uintptr_t)gml_map_find(&lake->imports, address) & ~UINT64_C(1);
+    uint64_t size_bytes = (uintptr_t)gml_map_take(&lake->imports, address) & ~UINT64_C(1);
     gml_status status = gml_driver_close_files(lake->driver, address, size_bytes);
-    (void)gml_map_take(&lake->imports, address);
     if (status != GML_OK) {
         /* What was just taken out has its place. */
         (void)gml_map_insert(&lake->imports, address, import_of(size_bytes, true));
@@ -162,11 +161,7 @@ end_late_imports(gml_lake *lake)
 gml_status
 gml_lake_import(gml_lake *lake, const gml_shared_piece *pieces, size_t count, gml_address *out)
 {
-    uint64_t size_bytes = 0;
     gml_address address = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_bytes += pieces[i].size_bytes;
-    }
     pthread_mutex_lock(&lake->lock);
     end_late_imports(lake);
     gml_status status = gml_map_reserve(&lake->imports, 1);
@@ -174,6 +169,7 @@ gml_lake_import(gml_lake *lake, const gml_shared_piece *pieces, size_t count, gm
         status = gml_driver_open_files(lake->driver, pieces, count, &address);
     }
     if (status == GML_OK) {
+        uint64_t size_bytes = gml_shared_bytes(pieces, count);
         (void)gml_map_insert(&lake->imports, address, import_of(size_bytes, false));
         *out = address;
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
-from gmlake.replaying import run_through
+from gmlake.replaying import Requests
 from gmlake.snapshots.peaks import lives_of
 from gmlake.trace.layout import Kind
 from gmlake.units import format_size
@@ -103,9 +103,9 @@ class Refusal:
         return said
 
 
-def refusals_of(trace: Trace) -> list[Refusal]:
-    """Return the recorded refusals, in the order they happened, without answers."""
-    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)
+def refusals_of(trace: Trace, most: int | None = None) -> list[Refusal]:
+    """Return the first recorded refusals, in the order they happened, without answers."""
+    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)[:most]
     if not len(rows):
         return []
     nowhere = np.zeros(len(trace.requests), np.uint64), np.zeros(len(trace.start_blocks), np.uint64)
@@ -186,11 +186,12 @@ def ask_again(
     """
     if not refusal.capacity_bytes:
         return refusal
-    before = replace(trace, requests=trace.requests[: refusal.event])
+    before = Requests(replace(trace, requests=trace.requests[: refusal.event]))
+    settings: dict[str, Any] = dict(knobs)
     answers = []
     for policy in policies:
-        with Lake("sim", policy, refusal.capacity_bytes, **knobs) as lake:  # type: ignore[arg-type]
-            totals = run_through(lake, policy, before)
+        with Lake("sim", policy, refusal.capacity_bytes, **settings) as lake:
+            totals, _, _ = before.replay(lake, policy)
             is_served = False
             with suppress(OutOfMemoryError):
                 lake.allocate(refusal.size_bytes, refusal.stream)

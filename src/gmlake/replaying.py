@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from gmlake.refusals import Refusal
     from gmlake.trace import Trace
-    from gmlake.trace.layout import Records
 
 SIM_CAPACITY: Final = 1 << 40
 """What the simulated device has where no capacity is given: so much that nothing is refused."""
@@ -198,58 +197,56 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     trace.check()
     if capacity is None and driver == "sim":
         capacity = SIM_CAPACITY
-    requests = trace.replay_requests()
+    requests = Requests(trace)
+    wanted_bytes = trace.peak_live_bytes
     settings: dict[str, Any] = dict(knobs)
     results = []
     for policy in choose_policies(policies):
         with Lake(driver, policy, capacity, device, **settings) as lake, blaming_trace():
-            if policy == _PLAN:
-                results.append(_replay_planned(lake, trace, progress))
-            else:
-                results.append(_replay_on(lake, policy, trace, requests, progress))
+            result = _replay_on(lake, policy, requests, progress)
+            results.append(replace(result, wanted_bytes=wanted_bytes))
     capacity_bytes = parse_capacity(capacity)
     if capacity_bytes == 0:
         capacity_bytes = _core.device_describe(driver, device)["total_bytes"]
     return ReplayReport(tuple(results), capacity_bytes, driver, knobs)
 
 
-def run_through(lake: Lake, policy: str, trace: Trace) -> _core.ReplayTotals:
-    """Replay a trace on a lake that was opened for it, and leave it as it is then."""
-    run = _core.Replay(lake, trace.id_count)
-    if policy == _PLAN:
-        serving = Serving(lake, run)
-        serving.run(with_marks(trace).replay_requests(), None)
-        return serving.totals()
-    totals = run.run(b"")
-    for part in slices(trace.replay_requests()):
-        totals = run.run(part.view(np.uint8))
-    return totals
+class Requests:
+    """The requests of a trace, as each policy sees them; made once for all policies."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Make those that all policies but one see."""
+        self.trace = trace
+        self._plain = trace.replay_requests()
+
+    def replay(
+        self, lake: Lake, policy: str, progress: Progress | None = None
+    ) -> tuple[_core.ReplayTotals, float, dict[str, Any] | None]:
+        """Replay them on a lake that was opened for that; return totals, seconds, and the plan's.
+
+        The policy that plans is watched from mark to mark.
+        """
+        requests = self._plain if policy != _PLAN else with_marks(self.trace).replay_requests()
+        run = _core.Replay(lake, self.trace.id_count)
+        begin = time.perf_counter()
+        if policy == _PLAN:
+            serving = Serving(lake, run)
+            serving.run(requests, progress)
+            seconds = time.perf_counter() - begin
+            return serving.totals(), seconds, serving.report()
+        totals = run.run(b"")
+        for part in slices(requests):
+            totals = run.run(part.view(np.uint8))
+            if progress is not None:
+                progress(len(part))
+        return totals, time.perf_counter() - begin, None
 
 
 def _replay_on(
-    lake: Lake, policy: str, trace: Trace, requests: Records, progress: Progress | None
+    lake: Lake, policy: str, requests: Requests, progress: Progress | None
 ) -> ReplayResult:
-    run = _core.Replay(lake, trace.id_count)
-    totals = run.run(b"")
-    begin = time.perf_counter()
-    for part in slices(requests):
-        totals = run.run(part.view(np.uint8))
-        if progress is not None:
-            progress(len(part))
-    seconds = time.perf_counter() - begin
-    return _result(lake, policy, trace, totals, seconds)
-
-
-def _replay_planned(lake: Lake, trace: Trace, progress: Progress | None) -> ReplayResult:
-    """Replay under the policy that plans, and watch it from mark to mark."""
-    requests = with_marks(trace).replay_requests()
-    run = _core.Replay(lake, trace.id_count)
-    begin = time.perf_counter()
-    serving = Serving(lake, run)
-    serving.run(requests, progress)
-    seconds = time.perf_counter() - begin
-    result = _result(lake, _PLAN, trace, serving.totals(), seconds)
-    return replace(result, plan=serving.report())
+    totals, seconds, plan = requests.replay(lake, policy, progress)
+    return replace(_result(lake, policy, requests.trace, totals, seconds), plan=plan)
 
 
 def _result(
@@ -270,7 +267,6 @@ def _result(
         driver_calls=stats["driver_calls"],
         driver_time_ns=stats["driver_time_ns"],
         seconds=seconds,
-        wanted_bytes=trace.peak_live_bytes,
         first_refused=first_refused,
         refused_bytes=refused_bytes,
     )

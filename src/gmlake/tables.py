@@ -120,9 +120,10 @@ def _replay_table(results: list[ReplayResult]) -> Table:
     )
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    whole = [result.utilization for result in results if result.first_refused is None]
+    whole = (result.utilization for result in results if result.first_refused is None)
+    best = max(whole, default=None)
     for result in results:
-        is_best = result.first_refused is None and result.utilization == max(whole)
+        is_best = result.first_refused is None and result.utilization == best
         table.add_row(*_replay_row(result, is_best=is_best), style="bold green" if is_best else "")
     return table
 

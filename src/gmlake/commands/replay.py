@@ -9,7 +9,14 @@ from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.lake import Lake
 from gmlake.refusals import MOST_REFUSALS, ask_again, refusals_of
-from gmlake.replaying import SIM_CAPACITY, ReplayReport, choose_policies, event_count, replay
+from gmlake.replaying import (
+    SIM_CAPACITY,
+    ReplayReport,
+    ReplayResult,
+    choose_policies,
+    event_count,
+    replay,
+)
 from gmlake.snapshots.own_lines import own_frame
 from gmlake.snapshots.whole import Snapshot
 from gmlake.units import format_size
@@ -75,7 +82,7 @@ def _replay_file(
             report = replay(trace, policies, args.capacity, progress=progress, **settings)
         refusals = tuple(
             ask_again(trace, refusal, policies, **settings)
-            for refusal in refusals_of(trace)[:MOST_REFUSALS]
+            for refusal in refusals_of(trace, MOST_REFUSALS)
         )
         report = replace(report, refusals={trace.name: refusals} if refusals else {})
         reports.append(_with_lines(report, path, trace.device))
@@ -89,17 +96,14 @@ def _with_lines(report: ReplayReport, path: str, device: int) -> ReplayReport:
         return report
     with Budget(path):
         snapshot = Snapshot.load(path)
-    seen = snapshot[device]
-    lines = {
-        row: own_frame(snapshot.sites[int(number)].frames)
-        for row, number in enumerate(seen.event_sites)
-        if row in rows and number
-    }
-    results = (
-        replace(result, asked_at=lines.get(result.first_refused or 0, ""))
-        for result in report.results
-    )
-    return replace(report, results=tuple(results))
+    numbers = snapshot[device].event_sites
+
+    def named(result: ReplayResult) -> ReplayResult:
+        row = result.first_refused
+        number = int(numbers[row]) if row in rows and row is not None else 0
+        return replace(result, asked_at=own_frame(snapshot.sites[number].frames) if number else "")
+
+    return replace(report, results=tuple(map(named, report.results)))
 
 
 COMMAND = ReplayCommand()
