@@ -90,14 +90,16 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         report = auto.last
         if report is None:
             sys.exit("plan_training: gmlake does not serve this process; see the warning above")
-        steps.append({**asdict(report), "hit_rate": report.hit_rate, "seconds": seconds})
+        steps.append(
+            {
+                **asdict(report),
+                "is_planned": report.is_planned,
+                "hit_rate": report.hit_rate,
+                "seconds": seconds,
+            }
+        )
         if not options.json:
-            print(
-                f"step {number:3} {kind:10} {report.requests:6} requests, "
-                f"hit rate {report.hit_rate:7.2%}, {report.driver_calls:5} driver calls, "
-                f"reserved {report.reserved_bytes / 2**20:9.1f} MiB, {seconds:.3f} s",
-                flush=True,
-            )
+            print(report, f"{seconds:.3f} s", sep=", ", flush=True)
     if options.plan is not None:
         auto.save(options.plan)
     return steps

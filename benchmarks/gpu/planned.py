@@ -189,7 +189,7 @@ def show(figures: dict[str, Any]) -> None:
         if "failed" in told:
             table.add_row(way, told["failed"].splitlines()[-1])
             continue
-        planned = [step["hit_rate"] for step in told["steps"] if step["is_planned"]]
+        planned = [step["hit_rate"] for step in told["steps"] if step["served"]]
         table.add_row(
             way,
             f"{told['peak_allocated_bytes'] / GIB:.3f}",

@@ -1,9 +1,9 @@
-"""Runs one program of several streams and tells what its memory did.
+"""Runs one program of several streams, or of steps, and tells what its memory did.
 
     python -m workloads.measure wavelet --way borrowing --steps 6
 
 Prints one JSON object. PyTorch's allocator can be chosen once in a process, so that each way has a
-process of its own; benchmarks/wavelet.py and gpu.streams start them.
+process of its own; benchmarks/wavelet.py, planned_steps.py and gpu.streams start them.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -26,6 +26,7 @@ import gmlake
 from workloads.ending import end_process
 from workloads.session import SCALES, Session
 from workloads.sharing import SCENARIOS
+from workloads.steps import PROGRAMS
 from workloads.ways import WAYS
 
 if TYPE_CHECKING:
@@ -94,6 +95,19 @@ def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
     }
 
 
+def _planned(auto: gmlake.AutoPlan) -> dict[str, Any]:
+    """What the plans did: each step's hit rate, None where none served, and the last word."""
+    reports = auto.reports
+    return {
+        "steps": [round(step.hit_rate, 4) if step.is_planned else None for step in reports],
+        **{
+            name: sum(getattr(step, name) for step in reports)
+            for name in ("requests", "served", "left")
+        },
+        "last": str(auto.last),
+    }
+
+
 def _region(way: Way) -> AbstractContextManager[gmlake.Region | None]:
     knobs: dict[str, Any] = dict(way.knobs)
     return gmlake.enabled(way.policy, mode="full", **knobs) if way.policy else nullcontext()
@@ -101,7 +115,7 @@ def _region(way: Way) -> AbstractContextManager[gmlake.Region | None]:
 
 def run(name: str, way: Way, session_options: dict[str, Any], *, is_timed: bool) -> dict[str, Any]:
     """Run a scenario; return what was seen, sizes in bytes."""
-    scenario = SCENARIOS[name]
+    scenario = {**SCENARIOS, **PROGRAMS}[name]
     limit_bytes = int(scenario.limit_gib * GIB) or None
     with _region(way) as region:
         session = Measured(torch.device("cuda", 0), limit_bytes=limit_bytes, **session_options)
@@ -123,13 +137,14 @@ def run(name: str, way: Way, session_options: dict[str, Any], *, is_timed: bool)
             "ooms": stats["num_ooms"],
             "steps": [_difference(*pair) for pair in pairwise(pairs)],
             "losses": [float(loss).hex() for loss in losses or []],
+            "planned": _planned(session.auto) if session.auto else None,
         }
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Run one program of several streams.")
-    parser.add_argument("name", choices=SCENARIOS)
+    parser.add_argument("name", choices={**SCENARIOS, **PROGRAMS})
     parser.add_argument("--way", choices=WAYS, default="borrowing")
     parser.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", dest="knobs")
     parser.add_argument("--scale", choices=SCALES, default="full")

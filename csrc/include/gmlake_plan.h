@@ -25,9 +25,7 @@ extern "C" {
 
 /* ---- placing lifetimes ----------------------------------------------------------------------- */
 
-enum { GML_LIFETIME_DYNAMIC = 1 }; /* its size changes from step to step: it gets no offset */
-
-/* 64 bytes. */
+/* 48 bytes. */
 typedef struct gml_lifetime {
     uint64_t size_bytes; /* 1 to 2^48 */
     uint64_t start, end; /* live on [start, end), start < end. With a period: start < period and
@@ -35,10 +33,7 @@ typedef struct gml_lifetime {
     gml_stream stream;
     uint32_t phase_start, phase_end; /* of the allocation and the free (forward, backward, ... of
                                         each micro-batch); 0: not known */
-    uint32_t scope_start, scope_end; /* the module of a dynamic one; 0: none */
-    uint32_t flags;
-    uint32_t reserved; /* 0 */
-    uint64_t tag;      /* the caller's */
+    uint64_t tag;                    /* the caller's */
 } gml_lifetime;
 
 /* Work that `after` is given from `time` on runs after all work that `before` was given up to then.
@@ -47,11 +42,6 @@ typedef struct gml_ordering {
     uint64_t time;
     gml_stream before, after;
 } gml_ordering;
-
-/* A range of addresses. */
-typedef struct gml_span {
-    uint64_t offset, size_bytes;
-} gml_span;
 
 typedef struct gml_problem {
     const gml_lifetime *lifetimes;
@@ -63,8 +53,6 @@ typedef struct gml_problem {
                                       lies between the free and the allocation; with a period none
                                       are allowed */
     size_t ordering_count;
-    const gml_span *taken; /* addresses that nothing may be given: multiples of the alignment */
-    size_t taken_count;
 } gml_problem;
 
 typedef struct gml_planner_options {
@@ -75,20 +63,19 @@ typedef struct gml_planner_options {
 } gml_planner_options;
 
 typedef struct gml_solution {
-    uint64_t peak_bytes; /* the largest end of any placed lifetime */
-    /* the largest live sum, with what is taken; no placement is lower */
-    uint64_t lower_bound_bytes;
+    uint64_t peak_bytes;        /* the largest end of any lifetime */
+    uint64_t lower_bound_bytes; /* the largest live sum; no placement is lower */
     const char *method; /* what placed it, by name, as "exact"; never NULL. For reports: names come
                            and go */
     uint64_t time_ns;
     bool is_proven; /* nothing is lower than peak_bytes */
 } gml_solution;
 
-/* Gives every lifetime that is not dynamic an offset, and dynamic ones GML_NO_OFFSET. The result
- * has passed gml_planner_check(). GML_INVALID_ARGUMENT for a lifetime or setting outside its range,
- * or a sum of sizes above 2^62; GML_NO_HOST_MEMORY; GML_CORRUPT if the result was not valid.
- * `reason` (may be NULL) then holds one line, at most reason_bytes. A capacity that is not met is
- * not an error: look at peak_bytes. `options` may be NULL. */
+/* Gives every lifetime an offset. The result has passed gml_planner_check(). GML_INVALID_ARGUMENT
+ * for a lifetime or setting outside its range, or a sum of sizes above 2^62; GML_NO_HOST_MEMORY;
+ * GML_CORRUPT if the result was not valid. `reason` (may be NULL) then holds one line, at most
+ * reason_bytes. A capacity that is not met is not an error: look at peak_bytes. `options` may be
+ * NULL. */
 GML_API gml_status gml_planner_solve(const gml_problem *problem, const gml_planner_options *options,
                                      uint64_t *offsets, gml_solution *out, char *reason,
                                      size_t reason_bytes);
@@ -96,21 +83,9 @@ GML_API gml_status gml_planner_solve(const gml_problem *problem, const gml_plann
 /* The independent check, which shares no code with what places but for sorting and the ranges of
  * values: a sweep over raw times. GML_CORRUPT with a reason if two lifetimes meet in time and
  * address, two streams share addresses without an ordering between, an offset is not aligned,
- * overflows, lies on a taken span or ends above `peak_bytes`, or if peak_bytes is not the largest
- * end. O(N log N). */
+ * overflows or ends above `peak_bytes`, or if peak_bytes is not the largest end. O(N log N). */
 GML_API gml_status gml_planner_check(const gml_problem *problem, const uint64_t *offsets,
                                      uint64_t peak_bytes, char *reason, size_t reason_bytes);
-
-/* The addresses in [0, limit_bytes) that no placed lifetime occupies at any time in [start, end):
- * STAlloc's dynamic reusable space. For query i the spans, in ascending order, are
- * (*spans)[first[i]] to (*spans)[first[i + 1] - 1]; `first` has query_count + 1 entries, *spans is
- * to be given to free(). A query may wrap as a lifetime may. Cost: queries times lifetimes. */
-typedef struct gml_time_range {
-    uint64_t start, end;
-} gml_time_range;
-GML_API gml_status gml_planner_idle_spans(const gml_problem *problem, const uint64_t *offsets,
-                                          uint64_t limit_bytes, const gml_time_range *queries,
-                                          size_t query_count, gml_span **spans, size_t *first);
 
 /* ---- steps, as watched ----------------------------------------------------------------------- */
 
@@ -123,42 +98,20 @@ typedef struct gml_step_request {
     uint64_t death;        /* the same of its free, in the step `death_serial`; GML_STILL_LIVE */
     uint64_t death_serial; /* of the step in which it was freed. What was freed between two steps,
                               or in one of another kind, was freed at the end of the one before */
-    uint32_t phase_birth, phase_death;
-    uint32_t scope_birth, scope_death; /* dynamic scope; 0: none */
 } gml_step_request;
-
-typedef enum gml_mark_kind { GML_MARK_PHASE, GML_MARK_SCOPE } gml_mark_kind;
-
-/* The program entered a phase, or a dynamic scope (id 0: left it). */
-typedef struct gml_step_mark {
-    uint64_t time;    /* events of the step before it */
-    uint64_t request; /* requests of the step before it */
-    gml_mark_kind kind;
-    uint32_t id;
-} gml_step_mark;
 
 typedef struct gml_step {
     uint64_t serial; /* counts the steps of its kind */
     uint64_t event_count;
     gml_step_request *requests;
     size_t request_count;
-    gml_step_mark *marks;
-    size_t mark_count;
 } gml_step;
-
-/* Memory of one stream's lane that a plan must not use. */
-typedef struct gml_taken {
-    gml_stream stream;
-    gml_span span;
-} gml_taken;
 
 /* What a plan is made from. */
 typedef struct gml_profile {
     gml_step last;     /* the step to plan for */
     gml_step previous; /* one before it like it, whose frees tell when what is still live at the end
                           of `last` will be freed; request_count 0: there is none */
-    gml_taken *taken;
-    size_t taken_count;
 } gml_profile;
 
 /* Frees what it holds, too. NULL is allowed. */
@@ -170,9 +123,8 @@ GML_API void gml_profile_free(gml_profile *profile);
 typedef struct gml_plan gml_plan;
 
 typedef struct gml_plan_info {
-    size_t requests; /* of the period, dynamic ones not counted */
+    size_t requests; /* of the period */
     size_t placed;   /* of those, that have an offset; the rest live too long to be planned */
-    size_t dynamic;  /* requests in dynamic scopes, as watched */
     unsigned steps;  /* in the period: 2 where something lives longer than one step */
     unsigned lanes;
     uint64_t peak_bytes; /* over all lanes */
@@ -223,63 +175,51 @@ GML_API gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_
 GML_API gml_status gml_lake_watch_steps(gml_lake *lake);
 
 /* A step begins. `kind` is the caller's number for steps that are alike (training, evaluation);
- * each kind has its own plans. A step that is open ends first. The first plan of the kind that
- * agrees with how the step begins serves it. GML_MISUSE unless steps are watched;
- * GML_NO_HOST_MEMORY. */
+ * each kind has its own plans. A step that is open ends first. GML_MISUSE unless steps are watched;
+ * GML_NO_HOST_MEMORY.
+ *
+ * A step is watched, and served by the policy, until the policy has served it in the same way as
+ * one before. From then on a step that asks for the same gets the same places, without a search: no
+ * more memory is taken for that, and no call made. Where a step asks for anything else, the policy
+ * goes on as if it had served all of it. */
 GML_API gml_status gml_lake_begin_step(gml_lake *lake, uint64_t kind);
 
 typedef struct gml_step_report {
     uint64_t kind, serial;
-    uint64_t requests;                      /* in the step */
-    uint64_t foreseen;                      /* of those, that met their entry of the plan */
-    uint64_t served;                        /* of those, that got the address planned for them */
-    uint64_t left;                          /* foreseen, and left to the policy by the plan */
-    uint64_t dynamic;                       /* in dynamic scopes */
-    uint64_t dynamic_served;                /* of those, in idle planned space */
-    uint64_t borrowed;                      /* not foreseen, and served from idle pool memory */
-    uint64_t requested_bytes, served_bytes; /* of all requests, of those served as planned */
-    uint64_t driver_calls;                  /* made during the step */
-    uint64_t pool_bytes;                    /* physical memory of the pools at the end */
+    uint64_t requests;       /* in the step */
+    uint64_t served;         /* of those, by a plan */
+    uint64_t left;           /* of those, that the plan leaves to the policy */
+    uint64_t driver_calls;   /* made during the step */
     uint64_t reserved_bytes; /* held from the device at the end, by everything on the lake */
-    uint64_t fingerprint;    /* of the step's requests, comparable with gml_plan_info's */
-    bool is_planned;         /* a plan served */
+    uint64_t fingerprint;    /* of the requests; 0: not known */
+    const char *why;         /* what became of the step, in words */
 } gml_step_report;
 
 /* The open step ends. `out` may be NULL. GML_MISUSE where none is open. */
 GML_API gml_status gml_lake_end_step(gml_lake *lake, gml_step_report *out);
 
-/* The program enters a phase; 0: none. Phases tell plans apart in time, and are where matching
- * finds its place again. Nothing outside of steps. */
-GML_API gml_status gml_lake_enter_phase(gml_lake *lake, uint32_t phase);
-
-/* The program enters a dynamic scope, a module whose sizes change from step to step (a mixture of
- * experts); 0: it leaves. */
-GML_API gml_status gml_lake_enter_scope(gml_lake *lake, uint32_t scope);
-
-/* What was watched of the last step of that kind that has ended, to be given to gml_profile_free().
- * Two things are told otherwise than they were: small requests that fit between what lives on in
- * chunks already in use, as still live, so that a plan leaves them to the policy; and a step of
- * more than 2^22 requests, as one without any. GML_MISUSE if there is none. */
+/* What was seen of the last step of that kind that was watched, to be given to gml_profile_free().
+ * A step of more than 2^22 requests is told as one without any. GML_MISUSE if there is none. */
 GML_API gml_status gml_lake_profile(gml_lake *lake, uint64_t kind, gml_profile **out);
 
-/* Adds a plan for a kind; at most 16 per kind are kept, those used last. It serves from the next
- * step on. A plan with the same fingerprint is replaced. */
+/* Adds a plan for a kind; at most 16 per kind are kept. It serves from the next step on, in memory
+ * that is taken for it then, as much as the largest plan needs. Of a plan with several lanes the
+ * first is served, and the others are left to the policy. */
 GML_API gml_status gml_lake_add_plan(gml_lake *lake, uint64_t kind, gml_plan *plan);
 
 /* Forgets every plan of that kind. Live blocks stay. */
 GML_API gml_status gml_lake_drop_plans(gml_lake *lake, uint64_t kind);
 
-/* A step boundary for a lake whose policy is `plan`, which then watches, plans and serves by
- * itself: the step before ends, the next begins, and once `profile_steps` steps alike were watched
- * a plan is made, while other threads go on allocating. Nothing on any other policy. */
+/* A step boundary for a lake whose policy is `plan`: the step before ends, and the next begins.
+ * Nothing on any other policy. */
 GML_API gml_status gml_lake_mark(gml_lake *lake);
 
 /* Sums over all steps since watching began. */
 typedef struct gml_plan_stats {
-    uint64_t steps, planned_steps;
-    uint64_t requests, foreseen, served, left; /* in planned steps */
-    uint64_t plans_made, planning_ns;          /* by gml_lake_mark(), and how long that took */
-    uint64_t pool_bytes;                       /* now */
+    uint64_t steps, planned_steps;   /* the latter: a plan served some of it */
+    uint64_t requests, served, left; /* in planned steps */
+    uint64_t plans_made;
+    const char *why; /* what became of the last step, in words; NULL: none has ended */
 } gml_plan_stats;
 GML_API gml_status gml_lake_plan_stats(gml_lake *lake, gml_plan_stats *out);
 

@@ -52,6 +52,10 @@ GML_API gml_status gml_torch_find_exceptions(char *reason, size_t reason_bytes);
  */
 GML_API gml_status gml_torch_keep_history(size_t max_events);
 
+/* What the text of a refusal for lack of memory names as the place to look at from now on, as a
+ * file that was just written; "" for none. Longer texts are cut. */
+GML_API void gml_torch_note_refusals(const char *where);
+
 /* gml_lake_distrust_stream() for the lake of that device, open now or later. Nothing for the
  * streams that nobody can destroy: 0, cudaStreamLegacy and cudaStreamPerThread.
  * GML_INVALID_ARGUMENT for what is no device; GML_NO_HOST_MEMORY. */

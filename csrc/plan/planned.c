@@ -28,18 +28,34 @@ gml_steps_wrap(gml_policy *stitch, const gml_knobs *knobs, gml_policy **out)
     planned->policy = (gml_policy){.ops = &gml_plan_policy, .driver = stitch->driver};
     planned->inner = stitch;
     planned->stitch = gml_stitch_of(stitch);
-    /* Pools are made of cells as large as the largest chunk: from now on none is larger than those
-     * there are, so that pools of small programs leave little behind. */
-    planned->stitch->economy.largest_bytes = planned->stitch->home.largest_bytes;
     planned->next_number = 1;
     planned->profile_steps = knobs->profile_steps;
-    planned->budget_ms = knobs->plan_budget;
-    planned->window = (uint32_t)knobs->plan_window;
-    gml_lanes_init(&planned->lanes, planned->stitch);
     follow(planned);
     *out = &planned->policy;
     return GML_OK;
 }
+
+/* ---- letting go ------------------------------------------------------------------------------ */
+
+/* No plan serves any more, nothing is held, and no view is pinned. */
+static gml_status
+let_go(gml_planned *planned, const char *why)
+{
+    if (planned->open.layout) {
+        gml_planned_depart(planned, why);
+    }
+    gml_status status = gml_planned_yield(planned);
+    for (gml_kind *kind = planned->kinds; kind && status == GML_OK; kind = kind->next) {
+        gml_kind_drop_layouts(planned, kind);
+    }
+    if (status == GML_OK) {
+        gml_layout_free(planned, planned->open.seen);
+        planned->open.seen = NULL;
+    }
+    return status;
+}
+
+/* ---- the policy ------------------------------------------------------------------------------ */
 
 bool
 gml_steps_are_watched(const gml_policy *policy)
@@ -68,12 +84,13 @@ static gml_status
 destroy(gml_policy *self)
 {
     gml_planned *planned = gml_planned_of(self);
-    if (planned->open.record) {
+    if (planned->open.kind) {
         (void)gml_steps_end(self, NULL);
     }
+    gml_status first = gml_planned_yield(planned);
     gml_kinds_close(planned);
     gml_map_clear(&planned->records);
-    gml_status first = gml_lanes_close(&planned->lanes);
+    gml_planned_close_holds(planned);
     first = gml_first_failure(first, planned->inner->ops->destroy(planned->inner));
     free(planned);
     return first;
@@ -88,29 +105,43 @@ allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **o
     return status;
 }
 
+/* The hold that a block lives in; NULL: it is the inner policy's. */
+static gml_hold *
+hold_of(const gml_planned *planned, const gml_block *block)
+{
+    const gml_placement *placement = (const gml_placement *)(const void *)block;
+    if (block->is_small || placement->state != GML_PLACEMENT_HELD) {
+        return NULL;
+    }
+    gml_hold *hold = planned->holds;
+    while (hold->pond != placement->pond) {
+        hold = hold->next;
+    }
+    return hold;
+}
+
 static void
 free_block(gml_policy *self, gml_block *block)
 {
     gml_planned *planned = gml_planned_of(self);
-    uint64_t note = block->note;
-    if (block->state == GML_STATE_PLAN) {
-        gml_lane_block *given = (gml_lane_block *)(void *)block;
-        gml_planned_note_inherited(planned, given);
-        gml_lane_give(&planned->lanes, given);
-    } else {
-        planned->inner->ops->free(planned->inner, block);
-        follow(planned);
+    gml_hold *hold = hold_of(planned, block);
+    if (hold) {
+        gml_hold_give(hold, (gml_placement *)(void *)block);
+        return;
     }
+    uint64_t note = block->note;
+    planned->inner->ops->free(planned->inner, block);
+    follow(planned);
     gml_planned_note_free(planned, note);
 }
 
+/* Views of chunks that go are forgotten, and chunks come back elsewhere: so are plans. */
 static gml_status
 trim(gml_policy *self, uint64_t *released_bytes)
 {
     gml_planned *planned = gml_planned_of(self);
     uint64_t released = 0;
-    bool is_any;
-    gml_status status = gml_lanes_release_idle(&planned->lanes, NULL, UINT64_MAX, &is_any);
+    gml_status status = let_go(planned, "left: idle memory was given back to the device");
     if (status == GML_OK) {
         status = planned->inner->ops->trim(planned->inner, &released);
     }
@@ -133,19 +164,18 @@ usage(gml_policy *self, gml_usage *out)
 {
     gml_planned *planned = gml_planned_of(self);
     planned->inner->ops->usage(planned->inner, out);
-    const gml_lane *lane = gml_lanes_find(&planned->lanes, 0);
-    uint64_t free_bytes = lane ? gml_lane_largest_free(lane) : 0;
-    out->largest_free_bytes =
-        free_bytes > out->largest_free_bytes ? free_bytes : out->largest_free_bytes;
+    for (const gml_hold *hold = planned->holds; hold; hold = hold->next) {
+        out->largest_free_bytes += hold->held_bytes - hold->live_bytes;
+    }
 }
 
 static gml_status
 check(gml_policy *self)
 {
     gml_planned *planned = gml_planned_of(self);
-    gml_status status = planned->inner->ops->check(planned->inner);
+    gml_status status = gml_planned_yield(planned);
     if (status == GML_OK) {
-        status = gml_lanes_check(&planned->lanes);
+        status = planned->inner->ops->check(planned->inner);
     }
     if (status == GML_OK && (self->reserved_bytes != planned->inner->reserved_bytes ||
                              self->small_bytes != planned->inner->small_bytes)) {
@@ -155,19 +185,32 @@ check(gml_policy *self)
     return status;
 }
 
+/* Without host memory what is held is shown as free. */
 static void
 visit(gml_policy *self, const gml_visitor *visitor)
 {
     gml_planned *planned = gml_planned_of(self);
+    (void)gml_planned_yield(planned);
     planned->inner->ops->visit(planned->inner, visitor);
-    gml_lanes_visit(&planned->lanes, visitor);
 }
 
-/* A lane stays with its pond: a stream that comes with the same handle later gets another one. */
+/* A stream that comes with the same handle later has another pond. */
 static gml_status
 forget_stream(gml_policy *self, gml_stream stream)
 {
-    return gml_pond_forget(gml_planned_of(self)->inner, stream);
+    gml_planned *planned = gml_planned_of(self);
+    gml_status status = GML_OK;
+    const gml_hold *hold = planned->holds;
+    while (hold && hold->pond->stream != stream) {
+        hold = hold->next;
+    }
+    if (hold) {
+        status = let_go(planned, "left: a stream is gone");
+    }
+    if (hold && status == GML_OK) {
+        gml_planned_close_holds(planned);
+    }
+    return status == GML_OK ? gml_pond_forget(planned->inner, stream) : status;
 }
 
 static gml_status

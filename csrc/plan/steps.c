@@ -111,20 +111,6 @@ gml_lake_end_step(gml_lake *lake, gml_step_report *out)
 }
 
 gml_status
-gml_lake_enter_phase(gml_lake *lake, uint32_t phase)
-{
-    gml_status status = enter(lake);
-    return status == GML_OK ? leave(lake, gml_steps_enter_phase(lake->policy, phase)) : status;
-}
-
-gml_status
-gml_lake_enter_scope(gml_lake *lake, uint32_t scope)
-{
-    gml_status status = enter(lake);
-    return status == GML_OK ? leave(lake, gml_steps_enter_scope(lake->policy, scope)) : status;
-}
-
-gml_status
 gml_lake_profile(gml_lake *lake, uint64_t kind, gml_profile **out)
 {
     gml_status status = enter(lake);

@@ -18,8 +18,6 @@ bool gml_steps_are_watched(const gml_policy *policy);
 /* See gmlake_plan.h. */
 gml_status gml_steps_begin(gml_policy *policy, uint64_t kind);
 gml_status gml_steps_end(gml_policy *policy, gml_step_report *out);
-gml_status gml_steps_enter_phase(gml_policy *policy, uint32_t phase);
-gml_status gml_steps_enter_scope(gml_policy *policy, uint32_t scope);
 gml_status gml_steps_profile(gml_policy *policy, uint64_t kind, gml_profile **out);
 gml_status gml_steps_add_plan(gml_policy *policy, uint64_t kind, gml_plan *plan);
 gml_status gml_steps_drop_plans(gml_policy *policy, uint64_t kind);

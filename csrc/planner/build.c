@@ -26,13 +26,11 @@ lane_options(const gml_builder *builder, size_t lane_placed)
 }
 
 static gml_status
-place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index, gml_span *taken)
+place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index)
 {
     gml_plan *plan = builder->plan;
     gml_plan_lane *lane = &plan->lanes[index];
     gml_problem problem = gml_lane_problem(problems, plan, index);
-    problem.taken = taken;
-    problem.taken_count = gml_build_taken(builder->profile, lane->stream, taken);
     gml_planner_options options = lane_options(builder, problem.count);
     uint64_t *offsets = problems->offsets + problems->first[index];
     gml_solution solution;
@@ -50,19 +48,17 @@ static gml_status
 place_lanes(const gml_builder *builder)
 {
     gml_plan *plan = builder->plan;
-    gml_span *taken = gml_plan_array(builder->profile->taken_count, sizeof *taken);
     gml_lane_problems problems = {.lifetimes = NULL};
-    gml_status status = taken ? gml_lane_problems_open(&problems, plan) : GML_NO_HOST_MEMORY;
+    gml_status status = gml_lane_problems_open(&problems, plan);
     for (size_t lane = 0; lane < plan->lane_count && status == GML_OK; lane++) {
         if (problems.first[lane] < problems.first[lane + 1]) {
-            status = place_lane(builder, &problems, lane, taken);
+            status = place_lane(builder, &problems, lane);
         }
     }
     for (size_t i = 0; i < plan->placed_count && status == GML_OK; i++) {
         plan->entries[problems.entries[i]].offset = problems.offsets[i];
     }
     gml_lane_problems_close(&problems);
-    free(taken);
     return status;
 }
 
@@ -100,7 +96,6 @@ build(gml_builder *builder)
         status = stages[i](builder);
     }
     status = status == GML_OK ? place_lanes(builder) : status;
-    status = status == GML_OK ? gml_build_find_spans(builder) : status;
     return status == GML_OK ? fingerprint_and_check(builder) : status;
 }
 
@@ -118,7 +113,6 @@ gml_plan_build(const gml_profile *profile, const gml_planner_options *options, g
     status = build(&builder);
     free(builder.lanes);
     free(builder.ends);
-    free(builder.windows);
     if (status != GML_OK) {
         gml_plan_release(builder.plan);
         return status == GML_NO_HOST_MEMORY

@@ -1,10 +1,10 @@
 /* How long requests live.
  *
  * What was freed within the watched step says so itself. What is still live at its end lives as
- * long as its twin in the step before did, if that one is gone. Ends are given in the time of the
- * step as if it went on and on: an end at period + t is an end at t, one repetition later.
+ * long as its twin in the step before did, if that one is gone: steps are told from their
+ * beginnings and ends up to where they differ. Ends are given in the time of the step as if it went
+ * on and on: an end at period + t is an end at t, one repetition later.
  */
-#include "planner/align.h"
 #include "planner/build.h"
 #include "planner/instance.h"
 
@@ -38,23 +38,37 @@ end_of_twin(const gml_profile *profile, const gml_step_request *twin)
     return end_in(&profile->previous, twin, period);
 }
 
-static gml_status
+static bool
+are_twins(const gml_step_request *one, const gml_step_request *other)
+{
+    return one->size_bytes == other->size_bytes && one->stream == other->stream;
+}
+
+static void
+ask_twin(gml_builder *builder, size_t index, const gml_step_request *twin)
+{
+    if (builder->profile->last.requests[index].death == GML_STILL_LIVE &&
+        twin->death != GML_STILL_LIVE) {
+        builder->ends[index] = end_of_twin(builder->profile, twin);
+    }
+}
+
+static void
 ask_twins(gml_builder *builder)
 {
-    const gml_profile *profile = builder->profile;
-    size_t count = profile->last.request_count;
-    size_t *twins = gml_plan_array(count, sizeof *twins);
-    gml_status status =
-        twins ? gml_align_steps(&profile->last, &profile->previous, twins) : GML_NO_HOST_MEMORY;
-    for (size_t i = 0; i < count && status == GML_OK; i++) {
-        const gml_step_request *request = &profile->last.requests[i];
-        if (request->death == GML_STILL_LIVE && twins[i] != GML_NO_TWIN &&
-            profile->previous.requests[twins[i]].death != GML_STILL_LIVE) {
-            builder->ends[i] = end_of_twin(profile, &profile->previous.requests[twins[i]]);
-        }
+    const gml_step *last = &builder->profile->last, *previous = &builder->profile->previous;
+    size_t from = 0, to = last->request_count, twin = previous->request_count;
+    while (from < to && from < twin &&
+           are_twins(&last->requests[from], &previous->requests[from])) {
+        ask_twin(builder, from, &previous->requests[from]);
+        from++;
     }
-    free(twins);
-    return status;
+    while (to > from && twin > from &&
+           are_twins(&last->requests[to - 1], &previous->requests[twin - 1])) {
+        to--;
+        twin--;
+        ask_twin(builder, to, &previous->requests[twin]);
+    }
 }
 
 gml_status
@@ -67,7 +81,10 @@ gml_build_find_ends(gml_builder *builder)
         are_known &= last->requests[i].death != GML_STILL_LIVE;
     }
     bool is_alone = builder->profile->previous.request_count == 0;
-    return are_known || is_alone ? GML_OK : ask_twins(builder);
+    if (!are_known && !is_alone) {
+        ask_twins(builder);
+    }
+    return GML_OK;
 }
 
 /* ---- how many steps -------------------------------------------------------------------------- */
@@ -75,8 +92,7 @@ gml_build_find_ends(gml_builder *builder)
 static bool
 is_counted(const gml_builder *builder, size_t index)
 {
-    const gml_step_request *request = &builder->profile->last.requests[index];
-    return !gml_build_is_dynamic(request) && builder->ends[index] != GML_LIFE_UNKNOWN;
+    return builder->ends[index] != GML_LIFE_UNKNOWN;
 }
 
 /* The largest live sum of a step that repeats. What lives through whole repetitions is there that

@@ -21,12 +21,6 @@ check_offset(const gml_problem *problem, size_t index, uint64_t offset, uint64_t
              size_t reason_bytes)
 {
     const gml_lifetime *lifetime = &problem->lifetimes[index];
-    if (lifetime->flags & GML_LIFETIME_DYNAMIC) {
-        return offset == GML_NO_OFFSET
-                   ? GML_OK
-                   : gml_refuse(GML_CORRUPT, reason, reason_bytes,
-                                "lifetime %zu is dynamic and has an offset", index);
-    }
     if (offset == GML_NO_OFFSET) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes, "lifetime %zu has no offset", index);
     }
@@ -118,12 +112,6 @@ is_ordered(const history *state, gml_stream before, gml_stream after, uint64_t f
 static gml_status
 refuse_pair(const history *state, const gml_piece *a, const gml_piece *b)
 {
-    if (a->lifetime == GML_TAKEN_PIECE || b->lifetime == GML_TAKEN_PIECE) {
-        const gml_piece *placed = a->lifetime == GML_TAKEN_PIECE ? b : a;
-        return gml_refuse(GML_CORRUPT, state->reason, state->reason_bytes,
-                          "lifetime %" PRIu32 " at offset %" PRIu64 " lies on a taken span",
-                          placed->lifetime, placed->offset);
-    }
     return gml_refuse(GML_CORRUPT, state->reason, state->reason_bytes,
                       "lifetimes %" PRIu32 " and %" PRIu32
                       " meet in time and address, at offsets %" PRIu64 " and %" PRIu64,

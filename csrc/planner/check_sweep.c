@@ -54,56 +54,18 @@ add_lifetime(gml_sweep *sweep, const gml_problem *problem, size_t index, uint64_
     }
 }
 
-static int
-compare_spans(const void *a, const void *b)
-{
-    const gml_span *left = a, *right = b;
-    return (left->offset > right->offset) - (left->offset < right->offset);
-}
-
-/* Taken spans may overlap each other: what touches becomes one piece. */
-static gml_status
-add_taken(gml_sweep *sweep, const gml_problem *problem)
-{
-    size_t count = problem->taken_count;
-    if (count == 0) {
-        return GML_OK;
-    }
-    gml_span *spans = malloc(count * sizeof *spans);
-    if (!spans) {
-        return GML_NO_HOST_MEMORY;
-    }
-    memcpy(spans, problem->taken, count * sizeof *spans);
-    qsort(spans, count, sizeof *spans, compare_spans);
-    gml_piece *last = NULL;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t offset = spans[i].offset, top = offset + spans[i].size_bytes;
-        if (last && offset <= last->top) {
-            last->top = top > last->top ? top : last->top;
-        } else if (top > offset) {
-            gml_piece place = {.offset = offset, .top = top, .lifetime = GML_TAKEN_PIECE};
-            add_piece(sweep, 0, UINT64_MAX, &place);
-            last = &sweep->pieces[sweep->count - 1];
-        }
-    }
-    free(spans);
-    return GML_OK;
-}
-
 gml_status
 gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets)
 {
-    size_t most = 2 * problem->count + problem->taken_count + 1;
+    size_t most = 2 * problem->count + 1;
     *sweep = (gml_sweep){.pieces = malloc(most * sizeof *sweep->pieces)};
     if (!sweep->pieces) {
         return GML_NO_HOST_MEMORY;
     }
     for (size_t i = 0; i < problem->count; i++) {
-        if (offsets[i] != GML_NO_OFFSET) {
-            add_lifetime(sweep, problem, i, offsets[i]);
-        }
+        add_lifetime(sweep, problem, i, offsets[i]);
     }
-    return add_taken(sweep, problem);
+    return GML_OK;
 }
 
 void

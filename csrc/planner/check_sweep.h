@@ -1,6 +1,6 @@
 /* A placement as rectangles of time and address.
  *
- * For the independent check and for idle spans; nothing that places buffers uses it.
+ * For the independent check; nothing that places buffers uses it.
  */
 #ifndef GML_PLANNER_CHECK_SWEEP_H
 #define GML_PLANNER_CHECK_SWEEP_H
@@ -8,22 +8,20 @@
 #include "base/reason.h"
 #include "gmlake_plan.h"
 
-/* A lifetime that wraps is two pieces; a taken span is one, for all times. */
+/* A lifetime that wraps is two pieces. */
 typedef struct gml_piece {
     uint64_t start, end;  /* raw times, start < end */
     uint64_t offset, top; /* [offset, top) */
-    uint32_t lifetime;    /* GML_TAKEN_PIECE: a taken span, or several that overlap or touch */
+    uint32_t lifetime;
 } gml_piece;
-
-#define GML_TAKEN_PIECE UINT32_MAX
 
 typedef struct gml_sweep {
     gml_piece *pieces;
     size_t count;
 } gml_sweep;
 
-/* Lifetimes without an offset are left out. pre: gml_problem_check() passed, and no placed lifetime
- * ends above UINT64_MAX. GML_NO_HOST_MEMORY. To be closed in every case. */
+/* pre: gml_problem_check() passed, and no lifetime ends above UINT64_MAX. GML_NO_HOST_MEMORY. To be
+ * closed in every case. */
 gml_status gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets);
 void gml_sweep_close(gml_sweep *sweep);
 

@@ -215,27 +215,15 @@ tree_add(run_tree *tree, const node_cut *cut, uint64_t low, uint64_t high)
     gml_status status = GML_OK;
     for (size_t i = 0; i < cut->node_count && status == GML_OK; i++) {
         uint32_t node = cut->nodes[i];
+        /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): as all nodes, below 2 * leaves */
         status = add_run(tree, &tree->any[node], low, high);
         if (status == GML_OK && node < tree->leaves) {
             status = add_run(tree, &tree->cover[node], low, high);
         }
     }
     for (size_t i = 0; i < cut->above_count && status == GML_OK; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): and so are those above them */
         status = add_run(tree, &tree->any[cut->above[i]], low, high);
-    }
-    return status;
-}
-
-/* Takes addresses at all times. */
-static gml_status
-take_spans(run_tree *tree, const gml_instance *instance)
-{
-    node_cut cut = {.node_count = 0};
-    cut_range(&cut, tree->leaves, 0, instance->slots);
-    gml_status status = GML_OK;
-    for (size_t i = 0; i < instance->taken_count && status == GML_OK; i++) {
-        gml_span span = instance->taken[i];
-        status = tree_add(tree, &cut, span.offset, span.offset + span.size_bytes);
     }
     return status;
 }
@@ -351,9 +339,6 @@ gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limi
     uint64_t *found = calloc(instance->count ? instance->count : 1, sizeof *found);
     if (status == GML_OK && !found) {
         status = GML_NO_HOST_MEMORY;
-    }
-    if (status == GML_OK && instance->count) {
-        status = take_spans(&tree, instance);
     }
     if (status == GML_OK) {
         status = place_all(&tree, instance, order, limit_bytes, budget, found);

@@ -11,13 +11,12 @@
 enum { WIDE_ARRAYS = 5, NARROW_ARRAYS = 4 };
 
 static gml_status
-reserve(gml_instance *instance, size_t taken_count)
+reserve(gml_instance *instance)
 {
     size_t each = instance->count + 2; /* there are no more slots than items */
     uint64_t *wide = calloc(each, WIDE_ARRAYS * sizeof *wide + NARROW_ARRAYS * sizeof(uint32_t));
     instance->memory = wide;
-    instance->taken = calloc(taken_count + 1, sizeof *instance->taken);
-    if (!wide || !instance->taken) {
+    if (!wide) {
         return GML_NO_HOST_MEMORY;
     }
     instance->sizes = wide;
@@ -37,7 +36,6 @@ void
 gml_instance_close(gml_instance *instance)
 {
     free(instance->memory);
-    free(instance->taken);
     *instance = (gml_instance){0};
 }
 
@@ -227,54 +225,6 @@ measure_contention(gml_instance *instance)
     return GML_OK;
 }
 
-/* ---- what is taken --------------------------------------------------------------------------- */
-
-static int
-compare_spans(const void *left, const void *right)
-{
-    const gml_span *a = left, *b = right;
-    return (a->offset > b->offset) - (a->offset < b->offset);
-}
-
-static void
-take_spans(gml_instance *instance, const gml_problem *problem)
-{
-    gml_span *spans = instance->taken;
-    size_t kept = 0;
-    if (!problem->taken_count) {
-        return;
-    }
-    memcpy(spans, problem->taken, problem->taken_count * sizeof *spans);
-    qsort(spans, problem->taken_count, sizeof *spans, compare_spans);
-    for (size_t i = 0; i < problem->taken_count; i++) {
-        gml_span span = spans[i];
-        gml_span *last = kept ? &spans[kept - 1] : NULL;
-        uint64_t end = span.offset + span.size_bytes;
-        if (!span.size_bytes) {
-            continue;
-        }
-        if (!last || last->offset + last->size_bytes < span.offset) {
-            spans[kept++] = span;
-        } else if (end > last->offset + last->size_bytes) {
-            last->size_bytes = end - last->offset;
-        }
-    }
-    instance->taken_count = kept;
-}
-
-uint64_t
-gml_instance_least_end(const gml_instance *instance, uint64_t bytes)
-{
-    uint64_t end = bytes;
-    for (size_t i = 0; bytes && i < instance->taken_count; i++) {
-        if (end <= instance->taken[i].offset) {
-            break;
-        }
-        end += instance->taken[i].size_bytes;
-    }
-    return end;
-}
-
 uint64_t
 gml_instance_most_live(const gml_instance *instance)
 {
@@ -317,8 +267,7 @@ fill(gml_instance *instance, const gml_problem *problem, const uint32_t *members
         instance->by_end[i] = (uint32_t)events[i].index;
     }
     assign_slots(instance, events, wrapped_bytes(instance, problem->period));
-    take_spans(instance, problem);
-    instance->lower_bound = gml_instance_least_end(instance, gml_instance_most_live(instance));
+    instance->lower_bound = gml_instance_most_live(instance);
     return measure_contention(instance);
 }
 
@@ -328,7 +277,7 @@ gml_instance_open(gml_instance *instance, const gml_problem *problem, const uint
 {
     *instance = (gml_instance){.count = member_count};
     gml_keyed *events = calloc(2 * member_count + 1, sizeof *events);
-    gml_status status = events ? reserve(instance, problem->taken_count) : GML_NO_HOST_MEMORY;
+    gml_status status = events ? reserve(instance) : GML_NO_HOST_MEMORY;
     if (status == GML_OK) {
         status = fill(instance, problem, members, ends, events);
     }

@@ -1,10 +1,10 @@
 /* A problem made ready for placing: one lane, sizes rounded, times compressed to slots.
  *
  * The number of a slot rises only where an allocation follows a free, so a slot is a largest set of
- * items that are live together, and two items meet in time if and only if their slots do. Dynamic
- * lifetimes are left out; item i is the lifetime `lifetime[i]` of the problem. Items come in the
- * order of their starts, so that `begin` ascends. With a period, time counts from the moment at
- * which the least is live, so that as little as possible is wrapped.
+ * items that are live together, and two items meet in time if and only if their slots do. Item i is
+ * the lifetime `lifetime[i]` of the problem. Items come in the order of their starts, so that
+ * `begin` ascends. With a period, time counts from the moment at which the least is live, so that
+ * as little as possible is wrapped.
  */
 #ifndef GML_PLANNER_INSTANCE_H
 #define GML_PLANNER_INSTANCE_H
@@ -26,10 +26,7 @@ typedef struct gml_instance {
     uint32_t *by_end;     /* the items as they end */
     void *memory;         /* of all these arrays */
     size_t wrapped_count;
-    uint64_t lower_bound; /* the largest live sum; with taken spans the least address below which
-                             that much is not taken */
-    gml_span *taken;      /* ascending, disjoint, not touching */
-    size_t taken_count;
+    uint64_t lower_bound; /* the largest live sum */
 } gml_instance;
 
 /* pre: the problem was checked by gml_problem_check(). `members` are indices of the lifetimes to
@@ -38,9 +35,7 @@ gml_status gml_instance_open(gml_instance *instance, const gml_problem *problem,
                              const uint32_t *members, size_t member_count, const uint64_t *ends);
 void gml_instance_close(gml_instance *instance);
 
-/* The largest live sum, and the least address below which `bytes` are not taken. */
-uint64_t gml_instance_most_live(const gml_instance *instance);
-uint64_t gml_instance_least_end(const gml_instance *instance, uint64_t bytes);
+uint64_t gml_instance_most_live(const gml_instance *instance); /* the largest live sum */
 
 /* The largest end of items at these offsets. */
 uint64_t gml_instance_peak(const gml_instance *instance, const uint64_t *offsets);

@@ -8,7 +8,7 @@
 
 /* ---- first_fit.c: each item at the lowest address where it fits, in an order --------------------
  *
- * Serves wrapped items and taken spans. `order` lists the items. GML_NO_HOST_MEMORY; GML_NOT_READY
+ * Serves wrapped items. `order` lists the items. GML_NO_HOST_MEMORY; GML_NOT_READY
  * if the budget ended first, or as soon as an item would end above `limit_bytes` (UINT64_MAX:
  * never); nothing is written then.
  */
@@ -22,7 +22,7 @@ gml_status gml_first_fit(const gml_instance *instance, const uint32_t *order, ui
  */
 typedef struct gml_lowest gml_lowest;
 
-/* pre: no taken spans; `instance` outlives *out. GML_NO_HOST_MEMORY. */
+/* pre: `instance` outlives *out. GML_NO_HOST_MEMORY. */
 gml_status gml_lowest_open(const gml_instance *instance, gml_lowest **out);
 void gml_lowest_close(gml_lowest *lowest); /* NULL is allowed */
 
@@ -33,7 +33,7 @@ gml_status gml_lowest_run(gml_lowest *lowest, const uint32_t *order, uint64_t li
 
 /* ---- online.c: in the order of time, the smallest free range that fits --------------------------
  *
- * pre: nothing wrapped, nothing taken.
+ * pre: nothing wrapped.
  */
 gml_status gml_online_best_fit(const gml_instance *instance, uint64_t *offsets,
                                uint64_t *peak_bytes);
@@ -48,7 +48,7 @@ typedef enum gml_exact_outcome {
 
 enum { GML_EXACT_MOST_ITEMS = 4096 };
 
-/* pre: nothing wrapped, nothing taken, at most GML_EXACT_MOST_ITEMS items. GML_NO_HOST_MEMORY. */
+/* pre: nothing wrapped, at most GML_EXACT_MOST_ITEMS items. GML_NO_HOST_MEMORY. */
 gml_status gml_exact_search(const gml_instance *instance, uint64_t capacity_bytes,
                             gml_budget *budget, uint64_t *offsets, gml_exact_outcome *out);
 

@@ -39,18 +39,7 @@ gml_plan_release(gml_plan *plan)
     }
     free(plan->entries);
     free(plan->lanes);
-    free(plan->marks);
-    free(plan->visits);
-    free(plan->dynamic);
-    free(plan->spans);
     free(plan);
-}
-
-static void
-close_step(gml_step *step)
-{
-    free(step->requests);
-    free(step->marks);
 }
 
 void
@@ -59,9 +48,8 @@ gml_profile_free(gml_profile *profile)
     if (!profile) {
         return;
     }
-    close_step(&profile->last);
-    close_step(&profile->previous);
-    free(profile->taken);
+    free(profile->last.requests);
+    free(profile->previous.requests);
     free(profile);
 }
 
@@ -73,7 +61,6 @@ gml_plan_describe(const gml_plan *plan, gml_plan_info *out)
     *out = (gml_plan_info){
         .requests = plan->entry_count,
         .placed = plan->placed_count,
-        .dynamic = plan->dynamic_count,
         .steps = plan->steps,
         .lanes = (unsigned)plan->lane_count,
         .method = "none",
@@ -143,8 +130,6 @@ lifetime_of(const gml_plan *plan, size_t index)
         .start = entry->start,
         .end = entry->end,
         .stream = plan->lanes[entry->lane].stream,
-        .phase_start = entry->phase_start,
-        .phase_end = entry->phase_end,
         .tag = index,
     };
 }

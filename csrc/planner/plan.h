@@ -1,7 +1,7 @@
 /* The inside of a plan, for what serves it.
  *
- * Entries are the requests of the period in the order in which they come, dynamic ones left out.
- * The period is one step or two.
+ * Entries are the requests of the period in the order in which they come. The period is one step or
+ * two.
  */
 #ifndef GML_PLANNER_PLAN_H
 #define GML_PLANNER_PLAN_H
@@ -16,7 +16,6 @@ typedef struct gml_plan_entry {
     uint64_t offset;     /* in its lane; GML_NO_OFFSET: left to others */
     uint64_t start, end; /* events of the period; end may go beyond it */
     uint32_t lane;
-    uint32_t phase_start, phase_end; /* as watched; part of the file for the sake of re-planning */
 } gml_plan_entry;
 
 typedef struct gml_plan_lane {
@@ -25,46 +24,16 @@ typedef struct gml_plan_lane {
     gml_method method;
 } gml_plan_lane;
 
-/* The program enters a phase right before entry `entry`. */
-typedef struct gml_plan_mark {
-    uint32_t phase;
-    uint32_t entry;
-} gml_plan_mark;
-
-/* The dynamic requests that were watched in one entering of a scope; several where a scope is
- * entered several times in the period, in that order. */
-typedef struct gml_plan_visit {
-    uint32_t scope;
-    uint32_t first_request, request_count; /* in plan->dynamic */
-} gml_plan_visit;
-
-/* The k-th request of a visit may use these spans of its lane for as long as it is expected to
- * live. */
-typedef struct gml_plan_dynamic {
-    uint64_t size_bytes; /* as watched */
-    uint32_t lane;
-    uint32_t first_span, span_count; /* in plan->spans */
-} gml_plan_dynamic;
-
 struct gml_plan {
     atomic_uint references;
     unsigned steps;
     uint64_t period;       /* events */
     uint64_t step_time[3]; /* the event at which each step begins; the last: period */
     size_t step_entry[3];  /* the entry at which each step begins; the last: entry_count */
-    size_t step_mark[3];
     gml_plan_entry *entries;
     size_t entry_count, placed_count;
     gml_plan_lane *lanes;
     size_t lane_count;
-    gml_plan_mark *marks;
-    size_t mark_count;
-    gml_plan_visit *visits;
-    size_t visit_count;
-    gml_plan_dynamic *dynamic;
-    size_t dynamic_count;
-    gml_span *spans;
-    size_t span_count;
     uint64_t fingerprint; /* gml_fingerprint over the entries of the first step */
     uint64_t time_ns;
 };
@@ -72,7 +41,7 @@ struct gml_plan {
 /* A plan without anything, references 1; NULL when the host has no memory. */
 gml_plan *gml_plan_new(void);
 
-/* Every offset again, by the independent check, lane by lane; spans inside lanes; indices in range.
+/* Every offset again, by the independent check, lane by lane; indices in range.
  * GML_CORRUPT with a reason. */
 gml_status gml_plan_check(const gml_plan *plan, char *reason, size_t reason_bytes);
 

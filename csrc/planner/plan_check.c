@@ -22,9 +22,7 @@ check_shape(const gml_plan *plan, const verdict *to)
     }
     size_t most = steps * GML_PLAN_MOST_ENTRIES;
     if (plan->lane_count > GML_PLAN_MOST_LANES || plan->entry_count > most ||
-        plan->mark_count > most || plan->visit_count > most || plan->dynamic_count > most ||
-        plan->span_count > most || plan->entry_count % steps || plan->mark_count % steps ||
-        plan->visit_count % steps || plan->dynamic_count % steps) {
+        plan->entry_count % steps) {
         return CORRUPT(to, "the steps of the plan differ in length, or have too much in them");
     }
     uint64_t step_events = plan->period / steps;
@@ -34,8 +32,7 @@ check_shape(const gml_plan *plan, const verdict *to)
     }
     for (size_t i = 0; i <= steps; i++) {
         if (plan->step_time[i] != i * step_events ||
-            plan->step_entry[i] != i * (plan->entry_count / steps) ||
-            plan->step_mark[i] != i * (plan->mark_count / steps)) {
+            plan->step_entry[i] != i * (plan->entry_count / steps)) {
             return CORRUPT(to, "step %zu of the plan does not begin where it should", i);
         }
     }
@@ -107,93 +104,6 @@ check_entries(const gml_plan *plan, const verdict *to)
 }
 
 static gml_status
-check_marks(const gml_plan *plan, const verdict *to)
-{
-    for (unsigned step = 0; step < plan->steps; step++) {
-        size_t earliest = plan->step_entry[step];
-        for (size_t i = plan->step_mark[step]; i < plan->step_mark[step + 1]; i++) {
-            if (plan->marks[i].entry < earliest ||
-                plan->marks[i].entry > plan->step_entry[step + 1]) {
-                return CORRUPT(to, "mark %zu lies before entry %u", i, plan->marks[i].entry);
-            }
-            earliest = plan->marks[i].entry;
-        }
-    }
-    return GML_OK;
-}
-
-static gml_status
-check_visits(const gml_plan *plan, const verdict *to)
-{
-    size_t half = plan->visit_count / plan->steps, next = 0;
-    for (size_t i = 0; i < plan->visit_count; i++) {
-        const gml_plan_visit *visit = &plan->visits[i];
-        bool differs = i >= half && (visit->scope != plan->visits[i - half].scope ||
-                                     visit->request_count != plan->visits[i - half].request_count);
-        if (visit->first_request != next || visit->request_count > plan->dynamic_count - next ||
-            visit->scope == 0 || differs) {
-            return CORRUPT(to, "visit %zu of scope %u has requests %u to %u + %u", i, visit->scope,
-                           visit->first_request, visit->first_request, visit->request_count);
-        }
-        next += visit->request_count;
-    }
-    return next == plan->dynamic_count ? GML_OK : CORRUPT(to, "dynamic requests without a visit");
-}
-
-/* ends[i]: the first span behind i that does not lie above the one before it. */
-static gml_status
-find_ascents(const gml_plan *plan, size_t *ends, const verdict *to)
-{
-    for (size_t i = plan->span_count; i-- > 0;) {
-        const gml_span *span = &plan->spans[i];
-        if (span->size_bytes == 0 || span->size_bytes % GML_PLAN_UNIT ||
-            span->size_bytes > GML_PLAN_MOST_BYTES || span->offset % GML_PLAN_UNIT ||
-            span->offset > GML_PLAN_MOST_BYTES) {
-            return CORRUPT(to, "span %zu has %llu B at %llu", i,
-                           (unsigned long long)span->size_bytes, (unsigned long long)span->offset);
-        }
-        bool ascends =
-            i + 1 < plan->span_count && span[1].offset >= span->offset + span->size_bytes;
-        ends[i] = ascends ? ends[i + 1] : i + 1;
-    }
-    return GML_OK;
-}
-
-static gml_status
-check_list(const gml_plan *plan, size_t index, const size_t *ends, const verdict *to)
-{
-    const gml_plan_dynamic *dynamic = &plan->dynamic[index];
-    size_t first = dynamic->first_span, count = dynamic->span_count;
-    bool holds = dynamic->lane < plan->lane_count && dynamic->size_bytes > 0 &&
-                 dynamic->size_bytes % GML_PLAN_UNIT == 0 &&
-                 dynamic->size_bytes <= GML_PLAN_MOST_SIZE && first <= plan->span_count &&
-                 count <= plan->span_count - first;
-    if (holds && count > 0) {
-        const gml_span *top = &plan->spans[first + count - 1];
-        uint64_t peak = plan->lanes[dynamic->lane].peak_bytes;
-        holds = ends[first] >= first + count && top->offset + top->size_bytes <= peak;
-    }
-    return holds ? GML_OK
-                 : CORRUPT(to, "dynamic request %zu in lane %u has spans %zu + %zu", index,
-                           dynamic->lane, first, count);
-}
-
-static gml_status
-check_dynamic(const gml_plan *plan, const verdict *to)
-{
-    size_t *ends = gml_plan_array(plan->span_count, sizeof *ends);
-    if (!ends) {
-        return gml_refuse(GML_NO_HOST_MEMORY, to->reason, to->reason_bytes, "no host memory");
-    }
-    gml_status status = find_ascents(plan, ends, to);
-    for (size_t i = 0; i < plan->dynamic_count && status == GML_OK; i++) {
-        status = check_list(plan, i, ends, to);
-    }
-    free(ends);
-    return status;
-}
-
-static gml_status
 check_placement(const gml_plan *plan, const verdict *to)
 {
     gml_lane_problems problems;
@@ -228,8 +138,7 @@ gml_plan_check(const gml_plan *plan, char *reason, size_t reason_bytes)
 {
     /* In this order: each relies on those before it. */
     static gml_status (*const checks[])(const gml_plan *, const verdict *) = {
-        check_shape,  check_lanes,   check_entries,     check_marks,
-        check_visits, check_dynamic, check_fingerprint, check_placement,
+        check_shape, check_lanes, check_entries, check_fingerprint, check_placement,
     };
     const verdict to = {reason, reason_bytes};
     gml_status status = GML_OK;

@@ -133,8 +133,7 @@ code_count(plan_codec *codec, size_t count, size_t item_bytes)
  *
  * Each codes `plan`; where it reads, what it read goes to `out`, which then is the same plan. */
 
-enum { LANE_BYTES = 4, ENTRY_BYTES = 7, MARK_BYTES = 2, VISIT_BYTES = 2, SPAN_BYTES = 2 };
-enum { DYNAMIC_BYTES = 4 };
+enum { LANE_BYTES = 4, ENTRY_BYTES = 5 };
 
 static void
 code_counts(plan_codec *codec, const gml_plan *plan, gml_plan *out)
@@ -142,26 +141,17 @@ code_counts(plan_codec *codec, const gml_plan *plan, gml_plan *out)
     size_t steps = code(codec, plan->steps, GML_PLAN_MOST_STEPS);
     uint64_t events = code(codec, plan->step_time[1], GML_PLAN_MOST_EVENTS);
     size_t entries = code_count(codec, plan->step_entry[1], ENTRY_BYTES);
-    size_t marks = code_count(codec, plan->step_mark[1], MARK_BYTES);
     size_t lanes = code_count(codec, plan->lane_count, LANE_BYTES);
-    size_t visits = code_count(codec, plan->visit_count, VISIT_BYTES);
-    size_t dynamic = code_count(codec, plan->dynamic_count, DYNAMIC_BYTES);
-    size_t spans = code_count(codec, plan->span_count, SPAN_BYTES);
     uint64_t fingerprint = code(codec, plan->fingerprint, UINT64_MAX);
     if (out) {
         out->steps = (unsigned)steps;
         out->period = steps * events;
         out->entry_count = steps * entries;
-        out->mark_count = steps * marks;
         out->lane_count = lanes;
-        out->visit_count = visits;
-        out->dynamic_count = dynamic;
-        out->span_count = spans;
         out->fingerprint = fingerprint;
         for (size_t step = 0; step <= steps; step++) {
             out->step_time[step] = step * events;
             out->step_entry[step] = step * entries;
-            out->step_mark[step] = step * marks;
         }
     }
 }
@@ -195,10 +185,6 @@ code_entries(plan_codec *codec, const gml_plan *plan, gml_plan *out)
         entry.start = earliest + code(codec, entry.start - earliest, GML_PLAN_MOST_EVENTS);
         entry.end = entry.start + code(codec, life, plan->period);
         entry.lane = (uint32_t)code(codec, entry.lane, UINT32_MAX);
-        entry.phase_start =
-            (uint32_t)code_from(codec, before.phase_start, entry.phase_start, UINT32_MAX);
-        entry.phase_end =
-            (uint32_t)code_from(codec, entry.phase_start, entry.phase_end, UINT32_MAX);
         if (out) {
             out->entries[i] = entry;
         }
@@ -214,10 +200,6 @@ repeat_first_step(gml_plan *plan)
         plan->entries[i] = plan->entries[i - plan->step_entry[1]];
         plan->entries[i].start += plan->step_time[1];
         plan->entries[i].end += plan->step_time[1];
-    }
-    for (size_t i = plan->step_mark[1]; i < plan->mark_count; i++) {
-        plan->marks[i] = plan->marks[i - plan->step_mark[1]];
-        plan->marks[i].entry += (uint32_t)plan->step_entry[1];
     }
 }
 
@@ -241,70 +223,14 @@ code_offsets(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 }
 
 static void
-code_marks_and_visits(plan_codec *codec, const gml_plan *plan, gml_plan *out)
-{
-    uint32_t entry_before = 0, first_request = 0;
-    for (size_t i = 0; i < plan->step_mark[1]; i++) {
-        gml_plan_mark mark = plan->marks[i];
-        mark.phase = (uint32_t)code(codec, mark.phase, UINT32_MAX);
-        mark.entry = (uint32_t)code_from(codec, entry_before, mark.entry, UINT32_MAX);
-        entry_before = mark.entry;
-        if (out) {
-            out->marks[i] = mark;
-        }
-    }
-    for (size_t i = 0; i < plan->visit_count; i++) {
-        gml_plan_visit visit = plan->visits[i];
-        visit.scope = (uint32_t)code(codec, visit.scope, UINT32_MAX);
-        visit.request_count = (uint32_t)code(codec, visit.request_count, plan->dynamic_count);
-        visit.first_request = first_request;
-        first_request += visit.request_count;
-        if (out) {
-            out->visits[i] = visit;
-        }
-    }
-}
-
-static void
-code_dynamic(plan_codec *codec, const gml_plan *plan, gml_plan *out)
-{
-    uint64_t span_before = 0, end = 0;
-    for (size_t i = 0; i < plan->dynamic_count; i++) {
-        gml_plan_dynamic dynamic = plan->dynamic[i];
-        dynamic.size_bytes =
-            GML_PLAN_UNIT * code(codec, dynamic.size_bytes / GML_PLAN_UNIT, MOST_UNITS);
-        dynamic.lane = (uint32_t)code(codec, dynamic.lane, UINT32_MAX);
-        dynamic.first_span =
-            (uint32_t)code_from(codec, span_before, dynamic.first_span, UINT32_MAX);
-        dynamic.span_count = (uint32_t)code(codec, dynamic.span_count, UINT32_MAX);
-        span_before = dynamic.first_span;
-        if (out) {
-            out->dynamic[i] = dynamic;
-        }
-    }
-    for (size_t i = 0; i < plan->span_count; i++) {
-        uint64_t offset = plan->spans[i].offset / GML_PLAN_UNIT;
-        uint64_t size = plan->spans[i].size_bytes / GML_PLAN_UNIT;
-        offset = code_from(codec, end, offset, MOST_UNITS);
-        size = code(codec, size, MOST_UNITS);
-        end = offset + size;
-        if (out) {
-            out->spans[i] = (gml_span){offset * GML_PLAN_UNIT, size * GML_PLAN_UNIT};
-        }
-    }
-}
-
-static void
 code_sections(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 {
     code_lanes(codec, plan, out);
     code_entries(codec, plan, out);
-    code_marks_and_visits(codec, plan, out);
     if (out) {
         repeat_first_step(out);
     }
     code_offsets(codec, plan, out);
-    code_dynamic(codec, plan, out);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -394,12 +320,7 @@ make_room(gml_plan *plan)
 {
     plan->entries = gml_plan_array(plan->entry_count, sizeof *plan->entries);
     plan->lanes = gml_plan_array(plan->lane_count, sizeof *plan->lanes);
-    plan->marks = gml_plan_array(plan->mark_count, sizeof *plan->marks);
-    plan->visits = gml_plan_array(plan->visit_count, sizeof *plan->visits);
-    plan->dynamic = gml_plan_array(plan->dynamic_count, sizeof *plan->dynamic);
-    plan->spans = gml_plan_array(plan->span_count, sizeof *plan->spans);
-    return plan->entries && plan->lanes && plan->marks && plan->visits && plan->dynamic &&
-           plan->spans;
+    return plan->entries && plan->lanes;
 }
 
 static gml_status

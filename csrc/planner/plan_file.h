@@ -6,17 +6,12 @@
  *   version     4 bytes
  *   zero        4 bytes
  *   checksum    8 bytes, over everything behind it (FNV-1a: any change of one byte changes it)
- *   counts      steps; events, entries and phase marks of one step; lanes; visits; dynamic
- *               requests; spans; the fingerprint
+ *   counts      steps; events and entries of one step; lanes; the fingerprint
  *   lanes       each: stream, peak, lower bound, method
  *   entries     of the first step, since the second repeats it, each: size (difference to the entry
- *               before), start (events since the one before, less 1), life, lane, phase of the
- * start (difference to the entry before), phase of the end (difference to that) offsets     step by
- * step: 0 for none, else 1 + the difference to the last offset, or in the second step to the offset
- * in the first marks       of the first step, each: phase, entry (difference to the mark before)
- *   visits      each: scope, requests
- *   dynamic     each: size, lane, first span (difference to the one before), spans
- *   spans       each: offset (difference to the end of the one before), size
+ *               before), start (events since the one before, less 1), life, lane
+ *   offsets     step by step: 0 for none, else 1 + the difference to the last offset, or in the
+ *               second step to the offset in the first
  *
  * A reader refuses every other version, so a format that changes gets a new number.
  */
@@ -26,7 +21,7 @@
 #include "planner/plan_parts.h"
 
 enum {
-    GML_PLAN_FILE_VERSION = 3,
+    GML_PLAN_FILE_VERSION = 4,
     GML_PLAN_FILE_HEADER = 24,  /* bytes, with the checksum, */
     GML_PLAN_FILE_CHECKSUM = 16 /* which lies here */
 };

@@ -28,7 +28,7 @@ typedef struct gml_lane_problems {
 gml_status gml_lane_problems_open(gml_lane_problems *problems, const gml_plan *plan);
 void gml_lane_problems_close(gml_lane_problems *problems);
 
-/* One lane as a problem without taken spans. */
+/* One lane as a problem. */
 gml_problem gml_lane_problem(const gml_lane_problems *problems, const gml_plan *plan, size_t lane);
 
 /* The fingerprint of the entries of the first step. */

@@ -25,24 +25,22 @@ typedef enum key_kind {
     KEY_AT_PEAK /* whether the live sum is within a fiftieth of the largest in its life */
 } key_kind;
 
-typedef enum places { WITHIN_TIME, WRAPPED, WRAPPED_AND_TAKEN } places;
-
 /* In this order the constructors run, and the first that is best wins. The one without foresight
  * costs nearly nothing, and the others give up as soon as they cannot be better. */
 static const struct method_row {
     const char *name;
-    places serves;
+    bool serves_wrapped;
     uint64_t work;            /* by item */
     key_kind keys[MOST_KEYS]; /* the larger first; what is equal comes in the order of starts */
 } METHODS[GML_METHOD_COUNT] = {
-    [GML_METHOD_ONLINE_BEST_FIT] = {"online-best-fit", WITHIN_TIME, 0, {KEY_NONE}},
-    [GML_METHOD_FIRST_FIT_SIZE] = {"first-fit-size", WRAPPED_AND_TAKEN, FIRST_FIT_WORK, {KEY_SIZE}},
+    [GML_METHOD_ONLINE_BEST_FIT] = {"online-best-fit", false, 0, {KEY_NONE}},
+    [GML_METHOD_FIRST_FIT_SIZE] = {"first-fit-size", true, FIRST_FIT_WORK, {KEY_SIZE}},
     [GML_METHOD_LOWEST_CONTENTION] = {"lowest-contention",
-                                      WRAPPED,
+                                      true,
                                       LOWEST_WORK,
                                       {KEY_CONTENTION, KEY_LIFE}},
-    [GML_METHOD_LOWEST_PEAK] = {"lowest-peak", WRAPPED, LOWEST_WORK, {KEY_AT_PEAK, KEY_LIFE_BY_4}},
-    [GML_METHOD_EXACT] = {"exact", WITHIN_TIME, 0, {KEY_NONE}},
+    [GML_METHOD_LOWEST_PEAK] = {"lowest-peak", true, LOWEST_WORK, {KEY_AT_PEAK, KEY_LIFE_BY_4}},
+    [GML_METHOD_EXACT] = {"exact", false, 0, {KEY_NONE}},
 };
 
 const char *
@@ -123,10 +121,7 @@ make_order(contest_state *contest, gml_method method)
 static bool
 can_serve(const gml_instance *instance, gml_method method)
 {
-    places needed = instance->taken_count     ? WRAPPED_AND_TAKEN
-                    : instance->wrapped_count ? WRAPPED
-                                              : WITHIN_TIME;
-    return METHODS[method].serves >= needed;
+    return METHODS[method].serves_wrapped || !instance->wrapped_count;
 }
 
 /* At the bound, within the capacity, or so close to the bound that the other constructors, which

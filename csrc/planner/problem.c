@@ -25,9 +25,6 @@ lifetime_fault(const gml_lifetime *lifetime, uint64_t period)
     if (period && lifetime->end - lifetime->start > period) {
         return "a life longer than the period";
     }
-    if (lifetime->reserved || lifetime->flags & ~(uint32_t)GML_LIFETIME_DYNAMIC) {
-        return "unknown flags";
-    }
     return NULL;
 }
 
@@ -50,24 +47,6 @@ check_lifetimes(const gml_problem *problem, char *reason, size_t reason_bytes)
     return GML_OK;
 }
 
-static gml_status
-check_taken(const gml_problem *problem, char *reason, size_t reason_bytes)
-{
-    uint64_t within = gml_problem_alignment(problem) - 1;
-    for (size_t i = 0; i < problem->taken_count; i++) {
-        gml_span span = problem->taken[i];
-        if ((span.offset | span.size_bytes) & within) {
-            return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
-                              "taken span %zu is not aligned", i);
-        }
-        if (span.offset > MOST_SUM || span.size_bytes > MOST_SUM - span.offset) {
-            return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
-                              "taken span %zu ends above 2^62", i);
-        }
-    }
-    return GML_OK;
-}
-
 gml_status
 gml_problem_check(const gml_problem *problem, char *reason, size_t reason_bytes)
 {
@@ -77,11 +56,10 @@ gml_problem_check(const gml_problem *problem, char *reason, size_t reason_bytes)
                           "an alignment of %" PRIu64 " is not a power of two up to 2^48",
                           alignment);
     }
-    if (problem->count > INT32_MAX || problem->taken_count > INT32_MAX) {
-        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
-                          "more than 2^31 lifetimes or taken spans");
+    if (problem->count > INT32_MAX) {
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "more than 2^31 lifetimes");
     }
-    if ((problem->count && !problem->lifetimes) || (problem->taken_count && !problem->taken) ||
+    if ((problem->count && !problem->lifetimes) ||
         (problem->ordering_count && !problem->orderings)) {
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "an array is missing");
     }
@@ -89,6 +67,5 @@ gml_problem_check(const gml_problem *problem, char *reason, size_t reason_bytes)
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
                           "orderings together with a period");
     }
-    gml_status status = check_lifetimes(problem, reason, reason_bytes);
-    return status == GML_OK ? check_taken(problem, reason, reason_bytes) : status;
+    return check_lifetimes(problem, reason, reason_bytes);
 }

@@ -22,7 +22,6 @@ typedef struct solve_state {
     const gml_problem *problem;
     uint64_t capacity_bytes;
     uint32_t *members; /* by stream */
-    size_t member_count;
     gml_stream_group *groups;
     size_t group_count;
     uint64_t *ends; /* room for one each */
@@ -38,21 +37,6 @@ typedef struct placed_lanes {
 } placed_lanes;
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
-
-/* What is taken, seen from `base`; NULL without memory. */
-static gml_span *
-spans_from(const gml_problem *problem, uint64_t base, size_t *count)
-{
-    gml_span *spans = calloc(problem->taken_count + 1, sizeof *spans);
-    *count = 0;
-    for (size_t i = 0; spans && i < problem->taken_count; i++) {
-        gml_span span = problem->taken[i];
-        if (span.offset >= base) { /* what begins below ends there: base is the end of a lifetime */
-            spans[(*count)++] = (gml_span){span.offset - base, span.size_bytes};
-        }
-    }
-    return spans;
-}
 
 static gml_status
 place_instance(const gml_instance *instance, uint64_t capacity_bytes, uint64_t base,
@@ -78,7 +62,7 @@ place_constant(const gml_problem *problem, uint32_t *members, size_t count, uint
                uint64_t *offsets)
 {
     size_t constant = 0;
-    for (size_t i = 0; i < count && problem->period && !problem->taken_count; i++) {
+    for (size_t i = 0; i < count && problem->period; i++) {
         uint32_t index = members[i];
         const gml_lifetime *lifetime = &problem->lifetimes[index];
         if (lifetime->end - lifetime->start == problem->period) {
@@ -99,19 +83,14 @@ place_lane(const solve_state *solving, size_t first, size_t count, const uint64_
 {
     uint32_t *members = solving->members + first;
     uint64_t begin = out->placing.peak_bytes, base = begin;
-    bool is_last = first + count == solving->member_count;
-    gml_problem problem = *solving->problem;
-    size_t constant = place_constant(&problem, members, count, &base, out->offsets);
+    bool is_last = first + count == solving->problem->count;
+    const gml_problem *problem = solving->problem;
+    size_t constant = place_constant(problem, members, count, &base, out->offsets);
     gml_placing lane = {.method = GML_METHOD_FIRST_FIT_SIZE, .is_proven = true};
-    gml_span *taken = spans_from(solving->problem, base, &problem.taken_count);
-    if (!taken) {
-        return GML_NO_HOST_MEMORY;
-    }
-    problem.taken = taken;
     gml_status status = GML_OK;
     if (constant < count) {
         gml_instance instance;
-        status = gml_instance_open(&instance, &problem, members + constant, count - constant, ends);
+        status = gml_instance_open(&instance, problem, members + constant, count - constant, ends);
         if (status == GML_OK) {
             bool may_stop = is_last && solving->capacity_bytes > base;
             status = place_instance(&instance, may_stop ? solving->capacity_bytes - base : 0, base,
@@ -121,7 +100,6 @@ place_lane(const solve_state *solving, size_t first, size_t count, const uint64_
         }
     }
     out->most_live_bytes += base - begin;
-    free(taken);
     uint64_t end = base + lane.peak_bytes;
     if (end - begin >= out->largest_peak) {
         out->largest_peak = end - begin;
@@ -136,7 +114,7 @@ place_lane(const solve_state *solving, size_t first, size_t count, const uint64_
 static gml_status
 place_stacked(const solve_state *solving, gml_budget *budget, placed_lanes *out)
 {
-    size_t left = solving->member_count;
+    size_t left = solving->problem->count;
     gml_status status = GML_OK;
     for (size_t g = 0; g < solving->group_count && status == GML_OK; g++) {
         const gml_stream_group *group = &solving->groups[g];
@@ -156,7 +134,7 @@ place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out)
     gml_status status = gml_lengthen_ends(solving->problem, solving->members, solving->groups,
                                           solving->group_count, solving->ends);
     if (status == GML_OK) {
-        status = place_lane(solving, 0, solving->member_count, solving->ends, budget, out);
+        status = place_lane(solving, 0, solving->problem->count, solving->ends, budget, out);
     }
     out->placing.is_proven = false; /* for the longer lives only */
     return status;
@@ -169,13 +147,15 @@ place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out)
 static gml_status
 find_bound(solve_state *solving, const placed_lanes *placed)
 {
-    gml_instance whole; /* or no item, and what is taken */
-    bool is_shared = solving->group_count > 1 && solving->problem->ordering_count;
+    if (solving->group_count <= 1 || !solving->problem->ordering_count) {
+        solving->lower_bound = placed->most_live_bytes;
+        return GML_OK;
+    }
+    gml_instance whole;
     gml_status status = gml_instance_open(&whole, solving->problem, solving->members,
-                                          is_shared ? solving->member_count : 0, NULL);
+                                          solving->problem->count, NULL);
     if (status == GML_OK) {
-        solving->lower_bound =
-            is_shared ? whole.lower_bound : gml_instance_least_end(&whole, placed->most_live_bytes);
+        solving->lower_bound = whole.lower_bound;
         gml_instance_close(&whole);
     }
     return status;
@@ -209,8 +189,7 @@ place(solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes 
             *other = worse;
         }
     }
-    bool is_bound_exact = solving->group_count <= 1 ||
-                          (!solving->problem->ordering_count && !solving->problem->taken_count);
+    bool is_bound_exact = solving->group_count <= 1 || !solving->problem->ordering_count;
     out->placing.is_proven = (out->placing.is_proven && is_bound_exact) ||
                              out->placing.peak_bytes == solving->lower_bound;
     return status;
@@ -241,8 +220,7 @@ solving_open(solve_state *solving, const gml_problem *problem)
     if (!solving->members || !solving->groups || !solving->ends) {
         return GML_NO_HOST_MEMORY;
     }
-    return gml_group_by_stream(problem, solving->members, &solving->member_count, solving->groups,
-                               &solving->group_count);
+    return gml_group_by_stream(problem, solving->members, solving->groups, &solving->group_count);
 }
 
 static void
@@ -270,8 +248,9 @@ place_checked(solve_state *solving, uint64_t budget_ms, placed_lanes *out, place
               char *reason, size_t reason_bytes)
 {
     size_t count = solving->problem->count;
-    gml_budget budget = gml_budget_of(
-        budget_ms ? budget_ms : default_budget_ms(solving->member_count), solving->member_count);
+    gml_budget budget =
+        gml_budget_of(budget_ms ? budget_ms : default_budget_ms(solving->problem->count),
+                      solving->problem->count);
     bool has_room = open_offsets(count, out);
     has_room &= open_offsets(count, other);
     gml_status status = has_room ? place(solving, &budget, out, other) : GML_NO_HOST_MEMORY;

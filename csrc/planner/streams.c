@@ -8,27 +8,18 @@
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-static size_t
-list_placed(const gml_problem *problem, gml_keyed *list)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < problem->count; i++) {
-        if (!(problem->lifetimes[i].flags & GML_LIFETIME_DYNAMIC)) {
-            list[count++] = (gml_keyed){problem->lifetimes[i].stream, i};
-        }
-    }
-    return count;
-}
-
 gml_status
-gml_group_by_stream(const gml_problem *problem, uint32_t *members, size_t *member_count,
-                    gml_stream_group *groups, size_t *group_count)
+gml_group_by_stream(const gml_problem *problem, uint32_t *members, gml_stream_group *groups,
+                    size_t *group_count)
 {
     gml_keyed *list = calloc(2 * problem->count + 1, sizeof *list);
     if (!list) {
         return GML_NO_HOST_MEMORY;
     }
-    size_t count = list_placed(problem, list), found = 0;
+    size_t count = problem->count, found = 0;
+    for (size_t i = 0; i < count; i++) {
+        list[i] = (gml_keyed){problem->lifetimes[i].stream, i};
+    }
     gml_sort_keyed(list, list + count, count);
     for (size_t i = 0; i < count; i++) {
         members[i] = (uint32_t)list[i].index;
@@ -38,7 +29,6 @@ gml_group_by_stream(const gml_problem *problem, uint32_t *members, size_t *membe
         groups[found - 1].count++;
     }
     free(list);
-    *member_count = count;
     *group_count = found;
     return GML_OK;
 }

@@ -10,9 +10,9 @@ typedef struct gml_stream_group {
     size_t first, count;
 } gml_stream_group;
 
-/* The lifetimes that are not dynamic, by stream, each in the order of the problem. Both arrays have
+/* The lifetimes by stream, each in the order of the problem. Both arrays have
  * room for every lifetime. GML_NO_HOST_MEMORY. */
-gml_status gml_group_by_stream(const gml_problem *problem, uint32_t *members, size_t *member_count,
+gml_status gml_group_by_stream(const gml_problem *problem, uint32_t *members,
                                gml_stream_group *groups, size_t *group_count);
 
 /* For every member the first moment at which every other stream is ordered behind its free, or the

@@ -22,9 +22,7 @@ typedef struct gml_knobs {
     uint64_t reuse_allow_internal_dependencies; /* what is waited for */
     uint64_t borrow_waits; /* of one stream for another, per 1024 requests; see share.c */
     /* plan */
-    uint64_t profile_steps; /* steps alike before one is planned */
-    uint64_t plan_budget;   /* milliseconds for making a plan */
-    uint64_t plan_window;   /* requests within which matching finds its place again */
+    uint64_t profile_steps; /* steps served alike before one is planned */
     /* caching and expandable, by PyTorch's names */
     uint64_t max_split_size;                                  /* bytes; UINT64_MAX: unlimited */
     uint64_t max_non_split_rounding;                          /* bytes */

@@ -49,13 +49,6 @@ typedef struct gml_chunk {
     gml_handle handle;
 } gml_chunk;
 
-/* Lets others at the policy between begin() and end(). */
-typedef struct gml_pause {
-    void (*begin)(void *context);
-    void (*end)(void *context);
-    void *context;
-} gml_pause;
-
 typedef struct gml_policy_ops {
     const char *name;
 
@@ -104,8 +97,7 @@ typedef struct gml_policy_ops {
     gml_status (*order_streams)(gml_policy *self, gml_stream later, gml_stream earlier);
     void (*stream_pairs)(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                          void *context);
-    /* See gml_lake_mark(). What takes long and needs nothing of the policy is done in a pause. */
-    gml_status (*mark)(gml_policy *self, const gml_pause *pause);
+    gml_status (*mark)(gml_policy *self); /* see gml_lake_mark() */
     /* See gml_replay_restore; blocks_out receives one block per entry of `blocks`. */
     gml_status (*restore)(gml_policy *self, const gml_recorded_segment *segments,
                           size_t segment_count, const gml_recorded_block *blocks,

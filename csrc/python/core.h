@@ -173,8 +173,6 @@ PyObject *lake_publish(PyObject *object, PyObject *path);
 PyObject *lake_watch_steps(PyObject *object, PyObject *unused);
 PyObject *lake_begin_step(PyObject *object, PyObject *kind);
 PyObject *lake_end_step(PyObject *object, PyObject *unused);
-PyObject *lake_enter_phase(PyObject *object, PyObject *phase);
-PyObject *lake_enter_scope(PyObject *object, PyObject *scope);
 PyObject *lake_profile(PyObject *object, PyObject *kind);
 PyObject *lake_add_plan(PyObject *object, PyObject *args);
 PyObject *lake_drop_plans(PyObject *object, PyObject *kind);

@@ -449,11 +449,6 @@ PyDoc_STRVAR(
     "end_step($self, /)\n--\n\n"
     "The open step ends; return how it was served as a dict. Raises ValueError where none\n"
     "is open.");
-PyDoc_STRVAR(enter_phase_doc, "enter_phase($self, phase, /)\n--\n\n"
-                              "The program enters a phase of the step; 0: none.");
-PyDoc_STRVAR(enter_scope_doc,
-             "enter_scope($self, scope, /)\n--\n\n"
-             "The program enters a module whose sizes change from step to step; 0: it leaves.");
 PyDoc_STRVAR(profile_doc,
              "profile($self, kind, /)\n--\n\n"
              "Return what was watched of the last step of that kind that has ended.\n\n"
@@ -497,8 +492,6 @@ static PyMethodDef lake_methods[] = {
     {"watch_steps", lake_watch_steps, METH_NOARGS, watch_steps_doc},
     {"begin_step", lake_begin_step, METH_O, begin_step_doc},
     {"end_step", lake_end_step, METH_NOARGS, end_step_doc},
-    {"enter_phase", lake_enter_phase, METH_O, enter_phase_doc},
-    {"enter_scope", lake_enter_scope, METH_O, enter_scope_doc},
     {"profile", lake_profile, METH_O, profile_doc},
     {"add_plan", lake_add_plan, METH_VARARGS, add_plan_doc},
     {"drop_plans", lake_drop_plans, METH_O, drop_plans_doc},

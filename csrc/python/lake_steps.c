@@ -54,45 +54,6 @@ lake_drop_plans(PyObject *object, PyObject *kind)
                             "steps are not watched; call watch_steps() first");
 }
 
-typedef gml_status (*id_call)(gml_lake *lake, uint32_t id);
-
-static PyObject *
-call_with_id(PyObject *object, PyObject *value, const char *name, id_call call)
-{
-    lake_object *self = as_lake(object);
-    number_argument number = {name, 0};
-    if (!convert_number(value, &number)) {
-        return NULL;
-    }
-    if (number.value > UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**32 - 1", name);
-        return NULL;
-    }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(lake, (uint32_t)number.value);
-    Py_END_ALLOW_THREADS
-    PyObject *result = answer(self, lake, status, "steps are not watched");
-    lake_leave(self);
-    return result;
-}
-
-PyObject *
-lake_enter_phase(PyObject *object, PyObject *phase)
-{
-    return call_with_id(object, phase, "phase", gml_lake_enter_phase);
-}
-
-PyObject *
-lake_enter_scope(PyObject *object, PyObject *scope)
-{
-    return call_with_id(object, scope, "scope", gml_lake_enter_scope);
-}
-
 /* ---- calls without an argument --------------------------------------------------------------- */
 
 PyObject *
@@ -116,18 +77,11 @@ step_dict(const gml_step_report *step)
     if (dict &&
         (put_number(dict, "kind", step->kind) < 0 || put_number(dict, "serial", step->serial) < 0 ||
          put_number(dict, "requests", step->requests) < 0 ||
-         put_number(dict, "foreseen", step->foreseen) < 0 ||
          put_number(dict, "served", step->served) < 0 || put_number(dict, "left", step->left) < 0 ||
-         put_number(dict, "dynamic", step->dynamic) < 0 ||
-         put_number(dict, "dynamic_served", step->dynamic_served) < 0 ||
-         put_number(dict, "borrowed", step->borrowed) < 0 ||
-         put_number(dict, "requested_bytes", step->requested_bytes) < 0 ||
-         put_number(dict, "served_bytes", step->served_bytes) < 0 ||
          put_number(dict, "driver_calls", step->driver_calls) < 0 ||
-         put_number(dict, "pool_bytes", step->pool_bytes) < 0 ||
          put_number(dict, "reserved_bytes", step->reserved_bytes) < 0 ||
          put_number(dict, "fingerprint", step->fingerprint) < 0 ||
-         put(dict, "is_planned", PyBool_FromLong(step->is_planned)) < 0)) {
+         put(dict, "why", PyUnicode_FromString(step->why)) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -176,11 +130,9 @@ lake_plan_stats(PyObject *object, PyObject *Py_UNUSED(unused))
         (put_number(dict, "steps", stats.steps) < 0 ||
          put_number(dict, "planned_steps", stats.planned_steps) < 0 ||
          put_number(dict, "requests", stats.requests) < 0 ||
-         put_number(dict, "foreseen", stats.foreseen) < 0 ||
          put_number(dict, "served", stats.served) < 0 || put_number(dict, "left", stats.left) < 0 ||
          put_number(dict, "plans_made", stats.plans_made) < 0 ||
-         put_number(dict, "planning_ns", stats.planning_ns) < 0 ||
-         put_number(dict, "pool_bytes", stats.pool_bytes) < 0)) {
+         put(dict, "why", PyUnicode_FromString(stats.why ? stats.why : "")) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;

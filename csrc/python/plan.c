@@ -132,9 +132,8 @@ plan_describe(PyObject *self, PyObject *Py_UNUSED(unused))
     PyObject *dict = PyDict_New();
     if (dict &&
         (put_number(dict, "requests", info.requests) < 0 ||
-         put_number(dict, "placed", info.placed) < 0 ||
-         put_number(dict, "dynamic", info.dynamic) < 0 ||
-         put_number(dict, "steps", info.steps) < 0 || put_number(dict, "lanes", info.lanes) < 0 ||
+         put_number(dict, "placed", info.placed) < 0 || put_number(dict, "steps", info.steps) < 0 ||
+         put_number(dict, "lanes", info.lanes) < 0 ||
          put_number(dict, "peak_bytes", info.peak_bytes) < 0 ||
          put_number(dict, "lower_bound_bytes", info.lower_bound_bytes) < 0 ||
          put(dict, "method", PyUnicode_FromString(info.method)) < 0 ||
@@ -169,11 +168,10 @@ PyDoc_STRVAR(decode_doc, "decode($type, data, /)\n--\n\n"
                          "Read what encode() wrote; raises PlanError for anything else.");
 PyDoc_STRVAR(encode_doc, "encode($self, /)\n--\n\n"
                          "Return the plan as bytes, the same on every machine.");
-PyDoc_STRVAR(
-    describe_doc,
-    "describe($self, /)\n--\n\n"
-    "Return what it plans as a dict: requests, placed, dynamic, steps, lanes, peak_bytes,\n"
-    "lower_bound_bytes, method, time_ns, fingerprint.");
+PyDoc_STRVAR(describe_doc,
+             "describe($self, /)\n--\n\n"
+             "Return what it plans as a dict: requests, placed, steps, lanes, peak_bytes,\n"
+             "lower_bound_bytes, method, time_ns, fingerprint.");
 PyDoc_STRVAR(requests_doc,
              "requests($self, /)\n--\n\n"
              "Return the planned requests as bytes, see gmlake.planning.layout.PLAN_REQUEST.");

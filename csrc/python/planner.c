@@ -9,7 +9,6 @@
 typedef struct own_problem {
     gml_lifetime *lifetimes;
     gml_ordering *orderings;
-    gml_span *taken;
     gml_problem problem;
 } own_problem;
 
@@ -18,12 +17,11 @@ drop_problem(own_problem *own)
 {
     free(own->lifetimes);
     free(own->orderings);
-    free(own->taken);
 }
 
 /* The objects that a problem is made of. */
 typedef struct problem_arguments {
-    PyObject *lifetimes, *orderings, *taken;
+    PyObject *lifetimes, *orderings;
     number_argument period, alignment;
 } problem_arguments;
 
@@ -37,15 +35,11 @@ read_problem(const problem_arguments *from, own_problem *own)
     own->orderings = own->lifetimes ? copy_optional_records(from->orderings, sizeof *own->orderings,
                                                             &problem->ordering_count, "orderings")
                                     : NULL;
-    own->taken = own->orderings ? copy_optional_records(from->taken, sizeof *own->taken,
-                                                        &problem->taken_count, "taken")
-                                : NULL;
     problem->lifetimes = own->lifetimes;
     problem->orderings = own->orderings;
-    problem->taken = own->taken;
     problem->period = from->period.value;
     problem->alignment_bytes = from->alignment.value;
-    return own->taken != NULL;
+    return own->orderings != NULL;
 }
 
 /* ---- solving --------------------------------------------------------------------------------- */
@@ -80,19 +74,17 @@ solve_problem(const core_state *state, const gml_problem *problem,
 static PyObject *
 planner_solve(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"lifetimes", "offsets",   "period",   "alignment", "orderings",
-                            "taken",     "budget_ms", "capacity", NULL};
-    problem_arguments from = {.orderings = Py_None,
-                              .taken = Py_None,
-                              .period = {"period", 0},
-                              .alignment = {"alignment", 512}};
+    static char *names[] = {"lifetimes", "offsets",   "period",   "alignment",
+                            "orderings", "budget_ms", "capacity", NULL};
+    problem_arguments from = {
+        .orderings = Py_None, .period = {"period", 0}, .alignment = {"alignment", 512}};
     number_argument budget = {"budget_ms", 0};
     number_argument capacity = {"capacity", 0};
     PyObject *offsets = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|$O&O&OOO&O&:solve", names, &from.lifetimes,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|$O&O&OO&O&:solve", names, &from.lifetimes,
                                      &offsets, convert_number, &from.period, convert_number,
-                                     &from.alignment, &from.orderings, &from.taken, convert_number,
-                                     &budget, convert_number, &capacity)) {
+                                     &from.alignment, &from.orderings, convert_number, &budget,
+                                     convert_number, &capacity)) {
         return NULL;
     }
     gml_planner_options options = {.budget_ms = budget.value, .capacity_bytes = capacity.value};
@@ -125,17 +117,15 @@ static PyObject *
 planner_check(PyObject *module, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"lifetimes", "offsets",   "peak_bytes", "period",
-                            "alignment", "orderings", "taken",      NULL};
-    problem_arguments from = {.orderings = Py_None,
-                              .taken = Py_None,
-                              .period = {"period", 0},
-                              .alignment = {"alignment", 512}};
+                            "alignment", "orderings", NULL};
+    problem_arguments from = {
+        .orderings = Py_None, .period = {"period", 0}, .alignment = {"alignment", 512}};
     PyObject *offsets = NULL;
     number_argument peak = {"peak_bytes", 0};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOO&|$O&O&OO:check_placement", names,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOO&|$O&O&O:check_placement", names,
                                      &from.lifetimes, &offsets, convert_number, &peak,
                                      convert_number, &from.period, convert_number, &from.alignment,
-                                     &from.orderings, &from.taken)) {
+                                     &from.orderings)) {
         return NULL;
     }
     own_problem own = {0};
@@ -158,16 +148,16 @@ planner_check(PyObject *module, PyObject *args, PyObject *keywords)
 
 PyDoc_STRVAR(
     solve_doc,
-    "solve(lifetimes, offsets, *, period=0, alignment=512, orderings=None, taken=None,\n"
+    "solve(lifetimes, offsets, *, period=0, alignment=512, orderings=None,\n"
     "      budget_ms=0, capacity=0)\n--\n\n"
-    "Place 64-byte lifetimes so that the highest address is lowest; return how as a dict:\n"
+    "Place 48-byte lifetimes so that the highest address is lowest; return how as a dict:\n"
     "peak_bytes, lower_bound_bytes, method, time_ns, is_proven.\n\n"
-    "`offsets`, a writable buffer of one uint64 per lifetime, receives the addresses; 2**64 - 1\n"
-    "for dynamic ones. Raises ValueError for input outside its range.");
+    "`offsets`, a writable buffer of one uint64 per lifetime, receives the addresses.\n"
+    "Raises ValueError for input outside its range.");
 PyDoc_STRVAR(
     check_doc,
     "check_placement(lifetimes, offsets, peak_bytes, *, period=0, alignment=512,\n"
-    "                orderings=None, taken=None)\n--\n\n"
+    "                orderings=None)\n--\n\n"
     "Check a placement by a sweep that shares no code with solve(). Raises PlanError with\n"
     "the first thing that is wrong.");
 PyMethodDef planner_methods[] = {

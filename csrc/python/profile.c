@@ -47,23 +47,9 @@ profile_of(const core_state *state, PyObject *object)
 
 /* The objects that a step is made of. */
 typedef struct step_arguments {
-    PyObject *requests, *marks;
+    PyObject *requests;
     number_argument event_count, serial;
 } step_arguments;
-
-static bool
-are_marks_known(const gml_step *step)
-{
-    for (size_t i = 0; i < step->mark_count; i++) {
-        /* Any number may come from outside. */
-        unsigned kind = (unsigned)step->marks[i].kind;
-        if (kind != GML_MARK_PHASE && kind != GML_MARK_SCOPE) {
-            PyErr_SetString(PyExc_ValueError, "the kind of a mark is 0 (phase) or 1 (scope)");
-            return false;
-        }
-    }
-    return true;
-}
 
 /* False with an exception; what was read belongs to the step either way. */
 static bool
@@ -73,30 +59,22 @@ read_step(const step_arguments *from, gml_step *out)
     out->event_count = from->event_count.value;
     out->requests = copy_optional_records(from->requests, sizeof *out->requests,
                                           &out->request_count, "requests");
-    out->marks = out->requests ? copy_optional_records(from->marks, sizeof *out->marks,
-                                                       &out->mark_count, "marks")
-                               : NULL;
-    return out->marks && are_marks_known(out);
+    return out->requests != NULL;
 }
 
 static PyObject *
 profile_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"requests",       "event_count", "previous", "previous_event_count",
-                            "marks",          "taken",       "serial",   "previous_serial",
-                            "previous_marks", NULL};
-    step_arguments last = {
-        .marks = Py_None, .event_count = {"event_count", 0}, .serial = {"serial", 1}};
+    static char *names[] = {"requests", "event_count",     "previous", "previous_event_count",
+                            "serial",   "previous_serial", NULL};
+    step_arguments last = {.event_count = {"event_count", 0}, .serial = {"serial", 1}};
     step_arguments previous = {.requests = Py_None,
-                               .marks = Py_None,
                                .event_count = {"previous_event_count", 0},
                                .serial = {"previous_serial", 0}};
-    PyObject *taken = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&|OO&OOO&O&O:Profile", names,
-                                     &last.requests, convert_number, &last.event_count,
-                                     &previous.requests, convert_number, &previous.event_count,
-                                     &last.marks, &taken, convert_number, &last.serial,
-                                     convert_number, &previous.serial, &previous.marks)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&|OO&O&O&:Profile", names, &last.requests,
+                                     convert_number, &last.event_count, &previous.requests,
+                                     convert_number, &previous.event_count, convert_number,
+                                     &last.serial, convert_number, &previous.serial)) {
         return NULL;
     }
     if (last.requests == Py_None) {
@@ -107,11 +85,7 @@ profile_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (!profile) {
         return PyErr_NoMemory();
     }
-    if (read_step(&last, &profile->last) && read_step(&previous, &profile->previous)) {
-        profile->taken =
-            copy_optional_records(taken, sizeof *profile->taken, &profile->taken_count, "taken");
-    }
-    if (!profile->taken) {
+    if (!read_step(&last, &profile->last) || !read_step(&previous, &profile->previous)) {
         gml_profile_free(profile);
         return NULL;
     }
@@ -144,23 +118,10 @@ profile_requests(PyObject *self, PyObject *Py_UNUSED(unused))
 }
 
 static PyObject *
-profile_marks(PyObject *self, PyObject *Py_UNUSED(unused))
-{
-    const gml_step *step = &held(self)->last;
-    return as_bytes(step->marks, step->mark_count, sizeof *step->marks);
-}
-
-static PyObject *
 profile_previous_requests(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     const gml_step *step = &held(self)->previous;
     return as_bytes(step->requests, step->request_count, sizeof *step->requests);
-}
-
-static PyObject *
-profile_taken(PyObject *self, PyObject *Py_UNUSED(unused))
-{
-    return as_bytes(held(self)->taken, held(self)->taken_count, sizeof *held(self)->taken);
 }
 
 static PyObject *
@@ -192,18 +153,11 @@ get_previous_event_count(PyObject *self, void *Py_UNUSED(closure))
 PyDoc_STRVAR(requests_doc,
              "requests($self, /)\n--\n\n"
              "Return the step's requests as bytes, see gmlake.planning.layout.STEP_REQUEST.");
-PyDoc_STRVAR(marks_doc, "marks($self, /)\n--\n\n"
-                        "Return the step's marks as bytes, see gmlake.planning.layout.STEP_MARK.");
 PyDoc_STRVAR(previous_doc, "previous_requests($self, /)\n--\n\n"
                            "Return the requests of the step before; b\"\" where there is none.");
-PyDoc_STRVAR(taken_doc, "taken($self, /)\n--\n\n"
-                        "Return what a plan must not use, see gmlake.planning.layout.TAKEN.");
-
 static PyMethodDef profile_methods[] = {
     {"requests", profile_requests, METH_NOARGS, requests_doc},
-    {"marks", profile_marks, METH_NOARGS, marks_doc},
     {"previous_requests", profile_previous_requests, METH_NOARGS, previous_doc},
-    {"taken", profile_taken, METH_NOARGS, taken_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -217,8 +171,8 @@ static PyGetSetDef profile_getset[] = {
 };
 
 PyDoc_STRVAR(profile_doc,
-             "Profile(requests, event_count, previous=None, previous_event_count=0, marks=None,\n"
-             "        taken=None, serial=1, previous_serial=0, previous_marks=None)\n--\n\n"
+             "Profile(requests, event_count, previous=None, previous_event_count=0, serial=1,\n"
+             "        previous_serial=0)\n--\n\n"
              "The requests of one step, and of one before it whose frees tell when what is still\n"
              "live at the end will be freed. Made by Lake.profile(), or from records.");
 

@@ -81,6 +81,18 @@ torch_keep_history(PyObject *module, PyObject *max_events)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+torch_note_refusals(PyObject *module, PyObject *text)
+{
+    (void)module;
+    const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
+    if (!utf8) {
+        return NULL;
+    }
+    gml_torch_note_refusals(utf8);
+    Py_RETURN_NONE;
+}
+
 typedef gml_status (*stream_call)(int device, gml_stream stream);
 
 static PyObject *
@@ -237,6 +249,9 @@ PyDoc_STRVAR(find_exceptions_doc,
 PyDoc_STRVAR(keep_history_doc,
              "torch_keep_history(max_events, /)\n--\n\n"
              "Let every lake below PyTorch, open now or later, keep its last events; 0 stops.");
+PyDoc_STRVAR(note_refusals_doc,
+             "torch_note_refusals(text, /)\n--\n\n"
+             "Let the text of a refusal name this as the place to look at; \"\" for none.");
 PyDoc_STRVAR(distrust_stream_doc,
              "torch_distrust_stream(device, stream, /)\n--\n\n"
              "Call Lake.distrust_stream() on the lake of a device, open now or later.\n\n"
@@ -266,6 +281,7 @@ PyMethodDef torch_methods[] = {
     {"torch_hooks", torch_hooks, METH_NOARGS, hooks_doc},
     {"torch_find_exceptions", torch_find_exceptions, METH_NOARGS, find_exceptions_doc},
     {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
+    {"torch_note_refusals", torch_note_refusals, METH_O, note_refusals_doc},
     {"torch_distrust_stream", torch_distrust_stream, METH_VARARGS, distrust_stream_doc},
     {"torch_forget_stream", torch_forget_stream, METH_VARARGS, forget_stream_doc},
     {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},

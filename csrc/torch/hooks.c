@@ -58,7 +58,7 @@ refuse(gml_lake *lake, int device, size_t size_bytes, gml_status status)
 {
     char text[GML_REFUSAL_BYTES];
     status = gml_refusal_status(size_bytes, status);
-    gml_refusal_write(lake, device, size_bytes, status, text, sizeof text);
+    gml_refusal_write(lake, device, size_bytes, status, 0, text, sizeof text);
     throw_status(status, text);
 }
 

@@ -8,11 +8,11 @@
 #include "torch/registry.h"
 
 static void
-explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, const char *reason,
-        char *out, size_t out_bytes)
+explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, uint64_t beside_bytes,
+        const char *reason, char *out, size_t out_bytes)
 {
     if (lake) {
-        gml_refusal_write(lake, device, size_bytes, status, out, out_bytes);
+        gml_refusal_write(lake, device, size_bytes, status, beside_bytes, out, out_bytes);
     } else {
         gml_refusal_write_unopened(device, size_bytes, status, reason, out, out_bytes);
     }

@@ -1,6 +1,7 @@
 /* One paragraph of short sentences, with sizes as PyTorch writes them. */
 #include "torch/refusal.h"
 
+#include "gmlake_torch.h"
 #include "lake/lake.h"
 
 #include <inttypes.h>
@@ -63,6 +64,7 @@ typedef struct situation {
     uint64_t live_bytes, live_blocks; /* in use by the program */
     uint64_t pending_bytes;           /* freed, but other streams still use it */
     uint64_t reserved_bytes, idle_bytes, largest_bytes;
+    uint64_t beside_bytes; /* held by PyTorch's own allocator */
 } situation;
 
 static uint64_t
@@ -99,6 +101,11 @@ look_at(gml_lake *lake)
 
 /* ---- the sentences --------------------------------------------------------------------------- */
 
+/* What the program is told to look at; "": PyTorch's own summary. Guarded by note_lock, which is
+ * taken last. */
+static pthread_mutex_t note_lock = PTHREAD_MUTEX_INITIALIZER;
+static char note[GML_REFUSAL_BYTES / 2];
+
 static void
 say_device(text *out, const situation *now, int device)
 {
@@ -131,6 +138,23 @@ say_held(text *out, const situation *now)
     say(out, ".");
 }
 
+/* The driver tells what is free, not who has the rest. */
+static void
+say_others(text *out, const situation *now)
+{
+    if (now->beside_bytes) {
+        say(out, " PyTorch's own allocator holds %s.", human(now->beside_bytes).text);
+    }
+    uint64_t known_bytes = now->free_bytes + now->reserved_bytes + now->beside_bytes;
+    uint64_t rest_bytes = difference(now->total_bytes, known_bytes);
+    if (rest_bytes) {
+        say(out,
+            " The other %s are taken by CUDA itself, libraries such as NCCL, and other "
+            "processes.",
+            human(rest_bytes).text);
+    }
+}
+
 static void
 say_tried(text *out, const situation *now)
 {
@@ -152,8 +176,26 @@ write_out_of_memory(text *out, const situation *now, int device, uint64_t size_b
     say(out, "CUDA out of memory. Tried to allocate %s.", human(size_bytes).text);
     say_device(out, now, device);
     say_held(out, now);
+    say_others(out, now);
     say_tried(out, now);
-    say(out, " To see what lives: torch.cuda.memory_summary().");
+    pthread_mutex_lock(&note_lock);
+    say(out, " To see what lives: %s.", *note ? note : "torch.cuda.memory_summary()");
+    pthread_mutex_unlock(&note_lock);
+}
+
+void
+gml_torch_note_refusals(const char *where)
+{
+    pthread_mutex_lock(&note_lock);
+    (void)snprintf(note, sizeof note, "%s", where);
+    pthread_mutex_unlock(&note_lock);
+}
+
+void
+gml_refusal_renew(void)
+{
+    (void)pthread_mutex_init(&note_lock, NULL);
+    *note = '\0';
 }
 
 void
@@ -174,12 +216,13 @@ gml_refusal_status(uint64_t size_bytes, gml_status status)
 }
 
 void
-gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, char *out,
-                  size_t out_bytes)
+gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
+                  uint64_t beside_bytes, char *out, size_t out_bytes)
 {
     text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
         situation now = look_at(lake);
+        now.beside_bytes = beside_bytes;
         write_out_of_memory(&whole, &now, device, size_bytes);
         return;
     }

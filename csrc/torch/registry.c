@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "lake/lake.h"
+#include "torch/refusal.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -271,6 +272,7 @@ static void
 forget_lakes(void)
 {
     (void)pthread_mutex_init(&registry_lock, NULL);
+    gml_refusal_renew();
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         atomic_store_explicit(&lakes[device], NULL, memory_order_release);
         registry.devices[device].fallback[0] = '\0';

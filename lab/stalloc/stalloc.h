@@ -37,7 +37,7 @@ gml_status gml_stalloc_layer(const gml_stalloc_requests *requests, uint64_t *bas
 /* stalloc.c: the synthesis as published: HomoPhase groups and their fusion by time-memory product;
  * the groups as requests of their own in HomoSize memory-layers in descending size, with smaller
  * ones going into idle intervals of larger layers. Phases come from the problem; offsets are by
- * item. pre: nothing wrapped, nothing taken. GML_NO_HOST_MEMORY.
+ * item. pre: nothing wrapped. GML_NO_HOST_MEMORY.
  */
 gml_status gml_stalloc_place(const gml_problem *problem, const gml_instance *instance,
                              uint64_t *offsets, uint64_t *peak_bytes);

@@ -94,7 +94,6 @@ class Solution(TypedDict):
 class PlanInfo(TypedDict):
     requests: int
     placed: int
-    dynamic: int
     steps: int
     lanes: int
     peak_bytes: int
@@ -107,30 +106,21 @@ class StepReport(TypedDict):
     kind: int
     serial: int
     requests: int
-    foreseen: int
     served: int
     left: int
-    dynamic: int
-    dynamic_served: int
-    borrowed: int
-    requested_bytes: int
-    served_bytes: int
     driver_calls: int
-    pool_bytes: int
     reserved_bytes: int
     fingerprint: int
-    is_planned: bool
+    why: str
 
 class PlanStats(TypedDict):
     steps: int
     planned_steps: int
     requests: int
-    foreseen: int
     served: int
     left: int
     plans_made: int
-    planning_ns: int
-    pool_bytes: int
+    why: str
 
 class DiagnosisFound(TypedDict):
     handle: object
@@ -164,7 +154,6 @@ def solve(
     period: int = 0,
     alignment: int = 512,
     orderings: _Bytes | None = None,
-    taken: _Bytes | None = None,
     budget_ms: int = 0,
     capacity: int = 0,
 ) -> Solution: ...
@@ -176,7 +165,6 @@ def check_placement(
     period: int = 0,
     alignment: int = 512,
     orderings: _Bytes | None = None,
-    taken: _Bytes | None = None,
 ) -> None: ...
 def diagnose(
     apis: _Bytes,
@@ -211,6 +199,7 @@ def torch_serve_with(server: _Server, /) -> None: ...
 def torch_hooks() -> dict[str, int]: ...
 def torch_find_exceptions() -> str: ...
 def torch_keep_history(max_events: int, /) -> None: ...
+def torch_note_refusals(text: str, /) -> None: ...
 def torch_distrust_stream(device: int, stream: int, /) -> None: ...
 def torch_forget_stream(device: int, stream: int, /) -> None: ...
 def torch_fallback(device: int, /) -> str: ...
@@ -264,8 +253,6 @@ class Lake:
     def watch_steps(self) -> None: ...
     def begin_step(self, kind: int, /) -> None: ...
     def end_step(self) -> StepReport: ...
-    def enter_phase(self, phase: int, /) -> None: ...
-    def enter_scope(self, scope: int, /) -> None: ...
     def profile(self, kind: int, /) -> Profile: ...
     def add_plan(self, kind: int, plan: Plan, /) -> None: ...
     def drop_plans(self, kind: int, /) -> None: ...
@@ -317,11 +304,8 @@ class Profile:
         event_count: int,
         previous: _Bytes | None = None,
         previous_event_count: int = 0,
-        marks: _Bytes | None = None,
-        taken: _Bytes | None = None,
         serial: int = 1,
         previous_serial: int = 0,
-        previous_marks: _Bytes | None = None,
     ) -> Self: ...
     @property
     def event_count(self) -> int: ...
@@ -332,9 +316,7 @@ class Profile:
     @property
     def previous_event_count(self) -> int: ...
     def requests(self) -> bytes: ...
-    def marks(self) -> bytes: ...
     def previous_requests(self) -> bytes: ...
-    def taken(self) -> bytes: ...
 
 @final
 class Plan:

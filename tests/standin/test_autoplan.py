@@ -44,23 +44,29 @@ def assert_steady(steps: Steps) -> None:
 def test_gradients_may_end_anywhere(where: str) -> None:
     steps = run("zeroing", where)["steps"]
     served = planned(steps)
-    assert len(served) >= 5
-    assert_steady(served[2:])
-    assert served[-1]["left"] <= 0.01 * served[-1]["requests"]
-    # Watching takes no more than serving: the memory of the first steps becomes the pool.
-    assert served[-1]["reserved_bytes"] <= 1.03 * steps[1]["reserved_bytes"]
+    assert len(served) >= 3
+    assert_steady(served)
+    assert served[-1]["served"] > 0.4 * served[-1]["requests"]
+    assert served[-1]["why"].startswith("planned: every request ")
+    assert served[-1]["reserved_bytes"] == max(step["reserved_bytes"] for step in steps)
+
+
+def test_the_same_memory_is_taken_with_plans_and_without() -> None:
+    without, with_plans = run("twins", "no"), run("twins", "yes")
+    assert with_plans["served"] > 1000
+    assert with_plans["reserved"] == without["reserved"]
+    assert sum(with_plans["calls"].values()) <= sum(without["calls"].values())
 
 
 def test_evaluation_has_plans_of_its_own() -> None:
     told = run("evaluating")
     steps = told["steps"]
-    assert_steady(planned(steps)[3:])
+    assert_steady(planned(steps)[-5:])
     evaluations = planned(steps, "evaluation")
     assert len(evaluations) >= 3
     assert evaluations[-1]["hit_rate"] == 1
     assert evaluations[-1]["driver_calls"] == 0
-    assert "train: 1 plans" in told["text"]
-    assert "evaluation: 1 plans" in told["text"]
+    assert "evaluation: planned: every request" in told["text"]
 
 
 def test_each_length_gets_a_plan_once_it_came_back() -> None:
@@ -72,13 +78,12 @@ def test_each_length_gets_a_plan_once_it_came_back() -> None:
 def test_what_outlives_its_step_alternates_between_two_places() -> None:
     steps = run("kept_output")["steps"]
     assert_steady(planned(steps)[-2:])
-    assert planned(steps)[-1]["left"] <= 0.01 * planned(steps)[-1]["requests"]
 
 
 def test_a_saved_plan_serves_the_first_step(tmp_path: Path) -> None:
     path = tmp_path / "of-{rank}.gmplan"
     told = run("saved", str(path))
-    assert told["empty"].startswith("PlanError: there is no plan yet")
+    assert told["empty"].startswith("PlanError: no step is planned yet")
     assert told["path"] == str(tmp_path / "of-0.gmplan")
     steps = run("loaded", str(path))["steps"]
     assert steps[0]["is_planned"]
@@ -95,25 +100,22 @@ def test_a_plan_of_another_rank_is_not_used(tmp_path: Path) -> None:
     assert any("made for rank 0 of 1, this is rank 1 of 2" in text for text in told["warnings"])
 
 
-def test_experts_are_served_from_idle_planned_space() -> None:
-    steps = run("experts", "mixed.*")["steps"]
-    served = planned(steps)
-    assert served[-1]["dynamic"] > 0
-    assert served[-1]["dynamic_served"] > 0.5 * served[-1]["dynamic"]
-    assert served[-1]["hit_rate"] == 1
+def test_steps_that_never_repeat_are_served_as_ever() -> None:
+    steps = run("experts")["steps"]
+    assert not planned(steps)
+    assert steps[-1]["why"] == "watched: its requests are new"
 
 
-def test_phases_marked_by_hand_and_steps_that_fail() -> None:
-    told = run("phases")
-    assert_steady(planned(told["steps"])[1:])
-    assert told["after_exception"] == 6
+def test_steps_that_fail_and_steps_in_steps() -> None:
+    told = run("turns")
+    assert_steady(planned(told["steps"]))
+    assert told["after_exception"] == 9
     assert told["nested"].startswith("RuntimeError: a step of kind 'train' is open already")
     assert told["entered_twice"] == "RuntimeError: a step of kind 'train' is open already"
     assert told["reports_of_it"] == 1  # the one that was open goes on
     assert told["bad_kind"].startswith("TypeError: a kind of step has a name")
     assert told["last"]["hit_rate"] == 1
-    before, after = told["hooks"]
-    assert before > after == 0
+    assert told["text"].startswith("step 9 (train, device 0) planned: every request ")
 
 
 def test_the_end_of_memory_leaves_the_plan_alone() -> None:
@@ -127,10 +129,6 @@ def test_the_end_of_memory_leaves_the_plan_alone() -> None:
 
 def test_what_cannot_be_planned_is_told() -> None:
     told = run("refusals")
-    assert told["profile_steps"].startswith("ValueError: profile_steps is 0")
-    assert told["budget"].startswith("TypeError: budget_ms")
-    assert told["replan"].startswith("ValueError: replan_below")
-    assert told["dynamic"].startswith("TypeError: dynamic is a list")
     assert told["reports"] == 0
     assert any("steps are not planned on device 0" in text for text in told["warnings"])
 
@@ -148,8 +146,7 @@ def test_two_auto_plans_take_turns() -> None:
     assert told["inside"] == "RuntimeError: a step of kind 'train' is open already"
     assert told["closed"] == "RuntimeError: this AutoPlan is closed"
     for name in ("first", "second"):
-        assert [step["is_planned"] for step in told[name][:4]] == [False, False, True, True]
-    assert "train: 1 plans" in told["text"]
+        assert planned(told[name])
     assert_steady(told["after"][-2:])
 
 
@@ -169,17 +166,15 @@ def test_nothing_grows_with_the_steps() -> None:
     told = run("many_steps")
     before, after, last = told["seen"]
     assert after == {**before, "reports": 1024}
-    assert last["remembered"] <= 256
-    assert {**last, "remembered": 0} == {**after, "remembered": 0}
-    assert told["hooks"] == 0
+    assert last == after
 
 
 def test_plans_of_a_device_that_is_not_here_are_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "plans")
     told = run("two_devices", path, devices=2)
     for device in (0, 1):
-        assert_steady([step for step in planned(told["steps"])[2:] if step["device"] == device])
-    assert "device 1, train: 1 plans" in told["text"]
+        assert_steady([step for step in planned(told["steps"]) if step["device"] == device])
+    assert "device 1, train: planned: every request" in told["text"]
     again = run("saved_again", path)
     devices = [device for device, _ in again["plans"]]
     assert devices.count(0) >= 2
@@ -191,7 +186,6 @@ def test_a_plan_for_another_model_is_replaced(tmp_path: Path) -> None:
     path = str(tmp_path / "plan.gmplan")
     run("saved", path)
     steps = run("another_model", path)["steps"]
-    assert steps[0]["is_planned"]
     assert steps[0]["hit_rate"] < 0.5
     assert_steady(steps[-2:])
 
@@ -209,7 +203,7 @@ def test_the_example_is_planned_and_then_planned_at_once(tmp_path: Path) -> None
     options = ("--size", "small", "--batch", "2", "--plan", str(tmp_path / "gpt.gmplan"))
     first = example(*options, "--steps", "41")
     trained = planned(first["steps"])
-    assert_steady(trained[3:])
+    assert_steady(trained[-5:])
     evaluated = planned(first["steps"], "evaluation")
     assert evaluated[-1]["hit_rate"] == 1
     assert evaluated[-1]["driver_calls"] == 0

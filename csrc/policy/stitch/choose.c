@@ -206,10 +206,6 @@ gml_status
 gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
 {
     gml_home *home = &stitch->home;
-    if (stitch->is_bounded) {
-        return gml_driver_fail(stitch->policy.driver, GML_OUT_OF_MEMORY,
-                               "%" PRIu64 " bytes more needed", size_bytes);
-    }
     /* Up to where a chunk ends, so that the next growth begins with a whole one, too. */
     uint64_t chunk_bytes = gml_economy_chunk(&stitch->economy, home);
     uint64_t least_bytes = size_bytes > stitch->growth_bytes ? size_bytes : stitch->growth_bytes;

@@ -77,7 +77,7 @@ spend(gml_ascent *request)
     uint64_t peak_bytes =
         held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
     uint64_t missing_bytes = gml_choose_missing_at_end(stitch, request->pond, request->size_bytes);
-    if (stitch->is_bounded || gml_share_is_open(stitch) ||
+    if (gml_share_is_open(stitch) ||
         !gml_economy_may_spend(&stitch->economy, &stitch->home, missing_bytes, peak_bytes)) {
         return NULL;
     }
@@ -150,9 +150,6 @@ static gml_placement *
 take_all(gml_ascent *request)
 {
     bool is_any;
-    if (request->stitch->is_bounded) {
-        return NULL;
-    }
     request->status = gml_share_take_all(request->stitch, request->pond, &is_any);
     if (request->status != GML_OK || (!is_any && request->may_stitch)) {
         return NULL;

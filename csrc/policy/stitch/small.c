@@ -220,3 +220,13 @@ gml_slab_is_valid(const gml_slab *slab)
     }
     return has_used && address == slab->placement->block.address + SLAB_BYTES;
 }
+
+uint64_t
+gml_slab_oldest_note(const gml_slab *slab)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {
+        oldest = piece->is_used && piece->block.note < oldest ? piece->block.note : oldest;
+    }
+    return oldest;
+}

@@ -38,6 +38,7 @@ typedef struct gml_slab gml_slab;
 typedef enum gml_placement_state {
     GML_PLACEMENT_LIVE,
     GML_PLACEMENT_PARKED,
+    GML_PLACEMENT_HELD,
     GML_PLACEMENT_IDLE
 } gml_placement_state;
 
@@ -54,15 +55,18 @@ typedef struct gml_placement {
     gml_placement_state state;
     gml_run *runs; /* in the order of addresses */
     size_t run_count;
-    gml_run only_run; /* runs points here if there is one */
-    uint64_t freed;   /* parked and idle: when, see fences.h */
-    gml_slab *slab;   /* what lives in it, if it serves the pond's small requests */
+    gml_run only_run;              /* runs points here if there is one */
+    uint64_t freed;                /* parked and idle: when, see fences.h */
+    gml_slab *slab;                /* what lives in it, if it serves the pond's small requests */
+    gml_link live;                 /* held: in the hold's list */
+    const struct gml_place *place; /* held: as the plan knows it */
     /* Of views: */
     gml_address view; /* start of its own mapping; 0: it lies in the home space */
     uint64_t view_bytes;
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
     gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
     gml_link idle;         /* idle: in stitch->idle_views; after a refusal in stitch->doomed */
+    size_t pin_count;      /* plans that name it, and keep it mapped */
 } gml_placement;
 
 struct gml_pond {
@@ -83,7 +87,6 @@ typedef struct gml_stitch {
     gml_home home;
     gml_economy economy;
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
-    bool is_bounded;                      /* serve from what is held, or refuse */
     uint64_t views, view_bytes;           /* mapped */
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
     gml_fences fences;
@@ -122,6 +125,12 @@ static inline gml_placement *
 gml_view_of_idle(gml_link *link)
 {
     return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, idle));
+}
+
+static inline gml_placement *
+gml_placement_of_live(gml_link *link)
+{
+    return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, live));
 }
 
 /* Whether the work that used an idle view is known to be complete. */
@@ -301,20 +310,6 @@ gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlie
 void gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                      void *context);
 
-/* ---- lend.c: memory for somebody else's mappings --------------------------------------------- */
-
-/* Takes `count` cells out of the pond, each gml_stitch_cell_bytes() of whole chunks at an offset
- * that is a multiple, as if they served; what is missing is taken from the driver. On failure,
- * GML_OUT_OF_MEMORY among others, nothing was taken. */
-gml_status gml_stitch_lend(gml_stitch *stitch, gml_pond *pond, size_t count, gml_placement **out);
-uint64_t gml_stitch_cell_bytes(const gml_stitch *stitch);
-
-/* How many cells the pond has whole and idle. The pond is settled. */
-uint64_t gml_stitch_idle_cells(const gml_stitch *stitch, const gml_pond *pond);
-
-/* The end of a cell that was lent. The caller has unmapped it, after waiting for what used it. */
-void gml_stitch_take_back(gml_stitch *stitch, gml_placement *cell);
-
 /* ---- small.c: requests up to 1 MiB ----------------------------------------------------------- */
 
 /* Sets up the object pools. */
@@ -328,6 +323,9 @@ void gml_small_free(gml_stitch *stitch, gml_block *block);
 void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);
 uint64_t gml_slab_used_bytes(const gml_slab *slab);
 bool gml_slab_is_valid(const gml_slab *slab);
+
+/* The smallest note (gml_block.note) of what lives in it. */
+uint64_t gml_slab_oldest_note(const gml_slab *slab);
 
 /* ---- trim.c ---------------------------------------------------------------------------------- */
 

@@ -16,19 +16,21 @@ is_over(const gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
     return stitch->views > most_views || stitch->view_bytes > most_bytes;
 }
 
-/* Forgets idle views that no work can use any more, those idle longest first, until the limits hold
- * or the next one may still be used. */
+/* Forgets idle views that no plan names and no work can use any more, those idle longest first,
+ * until the limits hold or the next one may still be used. */
 static gml_status
 forget_unused(gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
 {
     gml_status status = GML_OK;
-    while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
+    gml_link *link = stitch->idle_views.next;
+    while (status == GML_OK && link != &stitch->idle_views &&
            is_over(stitch, most_views, most_bytes)) {
-        gml_placement *oldest = gml_view_of_idle(stitch->idle_views.next);
-        if (!gml_view_is_unused(oldest)) {
+        gml_placement *oldest = gml_view_of_idle(link);
+        link = link->next;
+        if (!oldest->pin_count && !gml_view_is_unused(oldest)) {
             break;
         }
-        status = gml_view_destroy(stitch, oldest);
+        status = oldest->pin_count ? GML_OK : gml_view_destroy(stitch, oldest);
     }
     return status;
 }

@@ -29,6 +29,7 @@
 #include <c10/util/ApproximateClock.h>
 #include <cstdio>
 #include <deque>
+#include <dlfcn.h>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -63,7 +64,7 @@ using torch_cuda::TraceEntry;
 using Context = std::shared_ptr<GatheredContext>;
 
 constexpr size_t reason_bytes = 256;
-constexpr size_t refusal_bytes = 1280;
+constexpr size_t refusal_bytes = 4096;
 constexpr size_t adopted_events = 100000;
 constexpr size_t spare_bytes = size_t{32} << 20; /* native takes more than it is asked for */
 
@@ -320,6 +321,19 @@ without(const Places &places, const Places &others)
     return left;
 }
 
+/* PyTorch's own recorder of Python's frames; NULL where this version has it under another name. Its
+ * header would draw in most of PyTorch. */
+CreateContextFn
+recorder_of_python()
+{
+    using Gather = Context (*)(bool python, bool script, bool cpp);
+    static Gather gather = nullptr;
+    void *library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "_ZN5torch17CapturedTraceback6gatherEbbb") : nullptr;
+    gather = reinterpret_cast<Gather>(symbol);
+    return gather ? [] { return gather(true, false, false); } : CreateContextFn(nullptr);
+}
+
 struct History {
     std::atomic<bool> is_wanted{false}; /* events are kept, or somebody is told of them */
     std::atomic<size_t> known{0};       /* of `contexts` */
@@ -360,11 +374,13 @@ struct History {
         is_wanted = is_kept || !trackers.empty();
     }
 
-    /* A history that began before: nobody tells who records stacks, nor how many events are kept.
-     */
-    void adopt()
+    /* A history that began before: nobody tells how many events are kept, nor which stacks; those
+     * of Python, where there are any. */
+    void adopt(bool has_stacks)
     {
-        record(true, nullptr, adopted_events, RecordContext::NEVER, false, {});
+        CreateContextFn create = has_stacks ? recorder_of_python() : nullptr;
+        RecordContext wanted = create ? RecordContext::ALL : RecordContext::NEVER;
+        record(true, create, adopted_events, wanted, false, {});
     }
 
     void track(torch_cuda::AllocatorTraceTracker tracker)
@@ -1307,7 +1323,7 @@ class Adapter final : public CUDAAllocator
         }
         if (status != GML_OK && core->refusal(size_bytes, status) != GML_OUT_OF_MEMORY) {
             char text[refusal_bytes];
-            core->explain(lake, device, size_bytes, status, reason, text, sizeof text);
+            core->explain(lake, device, size_bytes, status, 0, reason, text, sizeof text);
             TORCH_CHECK(false, text);
         }
         return address;
@@ -1331,10 +1347,17 @@ class Adapter final : public CUDAAllocator
             return ask();
         } catch (const c10::OutOfMemoryError &) {
             char text[refusal_bytes];
-            core->explain(core->find(device), device, size_bytes, GML_OUT_OF_MEMORY, "", text,
-                          sizeof text);
+            core->explain(core->find(device), device, size_bytes, GML_OUT_OF_MEMORY,
+                          held_by_native(device), "", text, sizeof text);
             C10_THROW_ERROR(OutOfMemoryError, text);
         }
+    }
+
+    uint64_t held_by_native(c10::DeviceIndex device)
+    {
+        auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        return static_cast<uint64_t>(
+            native->getDeviceStats(device).reserved_bytes[aggregate].current);
     }
 
     /* Around what native is asked for: it may grow, and then the lake may hold less. */
@@ -1370,9 +1393,7 @@ class Adapter final : public CUDAAllocator
         auto read = [&] { return lake && core->stats(lake, &ours) == GML_OK; };
         double total_bytes = limits.total_bytes(device);
         double allowed_bytes = limits.allowed_bytes(device);
-        auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-        auto natives_bytes =
-            static_cast<double>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
+        auto natives_bytes = static_cast<double>(held_by_native(device));
         double left_bytes = allowed_bytes - natives_bytes;
         if (read() && size_bytes > 0 && ours.reserved_bytes > ours.live_bytes &&
             left_bytes < static_cast<double>(ours.reserved_bytes + size_bytes + spare_bytes)) {
@@ -1481,6 +1502,25 @@ gml_native_minor()
     return TORCH_VERSION_MINOR;
 }
 
+/* Whether events have stacks; where there is none yet they will, as PyTorch records by default. */
+static bool
+has_stacks(CUDAAllocator *native)
+{
+#if TORCH_VERSION_MINOR >= 11
+    torch_cuda::SnapshotInfo seen = native->snapshot({0, 0}, true);
+#else
+    torch_cuda::SnapshotInfo seen = native->snapshot({0, 0});
+#endif
+    size_t events = 0, stacks = 0;
+    for (const auto &of_device : seen.device_traces) {
+        events += of_device.size();
+        stacks += static_cast<size_t>(
+            std::count_if(of_device.begin(), of_device.end(),
+                          [](const TraceEntry &entry) { return entry.context_ != nullptr; }));
+    }
+    return stacks > 0 || events == 0;
+}
+
 bool
 gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes)
 {
@@ -1499,7 +1539,7 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         is_caching = before->isEnabled();
         if (before->initialized()) {
             if (before->name() == "native" && before->isHistoryEnabled()) { /* others throw */
-                history.adopt();
+                history.adopt(has_stacks(before));
             }
             adapter->adopt_fractions(c10::cuda::device_count());
         }

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { GML_NATIVE_VERSION = 3 };
+enum { GML_NATIVE_VERSION = 4 };
 
 /* Functions of gmlake.h, by their names there, and of the registry of lakes. */
 typedef struct gml_native_core {
@@ -46,9 +46,9 @@ typedef struct gml_native_core {
     /* What a refusal counts as: GML_OUT_OF_MEMORY for what no device could hold. */
     gml_status (*refusal)(uint64_t size_bytes, gml_status status);
     /* Why a lake refused, for the person who reads it; NULL: it could not be opened, for `reason`.
-     */
+     * beside_bytes: what the framework's own allocator holds. */
     void (*explain)(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
-                    const char *reason, char *out, size_t out_bytes);
+                    uint64_t beside_bytes, const char *reason, char *out, size_t out_bytes);
     /* Memory of other processes; see torch/ipc.h. A failure has a reason of one line. */
     gml_status (*share)(gml_lake *lake, gml_address address, int minor,
                         void (*write)(void *to, const char *text, size_t size), void *to,

@@ -64,8 +64,8 @@ class Serving:
     def report(self) -> dict[str, Any]:
         """Return what was planned and served, over all steps and after the first planned one.
 
-        steps, planned_steps, plans, pool_bytes; of the requests in planned steps: requests,
-        foreseen, served, left, hit_rate. settled: from the second planned step on to the last mark:
+        steps, planned_steps, plans; of the requests in steps: requests, served, left, hit_rate.
+        settled: from the second planned step on to the last mark:
         steps, utilization, hit_rate, driver_calls; None where there was no second one.
         """
         stats = self._lake.plan_stats()
@@ -73,9 +73,7 @@ class Serving:
             "steps": stats["steps"],
             "planned_steps": stats["planned_steps"],
             "plans": stats["plans_made"],
-            "pool_bytes": stats["pool_bytes"],
             "requests": stats["requests"],
-            "foreseen": stats["foreseen"],
             "served": stats["served"],
             "left": stats["left"],
             "hit_rate": _rate(stats["served"], stats["requests"] - stats["left"]),

@@ -18,13 +18,11 @@ import gmlake
 from gmlake.errors import PlanError, UnsupportedError
 from gmlake.planning import files
 from gmlake.pytorch import lakes, notices, phases, serving
-from gmlake.pytorch.planner import DevicePlanner, StepReport, Workshop
+from gmlake.pytorch.planner import DevicePlanner, StepReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
-    from torch import nn
     from typing_extensions import Self
 
 _HISTORY: Final = 1024
@@ -40,45 +38,19 @@ class AutoPlan:
             with auto.step():
                 train_on(batch)
 
-    The first steps are served as ever, and watched. Then each request of a step has its place,
-    which it gets without a search; what a plan did not foresee is served by the policy, as ever.
-    Steps that change are planned anew, and several plans live side by side.
+    A step is served as ever, and watched, until one was served in just the same way as another
+    before it. From then on each request of such a step gets the place it had, without a search.
+    Steps that ask for anything else are served as ever: with or without AutoPlan, the same memory
+    is taken and the same driver calls are made. See `last` for what became of a step, and why.
 
-    model: whose passes are the phases of a step, and whose dynamic modules are kept out of the
-        plan; None: every module that is called from outside of any other.
-    profile_steps: how many steps of a kind to watch before the first plan, from 1. With 1, what is
-        still live at the end of the step is not planned.
-    budget_ms: how long one plan may take, about. Longer than a few ms, it is made in a thread
-        beside the next steps.
-    dynamic: modules whose tensors have other sizes in each step, such as a mixture of experts:
-        patterns of names and class names, as in fnmatch, and modules. What they ask for is served
-        from planned space that is idle meanwhile.
-    replan_below: a planned step with a lower hit rate makes its kind of step a candidate for a plan
-        of its own.
-
-    gmlake is enabled, for the rest of the process, unless it is already. Plans need mode "full" and
-    the policy "stitch" or "plan"; elsewhere steps are served as ever, and a GmlakeWarning says why.
-    One step can be open at a time, over all AutoPlans of the process and all threads.
+    gmlake is enabled, for the rest of the process, unless it is already. Plans need mode "full" or
+    "native" and the policy "stitch" or "plan"; elsewhere steps are served as ever, and a
+    GmlakeWarning says why. One step can be open at a time, over all AutoPlans of the process and
+    all threads.
     """
 
-    def __init__(
-        self,
-        model: nn.Module | None = None,
-        *,
-        profile_steps: int = 2,
-        budget_ms: int = 1000,
-        dynamic: Iterable[str | nn.Module] = phases.DYNAMIC,
-        replan_below: float = 0.95,
-    ) -> None:
-        """Check the settings, enable gmlake, watch the model. Raises ValueError and TypeError."""
-        self._profile_steps = _at_least_one("profile_steps", profile_steps)
-        self._budget_ms = _at_least_one("budget_ms", budget_ms)
-        if not 0 <= replan_below <= 1:
-            raise ValueError(f"replan_below is a part of 1, not {replan_below}")
-        if isinstance(dynamic, str):
-            raise TypeError(f"dynamic is a list of patterns and modules, not {dynamic!r}")
-        self._replan_below = replan_below
-        self._workshop = Workshop()
+    def __init__(self) -> None:
+        """Enable gmlake."""
         self._planners: dict[int, DevicePlanner] = {}
         self._refused: set[int] = set()
         self._saved: list[files.SavedPlan] = []  # read from a file, for devices not used yet
@@ -87,14 +59,8 @@ class AutoPlan:
         self._is_closed = False
         self._index = 0
         self._reports: deque[StepReport] = deque(maxlen=_HISTORY)
-        self._watcher = phases.Watcher(self, dynamic)
         if not gmlake.is_enabled():
             gmlake.enable()
-        if model is not None:
-            self._watcher.watch_model(model)
-        else:
-            self._watcher.discover_models()
-        self._watcher.watch_optimizers()
         _all.add(self)
 
     # ---- steps ----------------------------------------------------------------------------------
@@ -115,10 +81,9 @@ class AutoPlan:
         try:
             _turn.take(step)
             self._find_lakes()
-            self._watcher.begin_step()
             for planner in self._planners.values():
                 planner.begin(step.kind, self._number(step.kind))
-            phases.add_sink(self)
+            phases.begin_step(self)
         except BaseException:
             if _turn.is_of(step) and not step.is_entered:
                 self._abandon()
@@ -130,22 +95,20 @@ class AutoPlan:
             planner.abandon()
         self._leave()
 
-    def _end(self, step: _Step, *, is_whole: bool) -> None:
+    def _end(self, step: _Step) -> None:
         if not _turn.is_of(step):
             return
         try:
-            if self._watcher.has_models:
-                self._watcher.stop_discovery()
             index, self._index = self._index, self._index + 1
             for planner in self._planners.values():
-                self._reports.append(planner.end(step.kind, index, is_whole=is_whole))
+                number = self._number(step.kind)
+                self._reports.append(planner.end(step.kind, number, index))
         finally:
             self._leave()
 
     def _leave(self) -> None:
         """Be in no step. pre: one of this AutoPlan is open."""
-        phases.remove_sink(self)
-        self._watcher.end_step()
+        phases.end_step(self)
         _turn.give()
 
     def _number(self, kind: str) -> int:
@@ -169,31 +132,12 @@ class AutoPlan:
             if lake is None:
                 continue
             try:
-                self._planners[device] = planner = DevicePlanner(
-                    lake,
-                    device,
-                    self._workshop,
-                    profile_steps=self._profile_steps,
-                    budget_ms=self._budget_ms,
-                    replan_below=self._replan_below,
-                )
+                self._planners[device] = planner = DevicePlanner(lake, device)
             except UnsupportedError as error:
                 self._refused.add(device)
                 notices.once("planning", f"steps are not planned on device {device}: {error}")
             else:
                 self._hand_out_saved(planner)
-
-    # ---- what the program is at -----------------------------------------------------------------
-
-    def enter_phase(self, number: int) -> None:
-        """Tell every lake; see gmlake.phase()."""
-        for planner in self._planners.values():
-            planner.lake.enter_phase(number)
-
-    def enter_scope(self, number: int) -> None:
-        """Tell every lake that a dynamic module begins, or with 0 that it has ended."""
-        for planner in self._planners.values():
-            planner.lake.enter_scope(number)
 
     # ---- results --------------------------------------------------------------------------------
 
@@ -208,37 +152,24 @@ class AutoPlan:
         index = self._index - 1
         return next((report for report in self._reports if report.index == index), None)
 
-    def wait(self) -> None:
-        """Wait for plans that are being made beside the training."""
-        for planner in self._planners.values():
-            planner.wait()
-
     def __repr__(self) -> str:
-        """Say for each device and kind what is planned and how well it serves."""
-        lines = [line for planner in self._planners.values() for line in self._lines(planner)]
-        body = "; ".join(lines) or "no step yet"
-        return f"<gmlake.AutoPlan: {body}>"
-
-    def _lines(self, planner: DevicePlanner) -> Iterator[str]:
-        for kind, plans in planner.plans().items():
-            reports = [
-                report
-                for report in self._reports
-                if report.kind == kind and report.device == planner.device
-            ]
-            rate = f", last hit rate {reports[-1].hit_rate:.1%}" if reports else ""
-            yield f"device {planner.device}, {kind}: {len(plans)} plans{rate}"
+        """Say for each device and kind what became of the last step."""
+        lines = [
+            f"device {planner.device}, {kind}: {report.why}, {report.served:,} of "
+            f"{report.requests:,} requests by a plan"
+            for planner in self._planners.values()
+            for kind, report in planner.reports.items()
+        ]
+        return f"<gmlake.AutoPlan: {'; '.join(lines) or 'no step yet'}>"
 
     def close(self) -> None:
-        """Take the hooks away and let no plan serve any more. No step can begin then."""
+        """Let no plan serve any more. No step can begin then."""
         step = _turn.step
         if step is not None and step.auto is self:
-            self._end(step, is_whole=False)
+            self._end(step)
         elif _turn.auto is self:
             self._abandon()
         self._is_closed = True
-        self._watcher.close()
-        self._workshop.close()
         for planner in self._planners.values():
             planner.close()
         self._planners.clear()
@@ -246,25 +177,23 @@ class AutoPlan:
     def _forget_lakes(self) -> None:
         """Leave the lakes alone in a forked child: another thread may have held their locks."""
         self._planners.clear()
-        self._watcher.end_step()
 
     # ---- files ----------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write all plans to a file, so that load() serves the next run from its first step.
+        """Write plans to a file, so that load() serves the next run from its first step.
 
-        "{rank}" and "{world}" in the path stand for those of torch.distributed, or 0 and 1. Returns
-        the path. Raises PlanError where there is no plan yet, and OSError.
+        One plan for each kind whose last step was planned, and one for its first step. "{rank}" and
+        "{world}" in the path stand for those of torch.distributed, or 0 and 1. Returns the path.
+        Raises PlanError where nothing is planned yet, and OSError.
         """
-        self.wait()
         saved = [
             files.SavedPlan(planner.device, kind, plan)
             for planner in self._planners.values()
-            for kind, plans in planner.plans().items()
-            for plan in plans
+            for kind, plan in planner.plans().items()
         ]
         if not saved and not self._saved:
-            raise PlanError("there is no plan yet; run a few more steps before saving")
+            raise PlanError("no step is planned yet; run a few more before saving")
         saved += [
             files.SavedPlan(planner.device, kind + _FIRST, plan)
             for planner in self._planners.values()
@@ -277,30 +206,14 @@ class AutoPlan:
         return target
 
     @classmethod
-    def load(  # noqa: PLR0913 (each is a setting of its own)
-        cls,
-        path: str | Path,
-        model: nn.Module | None = None,
-        *,
-        missing_ok: bool = False,
-        profile_steps: int = 2,
-        budget_ms: int = 1000,
-        dynamic: Iterable[str | nn.Module] = phases.DYNAMIC,
-        replan_below: float = 0.95,
-    ) -> Self:
+    def load(cls, path: str | Path, *, missing_ok: bool = False) -> Self:
         """Return an AutoPlan that begins with the plans of a file that save() wrote.
 
         Plans for another rank, world size or kind of device are not used: a GmlakeWarning says so,
         and steps are watched and planned as without a file. missing_ok: the same without a file.
         Raises PlanError for a file that is missing, damaged or of another version.
         """
-        auto = cls(
-            model,
-            profile_steps=profile_steps,
-            budget_ms=budget_ms,
-            dynamic=dynamic,
-            replan_below=replan_below,
-        )
+        auto = cls()
         source = _fill_in(path)
         try:
             if not (missing_ok and not source.exists()):
@@ -342,7 +255,7 @@ class AutoPlan:
             if name == saved.kind:
                 planner.add(name, self._number(name), saved.plan)
             else:
-                planner.add_first(name, self._number(name), self._number(saved.kind), saved.plan)
+                planner.add_first(name, self._number(saved.kind), saved.plan)
 
 
 class _Step:
@@ -366,9 +279,9 @@ class _Step:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the step. One that an exception breaks off is not planned for."""
+        """End the step."""
         self.is_entered = False
-        self.auto._end(self, is_whole=kind is None)  # noqa: SLF001
+        self.auto._end(self)  # noqa: SLF001
 
 
 class _Turn:
@@ -422,20 +335,12 @@ _all: weakref.WeakSet[AutoPlan] = weakref.WeakSet()
 def _after_fork() -> None:
     global _turn  # noqa: PLW0603
     _turn = _Turn()
-    phases.remove_sinks()
+    phases.end_steps()
     for auto in _all:
         auto._forget_lakes()  # noqa: SLF001
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _at_least_one(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is a whole number, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} is {value}, but must be 1 or more")
-    return value
 
 
 def _place() -> tuple[int, int]:

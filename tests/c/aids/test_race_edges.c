@@ -251,7 +251,7 @@ a_stitches_again(bench *self)
     give(self, self->left[1]);
 }
 
-/* ---- planned pools --------------------------------------------------------------------------- */
+/* ---- planned steps --------------------------------------------------------------------------- */
 
 static void
 step(bench *self, gml_stream stream)
@@ -269,24 +269,22 @@ step(bench *self, gml_stream stream)
     CHECK_OK(gml_lake_end_step(self->lake, NULL));
 }
 
-/* A planned step, whose pool holds most of the device. */
+/* A planned step, which holds most of the device. */
 static void
 a_has_planned(bench *self)
 {
     CHECK_OK(gml_lake_watch_steps(self->lake));
-    step(self, A);
-    step(self, A);
-    trainer_add_plan(self->lake, 0);
-    step(self, A);
-    gml_plan_stats stats;
+    gml_plan_stats stats = {0};
+    for (int i = 0; i < 6; i++) {
+        step(self, A);
+    }
     CHECK_OK(gml_lake_plan_stats(self->lake, &stats));
-    CHECK_EQ(stats.planned_steps, 1);
-    CHECK(stats.served > 0);
+    CHECK(stats.planned_steps > 0);
 }
 
-/* More than is left beside the pool. */
+/* More than is left beside it. */
 static void
-b_needs_the_pool(bench *self)
+b_needs_what_it_holds(bench *self)
 {
     use(self, 200 * MIB, B);
 }
@@ -431,10 +429,10 @@ TEST(unmap)
     RUN_EDGES(edges);
 }
 
-TEST(plan_pool)
+TEST(planned_steps)
 {
     static const edge edges[] = {
-        {"for another", "plan", a_has_planned, b_needs_the_pool, GML_CALL_DEVICE_SYNCHRONIZE, NULL,
+        {"for another", "plan", a_has_planned, b_needs_what_it_holds, GML_CALL_STREAM_WAIT, NULL,
          0},
         {"at a trim", "plan", a_has_planned, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
     };

@@ -1,5 +1,6 @@
 /* Memory that other processes map, and theirs: here one process does both. Runs on the fake library
  * (GMLAKE_TEST_CUDA=fake) and on a GPU (any other value). */
+#include "gmlake_plan.h"
 #include "gmlake_share.h"
 #include "support/check.h"
 #include "support/raw_cuda.h"
@@ -52,6 +53,14 @@ share(gml_lake *lake, gml_address address)
         gml_lake_export(lake, address, made.pieces, MOST_PIECES, &made.count, &made.offset_bytes));
     CHECK(made.count <= MOST_PIECES);
     return made;
+}
+
+static uint64_t
+lake_views(gml_lake *lake)
+{
+    gml_stats stats = {0};
+    CHECK_OK(gml_lake_stats(lake, &stats));
+    return stats.views;
 }
 
 /* The answer alone. */
@@ -128,6 +137,45 @@ TEST(so_is_a_view_of_chunks_that_lie_apart)
     check_same_bytes(lake, wide, 70 * MIB);
     for (int i = 1; i < PIECES; i += 2) {
         check_same_bytes(lake, blocks[i], 24 * MIB);
+    }
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+}
+
+/* Blocks that a plan serves, a view among them, go out one by one while the step goes on. */
+TEST(so_is_what_a_plan_serves)
+{
+    gml_lake *lake = open_lake("cuda", "stitch");
+    enum { PIECES = 8, STEPS = 6 };
+    gml_address lasting[PIECES];
+    CHECK_OK(gml_lake_watch_steps(lake));
+    for (int i = 0; i < PIECES; i++) {
+        lasting[i] = allocate(lake, 24 * MIB);
+    }
+    for (int i = 0; i < PIECES; i += 2) {
+        CHECK_OK(gml_lake_free(lake, lasting[i]));
+    }
+    gml_step_report report = {0};
+    for (int step = 0; step < STEPS; step++) {
+        CHECK_OK(gml_lake_begin_step(lake, 1));
+        gml_address wide = allocate(lake, 70 * MIB), narrow = allocate(lake, 3 * MIB);
+        if (step == STEPS - 1) {
+            check_same_bytes(lake, wide, 70 * MIB);
+            check_same_bytes(lake, narrow, 3 * MIB);
+        }
+        gml_address last = allocate(lake, 5 * MIB);
+        if (step == STEPS - 1) {
+            check_same_bytes(lake, last, 5 * MIB);
+            CHECK_EQ(lake_views(lake), 1);
+        }
+        CHECK_OK(gml_lake_free(lake, wide));
+        CHECK_OK(gml_lake_free(lake, narrow));
+        CHECK_OK(gml_lake_free(lake, last));
+        CHECK_OK(gml_lake_end_step(lake, &report));
+    }
+    CHECK_EQ(report.served, 3);
+    for (int i = 1; i < PIECES; i += 2) {
+        check_same_bytes(lake, lasting[i], 24 * MIB);
     }
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
@@ -270,6 +318,7 @@ main(void)
     }
     RUN(a_block_of_any_size_is_seen_from_outside);
     RUN(so_is_a_view_of_chunks_that_lie_apart);
+    RUN(so_is_what_a_plan_serves);
     RUN(files_are_the_same_each_time_and_end_with_the_memory);
     RUN(what_is_mapped_outlives_what_was_shared);
     RUN(a_file_that_is_none_changes_nothing);

@@ -27,9 +27,11 @@ enum {
     CAPTURER = STREAMS,
     EXCHANGED = 8,
     SEED_OPERATIONS = 2500,
-    STEP_OPERATIONS = 120, /* of steps that repeat, two kinds in turn, but for some drift */
-    DRIFT_EVERY = 350,
-    CARRIED_BLOCKS = 6,
+    STEP_OPERATIONS = 64, /* of those that may repeat, where lakes are looked at once in each */
+    GROUP_STEPS = 10,     /* of one kind; two kinds take turns */
+    SAME_STEPS = 8,       /* of those: nothing but requests, work and, now and then, drift */
+    DRIFT_EVERY = 1500,
+    CARRIED_BLOCKS = 6,   /* into the others */
     STRIDE_BYTES = 65536, /* between stamps: what takes long on `host` is to fill pages */
 };
 
@@ -56,6 +58,7 @@ typedef struct storm {
     size_t operations;
     uint64_t seed;
     check_random random;
+    bool repeats; /* the open step is one of those that are the same */
     storm_block blocks[MOST_LIVE];
     size_t count;
     gml_lake *captured_on;    /* NULL: nothing is captured */
@@ -258,7 +261,8 @@ static void
 tell_something(storm *self)
 {
     gml_lake *lake = any_lake(self);
-    switch (check_below(&self->random, 16)) {
+    uint64_t first = self->repeats ? 10 : 0;
+    switch (first + check_below(&self->random, 16 - first)) {
     case 0:
     case 1:
         if (self->sea->forgets) {
@@ -307,7 +311,7 @@ operate(storm *self)
         begin_block(self);
     } else if (choice < 86 && self->count) {
         end_block(self, check_below(&self->random, self->count));
-    } else if (choice < 88 && self->count) {
+    } else if (choice < 88 && self->count && !self->repeats) {
         exchange_block(self);
     } else {
         tell_something(self);
@@ -317,16 +321,23 @@ operate(storm *self)
 static void
 begin_step(storm *self, size_t number)
 {
-    while (self->count > CARRIED_BLOCKS) {
+    self->repeats = number % GROUP_STEPS < SAME_STEPS;
+    while (self->count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
         end_block(self, self->count - 1);
+    }
+    if (self->repeats && self->captured_on) {
+        end_capture(self);
     }
     for (size_t i = 0; i < LAKES; i++) {
         gml_lake *lake = self->sea->lakes[i];
         CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_POLICY));
         CHECK_OK(gml_lake_set_limit(lake, 0));
+        if (self->repeats) {
+            CHECK_OK(gml_streams_synchronize_all(streams_of(lake)));
+        }
         expect(self, gml_lake_mark(lake));
     }
-    self->random = (check_random){self->seed + number % 2};
+    self->random = (check_random){self->seed + number / GROUP_STEPS % 2};
 }
 
 static void *

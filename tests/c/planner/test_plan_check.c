@@ -14,12 +14,8 @@ static const gml_planner_options quick = {.budget_ms = 10};
 static gml_plan *
 make_plan(void)
 {
-    training program = {.layers = 8,
-                        .batch_bytes = 3 << 20,
-                        .keeps_gradients = true,
-                        .has_side_stream = true,
-                        .has_experts = true,
-                        .has_phases = true};
+    training program = {
+        .layers = 8, .batch_bytes = 3 << 20, .keeps_gradients = true, .has_side_stream = true};
     step_tape tape = {.step_count = 0};
     for (size_t i = 0; i < 3; i++) {
         training_step(&program, &tape);
@@ -73,7 +69,6 @@ TEST(shapes_that_do_not_fit)
     CORRUPT(plan->period, UINT64_MAX - 1);
     CORRUPT(plan->step_time[1], plan->step_time[1] - 1);
     CORRUPT(plan->step_entry[1], plan->step_entry[1] - 1);
-    CORRUPT(plan->step_mark[2], plan->step_mark[2] - 1);
     CORRUPT(plan->lane_count, 1);
     CORRUPT(plan->lane_count, 100000);
     CORRUPT(plan->placed_count, plan->placed_count - 1);
@@ -92,12 +87,11 @@ TEST(lanes_that_cannot_be)
     gml_plan_release(plan);
 }
 
-TEST(a_lane_without_requests_has_no_peak)
+TEST(a_lane_in_which_nothing_is_placed_has_no_peak)
 {
     step_tape tape = {.step_count = 0};
     tape_begin(&tape);
-    tape_scope(&tape, 1);
-    tape_release(&tape, tape_request(&tape, 512, 3));
+    (void)tape_request(&tape, 512, 3);
     tape_end(&tape);
     gml_profile *profile = tape_profile(&tape);
     gml_plan *plan = NULL;
@@ -144,9 +138,6 @@ TEST(lanes_in_another_order)
     for (size_t i = 0; i < plan->entry_count; i++) {
         plan->entries[i].lane = 1 - plan->entries[i].lane;
     }
-    for (size_t i = 0; i < plan->dynamic_count; i++) {
-        plan->dynamic[i].lane = 1 - plan->dynamic[i].lane;
-    }
     plan->fingerprint = gml_plan_fingerprint(plan);
     expect_corrupt(plan, "swapped lanes");
     gml_plan_release(plan);
@@ -169,47 +160,4 @@ TEST(an_entry_without_offset_ends_within_a_period)
     gml_plan_release(plan);
     gml_profile_free(profile);
     tape_close(&tape);
-}
-
-TEST(marks_and_visits_out_of_place)
-{
-    gml_plan *plan = make_plan();
-    CORRUPT(plan->marks[0].entry, plan->marks[1].entry + 1);
-    CORRUPT(plan->marks[2].entry, (uint32_t)plan->step_entry[1] + 1);
-    CORRUPT(plan->marks[plan->mark_count - 1].entry, (uint32_t)plan->entry_count + 1);
-    CORRUPT(plan->visits[1].scope, 0);
-    CORRUPT(plan->visits[1].scope, 77);
-    CORRUPT(plan->visits[1].first_request, 0);
-    CORRUPT(plan->visits[1].request_count, UINT32_MAX);
-    CORRUPT(plan->visits[plan->visit_count - 1].request_count, 1);
-    CORRUPT(plan->dynamic_count, plan->dynamic_count + 2);
-    CHECK_OK(gml_plan_check(plan, NULL, 0));
-    gml_plan_release(plan);
-}
-
-TEST(spans_outside_of_their_lane)
-{
-    gml_plan *plan = make_plan();
-    size_t with_spans = 0;
-    while (with_spans < plan->dynamic_count && plan->dynamic[with_spans].span_count < 2) {
-        with_spans++;
-    }
-    if (CHECK(with_spans < plan->dynamic_count)) {
-        gml_plan_dynamic *dynamic = &plan->dynamic[with_spans];
-        gml_span *spans = plan->spans + dynamic->first_span;
-        CORRUPT(dynamic->lane, 9);
-        CORRUPT(dynamic->size_bytes, 0);
-        CORRUPT(dynamic->first_span, (uint32_t)plan->span_count + 1);
-        CORRUPT(dynamic->span_count, UINT32_MAX);
-        CORRUPT(dynamic->span_count, (uint32_t)plan->span_count);
-        CORRUPT(spans[0].size_bytes, 0);
-        CORRUPT(spans[0].size_bytes, spans[0].size_bytes + 100);
-        CORRUPT(spans[0].size_bytes, spans[1].offset + 512);
-        CORRUPT(spans[1].offset, spans[0].offset);
-        CORRUPT(spans[0].offset, spans[0].offset + 1);
-        CORRUPT(spans[1].size_bytes, plan->lanes[0].peak_bytes);
-        CORRUPT(spans[1].offset, UINT64_MAX - 511);
-    }
-    CHECK_OK(gml_plan_check(plan, NULL, 0));
-    gml_plan_release(plan);
 }

@@ -40,26 +40,18 @@ plan_of(training program)
     return plan_after(3, program);
 }
 
-/* One step; two lanes; gradients that wrap; phases; dynamic scopes. */
+/* One step; two lanes; gradients that wrap. */
 static gml_plan *
 rich_plan(void)
 {
-    return plan_of((training){.layers = 8,
-                              .keeps_gradients = true,
-                              .has_side_stream = true,
-                              .has_experts = true,
-                              .has_phases = true});
+    return plan_of((training){.layers = 8, .keeps_gradients = true, .has_side_stream = true});
 }
 
 /* The same with a period of two steps. */
 static gml_plan *
 two_step_plan(void)
 {
-    return plan_of((training){.layers = 8,
-                              .batch_bytes = 3 << 20,
-                              .keeps_gradients = true,
-                              .has_experts = true,
-                              .has_phases = true});
+    return plan_of((training){.layers = 8, .batch_bytes = 3 << 20, .keeps_gradients = true});
 }
 
 /* With requests that have no offset, of sizes that others have as well. */
@@ -96,21 +88,8 @@ check_equal_plans(const gml_plan *a, const gml_plan *b)
     CHECK_EQ(a->placed_count, b->placed_count);
     CHECK(are_equal(a->step_time, b->step_time, 3, sizeof a->step_time[0]));
     CHECK(are_equal(a->step_entry, b->step_entry, 3, sizeof a->step_entry[0]));
-    CHECK(are_equal(a->step_mark, b->step_mark, 3, sizeof a->step_mark[0]));
     if (CHECK_EQ(a->entry_count, b->entry_count)) {
         CHECK(are_equal(a->entries, b->entries, a->entry_count, sizeof *a->entries));
-    }
-    if (CHECK_EQ(a->mark_count, b->mark_count)) {
-        CHECK(are_equal(a->marks, b->marks, a->mark_count, sizeof *a->marks));
-    }
-    if (CHECK_EQ(a->visit_count, b->visit_count)) {
-        CHECK(are_equal(a->visits, b->visits, a->visit_count, sizeof *a->visits));
-    }
-    if (CHECK_EQ(a->dynamic_count, b->dynamic_count)) {
-        CHECK(are_equal(a->dynamic, b->dynamic, a->dynamic_count, sizeof *a->dynamic));
-    }
-    if (CHECK_EQ(a->span_count, b->span_count)) {
-        CHECK(are_equal(a->spans, b->spans, a->span_count, sizeof *a->spans));
     }
     if (CHECK_EQ(a->lane_count, b->lane_count)) {
         for (size_t i = 0; i < a->lane_count; i++) {
@@ -154,7 +133,7 @@ TEST(what_is_written_is_read_again)
 }
 
 /* A file must not move from machine to machine with other bytes, nor from version to version of the
- * code with the same number: this one was written by version 3. */
+ * code with the same number: this one was written by version 4. */
 TEST(the_format_stays_what_it_is)
 {
     step_tape tape = {.step_count = 0};
@@ -167,9 +146,9 @@ TEST(the_format_stays_what_it_is)
     gml_plan *plan = NULL;
     CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0));
     static const uint8_t expected[] = {
-        'g', 'm', 'l', 'p', 'l', 'a', 'n', '\n', 3, 0, 0, 0, 0, 0, 0, 0,
+        'g', 'm', 'l', 'p', 'l', 'a', 'n', '\n', 4, 0, 0, 0, 0, 0, 0, 0,
     };
-    static const uint8_t counts[] = {1, 4, 2, 0, 1, 0, 0, 0};
+    static const uint8_t counts[] = {1, 4, 2, 1};
     if (plan) {
         file_bytes file = encode(plan);
         CHECK(memcmp(file.bytes, expected, sizeof expected) == 0);
@@ -180,10 +159,10 @@ TEST(the_format_stays_what_it_is)
             length++;
         }
         static const uint8_t body[] = {
-            0, 3, 3, 0,       /* the lane, placed by online best fit */
-            4, 0, 2, 0, 0, 0, /* of the first entry size, start, life, lane and phases, */
-            1, 0, 2, 0, 0, 0, /* and of the second, which has one unit less */
-            1, 5,             /* offsets: 0, and 2 units more */
+            0, 3, 3, 0, /* the lane, placed by online best fit */
+            4, 0, 2, 0, /* of the first entry size, start, life and lane, */
+            1, 0, 2, 0, /* and of the second, which has one unit less */
+            1, 5,       /* offsets: 0, and 2 units more */
         };
         CHECK_EQ(file.count, GML_PLAN_FILE_HEADER + sizeof counts + length + sizeof body);
         CHECK(memcmp(fingerprint + length, body, sizeof body) == 0);
@@ -196,10 +175,10 @@ TEST(the_format_stays_what_it_is)
 
 TEST(a_file_takes_few_bytes_per_request)
 {
-    gml_plan *plan = plan_of((training){
-        .layers = 64, .keeps_gradients = true, .has_side_stream = true, .has_phases = true});
+    gml_plan *plan =
+        plan_of((training){.layers = 64, .keeps_gradients = true, .has_side_stream = true});
     file_bytes file = encode(plan);
-    CHECK(file.count < 10 * plan->entry_count);
+    CHECK(file.count < 8 * plan->entry_count);
     free(file.bytes);
     gml_plan_release(plan);
 }
@@ -207,7 +186,7 @@ TEST(a_file_takes_few_bytes_per_request)
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 /* Numbers of what a file announces, as the header's comment lists them. */
-enum { COUNT_STEPS, COUNT_EVENTS, COUNT_ENTRIES, COUNTS = 8 };
+enum { COUNT_STEPS, COUNT_EVENTS, COUNT_ENTRIES, COUNTS = 5 };
 
 static gml_status
 try_decode(const uint8_t *bytes, size_t count, gml_plan **out)
@@ -252,17 +231,6 @@ check_accepted(gml_plan *plan)
 {
     for (uint32_t lane = 0; lane < plan->lane_count; lane++) {
         check_lane_by_itself(plan, lane);
-    }
-    for (size_t i = 0; i < plan->dynamic_count; i++) {
-        const gml_plan_dynamic *dynamic = &plan->dynamic[i];
-        CHECK(dynamic->lane < plan->lane_count);
-        for (size_t k = 0; k < dynamic->span_count; k++) {
-            const gml_span *span = &plan->spans[dynamic->first_span + k];
-            CHECK(span->offset + span->size_bytes <= plan->lanes[dynamic->lane].peak_bytes);
-        }
-    }
-    for (size_t i = 0; i < plan->mark_count; i++) {
-        CHECK(plan->marks[i].entry <= plan->entry_count);
     }
 }
 
@@ -410,7 +378,7 @@ TEST(random_bytes_are_no_plan)
         file_bytes file = {bytes, count};
         gml_plan *read = NULL;
         if (count >= GML_PLAN_FILE_HEADER && round % 4) {
-            memcpy(bytes, "gmlplan\n\3\0\0\0\0\0\0\0", GML_PLAN_FILE_CHECKSUM);
+            memcpy(bytes, "gmlplan\n\4\0\0\0\0\0\0\0", GML_PLAN_FILE_CHECKSUM);
             gml_plan_file_seal(file.bytes, file.count);
         }
         gml_status status = try_decode(bytes, count, &read);
@@ -438,7 +406,7 @@ TEST(what_is_only_announced_is_not_allocated)
 {
     for (int which = COUNT_STEPS; which < COUNTS; which++) {
         for (unsigned bits = 8; bits < 64; bits += 5) {
-            uint8_t bytes[100] = "gmlplan\n\3";
+            uint8_t bytes[100] = "gmlplan\n\4";
             size_t count = GML_PLAN_FILE_HEADER;
             for (int i = 0; i < COUNTS; i++) {
                 uint64_t value = i == which ? UINT64_C(1) << bits : i < COUNT_ENTRIES;

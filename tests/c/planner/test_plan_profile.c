@@ -33,16 +33,6 @@ expect_refusal(const gml_profile *profile, const char *word, const char *what)
         gml_profile_free(profile);                                                                 \
     } while (0)
 
-static void
-take(gml_profile *profile, uint64_t offset, uint64_t size_bytes)
-{
-    profile->taken = calloc(1, sizeof *profile->taken);
-    if (profile->taken) {
-        profile->taken[0].span = (gml_span){offset, size_bytes};
-        profile->taken_count = 1;
-    }
-}
-
 /* Each size is possible; their sum is not. */
 static void
 make_huge(gml_step *step)
@@ -63,7 +53,7 @@ make_huge(gml_step *step)
 
 TEST(contradictions_are_refused)
 {
-    training program = {.layers = 6, .keeps_gradients = true, .has_phases = true};
+    training program = {.layers = 6, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
     training_step(&program, &tape);
@@ -80,19 +70,10 @@ TEST(contradictions_are_refused)
     REFUSED("request", last->requests[7].size_bytes = 0);
     REFUSED("request", last->requests[7].size_bytes = UINT64_MAX);
     REFUSED("request", last->requests[7].size_bytes = (UINT64_C(1) << 48) + 1);
-    REFUSED("mark", last->marks[1].request = last->request_count + 1);
-    REFUSED("mark", last->marks[1].request += 1);
-    REFUSED("mark", last->marks[1].request -= 1);
-    REFUSED("mark", last->marks[1].time = UINT64_MAX);
-    REFUSED("mark", last->marks[2].time = last->marks[1].time - 1);
-    REFUSED("mark", memset(&last->marks[0].kind, 7, sizeof last->marks[0].kind));
     REFUSED("not older", profile->previous.serial = last->serial);
     REFUSED("previous step", profile->previous.requests[2].size_bytes = 0);
     REFUSED("previous step", profile->previous.event_count = 0);
     REFUSED("too many bytes", make_huge(last));
-    REFUSED("taken", take(profile, 100, 512));
-    REFUSED("taken", take(profile, 512, 0));
-    REFUSED("taken", take(profile, UINT64_MAX - 511, 1024));
     tape_close(&tape);
 }
 
@@ -111,8 +92,7 @@ TEST(more_streams_than_any_program_has_are_refused)
 /* Random nonsense is refused or planned, and never more than that. */
 TEST(random_profiles_do_no_harm)
 {
-    training program = {
-        .layers = 5, .keeps_gradients = true, .has_phases = true, .has_experts = true};
+    training program = {.layers = 5, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
     training_step(&program, &tape);
@@ -127,7 +107,6 @@ TEST(random_profiles_do_no_harm)
                               &step->serial};
         uint64_t value = check_next(&random) >> check_below(&random, 64);
         *fields[check_below(&random, 7)] = value;
-        step->marks[check_below(&random, step->mark_count)].id ^= (uint32_t)check_below(&random, 3);
         gml_plan *plan = NULL;
         if (gml_plan_build(profile, &quick, &plan, NULL, 0) == GML_OK) {
             planned++;

@@ -16,7 +16,7 @@
 enum {
     FIRST_STEPS = 260,
     MOST_STEPS = 8000,
-    PERIOD = 65, /* of steps that repeat */
+    PERIOD = 30, /* of steps that repeat */
     MOST_BLOCKS = 24,
     STRIDE_BYTES = 1 << 20,
     LEAST_CALLS = 200,
@@ -35,7 +35,7 @@ enum { SIM_RUNS = 1 << 20, HOST_RUNS = 300 };
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}, {"max_views", 16}};
 static const gml_setting torch_settings[] = {{"max_split_size", 20 * MIB},
                                              {"garbage_collection_percent", 80}};
-static const gml_setting stitch_settings[] = {{"max_views", 16}, {"plan_budget", 1}};
+static const gml_setting stitch_settings[] = {{"max_views", 16}};
 
 typedef struct held_block {
     gml_block *block;
@@ -69,7 +69,7 @@ open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fa
         config.setting_count = 2;
     } else if (strcmp(contract_policy, "stitch") == 0 || strcmp(contract_policy, "plan") == 0) {
         config.settings = stitch_settings;
-        config.setting_count = 2;
+        config.setting_count = 1;
     } else {
         config.settings = torch_settings;
         config.setting_count = 2;
@@ -165,7 +165,8 @@ look(scenario *self)
     }
 }
 
-/* From here on the scenario repeats itself, with nothing live. */
+/* From here on the scenario repeats itself, with nothing live; for a plan to come of that, memory
+ * is given back in some of the periods only. */
 static void
 begin_period(scenario *self)
 {
@@ -185,7 +186,8 @@ run_steps(scenario *self)
             begin_period(self);
         }
         uint64_t kind = check_below(&self->random, 100);
-        if (kind < 6) {
+        bool may_trim = !gml_steps_are_watched(self->rig.policy) || i / PERIOD % 8 == 1;
+        if (kind < 6 && may_trim) {
             trim(self);
         } else if (self->count < MOST_BLOCKS && (kind < 58 || !self->count)) {
             begin_block(self);

@@ -287,6 +287,7 @@ typedef struct program {
     check_random random;
     gml_block *blocks[MOST_BLOCKS];
     size_t count;
+    bool repeats;      /* the open step does, so that it may not give memory back */
     const char *fault; /* NULL while all is well */
 } program;
 
@@ -321,7 +322,7 @@ step(program *self)
 {
     gml_policy *policy = self->rig.policy;
     uint64_t kind = check_below(&self->random, 2000);
-    if (kind == 0) {
+    if (kind == 0 && !self->repeats) {
         uint64_t released_bytes;
         (void)policy->ops->trim(policy, &released_bytes);
     } else if (kind < 300 && self->count) {
@@ -349,20 +350,33 @@ look(program *self, uint64_t at)
     }
 }
 
-/* Under `plan` the program is made of steps that repeat, but for some drift: two of them in turn,
- * each beginning with a few blocks of the one before. */
-enum { STEP_OPERATIONS = 240, CARRIED_BLOCKS = 6, DRIFT_EVERY = 700, LEAST_STEPS = 40 };
+/* Under `plan` the program is made of steps. Six of each group are the same, but for some drift,
+ * and begin with nothing live and all work done; the others are like them, and begin with blocks of
+ * the one before while work is still to be done. Two groups take turns. */
+enum {
+    STEP_OPERATIONS = 240,
+    CARRIED_BLOCKS = 6,
+    GROUP_STEPS = 8,
+    SAME_STEPS = 6,
+    DRIFT_EVERY = 1900,
+    LEAST_STEPS = 40
+};
 
 static void
 mark_step(program *self, uint64_t at, uint64_t seed)
 {
-    while (self->count > CARRIED_BLOCKS) {
+    uint64_t number = at / STEP_OPERATIONS;
+    self->repeats = number % GROUP_STEPS < SAME_STEPS;
+    while (self->count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
         end_block(self);
+    }
+    if (self->repeats && gml_streams_synchronize_all(shadow_streams(self->rig.shadow)) != GML_OK) {
+        self->fault = "work could not be finished";
     }
     if (rig_mark(&self->rig) != GML_OK) {
         self->fault = "a step could not begin";
     }
-    self->random = (check_random){seed + at / STEP_OPERATIONS % 2};
+    self->random = (check_random){seed + number / GROUP_STEPS % 2};
 }
 
 static void

@@ -12,6 +12,8 @@ static struct {
     const gml_driver_ops *inner;
     gml_driver_ops outer;
     uint64_t handles, events, plain_blocks, mapped_bytes;
+    uint64_t stubborn; /* of the events: the driver refused to destroy them until all gave up */
+    gml_event refused; /* the last one */
     gml_stream gone[MOST_GONE];
     size_t gone_count;
     char fault[96];
@@ -82,7 +84,15 @@ event_create(gml_driver *self, gml_event *out)
 static gml_status
 event_destroy(gml_driver *self, gml_event event)
 {
-    return counted(watch.inner->event_destroy(self, event), &watch.events, UINT64_MAX);
+    gml_status status = watch.inner->event_destroy(self, event);
+    if (status == GML_OK) {
+        watch.stubborn -= event == watch.refused;
+        watch.refused = 0;
+    } else {
+        watch.stubborn += event != watch.refused;
+        watch.refused = event;
+    }
+    return counted(status, &watch.events, UINT64_MAX);
 }
 
 static gml_status
@@ -131,6 +141,7 @@ call_watch_begin(gml_lake *lake)
     watch.outer.stream_synchronize = stream_synchronize;
     watch.outer.stream_capturing = stream_capturing;
     watch.handles = watch.events = watch.plain_blocks = watch.mapped_bytes = 0;
+    watch.stubborn = watch.refused = 0;
     watch.gone_count = 0;
     watch.fault[0] = '\0';
     lake->driver->ops = &watch.outer;
@@ -165,7 +176,7 @@ call_watch_fault(void)
 uint64_t
 call_watch_leftovers(void)
 {
-    return watch.handles + watch.events + watch.plain_blocks + watch.mapped_bytes;
+    return watch.handles + watch.events - watch.stubborn + watch.plain_blocks + watch.mapped_bytes;
 }
 
 uint64_t

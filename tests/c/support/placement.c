@@ -7,8 +7,7 @@ stage_open(stage *scene, uint64_t alignment, uint64_t period)
     scene->problem = (gml_problem){.lifetimes = scene->lifetimes,
                                    .period = period,
                                    .alignment_bytes = alignment,
-                                   .orderings = scene->orderings,
-                                   .taken = scene->taken};
+                                   .orderings = scene->orderings};
 }
 
 void
@@ -27,12 +26,6 @@ stage_order(stage *scene, uint64_t time, gml_stream before, gml_stream after)
     scene->orderings[scene->problem.ordering_count++] = (gml_ordering){time, before, after};
 }
 
-void
-stage_take(stage *scene, uint64_t offset, uint64_t size)
-{
-    scene->taken[scene->problem.taken_count++] = (gml_span){offset, size};
-}
-
 bool
 stage_lives_at(const stage *scene, size_t i, uint64_t time)
 {
@@ -47,18 +40,6 @@ stage_covers(const stage *scene, size_t i, uint64_t byte)
 {
     return scene->offsets[i] != GML_NO_OFFSET && scene->offsets[i] <= byte &&
            byte < scene->offsets[i] + scene->lifetimes[i].size_bytes;
-}
-
-bool
-stage_is_taken(const stage *scene, uint64_t byte)
-{
-    for (size_t i = 0; i < scene->problem.taken_count; i++) {
-        if (scene->taken[i].offset <= byte &&
-            byte < scene->taken[i].offset + scene->taken[i].size_bytes) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static bool
@@ -88,7 +69,7 @@ byte_is_valid(const stage *scene, uint64_t byte)
             if (!stage_covers(scene, i, byte) || !stage_lives_at(scene, i, time)) {
                 continue;
             }
-            if (owner != STAGE_MOST || stage_is_taken(scene, byte)) {
+            if (owner != STAGE_MOST) {
                 return false;
             }
             owner = i;
@@ -151,9 +132,6 @@ stage_fill(stage *scene, check_random *random)
     while (streams > 1 && !scene->problem.period && scene->problem.ordering_count < 8) {
         stage_order(scene, check_below(random, STAGE_TIMES), check_below(random, streams),
                     check_below(random, streams));
-    }
-    for (uint64_t spans = check_below(random, 3); spans > 0; spans--) {
-        stage_take(scene, check_below(random, 20), check_below(random, 4));
     }
     size_t wanted = 2 + check_below(random, STAGE_MOST - 2);
     while (wanted-- > 0) {

@@ -11,7 +11,6 @@ enum { STAGE_MOST = 12, STAGE_BYTES = 40, STAGE_TIMES = 24 };
 typedef struct stage {
     gml_lifetime lifetimes[STAGE_MOST];
     gml_ordering orderings[STAGE_MOST];
-    gml_span taken[STAGE_MOST];
     uint64_t offsets[STAGE_MOST];
     gml_problem problem;
     uint64_t peak;
@@ -21,7 +20,6 @@ void stage_open(stage *scene, uint64_t alignment, uint64_t period);
 void stage_place(stage *scene, uint64_t size, uint64_t start, uint64_t end, gml_stream stream,
                  uint64_t offset);
 void stage_order(stage *scene, uint64_t time, gml_stream before, gml_stream after);
-void stage_take(stage *scene, uint64_t offset, uint64_t size);
 
 /* The peak becomes the largest end. */
 void stage_settle_peak(stage *scene);
@@ -34,10 +32,9 @@ bool stage_lives_at(const stage *scene, size_t i, uint64_t time);
 
 /* Whether lifetime i has that byte. */
 bool stage_covers(const stage *scene, size_t i, uint64_t byte);
-bool stage_is_taken(const stage *scene, uint64_t byte);
 bool stage_is_valid(const stage *scene);
 
-/* A random problem, with or without a period, streams and taken spans, and a valid placement. */
+/* A random problem, with or without a period and streams, and a valid placement. */
 void stage_fill(stage *scene, check_random *random);
 
 #endif

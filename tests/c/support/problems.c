@@ -10,15 +10,11 @@ make_lifetime(gml_lifetime *lifetime, check_random *random, const problem_shape 
         .stream = 100 * check_below(random, shape->streams ? shape->streams : 1),
     };
     lifetime->end = lifetime->start + 1 + check_below(random, most_life);
-    if (shape->has_dynamic && !check_below(random, 4)) {
-        lifetime->flags = GML_LIFETIME_DYNAMIC;
-    }
 }
 
 void
 make_example(example_problem *example, check_random *random, const problem_shape *shape)
 {
-    uint64_t unit = shape->alignment ? shape->alignment : 512;
     for (size_t i = 0; i < shape->count; i++) {
         make_lifetime(&example->lifetimes[i], random, shape);
     }
@@ -27,10 +23,6 @@ make_example(example_problem *example, check_random *random, const problem_shape
                                                100 * check_below(random, shape->streams),
                                                100 * check_below(random, shape->streams)};
     }
-    for (size_t i = 0; i < shape->taken; i++) {
-        example->taken[i] =
-            (gml_span){unit * check_below(random, 30), unit * check_below(random, 6)};
-    }
     example->problem = (gml_problem){
         .lifetimes = example->lifetimes,
         .count = shape->count,
@@ -38,8 +30,6 @@ make_example(example_problem *example, check_random *random, const problem_shape
         .alignment_bytes = shape->alignment,
         .orderings = example->orderings,
         .ordering_count = shape->orderings,
-        .taken = example->taken,
-        .taken_count = shape->taken,
     };
 }
 
@@ -50,9 +40,7 @@ random_shape(check_random *random)
         .count = 1 + check_below(random, MOST - 1),
         .alignment = (uint64_t[]){0, 1, 16, 4096}[check_below(random, 4)],
         .horizon = 1 + check_below(random, 60),
-        .taken = check_below(random, 3) ? 0 : check_below(random, 8),
         .streams = check_below(random, 3) ? 1 : 1 + check_below(random, 4),
-        .has_dynamic = !check_below(random, 3),
     };
     if (!check_below(random, 3)) {
         shape.period = 1 + check_below(random, 60);
@@ -105,30 +93,4 @@ model_contention(const gml_problem *problem, const gml_lifetime *like)
         }
     }
     return most;
-}
-
-bool
-is_taken(const gml_problem *problem, uint64_t low, uint64_t high)
-{
-    for (size_t i = 0; i < problem->taken_count; i++) {
-        gml_span span = problem->taken[i];
-        if (span.size_bytes && span.offset < high && low < span.offset + span.size_bytes) {
-            return true;
-        }
-    }
-    return false;
-}
-
-uint64_t
-model_least_end(const gml_problem *problem, uint64_t bytes)
-{
-    uint64_t unit = gml_problem_alignment(problem), address = 0;
-    uint64_t end = 0;
-    for (uint64_t found = 0; found < bytes; address += unit) {
-        if (!is_taken(problem, address, address + unit)) {
-            found += unit;
-            end = address + unit;
-        }
-    }
-    return end;
 }

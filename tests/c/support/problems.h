@@ -5,20 +5,18 @@
 #include "planner/instance.h"
 #include "support/check.h"
 
-enum { MOST = 64 }; /* lifetimes, orderings, spans */
+enum { MOST = 64 }; /* lifetimes, orderings */
 
 typedef struct example_problem {
     gml_lifetime lifetimes[MOST];
     gml_ordering orderings[MOST];
-    gml_span taken[MOST];
     gml_problem problem;
 } example_problem;
 
 typedef struct problem_shape {
     size_t count;
     uint64_t period, alignment, horizon;
-    size_t orderings, taken, streams;
-    bool has_dynamic;
+    size_t orderings, streams;
 } problem_shape;
 
 problem_shape random_shape(check_random *random);
@@ -31,10 +29,5 @@ bool meet(const gml_problem *problem, uint32_t a, uint32_t b);
 
 /* The largest live sum at any time at which `like` is live. */
 uint64_t model_contention(const gml_problem *problem, const gml_lifetime *like);
-
-bool is_taken(const gml_problem *problem, uint64_t low, uint64_t high);
-
-/* The least end below which `bytes` are not taken, unit by unit. */
-uint64_t model_least_end(const gml_problem *problem, uint64_t bytes);
 
 #endif

@@ -57,17 +57,10 @@ rig_close(test_rig *rig)
     gml_driver_close(rig->driver);
 }
 
-static void
-go_on(void *context)
-{
-    (void)context;
-}
-
 gml_status
 rig_mark(test_rig *rig)
 {
-    const gml_pause nobody_waits = {.begin = go_on, .end = go_on};
-    return rig->policy->ops->mark(rig->policy, &nobody_waits);
+    return rig->policy->ops->mark(rig->policy);
 }
 
 uint64_t

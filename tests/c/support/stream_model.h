@@ -37,7 +37,8 @@ struct stream_program {
     gml_lake *lake;
     gml_streams *queues;
     check_random random; /* what may repeat itself */
-    check_random noise;  /* what does not */
+    check_random noise;  /* what does not, but in steps that repeat */
+    bool repeats;        /* the open step is such a one */
     stream_slot streams[MOST_STREAMS];
     size_t stream_count;
     gml_stream old_streams[MOST_OLD]; /* gone, with work that is still queued */

@@ -11,7 +11,13 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-enum { CARRIED_BLOCKS = 5, CHECK_EVERY = 256, LAST_TRIMS = 200 };
+enum {
+    GROUP_STEPS = 8,
+    SAME_STEPS = 6,     /* of a group: they begin with nothing live, and nothing else happens */
+    CARRIED_BLOCKS = 5, /* into the others */
+    CHECK_EVERY = 256,
+    LAST_TRIMS = 200
+};
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
@@ -213,11 +219,19 @@ disturb(stream_program *self)
 static void
 begin_step(stream_program *self)
 {
-    while (self->block_count > CARRIED_BLOCKS) {
+    self->repeats = self->sums.operations / self->config.steps_of % GROUP_STEPS < SAME_STEPS;
+    while (self->block_count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
         release(self, self->block_count - 1);
+    }
+    if (self->repeats && self->capturing) {
+        end_capture(self);
+    }
+    if (self->repeats) {
+        model_run_queues(self);
     }
     (void)model_accept(self, "mark", gml_lake_mark(self->lake));
     self->random = (check_random){self->config.seed};
+    self->noise = (check_random){self->config.seed + (self->repeats ? 0 : self->sums.operations)};
 }
 
 static void
@@ -227,7 +241,7 @@ operate(stream_program *self)
     if (steps_of && self->sums.operations % steps_of == 0) {
         begin_step(self);
     }
-    if (check_below(&self->noise, steps_of ? 300 : 60) == 0) {
+    if (!self->repeats && check_below(&self->noise, 60) == 0) {
         disturb(self);
     }
     if (self->capturing && check_below(&self->noise, 40) == 0) {

@@ -32,7 +32,6 @@ tape_close(step_tape *tape)
 {
     for (size_t i = 0; i < tape->step_count; i++) {
         free(tape->steps[i].requests);
-        free(tape->steps[i].marks);
     }
     free(tape->blocks);
     *tape = (step_tape){.step_count = 0};
@@ -41,58 +40,27 @@ tape_close(step_tape *tape)
 /* ---- serving --------------------------------------------------------------------------------- */
 
 static bool
-meet(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
+blocks_meet(const tape_block *a, const tape_block *b)
 {
-    return a < b + b_size && b < a + a_size;
-}
-
-static bool
-meets_spans(const gml_plan *plan, const tape_block *dynamic, uint64_t offset, uint64_t size_bytes)
-{
-    const gml_plan_dynamic *who = &plan->dynamic[dynamic->dynamic];
-    bool meets = false;
-    for (size_t i = 0; i < who->span_count; i++) {
-        const gml_span *span = &plan->spans[who->first_span + i];
-        meets = meets || meet(span->offset, span->size_bytes, offset, size_bytes);
-    }
-    return meets;
-}
-
-static bool
-blocks_meet(const gml_plan *plan, const tape_block *a, const tape_block *b)
-{
-    if (a->stream != b->stream || (a->dynamic != SIZE_MAX && b->dynamic != SIZE_MAX)) {
-        return false;
-    }
-    if (a->dynamic != SIZE_MAX) {
-        return meets_spans(plan, a, b->offset, b->size_bytes);
-    }
-    if (b->dynamic != SIZE_MAX) {
-        return meets_spans(plan, b, a->offset, a->size_bytes);
-    }
-    return meet(a->offset, a->size_bytes, b->offset, b->size_bytes);
+    return a->stream == b->stream && a->offset < b->offset + b->size_bytes &&
+           b->offset < a->offset + a->size_bytes;
 }
 
 static void
 serve(step_tape *tape, tape_block *block)
 {
     const gml_plan *plan = tape->plan;
-    if (tape->scope) {
-        block->dynamic = tape->next_dynamic++;
-        block->is_served = true;
-    } else {
-        const gml_plan_entry *entry = &plan->entries[tape->next_entry++];
-        tape->mismatches += entry->size_bytes != block->size_bytes ||
-                            plan->lanes[entry->lane].stream != block->stream;
-        block->offset = entry->offset;
-        block->is_served = entry->offset != GML_NO_OFFSET;
-        tape->left += !block->is_served;
-        tape->served += block->is_served;
-    }
+    const gml_plan_entry *entry = &plan->entries[tape->next_entry++];
+    tape->mismatches +=
+        entry->size_bytes != block->size_bytes || plan->lanes[entry->lane].stream != block->stream;
+    block->offset = entry->offset;
+    block->is_served = entry->offset != GML_NO_OFFSET;
+    tape->left += !block->is_served;
+    tape->served += block->is_served;
     for (size_t i = 0; i < tape->block_count && block->is_served; i++) {
         const tape_block *other = &tape->blocks[i];
         if (other != block && other->is_live && other->is_served) {
-            tape->overlaps += blocks_meet(plan, block, other);
+            tape->overlaps += blocks_meet(block, other);
         }
     }
 }
@@ -112,7 +80,6 @@ begin_serving(step_tape *tape)
     tape->mismatches += step == 0 && tape->step_count - 1 > tape->plan_begin &&
                         tape->next_entry != plan->entry_count;
     tape->next_entry = plan->step_entry[step];
-    tape->next_dynamic = step * (plan->dynamic_count / plan->steps);
 }
 
 /* ---- watching -------------------------------------------------------------------------------- */
@@ -126,8 +93,6 @@ tape_begin(step_tape *tape)
     tape->steps[tape->step_count] = (gml_step){.serial = tape->step_count};
     tape->step_count++;
     tape->is_open = true;
-    tape->phase = 0;
-    tape->scope = 0;
     if (tape->plan) {
         begin_serving(tape);
     }
@@ -151,8 +116,6 @@ watch(step_tape *tape, tape_block *block)
         .stream = block->stream,
         .birth = step->event_count++,
         .death = GML_STILL_LIVE,
-        .phase_birth = tape->phase,
-        .scope_birth = tape->scope,
     };
 }
 
@@ -164,7 +127,6 @@ tape_request(step_tape *tape, uint64_t size_bytes, gml_stream stream)
     *block = (tape_block){.size_bytes = (size_bytes + 511) / 512 * 512,
                           .stream = stream,
                           .step = SIZE_MAX,
-                          .dynamic = SIZE_MAX,
                           .is_live = true};
     if (tape->is_open) {
         watch(tape, block);
@@ -188,32 +150,7 @@ tape_release(step_tape *tape, size_t index)
         gml_step_request *request = &tape->steps[block->step].requests[block->request];
         request->death = time;
         request->death_serial = tape->step_count - 1;
-        request->phase_death = tape->phase;
-        request->scope_death = tape->scope;
     }
-}
-
-static void
-mark(step_tape *tape, gml_mark_kind kind, uint32_t id)
-{
-    gml_step *step = last_step(tape);
-    step->marks = grown(step->marks, step->mark_count, sizeof *step->marks);
-    step->marks[step->mark_count++] = (gml_step_mark){
-        .time = step->event_count, .request = step->request_count, .kind = kind, .id = id};
-}
-
-void
-tape_phase(step_tape *tape, uint32_t phase)
-{
-    tape->phase = phase;
-    mark(tape, GML_MARK_PHASE, phase);
-}
-
-void
-tape_scope(step_tape *tape, uint32_t scope)
-{
-    tape->scope = scope;
-    mark(tape, GML_MARK_SCOPE, scope);
 }
 
 /* ---- profiles -------------------------------------------------------------------------------- */
@@ -236,7 +173,6 @@ copy_step(const gml_step *step)
 {
     gml_step copy = *step;
     copy.requests = copied(step->requests, step->request_count * sizeof *step->requests);
-    copy.marks = copied(step->marks, step->mark_count * sizeof *step->marks);
     return copy;
 }
 

@@ -12,7 +12,6 @@ typedef struct tape_block {
     uint64_t size_bytes, offset;
     gml_stream stream;
     size_t step, request; /* step SIZE_MAX: made outside of steps */
-    size_t dynamic;       /* in the plan, of a dynamic one; else SIZE_MAX */
     bool is_live, is_served;
 } tape_block;
 
@@ -20,12 +19,11 @@ typedef struct step_tape {
     gml_step steps[TAPE_MOST_STEPS];
     size_t step_count; /* begun */
     bool is_open;      /* the last of them has not ended */
-    uint32_t phase, scope;
     tape_block *blocks;
     size_t block_count;
     const gml_plan *plan;
     size_t plan_begin; /* steps[plan_begin] was the first to be served */
-    size_t next_entry, next_dynamic;
+    size_t next_entry;
     size_t served, left, overlaps, mismatches;
 } step_tape;
 
@@ -35,8 +33,6 @@ void tape_begin(step_tape *tape);
 void tape_end(step_tape *tape);
 size_t tape_request(step_tape *tape, uint64_t size_bytes, gml_stream stream); /* returns a block */
 void tape_release(step_tape *tape, size_t block);
-void tape_phase(step_tape *tape, uint32_t phase);
-void tape_scope(step_tape *tape, uint32_t scope);
 
 /* The last step that ended and the one before it, to be given to gml_profile_free(). */
 gml_profile *tape_profile(const step_tape *tape);

@@ -53,7 +53,10 @@ gml_step_report trainer_step(trainer *self);
 gml_plan *trainer_plan(gml_lake *lake, uint64_t kind);
 void trainer_add_plan(gml_lake *lake, uint64_t kind);
 
-/* Every request was served where the plan has it. */
+/* A plan served every request that it does not leave. */
 void trainer_check_whole(const gml_step_report *report);
+
+/* Steps until a plan serves one, whole. */
+gml_step_report trainer_learn(trainer *self);
 
 #endif

@@ -2,63 +2,26 @@
 
 #include "support/check.h"
 
-enum { KIB = 1024, FORWARD = 1, BACKWARD = 2, OPTIMIZER = 3, SIDE_STREAM = 7 };
+enum { KIB = 1024, SIDE_STREAM = 7 };
 
-typedef struct layer_blocks {
-    size_t activation, experts;
-} layer_blocks;
-
-static void
-enter_phase(const training *program, step_tape *tape, uint32_t phase)
-{
-    if (program->has_phases) {
-        tape_phase(tape, phase);
-    }
-}
-
-static bool
-is_mixture(const training *program, size_t index)
-{
-    return program->has_experts && index % 4 == 3;
-}
-
+/* Returns the activation. */
 static size_t
-route(training *program, step_tape *tape, size_t index, bool is_backward)
+forward(step_tape *tape, size_t index)
 {
-    check_random random = {program->seed + 1000 * program->step + index};
-    tape_scope(tape, (uint32_t)index + 1 + (is_backward ? 100 : 0));
-    size_t temporary = tape_request(tape, (1 + check_below(&random, 300)) * KIB, 0);
-    size_t kept = tape_request(tape, (1 + check_below(&random, 500)) * KIB, 0);
-    tape_release(tape, temporary);
-    tape_scope(tape, 0);
-    return kept;
-}
-
-static layer_blocks
-forward(training *program, step_tape *tape, size_t index)
-{
-    layer_blocks layer = {.experts = SIZE_MAX};
     size_t workspace = tape_request(tape, 700 * KIB + 4 * KIB * (index % 3), 0);
-    if (is_mixture(program, index)) {
-        layer.experts = route(program, tape, index, false);
-    }
-    layer.activation = tape_request(tape, 1000 * KIB + 100 * KIB * (index % 5), 0);
+    size_t activation = tape_request(tape, 1000 * KIB + 100 * KIB * (index % 5), 0);
     tape_release(tape, workspace);
-    return layer;
+    return activation;
 }
 
 static void
-backward(training *program, step_tape *tape, size_t index, layer_blocks layer)
+backward(training *program, step_tape *tape, size_t index, size_t activation)
 {
     gml_stream stream = program->has_side_stream ? SIDE_STREAM : 0;
     size_t upstream = tape_request(tape, 1000 * KIB + 100 * KIB * (index % 5), 0);
     program->gradients[index] = tape_request(tape, 300 * KIB + 8 * KIB * (index % 2), 0);
-    if (is_mixture(program, index)) {
-        tape_release(tape, route(program, tape, index, true));
-        tape_release(tape, layer.experts);
-    }
     size_t bucket = tape_request(tape, 400 * KIB, stream);
-    tape_release(tape, layer.activation);
+    tape_release(tape, activation);
     tape_release(tape, bucket);
     tape_release(tape, upstream);
 }
@@ -96,18 +59,15 @@ optimize(training *program, step_tape *tape)
 void
 training_step(training *program, step_tape *tape)
 {
-    layer_blocks layers[TRAINING_MOST_LAYERS];
+    size_t activations[TRAINING_MOST_LAYERS];
     tape_begin(tape);
     begin_with_batch(program, tape);
-    enter_phase(program, tape, FORWARD);
     for (size_t i = 0; i < program->layers; i++) {
-        layers[i] = forward(program, tape, i);
+        activations[i] = forward(tape, i);
     }
-    enter_phase(program, tape, BACKWARD);
     for (size_t i = program->layers; i-- > 0;) {
-        backward(program, tape, i, layers[i]);
+        backward(program, tape, i, activations[i]);
     }
-    enter_phase(program, tape, OPTIMIZER);
     optimize(program, tape);
     tape_end(tape);
     program->step++;

@@ -13,10 +13,7 @@ typedef struct training {
     uint64_t state_bytes; /* not 0: the first step makes an optimizer state per layer, for ever */
     bool keeps_gradients; /* until the next step begins */
     bool has_side_stream; /* gradients are reduced on stream 7 */
-    bool has_experts;     /* every fourth layer has a dynamic scope */
-    bool has_phases;
-    uint64_t seed; /* of the sizes in dynamic scopes */
-    size_t step;   /* from here on the program's own */
+    size_t step;          /* from here on the program's own */
     size_t batch;
     size_t gradients[TRAINING_MOST_LAYERS];
 } training;

@@ -648,10 +648,10 @@ TEST(a_child_of_fork_has_lakes_of_its_own)
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static const char *
-refusal(uint64_t size_bytes, gml_status status)
+refusal(uint64_t size_bytes, gml_status status, uint64_t beside_bytes)
 {
     static char text[GML_REFUSAL_BYTES];
-    gml_refusal_write(gml_torch_lake(0), 0, size_bytes, status, text, sizeof text);
+    gml_refusal_write(gml_torch_lake(0), 0, size_bytes, status, beside_bytes, text, sizeof text);
     CHECK(strlen(text) < sizeof text - 1 && !strchr(text, '\n'));
     return text;
 }
@@ -675,7 +675,7 @@ TEST(a_refusal_says_what_there_is_and_what_was_tried)
     CHECK_OK(gml_streams_enqueue(streams_of(0), (gml_stream)(uintptr_t)SIDE, nothing, NULL));
     release(lent, 0);
     gml_torch_memory_fraction(0.75, 0);
-    const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY);
+    const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
     CHECK_EQ(strncmp(text, "CUDA out of memory. Tried to allocate 2.00 GiB. ", 48), 0);
     check_says(text, "GPU 0 has a total capacity of 64.00 MiB of which 32.00 MiB is free.");
     check_says(text, "gmlake may hold 48.00 MiB of it");
@@ -690,12 +690,23 @@ TEST(a_refusal_says_what_there_is_and_what_was_tried)
     release(kept, 0);
 }
 
+TEST(a_refusal_says_who_else_has_memory)
+{
+    configure_host();
+    void *kept = allocate(20 * MIB, 0); /* of 64 MiB */
+    const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
+    CHECK(!strstr(text, "PyTorch's own allocator") && !strstr(text, "other processes"));
+    check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 5 * MIB),
+               "PyTorch's own allocator holds 5.00 MiB.");
+    release(kept, 0);
+}
+
 TEST(a_refusal_during_a_capture_says_so)
 {
     configure_host();
     gml_torch_begin_pool(0, (gml_pool_id){1, 0}, NULL);
-    check_says(refusal(1000, GML_OUT_OF_MEMORY), "Tried to allocate 1000 bytes.");
-    check_says(refusal(1000, GML_OUT_OF_MEMORY), "while a graph is captured");
+    check_says(refusal(1000, GML_OUT_OF_MEMORY, 0), "Tried to allocate 1000 bytes.");
+    check_says(refusal(1000, GML_OUT_OF_MEMORY, 0), "while a graph is captured");
     gml_torch_end_pool(0, (gml_pool_id){1, 0});
 }
 
@@ -706,7 +717,7 @@ TEST(other_failures_give_the_drivers_reason)
     release(allocate(1, 0), 0);
     CHECK_STATUS(gml_lake_allocate(gml_torch_lake(0), UINT64_C(1) << 60, 0, &address),
                  GML_INVALID_ARGUMENT);
-    const char *text = refusal(UINT64_C(1) << 60, GML_INVALID_ARGUMENT);
+    const char *text = refusal(UINT64_C(1) << 60, GML_INVALID_ARGUMENT, 0);
     CHECK(strncmp(text, "gmlake could not allocate", 25) == 0);
     check_says(text, "the largest request is 2^48");
 }

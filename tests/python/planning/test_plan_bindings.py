@@ -13,14 +13,10 @@ import gmlake
 from gmlake import _core
 from gmlake.planning.layout import (
     LIFETIME,
-    NO_OFFSET,
     ORDERING,
     PLAN_REQUEST,
-    SPAN,
-    STEP_MARK,
     STEP_REQUEST,
     STILL_LIVE,
-    TAKEN,
 )
 from plans import STEP, made_plan, step_requests
 
@@ -86,18 +82,6 @@ def test_a_wrong_placement_is_a_plan_error() -> None:
     _core.check_placement(problem, np.array([0, 1024], np.uint64), 2048)
 
 
-def test_what_is_taken_is_not_given() -> None:
-    problem = lifetimes((1024, 0, 2), (1024, 1, 3))
-    taken = np.array([(0, 512), (1536, 1024)], SPAN)
-    solution, offsets = solve(problem, taken=taken)
-    for offset in offsets.tolist():
-        assert offset + 1024 <= 1536 or offset >= 2560
-        assert offset >= 512
-    _core.check_placement(problem, offsets, solution["peak_bytes"], taken=taken)
-    with pytest.raises(gmlake.PlanError):
-        _core.check_placement(problem, np.array([0, 2560], np.uint64), 3584, taken=taken)
-
-
 def test_a_period_wraps() -> None:
     problem = lifetimes((1024, 8, 12), (1024, 1, 3), (512, 5, 6))
     solution, offsets = solve(problem, period=10)
@@ -114,19 +98,12 @@ def test_streams_share_only_where_they_are_ordered() -> None:
     assert solve(problem, orderings=ordering)[0]["peak_bytes"] == 4096
 
 
-def test_dynamic_lifetimes_get_no_offset() -> None:
-    problem = lifetimes((1024, 0, 2), (1024, 1, 3))
-    problem["flags"] = [0, 1]
-    assert solve(problem)[1].tolist() == [0, NO_OFFSET]
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
         ({"size_bytes": 0}, "size"),
         ({"size_bytes": 1 << 49}, "size"),
         ({"end": 0}, "end"),
-        ({"flags": 2}, "flags"),
     ],
 )
 def test_lifetimes_outside_their_range_are_value_errors(change: dict[str, int], match: str) -> None:
@@ -140,7 +117,7 @@ def test_lifetimes_outside_their_range_are_value_errors(change: dict[str, int], 
 def test_buffers_of_wrong_shape_are_refused() -> None:
     problem = lifetimes((1024, 0, 2))
     offsets = np.zeros(1, np.uint64)
-    with pytest.raises(ValueError, match="whole records of 64 bytes"):
+    with pytest.raises(ValueError, match="whole records of 48 bytes"):
         _core.solve(b"x" * 63, offsets)
     with pytest.raises(ValueError, match="offsets must be one aligned uint64"):
         _core.solve(problem, np.zeros(2, np.uint64))
@@ -190,25 +167,17 @@ def test_what_is_freed_in_the_next_step_wraps() -> None:
 
 def test_a_profile_gives_back_what_it_was_given() -> None:
     rows = step_requests(STEP)
-    marks = np.array([(0, 0, 0, 7), (2, 2, 1, 3)], STEP_MARK)
-    taken = np.array([(0, 0, 512)], TAKEN)
-    profile = _core.Profile(rows, 6, marks=marks, taken=taken)
+    profile = _core.Profile(rows, 6)
     assert profile.requests() == rows.tobytes()
-    assert profile.marks() == marks.tobytes()
-    assert profile.taken() == taken.tobytes()
     assert profile.previous_requests() == b""
     assert profile.request_count == 3
-    offsets = np.frombuffer(_core.Plan.build(profile).requests(), PLAN_REQUEST)["offset"]
-    assert (offsets >= 512).all()
 
 
 def test_profiles_that_make_no_sense_are_value_errors() -> None:
-    with pytest.raises(ValueError, match="56 bytes"):
+    with pytest.raises(ValueError, match="40 bytes"):
         _core.Profile(b"x" * 55, 1)
     with pytest.raises(TypeError, match="requests of a step"):
         _core.Profile(None, 1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="kind of a mark"):
-        _core.Profile(step_requests(STEP), 6, marks=np.array([(0, 0, 2, 7)], STEP_MARK))
     for rows, events in (([], 0), ([(512, 9, 10, 1)], 4), ([(512, 1, 1, 1)], 4)):
         profile = _core.Profile(step_requests(rows) if rows else b"", events)
         with pytest.raises(ValueError, match=r"\w"):
@@ -259,11 +228,9 @@ def lake() -> gmlake.Lake:
 
 def run_step(lake: gmlake.Lake) -> _core.StepReport:
     lake.begin_step(7)
-    lake.enter_phase(1)
     first = lake.allocate(8 << 20)
     second = lake.allocate(4 << 20)
     lake.free(first)
-    lake.enter_phase(2)
     third = lake.allocate(6 << 20)
     lake.free(second)
     lake.free(third)
@@ -273,26 +240,25 @@ def run_step(lake: gmlake.Lake) -> _core.StepReport:
 def test_a_lake_is_watched_planned_and_served(lake: gmlake.Lake) -> None:
     lake.watch_steps()
     watched = run_step(lake)
-    assert (watched["kind"], watched["requests"], watched["is_planned"]) == (7, 3, False)
+    assert (watched["kind"], watched["requests"], watched["served"]) == (7, 3, 0)
+    assert watched["why"] == "watched: its requests are new"
     profile = lake.profile(7)
     assert isinstance(profile, gmlake.Profile)
     rows = np.frombuffer(profile.requests(), STEP_REQUEST)
     assert rows["size_bytes"].tolist() == [8 << 20, 4 << 20, 6 << 20]
     assert profile.event_count == 6
-    assert len(np.frombuffer(profile.marks(), STEP_MARK)) == 2
     plan = gmlake.Plan.build(profile)
-    assert plan.describe()["fingerprint"] == watched["fingerprint"]
     lake.add_plan(7, gmlake.Plan.decode(plan.encode()))
     for _ in range(3):
         served = run_step(lake)
-        assert served["is_planned"]
-        assert served["foreseen"] == served["served"] == 3
+        assert served["served"] == 3
+        assert served["why"].startswith("planned: ")
     assert served["driver_calls"] == 0
     lake.check()
     stats = lake.plan_stats()
     assert (stats["steps"], stats["planned_steps"], stats["served"]) == (4, 3, 9)
     lake.drop_plans(7)
-    assert not run_step(lake)["is_planned"]
+    assert run_step(lake)["served"] == 0
     lake.close()
 
 
@@ -305,14 +271,12 @@ def test_steps_in_the_wrong_order_are_value_errors(lake: gmlake.Lake) -> None:
         lake.end_step()
     with pytest.raises(ValueError, match="no step of that kind"):
         lake.profile(3)
-    with pytest.raises(ValueError, match="phase"):
-        lake.enter_phase(1 << 32)
+    with pytest.raises(ValueError, match="kind"):
+        lake.profile(1 << 64)
     with pytest.raises(ValueError, match="kind"):
         lake.begin_step(-1)
     with pytest.raises(TypeError, match="Plan"):
         lake.add_plan(0, b"")  # type: ignore[arg-type]
-    lake.enter_scope(3)
-    lake.enter_scope(0)
     lake.close()
     for call in (lake.watch_steps, lake.end_step, lake.mark, lake.plan_stats):
         with pytest.raises(ValueError, match="closed"):

@@ -66,13 +66,18 @@ def train(script: Script, *, layers: int = 12, kept: list[int] | None = None) ->
     return gradients
 
 
-def training(steps: int) -> Script:
+def training(steps: int, *, keeps: bool = True) -> Script:
+    """Steps whose gradients live into the next one, or end with theirs unless it `keeps`."""
     script = Script()
     for _ in range(20):
         script.alloc(1 * MIB)
     kept: list[int] = []
     for _ in range(steps):
         kept = train(script, kept=kept)
+        if not keeps:
+            for number in kept:
+                script.free(number)
+            kept = []
     return script
 
 

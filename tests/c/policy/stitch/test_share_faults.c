@@ -24,7 +24,7 @@ static const char *policy_name;
 static const char *driver_name;
 
 /* Few views, so that some go under load. */
-static const gml_setting settings[] = {{"max_views", 6}, {"plan_budget", 1}};
+static const gml_setting settings[] = {{"max_views", 6}};
 
 static stream_program_config
 program_over(const gml_lake_config *lake, uint64_t seed)

@@ -1,0 +1,73 @@
+/* A hold: the bytes of a pond that plans hand out without asking the pond.
+ *
+ * Taking bytes out of a pond and giving them back is most of what a request costs there. A step
+ * that repeats asks for the same bytes again and again, so what it was given stays taken: of what
+ * is held, a byte is idle, or a block lives in it. The first request for a place takes it from the
+ * pond, if it is free there. Nothing is ever taken from the driver.
+ *
+ * Before the pond serves anybody else the hold yields: what is idle is the pond's again, and blocks
+ * that live in the hold become placements as any others. Then the pond looks as if it had served
+ * all of them itself.
+ *
+ * The ends of all places that plans know cut the addresses into atoms. A place is a row of atoms,
+ * and a bit for each tells whether it is idle: few bits, so that they stay in the processor's cache
+ * however much memory they stand for.
+ */
+#ifndef GML_PLAN_HOLD_H
+#define GML_PLAN_HOLD_H
+
+#include "policy/stitch/stitch.h"
+
+typedef struct gml_atoms {
+    uint32_t first, count;
+} gml_atoms;
+
+/* Where a request lies. */
+typedef struct gml_place {
+    gml_run run;         /* in the home space */
+    gml_placement *view; /* or the view over several runs, pinned; NULL: none */
+    gml_atoms atoms;     /* of the run */
+    gml_atoms *of_view;  /* by run of the view */
+} gml_place;
+
+typedef struct gml_hold {
+    struct gml_hold *next;
+    gml_stitch *stitch;
+    gml_pond *pond;
+    gml_placement holder; /* whose the extents are; nothing else of it is used */
+    uint64_t *ends;       /* offsets in the home space, ascending: atom i ends where i + 1 begins */
+    size_t end_count;
+    uint64_t *taken;                 /* bit by atom: it is not idle in the hold */
+    gml_link live;                   /* the placements that live in it, by their link `live` */
+    uint64_t held_bytes, live_bytes; /* all, and of those in which blocks live */
+    uint64_t instant;                /* when the last byte was freed, see core/fences.h */
+} gml_hold;
+
+/* Holds nothing, and knows no place. NULL when the host has no memory. */
+gml_hold *gml_hold_open(gml_stitch *stitch, gml_pond *pond);
+
+/* pre: it holds nothing. */
+void gml_hold_close(gml_hold *hold);
+
+/* What cuts the addresses from now on: `ends` is the hold's then, in any order. pre: it holds
+ * nothing. GML_NO_HOST_MEMORY, and no place may be taken until the next time. */
+gml_status gml_hold_cut(gml_hold *hold, uint64_t *ends, size_t end_count);
+
+/* The atoms of a range whose ends are known. */
+gml_atoms gml_hold_atoms(const gml_hold *hold, uint64_t offset, uint64_t size_bytes);
+
+/* Takes a range from the pond, as idle, unless a byte of it is neither free there nor held: false,
+ * and maybe a part is held then. */
+bool gml_hold_keep(gml_hold *hold, uint64_t offset, uint64_t size_bytes);
+
+/* A block at just this place; NULL where a byte of it is in use, or without host memory. The place
+ * stays where it is until the hold has yielded. Hot. */
+gml_placement *gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes);
+
+/* The end of a block that lives in the hold. Hot. */
+void gml_hold_give(gml_hold *hold, gml_placement *placement);
+
+/* See above. GML_NO_HOST_MEMORY, and nothing has changed. */
+gml_status gml_hold_yield(gml_hold *hold);
+
+#endif
