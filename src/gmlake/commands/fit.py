@@ -1,0 +1,108 @@
+"""gmlake fit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from gmlake.commands import common
+from gmlake.fitting import POLICIES, FitReport, fit
+from gmlake.printable import printable
+
+if TYPE_CHECKING:
+    from gmlake.trace import Trace
+
+
+class FitCommand(common.Command):
+    """Say how large a device recordings need, or the largest batch that fits into one.
+
+    Each file is replayed on devices of other sizes until the smallest that serves it is found. Two
+    recordings of one program with batches of other sizes tell what any batch takes.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        common.add_file_options(parser)
+        parser.add_argument(
+            "--memory",
+            type=common.size_argument,
+            metavar="SIZE",
+            help="what PyTorch may take of the device, as 22GiB: does it fit?",
+        )
+        parser.add_argument(
+            "--batch",
+            type=_batches,
+            metavar="A,B",
+            help="the batches of two recordings: which is the largest that fits into --memory?",
+        )
+        parser.add_argument(
+            "--policy",
+            default=",".join(POLICIES),
+            metavar="A,B",
+            help="policies to ask (%(default)s)",
+        )
+        common.add_settings_option(parser)
+        common.add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Ask about each file, or about two together."""
+        if args.batch is None:
+            reports: list[FitReport] = []
+            code = common.run_each(args.files, lambda path: reports.extend(_fit_file(path, args)))
+        else:
+            traces = [_only(path, args) for path in args.files]
+            reports, code = [_fit(traces, args)], 0
+        if args.json:
+            common.print_json({"reports": [report.to_dict() for report in reports]})
+        else:
+            for report in reports:
+                common.print_report(report)
+        return code
+
+
+def _batches(text: str) -> tuple[int, int]:
+    try:
+        first, second = map(int, text.split(","))
+    except ValueError:
+        msg = f"{text!r} is not two numbers, as 8,16"
+        raise argparse.ArgumentTypeError(msg) from None
+    return first, second
+
+
+def _only(path: str, args: argparse.Namespace) -> Trace:
+    with common.named(path):
+        traces = common.read_file(path, args.device)
+        if len(traces) != 1:
+            devices = ", ".join(str(trace.device) for trace in traces)
+            msg = f"it has the devices {devices}; choose one by --device"
+            raise ValueError(msg)
+        return traces[0]
+
+
+def _fit_file(path: str, args: argparse.Namespace) -> list[FitReport]:
+    return [_fit([trace], args) for trace in common.read_file(path, args.device)]
+
+
+def _fit(traces: list[Trace], args: argparse.Namespace) -> FitReport:
+    is_shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(doing: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{printable(doing)}")
+        sys.stderr.flush()
+
+    try:
+        return fit(
+            traces,
+            args.memory,
+            args.batch,
+            args.policy,
+            progress=show if is_shown else None,
+            **dict(args.settings),
+        )
+    finally:
+        if is_shown:
+            sys.stderr.write("\r\x1b[K")
+
+
+COMMAND = FitCommand()

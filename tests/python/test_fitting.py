@@ -1,0 +1,211 @@
+"""Which device a recording fits into, and which batch fits into a device."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gmlake
+from gmlake import Trace
+from gmlake.commands import main
+from gmlake.fitting import GRAIN_BYTES
+from recording import BASE, MIB, alloc, event, free, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+WEIGHTS = 100
+
+
+def read(events: list[dict[str, Any]], name: str = "run") -> Trace:
+    trace = Trace.from_snapshot(snapshot(events))
+    trace.name = name
+    return trace
+
+
+def step(batch: int, *, workspaces: int = 0, steps: int = 2, layers: int = 6) -> Trace:
+    """Return a training: weights, and for each step activations that grow with the batch."""
+    places = iter(range(BASE, 2 * BASE, 1 << 32))
+    events = [alloc(next(places), WEIGHTS * MIB) for _ in range(3)]
+    for _ in range(steps):
+        held = []
+        for layer in range(layers):
+            held.append((next(places), (layer + 1) * batch * MIB + 7 * MIB))
+            events.append(alloc(*held[-1]))
+            for extra in range(workspaces if layer == 3 else 0):
+                work = next(places), (11 + extra) * MIB
+                events += [alloc(*work), free(*work)]
+        events += [free(*each) for each in held[::-1]]
+    return read(events, f"batch {batch}")
+
+
+def live(batch: int, layers: int = 6) -> int:
+    return (3 * WEIGHTS + sum((layer + 1) * batch + 7 for layer in range(layers))) * MIB
+
+
+def pieces() -> list[dict[str, Any]]:
+    """Return events whose last request needs what lies free in ten pieces of 50 MiB."""
+    places = [BASE + i * 100 * MIB for i in range(10)]
+    events = [alloc(place, 100 * MIB) for place in places]
+    events += [free(place, 100 * MIB) for place in places]
+    for place in places:
+        events += [alloc(place, 50 * MIB), alloc(place + 50 * MIB, 50 * MIB)]
+    events += [free(place, 50 * MIB) for place in places]
+    return [*events, alloc(BASE + 1000 * MIB, 450 * MIB)]
+
+
+def serves(trace: Trace, policy: str, capacity: int) -> bool:
+    (result,) = gmlake.replay(trace, policy, capacity).results
+    return result.first_refused is None
+
+
+@pytest.mark.parametrize("policy", ["caching", "expandable", "gmlake-paper", "stitch"])
+@pytest.mark.parametrize("make", [lambda: read(pieces()), lambda: step(9)])
+def test_the_smallest_device_serves_and_a_smaller_one_does_not(
+    policy: str, make: Callable[[], Trace]
+) -> None:
+    trace = make()
+    (need,) = gmlake.fit(trace, policies=policy).needs
+    assert serves(trace, policy, need.smallest_bytes)
+    assert not serves(trace, policy, need.smallest_bytes - GRAIN_BYTES)
+    assert need.is_served is None
+
+
+def test_stitching_needs_less_where_memory_lies_in_pieces() -> None:
+    caching, stitch = gmlake.fit(read(pieces()), policies="caching,stitch").needs
+    assert stitch.smallest_bytes == stitch.peak_live_bytes == 1000 * MIB
+    assert caching.smallest_bytes >= 1400 * MIB
+
+
+def test_a_device_is_answered_by_yes_or_no() -> None:
+    report = gmlake.fit(read(pieces()), "1100MiB", policies="caching,stitch")
+    assert [need.is_served for need in report.needs] == [False, True]
+    lines = str(report).splitlines()
+    assert lines[0] == "yes, it fits into 1.07 GiB with: stitch"
+    assert lines[1] == "no, it does not fit into 1.07 GiB with: caching"
+
+
+@pytest.mark.parametrize("batches", [(4, 8), (8, 4), (3, 5)])
+def test_the_largest_batch_is_the_one_that_would_run(batches: tuple[int, int]) -> None:
+    memory = 3 << 30
+    report = gmlake.fit([step(batch) for batch in batches], memory, batches)
+    assert report.why_line == ""
+    for one in report.largest:
+        assert serves(step(one.batch), one.policy, memory), one
+        assert not serves(step(one.batch + 1), one.policy, memory), one
+    stitch = report.largest[-1]
+    assert live(stitch.batch) <= memory < live(stitch.batch + 1)
+
+
+def test_kernels_that_only_one_batch_takes_do_not_hide_the_rest() -> None:
+    traces = [step(4, steps=8, layers=30), step(8, steps=8, layers=30, workspaces=3)]
+    report = gmlake.fit(traces, 30 << 30, (4, 8), "stitch")
+    assert report.why_line == ""
+    (stitch,) = report.largest
+    assert live(stitch.batch, 30) <= 30 << 30 < live(stitch.batch + 1, 30)
+
+
+def test_a_longer_recording_is_as_good() -> None:
+    expected = gmlake.fit([step(4), step(8)], "3GiB", (4, 8)).largest
+    assert gmlake.fit([step(4, steps=5), step(8)], "3GiB", (4, 8)).largest == expected
+    assert gmlake.fit([step(4), step(8, steps=5)], "3GiB", (4, 8)).largest == expected
+
+
+def test_other_programs_are_compared_by_a_line_and_that_is_said() -> None:
+    falling = [alloc(BASE + (i << 32), (24 - 2 * i) * MIB) for i in range(12)]
+    report = gmlake.fit([read(falling, "other"), step(16)], "3GiB", (4, 16), "stitch")
+    assert [one.is_line for one in report.largest] == [True]
+    assert "of 15 requests of the larger batch, only" in str(report)
+    small, large = (need.smallest_bytes for need in report.needs)
+    expected = 4 + int(((3 << 30) - small) * 12 / (large - small))
+    assert report.largest[0].batch == expected
+
+
+def test_not_even_one_fits() -> None:
+    report = gmlake.fit([step(4), step(8)], "200MiB", (4, 8))
+    assert [one.batch for one in report.largest] == [0, 0, 0]
+
+
+def test_what_was_refused_counts() -> None:
+    refused = {"action": "oom", "size": 600 * MIB, "device_free": MIB, "stream": 0, "time_us": 1}
+    begin = [event("segment_alloc", BASE, 500 * MIB), alloc(BASE, 500 * MIB)]
+    report = gmlake.fit(read([*begin, refused, free(BASE, 500 * MIB)]))
+    assert {need.smallest_bytes for need in report.needs} == {1100 * MIB}
+    assert "at least: the recording has a request that PyTorch refused" in str(report)
+
+
+def test_wrong_wishes_are_errors() -> None:
+    same = [step(4), step(4)]
+    for batches, memory, text in (
+        ((4, 4), "1GiB", "two different batches"),
+        ((0, 4), "1GiB", "two different batches"),
+        ((4, 8), None, "for which memory"),
+        ((4,), "1GiB", "two recordings"),
+        ((4, 8), "1GiB", "a larger batch needs no more"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            gmlake.fit(same, memory, batches)
+    with pytest.raises(ValueError, match="no policy is called"):
+        gmlake.fit(same, policies="best")
+    with pytest.raises(ValueError, match="two recordings"):
+        gmlake.fit(step(4), "1GiB", (4, 8))
+
+
+# ---- the command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    paths = []
+    for batch in (4, 8):
+        paths.append(str(tmp_path / f"{batch}.gmtrace"))
+        step(batch).save(paths[-1])
+    return paths
+
+
+def test_the_command_answers_first(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *files, "--batch", "4,8", "--memory", "3GiB"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("the largest batch that fits into 3.00 GiB: ")
+    assert lines[0].endswith(" with stitch")
+    assert lines[1] == "(each request drawn through batch 4 and 8, and replayed)"
+    assert main(["fit", files[0], "--memory", "3GiB"]) == 0
+    assert capsys.readouterr().out.startswith("yes, it fits into 3.00 GiB with: caching, ")
+
+
+def test_its_json_has_every_figure(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *files, "--policy", "stitch", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["reports"]
+    assert [one["needs"][0]["trace"] for one in told] == ["4.gmtrace", "8.gmtrace"]
+    assert all(one["needs"][0]["smallest_bytes"] >= live(4) for one in told)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--batch", "4"], "is not two numbers, as 8,16"),
+        (["--batch", "4,8"], "for which memory"),
+        (["--batch", "4,8", "--memory", "tall"], "is not a size"),
+    ],
+)
+def test_its_errors_are_one_line(
+    words: list[str], text: str, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(["fit", *files, *words])
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1)
+    assert text in said
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps([1, 2], 4))
+    assert main(["fit", str(path), str(path), "--batch", "1,2", "--memory", "1GiB"]) == 2
+    assert "x.pickle" in capsys.readouterr().err
