@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gmlake.diagnosing.advice import Advice
 from gmlake.diagnosing.builder import Part, TraceBuilder
 from gmlake.diagnosing.changes import Change
 from gmlake.diagnosing.detect import Diagnosis, Peak, find_inefficiencies
@@ -10,6 +11,7 @@ from gmlake.diagnosing.trace import ObjectTrace, Place
 from gmlake.diagnosing.words import Pattern
 
 __all__ = [
+    "Advice",
     "Call",
     "Change",
     "Diagnosis",

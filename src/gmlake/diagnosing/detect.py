@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake import _core, pictures
+from gmlake.diagnosing.advice import Advice, advise
 from gmlake.diagnosing.changes import Change, choose_changes
 from gmlake.diagnosing.findings import Call, Finding, FindingReader, Group
 from gmlake.diagnosing.layout import FINDING, LIFE
@@ -207,6 +208,20 @@ class Diagnosis(Drawable, Printed):
         return tuple(sorted(found, key=lambda group: -group.saving_bytes))
 
     @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """The mistakes of a program of PyTorch, those that cost most of the peak first."""
+        return advise(self.trace, self.lives, self.records) if self.is_advised else ()
+
+    @property
+    def is_advised(self) -> bool:
+        """Whether `advice` says what to do; else `changes` do.
+
+        They do for other programs than those of PyTorch, and where only some patterns are asked
+        for.
+        """
+        return self.trace.notes is not None and set(self.options["patterns"]) == set(Pattern)
+
+    @cached_property
     def changes(self) -> tuple[Change, ...]:
         """As few changes as lower the peak about as far as all findings fixed; offloads come last.
 
@@ -261,8 +276,8 @@ class Diagnosis(Drawable, Printed):
         return report_of_diagnosis(self)
 
     def write_html(self, path: str | Path) -> None:
-        """Write a page that needs no network. Raises OSError, UnsupportedError without Bokeh."""
-        pictures.write_page(self.report(), path)
+        """Write a page that needs no network; without Bokeh facts and tables. Raises OSError."""
+        pictures.write_page(self.report(), path, needs_pictures=False)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write a trace for ui.perfetto.dev. Raises OSError."""
@@ -273,7 +288,7 @@ class Diagnosis(Drawable, Printed):
         return f"<Diagnosis of {self.trace.name!r}: {len(self.records)} findings>"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the table, a row for each change that lowers the peak."""
+        """Render the table, a row for each thing to change."""
         yield from diagnosis_tables(self)
 
 

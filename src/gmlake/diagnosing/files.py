@@ -137,7 +137,12 @@ def _from_zip(file: zipfile.ZipFile, name: str) -> ObjectTrace:
         for array, dtype in _ARRAYS
     }
     return ObjectTrace(
-        **arrays,
+        apis=arrays["apis"],
+        objects=arrays["objects"],
+        accesses=arrays["accesses"],
+        ranges=arrays["ranges"],
+        label_of=arrays["label_of"],
+        place_of=arrays["place_of"],
         names=_texts(meta, "names"),
         labels=_texts(meta, "labels"),
         places=_read_places(meta),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.diagnosing.layout import NO_API, READS, TOUCHES, WRITES
+from gmlake.diagnosing.report import fixed_bytes, needed, others
 from gmlake.diagnosing.words import INSIDE, WASTED, Pattern, colours
 from gmlake.pictures.figures import (
     Calls,
@@ -21,11 +22,13 @@ from gmlake.pictures.figures import (
     Touched,
 )
 from gmlake.snapshots.figures_of import turning_points
+from gmlake.snapshots.own_lines import own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gmlake.diagnosing.advice import Advice
     from gmlake.diagnosing.detect import Diagnosis
     from gmlake.diagnosing.findings import Group
     from gmlake.pictures.figures import Figure
@@ -64,8 +67,9 @@ def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
 
 def _facts(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "live at the peak", format_size(diagnosis.peak_bytes)
-    if diagnosis.changes:
-        yield "with the changes below", format_size(diagnosis.changes[-1].peak_bytes)
+    fixed = fixed_bytes(diagnosis)
+    if fixed is not None:
+        yield "with the changes below", format_size(fixed)
     yield "findings", f"{len(diagnosis.records):,}"
     yield "calls", f"{len(diagnosis.trace.apis):,}"
     yield "objects", f"{len(diagnosis.trace.objects):,}"
@@ -178,7 +182,7 @@ def _lifelines(diagnosis: Diagnosis) -> Lifelines:
 
 def _made_at(diagnosis: Diagnosis, one: int) -> str:
     place = diagnosis.trace.object_place(one)
-    return place.frames[0] if place.frames else place.scope
+    return own_frame(place.frames) or (place.frames[0] if place.frames else place.scope)
 
 
 def ends_of(diagnosis: Diagnosis, one: int) -> tuple[float, float]:
@@ -307,12 +311,13 @@ def _spread(count: int, most: int) -> Records:
 
 
 def _found(diagnosis: Diagnosis) -> Found:
-    changes = diagnosis.changes
-    needed = {change.group.example.number for change in changes}
-    rest = [group for group in diagnosis.groups if group.example.number not in needed]
-    rows = [_row(change.group, change.peak_bytes) for change in changes]
+    changes = needed(diagnosis)
+    rest = others(diagnosis)
+    rows = [_advised(diagnosis, advice) for advice in diagnosis.advice]
+    rows += [_row(change.group, change.peak_bytes) for change in changes]
+    told = len(rows)
     rows += [_row(group, None) for group in rest[: max(MOST_ROWS - len(rows), 0)]]
-    left_out = len(changes) + len(rest) - len(rows)
+    left_out = told + len(rest) - len(rows)
     note = (
         "peak then: with this change and those in the rows above, the trace replayed; empty where "
         "a change is not needed for the lowest peak"
@@ -320,6 +325,20 @@ def _found(diagnosis: Diagnosis) -> Found:
     if left_out:
         note += f"; {left_out:,} rows that are not needed are not shown"
     return Found("what to change, one after another", tuple(rows), note, colours())
+
+
+def _advised(diagnosis: Diagnosis, advice: Advice) -> FoundRow:
+    return FoundRow(
+        advice.cause,
+        diagnosis.trace.object_name(advice.objects[0]),
+        advice.bytes,
+        advice.saving_bytes,
+        0,
+        advice.change,
+        tuple(_frames((), advice.frames)),
+        len(advice.objects),
+        advice.peak_bytes,
+    )
 
 
 def _row(group: Group, peak_bytes: int | None) -> FoundRow:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 from rich.text import Text
 
 from gmlake.diagnosing.words import Pattern, at
@@ -18,34 +19,89 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from gmlake.diagnosing.changes import Change
     from gmlake.diagnosing.detect import Diagnosis
     from gmlake.diagnosing.findings import Group
+
+    _Row: TypeAlias = tuple[int, int, Text]
 
 _MOST_ROWS = 40
 
 
 def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Iterator[RenderableType]:
-    """Yield the peaks, a table of changes that lower them, and a line about all else.
+    """Yield the peaks, a table of what to change, and a line each about offloads and all else.
 
-    show_all: a table of all else instead of the line, however much there is.
+    show_all: a table of these instead of the lines, however many there are.
     """
     yield Text(_title(diagnosis), style="bold")
     for number, peak in enumerate(diagnosis.peaks, start=1):
         where = printable(f"`{peak.call.label}`{at(peak.call.place)}")
         yield Text(f"  peak {number}: {format_size(peak.bytes)} after {where}")
-    changes = diagnosis.changes if show_all else diagnosis.changes[:_MOST_ROWS]
-    if changes:
-        rows = [(change.group, change.peak_bytes) for change in changes]
+    told = _told(diagnosis)
+    rows = told if show_all else told[:_MOST_ROWS]
+    if rows:
         yield _table("what to change, one after another", "peak then", rows)
-    shown = {change.group.example.number for change in changes}
-    rest = [group for group in diagnosis.groups if group.example.number not in shown]
+    rest = others(diagnosis)
     if show_all and rest:
-        rows = [(group, group.saving_bytes) for group in rest]
-        yield _table("also found", "saves alone", rows)
-    elif rest:
-        yield Text(_counted(rest))
-    elif not changes:
+        rest.sort(key=_is_offload)
+        also = [(group.bytes, group.saving_bytes, _said(group)) for group in rest]
+        yield _table("also found", "saves alone", also)
+        return
+    if offloads := sum(map(_is_offload, rest)):
+        yield Text(f"{offloads:,} more could be copied to the host meanwhile (show_all, --all)")
+    if also_found := [group for group in rest if not _is_offload(group)]:
+        yield Text(_counted(also_found))
+    elif not told and not offloads:
         yield Text("nothing found")
+
+
+def needed(diagnosis: Diagnosis) -> tuple[Change, ...]:
+    """Return the changes to show where there is no advice: without those that offload."""
+    if diagnosis.is_advised:
+        return ()
+    return tuple(change for change in diagnosis.changes if not _is_offload(change.group))
+
+
+def others(diagnosis: Diagnosis) -> list[Group]:
+    """Return the groups of findings that neither advice nor a change that is shown is about."""
+    shown = {change.group.example.number for change in needed(diagnosis)}
+    advised = [one for advice in diagnosis.advice for one in advice.objects]
+    is_advised = np.isin(diagnosis.records["object"], np.array(advised, np.uint32))
+    return [
+        group
+        for group in diagnosis.groups
+        if group.example.number not in shown and not is_advised[list(group.numbers)].all()
+    ]
+
+
+def fixed_bytes(diagnosis: Diagnosis) -> int | None:
+    """Return the peak with all that is shown changed; None for nothing."""
+    shown = diagnosis.advice or needed(diagnosis)
+    return shown[-1].peak_bytes if shown else None
+
+
+def _is_offload(group: Group) -> bool:
+    return group.example.kind is Pattern.TEMPORARY_IDLENESS
+
+
+def _told(diagnosis: Diagnosis) -> list[_Row]:
+    rows = [
+        (one.bytes, one.peak_bytes, _bold(f"{one.cause}, {one.line}", one.change))
+        for one in diagnosis.advice
+    ]
+    return rows + [
+        (change.group.bytes, change.peak_bytes, _said(change.group)) for change in needed(diagnosis)
+    ]
+
+
+def _said(group: Group) -> Text:
+    times = f"{group.count:,} times, as: " if group.count > 1 else ""
+    return _bold(group.example.pattern, times + group.example.change)
+
+
+def _bold(begin: str, rest: str) -> Text:
+    text = Text(f"{printable(begin)}: ", style="bold")
+    return text.append(printable(rest), style="not bold")
 
 
 def _title(diagnosis: Diagnosis) -> str:
@@ -54,8 +110,8 @@ def _title(diagnosis: Diagnosis) -> str:
     peak = diagnosis.peak_bytes
     title = f"{name}: {len(trace.apis):,} calls, {len(trace.objects):,} objects\n"
     title += f"  {format_size(peak)} at the peak"
-    if diagnosis.changes:
-        fixed = diagnosis.changes[-1].peak_bytes
+    fixed = fixed_bytes(diagnosis)
+    if fixed is not None:
         title += f"; {format_size(fixed)} with the changes below, {percent_text(fixed, peak)}"
     return title
 
@@ -66,17 +122,13 @@ def percent_text(fixed_bytes: int, peak_bytes: int) -> str:
     return f"{share:.0f} %" if abs(share) >= 1 else f"{share:.2g} %"
 
 
-def _table(title: str, figure: str, rows: Iterable[tuple[Group, int]]) -> Table:
+def _table(title: str, figure: str, rows: Iterable[_Row]) -> Table:
     table = new_table(Text(title))
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column(figure, justify="right", no_wrap=True)
     table.add_column("pattern and change", overflow="fold")
-    for group, size_bytes in rows:
-        example = group.example
-        told = Text(f"{example.pattern}: ", style="bold")
-        told.append(f"{group.count:,} times, as: " if group.count > 1 else "", style="not bold")
-        told.append(printable(example.change), style="not bold")
-        table.add_row(format_size(group.bytes), format_size(size_bytes), told)
+    for size_bytes, figure_bytes, told in rows:
+        table.add_row(format_size(size_bytes), format_size(figure_bytes), told)
     return table
 
 
@@ -103,6 +155,7 @@ def diagnosis_dict(diagnosis: Diagnosis) -> dict[str, Any]:
             "patterns": [Pattern(one).words for one in diagnosis.options["patterns"]],
         },
         "peaks": [{"bytes": peak.bytes, **peak.call.to_dict()} for peak in diagnosis.peaks],
+        "advice": [advice.to_dict() for advice in diagnosis.advice],
         "changes": [change.to_dict() for change in diagnosis.changes],
         "groups": [group.to_dict() for group in diagnosis.groups],
         "findings": [finding.to_dict() for finding in diagnosis.findings],

@@ -14,6 +14,7 @@ from gmlake.errors import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gmlake.diagnosing.notes import Notes
     from gmlake.trace.layout import Records
 
 _TABLES: Final = (("apis", API), ("objects", OBJECT), ("accesses", ACCESS), ("ranges", RANGE))
@@ -41,6 +42,7 @@ class ObjectTrace:
     labels: the different names of APIs; label_of: the number of each API's.
     places: the different places, the first of them nowhere; place_of: the number of each API's.
     name: of the trace, for reports.
+    notes: what PyTorch knows beside; None of another program, and of a trace from a file.
     """
 
     apis: Records
@@ -53,6 +55,7 @@ class ObjectTrace:
     places: tuple[Place, ...] = (Place(),)
     place_of: Records = field(default_factory=lambda: np.zeros(0, np.uint32))
     name: str = ""
+    notes: Notes | None = None
 
     def __post_init__(self) -> None:
         """Check that the tables fit together; TraceError where not. The rest is the core's."""

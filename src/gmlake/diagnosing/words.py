@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal
 
 from gmlake import _core
+from gmlake.snapshots.own_lines import own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -55,9 +56,12 @@ GUIDANCE: Final = ("", "easy: the rest is in one piece", "hard: the rest is scat
 
 
 def line_of(place: Place) -> str:
-    """Return "file:line", else the module, of where the program was; "" if it is not known."""
+    """Return "file:line", else the module, of where the program was; "" if it is not known.
+
+    The line is the user's own where the call path has one.
+    """
     if place.frames:
-        return place.frames[0].rpartition("  ")[2]
+        return (own_frame(place.frames) or place.frames[0]).rpartition("  ")[2]
     return place.scope
 
 

@@ -81,7 +81,7 @@ def test_live_bytes_follow_the_calls() -> None:
     assert (live / KIB).tolist() == [64, 96, 96, 96, 112, 112, 48, 16, 0]
     assert timeline.unit == "calls"
     assert timeline.marks[0].kind == "peak"
-    assert timeline.marks[0].seconds == 4
+    assert timeline.marks[0].at == 4
 
 
 def test_each_call_has_its_stream_and_kind() -> None:
@@ -167,7 +167,7 @@ def test_very_many_calls_are_put_together() -> None:
     assert "calls in a row share a place" in calls.note
     assert len(lifelines.rows) == MOST_OBJECTS
     assert "240 smaller objects" in lifelines.note
-    assert len(timeline.seconds) < 4000
+    assert len(timeline.at) < 4000
     assert timeline.live["live"].max() == diagnosis.peak_bytes
     assert len(render_page(report)) < 4 << 20
 

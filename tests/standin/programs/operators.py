@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
-from examples.diagnose import gpt
+from examples.diagnose import gpt, mistakes
 from examples.diagnose.polybench import running, three_mm, two_mm
 from examples.train_gpt import SIZES
 
@@ -64,5 +66,22 @@ def savings() -> dict[str, Any]:
     return told
 
 
+def programs() -> dict[str, Any]:
+    """Say what is said of small programs, those with one mistake and those without any."""
+    told: dict[str, Any] = {}
+    for name, program in mistakes.PROGRAMS.items():
+        with contextlib.redirect_stdout(io.StringIO()):
+            report = mistakes.diagnosed(program)
+        told[name] = {
+            "mistake": mistakes.marked_line(program),
+            "named": [advice.line for advice in report.advice],
+            "savings": [advice.saving_bytes for advice in report.advice],
+            "text": str(report),
+        }
+    return told
+
+
+PROGRAMS = {"step": step, "captured": captured, "savings": savings, "programs": programs}
+
 if __name__ == "__main__":
-    print(json.dumps({"step": step, "captured": captured, "savings": savings}[sys.argv[1]]()))
+    print(json.dumps(PROGRAMS[sys.argv[1]]()))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gmlake.diagnosing.layout import READS, TOUCHES, WRITES, ApiKind
+from gmlake.diagnosing.notes import Holder, Work
 from gmlake.pytorch import compat, sites
 from gmlake.pytorch.operators.arguments import has_tensors, tensors_given, tensors_in, with_storages
 from gmlake.pytorch.operators.outside import Sharing, Substitutes, watch
@@ -66,6 +67,10 @@ class Collector(Observer):
         self._substitutes = Substitutes()
         self._is_noting = False
         self._last_frames: tuple[str, ...] = ()
+        self._of_models: set[int] = set()  # storages of parameters and buffers
+        self._stateful: dict[int, int] = {}  # ids of optimizers, and for how many they have state
+        self._task = -1  # the last backward pass
+        self._pass: set[int] = set()  # ids of models that were called since the last boundary
 
     # ---- from when to when ----------------------------------------------------------------------
 
@@ -168,18 +173,38 @@ class Collector(Observer):
         where = self._where()
         self._bury()
         meant = self._meant(recipe, args) if recipe.rows else None
+        used = []
         for place, (tensor, role, storage) in enumerate(given):
             if role:
                 entry = self._entry(tensor, storage, where)
+                used.append((tensor, role, entry))
                 if meant and not place and tensor is args[0]:  # which may be the indices, too
                     self._access_rows(entry, tensor, *meant)
                 else:
                     self._access(entry, tensor, role)
+        made = []
         for tensor, storage in fresh:
             entry = self._born(tensor, storage, recipe, where)
+            made.append(entry)
             if not recipe.is_empty:
                 self._access(entry, tensor, WRITES)
-        self._emit(recipe.kind, recipe.label, where)
+        if recipe.has_writes or not recipe.is_empty:
+            _know_contents(recipe, used, made, args, kwargs)
+        is_equal = recipe.kind == ApiKind.COPY and _is_equal(given, fresh)
+        work = self._work(given) | (Work.EQUAL if is_equal else 0)
+        self._emit(recipe.kind, recipe.label, where, work)
+
+    def _work(self, given: Sequence[tuple[torch.Tensor, int, torch.UntypedStorage]]) -> int:
+        """Return whose work an operator is: a backward pass's, or what one may come back to."""
+        task = compat.graph_task()
+        if task != -1:
+            if task > self._task and not self._pass:  # what calls no model has rounds, too
+                self._round_begins()
+            self._task = max(task, self._task)
+            return Work.BACKWARD | (Work.RETAINS if compat.is_graph_kept() else 0)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor, _, _ in given):
+            return Work.GRAPH
+        return 0
 
     def _is_fresh(self, storage: torch.UntypedStorage) -> bool:
         return self._storages.find(key_of(storage)) is None
@@ -229,10 +254,10 @@ class Collector(Observer):
         if lane not in self._used:
             self._used.append(lane)
 
-    def _emit(self, kind: ApiKind, label: str, where: _Where) -> None:
+    def _emit(self, kind: ApiKind, label: str, where: _Where, work: int = 0) -> None:
         for lane in self._used:
             add = _adder(lane, kind)
-            add(
+            number = add(
                 label,
                 reads=lane.reads,
                 writes=lane.writes,
@@ -241,6 +266,8 @@ class Collector(Observer):
                 frames=where[0],
                 scope=where[1],
             )
+            if work:
+                lane.works.extend((number, work))
             _clear(lane)
         self._used.clear()
 
@@ -279,6 +306,8 @@ class Collector(Observer):
         entry = Entry(lane, number, size_bytes, lane.stream(), is_older=True)
         entry.is_shared = not storage.resizable()
         self._storages.add(storage, entry)
+        if key in self._of_models:
+            lane.hold(number, Holder.MODEL)
         return entry
 
     def _arrived(
@@ -401,10 +430,23 @@ class Collector(Observer):
             scope = self._scopes[number] = str(self._table.sites().get(number, sites.NOWHERE))
         return scope
 
+    def pass_begins(self, model: nn.Module) -> None:
+        """Begin another round where a model is called again."""
+        if id(model) in self._pass:
+            self._round_begins()
+        self._pass.add(id(model))
+
+    def _round_begins(self) -> None:
+        self._pass.clear()
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.rounds.append(lane.builder.api_count)
+
     def model_found(self, model: nn.Module) -> None:
         """Name its parameters and buffers."""
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             self._name(tensor, name)
+            self._hold(tensor, Holder.MODEL)
 
     def optimizer_begins(self, optimizer: Any) -> None:  # noqa: ANN401 (torch has it untyped)
         """Name the gradients after their parameters."""
@@ -413,6 +455,28 @@ class Collector(Observer):
                 if parameter.grad is not None:
                     name = self._name_of(parameter)
                     self._name(parameter.grad, f"gradient of {name}" if name else "gradient")
+                    self._hold(parameter.grad, Holder.GRADIENT)
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.updates.append(lane.builder.api_count)
+
+    def optimizer_ends(self, optimizer: Any) -> None:  # noqa: ANN401
+        """Know its state, and begin another round."""
+        if self._stateful.get(id(optimizer)) != len(optimizer.state):
+            self._stateful[id(optimizer)] = len(optimizer.state)
+            for tensor in tensors_in(list(optimizer.state.values())):
+                self._hold(tensor, Holder.STATE)
+        self._round_begins()
+
+    def _hold(self, tensor: torch.Tensor, held: Holder) -> None:
+        with self._lock:
+            for _, storage in with_storages((_local(tensor),)):
+                key = key_of(storage)
+                if held is Holder.MODEL:
+                    self._of_models.add(key)
+                entry = self._storages.find(key)
+                if entry is not None:
+                    entry.lane.hold(entry.number, held)
 
     def _name_of(self, tensor: torch.Tensor) -> str:
         storage = storage_of(_local(tensor))
@@ -485,6 +549,45 @@ class _Mode(compat.DispatchMode):
 compat.left_uncompiled(_Mode.__torch_dispatch__)
 
 
+def _know_contents(
+    recipe: Recipe,
+    used: Sequence[tuple[torch.Tensor, int, Entry]],
+    made: list[Entry],
+    args: Sequence[Any],
+    kwargs: Any,  # noqa: ANN401
+) -> None:
+    """Give what is made of nothing but numbers a content, the same for the same numbers."""
+    written, sources = made, []
+    for tensor, role, entry in used:
+        if role & (WRITES | TOUCHES):
+            written.append(entry)
+        if role != WRITES or tensor.nbytes < entry.size_bytes:
+            sources.append(entry.content)
+    content = 0
+    if not recipe.is_random and all(sources) and not any(one.is_nested for one, _, _ in used):
+        rest = [value for value in (*args, *kwargs.values()) if not has_tensors(value)]
+        views = [(one.shape, one.stride(), one.storage_offset()) for one, _, _ in used]
+        content = hash((recipe.label, tuple(sources), repr(rest), repr(views))) | 1
+    for entry in written:
+        if entry.content or content:
+            entry.content = content
+            entry.lane.contents[entry.number] = content
+
+
+def _is_equal(given: Sequence[tuple[Any, ...]], fresh: Sequence[tuple[Any, ...]]) -> bool:
+    """Return whether a copy lies in memory just as what it was made of."""
+    if len(given) != 1 or len(fresh) != 1 or given[0][0].is_nested:
+        return False
+    source: torch.Tensor = given[0][0]
+    copy: torch.Tensor = fresh[0][0]
+    return (
+        source.dtype == copy.dtype
+        and source.device == copy.device
+        and source.layout == copy.layout == torch.strided
+        and source.stride() == copy.stride()
+    )
+
+
 def _is_wrapper(kind: type) -> bool:
     return hasattr(kind, "__tensor_flatten__")
 
@@ -532,7 +635,8 @@ def _items(entry: Entry, runs: Sequence[Run]) -> list[Item]:
 
 
 def _built(lane: Lane) -> ObjectTrace:
-    return replace(lane.builder.build(), names=tuple(lane.names))
+    trace = replace(lane.builder.build(), names=tuple(lane.names))
+    return replace(trace, notes=lane.notes(len(trace.apis), len(trace.objects)))
 
 
 def _ignore(_number: int) -> None:

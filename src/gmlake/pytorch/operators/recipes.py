@@ -70,7 +70,8 @@ class Recipe(NamedTuple):
     more than READS. is_empty: what it returns is not written yet. rows: finds the bytes of its
     first argument that are meant, from the others. is_nothing: it accesses no memory. is_arrival:
     it is given what Python just made and filled. is_composite: it is made of other operators, which
-    are those to look at; inference mode leaves that to whoever asks.
+    are those to look at; inference mode leaves that to whoever asks. is_random: what it writes is
+    another each time.
     """
 
     label: str
@@ -84,6 +85,7 @@ class Recipe(NamedTuple):
     is_nothing: bool = False
     is_arrival: bool = False
     is_composite: bool = False
+    is_random: bool = False
 
 
 _OPAQUE: Final = 64
@@ -128,6 +130,7 @@ def recipe_of(operator: Any) -> Recipe:  # noqa: ANN401 (an operator of PyTorch)
         has_writes=any(role & (WRITES | TOUCHES) for role in named.values()),
         is_empty=name in _EMPTY,
         rows=rows,
+        is_random=torch.Tag.nondeterministic_seeded in operator.tags,
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch import nn
 
 from gmlake.diagnosing.detect import check_options, find_inefficiencies
+from gmlake.diagnosing.report import diagnosis_tables
 from gmlake.pytorch import notices
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.operators import indices
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from typing_extensions import Self
 
-    from gmlake.diagnosing import Diagnosis, Finding
+    from gmlake.diagnosing import Advice, Diagnosis, Finding
 
 _ON_ALREADY: Final = "a diagnosis is on already; blocks of gmlake.diagnose() cannot be nested"
 
@@ -103,6 +104,12 @@ class Report(Printed):
     # ---- what was found -------------------------------------------------------------------------
 
     @property
+    def advice(self) -> tuple[Advice, ...]:
+        """The mistakes on all devices, those that cost most of their device's peak first."""
+        every = [one for found in self.devices.values() for one in found.advice]
+        return tuple(sorted(every, key=lambda one: -one.saving_bytes))
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings of all devices, by what fixing them saves of their device's peak."""
         every = [one for found in self.devices.values() for one in found.findings]
@@ -123,7 +130,8 @@ class Report(Printed):
         if not self.devices:
             is_on = self._block is not None and self._block.collector is not None
             yield "nothing seen yet" if is_on else "no operator accessed any memory"
-        yield from self.devices.values()
+        for found in self.devices.values():
+            yield from diagnosis_tables(found, show_all=self._settings.show_all)
 
 
 class _Settings:
@@ -132,6 +140,7 @@ class _Settings:
     def __init__(  # noqa: PLR0913, PLR0917 (as many as it is asked for)
         self,
         whole_program: object,
+        show_all: object,
         devices: object,
         model: object,
         frames: object,
@@ -140,6 +149,7 @@ class _Settings:
     ) -> None:
         """Check it. Raises TypeError and ValueError."""
         self.whole_program = bool(whole_program)
+        self.show_all = bool(show_all)
         self.devices = _names(devices)
         self.models = _models(model)
         self.frames = _depth(frames)
@@ -220,9 +230,10 @@ class _Turn:
 _turn: Final = _Turn()
 
 
-def diagnose(
+def diagnose(  # noqa: PLR0913 (each is an option of its own)
     *,
     whole_program: bool = False,
+    show_all: bool = False,
     devices: str | Iterable[str] | None = None,
     model: nn.Module | Iterable[nn.Module] | None = None,
     frames: int = MOST_FRAMES,
@@ -237,9 +248,11 @@ def diagnose(
 
     Every operator of PyTorch that runs in the block is seen, on CPUs, GPUs and fake tensors, with
     the bytes that it reads and writes: a slice touches its slice, an embedding the rows it was
-    asked for. An object is a tensor's storage. What lives on after the block is no leak, unless
-    whole_program is true.
+    asked for. An object is a tensor's storage. `report.advice` names mistakes, each with its line.
+    What lives on after the block is no leak, unless whole_program is true; but what each round of
+    a loop adds to what is kept is named all the same.
 
+    show_all: print what is worth no change, too, and what could be copied to the host meanwhile.
     devices: those to look at, as "cuda", "cuda:0" or "cpu"; None: all that were used.
     model: one or several whose parameters are named; None: every module that is called from outside
         of any other.
@@ -259,7 +272,7 @@ def diagnose(
     Raises RuntimeError inside of another such block, TypeError and ValueError for arguments that
     make no sense.
     """
-    return Report(_Settings(whole_program, devices, model, frames, indices, options))
+    return Report(_Settings(whole_program, show_all, devices, model, frames, indices, options))
 
 
 def _after_fork() -> None:

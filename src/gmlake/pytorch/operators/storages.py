@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import gc
 import weakref
+from array import array
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from gmlake.diagnosing.builder import Part, TraceBuilder
+from gmlake.diagnosing.notes import Notes
 from gmlake.pytorch import compat
 from gmlake.pytorch.operators.ranges import Run, runs_of
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gmlake.diagnosing.builder import Item
+    from gmlake.diagnosing.notes import Holder
 
 
 class Lane:
@@ -32,7 +36,31 @@ class Lane:
         self.writes: list[Item] = []
         self.touches: list[Item] = []
         self.names: list[str] = []  # of its objects
+        self.works = array("Q")  # pairs: an API's number, its Work
+        self.rounds = array("Q")  # the APIs at which they begin
+        self.updates = array("Q")  # the APIs at which optimizers begin
+        self.contents: dict[int, int] = {}  # of objects made of nothing but numbers; 0: no more
+        self._held: dict[int, int] = {}
         self._index = device.index if device.type == "cuda" else None
+
+    def hold(self, number: int, held: Holder) -> None:
+        """Know who holds an object."""
+        if number >= 0:
+            self._held[number] = self._held.get(number, 0) | held
+
+    def notes(self, apis: int, objects: int) -> Notes:
+        """Return what is known beyond the trace."""
+        works, held = np.zeros(apis, np.uint8), np.zeros(objects, np.uint8)
+        contents = np.zeros(objects, np.int64)
+        pairs = np.frombuffer(self.works.tobytes(), np.uint64).reshape(-1, 2)
+        works[pairs[:, 0]] = pairs[:, 1]
+        for table, known in ((held, self._held), (contents, self.contents)):
+            table[list(known)] = list(known.values())
+        rounds, updates = (
+            np.unique(np.frombuffer(one.tobytes(), np.uint64)).astype(np.int64)
+            for one in (self.rounds, self.updates)
+        )
+        return Notes(works, held, contents, rounds, updates)
 
     def stream(self) -> int:
         """Return the current stream's address."""
@@ -45,9 +73,10 @@ class Entry:
     """One storage: a lane's object, -1 for one of no bytes.
 
     is_older: than the block. is_shared: others have its memory, who access it without operators.
+    content: of what is made of nothing but numbers, a number that stands for these; else 0.
     """
 
-    __slots__ = ("is_older", "is_shared", "lane", "number", "size_bytes", "stream")
+    __slots__ = ("content", "is_older", "is_shared", "lane", "number", "size_bytes", "stream")
 
     def __init__(
         self, lane: Lane, number: int, size_bytes: int, stream: int, *, is_older: bool = False
@@ -55,6 +84,7 @@ class Entry:
         """Be that object."""
         self.is_older = is_older
         self.is_shared = False
+        self.content = 0
         self.lane = lane
         self.number = number
         self.size_bytes = size_bytes

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import sys
 import threading
 import weakref
 from functools import partial
@@ -479,7 +480,7 @@ def test_an_operator_that_fails_did_nothing() -> None:
 def wasteful() -> None:
     early = torch.empty(1000)
     torch.zeros(2000).sum()
-    early.fill_(1)
+    early.fill_(1).sum()
 
 
 def test_a_report_prints_what_to_change() -> None:
@@ -487,10 +488,74 @@ def test_a_report_prints_what_to_change() -> None:
         assert "nothing seen yet" in str(report)
         wasteful()
     text = str(report)
-    assert "early allocation" in text
+    assert "allocated early" in text
     assert "`early`" in text
     assert "1 findings" not in repr(report)
     assert repr(report).startswith("<gmlake.diagnose():")
+
+
+def test_patterns_that_are_asked_for_are_shown_by_their_names() -> None:
+    with diagnose(patterns=["early allocation"]) as report:
+        wasteful()
+    assert "early allocation" in str(report)
+
+
+def test_what_could_go_to_the_host_is_folded_unless_asked_for() -> None:
+    def idle() -> None:
+        first = torch.ones(1000)
+        for _ in range(3):
+            torch.ones(1000).sum()
+        first.sum()
+
+    with diagnose() as report:
+        idle()
+    assert "1 more could be copied to the host" in str(report)
+    assert "temporary idleness" not in str(report)
+    with diagnose(show_all=True) as report:
+        idle()
+    assert "temporary idleness" in str(report)
+
+
+def test_a_page_is_written_without_bokeh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with diagnose() as report:
+        wasteful()
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    report.devices["cpu"].write_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "allocated early" in page
+    assert "pictures need Bokeh" in page
+
+
+def kept_at_the_end(*, with_graph: bool, backward: bool) -> list[str]:
+    """Return the lines named where the block ends before the list of what each round made."""
+    model, kept = nn.Linear(64, 64), []
+    with diagnose() as report:
+        for _ in range(5):
+            out = model(torch.randn(512, 64))
+            loss = out.square().sum()
+            if backward:
+                loss.backward()
+                model.zero_grad()
+            kept.append(loss if with_graph else out)
+    return [advice.line.rpartition(":")[2] for advice in report.advice]
+
+
+def test_what_outlives_the_block_is_named_where_each_round_adds_to_it() -> None:
+    first = kept_at_the_end.__code__.co_firstlineno
+    assert kept_at_the_end(with_graph=False, backward=True)[0] == str(first + 5)
+    assert kept_at_the_end(with_graph=True, backward=False)[0] == str(first + 6)
+    assert kept_at_the_end(with_graph=True, backward=True) == []
+
+
+def test_a_graph_that_a_second_backward_pass_needs_is_not_retained_for_nothing() -> None:
+    model = nn.Linear(64, 64)
+    with diagnose() as report:
+        for _ in range(3):
+            out = model(torch.zeros(512, 64))
+            out.square().sum().backward(retain_graph=True)
+            out.abs().sum().backward()
+            model.zero_grad()
+    assert all("retain" not in advice.cause for advice in report.advice)
 
 
 def test_thresholds_are_passed_on() -> None:
