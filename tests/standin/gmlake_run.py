@@ -21,7 +21,8 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 _REPORT = re.compile(
     r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+), (?P<mode>\w+) mode: "
     r"\S+ \S+ reserved at the peak, \S+ \S+ live; (?P<allocations>[\d,]+) allocations "
-    r"\((?P<states>.*)\); [\d,]+ driver calls(; (?P<lent>.*))?$",
+    r"\((?P<states>.*)\); [\d,]+ driver calls"
+    r"(; (?P<lent>[^;\n]* lent [^;\n]*))?(; (?P<planned>.* steps planned, .*))?$",
     re.MULTILINE,
 )
 

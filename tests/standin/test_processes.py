@@ -42,7 +42,7 @@ def test_a_process_without_it_opens_what_lies_in_chunks_of_one_size(seen: dict[s
 
 def test_what_is_opened_counts_as_the_others(seen: dict[str, Any]) -> None:
     for who in ("with", "without"):
-        assert (seen[who]["allocated"], seen[who]["reserved"]) == (0, 0)
+        assert (seen[who]["allocated"], seen[who]["reserved"]) == ([0], 0)
 
 
 def test_everything_comes_back_when_all_are_done(seen: dict[str, Any]) -> None:

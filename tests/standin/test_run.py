@@ -58,6 +58,22 @@ def test_tensors_are_served(mode: str, backend: str, tmp_path: Path) -> None:
     assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0, plan 0"
 
 
+def test_a_report_says_what_plans_served_and_why_no_more(tmp_path: Path) -> None:
+    code = f"""
+import gmlake, torch
+auto = gmlake.AutoPlan()
+for number in range(7):
+    with auto.step():
+        for size in range(2, 6 + number // 6):
+            torch.empty(size * {MIB}, device="cuda", dtype=torch.uint8)
+"""
+    (report,) = run_code(tmp_path, code, "--report").reports
+    assert report["planned"] == (
+        "4 of 6 steps planned, with 16 of 17 requests; "  # CUDA is not in use when the first begins
+        "the last: left: a request came that the plan has not"
+    )
+
+
 @pytest.mark.parametrize("mode", ["native", "full"])
 def test_the_import_of_torch_starts_nothing(mode: str, tmp_path: Path) -> None:
     """So the program may set CUDA_VISIBLE_DEVICES afterwards, and fork.

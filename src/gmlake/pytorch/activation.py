@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import warnings
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gmlake.errors import Error, GmlakeWarning
-from gmlake.printable import printable
 from gmlake.pytorch import compat, device, lakes, notices, region, serving
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from gmlake._core import Stats
+    from gmlake.lake import Lake
 
 
 def activate() -> None:
@@ -35,7 +33,7 @@ def activate() -> None:
     try:
         _enable_quietly()
     except (Error, ValueError, RuntimeError) as error:
-        _say(f"this process runs without gmlake: {error}")
+        notices.say(f"this process runs without gmlake: {error}")
 
 
 def _enable_quietly() -> None:
@@ -52,7 +50,7 @@ def _warn(text: str) -> None:
     try:
         warnings.warn(text, GmlakeWarning, stacklevel=notices._level())  # noqa: SLF001
     except GmlakeWarning:
-        _say(text)
+        notices.say(text)
 
 
 def _report(process: int) -> None:
@@ -63,10 +61,11 @@ def _report(process: int) -> None:
         lake = lakes.find(number)
         if lake is not None:
             stats = lake.stats()
-            _say(
+            notices.say(
                 f"{_name()}, device {number}, {serving.installed()} mode: "
                 f"{format_size(stats['highest_reserved_bytes'])} reserved at the peak, "
-                f"{format_size(stats['highest_live_bytes'])} live; {_summary(stats)}"
+                f"{format_size(stats['highest_live_bytes'])} live; "
+                f"{_summary(stats)}{_planning(lake)}"
             )
 
 
@@ -91,9 +90,15 @@ def _lending(stats: Stats) -> str:
     return f"; {format_size(borrowed_bytes)} lent between streams (waits: {waits:,})"
 
 
-def _say(text: str) -> None:
-    """Write one line at once, so that those of several processes do not mix."""
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"gmlake: {printable(text)}\n")
-            sys.stderr.flush()
+def _planning(lake: Lake) -> str:
+    """Say what plans served, and why no more, where there were steps."""
+    try:
+        told = lake.plan_stats()
+    except ValueError:  # no AutoPlan has watched
+        return ""
+    if not told["steps"]:
+        return ""
+    return (
+        f"; {told['planned_steps']:,} of {told['steps']:,} steps planned, with "
+        f"{told['served']:,} of {told['requests']:,} requests; the last: {told['why']}"
+    )

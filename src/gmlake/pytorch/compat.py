@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 
 _C: Final[Any] = torch._C
 
-SEEN: Final = ("2.11", "2.14", "2.15")
+SEEN: Final = ("2.11", "2.13", "2.14", "2.15")
 """The versions of PyTorch that have all of PARTS."""
 
 PARTS: Final[dict[str, str]] = {
     "cuda._is_in_bad_fork": "a child of fork would take the locks of its parent's lakes",
     "cuda._lazy_call": "`gmlake run` cannot warn when CUDA starts",
+    "cuda.memory._record_memory_history": "on_oom has no lines",
+    "cuda.memory._snapshot": "on_oom writes nothing",
     "cuda._device_count_nvml": "a process without a device is told of late",
     "_C._cuda_hasPrimaryContext": "the end of a program may use a device anew",
     "_C._cuda_getCurrentRawStream": "diagnose() knows no streams",
     "_C._cuda_getStreamFromExternal": "get_stream_from_external() is not watched",
     "_C._current_graph_task_id": "backward passes are not told from forward passes",
+    "_C._autograd._get_current_graph_task_keep_graph": "diagnose() sees no retained graph",
     "autograd.Variable._execution_engine": "the end of a backward pass is not seen",
     "_C.DisableTorchFunction": "record() would see its own calls",
     "_C._len_torch_function_stack": "record(frames=...) cannot begin in other modes",
@@ -62,8 +65,8 @@ PARTS: Final[dict[str, str]] = {
     "_C._cuda_memorySnapshot": "full mode has no snapshots",
     "_C._cuda_record_memory_history": "full mode has no history",
     "_C._cuda_record_memory_history_legacy": "full mode has no history",
-    "_C._cuda_isHistoryEnabled": "full mode has no history",
-    "_C._cuda_attach_out_of_memory_observer": "full mode does not say what it lacks",
+    "_C._cuda_isHistoryEnabled": "full mode has no history, on_oom ends a program's own",
+    "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
     "_C._cuda_checkPoolLiveAllocations": "full mode does not say what it lacks",
     "_C._cuda_getCheckpointState": "full mode does not say what it lacks",
     "_C._cuda_setCheckpointPoolState": "full mode does not say what it lacks",
@@ -113,6 +116,11 @@ def current_stream(device: int) -> int:
 
 graph_task: Final[Callable[[], int]] = _C._current_graph_task_id
 """Return the number of the backward pass that this thread is in; -1: none."""
+
+is_graph_kept: Final[Callable[[], bool]] = getattr(
+    _C._autograd, "_get_current_graph_task_keep_graph", lambda: False
+)
+"""Return whether the backward pass that this thread is in keeps its graph for another one."""
 
 
 def at_the_end_of_backward(call: Callable[[], object]) -> None:
@@ -206,6 +214,32 @@ def foreign_allocator(allocate: int, free: int) -> Any:  # noqa: ANN401
 def change_allocator(allocator: Any) -> None:  # noqa: ANN401
     """Put it in the place of PyTorch's allocator. Raises RuntimeError where CUDA is in use."""
     _C._cuda_changeCurrentAllocator(allocator)
+
+
+def watch_refusals(call: Callable[[int, int, int, int], None]) -> None:
+    """Call with device, size, what the program may have, and what is free, before each refusal."""
+    _C._cuda_attach_out_of_memory_observer(call)
+
+
+def memory_snapshot() -> dict[str, Any]:
+    """Return the state of memory, and its history as far as one is kept."""
+    found: dict[str, Any] = torch.cuda.memory._snapshot()
+    return found
+
+
+def device_bytes(device: int) -> int:
+    """Return how much memory a device has."""
+    return int(torch.cuda.mem_get_info(device)[1])
+
+
+def is_recording_history() -> bool:
+    """Whether PyTorch keeps a history of memory."""
+    return bool(_C._cuda_isHistoryEnabled())
+
+
+def record_history(most_events: int) -> None:
+    """Let PyTorch keep the last events of memory, with the lines of Python that asked."""
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=most_events)
 
 
 def is_cudnn_benchmarking() -> bool:

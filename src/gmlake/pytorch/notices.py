@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import suppress
 
 from gmlake.errors import GmlakeWarning
+from gmlake.printable import printable
 
 _PASSED_OVER = ("gmlake", "torch", "contextlib")
 _said: set[str] = set()
@@ -16,6 +18,14 @@ def once(key: str, text: str) -> None:
     if key not in _said:
         _said.add(key)
         warnings.warn(f"{text} (gmlake: docs/pytorch.md)", GmlakeWarning, stacklevel=_level())
+
+
+def say(text: str) -> None:
+    """Write one line on stderr at once, so that those of several processes do not mix."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"gmlake: {printable(text)}\n")
+            sys.stderr.flush()
 
 
 def _level() -> int:

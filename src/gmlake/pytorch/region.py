@@ -22,6 +22,7 @@ from gmlake.pytorch.settings import Given, Settings, with_changes
 from gmlake.watching.publishing import publish_if_asked
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -39,6 +40,7 @@ class _Opening:
         self.region = weakref.ref(region)
         self.mode = ""  # that began; also where the entry was broken off later
         self.server = "caching"
+        self.refusals = ""  # the file for what held the memory when it ran out
         self.is_ended = False
 
     @property
@@ -124,7 +126,7 @@ class Region(ContextDecorator):
                 serving.tell_of_fallbacks()
 
     def _open(self, opening: _Opening) -> None:
-        from gmlake.pytorch import full, native, serving
+        from gmlake.pytorch import full, native, on_oom, serving
 
         _process.serving = _process.serving or serving.Serving()
         mode = serving.decide(self.settings.mode)
@@ -140,6 +142,9 @@ class Region(ContextDecorator):
         if mode.name == "native":
             native.install()
         opening.mode = mode.name
+        opening.refusals = self.settings.on_oom
+        if self.settings.on_oom:
+            on_oom.prepare(mode.name, has_lines=self.settings.on_oom_lines)
         self.mode, self.why = mode.name, mode.why
         if mode.name != "off":
             publish_if_asked()
@@ -221,6 +226,10 @@ def _settle() -> None:
     if _process.serving is not None:
         serving = [opening for opening in left if opening.mode not in ("", "off")]
         _process.serving.serve_with(serving[-1].server if serving else "caching")
+        from gmlake.pytorch import on_oom
+
+        files = [opening.refusals for opening in serving if opening.refusals]
+        on_oom.write_to(files[-1] if files else "")
     _process.open = left
 
 
@@ -230,6 +239,7 @@ def enabled(
     mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
+    on_oom: str | Path | None = None,
     **knobs: int | str,
 ) -> Region:
     """Return a region: `with gmlake.enabled() as lake:` lets gmlake serve PyTorch inside.
@@ -246,6 +256,10 @@ def enabled(
         GMLAKE_CAPACITY.
     handle_types: how memory must be exportable to other processes, "posix_fd" or "fabric";
         GMLAKE_HANDLE_TYPES.
+    on_oom: a file that is written when memory runs out, with what held it, for `gmlake view`. Once
+        for each process; the exception names the file, and until then it costs nothing.
+        GMLAKE_ON_OOM; with GMLAKE_ON_OOM_LINES=1 PyTorch keeps the last events and the lines that
+        asked, which takes some microseconds of each request.
     knobs: settings of the policy by name, see gmlake.knobs(), as in economy="memory";
         GMLAKE_SET="name=value,name=value".
 
@@ -256,7 +270,7 @@ def enabled(
     out of range, with the name of the environment variable where that is to blame, and, at the
     entry, RuntimeError where the mode is not possible any more.
     """
-    return Region(Given(policy, capacity, handle_types, knobs), mode)
+    return Region(Given(policy, capacity, handle_types, knobs, on_oom), mode)
 
 
 def enable(
@@ -265,6 +279,7 @@ def enable(
     mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
+    on_oom: str | Path | None = None,
     **knobs: int | str,
 ) -> Region:
     """Begin a region that lasts until disable() or the end of the process; see enabled().
@@ -272,7 +287,7 @@ def enable(
     Where it lasts already, nothing changes and it is returned. Other settings replace it where no
     device was used yet, and are a ValueError after that.
     """
-    given = Given(policy, capacity, handle_types, knobs)
+    given = Given(policy, capacity, handle_types, knobs, on_oom)
     with lock:
         known = _process.lasting
         if known is not None and known.may_stay(given, mode):

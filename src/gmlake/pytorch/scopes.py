@@ -76,6 +76,9 @@ class Observer:
     def model_found(self, model: nn.Module) -> None:
         """See a model for the first time."""
 
+    def pass_begins(self, model: nn.Module) -> None:
+        """A model is called from outside of any other."""
+
     def optimizer_begins(self, optimizer: Any) -> None:  # noqa: ANN401 (torch has it untyped)
         """Gradients are complete."""
 
@@ -203,6 +206,7 @@ class Tracker:
         if is_outermost and not isinstance(module, phases.LOSSES):
             here.phase = FORWARD
             self._mark(FORWARD)
+            self._observer.pass_begins(module)
         self._tell(here)
 
     def _leave(self, module: nn.Module, _inputs: object, output: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gmlake import _core
@@ -22,6 +23,7 @@ POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
 )
 CHECK_ORDER: Final = "GMLAKE_CHECK_ORDER"
+ON_OOM, ON_OOM_LINES = "GMLAKE_ON_OOM", "GMLAKE_ON_OOM_LINES"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Given:
     capacity: int | str | None = None
     handle_types: str | None = None
     knobs: Mapping[str, int | str] = field(default_factory=dict)
+    on_oom: str | Path | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Settings:
     capacity_bytes: the most memory to hold on each device; 0: all that it has. handle_type: what
     physical memory must be exportable as, "posix_fd" or "fabric"; "": what the device can. knobs:
     by the names of gmlake.knobs(). check_order: see gmlake.Lake; only the environment chooses it.
+    on_oom: where to write what held the memory when it runs out, absolute; "": nowhere.
+    on_oom_lines: whether that file shall know who asked; only the environment chooses it.
     """
 
     policy: str = DEFAULT_POLICY
@@ -50,6 +55,8 @@ class Settings:
     handle_type: str = ""
     knobs: Mapping[str, int] = field(default_factory=dict)
     check_order: bool = False
+    on_oom: str = ""
+    on_oom_lines: bool = False
 
     @classmethod
     def of(cls, given: Given | None = None, mode: str = "auto") -> Settings:
@@ -71,6 +78,8 @@ class Settings:
                 **variables.read(KNOBS, _knobs_of_text, {}),
             },
             check_order=variables.read(CHECK_ORDER, _switch, fallback=False),
+            on_oom=variables.read(ON_OOM, new_file, ""),
+            on_oom_lines=variables.read(ON_OOM_LINES, _switch, fallback=False),
         )
         chosen = with_changes(fallback, given)
         return chosen if _mode(mode) == "auto" else replace(chosen, mode=mode)
@@ -84,13 +93,17 @@ class Settings:
             variables[HANDLES] = self.handle_type
         if self.check_order:
             variables[CHECK_ORDER] = "1"
+        if self.on_oom:
+            variables[ON_OOM] = self.on_oom
+        if self.on_oom_lines:
+            variables[ON_OOM_LINES] = "1"
         if self.knobs:
             parts = (f"{name}={word_of(name, value)}" for name, value in self.knobs.items())
             variables[KNOBS] = ",".join(parts)
         return variables
 
     def difference(self, other: Settings) -> str:
-        """Say in words what `other` has otherwise, but for the mode; "" for nothing."""
+        """Say in words what `other` has otherwise of what lakes are opened with; "" for nothing."""
         parts = [
             f"{name} is {mine or 'not set'}, not {theirs or 'unset'}"
             for name, mine, theirs in (
@@ -148,6 +161,16 @@ def _switch(text: str) -> bool:
     return _one_of("switch", text, ("0", "1")) == "1"
 
 
+def new_file(path: str | Path) -> str:
+    """Return the absolute path of a file to be written later; ValueError where it cannot be."""
+    absolute = Path(path).absolute()
+    if absolute.is_dir():
+        raise ValueError(f"{absolute} is a folder; name a file in it, as oom.pickle")
+    if not os.access(absolute.parent, os.W_OK):
+        raise ValueError(f"{absolute.parent} is no folder that can be written to")
+    return str(absolute)
+
+
 def _knobs_of_text(text: str) -> dict[str, int]:
     """Read "knob=value,knob=value"."""
     knobs: dict[str, int | str] = {}
@@ -181,4 +204,6 @@ def with_changes(settings: Settings, given: Given) -> Settings:
         else _handle_type(given.handle_types),
         knobs={**settings.knobs, **check_knobs(given.knobs)},
         check_order=settings.check_order,
+        on_oom=settings.on_oom if given.on_oom is None else new_file(given.on_oom),
+        on_oom_lines=settings.on_oom_lines,
     )

@@ -29,7 +29,7 @@ _KNOWN_ACTIONS: Final = (
 
 
 _EXTRA: Final = {"compile_context": "N/A", "user_metadata": ""} | (
-    {"pool_id": (0, 0)} if compat.is_since(14) else {}
+    {"pool_id": (0, 0)} if compat.is_since(13) else {}
 )
 """What PyTorch's events have, and gmlake knows nothing of."""
 

@@ -37,7 +37,7 @@ def nested(device: int) -> dict[str, Any]:
     result: dict[str, Any] = {name: flat.get(name, 0) for name in _COUNTS}
     if compat.is_since(12):
         result["num_oom_rejections"] = 0
-    if compat.is_since(14):
+    if compat.is_since(13):
         result["reserved_bytes_by_private_pools"] = {}  # nobody has one
     result["max_split_size"] = flat.get("max_split_size", -1)
     for name in _POOLED:

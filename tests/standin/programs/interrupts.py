@@ -156,7 +156,7 @@ def left() -> dict[str, Any]:
         ],
         "events": gmlake.enable().lake().history()[1],
         "listeners": len(phases._listeners),  # noqa: SLF001
-        "steps": len(phases._watching),  # noqa: SLF001
+        "steps": len(phases._steps),  # noqa: SLF001
         "recording": repr(gmlake.stop_recording()),
     }
 
@@ -182,7 +182,7 @@ def region() -> tuple[Callable[[], None], Callable[[], object]]:
 
 def step() -> tuple[Callable[[], None], Callable[[], object]]:
     """Return a step of an AutoPlan, and what tells what it gives."""
-    auto = gmlake.AutoPlan(BASE)
+    auto = gmlake.AutoPlan()
 
     def use() -> None:
         with auto.step(), gmlake.phase("forward"):
@@ -190,7 +190,7 @@ def step() -> tuple[Callable[[], None], Callable[[], object]]:
 
     def gives() -> object:
         use()
-        return len(phases._watching)  # noqa: SLF001
+        return len(phases._steps)  # noqa: SLF001
 
     return use, gives
 

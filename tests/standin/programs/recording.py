@@ -187,10 +187,9 @@ def steps() -> dict[str, Any]:
     auto = gmlake.AutoPlan()
     training = Training()
     with gmlake.record() as recording:
-        for _ in range(4):
+        for _ in range(6):
             with auto.step():
                 training.step()
-            auto.wait()
         training.step()
     return told(recording) | {"hit_rate": auto.last.hit_rate if auto.last else 0}
 

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct CUevent_st {
     standin_device *device;
@@ -64,8 +65,14 @@ standin_cudaEventDestroy(cudaEvent_t event)
 
 /* ---- other processes ------------------------------------------------------------------------- */
 
-/* What is done when is each process's own affair here: an event of another process has happened. */
-static const char foreign_magic[16] = "gmlake-standin";
+/* What is done when is each process's own affair here: an event of another process has happened. As
+ * on a GPU, the process that shares an event cannot open it. */
+struct shared_event {
+    char magic[16];
+    pid_t process;
+};
+
+static const char shared_magic[16] = "gmlake-standin";
 
 cudaError_t
 standin_cudaIpcGetEventHandle(cudaIpcEventHandle_t *out, cudaEvent_t handle)
@@ -74,16 +81,23 @@ standin_cudaIpcGetEventHandle(cudaIpcEventHandle_t *out, cudaEvent_t handle)
     if (!event || !(event->flags & cudaEventInterprocess)) {
         return cudaErrorInvalidResourceHandle;
     }
+    struct shared_event shared = {.process = getpid()};
+    memcpy(shared.magic, shared_magic, sizeof shared.magic);
     memset(out, 0, sizeof *out);
-    memcpy(out, foreign_magic, sizeof foreign_magic);
+    memcpy(out, &shared, sizeof shared);
     return cudaSuccess;
 }
 
 cudaError_t
 standin_cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle)
 {
-    if (memcmp(&handle, foreign_magic, sizeof foreign_magic) != 0) {
+    struct shared_event shared;
+    memcpy(&shared, &handle, sizeof shared);
+    if (memcmp(shared.magic, shared_magic, sizeof shared_magic) != 0) {
         return cudaErrorInvalidResourceHandle;
+    }
+    if (shared.process == getpid()) {
+        return cudaErrorDeviceUninitialized; /* "invalid device context" */
     }
     return standin_cudaEventCreateWithFlags(out, cudaEventDisableTiming);
 }

@@ -1,0 +1,128 @@
+"""A file about the memory of a process, written when that runs out.
+
+It is PyTorch's snapshot, with the refusal as its last event, so that every tool for snapshots reads
+it. PyTorch calls an observer before it raises; an observer can never be taken off again, so one
+stays, and does nothing where no file is wanted.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import pickle
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gmlake import _core
+from gmlake.pytorch import compat, notices
+from gmlake.trace.trace import DEVICE_BYTES
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_EVENTS: Final = 200_000
+"""Events that PyTorch keeps on each device where lines are wanted."""
+
+
+class _Process:
+    """What holds for this process; regions guard it by their lock."""
+
+    def __init__(self) -> None:
+        self.wanted = ""  # the file; "": none
+        self.written: dict[str, str] = {}  # what to do about each that was wanted once
+        self.is_prepared = False
+        self.has_lines = False
+
+
+_process = _Process()
+
+
+def prepare(mode: str, *, has_lines: bool) -> None:
+    """Be called when memory runs out, as soon as CUDA is in use; with lines, keep a history."""
+    if mode != "native":
+        notices.once("on_oom", f"on_oom writes nothing in mode {mode}: it needs mode native")
+        return
+    _process.has_lines = has_lines
+    if not _process.is_prepared:
+        _process.is_prepared = True
+        compat.when_cuda_starts(_watch)
+
+
+def write_to(path: str) -> None:
+    """Write there from now on; "" for nowhere."""
+    _process.wanted = path
+
+
+def _watch() -> None:
+    if _process.has_lines and not compat.is_recording_history():
+        compat.record_history(MOST_EVENTS)
+    compat.watch_refusals(_refused)
+
+
+def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -> None:
+    """Write the file; called by PyTorch, whose allocator no exception may pass through."""
+    wanted = _process.wanted
+    if not wanted:
+        return
+    if wanted in _process.written:
+        _core.torch_note_refusals(
+            f"torch.cuda.memory_summary(); at the first time: {_process.written[wanted]}"
+        )
+        return
+    _process.written[wanted] = f"{wanted} could not be written"
+    try:
+        document = _with_refusal(compat.memory_snapshot(), device, size_bytes, free_bytes)
+        path = _write(wanted, document)
+    except KeyboardInterrupt:
+        _thread.interrupt_main()
+    except Exception as error:  # noqa: BLE001 (whatever it is, the program goes on)
+        notices.say(f"{wanted} could not be written: {error}")
+    else:
+        what_to_do = _process.written[wanted] = f"gmlake view {path}"
+        _core.torch_note_refusals(what_to_do)
+        notices.say(
+            f"out of memory on device {device}, {format_size(size_bytes)} were asked for; "
+            f"to see what holds it: {what_to_do}"
+        )
+
+
+def _with_refusal(
+    document: dict[str, Any], device: int, size_bytes: int, free_bytes: int
+) -> dict[str, Any]:
+    """Return a snapshot whose history ends with the refusal, also where PyTorch keeps none.
+
+    It also says how large the device is, which tells how much of it others have.
+    """
+    settings = document["allocator_settings"]
+    settings[f"{DEVICE_BYTES}.{device}"] = compat.device_bytes(device)
+    events = document["device_traces"][device]
+    if all(event["action"] != "oom" for event in events[-2:]):  # the last may be this snapshot
+        now = time.time_ns() // 1000
+        refusal = {"action": "oom", "size": size_bytes, "device_free": free_bytes}
+        events.append({**refusal, "stream": 0, "time_us": now, "frames": []})
+    return document
+
+
+def _write(wanted: str, document: dict[str, Any]) -> Path:
+    """Write a file that was not there; return its path. Raises OSError."""
+    for path in _names(Path(wanted)):
+        with suppress(FileExistsError), path.open("xb") as file:
+            try:
+                pickle.dump(document, file, protocol=4)
+            except BaseException:
+                path.unlink()
+                raise
+            return path
+    msg = "there are such files already"
+    raise OSError(msg)
+
+
+def _names(path: Path) -> Iterator[Path]:
+    """Yield the names to try: with the rank where there are several, then with the process."""
+    rank = os.environ.get("RANK", "")
+    stem = f"{path.stem}-rank{rank}" if rank.isdigit() else path.stem
+    yield path.with_name(f"{stem}{path.suffix}")
+    yield path.with_name(f"{stem}-{os.getpid()}{path.suffix}")

@@ -1,0 +1,122 @@
+"""Programs that run out of memory for twelve reasons: what their files answer at first sight.
+
+Each was recorded by PyTorch. The page says it before anything else, `gmlake replay` in five lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.standin.running import run_program
+
+from gmlake import Snapshot
+from gmlake.commands import main
+from gmlake.pictures.figures import Moments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ANSWERS = {
+    "fragmented": (
+        "Refused: 600 MiB, asked for at stories.py:N in tensor().",
+        "720 MiB were free, but in 6 pieces; a request needs one.",
+        "would have been served in the same 2.00 GiB by: expandable (248 MiB to spare), stitch (",
+    ),
+    "at_a_peak": (
+        "It did not fit: all pieces and what was left make 223 MiB, 161 MiB too little.",
+        "Most is held by stories.py:N in at_a_peak(): 1.16 GiB in 5 blocks.",
+        "refused in the same 2.00 GiB by: caching, expandable, stitch",
+    ),
+    "by_another": (
+        "held 234 MiB,",
+        "It did not fit: all pieces and what was left make 315 MiB, 85.0 MiB too little.",
+        "refused in the same 548 MiB by: caching, expandable, stitch",
+    ),
+    "by_a_leak": (
+        "Refused: 100 MiB, asked for at stories.py:N in by_a_leak().",
+        "in by_a_leak(): 1.86 GiB in 19 blocks, and it grew all along.",
+        "in by_a_leak(): 1.86 GiB in 19 blocks, and it grew all along.",
+    ),
+    "in_evaluation": (
+        "Refused: 64.0 MiB, asked for at stories.py:N in in_evaluation().",
+        "in in_evaluation(): 1.25 GiB in 20 blocks, and it grew all along.",
+        "refused in the same 2.00 GiB by: caching, expandable, stitch",
+    ),
+    "by_a_limit": (
+        "1.58 GiB left on the device.",
+        "The device had enough left, so a limit of the program's refused it.",
+        "1.58 GiB left on the device, so a limit of the program's refused it",
+    ),
+    "of_another_stream": (
+        "largest piece 880 MiB",
+        "A piece was large enough, but it is of stream N, and this was asked for on stream N.",
+        "expandable (184 MiB to spare), stitch (192 MiB to spare)",
+    ),
+    "by_optimizer_state": (
+        "It did not fit: all pieces and what was left make 30.5 MiB, 33.5 MiB too little.",
+        "Most is held by stories.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
+        "Most is held by stories.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
+    ),
+    "by_accumulated_losses": (
+        "It did not fit: all pieces and what was left make 15.0 MiB, 49.0 MiB too little.",
+        "in by_accumulated_losses(): 1.94 GiB in 32 blocks, and it grew all along.",
+        "in by_accumulated_losses(): 1.94 GiB in 32 blocks, and it grew all along.",
+    ),
+    "by_a_pool": (
+        "largest piece 1.17 GiB, 204 MiB left on the device.",
+        "A piece was large enough; why it was not taken is not recorded.",
+        "1.17 GiB free in pieces of at most 1.17 GiB",
+    ),
+    "of_slivers": (
+        "Refused: 230 MiB, asked for at stories.py:N in tensor().",
+        "901 MiB were free, but in 452 pieces; a request needs one.",
+        "would have been served in the same 2.00 GiB by: stitch (214 MiB to spare)",
+    ),
+    "below_gmlake": (
+        "Refused: 130 MiB, asked for at stories.py:N in tensor(). Live then 1.92 GiB, held 1.92",
+        "Most is held by stories.py:N in tensor(): 1.88 GiB in 21 blocks.",
+        "refused in the same 2.00 GiB by: caching, expandable, stitch",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("stories")
+    settings = ("--devices", "1", "--capacity", "2GiB")
+    outcome = run_program("stories", str(made), settings=settings)
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results.keys() == ANSWERS.keys()
+    return made
+
+
+def without_numbers(text: str) -> str:
+    """Leave out numbers of lines and of streams."""
+    return re.sub(r"(stories\.py:|stream )\d+", r"\1N", " ".join(text.split()))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_page_begins_with_the_answer(name: str, folder: Path) -> None:
+    report = Snapshot.load(folder / f"{name}.pickle").report()
+    moments = report.figures[0]
+    assert isinstance(moments, Moments)
+    said = without_numbers(" ".join(moments.moments[moments.shown].says))
+    for part in ANSWERS[name][:2]:
+        assert part in said
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_replay_begins_with_the_answer(name: str, folder: Path) -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(
+            ["replay", str(folder / f"{name}.pickle"), "--policy", "caching,expandable,stitch"]
+        )
+    assert code == 0
+    first = without_numbers(" ".join(out.getvalue().splitlines()[:5]))
+    assert first.startswith("refused at event ")
+    assert ANSWERS[name][2] in first
