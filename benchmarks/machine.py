@@ -7,11 +7,15 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gmlake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -43,6 +47,13 @@ def describe(gpu: str = "none: every figure here is of the simulated driver") ->
         "cores": os.cpu_count(),
         "gpu": gpu,
     }
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return how many seconds of processor time something takes, and what it returns."""
+    begin = time.process_time()
+    result = work()
+    return time.process_time() - begin, result
 
 
 def write(name: str, figures: dict[str, Any], **circumstances: str) -> Path:

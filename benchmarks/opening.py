@@ -19,9 +19,8 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,9 +34,6 @@ from gmlake.trace.layout import FINAL_BLOCK, SEGMENT, START_BLOCK
 
 sys.path.insert(0, str(machine.ROOT / "tests" / "browser"))
 from browsing import Browser
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EVENTS: Final = 1_000_000
 PARAMETERS: Final = 20_000
@@ -97,23 +93,18 @@ def _site(number: int) -> Site:
     return Site(f"transformer.layers.{number}.mlp", "forward", frames)
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return how many seconds of processor time something takes, and what it returns."""
-    begin = time.process_time()
-    result = work()
-    return time.process_time() - begin, result
-
-
 def make(folder: Path, events: int) -> tuple[Path, dict[str, Any]]:
     """Write the page, and return it with what it took."""
     file, page = folder / "memory.pickle", folder / "memory.html"
     seen = recording(events)
     seconds: dict[str, float] = {}
-    seconds["save"], _ = timed(lambda: seen.save(file))
-    seconds["save as a trace"], _ = timed(lambda: seen[0].trace.save(folder / "memory.gmtrace"))
-    seconds["load"], loaded = timed(lambda: gmlake.Snapshot.load(file))
-    seconds["make figures"], report = timed(loaded.report)
-    seconds["make the page"], text = timed(lambda: render_page(report))
+    seconds["save"], _ = machine.timed(lambda: seen.save(file))
+    seconds["save as a trace"], _ = machine.timed(
+        lambda: seen[0].trace.save(folder / "memory.gmtrace")
+    )
+    seconds["load"], loaded = machine.timed(lambda: gmlake.Snapshot.load(file))
+    seconds["make figures"], report = machine.timed(loaded.report)
+    seconds["make the page"], text = machine.timed(lambda: render_page(report))
     page.write_text(text, encoding="utf-8")
     return page, {
         "events": events,

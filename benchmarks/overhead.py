@@ -21,6 +21,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,10 @@ WAYS = {
     "outside": "native mode, outside of regions",
     "expandable": "PyTorch's own, expandable segments",
     "full": "full mode, stitch, inside a region",
+    "on_oom": "native mode, on_oom",
+    "on_oom_lines": "native mode, on_oom with lines",
 }
+_NOWHERE = Path(tempfile.gettempdir()) / "never_written.pickle"  # memory does not run out
 MIB = 1 << 20
 SIZES = {"512 B": 512, "1 MiB": MIB, "20 MiB": 20 * MIB}
 MIXED = (512, 2048, 40_000, 300_000, MIB, 3 * MIB, 7 * MIB, 20 * MIB, 33 * MIB)
@@ -84,7 +88,8 @@ def measure(way: str) -> dict[str, float]:
     import gmlake
 
     if way not in ("default", "expandable"):
-        gmlake.enable("stitch", mode="full" if way == "full" else "native")
+        mode, path = ("full" if way == "full" else "native"), way.startswith("on_oom") and _NOWHERE
+        gmlake.enable("stitch", mode=mode, on_oom=path or None)
     if way == "outside":
         gmlake.disable()
     scenarios = {name: same_size(size_bytes) for name, size_bytes in SIZES.items()} | {
@@ -108,6 +113,8 @@ def measure_elsewhere(way: str, *, has_gpu: bool) -> dict[str, float]:
     command = (sys.executable, *launcher, __file__, "--way", way)
     variables = {name: text for name, text in os.environ.items() if "ALLOC_CONF" not in name}
     variables["PYTHONWARNINGS"] = "ignore"
+    if way == "on_oom_lines":
+        variables["GMLAKE_ON_OOM_LINES"] = "1"
     if way == "expandable":
         variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     done = subprocess.run(  # noqa: S603
@@ -117,18 +124,17 @@ def measure_elsewhere(way: str, *, has_gpu: bool) -> dict[str, float]:
     return found
 
 
-def compare(rounds: int, *, has_gpu: bool) -> dict[str, dict[str, Any]]:
-    """Return the median ns, those of each process, and the ratio to the default."""
-    taken: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    ways = list(WAYS)
-    for _ in range(rounds):
-        for way in ways:
+def compare(ways: list[str], rounds: int, *, has_gpu: bool) -> dict[str, dict[str, Any]]:
+    """Return the median ns, those of each process, and the ratio to the first way."""
+    taken: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    for round_ in range(rounds):
+        turn = round_ % len(ways)  # none is always the first
+        for way in (*ways[turn:], *ways[:turn]):
             taken[way].append(measure_elsewhere(way, has_gpu=has_gpu))
-        ways = [*ways[1:], ways[0]]  # none is always the first
     figures: dict[str, dict[str, Any]] = {}
-    for scenario in taken["default"][0]:
+    for scenario in taken[ways[0]][0]:
         each = {way: [result[scenario] for result in results] for way, results in taken.items()}
-        default = statistics.median(each["default"])
+        default = statistics.median(each[ways[0]])
         figures[scenario] = {
             way: {
                 "median_ns": round(statistics.median(times), 1),
@@ -142,9 +148,10 @@ def compare(rounds: int, *, has_gpu: bool) -> dict[str, dict[str, Any]]:
 
 def show(figures: dict[str, dict[str, Any]]) -> None:
     """Print a table of ns and ratios."""
-    table = Table("ns per pair (ratio)", *WAYS.values())
+    ways = next(iter(figures.values()))
+    table = Table("ns per pair (ratio)", *(WAYS[way] for way in ways))
     for scenario, results in figures.items():
-        cells = (results[way] for way in WAYS)
+        cells = results.values()
         table.add_row(
             scenario,
             *(f"{cell['median_ns']:,.0f} ({cell['ratio_to_default']:.2f})" for cell in cells),
@@ -155,6 +162,7 @@ def show(figures: dict[str, dict[str, Any]]) -> None:
 def main() -> None:
     """Measure in turns, print, and keep it with --output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--ways", default=",".join(WAYS), help="a,b (all)")
     parser.add_argument("--rounds", type=int, default=5, help="processes for each way (5)")
     parser.add_argument("--gpu", action="store_true", help="measure on the GPU of this machine")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures as JSON")
@@ -163,7 +171,7 @@ def main() -> None:
     if arguments.way:
         print(json.dumps(measure(arguments.way)))
         return
-    figures = compare(arguments.rounds, has_gpu=arguments.gpu)
+    figures = compare(arguments.ways.split(","), arguments.rounds, has_gpu=arguments.gpu)
     show(figures)
     if arguments.output:
         import torch

@@ -1,6 +1,8 @@
 """ns per allocate+free pair, as programs grow too, and events per second of a replay, by policy.
 
-python benchmarks/speed.py [--programs build/bench/benchmarks/c] [--write]
+    python benchmarks/speed.py [--programs build/bench/benchmarks/c] [--plans] [--write]
+
+With --plans instead: ns per request of a step that repeats, stitched and by a plan.
 """
 
 from __future__ import annotations
@@ -46,23 +48,15 @@ def replay_rates(events: int) -> dict[str, dict[str, float]]:
     requests, id_count = long_trace(events)
     names = _core.policies()
     rates: dict[str, list[float]] = {name: [] for name in names}
-    planning: list[float] = []
     for _ in range(ROUNDS):
         for name in names:
             with gmlake.Lake("sim", name, capacity="1TiB") as lake:
                 total_ns = _core.Replay(lake, id_count).run(requests)["seconds_ns"]
-                if name == "plan":
-                    planning_ns = lake.plan_stats()["planning_ns"]
-                    planning.append(planning_ns / 1e9)
-                    total_ns -= planning_ns
             rates[name].append(len(requests) / total_ns * 1e9)
-    found = {
+    return {
         name: {"events": len(requests), "events_per_second": statistics.median(values)}
         for name, values in rates.items()
     }
-    # A plan is made once for many steps; a replay has no kernels that it could hide behind.
-    found["plan"]["seconds_of_planning"] = statistics.median(planning)
-    return found
 
 
 def run(program: Path) -> dict[str, Any]:
@@ -94,12 +88,30 @@ def show(
     console.print(table)
 
 
+def measure_plans(programs: Path, *, is_kept: bool) -> None:
+    """Run what compares plans with stitching."""
+    found = run(programs / "bench_plan")
+    table = Table(found["unit"], "stitched", "by a plan", "part")
+    for scenario, times in found["scenarios"].items():
+        stitched_ns, planned_ns = times["stitched_ns"], times["planned_ns"]
+        table.add_row(
+            scenario, f"{stitched_ns:.0f}", f"{planned_ns:.0f}", f"{planned_ns / stitched_ns:.2f}"
+        )
+    Console().print(table)
+    if is_kept:
+        print(machine.write("plan_speed", found))
+
+
 def main() -> None:
     """Run everything, print it, and keep it with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--programs", default=PROGRAMS, type=Path, help="where the C ones are")
+    parser.add_argument("--plans", action="store_true", help="plans alone, as plan_speed.json")
     parser.add_argument("--write", action="store_true", help="keep it as results/speed.json")
     arguments = parser.parse_args()
+    if arguments.plans:
+        measure_plans(arguments.programs, is_kept=arguments.write)
+        return
     pairs = run(arguments.programs / "bench_policies")
     curves = run(arguments.programs / "bench_curves")
     rates = replay_rates(EVENTS)

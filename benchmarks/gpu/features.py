@@ -2,8 +2,8 @@ r"""What else of PyTorch a program may use, under each allocator: the same answe
 
     PYTHONPATH=benchmarks python -m gpu.features [--features compiled,observed] [--write]
 
-Each run is a process of its own; every other round goes in the opposite order. A feature of which
-only the answer counts runs once for each allocator, several at the same time.
+Each run is a process of its own, alone on the device; every other round goes in the opposite order.
+A feature of which only the answer counts runs once for each allocator.
 
 convnet    ResNet-50 trained with cudnn.benchmark, whose trials take work areas from the allocator
 replay     a captured training step, replayed
@@ -32,7 +32,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +110,7 @@ def replay(stack: ExitStack, allocator: str, *, is_tiny: bool) -> Answer:
     from torch import nn
 
     serve(stack, allocator)
+    torch.manual_seed(1)
     width = 64 if is_tiny else 1024
     with torch.device("cuda"):
         layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(16)))
@@ -335,40 +335,30 @@ def ask(name: str, allocator: str, options: argparse.Namespace) -> Answer:
     return told
 
 
-def runs(options: argparse.Namespace) -> dict[str, dict[str, list[Answer]]]:
-    """Return the answers, by feature and allocator."""
+def runs(name: str, options: argparse.Namespace) -> dict[str, list[Answer]]:
+    """Return the answers of all rounds, by allocator."""
     allocators = options.allocators.split(",")
-    found: dict[str, dict[str, list[Answer]]] = {}
-    names = options.features.split(",")
-    # One at a time where the device has to be theirs; the others wait for none.
-    together = [name for name in names if name in ("compiled", "profiled", "late")]
-    jobs = list(itertools.product(together, allocators))
-    with ThreadPoolExecutor(3) as pool:
-        told_together = pool.map(lambda job: ask(job[0], job[1], options), jobs)
-        for (name, allocator), told in zip(jobs, told_together, strict=True):
-            found.setdefault(name, {}).setdefault(allocator, []).append(told)
-    for name in names:
-        rounds = options.rounds if name in _TIMED else int(name not in together)
-        for round_ in range(rounds):
-            for allocator in allocators[:: -1 if round_ % 2 else 1]:
-                told = ask(name, allocator, options)
-                found.setdefault(name, {}).setdefault(allocator, []).append(told)
+    found: dict[str, list[Answer]] = {allocator: [] for allocator in allocators}
+    for round_ in range(options.rounds if name in _TIMED else 1):
+        for allocator in allocators[:: -1 if round_ % 2 else 1]:
+            found[allocator].append(ask(name, allocator, options))
     return found
 
 
-def compare(found: dict[str, dict[str, list[Answer]]]) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield feature, allocator, figure, and its median or what is the same in all runs."""
-    for name, by_allocator in found.items():
-        expected = by_allocator.get("default", [{}])[0]
-        for allocator, told in by_allocator.items():
-            for key, value in told[-1].items():
-                if key in ("losses", "bytes"):
-                    yield name, allocator, f"same {key}", value == expected.get(key)
-                elif key == "step_seconds":
-                    times = [run[key] for run in told[-3:] if key in run]
-                    yield name, allocator, key, statistics.median(times)
-                else:
-                    yield name, allocator, key, value
+def compare(by_allocator: dict[str, list[Answer]]) -> Iterator[tuple[str, str, Any]]:
+    """Yield allocator, figure, and its median or what is the same in all runs."""
+    expected = by_allocator.get("default", [{}])[0]
+    for allocator, told in by_allocator.items():
+        for key, value in told[-1].items():
+            if key in ("losses", "bytes"):
+                is_same = all(run.get(key) == expected.get(key) for run in told)
+                yield allocator, f"same {key}", is_same
+            elif key == "step_seconds":
+                times = [run[key] for run in told if key in run]
+                spread = f" ({min(times):.5f} to {max(times):.5f})"
+                yield allocator, key, f"{statistics.median(times):.5f}{spread}"
+            else:
+                yield allocator, key, value
 
 
 def main() -> None:
@@ -390,15 +380,22 @@ def main() -> None:
 
     circumstances = machine.describe(gpu=torch.cuda.get_device_name())
     circumstances["torch"] = torch.__version__
+    paths = list(filter(None, (options.output, options.write and _result())))
     with tempfile.TemporaryDirectory() as options.cache:
-        found = runs(options)
-    table = Table("feature", "allocator", "figure", "value")
-    for row in compare(found):
-        table.add_row(*(str(cell) for cell in row))
-    Console(width=150).print(table)
-    text = json.dumps({"run": circumstances, "features": found}, indent=1) + "\n"
-    for path in filter(None, (options.output, options.write and _result())):
-        path.write_text(text, encoding="utf-8")
+        for name in options.features.split(","):
+            found = runs(name, options)
+            table = Table("allocator", "figure", "value", title=name)
+            for row in compare(found):
+                table.add_row(*(str(cell) for cell in row))
+            Console(width=150).print(table)
+            for path in paths:
+                keep(path, name, {"run": circumstances, "allocators": found})
+
+
+def keep(path: Path, name: str, told: dict[str, Any]) -> None:
+    """Put the answers into the file, where those of other features stay."""
+    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(held | {name: told}, indent=1) + "\n", encoding="utf-8")
 
 
 def _result() -> Path:

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Everything that only a GPU can show: tests, the cost of driver calls,
 # training steps under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn
-# on two streams, and steps that never repeat. Needs PyTorch with CUDA, gmlake importable, pytest,
-# hypothesis and a C compiler with CMake; no network. `varying` needs transformers.
+# on two streams, steps that never repeat, and what else of PyTorch a program may use. Needs PyTorch
+# with CUDA, gmlake importable, pytest, hypothesis and a C compiler with CMake; no network. `varying` and `features` need transformers.
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
-# Parts are tests, costs, training, planned, streams and varying; all of them unless named.
+# Parts are tests, costs, training, planned, streams, varying and features; all of them unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -38,7 +38,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs training planned streams varying
+[ $# -gt 0 ] || set -- tests costs training planned streams varying features
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -62,8 +62,11 @@ for wanted in "$@"; do
     varying)
         part varying "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write
         ;;
+    features)
+        part features "$PYTHON" -m gpu.features --write
+        ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, training, planned, streams, varying" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, training, planned, streams, varying, features" >&2
         exit 2
         ;;
     esac
