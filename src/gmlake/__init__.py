@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gmlake._core import Block, Plan, Profile, device_describe, knobs, policies
     from gmlake._core import __version__ as __version__
     from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
+    from gmlake.fitting import FitReport, fit
     from gmlake.lake import Lake
     from gmlake.planning import (
         Instance,
@@ -75,6 +76,7 @@ __all__ = [
     "Diagnosis",
     "DriverError",
     "Error",
+    "FitReport",
     "GmlakeWarning",
     "Instance",
     "Lake",
@@ -108,6 +110,7 @@ __all__ = [
     "enable",
     "enabled",
     "find_inefficiencies",
+    "fit",
     "forget_stream",
     "format_size",
     "is_enabled",
@@ -137,6 +140,7 @@ __all__ = [
 _NAMES = {
     "gmlake._core": "Block Plan Profile device_describe knobs policies __version__",
     "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
+    "gmlake.fitting": "FitReport fit",
     "gmlake.lake": "Lake",
     # What `%load_ext gmlake` looks for.
     "gmlake.notebook": "load_ipython_extension unload_ipython_extension",

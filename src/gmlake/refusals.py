@@ -10,6 +10,7 @@ import numpy as np
 
 from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
+from gmlake.printable import printable
 from gmlake.replaying import Requests
 from gmlake.snapshots.peaks import lives_of
 from gmlake.trace.layout import Kind
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.trace import Trace
+    from gmlake.trace.layout import Records
 
 MOST_REFUSALS: Final = 3
 """Refusals of one trace that are asked again: those of a program that goes on are all alike."""
@@ -44,9 +46,11 @@ class Answer:
 class Refusal:
     """A request that PyTorch refused, and how things stood. Sizes in bytes.
 
-    event: its row among the trace's events. held_bytes: what PyTorch held from the device; 0 where
-    the recording does not tell. largest_free_bytes: the largest piece of that which was free.
-    device_free_bytes: what the device had left.
+    event: its row among the trace's events. asked_at: the user's line that asked. most_held: who
+    held most of what was live, in words. Both are "" where they are not known. held_bytes: what
+    PyTorch held from the device; 0 where the recording does not tell. largest_free_bytes: the
+    largest piece of that which was free. device_free_bytes: what the device had left.
+    others_bytes: what neither PyTorch held nor was left; 0 where it is not known.
     """
 
     event: int
@@ -56,6 +60,9 @@ class Refusal:
     held_bytes: int
     largest_free_bytes: int
     device_free_bytes: int
+    others_bytes: int = 0
+    asked_at: str = ""
+    most_held: str = ""
     answers: tuple[Answer, ...] = ()
 
     @property
@@ -77,17 +84,22 @@ class Refusal:
     def sentences(self) -> list[str]:
         """Say what was recorded, and what each policy would have done."""
         free_bytes = self.held_bytes - self.live_bytes
-        said = f"refused at event {self.event:,}: {format_size(self.size_bytes)}; "
-        said += f"live then: {format_size(self.live_bytes)}"
+        said = f"refused at event {self.event:,}: {format_size(self.size_bytes)}"
+        said += f", asked for at {printable(self.asked_at)}" if self.asked_at else ""
+        said += f"; live then: {format_size(self.live_bytes)}"
         if self.held_bytes:
             said += f" of {format_size(self.held_bytes)} held, {format_size(free_bytes)} free in "
             said += f"pieces of at most {format_size(self.largest_free_bytes)}"
         said += f"; {format_size(self.device_free_bytes)} left on the device"
+        if self.others_bytes:
+            said += f", others have {format_size(self.others_bytes)} of it"
         if self.is_limited:
             said += ", so a limit of the program's refused it"
-        return [said, *self._verdicts()]
+        return [said, *filter(None, [printable(self.most_held)]), *self._verdicts()]
 
     def _verdicts(self) -> list[str]:
+        if not self.answers and self.held_bytes:
+            return ["the recording has no requests from before, so no policy can be asked"]
         served = [answer for answer in self.answers if answer.is_served]
         refused = [answer.policy for answer in self.answers if not answer.is_served]
         within = f"in the same {format_size(self.capacity_bytes)}"
@@ -114,20 +126,44 @@ def refusals_of(trace: Trace, most: int | None = None) -> list[Refusal]:
     for row in map(int, rows):
         event = trace.requests[row]
         ids = lives.live_behind(row)
-        segments = _segments_at(trace, row)
-        used = np.stack([lives.address[ids], lives.address[ids] + lives.size_bytes[ids]], axis=1)
+        if _is_the_end(trace, row):
+            blocks = trace.final_blocks
+            segments, used = _ranges(trace.final_segments), _ranges(blocks[blocks["is_used"]])
+        else:
+            starts = lives.address[ids]
+            ends = starts + lives.size_bytes[ids]
+            segments = _segments_at(trace, row)
+            used = np.stack([np.sort(starts), np.sort(ends)], axis=1).astype(np.int64)
+        held_bytes, left_bytes = int((segments[:, 1] - segments[:, 0]).sum()), int(event["address"])
         found.append(
             Refusal(
                 event=row,
                 size_bytes=int(event["size_bytes"]),
                 stream=int(event["stream"]),
                 live_bytes=int(lives.live_bytes[row]),
-                held_bytes=int((segments[:, 1] - segments[:, 0]).sum()),
-                largest_free_bytes=_largest_gap(segments, used[np.argsort(used[:, 0])]),
-                device_free_bytes=int(event["address"]),
+                held_bytes=held_bytes,
+                largest_free_bytes=_largest_gap(segments, used),
+                device_free_bytes=left_bytes,
+                others_bytes=trace.others_bytes(held_bytes, left_bytes),
             )
         )
     return found
+
+
+def _is_the_end(trace: Trace, row: int) -> bool:
+    """Whether what the snapshot shows is how things stood; it counts stitched memory once."""
+    changes = (Kind.ALLOC, Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+    is_last = not np.isin(trace.requests["kind"][row:], changes).any()
+    return is_last and len(trace.final_segments) > 0
+
+
+def _ranges(records: Records) -> NDArray[np.int64]:
+    """Return begin and end of segments or blocks, in address order."""
+    name = "size_bytes" if "size_bytes" in (records.dtype.names or ()) else "block_bytes"
+    ranges = np.empty((len(records), 2), np.int64)
+    ranges[:, 0] = records["address"]
+    ranges[:, 1] = records["address"] + records[name]
+    return ranges
 
 
 def _segments_at(trace: Trace, row: int) -> NDArray[np.int64]:
@@ -164,9 +200,8 @@ def _take(parts: dict[int, int], address: int, size: int) -> None:
                 parts[address + size] = end - address - size
 
 
-def _largest_gap(segments: NDArray[np.int64], used: NDArray[np.uint64]) -> int:
+def _largest_gap(segments: NDArray[np.int64], blocks: NDArray[np.int64]) -> int:
     """Return the largest part of a segment that no block covers; both are in address order."""
-    blocks = used.astype(np.int64)
     largest = 0
     for begin, end in segments.tolist():
         first, last = np.searchsorted(blocks[:, 0], [begin, end])
@@ -182,11 +217,13 @@ def ask_again(
     """Return the refusal with the answer of each policy, given what PyTorch could have held.
 
     Each replays what came before on a device of that size, and is asked last. No answers where the
-    recording does not tell how much PyTorch held.
+    recording does not tell how much PyTorch held, or has no request before: then memory would lie
+    without a gap.
     """
-    if not refusal.capacity_bytes:
+    requests = trace.requests[: refusal.event]
+    if not refusal.capacity_bytes or not (requests["kind"] == Kind.ALLOC).any():
         return refusal
-    before = Requests(replace(trace, requests=trace.requests[: refusal.event]))
+    before = Requests(replace(trace, requests=requests))
     settings: dict[str, Any] = dict(knobs)
     answers = []
     for policy in policies:

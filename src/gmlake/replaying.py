@@ -88,7 +88,8 @@ class ReplayResult:
 class ReplayReport(Drawable, Printed):
     """The results of one or more traces, in the order they were made; prints as a table.
 
-    refusals: what PyTorch refused in the recordings, by trace, with what each policy answers.
+    refusals: what PyTorch refused first in the recordings, by trace, with what each policy answers.
+    refused: how many requests PyTorch refused, by trace.
     """
 
     results: tuple[ReplayResult, ...] = ()
@@ -96,6 +97,7 @@ class ReplayReport(Drawable, Printed):
     driver: str = "sim"
     knobs: dict[str, int | str] = field(default_factory=dict)
     refusals: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_limited(self) -> bool:
@@ -103,13 +105,14 @@ class ReplayReport(Drawable, Printed):
         return self.capacity_bytes != SIM_CAPACITY
 
     def to_dict(self) -> dict[str, Any]:
-        """Return {"results": [...], "refusals": {...}}, as `gmlake replay --json` prints it."""
+        """Return what `gmlake replay --json` prints: results, refusals, how many were refused."""
         return {
             "results": [result.to_dict() for result in self.results],
             "refusals": {
                 trace: [refusal.to_dict() for refusal in refusals]
                 for trace, refusals in self.refusals.items()
             },
+            "refused": self.refused,
         }
 
     def __add__(self, other: ReplayReport) -> ReplayReport:
@@ -120,6 +123,7 @@ class ReplayReport(Drawable, Printed):
             self.driver,
             self.knobs,
             self.refusals | other.refusals,
+            self.refused | other.refused,
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -48,15 +48,19 @@ class Printed(ABC):
 
 
 def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
-    """Yield one table per trace, and a line about the device where one of them ran full."""
+    """Yield for each trace what was refused and what fits, then its table."""
     traces = dict.fromkeys(result.trace for result in report.results)
     for trace in traces:
         results = [result for result in report.results if result.trace == trace]
-        yield _replay_table(results)
+        refusals = report.refusals.get(trace, ())
+        for refusal in refusals:
+            yield from map(Text, refusal.sentences())
+        left_out = report.refused.get(trace, 0) - len(refusals)
+        if left_out > 0:
+            yield Text(f"{left_out:,} more that PyTorch refused are not asked again", "dim")
         if report.is_limited:
             yield from _verdicts(results, report.capacity_bytes)
-        for refusal in report.refusals.get(trace, ()):
-            yield from map(Text, refusal.sentences())
+        yield _replay_table(results)
     if report.results:
         yield Text("*: the largest share of what was reserved was in use", style="dim")
     if any(result.states.get("oom") for result in report.results):
@@ -89,7 +93,7 @@ def _verdicts(results: list[ReplayResult], capacity_bytes: int) -> Iterator[Text
         yield Text(f"no allocator can do it: {wanted} are live at the peak", style="red")
 
 
-def new_table(title: Text) -> Table:
+def new_table(title: Text | None) -> Table:
     """Return a table narrow enough for 80 columns."""
     return Table(
         title=title,

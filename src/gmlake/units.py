@@ -14,6 +14,7 @@ _FACTORS = {
 _SIZE = re.compile(r"\s*([0-9]{1,20})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]{0,3})\s*", re.ASCII)
 _LARGEST = 2**64 - 1
 _STEP = 1024
+_MINUTE = 60
 
 
 def parse_size(text: str | int) -> int:
@@ -57,3 +58,21 @@ def format_size(size_bytes: int) -> str:
             break
     digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0  # noqa: PLR2004
     return f"{value:.{digits}f} {unit}"
+
+
+def format_time(seconds: float) -> str:
+    """Write a stretch of time for people, with three digits: 75 is "1 min 15 s"."""
+    value = abs(seconds)
+    if value >= _MINUTE:
+        minutes, rest = divmod(round(value), _MINUTE)
+        hours, minutes = divmod(minutes, _MINUTE)
+        parts = [(hours, "h"), (minutes, "min"), (rest if not hours else 0, "s")]
+        text = " ".join(f"{count} {unit}" for count, unit in parts if count)
+    else:
+        scaled, unit = value, "s"
+        for smaller in ("ms", "µs", "ns"):
+            if scaled >= 0.9995 or not value:  # noqa: PLR2004 (what rounds to 1.00)
+                break
+            scaled, unit = scaled * 1000, smaller
+        text = f"{float(f'{scaled:.3g}'):g} {unit}"
+    return f"-{text}" if seconds < 0 else text

@@ -103,6 +103,14 @@ class Browser:
             "Emulation.setEmulatedMedia", {"media": media, "features": listed}
         )
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the page this much to be seen in."""
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
+        time.sleep(0.5)  # pictures follow the window
+
     def _log(self, kind: str) -> list[dict[str, Any]]:
         """Return what was noted since the last call."""
         driver: Any = self.driver  # its logs have no types
@@ -126,13 +134,12 @@ class Browser:
             if message["method"] == "Network.requestWillBeSent"
         ]
 
-    def save(self, selector: str, path: Path) -> None:
-        """Write what an element looks like as a PNG."""
+    def save(self, selector: str, path: Path, number: int = 0) -> None:
+        """Write what an element looks like as a PNG; of several, the one of that number."""
         path.parent.mkdir(parents=True, exist_ok=True)
         height = self.run("return document.documentElement.scrollHeight")
-        self.driver.set_window_size(1280, height + 200)  # what is outside is cut off
-        time.sleep(0.3)  # pictures follow the window
-        path.write_bytes(self.find(selector).screenshot_as_png)
+        self.resize(1280, height + 200)  # what is outside is cut off
+        path.write_bytes(self.find_all(selector)[number].screenshot_as_png)
 
 
 class Picture:

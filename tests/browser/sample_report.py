@@ -58,7 +58,7 @@ def timeline(ending: str = "", points: int = 1200) -> Timeline:
     marks.append(Mark(9.3, "out of memory", f"1.50 GiB refused{ending}"))
     reserved = np.maximum.accumulate(total) * 1.08
     note = f"each point is the peak of 800 events{ending}"
-    return Timeline(f"Live bytes{ending}", seconds, live, reserved, tuple(marks), note)
+    return Timeline(f"Live bytes{ending}", seconds, live, reserved, tuple(marks), note, "seconds")
 
 
 def address_map(ending: str = "") -> AddressMap:

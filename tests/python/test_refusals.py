@@ -13,7 +13,7 @@ from gmlake import Trace
 from gmlake.commands import main
 from gmlake.refusals import Refusal, ask_again, refusals_of
 from gmlake.snapshots.own_lines import own_frame
-from recording import BASE, MIB, alloc, event, free, snapshot
+from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,9 @@ FRAMES = [
 ]
 
 
-def oom(size: int, device_free: int) -> dict[str, Any]:
-    return {"action": "oom", "size": size, "device_free": device_free, "stream": 0, "time_us": 1}
+def oom(size: int, device_free: int, **more: Any) -> dict[str, Any]:
+    common = {"action": "oom", "stream": 0, "time_us": 1}
+    return {**common, "size": size, "device_free": device_free, **more}
 
 
 def halves(count: int = 2) -> list[dict[str, Any]]:
@@ -99,6 +100,16 @@ def test_without_segments_nobody_is_asked() -> None:
     ]
 
 
+def test_without_a_history_nobody_is_asked() -> None:
+    part = segment(
+        BASE, 500 * MIB, [block(BASE, 300 * MIB, 300 * MIB), block(BASE + 300 * MIB, 200 * MIB)]
+    )
+    refusal = asked(Trace.from_snapshot(snapshot([oom(300 * MIB, MIB)], [part])))
+    assert (refusal.live_bytes, refusal.held_bytes) == (300 * MIB, 500 * MIB)
+    assert (refusal.largest_free_bytes, refusal.answers) == (200 * MIB, ())
+    assert refusal.sentences()[1].startswith("the recording has no requests from before")
+
+
 def test_expandable_segments_are_one_piece_until_they_are_unmapped() -> None:
     begin = [event("segment_map", BASE + i * 20 * MIB, 20 * MIB) for i in range(4)]
     whole = read([*begin, oom(500 * MIB, MIB)])
@@ -106,6 +117,23 @@ def test_expandable_segments_are_one_piece_until_they_are_unmapped() -> None:
     cut = read([*begin, event("segment_unmap", BASE + 30 * MIB, 20 * MIB), oom(500 * MIB, MIB)])
     (refusal,) = refusals_of(cut)
     assert (refusal.held_bytes, refusal.largest_free_bytes) == (60 * MIB, 30 * MIB)
+
+
+def test_at_the_end_the_snapshot_tells_what_was_held() -> None:
+    """A stitched tensor is another segment over memory that others hold already."""
+    view = BASE + 1000 * MIB
+    begin = [event("segment_alloc", BASE, 300 * MIB), alloc(BASE, 100 * MIB)]
+    stitched = [event("segment_map", view, 200 * MIB), alloc(view, 150 * MIB)]
+    parts = [
+        segment(BASE, 100 * MIB, [block(BASE, 100 * MIB, 100 * MIB)]),
+        segment(
+            view, 200 * MIB, [block(view, 150 * MIB, 150 * MIB), block(view + 150 * MIB, 50 * MIB)]
+        ),
+    ]
+    events = [*begin, *stitched, oom(100 * MIB, 10 * MIB)]
+    (refusal,) = refusals_of(Trace.from_snapshot(snapshot(events, parts)))
+    assert (refusal.held_bytes, refusal.largest_free_bytes) == (300 * MIB, 50 * MIB)
+    assert refusal.capacity_bytes == 310 * MIB
 
 
 def test_a_trace_without_refusals_has_none() -> None:
@@ -118,7 +146,7 @@ def test_a_trace_without_refusals_has_none() -> None:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "oom.pickle"
-    events = [*halves(), oom(500 * MIB, 300 * MIB)]
+    events = [*halves(), oom(500 * MIB, 300 * MIB, frames=FRAMES)]
     path.write_bytes(pickle.dumps(snapshot(events), 4))
     return path
 
@@ -127,11 +155,23 @@ def test_the_command_answers_what_was_refused(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", str(file), "--policy", "caching,stitch"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "refused at event 12: 500 MiB; live then: 300 MiB of 600 MiB held" in said
+    said = " ".join(" ".join(capsys.readouterr().out.splitlines()[:5]).split())
+    assert said.startswith("refused at event 12: 500 MiB, asked for at train.py:33 in step(); ")
+    assert "; live then: 300 MiB of 600 MiB held" in said
     assert "would have been served in the same 900 MiB by: stitch (100 MiB to spare)" in said
     assert "refused in the same 900 MiB by: caching" in said
     assert "fits into" not in said
+
+
+def test_refusals_that_are_not_asked_again_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "oom.pickle"
+    path.write_bytes(pickle.dumps(snapshot([*halves(), *[oom(500 * MIB, MIB)] * 7]), 4))
+    assert main(["replay", str(path), "--policy", "caching"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("refused at event") == 3
+    assert "4 more that PyTorch refused are not asked again" in said
 
 
 def test_a_capacity_ends_in_yes_or_no(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +184,7 @@ def test_a_capacity_ends_in_yes_or_no(tmp_path: Path, capsys: pytest.CaptureFixt
     said = " ".join(capsys.readouterr().out.split())
     assert "yes, it fits into 700 MiB with: stitch (100 MiB to spare)" in said
     assert "no, it does not fit into 700 MiB with: caching; 280 MiB are refused at event 13" in said
-    assert "asked for at step /home/me/train.py:33" in said
+    assert "asked for at train.py:33 in step()" in said
     assert "(600 MiB)" in said
     assert "no allocator can do it" not in said
     assert main([*command[:-1], "500MiB"]) == 0

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gmlake import format_size, parse_size
+from gmlake.units import format_time
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,22 @@ def test_what_is_written_reads_back_to_three_digits(size: int) -> None:
 def parse_size_loosely(text: str) -> float:
     number, unit = text.split()
     return float(number) * parse_size("1" + unit)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (5e-4, "500 µs"),
+        (0.0890175, "89 ms"),
+        (0.9996, "1 s"),
+        (12.345, "12.3 s"),
+        (75, "1 min 15 s"),
+        (3600, "1 h"),
+        (3725, "1 h 2 min"),
+        (2e-9, "2 ns"),
+        (-0.5, "-500 ms"),
+    ],
+)
+def test_times_are_written_as_people_do(seconds: float, said: str) -> None:
+    assert format_time(seconds) == said

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "run": "Run a Python program, unchanged, with its GPU memory served by gmlake.",
     "replay": "Replay traces under several policies and compare what each would have reserved.",
+    "fit": "Say how large a device recordings need, or the largest batch that fits into one.",
     "plan": "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
     "diagnose": "Find patterns of memory inefficiency in traces of objects, each with the line "
     "to change.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.lake import Lake
@@ -12,13 +14,14 @@ from gmlake.refusals import MOST_REFUSALS, ask_again, refusals_of
 from gmlake.replaying import (
     SIM_CAPACITY,
     ReplayReport,
-    ReplayResult,
     choose_policies,
     event_count,
     replay,
 )
-from gmlake.snapshots.own_lines import own_frame
+from gmlake.snapshots.classes import Owners
+from gmlake.snapshots.own_lines import OwnLines
 from gmlake.snapshots.whole import Snapshot
+from gmlake.trace.layout import Kind
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -84,26 +87,44 @@ def _replay_file(
             ask_again(trace, refusal, policies, **settings)
             for refusal in refusals_of(trace, MOST_REFUSALS)
         )
-        report = replace(report, refusals={trace.name: refusals} if refusals else {})
+        if refusals:
+            count = int(np.count_nonzero(trace.requests["kind"] == Kind.OOM))
+            report = replace(report, refusals={trace.name: refusals}, refused={trace.name: count})
         reports.append(_with_lines(report, path, trace.device))
     return reports
 
 
 def _with_lines(report: ReplayReport, path: str, device: int) -> ReplayReport:
-    """Say who asked for what was refused first, where the file tells call paths."""
+    """Say who asked for what was refused, and who held most, where the file tells call paths."""
+    refusals = [refusal for each in report.refusals.values() for refusal in each]
     rows = {result.first_refused for result in report.results} - {None, -1}
+    rows |= {refusal.event for refusal in refusals}
     if not rows:
         return report
     with Budget(path):
         snapshot = Snapshot.load(path)
-    numbers = snapshot[device].event_sites
+    seen, lines = snapshot[device], OwnLines(snapshot.sites)
+    owners = Owners(seen, lines)
 
-    def named(result: ReplayResult) -> ReplayResult:
-        row = result.first_refused
-        number = int(numbers[row]) if row in rows and row is not None else 0
-        return replace(result, asked_at=own_frame(snapshot.sites[number].frames) if number else "")
+    def line(row: int | None) -> str:
+        number = int(seen.event_sites[row]) if row in rows and row is not None else 0
+        return lines.line(number)
 
-    return replace(report, results=tuple(map(named, report.results)))
+    return replace(
+        report,
+        results=tuple(replace(one, asked_at=line(one.first_refused)) for one in report.results),
+        refusals={
+            trace: tuple(
+                replace(
+                    one,
+                    asked_at=line(one.event),
+                    most_held=owners.most_of(seen.lives.live_behind(one.event), one.event),
+                )
+                for one in each
+            )
+            for trace, each in report.refusals.items()
+        },
+    )
 
 
 COMMAND = ReplayCommand()

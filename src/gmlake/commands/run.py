@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,18 @@ class RunCommand(common.Command):
         )
         common.add_settings_option(parser)
         add(
+            "--on-oom",
+            metavar="FILE",
+            help="write what held the memory there when it runs out, for `gmlake view`; once for "
+            "each process, with its rank in the name",
+        )
+        add(
+            "--on-oom-lines",
+            action="store_true",
+            help="let that file have the last events and the lines that asked; takes some "
+            "microseconds of each request",
+        )
+        add(
             "--report",
             action="store_true",
             help="say on stderr, as each process ends, what it held at most and how it was served",
@@ -101,12 +114,15 @@ def environment(
 
 def _settings(args: argparse.Namespace) -> Settings:
     """Return what the options say; ValueError for what no lake can be opened with."""
-    given = Given(policy=args.policy, capacity=args.capacity, knobs=dict(args.settings))
+    knobs = dict(args.settings)
+    given = Given(args.policy, args.capacity, knobs=knobs, on_oom=args.on_oom)
     settings = Settings.of(given, args.mode or "auto")
+    if args.on_oom_lines:
+        settings = replace(settings, on_oom_lines=True)
     capacity = settings.capacity_bytes or None
-    knobs: dict[str, Any] = dict(settings.knobs)
+    chosen: dict[str, Any] = dict(settings.knobs)
     try:
-        Lake("sim", settings.policy, capacity, **knobs).close()
+        Lake("sim", settings.policy, capacity, **chosen).close()
     except MemoryError:
         msg = f"--capacity: accounting for that much {common.NO_MEMORY}"
         raise ValueError(msg) from None

@@ -16,7 +16,7 @@ from gmlake.pictures.drawing import (
     spread,
     use_bytes,
 )
-from gmlake.pictures.folding import Finder, fold, length_of
+from gmlake.pictures.folding import Finder, Line, fold
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _MOST_VIEWS = 40
 _FEW_ROWS = 60
 _FEW_LINES = 400
 _FAINT, _CLEAR = 0.06, 0.4
-_KINDS = ("used", "free", "absent")
 _VIEW_COLUMNS = (
     *("view", "left", "right", "middle", "bottom", "top"),
     *("home_left", "home_right", "home_middle", "home_bottom", "home_top"),
@@ -55,7 +54,9 @@ def draw(addresses: AddressMap) -> Drawing:
     views = tuple(sorted(addresses.views, key=lambda view: not view.is_live))[:_MOST_VIEWS]
     rows = fold(stretches, views)
     homes, seen, pixels = _place(len(rows), len(views))
-    longest = max([length_of(row) for row in rows] + [view.size_bytes for view in views], default=0)
+    longest = max(
+        [line.end - line.begin for line in rows] + [view.size_bytes for view in views], default=0
+    )
     axes = "x" if len(rows) + len(views) <= _FEW_ROWS else "xy"
     plot = new_plot(
         (0, spread(0, longest)[1]),
@@ -65,14 +66,14 @@ def draw(addresses: AddressMap) -> Drawing:
     )
     use_bytes(plot.xaxis)
     plot.xaxis.axis_label = "from the start of the row"
-    names = [f"{row[0].address:#x}" for row in rows]
+    names = [f"{line.begin:#x}" for line in rows]
     _name_rows(plot, homes + seen, names + [f"view {number + 1}" for number in range(len(views))])
-    keys = _draw_rows(plot, rows, homes)
+    keys = _draw_rows(plot, rows, homes, addresses)
     keys += _draw_views(plot, (rows, homes), (views, seen))
     return Drawing(
         plot,
         tuple(keys),
-        _in_words(stretches, addresses.views),
+        _in_words(addresses, stretches),
         axes=axes,
         choices=tuple(_view_label(number, view) for number, view in enumerate(views)),
         choices_label="show one view",
@@ -119,73 +120,85 @@ def _name_rows(plot: Bokeh, bars: list[_Bar], names: list[str]) -> None:
 # ---- home
 
 
-def _draw_rows(plot: Bokeh, rows: list[tuple[Piece, ...]], bars: list[_Bar]) -> list[Key]:
-    from bokeh.models import ColumnDataSource
+_COLUMNS = (
+    *("left", "right", "bottom", "top", "colour", "alpha", "first", "end"),
+    *("what", "size", "at", "label", "before", "behind"),
+)
 
-    columns: dict[str, list[Any]] = {
-        name: []
-        for name in (
-            "left",
-            "right",
-            "bottom",
-            "top",
-            "colour",
-            "alpha",
-            "what",
-            "size",
-            "at",
-            "label",
-        )
+
+def _draw_rows(
+    plot: Bokeh, lines: list[Line], bars: list[_Bar], addresses: AddressMap
+) -> list[Key]:
+    colours = dict(zip(addresses.keys, look.colours_of(addresses.keys), strict=True))
+    keys: dict[str, Key] = {}
+    columns: dict[str, dict[str, list[Any]]] = {
+        name: {column: [] for column in _COLUMNS} for name in ("held", "home")
     }
-    seen: dict[str, str] = {}
-    for bar, row in zip(bars, rows, strict=True):
-        start = row[0].address
-        for piece in row:
+    for bar, line in zip(bars, lines, strict=True):
+        for piece in line.pieces:
             if piece.kind == "absent":
                 continue
             is_used = piece.kind == "used"
-            colour = look.category_colour(piece.category) if is_used else look.FREE
-            what = piece.category if is_used else "free"
-            seen.setdefault(what if is_used else "free", colour)
+            colour = colours.get(piece.key, look.category_colour(piece.key))
+            colour = colour if is_used else look.FREE
+            key = piece.key if is_used else piece.kind
+            style = {"held": "line", "free": "hollow"}.get(piece.kind, "area")
+            keys.setdefault(key, Key(key, colour, style=style))
             stream = f", stream {piece.stream}" if piece.stream else ""
-            for name, value in (
-                ("left", piece.address - start),
-                ("right", piece.address - start + piece.size_bytes),
-                ("bottom", bar.bottom),
-                ("top", bar.top),
-                ("colour", colour),
-                ("alpha", 0.9 if is_used else 0.25),
-                ("what", (f"used, {what}" if is_used else "free") + stream),
-                ("size", piece.size_bytes),
-                ("at", f"{piece.address:#x}"),
-                ("label", piece.label),
-            ):
-                columns[name].append(value)
-    source = ColumnDataSource(columns)
-    pieces = add_rectangles(
+            values = (
+                piece.address - line.begin,
+                piece.address - line.begin + piece.size_bytes,
+                bar.bottom,
+                bar.top,
+                colour,
+                0.9 if is_used else 0.25 if piece.kind == "free" else 0.06,
+                piece.first,
+                piece.end,
+                (f"used, {key}" if is_used else key) + stream,
+                piece.size_bytes,
+                f"{piece.address:#x}",
+                piece.label,
+                piece.before,
+                piece.behind,
+            )
+            table = columns["held" if piece.kind == "held" else "home"]
+            for name, value in zip(_COLUMNS, values, strict=True):
+                table[name].append(value)
+    for name, table in columns.items():
+        _draw_pieces(plot, name, table, addresses.shown)
+    return list(keys.values())
+
+
+def _draw_pieces(plot: Bokeh, name: str, table: dict[str, list[Any]], shown: int) -> None:
+    """Draw the pieces of the moment that is shown; the page chooses those of others."""
+    from bokeh.models import CDSView, ColumnDataSource, IndexFilter
+
+    moments = zip(table["first"], table["end"], strict=True)
+    indices = [row for row, (first, end) in enumerate(moments) if first <= shown < end]
+    drawn = add_rectangles(
         plot,
-        source,
+        ColumnDataSource(table),
+        view=CDSView(filter=IndexFilter(indices)),
         fill_color="colour",
         fill_alpha="alpha",
         line_color="colour",
         line_width=0.5,
         hover_line_width=2,
-        name="home",
+        name=name,
     )
-    add_hover(
-        plot,
-        [pieces],
-        [
-            ("home", "@what"),
-            ("size", f"@size{{{look.BYTES}}}"),
-            ("at", "@at"),
-            ("label", "@label"),
-        ],
-    )
-    return [
-        Key(what, colour, style="hollow" if what == "free" else "area")
-        for what, colour in seen.items()
-    ]
+    if name == "home":
+        add_hover(
+            plot,
+            [drawn],
+            [
+                ("home", "@what"),
+                ("size", f"@size{{{look.BYTES}}}"),
+                ("at", "@at"),
+                ("label", "@label"),
+                ("before it", "@before"),
+                ("behind it", "@behind"),
+            ],
+        )
 
 
 # ---- views
@@ -193,7 +206,7 @@ def _draw_rows(plot: Bokeh, rows: list[tuple[Piece, ...]], bars: list[_Bar]) -> 
 
 def _draw_views(
     plot: Bokeh,
-    homes: tuple[list[tuple[Piece, ...]], list[_Bar]],
+    homes: tuple[list[Line], list[_Bar]],
     seen: tuple[tuple[View, ...], list[_Bar]],
 ) -> list[Key]:
     if not seen[0]:
@@ -260,7 +273,7 @@ def _add_view_tools(plot: Bokeh, bars: Bokeh) -> None:
 
 
 def _pieces_of(
-    homes: tuple[list[tuple[Piece, ...]], list[_Bar]],
+    homes: tuple[list[Line], list[_Bar]],
     seen: tuple[tuple[View, ...], list[_Bar]],
 ) -> Bokeh:
     """Return one entry per piece of a view: where it is in the view, and where at home."""
@@ -303,15 +316,17 @@ def _pieces_of(
     return ColumnDataSource(columns)
 
 
-def _in_words(rows: list[tuple[Piece, ...]], views: tuple[View, ...]) -> str:
-    sizes = dict.fromkeys(_KINDS, 0)
-    for row in rows:
-        for piece in row:
+def _in_words(addresses: AddressMap, rows: list[tuple[Piece, ...]]) -> str:
+    sizes: dict[str, int] = {}
+    views = addresses.views
+    for piece in (piece for row in rows for piece in row):
+        if piece.first <= addresses.shown < piece.end:
             sizes[piece.kind] = sizes.get(piece.kind, 0) + piece.size_bytes
-    text = (
-        f"{len(rows):,} {'stretch' if len(rows) == 1 else 'stretches'} of home space: "
-        f"{format_size(sizes['used'])} used, {format_size(sizes['free'])} free"
-    )
+    text = f"{len(rows):,} {'stretch' if len(rows) == 1 else 'stretches'} of home space"
+    if not any(piece.end > 1 for row in rows for piece in row):
+        text += (
+            f": {format_size(sizes.get('used', 0))} used, {format_size(sizes.get('free', 0))} free"
+        )
     if views:
         live = sum(view.is_live for view in views)
         text += f"; {len(views):,} views, {live:,} of them live"

@@ -88,7 +88,7 @@ def _draw_marks(plot: Bokeh, calls: Calls, lanes: int) -> list[Key]:
         return []
     source = ColumnDataSource(
         {
-            "x": [mark.seconds for mark in calls.marks],
+            "x": [mark.at for mark in calls.marks],
             "low": [-0.5] * len(calls.marks),
             "top": [lanes - 0.5 + _ROOM] * len(calls.marks),
             "label": [mark.label for mark in calls.marks],

@@ -9,6 +9,7 @@ import numpy as np
 
 from gmlake.errors import UnsupportedError
 from gmlake.pictures.look import SIZE_TICKS
+from gmlake.units import format_time
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 Bokeh: TypeAlias = Any
 """A model of Bokeh: their types are known only where it is installed."""
+
+OTHER: Final = "_other"
 
 ADVICE: Final = "pictures need Bokeh: pip install 'gmlake[view]'"
 
@@ -35,11 +38,24 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Run:
+    """An axis that counts events, or else shows times: first and last of each, and the first step.
+
+    Columns of a picture that end in OTHER have the places on the axis that is not shown.
+    """
+
+    events: tuple[float, float]
+    times: tuple[float, float] | None = None
+    first_step: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
 class Drawing:
     """A picture to put on the page.
 
     model: a Bokeh figure. axes: "x" or "xy", what zooms and moves. says: the picture in words, for
-    those who do not see it. choices: of a list that selects, by number; empty for no list.
+    those who do not see it. choices: of a list that selects, by number; empty for no list. run:
+    where a run is across.
     """
 
     model: Bokeh
@@ -49,6 +65,7 @@ class Drawing:
     choices: tuple[str, ...] = ()
     choices_label: str = ""
     remarks: tuple[str, ...] = ()
+    run: Run | None = None
 
 
 def has_bokeh() -> bool:
@@ -109,6 +126,28 @@ def use_bytes(axis: Bokeh) -> None:
 
     axis.ticker = AdaptiveTicker(base=1024, mantissas=list(SIZE_TICKS), min_interval=1)
     axis.formatter = NumeralTickFormatter(format="0.[00] b")
+
+
+COUNTED: Final = 'return Number(tick.toPrecision(9)).toLocaleString("en")'
+"""How a tick is written, in JavaScript."""
+
+
+def use_run(plot: Bokeh, unit: str) -> None:
+    """Let an axis count, with marks at whole numbers; a line shows where the page is."""
+    from bokeh.models import AdaptiveTicker, CustomJSTickFormatter, Span
+
+    whole = {"min_interval": 1} if unit != "seconds" else {}
+    plot.xaxis.ticker = AdaptiveTicker(base=10, mantissas=[1, 2, 5], **whole)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=COUNTED)
+    plot.xaxis.axis_label = unit
+    cursor = Span(dimension="height", line_width=2, line_alpha=0.7, name="moment")
+    plot.add_layout(cursor)
+
+
+def place_of(at: float, unit: str, seconds: float | None = None) -> str:
+    """Return a place in a run in words, as "event 1,204, 2.3 s in"."""
+    said = f"event {at:,.0f}" if unit == "events" else f"{at:,.6g} {unit}"
+    return said if seconds is None else f"{said}, {format_time(seconds)} in"
 
 
 def add_hover(

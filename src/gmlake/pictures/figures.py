@@ -1,6 +1,8 @@
 """What there is to draw, as plain data: who makes a figure knows memory, who draws it does not.
 
-Sizes are in bytes, times in seconds from the first event, addresses absolute. Every array of a
+Sizes are in bytes, times in seconds from the first event, addresses absolute. What has a place in a
+run counts events, and may have its time beside that. Figures of one `group` show the same run: they
+zoom together, and follow its slider. Every array of a
 figure that a page draws has at most a few thousand entries: who makes it aggregates, and says in
 `note` what was put together.
 """
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 PUT_TOGETHER = "many small"
 """The key of a packing's rectangles that stand for several each; drawn pale, below all others."""
 
+OTHERS = "others"
+"""The key of all that is not told apart."""
+
 CATEGORIES = ("parameter", "gradient", "optimizer state", "activation", "temporary", "unknown")
 """What memory is for, in the order in which it is stacked."""
 
@@ -29,39 +34,51 @@ CATEGORIES = ("parameter", "gradient", "optimizer state", "activation", "tempora
 class Mark:
     """A point of a run. kind: "step", "phase", "out of memory" or "peak"."""
 
-    seconds: float
+    at: float
     kind: str
     label: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Live and reserved bytes over time.
+    """Live and reserved bytes over a run.
 
-    seconds: shape (points,), ascending. live: by category, shape (points,) each, to be stacked; the
-    peak within each stretch that was put together. reserved: shape (points,), or None where the
-    recording does not say. unit: what `seconds` counts where no times are known, as "events".
+    at: shape (points,), ascending, in what `unit` says. live: by the key of a legend, shape
+    (points,) each, to be stacked; the peak within each stretch that was put together. reserved:
+    shape (points,), or None where the recording does not say. seconds: the time of each point, None
+    where no times are known.
     """
 
     title: str
-    seconds: Numbers
+    at: Numbers
     live: dict[str, Numbers]
     reserved: Numbers | None
     marks: tuple[Mark, ...] = ()
     note: str = ""
-    unit: str = "seconds"
+    unit: str = "events"
+    seconds: Numbers | None = None
+    group: int = 0
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of addresses. kind: "used", "free" or "absent". label: what to say of it."""
+    """A range of addresses, at the moments from `first` to `end` - 1.
+
+    kind: "used", "free", "held" (it holds others) or "absent". key: of a legend. label: what to say
+    of it. before, behind: of a free piece, what lies there and keeps it from growing.
+    """
 
     address: int
     size_bytes: int
     kind: str
-    category: str = "unknown"
+    key: str = "unknown"
     stream: int = 0
     label: str = ""
+    before: str = ""
+    behind: str = ""
+    first: int = 0
+    end: int = 1
 
 
 @dataclass(frozen=True)
@@ -77,20 +94,29 @@ class View:
 
 @dataclass(frozen=True)
 class AddressMap:
-    """One device's addresses. rows: contiguous stretches of home space, each tiled by pieces."""
+    """One device's addresses. rows: stretches of home space, each with the pieces of all moments.
+
+    shown: the moment to begin with. topic: the title without the moment. keys: of the pieces, in
+    the order of their colours.
+    """
 
     title: str
     rows: tuple[tuple[Piece, ...], ...]
     views: tuple[View, ...] = ()
     note: str = ""
+    keys: tuple[str, ...] = CATEGORIES
+    shown: int = 0
+    topic: str = ""
+    group: int = 0
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A plan or recording as rectangles, time across and address up.
+    """A plan or recording as rectangles, its run across and addresses up.
 
-    Arrays of shape (rectangles,): begin and end in seconds, or in requests where `unit` says so,
-    offset and size in bytes. colour: an index into `keys` each, the legend.
+    Arrays of shape (rectangles,): begin and end in what `unit` says, offset and size in bytes.
+    colour: an index into `keys` each, the legend. seconds: begin and end as times, None where none
+    are known.
     """
 
     title: str
@@ -101,10 +127,56 @@ class Packing:
     colour: NDArray[np.int32]
     keys: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    unit: str = "seconds"
+    unit: str = "events"
     height_bytes: int = 0
     bound_bytes: int = 0
     note: str = ""
+    height_name: str = "height"
+    bound_name: str = "no plan is lower than"
+    seconds: tuple[Numbers, Numbers] | None = None
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Stranded:
+    """What one owner's blocks keep from growing together: free pieces beside them.
+
+    since: when the first of these blocks was made, in words.
+    """
+
+    owner: str
+    kept_bytes: int
+    pieces: int
+    held_bytes: int
+    blocks: int
+    since: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One moment of a run. name: as in "at the peak". says: the headline, and more sentences."""
+
+    at: int
+    name: str
+    says: tuple[str, ...]
+    live_bytes: int
+    stranded: tuple[Stranded, ...] = ()
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The moments to go to, in their order.
+
+    shown: the one that matters. topic: the title without the moment.
+    """
+
+    title: str
+    moments: tuple[Moment, ...]
+    shown: int
+    note: str = ""
+    topic: str = ""
+    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,7 +197,8 @@ class Block:
     """A block that was live at the peak, or many of one place put together.
 
     site: where it was asked for, one line; frames: the call path, innermost first, each
-    "function  file:line".
+    "function  file:line". counts: how many there are from which moment on, as (moment, count);
+    empty for what is shown at one moment only. one_bytes: the size of each.
     """
 
     size_bytes: int
@@ -135,16 +208,23 @@ class Block:
     frames: tuple[str, ...] = ()
     address: int = 0
     stream: int = 0
+    counts: tuple[tuple[int, int], ...] = ()
+    one_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The top blocks at the peak, largest first."""
+    """The top blocks of one moment, largest first; those of others have a count of 0.
+
+    topic: the title without the moment.
+    """
 
     title: str
     rows: tuple[Block, ...]
     total_bytes: int
     note: str = ""
+    topic: str = ""
+    group: int = 0
 
 
 CALL_KINDS = ("allocation", "free", "copy", "set", "kernel")
@@ -250,6 +330,7 @@ class Found:
 
 Figure: TypeAlias = (
     "Timeline | AddressMap | Packing | Policies | Blocks | Calls | Lifelines | Touched | Found"
+    " | Moments"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gmlake.units import format_size
@@ -16,41 +16,47 @@ if TYPE_CHECKING:
 _LINES = 12
 """About how many lines all rows take."""
 
-Line = tuple["Piece", ...]
+Row = tuple["Piece", ...]
 
 
-def fold(rows: Sequence[Line], views: Sequence[View]) -> list[Line]:
+@dataclass(frozen=True)
+class Line:
+    """Addresses from `begin` to `end`, and what is there at any moment."""
+
+    begin: int
+    end: int
+    pieces: Row
+
+
+def fold(rows: Sequence[Row], views: Sequence[View]) -> list[Line]:
     """Return lines, none longer than a power of 2 that the largest view fits into."""
-    total = sum(length_of(row) for row in rows)
+    total = sum(end - begin for begin, end in map(_ends, rows))
     widest = max((view.size_bytes for view in views), default=0)
     width = 1 << (max(widest, total // _LINES, 1) - 1).bit_length()
     return [line for row in rows for line in _lines(row, width)]
 
 
-def length_of(row: Line) -> int:
-    """Return the bytes from a row's first address to its end. Its pieces ascend.
-
-    The last one may end before another: a file can have regions over each other.
-    """
-    return max(piece.address + piece.size_bytes for piece in row) - row[0].address
+def _ends(row: Row) -> tuple[int, int]:
+    begin = min(piece.address for piece in row)
+    return begin, max(piece.address + piece.size_bytes for piece in row)
 
 
-def _lines(row: Line, width: int) -> Iterator[Line]:
-    line: list[Piece] = []
-    end = row[0].address + width
+def _lines(row: Row, width: int) -> Iterator[Line]:
+    begin, end = _ends(row)
+    lines: list[list[Piece]] = [[] for _ in range(max(-(-(end - begin) // width), 1))]
     for piece in row:
-        rest = piece
-        while rest.address + rest.size_bytes > end:
-            if rest.address < end:
-                line.append(_part(piece, rest.address, end))
-            yield tuple(line)
-            line = []
-            rest = _part(piece, end, piece.address + piece.size_bytes)
-            end += width
-        if rest.size_bytes:
-            line.append(rest)
-    if line:
-        yield tuple(line)
+        stop = piece.address + piece.size_bytes
+        first, last = (piece.address - begin) // width, (max(stop, 1) - 1 - begin) // width
+        if first == last:
+            lines[first].append(piece)
+            continue
+        for number in range(first, last + 1):
+            low = begin + number * width
+            lines[number].append(_part(piece, max(piece.address, low), min(stop, low + width)))
+    for number, line in enumerate(lines):
+        low = begin + number * width
+        if any(piece.kind != "absent" for piece in line):
+            yield Line(low, min(low + width, end), tuple(line))
 
 
 def _part(piece: Piece, begin: int, end: int) -> Piece:
@@ -64,12 +70,9 @@ class Finder:
 
     def __init__(self, lines: Sequence[Line]) -> None:
         """Sort the lines by address."""
-        self._order = sorted(range(len(lines)), key=lambda number: lines[number][0].address)
-        self._starts = [lines[number][0].address for number in self._order]
-        self._ends = [
-            start + length_of(lines[number])
-            for start, number in zip(self._starts, self._order, strict=True)
-        ]
+        self._order = sorted(range(len(lines)), key=lambda number: lines[number].begin)
+        self._starts = [lines[number].begin for number in self._order]
+        self._ends = [lines[number].end for number in self._order]
 
     def parts(self, address: int, size_bytes: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield (line, offset in the line, offset in the range, size) for what is in a line."""

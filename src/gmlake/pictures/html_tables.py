@@ -86,7 +86,8 @@ def blocks_table(blocks: Blocks, number: int) -> str:
         descending="size",
     )
     rows = (_block_row(row, blocks.total_bytes) for row in blocks.rows)
-    said = f"{len(blocks.rows):,} rows, {format_size(shown)} of {format_size(blocks.total_bytes)}"
+    count = sum(row.count > 0 for row in blocks.rows)
+    said = f"{count:,} rows, {format_size(shown)} of {format_size(blocks.total_bytes)}"
     return (
         f"{search_box(number, said)}"
         f'<div class="scroll"><table class="sortable blocks">{head}{table_body(rows)}</table></div>'
@@ -113,7 +114,16 @@ def _block_row(row: Block, total_bytes: int) -> str:
         f'<td data-value="{escape(row.category)}">{mark}{escape(row.category)}</td>',
         f'<td data-value="{escape(row.site)}">{_site(row)}</td>',
     ]
-    return f"<tr>{''.join(cells)}</tr>"
+    return f"<tr{_follows(row)}>{''.join(cells)}</tr>"
+
+
+def _follows(row: Block) -> str:
+    """Return how many blocks of a row there are at other moments, for the page."""
+    gone = "" if row.count else ' data-gone="true"'
+    if not row.counts:
+        return gone
+    counts = " ".join(f"{moment}:{count}" for moment, count in row.counts)
+    return f'{gone} data-size="{row.one_bytes}" data-counts="{counts}"'
 
 
 def _site(row: Block) -> str:
@@ -127,10 +137,19 @@ def _site(row: Block) -> str:
     return f"<details><summary><code>{site}</code></summary><pre>{path}</pre></details>"
 
 
-def table_head(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
-    """Return the head of a table: columns of kind "number" or "text" sort, those of none do not."""
+def table_head(
+    columns: Iterable[tuple[str, str]], descending: str = "", *, plain: bool = False
+) -> str:
+    """Return the head of a table: columns of kind "number" or "text" sort, those of none do not.
+
+    plain: no column sorts.
+    """
     cells = []
     for title, kind in columns:
+        if plain:
+            style = ' class="number"' if kind == "number" else ""
+            cells.append(f'<th scope="col"{style}>{title}</th>')
+            continue
         if not kind:
             cells.append('<td aria-hidden="true"></td>')
             continue
@@ -144,6 +163,11 @@ def table_head(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
 def table_body(rows: Iterable[str]) -> str:
     """Return the body of a table."""
     return f"<tbody>{''.join(rows)}</tbody>"
+
+
+def as_text(data: str) -> str:
+    """Return JSON that cannot end the element it is in."""
+    return data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def number_cell(text: str, value: float, style: str = "") -> str:

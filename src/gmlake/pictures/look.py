@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gmlake.pictures.figures import CATEGORIES
+from gmlake.pictures.figures import CATEGORIES, OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,8 @@ def category_colour(name: str) -> str:
 
 def colours_of(keys: Sequence[str]) -> list[str]:
     """Return one colour per key of a legend: a category has its own, others take turns."""
+    grey = {OTHERS: CATEGORY_COLOURS["unknown"]}
     return [
-        CATEGORY_COLOURS.get(key, PALETTE[number % len(PALETTE)]) for number, key in enumerate(keys)
+        (grey | CATEGORY_COLOURS).get(key, PALETTE[number % len(PALETTE)])
+        for number, key in enumerate(keys)
     ]

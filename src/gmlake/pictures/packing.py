@@ -8,15 +8,19 @@ import numpy as np
 
 from gmlake.pictures import look
 from gmlake.pictures.drawing import (
+    OTHER,
     Bokeh,
     Drawing,
     Key,
+    Run,
     add_hover,
     add_rectangles,
     finite,
     new_plot,
+    place_of,
     spread,
     use_bytes,
+    use_run,
 )
 from gmlake.pictures.figures import PUT_TOGETHER
 from gmlake.units import format_size
@@ -42,11 +46,18 @@ def draw(packing: Packing) -> Drawing:
         x_range = (0.0, 1.0)
     plot = new_plot(x_range, spread(0, top * _HEADROOM), height=_HEIGHT, axes="xy")
     use_bytes(plot.yaxis)
-    plot.xaxis.axis_label = packing.unit
-    plot.yaxis.axis_label = "address, from the start"
+    use_run(plot, packing.unit)
+    plot.yaxis.axis_label = "where it lies"
     keys = _draw_rectangles(plot, packing, (begin, end, offset, size))
     keys += _draw_lines(plot, packing)
-    return Drawing(plot, tuple(keys), _in_words(packing), axes="xy")
+    run = Run(x_range, _ends(packing.seconds)) if packing.group else None
+    return Drawing(plot, tuple(keys), _in_words(packing), axes="xy", run=run)
+
+
+def _ends(seconds: tuple[Numbers, Numbers] | None) -> tuple[float, float] | None:
+    if seconds is None or not len(seconds[0]):
+        return None
+    return spread(float(seconds[0].min()), float(seconds[1].max()), _LEAST_TIME)
 
 
 def _draw_rectangles(plot: Bokeh, packing: Packing, columns: tuple[Numbers, ...]) -> list[Key]:
@@ -58,9 +69,7 @@ def _draw_rectangles(plot: Bokeh, packing: Packing, columns: tuple[Numbers, ...]
         if not len(chosen):
             continue
         name = f"key{number}"
-        source = _source(
-            tuple(column[chosen] for column in columns), labels[chosen] if len(labels) else labels
-        )
+        source = _source(packing, chosen, columns, labels[chosen] if len(labels) else labels)
         is_pale = key == PUT_TOGETHER
         renderers.append(_draw_key(plot, source, look.FREE if is_pale else colour, name))
         renderers[-1].glyph.fill_alpha = _PALE if is_pale else _FILLED
@@ -69,18 +78,24 @@ def _draw_rectangles(plot: Bokeh, packing: Packing, columns: tuple[Numbers, ...]
     tooltips = [
         ("what", "@label"),
         ("size", f"@size{{{look.BYTES}}}"),
-        ("from", f"@bottom{{{look.BYTES}}}"),
-        (packing.unit, "@left{%.6g} to @right{%.6g}"),
+        ("above the lowest", f"@bottom{{{look.BYTES}}}"),
+        ("from", "@begin"),
+        ("to", "@end"),
     ]
     shown = tooltips if packing.labels else tooltips[1:]
-    add_hover(plot, renderers, shown, formatters={"@left": "printf", "@right": "printf"})
+    add_hover(plot, renderers, shown)
     return keys
 
 
-def _source(rectangles: tuple[Numbers, ...], labels: NDArray[np.object_]) -> Bokeh:
+def _source(
+    packing: Packing,
+    chosen: NDArray[np.int64],
+    rectangles: tuple[Numbers, ...],
+    labels: NDArray[np.object_],
+) -> Bokeh:
     from bokeh.models import ColumnDataSource
 
-    begin, end, offset, size = rectangles
+    begin, end, offset, size = (column[chosen] for column in rectangles)
     columns: dict[str, object] = {
         "left": begin.astype(np.float32),
         "right": end.astype(np.float32),
@@ -88,6 +103,17 @@ def _source(rectangles: tuple[Numbers, ...], labels: NDArray[np.object_]) -> Bok
         "top": (offset + size).astype(np.float32),
         "size": size.astype(np.float32),
     }
+    times: list[list[float | None]] = [[None] * len(chosen)] * 2
+    if packing.seconds is not None:
+        times = [finite(column)[chosen].tolist() for column in packing.seconds]
+        columns[f"left{OTHER}"], columns[f"right{OTHER}"] = (
+            np.array(time, np.float32) for time in times
+        )
+    for name, places, seconds in zip(("begin", "end"), (begin, end), times, strict=True):
+        columns[name] = [
+            place_of(place, packing.unit, time)
+            for place, time in zip(places.tolist(), seconds, strict=True)
+        ]
     if len(labels):
         columns["label"] = list(labels)
     return ColumnDataSource(columns)
@@ -110,10 +136,13 @@ def _draw_lines(plot: Bokeh, packing: Packing) -> list[Key]:
 
     height, bound = packing.height_bytes, packing.bound_bytes
     lines = (
-        (height, "height", look.RESERVED, "solid", "line", f"height {format_size(height)}"),
+        (
+            *(height, "height", look.RESERVED, "solid", "line"),
+            f"{packing.height_name} {format_size(height)}",
+        ),
         (
             *(bound, "bound", look.OUT_OF_MEMORY, "dashed", "dashes"),
-            f"no plan is lower than {format_size(bound)}",
+            f"{packing.bound_name} {format_size(bound)}",
         ),
     )
     keys = []
@@ -130,5 +159,5 @@ def _in_words(packing: Packing) -> str:
     if packing.height_bytes:
         text += f" in {format_size(packing.height_bytes)}"
     if packing.bound_bytes:
-        text += f"; no plan is lower than {format_size(packing.bound_bytes)}"
+        text += f"; {packing.bound_name} {format_size(packing.bound_bytes)}"
     return f"{text}."

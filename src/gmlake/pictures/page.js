@@ -7,7 +7,7 @@
     const DARK = { ink: "#e4e8ee", faint: "#a3acb9", line: "#363d48" };
     const darkness = window.matchMedia("(prefers-color-scheme: dark)");
     const plots = [];
-    const pictures = [...document.querySelectorAll('script[type="application/json"]')];
+    const pictures = [...document.querySelectorAll("script[data-for]")];
 
     // ---- pictures
 
@@ -19,9 +19,11 @@
         const box = document.getElementById(item.target_id);
         plots.push(plot);
         paint(plot, darkness.matches ? DARK : LIGHT);
+        maps.push({ plot, group: box.closest("section").dataset.group });
         offerControls(box, plot);
         offerChoices(box, plot);
         offerDetails(plot);
+        join(box, plot);
         box.dataset.ready = "true";
         if (plots.length === 1) {
             noteTime("gmlake-first");
@@ -76,12 +78,318 @@
                 part.grid_line_color = colours.line;
             }
         }
+        const [names, cursor] = [partOf(plot, "names"), partOf(plot, "moment")];
+        if (names) {
+            names.glyph.text_color = colours.ink;
+        }
+        if (cursor) {
+            cursor.line_color = colours.ink;
+        }
     }
 
     function paintAll(colours) {
         for (const plot of plots) {
             paint(plot, colours);
         }
+    }
+
+    function partOf(plot, name) {
+        return [...plot.renderers, ...plot.center].find((part) => part.name === name);
+    }
+
+    function columnsOf(source) {
+        const { data } = source;
+        return data instanceof Map ? Object.fromEntries(data) : { ...data };
+    }
+
+    // ---- runs: pictures of one run have one axis, zoom together, and follow its slider
+
+    const OTHER = "_other";
+    const ROOM_PIXELS = 6.2; // of a letter of a mark's name
+    const LEAST_STARTUP = 0.1; // of the width, to be worth folding
+    const COUNTED = 'return Number(tick.toPrecision(9)).toLocaleString("en")';
+    const TIMED = `
+        const span = Math.abs(ticks[ticks.length - 1] - ticks[0]) || Math.abs(tick);
+        const [factor, unit] = span < 2e-6 ? [1e9, "ns"] : span < 2e-3 ? [1e6, "\u00b5s"]
+            : span < 2 ? [1e3, "ms"] : span < 300 ? [1, "s"] : [1 / 60, "min"];
+        return Number((tick * factor).toPrecision(9)).toLocaleString("en") + " " + unit;`;
+    const runs = new Map();
+    let axis = "events";
+    let isStartupShown = false;
+
+    function runOf(group) {
+        if (!runs.has(group)) {
+            runs.set(group, { plots: [], range: null, said: null, shown: 0, first: null });
+        }
+        return runs.get(group);
+    }
+
+    // Where the axis begins and ends: behind the start-up, unless that is asked for or matters.
+    function spanOf(run, own) {
+        const [low, high] = own[axis]; // of the first picture: all of a run begin and end alike
+        const step = run.first?.[axis === "events" ? 0 : 1] ?? low;
+        const shown = run.said?.moments[run.said.shown];
+        const matters = shown && (axis === "events" ? shown.at : shown.seconds) < step;
+        const isWorth = step - low > LEAST_STARTUP * (high - low) && step < high && !matters;
+        run.canFold ||= isWorth;
+        return isWorth && !isStartupShown ? [step, high] : [low, high];
+    }
+
+    function join(box, plot) {
+        if (!box.dataset.run) {
+            return;
+        }
+        const own = JSON.parse(box.dataset.run);
+        const run = runOf(box.closest("section").dataset.group);
+        const one = { plot, own, axis: "events" };
+        run.first ??= own.first_step;
+        run.plots.push(one);
+        if (run.said) {
+            plot.on_event("tap", ({ x }) => goNear(run, x));
+        }
+        setAxis(run, one);
+        setCursor(run);
+        plot.x_range.properties.start.change.connect(() => follow(run, plot));
+        plot.x_range.properties.end.change.connect(() => follow(run, plot));
+        offerAxes();
+    }
+
+    // Offers times where any are known, and the start-up where it is folded.
+    function offerAxes() {
+        const all = [...runs.values()];
+        const hasTimes = all.some((run) => run.plots.some((one) => one.own.times));
+        const canFold = all.some((run) => run.canFold);
+        const startup = document.querySelector("button[data-startup]");
+        startup.setAttribute("aria-pressed", String(isStartupShown));
+        startup.hidden = !canFold;
+        document.querySelector(".axes [role=group]").hidden = !hasTimes;
+        document.querySelector(".axes").hidden = !hasTimes && !canFold;
+    }
+
+    function setAxis(run, one) {
+        const { plot, own } = one;
+        if (own[axis] && one.axis !== axis) {
+            one.axis = axis;
+            const sources = new Set(plot.renderers.map((part) => part.data_source));
+            for (const source of sources) {
+                source.data = swapped(columnsOf(source));
+            }
+            plot.below[0].formatter.code = axis === "events" ? COUNTED : TIMED;
+            plot.below[0].ticker.min_interval = axis === "events" ? 1 : 0;
+            plot.below[0].axis_label = axis === "events" ? "events" : "time";
+        }
+        if (own[one.axis]) {
+            const all = run.plots[0].own;
+            const [low, high] = own[axis] && all[axis] ? spanOf(run, all) : own[one.axis];
+            plot.x_range.setv({
+                bounds: [low, high], start: low, end: high, min_interval: (high - low) * 1e-7,
+            });
+        }
+        nameMarks(plot);
+    }
+
+    function swapped(columns) {
+        for (const name of Object.keys(columns).filter((each) => each + OTHER in columns)) {
+            [columns[name], columns[name + OTHER]] = [columns[name + OTHER], columns[name]];
+        }
+        return columns;
+    }
+
+    let isFollowing = false;
+
+    function follow(run, plot) {
+        nameMarks(plot);
+        if (isFollowing) {
+            return;
+        }
+        isFollowing = true;
+        const { start, end } = plot.x_range;
+        for (const other of run.plots) {
+            if (other.plot !== plot) {
+                other.plot.x_range.setv({ start, end });
+            }
+        }
+        isFollowing = false;
+    }
+
+    // Names those marks for which there is room: from left to right, each kind in a line of its own.
+    function nameMarks(plot) {
+        const names = partOf(plot, "names");
+        if (!names) {
+            return;
+        }
+        const columns = columnsOf(names.data_source);
+        const { start, end } = plot.x_range;
+        const letters = (plot.inner_width || 900) / ROOM_PIXELS;
+        const taken = new Map();
+        const shown = Array.from(columns.x, (x, index) => {
+            const at = ((x - start) / (end - start)) * letters;
+            const line = columns.y[index];
+            const name = columns.name[index];
+            if (at < 0 || at + 1 > letters || at < (taken.get(line) ?? -1)) {
+                return "";
+            }
+            taken.set(line, at + name.length + 2);
+            return name;
+        });
+        if (shown.some((name, index) => name !== columns.shown[index])) {
+            names.data_source.data = { ...columns, shown };
+        }
+    }
+
+    function setAxisOfAll() {
+        for (const button of document.querySelectorAll("button[data-axis]")) {
+            button.setAttribute("aria-pressed", String(button.dataset.axis === axis));
+        }
+        for (const run of runs.values()) {
+            run.canFold = false;
+            run.plots.forEach((one) => setAxis(run, one));
+            setCursor(run);
+        }
+        offerAxes();
+    }
+
+    // ---- moments
+
+    function placeOf(moment, one) {
+        return one.axis === "events" ? Math.max(moment.at, 0) : moment.seconds;
+    }
+
+    function setCursor(run) {
+        if (run.said) {
+            for (const one of run.plots) {
+                partOf(one.plot, "moment").location = placeOf(run.said.moments[run.shown], one);
+            }
+        }
+    }
+
+    function goNear(run, x) {
+        const [one] = run.plots;
+        const far = run.said.moments.map((moment) => Math.abs(placeOf(moment, one) - x));
+        run.go(far.indexOf(Math.min(...far)));
+    }
+
+    function sizeOf(bytes) {
+        let value = bytes;
+        let unit = "B";
+        for (const next of ["KiB", "MiB", "GiB", "TiB", "PiB"]) {
+            if (value < (unit === "B" ? 1024 : 1023.5)) {
+                break;
+            }
+            value /= 1024;
+            unit = next;
+        }
+        const digits = unit === "B" ? 0 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+        return `${value.toFixed(digits)} ${unit}`;
+    }
+
+    function offerMoments(data) {
+        const group = data.dataset.moments;
+        const run = runOf(group);
+        run.said = JSON.parse(data.textContent);
+        run.shown = run.said.shown;
+        const section = data.closest("section");
+        const mover = document.querySelector(`.mover[data-group="${group}"]`);
+        run.go = (number) => {
+            const { moments } = run.said;
+            run.shown = Math.min(Math.max(number, 0), moments.length - 1);
+            const moment = moments[run.shown];
+            const slide = mover.querySelector("input");
+            slide.value = run.shown;
+            slide.setAttribute("aria-valuetext", moment.place);
+            mover.querySelector("output").textContent = moment.place;
+            section.querySelector(".told").replaceChildren(
+                ...moment.says.map((text) => element("p", text))
+            );
+            tellStranded(section, moment);
+            for (const other of document.querySelectorAll(`section[data-group="${group}"][data-topic]`)) {
+                other.querySelector("h2").textContent = `${other.dataset.topic} ${moment.name}`;
+            }
+            showPieces(group, run.shown);
+            countBlocks(group, run, moment);
+            setCursor(run);
+        };
+        if (!mover) {
+            return;
+        }
+        mover.querySelector("input").addEventListener("input", (event) => run.go(Number(event.target.value)));
+        for (const button of mover.querySelectorAll("button")) {
+            const by = Number(button.dataset.go);
+            button.addEventListener("click", () => run.go(by ? run.shown + by : run.said.shown));
+        }
+    }
+
+    function element(tag, text, style = "") {
+        const made = document.createElement(tag);
+        made.textContent = text;
+        made.className = style;
+        return made;
+    }
+
+    function tellStranded(section, moment) {
+        const body = section.querySelector("tbody");
+        body?.replaceChildren(
+            ...moment.stranded.map((cells) => {
+                const row = document.createElement("tr");
+                const isText = (index) => index === 2 || index === 5;
+                row.append(...cells.map((text, index) => element("td", text, isText(index) ? "" : "number")));
+                return row;
+            })
+        );
+    }
+
+    const maps = [];
+
+    function showPieces(group, moment) {
+        for (const { plot } of maps.filter((one) => one.group === group)) {
+            for (const part of ["held", "home"].map((name) => partOf(plot, name)).filter(Boolean)) {
+                const { first, end } = columnsOf(part.data_source);
+                const indices = [];
+                for (let index = 0; index < first.length; index++) {
+                    if (first[index] <= moment && moment < end[index]) {
+                        indices.push(index);
+                    }
+                }
+                part.view.filter.indices = indices;
+            }
+        }
+    }
+
+    function countBlocks(group, run, moment) {
+        for (const section of document.querySelectorAll(`section.blocks[data-group="${group}"]`)) {
+            const rows = [...section.querySelector("tbody").rows];
+            rows.forEach((row) => countRow(row, run, moment));
+            const count = rows.filter((row) => !("gone" in row.dataset)).length;
+            section.querySelector("output").textContent = `${count} rows of ${sizeOf(moment.live)}`;
+        }
+    }
+
+    function countRow(row, run, moment) {
+        row.dataset.before ??= row.cells[2].dataset.value;
+        let count = run.shown === run.said.shown ? Number(row.dataset.before) : 0;
+        for (const pair of row.dataset.counts?.split(" ") ?? []) {
+            const [from, there] = pair.split(":").map(Number);
+            if (from > run.shown) {
+                break;
+            }
+            count = there;
+        }
+        if (count) {
+            delete row.dataset.gone;
+        } else {
+            row.dataset.gone = "true";
+        }
+        if (count && row.dataset.size) {
+            const bytes = count * Number(row.dataset.size);
+            fill(row.cells[0], sizeOf(bytes), bytes);
+            fill(row.cells[1], `${((100 * bytes) / moment.live).toFixed(1)} %`, bytes);
+            fill(row.cells[2], count.toLocaleString("en"), count);
+        }
+    }
+
+    function fill(cell, text, value) {
+        cell.textContent = text;
+        cell.dataset.value = value;
     }
 
     // ---- zoom
@@ -258,5 +566,23 @@
         }
     }
     document.querySelectorAll("input[type=search]").forEach(offerSearch);
+    document.querySelectorAll("script[data-moments]").forEach(offerMoments);
+    for (const button of document.querySelectorAll("button[data-axis]")) {
+        button.addEventListener("click", () => {
+            axis = button.dataset.axis;
+            setAxisOfAll();
+        });
+    }
+    document.querySelector("button[data-startup]")?.addEventListener("click", () => {
+        isStartupShown = !isStartupShown;
+        setAxisOfAll();
+    });
+    document.addEventListener("keydown", (event) => {
+        const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+        const [run] = [...runs.values()].filter((one) => one.go);
+        if (by && run && event.target === document.body && !event.ctrlKey && !event.altKey && !event.metaKey) {
+            run.go(run.shown + by);
+        }
+    });
     drawAll();
 })();

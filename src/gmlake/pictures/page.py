@@ -7,9 +7,11 @@ Whatever comes from a recording (labels, names, call paths) is text here, and ne
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import cache
 from html import escape
 from importlib import resources
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +21,7 @@ from gmlake.pictures import (
     found_table,
     html_tables,
     lifelines,
+    moments_panel,
     packing,
     timeline,
     touched,
@@ -30,6 +33,7 @@ from gmlake.pictures.figures import (
     Calls,
     Found,
     Lifelines,
+    Moments,
     Packing,
     Policies,
     Timeline,
@@ -61,6 +65,7 @@ _FRAME_PIXELS: Final = {
     Lifelines: 560,
     Touched: 420,
     Found: 560,
+    Moments: 320,
 }
 _FRAME_HEAD_PIXELS: Final = 150
 _FRAME_MOST_PIXELS: Final = 900
@@ -81,6 +86,7 @@ script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; font-src data:">
 <main>
 <h1>{title}</h1>
 {facts}
+{axes}
 {figures}
 {help}
 </main>
@@ -97,6 +103,14 @@ _HELP: Final = (
 )
 
 
+_AXES: Final = (
+    '<p class="controls axes" hidden><span role="group" aria-label="what is across">Across: '
+    '<button type="button" data-axis="events" aria-pressed="true">events</button>'
+    '<button type="button" data-axis="times" aria-pressed="false">time</button></span>'
+    '<button type="button" data-startup aria-pressed="false" hidden>with the start-up</button></p>'
+)
+
+
 def render_page(report: Report) -> str:
     """Return the page as text.
 
@@ -108,12 +122,14 @@ def render_page(report: Report) -> str:
     return _fill(report, [_section(n, figure) for n, figure in enumerate(report.figures)])
 
 
-def write_page(report: Report, path: str | Path) -> None:
+def write_page(report: Report, path: str | Path, *, needs_pictures: bool = True) -> None:
     """Write the page as a file that opens in any browser.
 
-    Raises OSError, and UnsupportedError where Bokeh is not installed.
+    needs_pictures: raise UnsupportedError where Bokeh is not installed; otherwise facts and tables
+    stay, and a line says how to get the rest. Raises OSError.
     """
-    Path(path).write_text(render_page(report), encoding="utf-8")
+    page = render_page(report) if needs_pictures or has_bokeh() else _without_pictures(report)
+    Path(path).write_text(page, encoding="utf-8")
 
 
 def in_notebook(report: Report) -> str:
@@ -121,10 +137,7 @@ def in_notebook(report: Report) -> str:
 
     Without Bokeh, facts and tables stay, and a line says how to get the rest.
     """
-    if has_bokeh():
-        page = render_page(report)
-    else:
-        page = _fill(report, [_plain_section(n, figure) for n, figure in enumerate(report.figures)])
+    page = render_page(report) if has_bokeh() else _without_pictures(report)
     height = _FRAME_HEAD_PIXELS + sum(_FRAME_PIXELS[type(figure)] for figure in report.figures)
     return (
         f'<iframe sandbox="allow-scripts" title="{escape(report.title)}" '
@@ -133,13 +146,23 @@ def in_notebook(report: Report) -> str:
     )
 
 
+def _without_pictures(report: Report) -> str:
+    return _fill(report, [_plain_section(n, figure) for n, figure in enumerate(report.figures)])
+
+
 def _fill(report: Report, sections: Sequence[str]) -> str:
-    is_drawn = any('type="application/json"' in section for section in sections)
+    is_drawn = any("data-for=" in section for section in sections)
+    runs = groupby(zip(report.figures, sections, strict=True), lambda pair: _group(pair[0]))
+    devices = (
+        f'<div class="run" data-group="{group}">{"".join(section for _, section in pairs)}</div>'
+        for group, pairs in runs
+    )
     return _PAGE.format(
         title=escape(report.title),
         style=_resource("page.css"),
         facts=_facts(report.facts),
-        figures="\n".join(sections),
+        axes=_AXES if any("data-run=" in section for section in sections) else "",
+        figures="\n".join(devices),
         help=_HELP if is_drawn else "",
         library=f"<script>{_library()}</script>" if is_drawn else "",
         script=_resource("page.js"),
@@ -174,6 +197,8 @@ def _section(number: int, figure: Figure) -> str:
         content = html_tables.policies_table(figure)
     elif isinstance(figure, Blocks):
         content = html_tables.blocks_table(figure, number)
+    elif isinstance(figure, Moments):
+        content = moments_panel.moments_panel(figure)
     elif isinstance(figure, Found):
         content = found_table.found_table(figure, number)
     else:
@@ -190,10 +215,21 @@ def _plain_section(number: int, figure: Figure) -> str:
 def _around(number: int, figure: Figure, content: str) -> str:
     kind = type(figure).__name__.lower()
     note = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
-    return (
-        f'<section class="{kind}" aria-labelledby="title{number}">'
+    topic = getattr(figure, "topic", "")
+    follows = f' data-topic="{escape(topic)}"' if topic else ""
+    section = (
+        f'<section class="{kind}" data-group="{_group(figure)}"{follows} '
+        f'aria-labelledby="title{number}">'
         f'<h2 id="title{number}">{escape(figure.title)}</h2>{content}{note}</section>'
     )
+    if isinstance(figure, Moments):
+        section += moments_panel.slider(figure, number)
+    return section
+
+
+def _group(figure: Figure) -> int:
+    """Return the number of the run that a figure is of; 0 for none."""
+    return getattr(figure, "group", 0)
 
 
 def _picture(number: int, drawing: Drawing) -> str:
@@ -206,16 +242,19 @@ def _picture(number: int, drawing: Drawing) -> str:
         f'<div class="controls">{_legend(drawing.keys)}{_choices(number, drawing)}'
         f"{_buttons(number)}</div>"
         f'<div class="picture" id="picture{number}" style="min-height:{drawing.model.height}px" '
-        f'data-axes="{drawing.axes}" tabindex="0" '
+        f'data-axes="{drawing.axes}" {_run(drawing)} tabindex="0" '
         f'role="application" aria-labelledby="title{number}" '
         f'aria-describedby="says{number} keys"></div>'
-        f'<script type="application/json" data-for="picture{number}">{_as_text(item)}</script>'
+        f'<script type="application/json" data-for="picture{number}">'
+        f"{html_tables.as_text(item)}</script>"
     )
 
 
-def _as_text(data: str) -> str:
-    """Return JSON that cannot end the element it is in."""
-    return data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+def _run(drawing: Drawing) -> str:
+    """Return where the run is across, for the page, which can show times instead of events."""
+    if drawing.run is None:
+        return ""
+    return f'data-run="{escape(json.dumps(asdict(drawing.run)))}"'
 
 
 def _legend(keys: Sequence[Key]) -> str:

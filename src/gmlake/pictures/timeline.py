@@ -1,4 +1,4 @@
-"""Draws live bytes over time, stacked by category, under the line of what was reserved."""
+"""Draws live bytes over a run, stacked by class, under the line of what was reserved."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ import numpy as np
 
 from gmlake.pictures import look
 from gmlake.pictures.drawing import (
+    OTHER,
     Bokeh,
     Drawing,
     Key,
+    Run,
     add_hover,
     finite,
     new_plot,
+    place_of,
     spread,
     use_bytes,
+    use_run,
 )
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from gmlake.pictures.figures import Numbers, Timeline
+    from gmlake.pictures.figures import Mark, Numbers, Timeline
 
 _HEIGHT = 340
-_HEADROOM = 1.06
+_HEADROOM = 1.18
+_NAMES_AT = {"out of memory": 1.13, "peak": 1.13, "step": 1.08, "phase": 1.03}  # of the highest
 _LEAST_SECONDS = 1e-9
 _SHOWN_REFUSALS = 5
 _MARKS = {
@@ -36,37 +41,61 @@ _MARKS = {
 
 def draw(timeline: Timeline) -> Drawing:
     """Return the picture; layers that are 0 throughout are left out."""
-    seconds = finite(timeline.seconds)
+    at = finite(timeline.at)
     layers = {name: finite(live) for name, live in timeline.live.items() if np.any(live)}
-    total = sum(layers.values(), np.zeros(len(seconds)))
+    total = sum(layers.values(), np.zeros(len(at)))
     reserved = None if timeline.reserved is None else finite(timeline.reserved)
     top = max(total.max(initial=0.0), 0.0 if reserved is None else reserved.max(initial=0.0))
-    first, last = (seconds[0], seconds[-1]) if len(seconds) else (0.0, 0.0)
-    plot = new_plot(spread(first, last, _LEAST_SECONDS), spread(0, top * _HEADROOM), height=_HEIGHT)
+    run = _run(timeline, at)
+    plot = new_plot(run.events, spread(0, top * _HEADROOM), height=_HEIGHT)
     use_bytes(plot.yaxis)
-    plot.xaxis.axis_label = timeline.unit
-    source = _source(seconds, layers, total, reserved)
+    use_run(plot, timeline.unit)
+    source = _source(timeline, layers, total, reserved)
     keys = [
         *_draw_layers(plot, source, list(layers)),
         *_draw_reserved(plot, source, reserved),
         *_draw_marks(plot, timeline, top * _HEADROOM),
     ]
-    _add_readout(plot, source, list(layers), timeline.unit, has_reserved=reserved is not None)
+    _draw_names(plot, timeline, top)
+    _add_readout(plot, source, list(layers), has_reserved=reserved is not None)
     return Drawing(
         plot,
         tuple(keys),
-        _in_words(seconds, layers, total, reserved, timeline.unit),
+        _in_words(timeline, layers, total, reserved),
         remarks=_refusals(timeline),
+        run=run,
     )
 
 
+def _run(timeline: Timeline, at: Numbers) -> Run:
+    first_at, last_at = (at[0], at[-1]) if len(at) else (0.0, 0.0)
+    events = spread(first_at, last_at, _LEAST_SECONDS)
+    step = next((mark for mark in timeline.marks if mark.kind == "step"), None)
+    first = None if step is None else (step.at, step.seconds or 0.0)
+    if timeline.seconds is None or not len(at):
+        return Run(events, None, first)
+    seconds = finite(timeline.seconds)
+    return Run(events, spread(seconds[0], seconds[-1], _LEAST_SECONDS), first)
+
+
 def _source(
-    seconds: Numbers, layers: dict[str, Numbers], total: Numbers, reserved: Numbers | None
+    timeline: Timeline, layers: dict[str, Numbers], total: Numbers, reserved: Numbers | None
 ) -> Bokeh:
     from bokeh.models import ColumnDataSource
 
-    columns = {"seconds": seconds, "total": total}
-    below = np.zeros(len(seconds))
+    at, seconds = finite(timeline.at), timeline.seconds
+    times = [None] * len(at) if seconds is None else seconds.tolist()
+    columns = {
+        "x": at,
+        "total": total,
+        "when": [
+            place_of(place, timeline.unit, time)
+            for place, time in zip(at.tolist(), times, strict=True)
+        ],
+    }
+    if seconds is not None:
+        columns[f"x{OTHER}"] = finite(seconds)
+    below = np.zeros(len(at))
     for number, live in enumerate(layers.values()):
         columns |= {f"live{number}": live, f"low{number}": below, f"high{number}": below + live}
         below = below + live
@@ -77,10 +106,9 @@ def _source(
 
 def _draw_layers(plot: Bokeh, source: Bokeh, names: list[str]) -> list[Key]:
     keys = []
-    for number, name in enumerate(names):
-        colour = look.category_colour(name)
+    for number, (name, colour) in enumerate(zip(names, look.colours_of(names), strict=True)):
         plot.varea_step(
-            "seconds",
+            "x",
             f"low{number}",
             f"high{number}",
             source=source,
@@ -97,7 +125,7 @@ def _draw_reserved(plot: Bokeh, source: Bokeh, reserved: Numbers | None) -> list
     if reserved is None:
         return []
     plot.step(
-        "seconds",
+        "x",
         "reserved",
         source=source,
         mode="after",
@@ -106,6 +134,13 @@ def _draw_reserved(plot: Bokeh, source: Bokeh, reserved: Numbers | None) -> list
         name="reserved",
     )
     return [Key("reserved", look.RESERVED, "reserved", "line")]
+
+
+def _columns_of(marks: list[Mark]) -> dict[str, list[object]]:
+    columns: dict[str, list[object]] = {"x": [mark.at for mark in marks]}
+    if all(mark.seconds is not None for mark in marks):
+        columns[f"x{OTHER}"] = [mark.seconds for mark in marks]
+    return columns
 
 
 def _draw_marks(plot: Bokeh, timeline: Timeline, top: float) -> list[Key]:
@@ -118,10 +153,11 @@ def _draw_marks(plot: Bokeh, timeline: Timeline, top: float) -> list[Key]:
             continue
         source = ColumnDataSource(
             {
-                "x": [mark.seconds for mark in chosen],
+                **_columns_of(chosen),
                 "low": [0.0] * len(chosen),
                 "top": [top] * len(chosen),
                 "label": [mark.label for mark in chosen],
+                "when": [place_of(mark.at, timeline.unit, mark.seconds) for mark in chosen],
             }
         )
         lines = plot.segment(
@@ -135,22 +171,42 @@ def _draw_marks(plot: Bokeh, timeline: Timeline, top: float) -> list[Key]:
             line_width=2 if kind == "out of memory" else 1,
             name=label,
         )
-        add_hover(
-            plot,
-            [lines],
-            [(kind, "@label"), (timeline.unit, "@x{%.6g}")],
-            formatters={"@x": "printf"},
-        )
+        add_hover(plot, [lines], [(kind, "@label"), ("at", "@when")])
         keys.append(Key(label, colour, label, "line" if kind == "out of memory" else "dashes"))
     return keys
 
 
-def _add_readout(
-    plot: Bokeh, source: Bokeh, names: list[str], unit: str, *, has_reserved: bool
-) -> None:
+def _draw_names(plot: Bokeh, timeline: Timeline, top: float) -> None:
+    """Write beside the marks what they are; the page chooses those for which there is room."""
+    from bokeh.models import ColumnDataSource
+
+    marks = list(timeline.marks)
+    if not marks:
+        return
+    source = ColumnDataSource(
+        {
+            **_columns_of(marks),
+            "y": [top * _NAMES_AT[mark.kind] for mark in marks],
+            "name": [mark.label for mark in marks],
+            "shown": [""] * len(marks),
+        }
+    )
+    plot.text(
+        "x",
+        "y",
+        "shown",
+        source=source,
+        x_offset=3,
+        text_font_size="11px",
+        text_baseline="middle",
+        name="names",
+    )
+
+
+def _add_readout(plot: Bokeh, source: Bokeh, names: list[str], *, has_reserved: bool) -> None:
     """Let the mouse read every layer at its moment, wherever it is above or below."""
-    line = plot.line("seconds", "total", source=source, line_alpha=0, name="total")
-    tooltips = [(unit, "@seconds{%.6g}")]
+    line = plot.line("x", "total", source=source, line_alpha=0, name="total")
+    tooltips = [("at", "@when")]
     if has_reserved:
         tooltips.append(("reserved", f"@reserved{{{look.BYTES}}}"))
     tooltips.append(("live", f"@total{{{look.BYTES}}}"))
@@ -163,34 +219,31 @@ def _add_readout(
         mode="vline",
         line_policy="nearest",
         point_policy="follow_mouse",
-        formatters={"@seconds": "printf"},
     )
 
 
 def _in_words(
-    seconds: Numbers,
-    layers: dict[str, Numbers],
-    total: Numbers,
-    reserved: Numbers | None,
-    unit: str,
+    timeline: Timeline, layers: dict[str, Numbers], total: Numbers, reserved: Numbers | None
 ) -> str:
-    if not len(seconds):
+    if not len(timeline.at):
         return "Nothing was recorded."
     peak = int(np.argmax(total))
-    text = f"At the peak, {seconds[peak]:.6g} {unit} in, {format_size(int(total[peak]))} were live"
+    seconds = None if timeline.seconds is None else float(timeline.seconds[peak])
+    place = place_of(float(timeline.at[peak]), timeline.unit, seconds)
+    text = f"The peak is at {place}: {format_size(int(total[peak]))} live"
     if reserved is not None:
         text += f"; at most {format_size(int(reserved.max()))} were reserved"
     parts = [
         f"{name} {format_size(int(live[peak]))}" for name, live in layers.items() if live[peak]
     ]
-    return f"{text}. At the peak: {', '.join(parts)}." if len(parts) > 1 else f"{text}."
+    return f"{text}. Live then: {', '.join(parts)}." if len(parts) > 1 else f"{text}."
 
 
 def _refusals(timeline: Timeline) -> tuple[str, ...]:
     """Return what ran out of memory in words, as nobody should have to find it with the mouse."""
     marks = [mark for mark in timeline.marks if mark.kind == "out of memory"]
     lines = [
-        f"Out of memory at {m.seconds:.6g} {timeline.unit}: {m.label}"
+        f"Out of memory at {place_of(m.at, timeline.unit, m.seconds)}: {m.label}"
         for m in marks[:_SHOWN_REFUSALS]
     ]
     if len(marks) > _SHOWN_REFUSALS:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Timeline
+from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of
 from gmlake.snapshots.maps import address_map
-from gmlake.snapshots.model import DeviceSnapshot, Site
+from gmlake.snapshots.moments import Story, evenly
+from gmlake.snapshots.own_lines import OwnLines
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
 from gmlake.trace.layout import Kind
 from gmlake.units import format_size
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.pictures.figures import Figure, Numbers
+    from gmlake.snapshots.classes import Classes
+    from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.whole import Snapshot
-    from gmlake.trace.trace import Trace
 
 MOST_POINTS: Final = 2000
 """Of a timeline."""
@@ -29,14 +32,15 @@ MOST_POINTS: Final = 2000
 MOST_ROWS: Final = 2000
 """Of a list of blocks, or of those of all devices together."""
 
+MOST_FOLLOWING: Final = 400
+"""Rows of a list of blocks that are told for every moment."""
+
 MOST_MARKS: Final = 1000
 
 MOST_DEVICES: Final = 16
 
 _PATH_CHARACTERS: Final = 3 << 20  # of all call paths on a page: each is there once per row
 _LEAST_ROWS: Final = 200  # of each device
-_LONGEST_LABEL: Final = 200
-_NS: Final = 1e9
 
 
 def report_of_snapshot(source: Snapshot) -> Report:
@@ -44,30 +48,39 @@ def report_of_snapshot(source: Snapshot) -> Report:
     figures: list[Figure] = []
     facts: list[tuple[str, str]] = []
     drawn = _drawn(source.devices)
+    lines = OwnLines(source.sites)
     for one in drawn:
         name = f"Device {one.device}: " if len(source.devices) > 1 else ""
         facts += [(f"{name}{what}", value) for what, value in _facts(one)]
-        if len(one.events):
-            figures.append(timeline_of(one, f"{name}memory over time"))
-        if len(one.ranges):
-            figures.append(address_map(one, source.sites, f"{name}addresses at the end"))
-        most = max(MOST_ROWS // len(drawn), _LEAST_ROWS)
-        rows = blocks_at_peak(one, source.sites, f"{name}live at the peak", most)
-        if rows.rows:
-            figures.append(_with_short_paths(rows, _PATH_CHARACTERS // len(drawn)))
-        packing = packing_of_lives(
-            one,
-            source.sites,
-            times_of(one.trace),
-            f"{name}blocks over time",
-            max(MOST_LARGE // len(drawn), _LEAST_ROWS),
-        )
-        if packing is not None:
-            figures.append(packing)
+        figures += _figures(one, lines, name, len(drawn))
     left_out = len(source.devices) - len(drawn)
     if left_out:
         facts.append(("not drawn", f"{left_out:,} more devices; choose one by --device"))
     return Report(source.name or "Memory", tuple(facts), tuple(figures))
+
+
+def _figures(seen: DeviceSnapshot, lines: OwnLines, name: str, devices: int) -> Iterator[Figure]:
+    """Yield the pictures of one device, all about the moment that matters first."""
+    group = seen.device + 1
+    turns = turning_points(seen.lives.live_bytes)
+    story = Story(seen, lines, turns[0])
+    classes = classes_of(seen, story.owners, np.union1d(story.shown_ids, seen.peak.ids))
+    if len(seen.events) or len(story.shown_ids):
+        yield story.describe(f"{name}what memory held", group)
+    if len(seen.events):
+        yield timeline_of(story, classes, turns, f"{name}memory over time", group)
+    drawn = address_map(story, classes, f"{name}addresses", group)
+    if drawn is not None:
+        yield drawn
+    most = max(MOST_ROWS // devices, _LEAST_ROWS)
+    rows = blocks_of(story, f"{name}live", most, group)
+    if rows.rows:
+        yield _with_short_paths(rows, _PATH_CHARACTERS // devices)
+    packing = packing_of_lives(
+        story, classes, f"{name}blocks over time", max(MOST_LARGE // devices, _LEAST_ROWS), group
+    )
+    if packing is not None:
+        yield packing
 
 
 def _drawn(devices: tuple[DeviceSnapshot, ...]) -> list[DeviceSnapshot]:
@@ -104,19 +117,6 @@ def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
         yield "events", f"{len(seen.events):,}"
 
 
-def times_of(trace: Trace) -> tuple[Numbers, str]:
-    """Return when each event was, from the first on, ascending, and in what unit.
-
-    In "seconds"; where no times were recorded, in "events".
-    """
-    times = trace.requests["time_ns"]
-    known = times[times > 0]
-    if not len(known):
-        return np.arange(len(times), dtype=np.float64), "events"
-    latest = np.maximum.accumulate(np.maximum(times, known[0]))
-    return (latest - latest[0]).astype(np.float64) / _NS, "seconds"
-
-
 def reserved_behind(seen: DeviceSnapshot) -> NDArray[np.int64] | None:
     """Return what was held from the driver behind each event; None where that is not told."""
     kind, sizes = seen.events["kind"], seen.events["size_bytes"].astype(np.int64)
@@ -130,11 +130,13 @@ def reserved_behind(seen: DeviceSnapshot) -> NDArray[np.int64] | None:
     return result
 
 
-def timeline_of(seen: DeviceSnapshot, title: str) -> Timeline:
-    """Return live bytes by category; of each stretch of events its highest and lowest point."""
+def timeline_of(
+    story: Story, classes: Classes, turns: tuple[NDArray[np.int64], int], title: str, group: int
+) -> Timeline:
+    """Return live bytes by class; of each stretch of events its highest and lowest point."""
+    seen = story.seen
     lives, rows = seen.lives, len(seen.events)
-    seconds, unit = times_of(seen.trace)
-    chosen, stretch = turning_points(lives.live_bytes)
+    chosen, stretch = turns
     notes = []
     if stretch > 1:
         notes.append(
@@ -144,9 +146,12 @@ def timeline_of(seen: DeviceSnapshot, title: str) -> Timeline:
     owners = np.zeros(rows, np.int64)
     is_change = lives.change != 0
     owners[is_change] = seen.events["id"][is_change]
-    of_event = np.where(is_change, seen.categories[owners], -1) if len(seen.categories) else None
-    for number, name in enumerate(CATEGORIES):
-        is_start = (lives.born < 0) & (seen.categories == number)
+    of_event = np.where(is_change, classes.of_id[owners], -1) if len(classes.of_id) else None
+    present = np.bincount(classes.of_id, minlength=len(classes.names)) > 0
+    for number, name in enumerate(classes.names):
+        if not present[number]:
+            continue
+        is_start = (lives.born < 0) & (classes.of_id == number)
         start = int(lives.size_bytes[is_start].sum())
         change = np.where(of_event == number, lives.change, 0) if of_event is not None else 0
         column = start + np.cumsum(np.broadcast_to(change, (rows,)))
@@ -155,16 +160,17 @@ def timeline_of(seen: DeviceSnapshot, title: str) -> Timeline:
     reserved = reserved_behind(seen)
     if reserved is None:
         notes.append("the recording does not say what was reserved when")
-    marks, mark_note = _marks(seen, seconds)
+    marks, mark_note = _marks(story)
     notes += [mark_note] if mark_note else []
     return Timeline(
         title=title,
-        seconds=seconds[chosen],
+        at=chosen.astype(np.float64),
         live=live or {"unknown": np.zeros(len(chosen))},
         reserved=None if reserved is None else _highest(reserved, chosen).astype(np.float64),
         marks=marks,
         note="; ".join(notes),
-        unit=unit,
+        seconds=None if story.seconds is None else story.seconds[chosen],
+        group=group,
     )
 
 
@@ -193,7 +199,8 @@ def _highest(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np
     return result
 
 
-def _marks(seen: DeviceSnapshot, seconds: Numbers) -> tuple[tuple[Mark, ...], str]:
+def _marks(story: Story) -> tuple[tuple[Mark, ...], str]:
+    seen, seconds = story.seen, story.seconds
     kind = seen.events["kind"]
     rows = np.flatnonzero((kind == Kind.MARK) | (kind == Kind.OOM))
     note = ""
@@ -203,69 +210,101 @@ def _marks(seen: DeviceSnapshot, seconds: Numbers) -> tuple[tuple[Mark, ...], st
         )
         refused, other = rows[kind[rows] == Kind.OOM], rows[kind[rows] != Kind.OOM]
         left = max(MOST_MARKS - len(refused), 0)
-        pick = np.linspace(0, max(len(other) - 1, 0), left).astype(np.int64)
-        evenly = other[pick] if len(other) else other
-        rows = np.unique(np.concatenate([refused[:MOST_MARKS], evenly]))
+        rows = np.unique(np.concatenate([refused[:MOST_MARKS], evenly(other, left)]))
     marks = []
     for row in rows.tolist():
         event = seen.events[row]
+        time = None if seconds is None else float(seconds[row])
         if event["kind"] == Kind.OOM:
             text = f"{format_size(int(event['size_bytes']))} refused"
-            marks.append(Mark(float(seconds[row]), "out of memory", text))
+            marks.append(Mark(row, "out of memory", text, time))
             continue
-        number, labels = int(event["id"]), seen.trace.labels
-        label = labels[number][:_LONGEST_LABEL] if number < len(labels) else f"mark {number}"
-        is_step = "step" in label.lower() or not labels
-        marks.append(Mark(float(seconds[row]), "step" if is_step else "phase", label))
+        label = story.label(row)
+        is_step = "step" in label.lower() or not seen.trace.labels
+        marks.append(Mark(row, "step" if is_step else "phase", label, time))
     return tuple(marks), note
 
 
-def blocks_at_peak(
-    seen: DeviceSnapshot, sites: dict[int, Site], title: str, most: int = MOST_ROWS
-) -> Blocks:
-    """Return what was live at the peak: blocks of one place, size and category put together."""
-    lives, ids = seen.lives, seen.peak.ids
+def blocks_of(story: Story, topic: str, most: int = MOST_ROWS, group: int = 0) -> Blocks:
+    """Return what was live at the moment that matters, and how much of the largest at others.
+
+    Blocks of one place, size and category are put together.
+    """
+    seen, shown = story.seen, story.shown
+    title = f"{topic} {story.name(shown)}"
+    ids = np.flatnonzero(story.first < story.end)
     if not len(ids):
-        return Blocks(title, (), 0)
-    keys = np.stack(
-        [
-            lives.requested_bytes[ids],
-            lives.site[ids].view(np.int64),
-            seen.categories[ids].astype(np.int64),
-            lives.stream[ids].view(np.int64),
-        ]
-    )
-    _, first, count = np.unique(keys, axis=1, return_index=True, return_counts=True)
-    total = lives.size_bytes[ids[first]] * count
-    order = np.lexsort((first, -total))
+        return Blocks(title, (), 0, topic=topic, group=group)
+    lives = seen.lives
+    key = np.zeros(len(ids), np.int64)
+    for column in (lives.requested_bytes, lives.site, seen.categories, lives.stream):
+        values, place = np.unique(column[ids], return_inverse=True)
+        _, one, of_id = np.unique(key * len(values) + place, return_index=True, return_inverse=True)
+        key = of_id
+    is_shown = (story.first[ids] <= shown) & (story.end[ids] > shown)
+    count = np.bincount(of_id[is_shown], minlength=len(one))
+    # The one that is shown stands for its group: its address is named where it is alone.
+    one[of_id[is_shown][::-1]] = np.flatnonzero(is_shown)[::-1]
+    sizes = lives.size_bytes[ids[one]]
+    order = np.lexsort((one, -sizes * count))
+    drawn, rest = order[:most], order[most:]
+    follows = np.argsort(-sizes * np.bincount(of_id), kind="stable")[: min(MOST_FOLLOWING, most)]
+    drawn = np.concatenate([drawn[count[drawn] > 0], follows[count[follows] == 0]])
+    counts = _counts(story, ids, of_id, follows)
     rows = [
-        _block(seen, sites, int(ids[first[place]]), int(count[place]))
-        for place in order[:most].tolist()
+        _block(story, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
+        for place in drawn.tolist()
     ]
-    notes = [] if int(count.max()) == 1 else ["blocks of one size and place are one row"]
-    rest = order[most:]
+    notes = [] if int(count.max()) <= 1 else ["blocks of one size and place are one row"]
+    rest = rest[count[rest] > 0]
     if len(rest):
-        rest_bytes, rest_count = int(total[rest].sum()), int(count[rest].sum())
+        rest_bytes, rest_count = int((sizes * count)[rest].sum()), int(count[rest].sum())
         rows.append(Block(rest_bytes, rest_count, "unknown", f"{len(rest):,} smaller rows"))
         notes.append(f"the {len(rest):,} smallest rows are the last one")
+    if len(one) > len(follows):
+        notes.append(f"of other moments the {len(follows):,} largest rows are shown")
     if not seen.peak.is_whole:
         notes.append("there was a higher peak before the events that were kept")
     rows.sort(key=lambda row: -row.size_bytes)
-    return Blocks(title, tuple(rows), seen.peak.live_bytes, "; ".join(notes))
+    total = int((sizes * count).sum())
+    return Blocks(title, tuple(rows), total, "; ".join(notes), topic, group)
 
 
-def _block(seen: DeviceSnapshot, sites: dict[int, Site], number: int, count: int) -> Block:
-    lives = seen.lives
-    site = sites.get(int(lives.site[number]), Site())
-    name = str(site)
+def _counts(
+    story: Story, ids: NDArray[np.int64], of_id: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Return for each chosen group how many blocks there are from which moment on."""
+    place = np.full(int(of_id.max(initial=0)) + 1, -1, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    of_row = place[of_id]
+    is_it = of_row >= 0
+    change = np.zeros((len(chosen), len(story.rows) + 1), np.int64)
+    np.add.at(change, (of_row[is_it], story.first[ids[is_it]]), 1)
+    np.add.at(change, (of_row[is_it], story.end[ids[is_it]]), -1)
+    behind = np.cumsum(change, axis=1)[:, :-1]
+    change[:, 0] = 1  # what is there from the first moment on, or not
+    result = {}
+    for number, row in zip(chosen.tolist(), range(len(chosen)), strict=True):
+        moments = np.flatnonzero(change[row, :-1])
+        pairs = zip(moments.tolist(), behind[row, moments].tolist(), strict=True)
+        result[number] = tuple(pairs)
+    return result
+
+
+def _block(story: Story, number: int, count: int, counts: tuple[tuple[int, int], ...]) -> Block:
+    lives, lines = story.seen.lives, story.lines
+    site = int(lives.site[number])
+    name = lines.name(site)
     if not name and int(lives.born[number]) < 0:
-        name = "before the recording"
+        name = BEFORE_RECORDING
     return Block(
         size_bytes=int(lives.size_bytes[number]) * count,
         count=count,
-        category=CATEGORIES[int(seen.categories[number])],
+        category=CATEGORIES[int(story.seen.categories[number])],
         site=name,
-        frames=site.frames,
+        frames=lines.frames(site),
         address=int(lives.address[number]) if count == 1 else 0,
         stream=int(lives.stream[number]),
+        counts=counts,
+        one_bytes=int(lives.size_bytes[number]),
     )

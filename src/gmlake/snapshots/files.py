@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,9 +62,22 @@ def save(snapshot: Snapshot, path: str | Path) -> None:
     if where.suffix == ".json":
         where.write_text(to_json(snapshot), encoding="ascii")
         return
-    document = to_plain(snapshot)
-    with where.open("wb") as file:
-        pickle.dump(document, file, protocol=PROTOCOL)
+    with _without_collection():
+        document = to_plain(snapshot)
+        with where.open("wb") as file:
+            pickle.dump(document, file, protocol=PROTOCOL)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep Python from looking for cycles among millions of new dicts, where there is none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def to_json(snapshot: Snapshot) -> str:

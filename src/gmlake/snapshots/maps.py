@@ -1,4 +1,4 @@
-"""The address map of a snapshot: home space as rows of pieces, and where views lie in it."""
+"""The address map of a recording: home space at every moment, and where views lie in it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.pictures.figures import CATEGORIES, AddressMap, Piece, View
-from gmlake.snapshots.model import DeviceSnapshot, RegionKind, Site
+from gmlake.pictures.figures import AddressMap, Piece, View
+from gmlake.snapshots.model import DeviceSnapshot, RegionKind
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.trace.layout import Records
+    from gmlake.snapshots.classes import Classes
+    from gmlake.snapshots.moments import Story
+
+    Integers = NDArray[np.int64]
 
 MOST_PIECES: Final = 4000
+"""Of all moments together; what is smaller is seen as what holds it."""
+
+MOST_HELD: Final = 1000
 MOST_VIEWS: Final = 500
 MOST_VIEW_PIECES: Final = 4000
 MOST_ROWS: Final = 400
@@ -24,93 +30,170 @@ _LARGEST_GAP: Final = 1 << 30
 """Stretches that are closer to each other share a row."""
 
 
-def address_map(seen: DeviceSnapshot, sites: dict[int, Site], title: str) -> AddressMap:
-    """Return the map. Small neighbours are put together where there are too many."""
-    kinds = seen.regions["kind"][seen.ranges["region"]]
-    at_home = seen.ranges[np.isin(kinds, (RegionKind.HOME, RegionKind.SEGMENT))]
-    at_home = at_home[np.argsort(at_home["address"], kind="stable")]
-    groups = _groups(at_home)
-    notes = []
-    if len(groups) < len(at_home):
-        merged = len(at_home) - len(groups)
-        notes.append(f"{merged:,} small pieces are drawn together with their neighbours")
-    rows, left_out = _rows(_pieces(seen, at_home, groups, sites))
+def address_map(story: Story, classes: Classes, topic: str, group: int) -> AddressMap | None:
+    """Return the map of all moments; None where no recording tells an address."""
+    held, used, free = _held(story), _used(story), _free(story)
+    table = np.concatenate([held, used, free])
+    if not len(table):
+        return None
+    drawn, notes = _largest(table, story.shown)
+    rows, left_out = _rows(table, [_piece(story, classes, row) for row in drawn])
     if left_out:
         notes.append(f"{left_out} stretches of addresses are not drawn, the smallest")
-    views, view_note = _views(seen)
+    views, view_note = _views(story.seen)
     notes += [view_note] if view_note else []
-    return AddressMap(title, rows, views, "; ".join(notes))
+    if views and story.rows[story.shown] < len(story.seen.events) - 1:
+        notes.append("views are drawn as they are at the end")
+    return AddressMap(
+        f"{topic} {story.name(story.shown)}",
+        rows,
+        views,
+        "; ".join(notes),
+        classes.names,
+        story.shown,
+        topic,
+        group,
+    )
 
 
-def _groups(ranges: Records) -> NDArray[np.int64]:
-    """Return where each piece to draw begins among the ranges, which ascend."""
-    if not len(ranges):
-        return np.zeros(0, np.int64)
-    ends = ranges["address"] + ranges["size_bytes"]
-    is_apart = np.concatenate([[True], ranges["address"][1:] != ends[:-1]])
-    if len(ranges) <= MOST_PIECES:
-        return np.arange(len(ranges))
-    # Every cell holds a like number of bytes; what is larger than a cell stays alone.
-    filled = np.cumsum(ranges["size_bytes"].astype(np.int64))
-    cell_bytes = max(int(filled[-1]) // (MOST_PIECES // 4), 1)
-    cell = (filled - 1) // cell_bytes
-    is_large = ranges["size_bytes"] >= cell_bytes
-    is_begin = is_apart | np.concatenate([[True], np.diff(cell) != 0])
-    is_begin |= is_large | np.concatenate([[False], is_large[:-1]])
-    return np.flatnonzero(is_begin)
+_HELD, _USED, _FREE = range(3)
+_PART: Final = np.dtype(
+    [
+        ("kind", "i1"),
+        ("begin", "<i8"),
+        ("end", "<i8"),
+        ("first", "<i4"),
+        ("last", "<i4"),  # the moment behind the last one
+        ("number", "<i8"),  # of what is held, or the part of a block
+        ("before", "<i8"),
+        ("behind", "<i8"),
+        ("stream", "<u8"),
+    ]
+)
 
 
-def _pieces(
-    seen: DeviceSnapshot, ranges: Records, groups: NDArray[np.int64], sites: dict[int, Site]
-) -> list[Piece]:
-    if not len(groups):
-        return []
-    sizes = ranges["size_bytes"].astype(np.int64)
-    counts = np.diff(np.append(groups, len(ranges)))
-    total = np.add.reduceat(sizes, groups)
-    used = np.add.reduceat(np.where(ranges["is_used"], sizes, 0), groups)
-    rows = ranges[groups].tolist()
-    streams = seen.regions["stream"][ranges["region"][groups]].tolist()
-    pieces = []
-    for row, count, size, live, stream in zip(
-        rows, counts.tolist(), total.tolist(), used.tolist(), streams, strict=True
-    ):
-        address, _, requested, site, _, category, is_used = row
-        label = ""
-        if count > 1:
-            label = f"{count:,} pieces, {live / max(size, 1):.0%} used"
-        elif is_used:
-            what = f"{format_size(requested)} asked for" if requested else "held by a view"
-            named = str(sites[site]) if site in sites else ""
-            label = f"{what} · {named}" if named else what
-        pieces.append(
-            Piece(
-                address=address,
-                size_bytes=size,
-                kind="used" if 2 * live >= size else "free",
-                category=CATEGORIES[category] if count == 1 else "unknown",
-                stream=stream,
-                label=label,
-            )
-        )
-    return pieces
+def _held(story: Story) -> NDArray[np.void]:
+    first, end = story.held_moments
+    _, whole = np.unique(story.held["range"], return_index=True)
+    chosen = whole[first[whole] < end[whole]]
+    size = np.bincount(story.held["range"], story.held["end"] - story.held["begin"])
+    table = np.zeros(len(chosen), _PART)
+    for name in ("begin", "stream"):
+        table[name] = story.held[name][chosen]
+    table["end"] = table["begin"] + size[story.held["range"][chosen]].astype(np.int64)
+    table["first"], table["last"], table["number"] = first[chosen], end[chosen], chosen
+    return table
 
 
-def _rows(pieces: list[Piece]) -> tuple[tuple[tuple[Piece, ...], ...], int]:
-    """Return rows of pieces, tiled, and how many rows were left out."""
-    rows: list[list[Piece]] = []
-    end = 0
-    for piece in pieces:
-        gap = piece.address - end
-        if not rows or gap > _LARGEST_GAP:
-            rows.append([])
-        elif gap > 0:
-            rows[-1].append(Piece(end, gap, "absent"))
-        rows[-1].append(piece)
-        end = piece.address + piece.size_bytes
+def _used(story: Story) -> NDArray[np.void]:
+    block = story.places.block
+    chosen = np.flatnonzero(story.first[block] < story.end[block])
+    table = np.zeros(len(chosen), _PART)
+    table["kind"], table["number"] = _USED, chosen
+    table["begin"], table["end"] = story.places.begin[chosen], story.places.end[chosen]
+    table["first"], table["last"] = story.first[block[chosen]], story.end[block[chosen]]
+    table["stream"] = story.seen.lives.stream[block[chosen]]
+    return table
+
+
+def _free(story: Story) -> NDArray[np.void]:
+    """Return each free piece once for the moments in a row at which it is there unchanged."""
+    tables = [np.zeros(0, _PART)]
+    for moment, free in enumerate(story.free):
+        one = np.zeros(len(free.begin), _PART)
+        for name in ("begin", "end", "before", "behind", "stream"):
+            one[name] = getattr(free, name)
+        one["first"] = moment
+        tables.append(one)
+    table = np.concatenate(tables)
+    if not len(table):
+        return table
+    table["kind"] = _FREE
+    same = ("begin", "end", "before", "behind")
+    table = table[np.lexsort((table["first"], *(table[name] for name in same)))]
+    is_new = np.concatenate([[True], np.diff(table["first"]) != 1])
+    for name in same:
+        is_new[1:] |= table[name][1:] != table[name][:-1]
+    firsts = np.flatnonzero(is_new)
+    lasts = np.append(firsts[1:], len(table)) - 1
+    result = table[firsts]
+    result["last"] = table["first"][lasts] + 1
+    return result
+
+
+def _largest(table: NDArray[np.void], shown: int) -> tuple[NDArray[np.void], list[str]]:
+    """Choose the largest: first of the moment that is shown, then of others."""
+    is_shown = (table["first"] <= shown) & (table["last"] > shown)
+    order = np.lexsort((table["begin"] - table["end"], ~is_shown))
+    is_held = table["kind"][order] == _HELD
+    kept = np.concatenate([order[is_held][:MOST_HELD], order[~is_held][:MOST_PIECES]])
+    notes = []
+    rest = np.setdiff1d(order, kept)
+    if len(rest):
+        size = format_size(int((table["end"] - table["begin"])[rest].max()))
+        notes.append(f"{len(rest):,} small pieces of all moments are not drawn, of up to {size}")
+    return table[np.sort(kept)], notes
+
+
+def _piece(story: Story, classes: Classes, row: NDArray[np.void]) -> Piece:
+    size, kind = int(row["end"] - row["begin"]), int(row["kind"])
+    key, label, before, behind = "free", "", "", ""
+    if kind == _USED:
+        block = int(story.places.block[row["number"]])
+        key, label = classes.names[int(classes.of_id[block])], _block(story, block)
+    elif kind == _FREE:
+        before, behind = (_neighbour(story, int(row[name])) for name in ("before", "behind"))
+    else:
+        label = f"held since {story.when(int(story.held['born'][row['number']]))}"
+    return Piece(
+        address=int(row["begin"]),
+        size_bytes=size,
+        kind=("held", "used", "free")[kind],
+        key=key,
+        stream=int(row["stream"]),
+        label=label,
+        before=before,
+        behind=behind,
+        first=int(row["first"]),
+        end=int(row["last"]),
+    )
+
+
+def _block(story: Story, block: int) -> str:
+    lives = story.seen.lives
+    name = story.lines.name(int(lives.site[block]))
+    size = format_size(int(lives.requested_bytes[block]))
+    since = story.when(int(lives.born[block]))
+    return f"{size} asked for{f' at {name}' if name else ''}, since {since}"
+
+
+def _neighbour(story: Story, part: int) -> str:
+    """Return what keeps a free piece from growing there."""
+    return _block(story, int(story.places.block[part])) if part >= 0 else "the edge of what is held"
+
+
+def _rows(
+    table: NDArray[np.void], pieces: list[Piece]
+) -> tuple[tuple[tuple[Piece, ...], ...], int]:
+    """Return the stretches, and how many were left out.
+
+    Each begins with a piece that is as long as it.
+    """
+    order = np.argsort(table["begin"], kind="stable")
+    begins, reach = table["begin"][order], np.maximum.accumulate(table["end"][order])
+    is_first = np.concatenate([[True], begins[1:] - reach[:-1] > _LARGEST_GAP])
+    low = begins[is_first]
+    high = reach[np.concatenate([is_first[1:], [True]])]
+    rows: list[list[Piece]] = [
+        [Piece(begin, end - begin, "absent")]
+        for begin, end in zip(low.tolist(), high.tolist(), strict=True)
+    ]
+    places = np.searchsorted(low, [piece.address for piece in pieces], side="right") - 1
+    for place, piece in zip(places.tolist(), pieces, strict=True):
+        rows[place].append(piece)
     left_out = max(len(rows) - MOST_ROWS, 0)
     if left_out:
-        rows.sort(key=lambda row: -sum(piece.size_bytes for piece in row))
+        rows.sort(key=lambda row: -row[0].size_bytes)
         rows = sorted(rows[:MOST_ROWS], key=lambda row: row[0].address)
     return tuple(tuple(row) for row in rows), left_out
 

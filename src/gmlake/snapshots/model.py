@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.own_lines import own_frame
 from gmlake.snapshots.peaks import Lives, Peak, lives_of, peak_of
 from gmlake.trace.layout import Kind, Records
 
@@ -88,7 +89,7 @@ class Site:
     def __str__(self) -> str:
         """Name it in one line; "" where nothing is known."""
         named = " · ".join(part for part in (self.phase, self.scope) if part)
-        return named or (self.frames[0] if self.frames else "")
+        return named or own_frame(self.frames) or (self.frames[0] if self.frames else "")
 
 
 @dataclass(eq=False)

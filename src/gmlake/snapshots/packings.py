@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.pictures.figures import CATEGORIES, Packing
-from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, Site
+from gmlake.pictures.figures import Packing
+from gmlake.snapshots.own_lines import OwnLines
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from gmlake.pictures.figures import Numbers
     from gmlake.planning.report import PlanResult
+    from gmlake.snapshots.classes import Classes
+    from gmlake.snapshots.held import Places
+    from gmlake.snapshots.moments import Story
 
     Integers = NDArray[np.int64]
 
@@ -24,6 +28,11 @@ MOST_LARGE: Final = 2500
 
 _CELLS: Final = 32
 """The others are put together in a grid of so many cells each way."""
+
+_MOST_WORK: Final = 20_000_000
+"""Free places to look at for one as large as a range; then ranges take the lowest, in parts."""
+
+_MOST_PARTS: Final = 200_000
 
 _FARTHEST: Final = 1 << 62
 """From the lowest address to what is drawn; beyond it lies only what nobody can mean."""
@@ -46,41 +55,143 @@ class _Rectangles:
 
 
 def packing_of_lives(
-    seen: DeviceSnapshot,
-    sites: dict[int, Site],
-    times: tuple[Numbers, str],
-    title: str,
-    most_large: int = MOST_LARGE,
+    story: Story, classes: Classes, title: str, most_large: int, group: int
 ) -> Packing | None:
-    """Return every block of the events where it lay; None where no addresses were recorded.
+    """Return every block where it lay in what was held; None where no addresses were recorded.
 
-    times: of each event, and their unit. most_large: how many are drawn one by one.
+    What was held is as high as what was held at once: ranges that followed each other share a
+    place, as physical memory does. most_large: how many blocks are drawn one by one.
     """
-    lives = seen.lives
-    ids = np.flatnonzero((lives.size_bytes > 0) & (lives.address > 0))
-    if not len(ids) or not len(seen.events):
+    lives, rows, places = story.seen.lives, len(story.seen.events), story.places
+    notes = []
+    if 2 * len(np.unique(places.block)) >= np.count_nonzero(lives.size_bytes) > 0:
+        block, offsets, sizes, height_bytes = _stacked(story.held, places)
+        if len(places.lost):
+            notes.append(
+                f"{len(places.lost):,} blocks lay in what was gone at the end: where their bytes "
+                "were is not recorded, and they are not drawn"
+            )
+        name = "held at most"
+    else:
+        block = np.flatnonzero((lives.size_bytes > 0) & (lives.address > 0))
+        if not len(block):
+            return None
+        sizes = lives.size_bytes[block]
+        offsets, height_bytes = _compact(lives.address[block], sizes)
+        notes.append("addresses at which nothing ever lay are left out")
+        name = "height"
+    if not len(block) or not rows:
         return None
-    seconds, unit = times
-    rows = len(seen.events)
-    born, died = lives.born[ids], lives.died[ids]
-    sizes = lives.size_bytes[ids]
-    offsets, height_bytes = _compact(lives.address[ids], sizes)
-    categories = seen.categories[ids]
+    born, died = np.maximum(lives.born[block], 0), np.minimum(lives.died[block], rows - 1)
     colour, keys = _by_size(sizes)
-    if (categories != UNKNOWN).any():
-        colour, keys = categories.astype(np.int32), CATEGORIES
+    if classes.is_known:
+        colour, keys = classes.of_id[block], classes.names
     rectangles = _Rectangles(
-        begin=np.where(born < 0, seconds[0], seconds[np.maximum(born, 0)]),
-        end=np.where(died >= rows, seconds[-1], seconds[np.minimum(died, rows - 1)]),
+        begin=born.astype(np.float64),
+        end=died.astype(np.float64),
         offset=offsets,
         size=sizes,
         colour=colour,
         keys=keys,
-        labels=_Labels(lives.requested_bytes[ids], lives.site[ids], sites),
+        labels=_Labels(lives.requested_bytes[block], lives.site[block], story.lines),
     )
-    notes = ["addresses at which nothing ever lay are left out"]
     drawn = _packing(title, rectangles, notes, most_large)
-    return replace(drawn, unit=unit, height_bytes=height_bytes, bound_bytes=seen.peak.live_bytes)
+    seconds = story.seconds
+    return replace(
+        drawn,
+        height_bytes=height_bytes,
+        bound_bytes=story.seen.peak.live_bytes,
+        height_name=name,
+        bound_name="live at the peak",
+        seconds=None
+        if seconds is None
+        else (_times(seconds, drawn.begin), _times(seconds, drawn.end)),
+        group=group,
+    )
+
+
+def _times(seconds: Numbers, rows: Numbers) -> Numbers:
+    result: Numbers = seconds[rows.astype(np.int64)]
+    return result
+
+
+def _stacked(held: NDArray[np.void], places: Places) -> tuple[Integers, Integers, Integers, int]:
+    """Return for each part of a block its id, offset and size, and how high the offsets reach."""
+    row, skipped, low, sizes = _levels(held)
+    # A range in several parts: each part of a block is cut where these are.
+    first = np.searchsorted(row, places.held, side="left")
+    count = np.searchsorted(row, places.held, side="right") - first
+    of_place = np.repeat(np.arange(len(first)), count)
+    nth = np.arange(len(of_place)) - np.repeat(np.cumsum(count) - count, count)
+    level = np.repeat(first, count) + nth
+    base = held["begin"][places.held[of_place]] + skipped[level]
+    begin = np.maximum(places.begin[of_place], base)
+    end = np.minimum(places.end[of_place], base + sizes[level])
+    kept = begin < end
+    block, offset = places.block[of_place][kept], (low[level] + begin - base)[kept]
+    size = (end - begin)[kept]
+    is_new = np.concatenate([[True], np.diff(block) != 0])[: len(block)]
+    is_new[1:] |= offset[1:] != (offset + size)[:-1]
+    firsts = np.flatnonzero(is_new)
+    total = np.add.reduceat(size, firsts) if len(firsts) else size
+    height = int((low + sizes).max(initial=0))
+    return block[firsts], offset[firsts], total, height
+
+
+def _levels(held: NDArray[np.void]) -> tuple[Integers, Integers, Integers, Integers]:
+    """Give each range the lowest free places of what is held, in parts where no place is as large.
+
+    Returns for each part its row of `held`, ascending, what of that lies before it, its offset and
+    its size. Offsets never reach higher than what is held at once.
+    """
+    order = np.lexsort((held["begin"], held["born"]))
+    parts: list[tuple[int, int, int, int]] = []
+    mine: dict[int, list[tuple[int, int]]] = {}
+    free: list[tuple[int, int]] = []  # (offset, size), ascending, none beside another
+    ending = np.argsort(held["died"], kind="stable").tolist()
+    died, top, gone, work = held["died"].tolist(), 0, 0, _MOST_WORK
+    begins, ends, born = (held[name].tolist() for name in ("begin", "end", "born"))
+    for row in order.tolist():
+        while gone < len(ending) and died[ending[gone]] <= born[row]:
+            for one in mine.pop(ending[gone], ()):
+                _give_back(free, *one)
+            gone += 1
+        left = ends[row] - begins[row]
+        work -= len(free)
+        fits = (place for place, one in enumerate(free) if work > 0 and one[1] >= left)
+        whole = next(fits, 0)
+        taken = []
+        while left and free:
+            offset, size = free.pop(whole)
+            part = min(size, left)
+            taken.append((offset, part))
+            if part < size:
+                insort(free, (offset + part, size - part))
+            left -= part
+        if left:
+            taken.append((top, left))
+            top += left
+        skipped = 0
+        for offset, size in taken:
+            parts.append((row, skipped, offset, size))
+            skipped += size
+        mine[row] = taken
+        if len(parts) > _MOST_PARTS:
+            break  # what has no place then is not drawn
+    table = np.array(sorted(parts), np.int64).reshape(-1, 4)
+    return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+
+
+def _give_back(free: list[tuple[int, int]], offset: int, size: int) -> None:
+    """Add a free place, and join it with those beside it."""
+    place = bisect_left(free, (offset, 0))
+    if place < len(free) and free[place][0] == offset + size:
+        size += free.pop(place)[1]
+    if place and sum(free[place - 1]) == offset:
+        offset, before = free.pop(place - 1)
+        size += before
+        place -= 1
+    free.insert(place, (offset, size))
 
 
 def packing_of_plan(result: PlanResult) -> list[Packing]:
@@ -97,7 +208,7 @@ def packing_of_plan(result: PlanResult) -> list[Packing]:
         size=sizes,
         colour=colour,
         keys=keys,
-        labels=_Labels(sizes, np.zeros(len(sizes), np.uint64), {}),
+        labels=_Labels(sizes, np.zeros(len(sizes), np.uint64), OwnLines({})),
     )
     drawn = _packing(result.trace, rectangles, [], MOST_LARGE)
     return [
@@ -113,15 +224,13 @@ def packing_of_plan(result: PlanResult) -> list[Packing]:
 class _Labels:
     """What to say of a rectangle, made only for those that are drawn."""
 
-    def __init__(
-        self, sizes: Integers, numbers: NDArray[np.uint64], sites: dict[int, Site]
-    ) -> None:
-        self._sizes, self._numbers, self._sites = sizes, numbers, sites
+    def __init__(self, sizes: Integers, numbers: NDArray[np.uint64], lines: OwnLines) -> None:
+        self._sizes, self._numbers, self._lines = sizes, numbers, lines
 
     def of(self, row: int) -> str:
-        site = self._sites.get(int(self._numbers[row]))
+        name = self._lines.name(int(self._numbers[row]))
         size = format_size(int(self._sizes[row]))
-        return f"{size} · {site}" if site is not None and str(site) else size
+        return f"{size} · {name}" if name else size
 
 
 def _by_size(sizes: Integers) -> tuple[NDArray[np.int32], tuple[str, ...]]:

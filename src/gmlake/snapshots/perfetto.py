@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
-from gmlake.snapshots.figures_of import reserved_behind, times_of
+from gmlake.snapshots.figures_of import reserved_behind
+from gmlake.snapshots.moments import seconds_of
 from gmlake.trace.layout import Kind
 from gmlake.units import format_size, parse_size
 
@@ -57,8 +58,8 @@ def _device(seen: DeviceSnapshot, snapshot: Snapshot, chosen: list[int]) -> Iter
     process = seen.device
     name = {"name": f"device {seen.device}"}
     yield {"ph": "M", "pid": process, "name": "process_name", "args": name}
-    seconds = times_of(seen.trace)[0] * _US
-    times = seconds.tolist()
+    seconds = seconds_of(seen)
+    times = (np.arange(len(seen.events)) if seconds is None else seconds * _US).tolist()
     reserved = reserved_behind(seen)
     changes = np.flatnonzero(seen.lives.change != 0)
     for row in changes.tolist():
@@ -69,15 +70,11 @@ def _device(seen: DeviceSnapshot, snapshot: Snapshot, chosen: list[int]) -> Iter
     yield from _slices(seen, snapshot, chosen, times)
     kinds, sizes = seen.events["kind"], seen.events["size_bytes"]
     for row in np.flatnonzero(np.isin(kinds, (Kind.MARK, Kind.OOM))).tolist():
-        label = _label(seen, row) if kinds[row] == Kind.MARK else "out of memory"
+        is_mark = kinds[row] == Kind.MARK
+        label = seen.trace.label(int(seen.events["id"][row])) if is_mark else "out of memory"
         if kinds[row] == Kind.OOM:
             label += f": {format_size(int(sizes[row]))} refused"
         yield {"ph": "i", "s": "p", "pid": process, "name": label, "ts": times[row]}
-
-
-def _label(seen: DeviceSnapshot, row: int) -> str:
-    number = int(seen.events["id"][row])
-    return seen.trace.labels[number] if number < len(seen.trace.labels) else f"mark {number}"
 
 
 def _slices(

@@ -49,6 +49,7 @@ SEGMENT_KINDS: Final = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
 PART: Final = "gmlake_part"
 """A key of events that tell only a part of what the recording has as one event."""
 
+_OF_BLOCKS: Final = (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED)
 _NS_PER_US: Final = 1000
 _SIGN: Final = 1 << 63
 
@@ -221,48 +222,82 @@ def events_of(
     as many parts.
     extra: what else each event has.
     """
-    more = dict(extra or {})
     has_categories = bool((seen.categories != UNKNOWN).any())
     added = _Additions(seen)
     of_segments = segment_actions(seen, added.unmapped)
     dropped = _unfinished(seen)
+    plain = _plain_entries(seen, frames, dict(extra or {}), has_categories=has_categories)
+    kinds = seen.events["kind"]
+    others = np.flatnonzero(~np.isin(kinds, _OF_BLOCKS)).tolist()
     entries: list[Entry] = list(added.behind.get(BEFORE, ()))
     told: list[int] = []
-    sites = seen.event_sites.tolist()
-    categories = [CATEGORIES[number] for number in seen.categories.tolist()]
-    for row, event in enumerate(seen.events.tolist()):
-        number, size, address, time, stream, kind, _ = event
+    end = 0
+    for row in sorted({*others, *dropped, *of_segments, *added.before, *added.behind} - {BEFORE}):
+        entries += plain[end:row]
+        told += range(end, row)
+        end = row + 1
+        entries += added.before.get(row, ())
+        _, size, address, _, _, kind, _ = seen.events[row].item()
         found = of_segments.get(row)
         if found is None:
-            action = _ACTIONS.get(kind)
-            found = [] if action is None or row in dropped else [(action, address, size)]
+            action = None if row in dropped else _ACTIONS.get(kind)
+            found = [] if action is None else [(action, address, size)]
         is_whole = [part[1:] for part in found] == [(address, size)]
         if is_whole:
             told.append(row)
-        entries += added.before.get(row, ())
         for action, begin, part_bytes in found:
-            entry: Entry = {
-                "action": action,
-                ("device_free" if kind == Kind.OOM else "addr"): begin,
-                "size": part_bytes,
-                "stream": signed(stream),
-                "time_us": time // _NS_PER_US,
-                "frames": frames.of(sites[row]),
-                **more,
-            }
+            entry = plain[row] | {"action": action, "addr": begin, "size": part_bytes}
+            if kind == Kind.OOM:
+                entry["device_free"] = entry.pop("addr")
             if not is_whole:
                 entry[PART] = True
-            if sites[row]:
-                entry["site"] = sites[row]
-            if has_categories:
-                is_block = kind in (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED)
-                entry["category"] = categories[number] if is_block else "unknown"
             entries.append(entry)
         entries += added.behind.get(row, ())
+    entries += plain[end:]
+    told += range(end, len(plain))
     if has_categories:
         # The viewer wants one event of the category "unknown" where there are any others.
         entries.append(_closing(seen))
     return entries, told
+
+
+def _plain_entries(
+    seen: DeviceSnapshot, frames: Frames, more: Entry, *, has_categories: bool
+) -> list[Entry]:
+    """Return an entry for each event, as if all of them were of blocks; made by columns."""
+    events, kinds = seen.events, seen.events["kind"]
+    numbers, place = np.unique(seen.event_sites, return_inverse=True)
+    paths = [frames.of(number) for number in numbers.tolist()]
+    columns = zip(
+        [_ACTIONS.get(kind, "") for kind in kinds.tolist()],
+        events["address"].tolist(),
+        events["size_bytes"].tolist(),
+        events["stream"].astype(np.int64).tolist(),  # signed, as the format has it
+        (events["time_ns"] // np.uint64(_NS_PER_US)).tolist(),
+        [paths[number] for number in place.tolist()],
+        strict=True,
+    )
+    made: list[Entry] = [
+        {
+            "action": action,
+            "addr": address,
+            "size": size,
+            "stream": stream,
+            "time_us": time,
+            "frames": path,
+            **more,
+        }
+        for action, address, size, stream, time, path in columns
+    ]
+    for row in np.flatnonzero(seen.event_sites).tolist():
+        made[row]["site"] = seen.event_sites.item(row)
+    if has_categories:
+        is_block = np.isin(kinds, _OF_BLOCKS)
+        chosen = seen.categories[np.where(is_block, events["id"], 0)]
+        names = np.where(is_block, np.array(CATEGORIES, object)[chosen], "unknown").tolist()
+        for entry, name in zip(made, names, strict=True):
+            entry["category"] = name
+    return made
 
 
 def _closing(seen: DeviceSnapshot) -> Entry:
@@ -468,18 +503,20 @@ class _Additions:
         lives, rows = self._seen.lives, len(self._seen.events)
         lost = ids[~drawn.covers(lives.address[ids])]
         lost = lost[~self._was_held(lives.address[lost])]
-        table = np.array(sorted(given), np.uint64).reshape(-1, 3)
-        for number in lost.tolist():
-            address, born, died = (
-                int(column[number]) for column in (lives.address, lives.born, lives.died)
-            )
-            place = int(np.searchsorted(table[:, 0], address, side="right")) - 1
-            if place >= 0 and address < table[place, 1] and died <= int(table[place, 2]):
-                continue
-            if died == rows:
-                continue  # held by nothing that is drawn: it was not there any more
-            what = {"addr": address, "size": int(lives.size_bytes[number])}
-            stream = signed(int(lives.stream[number]))
+        lost = lost[lives.died[lost] < rows]  # else held by nothing that is drawn: it was gone
+        if given and len(lost):
+            table = np.array(sorted(given), np.uint64)
+            address = lives.address[lost]
+            place = np.searchsorted(table[:, 0], address, side="right").astype(np.int64) - 1
+            around = table[np.maximum(place, 0)]
+            is_given = (place >= 0) & (address < around[:, 1])
+            lost = lost[~(is_given & (lives.died[lost].astype(np.uint64) <= around[:, 2]))]
+        columns = (lives.address, lives.born, lives.died, lives.size_bytes, lives.stream)
+        for address, born, died, size, handle in zip(
+            *(column[lost].tolist() for column in columns), strict=True
+        ):
+            what = {"addr": address, "size": size}
+            stream = signed(handle)
             if born != BEFORE:
                 self._add(self.before, born, "segment_alloc", what, stream)
             self._add(self.behind, died, "segment_free", what, stream)

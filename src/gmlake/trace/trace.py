@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SLICE_EVENTS: Final = 1 << 16
 """Events between two reports of progress, and between two chances to interrupt."""
 
+DEVICE_BYTES: Final = "gmlake_device_bytes"
+"""A setting in recordings of gmlake, with the device behind a dot: how much memory it has."""
+
 _BEFORE = -1
 _NEVER = -2
 _NO_STREAM = 2**64 - 1
@@ -102,6 +105,15 @@ class Trace:
     def id_count(self) -> int:
         """How many ids are in use: start blocks and allocations."""
         return len(self.start_blocks) + self.allocations
+
+    def label(self, number: int) -> str:
+        """Return what a mark was called."""
+        return self.labels[number] if number < len(self.labels) else f"mark {number}"
+
+    def others_bytes(self, held_bytes: int, left_bytes: int) -> int:
+        """Return what neither PyTorch held of the device nor was left; 0 where that is not told."""
+        size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
+        return max(0, size - held_bytes - left_bytes) if isinstance(size, int) else 0
 
     @property
     def peak_live_bytes(self) -> int:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from gmlake import Lake, _core
-from gmlake.snapshots.figures_of import reserved_behind, timeline_of
+from gmlake import Lake, Snapshot, _core
+from gmlake.pictures.figures import Timeline
+from gmlake.snapshots.figures_of import reserved_behind
 from gmlake.trace.layout import REQUEST, Kind
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def test_events_tell_what_was_reserved_when() -> None:
     assert line.max() == 90 * MIB
     assert line[kinds.index(Kind.TRIM)] == 50 * MIB
     assert line[-1] == reserved_bytes == 56 * MIB
-    timeline = timeline_of(seen, "one lake")
+    timeline = next(one for one in Snapshot((seen,)).report().figures if isinstance(one, Timeline))
     assert timeline.reserved is not None
     assert timeline.reserved.max() == 90 * MIB
     assert kept.address

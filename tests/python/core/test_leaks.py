@@ -18,7 +18,7 @@ import gmlake
 from gmlake import _core
 from gmlake.diagnosing import Part
 from gmlake.diagnosing.layout import FINDING
-from gmlake.planning.layout import LIFETIME, ORDERING, SPAN
+from gmlake.planning.layout import LIFETIME, ORDERING
 from gmlake.trace import REQUEST
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def use_lakes_below_pytorch() -> None:
     _ = (_core.torch_hooks(), _core.torch_find_exceptions(), _core.torch_foreign_frees())
     _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
     _core.torch_distrust_stream(0, 8)
+    _core.torch_note_refusals("")
     _core.torch_forget_stream(0, 8)
     _core.friend_functions()
     with gmlake.Lake("host", capacity="64MiB") as lake:
@@ -199,9 +200,9 @@ def use_replay() -> None:
 def use_planner() -> None:
     problem, offsets = np.zeros(2, LIFETIME), np.zeros(2, np.uint64)
     problem["size_bytes"], problem["end"] = 512, 1
-    ordering, taken = np.array([(5, 1, 2)], ORDERING), np.array([(0, 512)], SPAN)
-    found = _core.solve(problem, offsets, orderings=ordering, taken=taken)
-    _core.check_placement(problem, offsets, found["peak_bytes"], orderings=ordering, taken=taken)
+    ordering = np.array([(5, 1, 2)], ORDERING)
+    found = _core.solve(problem, offsets, orderings=ordering)
+    _core.check_placement(problem, offsets, found["peak_bytes"], orderings=ordering)
 
 
 def use_plans() -> None:
@@ -209,9 +210,6 @@ def use_plans() -> None:
         lake.watch_steps()
         for _ in range(3):
             lake.begin_step(1)
-            lake.enter_phase(2)
-            lake.enter_scope(3)
-            lake.enter_scope(0)
             lake.free(lake.allocate(MIB))
             lake.end_step()
             profile = lake.profile(1)
@@ -219,8 +217,8 @@ def use_plans() -> None:
             lake.add_plan(1, _core.Plan.decode(plan.encode()))
             _ = (plan.describe(), plan.requests(), lake.plan_stats())
         lake.drop_plans(1)
-        again = _core.Profile(profile.requests(), profile.event_count, marks=profile.marks())
-        _ = (again.previous_requests(), again.taken(), again.request_count)
+        again = _core.Profile(profile.requests(), profile.event_count)
+        _ = (again.previous_requests(), again.request_count)
         _ = (again.serial, again.previous_event_count)
     with gmlake.Lake(policy="plan") as lake:
         lake.mark()
@@ -237,14 +235,14 @@ def use_wrongly() -> None:
         lambda: _core.device_describe("nothing"),
         lambda: _core.device_describe("cuda", 63),
         lambda: _core.solve(b"x", b""),
-        lambda: _core.solve(bytes(64), np.zeros(1, np.uint64)),
+        lambda: _core.solve(bytes(48), np.zeros(1, np.uint64)),
         lambda: _core.solve(b"", b"", orderings=b"x"),
         lambda: _core.solve(b"", np.zeros(1, np.uint64)),
-        lambda: _core.check_placement(bytes(64), b"", 0),
-        lambda: _core.check_placement(bytes(64), bytes(8), 0),
+        lambda: _core.check_placement(bytes(48), b"", 0),
+        lambda: _core.check_placement(bytes(48), bytes(8), 0),
         lambda: _core.Profile(b"x", 0),
-        lambda: _core.Profile(bytes(56), 0, marks=b"x"),
-        lambda: _core.Plan.build(_core.Profile(bytes(56), 0)),
+        lambda: _core.Profile(bytes(40), 0, b"x"),
+        lambda: _core.Plan.build(_core.Profile(bytes(40), 0)),
         lambda: _core.Plan.decode(b"x"),
         _core.Block,
     ]

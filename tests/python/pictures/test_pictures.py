@@ -18,14 +18,18 @@ from gmlake.pictures.figures import (
     AddressMap,
     Block,
     Blocks,
+    Mark,
+    Moment,
+    Moments,
     Packing,
     Piece,
     Policies,
     Report,
+    Stranded,
     Timeline,
     View,
 )
-from gmlake.pictures.folding import Finder, fold, length_of
+from gmlake.pictures.folding import Finder, Line, fold
 from gmlake.trace import REQUEST, Kind, Trace
 
 if TYPE_CHECKING:
@@ -79,6 +83,12 @@ def address_map(name: str = "addresses") -> AddressMap:
     return AddressMap(name, (row,), (View(8192, 512, True, ((8192, 4096, 512),), name),), name)  # noqa: FBT003
 
 
+def moments(name: str = "at the peak") -> Moments:
+    stranded = Stranded(name, 3 << 20, 2, 1 << 20, 1, name)
+    told = [Moment(at, f"{name} {at}", (f"{name}.",), at << 20, (stranded,)) for at in range(3)]
+    return Moments(name, tuple(told), 1, name, name, 1)
+
+
 EMPTY: tuple[Figure, ...] = (
     Timeline("empty", numbers(), {}, None),
     AddressMap("empty", ()),
@@ -109,7 +119,7 @@ def test_a_page_names_no_other_file_and_allows_none() -> None:
 @needs_bokeh
 def test_hostile_names_make_no_element() -> None:
     def page(name: str) -> str:
-        made = (timeline, packing, address_map, policies, blocks)
+        made = (moments, timeline, packing, address_map, policies, blocks)
         return render_page(Report(name, ((name, name),), tuple(one(name) for one in made)))
 
     plain = [tag for tag, _ in Elements(page("name")).found]
@@ -126,7 +136,7 @@ def test_pictures_carry_their_data() -> None:
     item = json.loads(found[1])
     assert item["target_id"] == "picture0"
     assert "live0" in found[1]
-    assert "At the peak, 2 seconds in, 3 B were live." in page
+    assert "The peak is at event 2: 3 B live." in page
 
 
 @needs_bokeh
@@ -162,6 +172,43 @@ def test_without_the_library_a_notebook_keeps_tables(monkeypatch: pytest.MonkeyP
     inner = attrs["srcdoc"] or ""
     assert "gmlake[view]" in inner
     assert "3.00 MiB" in inner
+
+
+def test_the_page_has_every_moment_as_data() -> None:
+    page = render_page(Report("a page", (), (moments(),)))
+    (data,) = re.findall(r"<script[^>]* data-moments[^>]*>(.*?)</script>", page, re.DOTALL)
+    told = json.loads(data)
+    assert told["shown"] == 1
+    assert [one["says"] for one in told["moments"]] == 3 * [["at the peak."]]
+    assert told["moments"][2]["stranded"] == [
+        ["3.00 MiB", "2", "at the peak", "1.00 MiB", "1", "at the peak"]
+    ]
+    assert '<input type="range" id="moment0" min="0" max="2" value="1">' in page
+    assert "BokehJS" not in page
+
+
+def test_one_moment_needs_no_slider() -> None:
+    one = Moments("now", moments().moments[:1], 0, group=1)
+    assert 'type="range"' not in render_page(Report("a page", (), (one,)))
+
+
+def test_rows_of_other_moments_are_there_and_hidden() -> None:
+    row = Block(0, 0, "unknown", "later", counts=((0, 0), (2, 3)), one_bytes=512)
+    shown = Block(512, 1, "unknown", "now", counts=((0, 1),), one_bytes=512)
+    page = render_page(Report("a page", (), (Blocks("live", (shown, row), 512),)))
+    assert '<tr data-gone="true" data-size="512" data-counts="0:0 2:3">' in page
+    assert '<tr data-size="512" data-counts="0:1">' in page
+    assert "1 rows, 512 B of 512 B" in page
+
+
+@needs_bokeh
+def test_no_number_is_written_with_an_exponent() -> None:
+    seconds = numbers(0, 5e-4)
+    marks = (Mark(1, "step", "step 1", 5e-4), Mark(1, "out of memory", "1 B refused", 5e-4))
+    drawn = Timeline("live", numbers(0, 1), {"x": numbers(1, 2)}, None, marks, seconds=seconds)
+    page = render_page(Report("a page", (), (drawn,)))
+    assert "The peak is at event 1, 500 µs in: 2 B live." in page
+    assert "Out of memory at event 1, 500 µs in: 1 B refused" in page
 
 
 def _results() -> tuple[gmlake.ReplayReport, gmlake.PlanReport]:
@@ -213,8 +260,8 @@ def test_long_rows_are_folded_without_losing_a_byte() -> None:
         Piece(1124, 2000, "free"),
     )
     lines = fold([row], [View(0, 200, True, ())])  # noqa: FBT003
-    assert {length_of(line) for line in lines[:-1]} == {256}
-    parts = [piece for line in lines for piece in line]
+    assert {line.end - line.begin for line in lines[:-1]} == {256}
+    parts = [piece for line in lines for piece in line.pieces]
     ends = [piece.address + piece.size_bytes for piece in parts]
     assert [piece.address for piece in parts] == [100, *ends[:-1]]
     assert ends[-1] == 3124
@@ -224,9 +271,7 @@ def test_long_rows_are_folded_without_losing_a_byte() -> None:
 
 
 def test_a_range_is_found_in_the_lines_that_it_crosses() -> None:
-    finder = Finder(
-        [(Piece(1000, 100, "free"),), (Piece(0, 100, "free"),), (Piece(100, 50, "free"),)]
-    )
+    finder = Finder([Line(1000, 1100, ()), Line(0, 100, ()), Line(100, 150, ())])
     found = [(1, 90, 0, 10), (2, 0, 10, 50), (0, 0, 910, 40)]
     assert list(finder.parts(90, 950)) == found
     assert list(finder.parts(200, 10)) == []

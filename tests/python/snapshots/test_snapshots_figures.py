@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.pictures.figures import AddressMap, Blocks, Packing, Policies, Report, Timeline
+from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Policies, Report, Timeline
 from gmlake.snapshots import RegionKind
 from gmlake.snapshots.capture import capture
 from gmlake.snapshots.whole import snapshot_lake
@@ -168,7 +169,7 @@ def test_a_lake_that_keeps_no_events_still_shows_what_is_held() -> None:
         seen = lake.snapshot()
     assert len(seen[0].events) == 0
     assert seen[0].live_bytes == seen[0].peak.live_bytes == 100 * MIB
-    assert [type(figure) for figure in seen.report().figures] == [AddressMap, Blocks]
+    assert [type(figure) for figure in seen.report().figures] == [Moments, AddressMap, Blocks]
     with pytest.raises(KeyError):
         seen[1]
 
@@ -176,19 +177,24 @@ def test_a_lake_that_keeps_no_events_still_shows_what_is_held() -> None:
 def test_views_show_where_their_bytes_lie() -> None:
     with busy_lake() as lake:
         seen = lake.snapshot()
-    drawn = _figure(seen.report(), AddressMap)
-    home = [piece for row in drawn.rows for piece in row if piece.kind != "absent"]
-    spans = sorted((piece.address, piece.address + piece.size_bytes) for piece in home)
-    assert sum(piece.size_bytes for piece in home) == seen[0].reserved_bytes
+    report = seen.report()
+    drawn, last = _figure(report, AddressMap), len(_figure(report, Moments).moments) - 1
+    pieces = [piece for row in drawn.rows for piece in row if piece.first <= last < piece.end]
+    held = [piece for piece in pieces if piece.kind == "held"]
+    spans: list[tuple[int, int]] = []
+    for piece in sorted(held, key=lambda one: one.address):
+        begin = spans.pop()[0] if spans and spans[-1][1] == piece.address else piece.address
+        spans.append((begin, piece.address + piece.size_bytes))
+    assert sum(piece.size_bytes for piece in held) == seen[0].reserved_bytes
     live = [view for view in drawn.views if view.is_live]
     assert live
     for view in live:
         assert sum(size for _, _, size in view.pieces) == view.size_bytes
         for _, place, size in view.pieces:
             assert any(begin <= place and place + size <= end for begin, end in spans)
-    for row in drawn.rows:
-        ends = [piece.address + piece.size_bytes for piece in row]
-        assert [piece.address for piece in row[1:]] == ends[:-1]
+    inside = sorted((p.address, p.size_bytes) for p in pieces if p.kind in ("used", "free"))
+    assert sum(size for _, size in inside) == seen[0].reserved_bytes
+    assert all(at + size <= following for (at, size), (following, _) in pairwise(inside))
 
 
 def test_stacked_categories_are_the_live_bytes() -> None:
@@ -201,18 +207,22 @@ def test_stacked_categories_are_the_live_bytes() -> None:
     assert len(drawn.live) == 6
     assert total.max() == one.peak.live_bytes
     assert total[-1] == one.live_bytes
-    assert (np.diff(drawn.seconds) >= 0).all()
+    assert (np.diff(drawn.at) >= 0).all()
     assert {mark.label for mark in drawn.marks} >= {"mark 3"}
 
 
 def test_without_times_pictures_count_events() -> None:
     trace = _long_trace(1000)
     timed = gmlake.report_of(trace)
-    assert _figure(timed, Timeline).unit == _figure(timed, Packing).unit == "seconds"
+    assert _figure(timed, Timeline).seconds is not None
+    assert _figure(timed, Packing).seconds is not None
     trace.requests["time_ns"] = 0
     counted = gmlake.report_of(trace)
-    assert _figure(counted, Timeline).unit == _figure(counted, Packing).unit == "events"
-    assert _figure(counted, Timeline).seconds.tolist() == list(range(1000))
+    assert _figure(counted, Timeline).seconds is None
+    assert _figure(counted, Packing).seconds is None
+    for report in (timed, counted):
+        assert _figure(report, Timeline).unit == _figure(report, Packing).unit == "events"
+        assert _figure(report, Timeline).at.tolist() == list(range(1000))
 
 
 def _long_trace(events: int) -> gmlake.Trace:
@@ -241,7 +251,7 @@ def test_a_million_events_become_a_few_thousand_points_in_seconds() -> None:
     seconds = time.perf_counter() - begin
     assert seconds < 15
     timeline, packing = _figure(report, Timeline), _figure(report, Packing)
-    assert len(timeline.seconds) <= MOST
+    assert len(timeline.at) <= MOST
     assert len(packing.begin) <= MOST
     assert len(_figure(report, Blocks).rows) <= MOST
     assert np.sum(list(timeline.live.values()), axis=0).max() == trace.peak_live_bytes

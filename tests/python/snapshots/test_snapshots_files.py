@@ -117,12 +117,11 @@ def test_a_file_of_pytorch_tells_places_peak_and_reserved_memory(tmp_path: Path)
     figures = loaded.report().figures
     blocks = next(figure for figure in figures if isinstance(figure, Blocks))
     assert [(row.size_bytes, row.site) for row in blocks.rows] == [
-        (5 * MIB, "step 1"),
-        (4 * MIB, "load  /x/main.py:2"),
-        (3 * MIB, "forward  /x/model.py:7"),
+        (5 * MIB, "model.py:7 in forward() · step 1"),
+        (4 * MIB, "main.py:2 in load()"),
+        (3 * MIB, "model.py:7 in forward()"),
     ]
-    timeline = figures[0]
-    assert isinstance(timeline, Timeline)
+    timeline = next(figure for figure in figures if isinstance(figure, Timeline))
     assert timeline.reserved is not None
     assert timeline.reserved.max() == 20 * MIB
 

@@ -1,0 +1,108 @@
+"""What the blocks of a recording are told apart by, in every picture of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gmlake.pictures.figures import CATEGORIES, OTHERS
+from gmlake.snapshots.model import UNKNOWN
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gmlake.snapshots.model import DeviceSnapshot
+    from gmlake.snapshots.own_lines import OwnLines
+
+    Integers = NDArray[np.int64]
+
+_MOST_OWNERS: Final = 8
+_MOST_COUNTED: Final = 1 << 20
+_MOST_LOOKS: Final = 8
+BEFORE_RECORDING: Final = "before the recording"
+
+
+@dataclass(frozen=True)
+class Classes:
+    """of_id: an index into names, the keys of a legend, for each block.
+
+    is_known: whether there is anything that tells blocks apart.
+    """
+
+    of_id: NDArray[np.int32]
+    names: tuple[str, ...]
+    is_known: bool = True
+
+
+class Owners:
+    """Who asked for each block, in words as short as can be."""
+
+    def __init__(self, seen: DeviceSnapshot, lines: OwnLines) -> None:
+        """Name each place once."""
+        lives = self._lives = seen.lives
+        places, of_id = _distinct(lives.site)
+        names = [lines.line(number) or lines.name(number) for number in places.tolist()]
+        self.names: list[str] = list(dict.fromkeys([*names, BEFORE_RECORDING, ""]))
+        at = {name: number for number, name in enumerate(self.names)}
+        self.of_id: Integers = np.array([at[name] for name in names], np.int64)[of_id]
+        is_before = (self.of_id == at[""]) & (lives.born < 0)
+        self.of_id[is_before] = at[BEFORE_RECORDING]
+
+    def most_of(self, ids: Integers, row: int) -> str:
+        """Say who has most of these blocks, live behind an event; "" where nobody is known."""
+        sizes = self._lives.size_bytes
+        held = np.bincount(self.of_id[ids], sizes[ids], minlength=len(self.names))
+        held[self.names.index("")] = 0
+        owner = int(np.argmax(held))
+        if not held[owner]:
+            return ""
+        blocks = ids[self.of_id[ids] == owner]
+        count = "one block" if len(blocks) == 1 else f"{len(blocks):,} blocks"
+        said = f"Most is held by {self.names[owner]}: {format_size(int(held[owner]))} in {count}"
+        return f"{said}, and it grew all along." if self._grew(owner, row) else f"{said}."
+
+    def _grew(self, owner: int, row: int) -> bool:
+        """Whether an owner had more at each of several events between its first block and `row`."""
+        mine = np.flatnonzero(self.of_id == owner)
+        born, died = self._lives.born[mine], self._lives.died[mine]
+        first = int(born.min())
+        if first < 0 or row - first < _MOST_LOOKS:
+            return False
+        looks = np.linspace(first, row, _MOST_LOOKS).astype(np.int64)[:, None]
+        sizes = self._lives.size_bytes[mine].astype(np.int64)
+        held = ((born <= looks) & (looks < died)) @ sizes
+        return bool((np.diff(held) > 0).all())
+
+    def name(self, owner: int) -> str:
+        """Return the words, also where nobody is known."""
+        return self.names[owner] or "an unknown line"
+
+
+def _distinct(sites: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Integers]:
+    """Return the different numbers, and which of them each is; quickly where all are small."""
+    if int(sites.max(initial=0)) > _MOST_COUNTED:
+        return np.unique(sites, return_inverse=True)
+    is_there = np.bincount(sites.astype(np.int64)) > 0
+    places = np.flatnonzero(is_there).astype(np.uint64)
+    return places, (np.cumsum(is_there) - 1)[sites]
+
+
+def classes_of(seen: DeviceSnapshot, owners: Owners, ids: Integers) -> Classes:
+    """Return categories where a recording tells any, else the lines that hold the most.
+
+    ids: of the blocks that decide which lines are told apart.
+    """
+    if (seen.categories != UNKNOWN).any():
+        return Classes(seen.categories.astype(np.int32), CATEGORIES)
+    held = np.bincount(owners.of_id[ids], seen.lives.size_bytes[ids], minlength=len(owners.names))
+    held[owners.names.index("")] = 0
+    order = np.argsort(-held, kind="stable")[:_MOST_OWNERS]
+    chosen = order[held[order] > 0]
+    if not len(chosen):
+        return Classes(seen.categories.astype(np.int32), CATEGORIES, is_known=False)
+    number = np.full(len(owners.names), len(chosen), np.int32)
+    number[chosen] = np.arange(len(chosen))
+    return Classes(number[owners.of_id], (*(owners.name(one) for one in chosen.tolist()), OTHERS))

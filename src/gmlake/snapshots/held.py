@@ -1,0 +1,244 @@
+"""What was held from the driver when, and where in it every block lay."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gmlake.snapshots.model import RegionKind
+from gmlake.trace.layout import Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gmlake.snapshots.model import DeviceSnapshot
+
+    Integers = NDArray[np.int64]
+
+HELD: Final = np.dtype(
+    [
+        ("begin", "<i8"),
+        ("end", "<i8"),
+        ("born", "<i8"),
+        ("died", "<i8"),
+        ("stream", "<u8"),
+        ("range", "<i8"),
+    ]
+)
+"""A range of addresses, held behind the events born to died - 1; born is -1 before all of them.
+
+Rows of one `range` lie next to each other, and came from the driver together.
+"""
+
+_MOST_CUTS: Final = 200_000
+_MOST_PARTS: Final = 4_000_000  # of all blocks: what is beyond is lost, as files can be hostile
+_MOST_OF_A_BLOCK: Final = 4096
+_FARTHEST: Final = 1 << 62  # no device has such addresses, but a file can
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where blocks lie at home; arrays of shape (parts,), a row for each part of a block.
+
+    block: its id. begin, end: addresses at home. held: the row of what it lies in. lost: the ids of
+    blocks in views that were gone at the end, which no recording places.
+    """
+
+    block: Integers
+    begin: Integers
+    end: Integers
+    held: Integers
+    lost: Integers
+
+
+def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
+    """Return what was held when, dtype HELD, by address and birth: the events from end to start.
+
+    Empty where a recording tells nothing of it.
+    """
+    real = ~np.isin(seen.regions["kind"], (RegionKind.VIEW, RegionKind.PLANNED_POOL))
+    rows = len(seen.events)
+    ranges = _Ranges()
+    for region in seen.regions[real][["address", "size_bytes", "stream"]].tolist():
+        address, size, stream = region
+        ranges.open(address, size, stream, rows)
+    changes = np.flatnonzero(np.isin(seen.events["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)))
+    columns = seen.events[changes][["address", "size_bytes", "stream", "kind"]].tolist()
+    for row, (address, size, stream, kind) in zip(
+        reversed(changes.tolist()), reversed(columns), strict=True
+    ):
+        if kind == Kind.SEGMENT_FREE:
+            ranges.open(address, size, stream, row)
+        else:
+            ranges.close(address, size, stream, row)
+    found = ranges.done + [
+        (begin, end, -1, died, stream) for begin, (end, died, stream) in ranges.now.items()
+    ]
+    found += _lent(seen, ranges.missing)
+    table = _cut(np.array([(*one, number) for number, one in enumerate(found)], HELD))
+    return table[np.lexsort((table["born"], table["begin"]))]
+
+
+def _lent(
+    seen: DeviceSnapshot, missing: list[tuple[int, int, int, int]]
+) -> list[tuple[int, int, int, int, int]]:
+    """Return when ranges were held that nobody gave back, and that are not there at the end.
+
+    Their memory is drawn in stitched views by then. A view is made from what is free, and is a
+    segment from then on: so each was held until the first new segment after its last block.
+    """
+    if not missing:
+        return []
+    lives, rows = seen.lives, len(seen.events)
+    takes = np.append(np.flatnonzero(seen.events["kind"] == Kind.SEGMENT_ALLOC), rows)
+    order = np.argsort(lives.address, kind="stable")
+    addresses, died = lives.address[order], lives.died[order]
+    found = []
+    for begin, end, born, stream in missing:
+        first, last = np.searchsorted(addresses, [begin, end])
+        free_from = max(born, int(died[first:last].max(initial=born)))
+        until = (
+            rows if free_from >= rows else int(takes[np.searchsorted(takes, free_from, "right")])
+        )
+        found.append((begin, end, born, until, stream))
+    return found
+
+
+def _cut(table: NDArray[np.void]) -> NDArray[np.void]:
+    """Cut ranges where one of another time begins, so that the nearest begin finds them all."""
+    begins = np.unique(table["begin"])
+    first = np.searchsorted(begins, table["begin"], side="left")
+    count = np.searchsorted(begins, table["end"], side="left") - first
+    if int(count.sum()) > _MOST_CUTS + 4 * len(table):
+        return table
+    result = np.repeat(table, count)
+    nth = np.arange(len(result)) - np.repeat(np.cumsum(count) - count, count)
+    at = np.repeat(first, count) + nth
+    result["begin"] = begins[at]
+    following = np.append(begins[1:], np.iinfo(np.int64).max)[at]
+    result["end"] = np.minimum(result["end"], following)
+    return result
+
+
+class _Ranges:
+    """What is held, going back from event to event; any part of it may come and go by itself."""
+
+    def __init__(self) -> None:
+        self.now: dict[int, tuple[int, int, int]] = {}  # begin: (end, died, stream)
+        self.done: list[tuple[int, int, int, int, int]] = []
+        self.missing: list[tuple[int, int, int, int]] = []  # begin, end, born, stream
+        self._begins: list[int] = []
+
+    def open(self, address: int, size: int, stream: int, died: int) -> None:
+        if size and address < _FARTHEST and address not in self.now:
+            self.now[address] = address + size, died, stream
+            self._begins.insert(bisect_left(self._begins, address), address)
+
+    def close(self, address: int, size: int, stream: int, born: int) -> None:
+        """Note that a range was held from `born` on; what of it is not there is missing."""
+        stop = address + size
+        first = max(bisect_right(self._begins, address) - 1, 0)
+        covered = address
+        while first < len(self._begins) and self._begins[first] < stop:
+            begin = self._begins[first]
+            end, died, of_stream = self.now[begin]
+            if end <= address:
+                first += 1
+                continue
+            self._miss(covered, begin, born, stream)
+            covered = max(covered, end)
+            del self.now[begin], self._begins[first]
+            self.done.append((max(begin, address), min(end, stop), born, died, of_stream))
+            if begin < address:
+                self.open(begin, address - begin, of_stream, died)
+                first += 1
+            if end > stop:
+                self.open(stop, end - stop, of_stream, died)
+        self._miss(covered, stop, born, stream)
+
+    def _miss(self, begin: int, end: int, born: int, stream: int) -> None:
+        if begin < end and begin < _FARTHEST:
+            self.missing.append((begin, end, born, stream))
+
+
+def places_of(seen: DeviceSnapshot, held: NDArray[np.void]) -> Places:
+    """Return where the blocks lie: at home, or by the pieces of the view that they are in."""
+    lives = seen.lives
+    has_place = (lives.address > 0) & (lives.address < _FARTHEST)
+    ids = np.flatnonzero(has_place & (lives.size_bytes > 0))
+    begin = lives.address[ids].view(np.int64)
+    block, begin, end = _through_views(seen, ids, begin, begin + lives.size_bytes[ids])
+    found: list[tuple[Integers, ...]] = []
+    finder, left = _Finder(held), _MOST_PARTS + 2 * len(ids)
+    for _ in range(_MOST_OF_A_BLOCK):
+        if not len(block) or len(block) > left:
+            break
+        left -= len(block)
+        row = finder.row_at(begin, np.maximum(lives.born[block], -1))
+        is_inside = row >= 0
+        block, begin, end, row = (part[is_inside] for part in (block, begin, end, row))
+        stop = np.minimum(end, held["end"][row])
+        found.append((block, begin, stop, row))
+        goes_on = stop < end
+        block, begin, end = block[goes_on], stop[goes_on], end[goes_on]
+    empty = np.zeros(0, np.int64)
+    columns = [np.concatenate([empty, *parts]) for parts in zip(*found, strict=True)] or [empty] * 4
+    order = np.lexsort((columns[1], columns[0]))
+    block, begin, end, row = (column[order] for column in columns)
+    placed = np.bincount(block, end - begin, minlength=len(lives.size_bytes))
+    lost = ids[placed[ids] < lives.size_bytes[ids]]
+    is_whole = ~np.isin(block, lost)
+    return Places(block[is_whole], begin[is_whole], end[is_whole], row[is_whole], lost)
+
+
+def _through_views(
+    seen: DeviceSnapshot, ids: Integers, begin: Integers, end: Integers
+) -> tuple[Integers, Integers, Integers]:
+    """Return the parts of blocks, with the addresses at home of those that lie in views."""
+    pieces = seen.pieces[np.argsort(seen.pieces["address"], kind="stable")]
+    low = pieces["address"].astype(np.int64)
+    high = np.maximum.accumulate(low + pieces["size_bytes"].astype(np.int64))
+    first = np.searchsorted(high, begin, side="right")
+    count = np.maximum(np.searchsorted(low, end, side="left") - first, 0)
+    few = np.cumsum(count) <= _MOST_PARTS + 2 * len(ids)
+    ids, begin, end, first, count = (part[few] for part in (ids, begin, end, first, count))
+    if not count.any():
+        return ids, begin, end
+    of_view = np.repeat(np.arange(len(ids)), count)
+    nth = np.arange(len(of_view)) - np.repeat(np.cumsum(count) - count, count)
+    piece = first[of_view] + nth
+    part_begin = np.maximum(begin[of_view], low[piece])
+    part_end = np.minimum(end[of_view], high[piece])
+    shift = pieces["home_address"].astype(np.int64)[piece] - low[piece]
+    at_home = count == 0
+    return (
+        np.concatenate([ids[at_home], ids[of_view]]),
+        np.concatenate([begin[at_home], part_begin + shift]),
+        np.concatenate([end[at_home], part_end + shift]),
+    )
+
+
+class _Finder:
+    """Finds which of the ranges that are held behind an event has an address."""
+
+    def __init__(self, held: NDArray[np.void]) -> None:
+        """Number the addresses at which ranges begin; _cut() made them the same at all times."""
+        self._held = held
+        self._begins, group = np.unique(held["begin"], return_inverse=True)
+        self._span = int(held["died"].max(initial=0)) + 2
+        self._keys = group.astype(np.int64) * self._span + held["born"] + 1
+
+    def row_at(self, address: Integers, row: Integers) -> Integers:
+        """Return the row of the range for each address and event; -1 where there is none."""
+        if not len(self._held):
+            return np.full(len(address), -1, np.int64)
+        group = np.searchsorted(self._begins, address, side="right") - 1
+        place = np.searchsorted(self._keys, group * self._span + row + 1, side="right") - 1
+        found = self._held[np.maximum(place, 0)]
+        is_it = (place >= 0) & (found["begin"] <= address) & (address < found["end"])
+        is_it &= (found["born"] <= row) & (row < found["died"])
+        result: Integers = np.where(is_it, place, -1)
+        return result

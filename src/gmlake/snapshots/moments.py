@@ -1,0 +1,445 @@
+"""Moments of a recording: how things stood, why a request did not fit, and who strands memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake.pictures.figures import Moment, Moments, Stranded
+from gmlake.snapshots.classes import BEFORE_RECORDING, Owners
+from gmlake.snapshots.held import held_over, places_of
+from gmlake.snapshots.model import RegionKind
+from gmlake.snapshots.peaks import BEFORE
+from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
+from gmlake.units import format_size, format_time
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gmlake.pictures.figures import Numbers
+    from gmlake.snapshots.held import Places
+    from gmlake.snapshots.model import DeviceSnapshot
+    from gmlake.snapshots.own_lines import OwnLines
+
+    Integers = NDArray[np.int64]
+
+MOST_MOMENTS: Final = 160
+"""Prepared on one page; of a recording with fewer events each is one."""
+
+MOST_OWNERS: Final = 12
+"""Of stranded memory, named for each moment."""
+
+MOST_FREE: Final = 1000
+"""Free pieces of a moment that are drawn, the largest."""
+
+_MOST_OF_A_KIND: Final = MOST_MOMENTS // 4
+_LONGEST_LABEL: Final = 200  # of a mark, as files can be hostile
+_NS: Final = 1e9
+
+
+def seconds_of(seen: DeviceSnapshot) -> Numbers | None:
+    """Return when each event was, from the first on, ascending; None where no times are known."""
+    times = seen.events["time_ns"]
+    known = times[times > 0]
+    if not len(known):
+        return None
+    latest = np.maximum.accumulate(np.maximum(times, known[0]))
+    result: Numbers = (latest - latest[0]).astype(np.float64) / _NS
+    return result
+
+
+def key_row(seen: DeviceSnapshot) -> int:
+    """Return the event behind which it mattered: the last refusal, else the peak."""
+    refused = np.flatnonzero(seen.events["kind"] == Kind.OOM)
+    return int(refused[-1]) if len(refused) else seen.peak.row
+
+
+def chosen_rows(seen: DeviceSnapshot, turns: Integers) -> Integers:
+    """Return the events whose moments are prepared, ascending; BEFORE for the start.
+
+    turns: the highest and the lowest points of stretches, to be chosen from.
+    """
+    rows, kind = len(seen.events), seen.events["kind"]
+    if rows < MOST_MOMENTS:
+        return np.arange(BEFORE, rows)
+    told = [
+        evenly(np.flatnonzero(kind == which), _MOST_OF_A_KIND) for which in (Kind.OOM, Kind.MARK)
+    ]
+    chosen = np.unique([BEFORE, key_row(seen), seen.peak.row, rows - 1, *np.concatenate(told)])
+    more = evenly(turns[~np.isin(turns, chosen)], MOST_MOMENTS - len(chosen))
+    return np.unique(np.concatenate([chosen, more]))
+
+
+def evenly(rows: Integers, most: int) -> Integers:
+    """Return at most that many of them."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+
+
+@dataclass(frozen=True, eq=False)
+class Free:
+    """Free pieces at one moment, by address; arrays of shape (pieces,).
+
+    before, behind: the rows of Places that keep a piece from growing; -1 where there is none, as it
+    is the edge of what is held. stream: whose it is. is_small: of PyTorch's small pool.
+    """
+
+    begin: Integers
+    end: Integers
+    before: Integers
+    behind: Integers
+    stream: NDArray[np.uint64]
+    is_small: NDArray[np.bool_]
+
+    @property
+    def sizes(self) -> Integers:
+        """Return how large they are."""
+        return self.end - self.begin
+
+    def largest(self, most: int) -> Free:
+        """Return the largest of them, still by address."""
+        if len(self.begin) <= most:
+            return self
+        chosen = np.sort(np.argpartition(-self.sizes, most)[:most])
+        return Free(**{name: column[chosen] for name, column in vars(self).items()})
+
+    @property
+    def is_stranded(self) -> NDArray[np.bool_]:
+        """Return which of them a block keeps: not what is wholly free, which can be given back."""
+        result: NDArray[np.bool_] = (self.before >= 0) | (self.behind >= 0)
+        return result
+
+
+class Story:
+    """One device from moment to moment.
+
+    rows: the events behind which the moments are; shown: which of them matters. held, places: what
+    there was over all of the recording. first, end: for each block, its moments, first to end - 1.
+    """
+
+    def __init__(self, seen: DeviceSnapshot, lines: OwnLines, turns: Integers) -> None:
+        """Choose the moments, and find where everything lay."""
+        self.seen, self.lines = seen, lines
+        self.rows = chosen_rows(seen, turns)
+        self.shown = int(np.searchsorted(self.rows, key_row(seen)))
+        self.held = held_over(seen)
+        self.places: Places = places_of(seen, self.held)
+        self.owners = Owners(seen, lines)
+        self.seconds = seconds_of(seen)
+        # Moments by event: how many there are before each, one look-up instead of a search.
+        before = np.zeros(len(seen.events) + 2, np.int64)
+        before[self.rows + 2] = 1
+        self._before = np.cumsum(before)
+        lives = seen.lives
+        self.first: Integers = self.moment_from(lives.born)
+        self.end: Integers = np.where(lives.size_bytes > 0, self.moment_from(lives.died), 0)
+        self._marks = np.flatnonzero(seen.events["kind"] == Kind.MARK)
+
+    def moment_from(self, row: Integers) -> Integers:
+        """Return the first moment that is not before an event."""
+        result: Integers = self._before[row + 1]
+        return result
+
+    @property
+    def shown_ids(self) -> Integers:
+        """The blocks that are live at the moment that matters."""
+        return self.live_at(self.shown)
+
+    def live_at(self, moment: int) -> Integers:
+        """Return the ids of what is live at a moment."""
+        result: Integers = np.flatnonzero((self.first <= moment) & (self.end > moment))
+        return result
+
+    @cached_property
+    def _joins(self) -> bool:
+        """Whether a request may be served by pieces that do not lie beside each other."""
+        return bool((self.seen.regions["kind"] == RegionKind.HOME).any())
+
+    @cached_property
+    def _merges(self) -> bool:
+        """Whether one piece may go on in the next range that was taken from the driver."""
+        return self.seen.trace.is_expandable or self._joins
+
+    @cached_property
+    def _sorted_parts(self) -> tuple[Integers, Integers, Integers]:
+        """Rows of Places that any moment sees, by address: their first moment, and their end."""
+        block = self.places.block
+        first, end = self.first[block], self.end[block]
+        chosen = np.flatnonzero(first < end)
+        chosen = chosen[np.argsort(self.places.begin[chosen], kind="stable")]
+        return chosen, first[chosen], end[chosen]
+
+    @cached_property
+    def _lost(self) -> tuple[Integers, Integers, Integers]:
+        """Of blocks that no recording places: the first moment, the end, and the size."""
+        lost = self.places.lost
+        lost = lost[self.first[lost] < self.end[lost]]
+        return self.first[lost], self.end[lost], self.seen.lives.size_bytes[lost]
+
+    @cached_property
+    def held_moments(self) -> tuple[Integers, Integers]:
+        """Of each row of `held`, the first moment and the end."""
+        return self.moment_from(self.held["born"]), self.moment_from(self.held["died"])
+
+    def held_at(self, moment: int) -> Integers:
+        """Return the rows of `held` at a moment, by address."""
+        first, end = self.held_moments
+        result: Integers = np.flatnonzero((first <= moment) & (end > moment))
+        return result
+
+    def parts_at(self, moment: int) -> Integers:
+        """Return the rows of `places` that are live at a moment, by address; none over another."""
+        part, first, end = self._sorted_parts
+        chosen: Integers = part[(first <= moment) & (end > moment)]
+        chosen = chosen[self.held_moments[1][self.places.held[chosen]] > moment]
+        begin, reach = self.places.begin[chosen], np.maximum.accumulate(self.places.end[chosen])
+        is_clear = np.concatenate([[True], begin[1:] >= reach[:-1]])[: len(chosen)]
+        result: Integers = chosen[is_clear]
+        return result
+
+    def free_at(self, moment: int) -> Free:
+        """Return the free pieces. What PyTorch cannot split off a large block is part of it."""
+        held, parts = self.held_at(moment), self.parts_at(moment)
+        low, high = self.held["begin"][held], self.held["end"][held]
+        begins, ends = self.places.begin[parts], self.places.end[parts]
+        is_new = np.concatenate([[True], low[1:] != high[:-1]])[: len(low)]
+        if not self._merges:
+            is_new[1:] |= np.diff(self.held["range"][held]) != 0
+        is_last = np.concatenate([is_new[1:], [True]])[: len(low)]
+        held, low, high = held[is_new], low[is_new], high[is_last]
+        free_begin = np.sort(np.concatenate([low, ends]), kind="stable")
+        free_end = np.sort(np.concatenate([high, begins]), kind="stable")
+        chosen = free_end > free_begin
+        free_begin, free_end = free_begin[chosen], free_end[chosen]
+        where = np.searchsorted(low, free_begin, side="right") - 1
+        before = _at(ends, free_begin, parts, free_begin > low[where])
+        behind = _at(begins, free_end, parts, free_end < high[where])
+        is_small = (high - low)[where] == SMALL_SEGMENT
+        is_slack = (free_end - free_begin <= SMALL_LIMIT) & (before >= 0) & ~is_small
+        kept = ~is_slack | self._merges
+        columns = (free_begin, free_end, before, behind, self.held["stream"][held[where]], is_small)
+        return Free(*(column[kept] for column in columns))
+
+    # ---- in words
+
+    def describe(self, topic: str, group: int) -> Moments:
+        """Return every moment in words."""
+        rows = len(self.seen.events)
+        note = "" if len(self.rows) > rows else _note(len(self.rows), rows)
+        moments = tuple(moment for moment, _ in self._each)
+        title = f"{topic} {self.name(self.shown)}"
+        return Moments(title, moments, self.shown, note, topic, group)
+
+    def when(self, row: int, count: int = 0) -> str:
+        """Return an event as a place in the run: "event 1,204, 2.3 s in"; count: of all events."""
+        if row < 0:
+            return BEFORE_RECORDING
+        said = f"event {row:,} of {count:,}" if count else f"event {row:,}"
+        if self.seconds is None:
+            return said
+        return f"{said}, {format_time(float(self.seconds[row]))} in"
+
+    def name(self, moment: int) -> str:
+        """Return what a moment is called, as in "live at the peak"."""
+        row = int(self.rows[moment])
+        if row >= 0 and self.seen.events["kind"][row] == Kind.OOM:
+            return "at the refusal" if moment == self.shown else f"at the refusal, event {row:,}"
+        if not len(self.seen.events):
+            return "at the end"
+        if row == self.seen.peak.row:
+            return "at the peak"
+        if row == len(self.seen.events) - 1:
+            return "at the end"
+        return "before the first event" if row < 0 else f"after event {row:,}"
+
+    @cached_property
+    def _each(self) -> list[tuple[Moment, Free | None]]:
+        return [self._moment(number) for number in range(len(self.rows))]
+
+    @property
+    def free(self) -> list[Free]:
+        """The largest free pieces of each moment; empty where nothing is told of what was held."""
+        return [free for _, free in self._each if free is not None]
+
+    def _moment(self, number: int) -> tuple[Moment, Free | None]:
+        row = int(self.rows[number])
+        lives = self.seen.lives
+        live_bytes = int(lives.live_bytes[row]) if row >= 0 else lives.start_bytes
+        free = self.free_at(number) if len(self.held) else None
+        says = [f"{self._what(row)} {self._how(number, row, live_bytes, free)}"]
+        stranded: tuple[Stranded, ...] = ()
+        if free is not None:
+            stranded = self._stranded(free)
+            if row >= 0 and self.seen.events["kind"][row] == Kind.OOM:
+                says.append(self._why(row, free))
+        if most := self.owners.most_of(self.live_at(number), row):
+            says.append(most)
+        if free is not None:
+            if stranded:
+                says.append(_most_of_it(stranded[0], int(free.sizes[free.is_stranded].sum())))
+            free = free.largest(MOST_FREE)
+        seconds = None if self.seconds is None else float(self.seconds[max(row, 0)])
+        name = self.name(number)
+        return Moment(row, name, tuple(says), live_bytes, stranded, seconds), free
+
+    def _what(self, row: int) -> str:
+        if row < 0:
+            if not len(self.seen.events):
+                return "No events were recorded; this is the end."
+            is_peak = row == self.seen.peak.row
+            return "The peak: nothing later was higher." if is_peak else "Before the first event."
+        event = self.seen.events[row]
+        size, kind = int(event["size_bytes"]), int(event["kind"])
+        name = self.lines.name(int(self.seen.event_sites[row]))
+        asked = f", asked for at {name}" if name else ""
+        if kind == Kind.OOM:
+            return f"Refused: {format_size(size)}{asked}."
+        done = _DONE.get(kind, "")
+        label = f'the mark "{self.label(row)}"' if kind == Kind.MARK else format_size(size)
+        place = f"{self.when(row, len(self.seen.events))}{self._step(row)}"
+        if row == self.seen.peak.row:
+            return f"The peak, at {place}: {label} came last{asked}."
+        owner = ""
+        if kind in (Kind.FREE, Kind.FREE_REQUESTED):
+            owner = self.owners.names[int(self.owners.of_id[int(event["id"])])]
+        said = f"asked for at {owner}" if owner else asked.removeprefix(", ")
+        return f"At {place}: {label}{done}{f', {said}' if said else ''}."
+
+    def _how(self, number: int, row: int, live_bytes: int, free: Free | None) -> str:
+        said = f"Live then {format_size(live_bytes)}"
+        held_bytes = 0
+        if free is not None:
+            held = self.held[self.held_at(number)]
+            held_bytes = int((held["end"] - held["begin"]).sum())
+            said += f", held {format_size(held_bytes)}"
+            if len(free.sizes):
+                said += f", free in pieces {format_size(int(free.sizes.sum()))}"
+                said += f", largest piece {format_size(int(free.sizes.max()))}"
+            else:
+                said += ", nothing of it free"
+        if row >= 0 and self.seen.events["kind"][row] == Kind.OOM:
+            left = int(self.seen.events["address"][row])
+            said += f", {format_size(left)} left on the device"
+            others = self.seen.trace.others_bytes(held_bytes, left)
+            if free is not None and others:
+                said += f". Others have {format_size(others)} of it: CUDA itself, "
+                said += "libraries such as NCCL, other processes"
+        first, end, sizes = self._lost
+        lost_bytes = int(sizes[(first <= number) & (end > number)].sum())
+        if lost_bytes and free is not None:
+            said += f". {format_size(lost_bytes)} of it lay in what was gone at the end: "
+            said += "where is not recorded"
+        return f"{said}."
+
+    def _why(self, row: int, free: Free) -> str:
+        """Say why a request did not fit: there was too little, or no piece that it may have."""
+        event = self.seen.events[row]
+        wanted, left = int(event["size_bytes"]), int(event["address"])
+        total = int(free.sizes.sum())
+        if left >= wanted:
+            return "The device had enough left, so a limit of the program's refused it."
+        if total + left < wanted:
+            return (
+                f"It did not fit: all pieces and what was left make {format_size(total + left)}, "
+                f"{format_size(wanted - total - left)} too little."
+            )
+        is_fitting = free.sizes >= wanted
+        if self._joins or not is_fitting.any():
+            said = f"It did not fit: {format_size(total)} were free, but in "
+            said += _count(len(free.sizes), "piece")
+            return f"{said}." if self._joins else f"{said}; a request needs one."
+        is_right = free.stream == event["stream"]
+        is_right &= self._merges | (free.is_small == (wanted <= SMALL_LIMIT))
+        if (is_fitting & is_right).any():
+            return "A piece was large enough; why it was not taken is not recorded."
+        return (
+            "A piece was large enough, but it is of stream "
+            f"{int(free.stream[np.argmax(is_fitting)])}, and this was asked for on stream "
+            f"{int(event['stream'])}."
+        )
+
+    def _stranded(self, free: Free) -> tuple[Stranded, ...]:
+        """Rank who keeps free pieces from growing; a piece between two counts for both."""
+        piece = np.tile(np.arange(len(free.begin)), 2)
+        part = np.concatenate([free.before, free.behind])
+        piece, part = piece[part >= 0], part[part >= 0]
+        if not len(piece):
+            return ()
+        lives, block = self.seen.lives, self.places.block[part]
+        owner = self.owners.of_id[block]
+        count = len(self.owners.names)
+        _, once = np.unique(owner * len(free.begin) + piece, return_index=True)
+        kept = np.bincount(owner[once], free.sizes[piece[once]], minlength=count)
+        pieces = np.bincount(owner[once], minlength=count)
+        blocks, which = np.unique(block, return_index=True)
+        owner = owner[which]
+        held = np.bincount(owner, lives.size_bytes[blocks], minlength=count)
+        numbers = np.bincount(owner, minlength=count)
+        since = np.full(count, len(self.seen.events), np.int64)
+        np.minimum.at(since, owner, lives.born[blocks])
+        order = [one for one in np.argsort(-kept, kind="stable")[:MOST_OWNERS] if pieces[one]]
+        return tuple(
+            Stranded(
+                owner=self.owners.name(int(one)),
+                kept_bytes=int(kept[one]),
+                pieces=int(pieces[one]),
+                held_bytes=int(held[one]),
+                blocks=int(numbers[one]),
+                since=self.when(int(since[one])),
+            )
+            for one in order
+        )
+
+    def label(self, row: int) -> str:
+        """Return what a mark was called, shortened."""
+        return self.seen.trace.label(int(self.seen.events["id"][row]))[:_LONGEST_LABEL]
+
+    def _step(self, row: int) -> str:
+        place = int(np.searchsorted(self._marks, row)) - 1
+        return f', after the mark "{self.label(int(self._marks[place]))}"' if place >= 0 else ""
+
+
+_DONE: Final = {
+    int(Kind.ALLOC): " allocated",
+    int(Kind.FREE): " freed",
+    int(Kind.FREE_REQUESTED): " let go",
+    int(Kind.SEGMENT_ALLOC): " taken from the driver",
+    int(Kind.SEGMENT_FREE): " given back to the driver",
+}
+
+
+def _note(moments: int, events: int) -> str:
+    return (
+        f"{moments:,} moments of {events:,} events are prepared: the refusals, the peak, the end, "
+        "marks, and of each stretch between the highest and the lowest point"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"one {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _most_of_it(first: Stranded, total: int) -> str:
+    if not total:
+        return ""
+    part = f"{format_size(first.kept_bytes)} of the {format_size(total)} in pieces lie"
+    part = part if first.kept_bytes < total else f"All {format_size(total)} in pieces lie"
+    return (
+        f"{part} beside "
+        f"{_count(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
+        f"all, the first since {first.since}."
+    )
+
+
+def _at(edges: Integers, wanted: Integers, rows: Integers, is_inside: NDArray[Any]) -> Integers:
+    """Return which row has its edge there; -1 for none. edges: ascending."""
+    result = np.full(len(wanted), -1, np.int64)
+    if len(edges):
+        place = np.minimum(np.searchsorted(edges, wanted), len(edges) - 1)
+        is_it = is_inside & (edges[place] == wanted)
+        result[is_it] = rows[place[is_it]]
+    return result

@@ -1,0 +1,363 @@
+"""The moment that matters, who strands memory, and where blocks lay, in four stories."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pytest
+
+import gmlake
+import stories
+from gmlake.pictures.figures import (
+    AddressMap,
+    Blocks,
+    Figure,
+    Moment,
+    Moments,
+    Packing,
+    Piece,
+    Report,
+    Timeline,
+)
+from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+from snapshot_programs import busy_lake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Kind = TypeVar("Kind")
+
+
+def _read(tmp_path: Path, data: dict[str, Any]) -> gmlake.Snapshot:
+    path = tmp_path / "story.pickle"
+    path.write_bytes(pickle.dumps(data, protocol=4))
+    return gmlake.Snapshot.load(path)
+
+
+def _figure(report: Report, kind: type[Kind]) -> Kind:
+    return next(figure for figure in report.figures if isinstance(figure, kind))
+
+
+def _shown(report: Report) -> Moment:
+    moments = _figure(report, Moments)
+    return moments.moments[moments.shown]
+
+
+def _pieces(report: Report, moment: int, kind: str) -> list[Piece]:
+    drawn = _figure(report, AddressMap)
+    found = [p for row in drawn.rows for p in row if p.kind == kind and p.first <= moment < p.end]
+    return sorted(found, key=lambda piece: piece.address)
+
+
+def _topped(report: Report) -> float:
+    packing = _figure(report, Packing)
+    return float((packing.offset + packing.size).max())
+
+
+# ---- a refusal in fragmented memory
+
+
+@pytest.fixture
+def fragmented(tmp_path: Path) -> Report:
+    return _read(tmp_path, stories.fragmented()).report()
+
+
+def test_the_headline_is_the_refusal_though_everything_was_freed_since(fragmented: Report) -> None:
+    assert _shown(fragmented).name == "at the refusal"
+    headline, why, most, who = _shown(fragmented).says
+    assert most == "Most is held by model.py:12 in remember(): 80.0 MiB in 4 blocks."
+    assert headline == (
+        "Refused: 500 MiB, asked for at train.py:31 in step(). Live then 80.0 MiB, held 1.17 GiB, "
+        "free in pieces 1.09 GiB, largest piece 140 MiB, 212 MiB left on the device."
+    )
+    assert why == "It did not fit: 1.09 GiB were free, but in 8 pieces; a request needs one."
+    assert who == (
+        "All 1.09 GiB in pieces lie beside 4 blocks of model.py:12 in remember(), 80.0 MiB in all, "
+        "the first since event 2, 2 ms in."
+    )
+
+
+def test_map_and_table_are_of_the_refusal(fragmented: Report) -> None:
+    drawn, blocks = _figure(fragmented, AddressMap), _figure(fragmented, Blocks)
+    assert drawn.title == "addresses at the refusal"
+    assert blocks.title == "live at the refusal"
+    free = _pieces(fragmented, drawn.shown, "free")
+    assert [piece.size_bytes for piece in free] == 8 * [140 * MIB]
+    assert free[0].behind == (
+        "20.0 MiB asked for at model.py:12 in remember(), since event 2, 2 ms in"
+    )
+    assert free[0].before == free[1].behind == "the edge of what is held"
+    assert free[1].before == free[0].behind
+    assert [(row.site, row.count, row.size_bytes) for row in blocks.rows if row.count] == [
+        ("model.py:12 in remember()", 4, 80 * MIB)
+    ]
+
+
+def test_who_strands_memory_is_ranked(fragmented: Report) -> None:
+    (only,) = _shown(fragmented).stranded
+    assert (only.owner, only.kept_bytes, only.pieces) == (
+        *("model.py:12 in remember()", 8 * 140 * MIB),
+        8,
+    )
+    assert (only.held_bytes, only.blocks, only.since) == (80 * MIB, 4, "event 2, 2 ms in")
+
+
+def test_each_event_of_a_short_recording_is_a_moment(fragmented: Report) -> None:
+    moments = _figure(fragmented, Moments).moments
+    assert [moment.at for moment in moments] == list(range(-1, 45))
+    live = [moment.live_bytes for moment in moments]
+    assert max(live) == 1200 * MIB
+    assert live[0] == live[-1] == 0
+    for number, moment in enumerate(moments):
+        held = sum(piece.size_bytes for piece in _pieces(fragmented, number, "held"))
+        used = sum(piece.size_bytes for piece in _pieces(fragmented, number, "used"))
+        free = sum(piece.size_bytes for piece in _pieces(fragmented, number, "free"))
+        assert (used, free) == (moment.live_bytes, held - used)
+    assert "Before the first event." in moments[0].says[0]
+    assert "300 MiB given back to the driver" in moments[-1].says[0]
+
+
+def _refused(size: int, left: int, stream: int = 0) -> str:
+    """Return why, where one piece of 60 MiB and one of 20 MiB were free, of stream 0."""
+    story = stories.Story()
+    story.add("segment_alloc", 100 * MIB, BASE)
+    story.alloc(BASE, 60 * MIB, "a a.py:1")
+    story.alloc(BASE + 60 * MIB, 20 * MIB, "b b.py:2")
+    story.free(BASE)
+    story.add("oom", size, device_free=left, stream=stream)
+    traces = [story.snapshot([])]
+    seen = gmlake.report_of(gmlake.Trace.from_snapshot(traces[0]))
+    return _shown(seen).says[1]
+
+
+@pytest.mark.parametrize(
+    ("size", "left", "stream", "said"),
+    [
+        (70, 10, 0, "It did not fit: 80.0 MiB were free, but in 2 pieces; a request needs one."),
+        (95, 10, 0, "It did not fit: all pieces and what was left make 90.0 MiB, 5.00 MiB too"),
+        (40, 50, 0, "The device had enough left, so a limit of the program's refused it."),
+        (50, 10, 0, "A piece was large enough; why it was not taken is not recorded."),
+        (50, 10, 7, "A piece was large enough, but it is of stream 0, and this was asked for on"),
+    ],
+)
+def test_why_it_did_not_fit(size: int, left: int, stream: int, said: str) -> None:
+    assert _refused(size * MIB, left * MIB, stream).startswith(said)
+
+
+# ---- a peak without a refusal
+
+
+def test_without_a_refusal_it_is_the_peak(tmp_path: Path) -> None:
+    report = _read(tmp_path, stories.peaked()).report()
+    assert _shown(report).name == "at the peak"
+    assert _shown(report).says[0] == (
+        'The peak, at event 186 of 195, 185 ms in, after the mark "ProfilerStep#0": 400 MiB came '
+        "last, asked for at train.py:31 in step(). Live then 500 MiB, held 600 MiB, free in pieces "
+        "100 MiB, largest piece 100 MiB."
+    )
+    assert _figure(report, Blocks).total_bytes == 500 * MIB
+
+
+def test_steps_are_marked_by_event_and_time(tmp_path: Path) -> None:
+    timeline = _figure(_read(tmp_path, stories.peaked()).report(), Timeline)
+    assert [mark.label for mark in timeline.marks] == [f"ProfilerStep#{n}" for n in range(4)]
+    assert timeline.marks[0].at == 183
+    assert timeline.marks[0].seconds == pytest.approx(0.182)
+    assert timeline.unit == "events"
+    assert timeline.seconds is not None
+    assert timeline.seconds[-1] == pytest.approx(0.191)
+
+
+def test_a_long_recording_has_prepared_moments_which_are_named(tmp_path: Path) -> None:
+    moments = _figure(_read(tmp_path, stories.peaked()).report(), Moments)
+    rows = [moment.at for moment in moments.moments]
+    assert len(rows) == 160
+    assert {-1, 183, 186, 194} < set(rows)
+    assert moments.note.startswith("160 moments of 195 events are prepared: the refusals,")
+
+
+# ---- something that grows
+
+
+def test_what_grows_is_counted_at_every_moment(tmp_path: Path) -> None:
+    report = _read(tmp_path, stories.leaking()).report()
+    (row,) = _figure(report, Blocks).rows
+    assert (row.count, row.site, row.one_bytes) == (12, "train.py:40 in step()", 15 * MIB)
+    assert [count for _, count in row.counts] == list(range(13))
+    (owner,) = _shown(report).stranded
+    assert (owner.kept_bytes, owner.blocks) == (60 * MIB, 12)
+    assert _figure(report, Timeline).live.keys() == {"train.py:40 in step()"}
+
+
+# ---- expandable segments
+
+
+def test_who_holds_most_is_named_and_that_it_grows(tmp_path: Path) -> None:
+    leaking = _read(tmp_path, stories.leaking()).report()
+    grew = "Most is held by train.py:40 in step(): 180 MiB in 12 blocks, and it grew all along."
+    assert grew in _shown(leaking).says
+    peaked = _read(tmp_path, stories.peaked()).report()
+    assert "Most is held by train.py:31 in step(): 400 MiB in one block." in _shown(peaked).says
+
+
+def test_parts_of_an_expandable_segment_come_and_go(tmp_path: Path) -> None:
+    report = _read(tmp_path, stories.expandable()).report()
+    shown = _figure(report, AddressMap).shown
+    assert (
+        _shown(report)
+        .says[0]
+        .endswith(
+            "Live then 40.0 MiB, held 80.0 MiB, free in pieces 40.0 MiB, largest piece 20.0 MiB, "
+            "5.00 MiB left on the device."
+        )
+    )
+    assert [(p.address - BASE, p.size_bytes) for p in _pieces(report, shown, "free")] == [
+        (30 * MIB, 10 * MIB),
+        (60 * MIB, 10 * MIB),
+        (80 * MIB, 20 * MIB),
+    ]
+    owners = [(one.owner, one.kept_bytes) for one in _shown(report).stranded]
+    assert owners == [
+        ("model.py:12 in remember()", 30 * MIB),
+        ("model.py:5 in build()", 10 * MIB),
+    ]
+    loaded = _pieces(report, 7, "used")
+    assert sum(piece.size_bytes for piece in loaded) == 70 * MIB
+
+
+# ---- nothing is drawn larger than it was
+
+
+def test_what_a_stitched_tensor_took_from_home_is_held_once(tmp_path: Path) -> None:
+    """Its memory was a segment of its own before, and nobody gave that back."""
+    view = BASE + 4000 * MIB
+    begin = [event("segment_map", BASE, 400 * MIB)]
+    begin += [alloc(BASE + i * 100 * MIB, 100 * MIB) for i in range(4)]
+    freed = [free(BASE + i * 100 * MIB, 100 * MIB) for i in (0, 2)]
+    stitched = [event("segment_map", view, 200 * MIB), alloc(view, 200 * MIB)]
+    refused = {"action": "oom", "size": 50 * MIB, "device_free": MIB, "stream": 0, "time_us": 1}
+    parts = [
+        segment(place, size, [block(place, size, size)])
+        for place, size in (
+            (BASE + 100 * MIB, 100 * MIB),
+            (BASE + 300 * MIB, 100 * MIB),
+            (view, 200 * MIB),
+        )
+    ]
+    data = snapshot([*begin, *freed, *stitched, refused], parts)
+    report = _read(tmp_path, data).report()
+    assert "Live then 400 MiB, held 400 MiB, nothing of it free" in _shown(report).says[0]
+    before = _figure(report, Moments).moments[len(begin) + len(freed)]
+    assert "Live then 200 MiB, held 400 MiB, free in pieces 200 MiB" in before.says[0]
+
+
+@pytest.mark.parametrize(
+    "story", [stories.fragmented, stories.peaked, stories.leaking, stories.expandable]
+)
+def test_no_block_is_drawn_above_what_was_held(
+    story: Callable[[], dict[str, Any]], tmp_path: Path
+) -> None:
+    report = _read(tmp_path, story()).report()
+    reserved = _figure(report, Timeline).reserved
+    assert reserved is not None
+    assert _topped(report) <= _figure(report, Packing).height_bytes == reserved.max()
+
+
+def test_segments_that_follow_each_other_share_a_place(tmp_path: Path) -> None:
+    story = stories.Story()
+    for number in range(5):
+        at = BASE + number * 64 * MIB
+        story.add("segment_alloc", 20 * MIB, at)
+        story.alloc(at, 20 * MIB, "f f.py:1")
+        story.free(at)
+        story.add("segment_free", 20 * MIB, at)
+    report = _read(tmp_path, story.snapshot([])).report()
+    assert _figure(report, Packing).offset.tolist() == 5 * [0]
+    assert _topped(report) == 20 * MIB
+
+
+@pytest.mark.parametrize("policy", gmlake.policies())
+@pytest.mark.parametrize("seed", range(2))
+def test_blocks_of_a_lake_lie_in_what_it_held(policy: str, seed: int) -> None:
+    with busy_lake(policy, seed=seed) as lake:
+        seen = lake.snapshot()
+        peak = lake.stats()["peak_reserved_bytes"]
+    report = seen.report()
+    assert _topped(report) <= _figure(report, Packing).height_bytes <= peak
+    for moment in range(len(_figure(report, Moments).moments)):
+        inside = _pieces(report, moment, "used") + _pieces(report, moment, "free")
+        inside.sort(key=lambda piece: piece.address)
+        ends = [piece.address + piece.size_bytes for piece in inside]
+        assert all(p.address >= end for p, end in zip(inside[1:], ends, strict=False))
+
+
+def test_a_walk_over_the_events_finds_the_same_free_bytes() -> None:
+    with busy_lake("caching", seed=3) as lake:
+        one = lake.snapshot()[0]
+    report = gmlake.Snapshot((one,)).report()
+    for number, moment in enumerate(_figure(report, Moments).moments):
+        segments, live = _walked(one, moment.at)
+        held = {(p.address, p.size_bytes) for p in _pieces(report, number, "held")}
+        assert held == set(segments.items())
+        used = _pieces(report, number, "used")
+        assert {p.address for p in used} == live
+        assert moment.live_bytes == sum(p.size_bytes for p in used)
+
+
+def _walked(seen: Any, until: int) -> tuple[dict[int, int], set[int]]:
+    """Return the segments and the addresses of blocks, going back from the end."""
+    regions = seen.regions[["address", "size_bytes"]].tolist()
+    segments, live = dict(regions), set(seen.blocks["address"].tolist())
+    for past in seen.events[until + 1 :][::-1]:
+        address, kind = int(past["address"]), gmlake.trace.Kind(int(past["kind"])).name
+        if kind == "SEGMENT_ALLOC":
+            del segments[address]
+        elif kind == "SEGMENT_FREE":
+            segments[address] = int(past["size_bytes"])
+        elif kind == "ALLOC":
+            live.remove(address)
+        elif kind == "FREE":
+            live.add(address)
+    return segments, live
+
+
+# ---- files that tell less
+
+
+def _without(names: set[str]) -> dict[str, Any]:
+    data = stories.fragmented()
+    data["device_traces"] = [
+        [{key: value for key, value in event.items() if key not in names} for event in trace]
+        for trace in data["device_traces"]
+    ]
+    return data
+
+
+def test_without_call_paths_and_times_the_moment_is_still_told(tmp_path: Path) -> None:
+    says = _shown(_read(tmp_path, _without({"frames", "time_us"})).report()).says
+    assert says[0].startswith("Refused: 500 MiB. Live then 80.0 MiB, held 1.17 GiB")
+    assert "blocks of an unknown line, 80.0 MiB in all, the first since event 2." in says[2]
+
+
+def test_without_a_history_the_end_is_told(tmp_path: Path) -> None:
+    data = stories.leaking() | {"device_traces": [[]]}
+    report = _read(tmp_path, data).report()
+    assert [type(figure) for figure in report.figures] == [Moments, AddressMap, Blocks]
+    assert _shown(report).says[0] == (
+        "No events were recorded; this is the end. Live then 180 MiB, held 240 MiB, free in pieces "
+        "60.0 MiB, largest piece 5.00 MiB."
+    )
+
+
+def test_blocks_outside_of_all_that_is_told_do_not_matter() -> None:
+    requests = np.zeros(2, gmlake.trace.REQUEST)
+    requests["kind"], requests["id"], requests["size_bytes"] = 1, [0, 1], 4 * MIB
+    requests["address"] = [1 << 40, 1 << 41]
+    figures: tuple[Figure, ...] = gmlake.report_of(gmlake.Trace(requests)).figures
+    assert [type(one) for one in figures] == [Moments, Timeline, Blocks, Packing]
+    assert _shown(Report("", (), figures)).says == (
+        "The peak, at event 1 of 2: 4.00 MiB came last. Live then 8.00 MiB.",
+    )
