@@ -1,7 +1,7 @@
 /* Each call is struck, or skipped, or handed on. */
 #include "aids/fault.h"
 
-#include "aids/wrapped.h"
+#include "driver/wrapped.h"
 #include "base/mix.h"
 
 #include <inttypes.h>
