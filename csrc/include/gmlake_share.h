@@ -1,5 +1,5 @@
-/* gmlake between processes, and for what registers memory: another process may map the chunks that a
- * block lies in.
+/* gmlake between processes, and for what registers memory: another process may map the chunks that
+ * a block lies in.
  *
  * Both see the same bytes. The block must stay alive until the other process is done with it. How
  * its file descriptors reach the other process is the caller's affair.
