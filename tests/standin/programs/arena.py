@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _everything_of(training: Training) -> list[torch.Tensor]:
-    found = list(training.model.parameters())
+    found: list[torch.Tensor] = list(training.model.parameters())
     for state in training.optimizer.state.values():
         found += [value for value in state.values() if value.is_cuda]
     return found
