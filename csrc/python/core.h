@@ -220,13 +220,6 @@ PyObject *describe_policies(PyObject *module, PyObject *unused);
 /* read_plain_pickle(data, parts): the value; ValueError, in one line, for what it refuses. */
 PyObject *read_plain_pickle(PyObject *module, PyObject *args);
 
-/* read_pickled_events(data, parts): (value, rows, shared, lists), see module.c; ValueError where
- * the events cannot be told apart from the rest in that way, or for what the other refuses. */
-PyObject *read_pickled_events(PyObject *module, PyObject *args);
-
-/* match_events(rows, addresses): see module.c; ValueError for what are no such tables. */
-PyObject *match_events(PyObject *module, PyObject *args);
-
 /* set_site and site, in lake_history.c; ended by an empty one. */
 extern PyMethodDef site_methods[];
 

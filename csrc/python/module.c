@@ -142,22 +142,6 @@ PyDoc_STRVAR(read_plain_pickle_doc,
              "read_plain_pickle(data, parts, /)\n--\n\n"
              "Return the value of a pickle of plain data with at most so many containers and\n"
              "stored values. Raises ValueError for everything else.");
-PyDoc_STRVAR(
-    read_pickled_events_doc,
-    "read_pickled_events(data, parts, /)\n--\n\n"
-    "Return the same, but with the events of a recording as rows: (value, rows, shared,\n"
-    "lists). rows: a bytearray of gml_request with the four numbers of each event, and as\n"
-    "`id` which of `shared` has the rest of it; 2^64 - 1 for what is a dict as ever. lists:\n"
-    "(list, first row, row behind the last) for each list of events; the list itself has\n"
-    "only the dicts, in their order. Raises ValueError also where that cannot be told so.");
-PyDoc_STRVAR(
-    match_events_doc,
-    "match_events(rows, addresses, /)\n--\n\n"
-    "Find the allocation of each event by its address, and set the id of its row: 0, 1, ...\n"
-    "in the order of their ALLOC, and -1, -2, ... for those that no row allocates. Rows of\n"
-    "other kinds stay as they are. Return (failed, first, known): the first row that\n"
-    "contradicts those before it, or -1; the row that first names each of -1, -2, ...;\n"
-    "whether an event names each of `addresses`, as bytes.");
 
 static PyMethodDef core_methods[] = {
     {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,
@@ -165,8 +149,6 @@ static PyMethodDef core_methods[] = {
     {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
     {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
     {"read_plain_pickle", read_plain_pickle, METH_VARARGS, read_plain_pickle_doc},
-    {"read_pickled_events", read_pickled_events, METH_VARARGS, read_pickled_events_doc},
-    {"match_events", match_events, METH_VARARGS, match_events_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,23 +7,40 @@
  * a single byte can build is counted. Shared objects stay shared (a file can name one list a
  * million times at two bytes each): who walks the result must bound its own work.
  */
-#include "plain_pickle.h"
+#include "core.h"
 
 #include <string.h>
 
 enum {
     MOST_MARKS = 1 << 16,
     HIGHEST_PROTOCOL = 5,
+    PARTS_OF_FULL_DICT = 4,
     FIRST_ROOM = 64,
     INSTRUCTIONS_PER_CHECK = 1 << 16, /* for a key that interrupts */
 };
 
 static const long long KEY_LIMIT = 1LL << 31;
 
+typedef enum outcome { GO_ON, DONE, REFUSED, FAILED } outcome; /* FAILED: with an exception */
+
+/* Owned references, the last on top. */
+typedef struct pile {
+    PyObject **items;
+    size_t count, room;
+} pile;
+
+typedef struct reader {
+    const unsigned char *at, *end;
+    pile stack, memo;
+    size_t *marks; /* how high the stack was */
+    size_t mark_count, mark_room;
+    uint64_t parts_left;
+    const char *reason; /* why it was refused; whole sentences for users */
+} reader;
+
 static const char CUT_OFF[] = "the file ends in the middle of the pickle: it was cut off";
 static const char NO_VALUE[] = "not a valid pickle: a value is missing from the stack";
 static const char NO_MARK[] = "not a valid pickle: a mark is missing";
-static const char SHARED[] = "a list of events is named twice";
 static const char LONG_NUMBER[] = "a whole number has more than 64 bits";
 
 /* Instructions that load or call code, or name what is outside of the file. */
@@ -40,14 +57,12 @@ static void
 pile_drop(pile *from, size_t count)
 {
     while (from->count > count) {
-        PyObject *item = from->items[--from->count];
-        if (is_reference(item)) {
-            Py_DECREF(item);
-        }
+        Py_DECREF(from->items[--from->count]);
     }
 }
 
-void *
+/* An array that has room for one more; NULL without memory. */
+static void *
 grown(void *items, size_t count, size_t *room, size_t item_bytes)
 {
     if (count < *room) {
@@ -63,7 +78,8 @@ grown(void *items, size_t count, size_t *room, size_t item_bytes)
     return larger;
 }
 
-outcome
+/* Steals `item`, which may be NULL after a failure. */
+static outcome
 pile_add(pile *to, PyObject *item)
 {
     if (!item) {
@@ -71,9 +87,7 @@ pile_add(pile *to, PyObject *item)
     }
     PyObject **items = grown(to->items, to->count, &to->room, sizeof *items);
     if (!items) {
-        if (is_reference(item)) {
-            Py_DECREF(item);
-        }
+        Py_DECREF(item);
         return FAILED;
     }
     to->items = items;
@@ -106,7 +120,7 @@ take_number(reader *in, size_t bytes, uint64_t *out)
     return true;
 }
 
-bool
+static bool
 spend(reader *in, uint64_t parts)
 {
     if (in->parts_left < parts) {
@@ -267,14 +281,6 @@ push_container(reader *in, PyObject *container)
     return pile_add(&in->stack, container);
 }
 
-static outcome
-push_dict(reader *in)
-{
-    bool was_row = false;
-    outcome now = in->rows ? rows_take(in, &was_row) : GO_ON;
-    return was_row || now != GO_ON ? now : push_container(in, PyDict_New());
-}
-
 /* Makes a tuple of everything from `first` on. */
 static outcome
 push_tuple(reader *in, size_t first)
@@ -310,11 +316,6 @@ append_from(reader *in, size_t first)
 {
     if (first <= floor_of(in) || !PyList_CheckExact(in->stack.items[first - 1])) {
         return refuse(in, "not a valid pickle: items are added to something not a list");
-    }
-    bool had_rows = false;
-    outcome now = in->rows ? rows_append(in, first, &had_rows) : GO_ON;
-    if (had_rows || now != GO_ON) {
-        return now;
     }
     for (size_t index = first; index < in->stack.count; index++) {
         if (PyList_Append(in->stack.items[first - 1], in->stack.items[index])) {
@@ -394,9 +395,6 @@ remember(reader *in, uint64_t number)
     if (number > in->memo.count) {
         return refuse(in, "refused: the pickle leaves gaps between the values that it stores");
     }
-    if (in->rows && (number < in->memo.count || !rows_may_share(in, value))) {
-        return refuse(in, SHARED);
-    }
     Py_INCREF(value);
     if (number < in->memo.count) {
         PyObject *old = in->memo.items[number];
@@ -428,15 +426,7 @@ recall(reader *in, size_t bytes)
     if (number >= in->memo.count) {
         return refuse(in, "not a valid pickle: it names a value that it has not stored");
     }
-    PyObject *value = in->memo.items[number];
-    if (!is_reference(value)) {
-        value = rows_recall(in, value);
-        return value ? pile_add(&in->stack, value) : REFUSED;
-    }
-    if (in->rows && !rows_may_share(in, value)) {
-        return refuse(in, SHARED);
-    }
-    return pile_add(&in->stack, Py_NewRef(value));
+    return pile_add(&in->stack, Py_NewRef(in->memo.items[number]));
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
@@ -473,7 +463,7 @@ run_container(reader *in, unsigned char code)
     case 'e':
         return fill_marked(in, append_from);
     case '}':
-        return push_dict(in);
+        return push_container(in, PyDict_New());
     case 's':
         return fill_one(in, 2, insert_from);
     case 'u':
@@ -555,12 +545,17 @@ run_all(reader *in)
     return refuse(in, CUT_OFF);
 }
 
-/* The error for what was refused; always NULL. */
 static PyObject *
-say_why(const reader *in, const unsigned char *first)
+answer_of(const reader *in, const unsigned char *first, outcome now)
 {
-    return PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason,
-                        (Py_ssize_t)(in->at - first));
+    if (now == DONE) {
+        return Py_NewRef(top_of(in));
+    }
+    if (now == REFUSED) {
+        PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason,
+                     (Py_ssize_t)(in->at - first));
+    }
+    return NULL;
 }
 
 static void
@@ -571,46 +566,21 @@ reader_clear(reader *in)
     PyMem_Free(in->stack.items);
     PyMem_Free(in->memo.items);
     PyMem_Free(in->marks);
-    rows_close(in->rows);
-}
-
-static PyObject *
-read_from(PyObject *args, const char *format, bool has_rows)
-{
-    const char *data = NULL;
-    Py_ssize_t size = 0;
-    unsigned long long parts = 0;
-    if (!PyArg_ParseTuple(args, format, &data, &size, &parts)) {
-        return NULL;
-    }
-    const unsigned char *first = (const unsigned char *)data;
-    reader in = {.at = first, .end = first + size, .parts_left = parts};
-    in.rows = has_rows ? rows_open() : NULL;
-    if (has_rows && !in.rows) {
-        return NULL;
-    }
-    outcome now = run_all(&in);
-    PyObject *answer = NULL;
-    if (now == DONE) {
-        answer = has_rows ? rows_answer(&in, top_of(&in)) : Py_NewRef(top_of(&in));
-    }
-    if (!answer && !PyErr_Occurred()) {
-        (void)say_why(&in, first);
-    }
-    reader_clear(&in);
-    return answer;
 }
 
 PyObject *
 read_plain_pickle(PyObject *module, PyObject *args)
 {
     (void)module;
-    return read_from(args, "y#K:read_plain_pickle", false);
-}
-
-PyObject *
-read_pickled_events(PyObject *module, PyObject *args)
-{
-    (void)module;
-    return read_from(args, "y#K:read_pickled_events", true);
+    const char *data = NULL;
+    Py_ssize_t size = 0;
+    unsigned long long parts = 0;
+    if (!PyArg_ParseTuple(args, "y#K:read_plain_pickle", &data, &size, &parts)) {
+        return NULL;
+    }
+    const unsigned char *first = (const unsigned char *)data;
+    reader in = {.at = first, .end = first + size, .parts_left = parts};
+    PyObject *answer = answer_of(&in, first, run_all(&in));
+    reader_clear(&in);
+    return answer;
 }
