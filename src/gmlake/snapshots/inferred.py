@@ -8,8 +8,9 @@ blocks are made. Everything else follows from these passes:
 1. optimizer state: made by an optimizer, and still live when the next pass begins, or lasting to
    the end. What an optimizer makes else is temporary.
 2. parameter: made while a module was built, loaded or moved, and used thereafter.
-3. gradient: made within a backward pass and live beyond it, or freed by zero_grad(). What lasts to
-   the end must have the size of a parameter: libraries keep memory of their own.
+3. gradient: made within a backward pass and live beyond it, or freed by zero_grad(), or a bucket
+   of DistributedDataParallel. What is made in a pass and lasts to the end must have the size of a
+   parameter: libraries keep memory of their own.
 4. temporary: made and freed within a pass, or outside of one without being live when one begins.
 5. activation: made outside of a pass and live when the next one begins, or when memory ran out.
 6. Of what lasts and has no call path that says more, sizes decide: each gradient has a parameter of
@@ -48,7 +49,7 @@ PARAMETER, GRADIENT, STATE, ACTIVATION, TEMPORARY, UNKNOWN = range(len(CATEGORIE
 
 _FEW_BYTES: Final = 8  # of one number
 _LEAST_FREED: Final = 5  # blocks older than a pass that are freed in it
-_LEAST_PART: Final = 0.4  # of the bytes that do not last and are older than a pass: freed in it
+_LEAST_PART: Final = 0.3  # of the bytes that do not last and are older than a pass: freed in it
 _LEAST_MADE: Final = 0.3  # blocks made in a pass for each older one that is freed
 _HIGHEST_ORDER: Final = -0.5  # of what a pass frees: the youngest first
 _MOST_WORK: Final = 50_000_000  # events to look at for passes where there are no call paths
@@ -75,6 +76,8 @@ class Role(IntEnum):
     """The gradient of the loss, which lives as long as its pass."""
     OPTIMIZER = 7
     STATE = 8
+    BUCKETS = 9
+    """Of DistributedDataParallel, for gradients."""
 
 
 _TORCH: Final = r".*[/\\]torch[/\\]"
@@ -84,6 +87,7 @@ _ROLES: Final = tuple(
         (Role.LOSS, rf"^_make_grads  {_TORCH}autograd[/\\]__init__\.py:"),
         (Role.BACKWARD, r"^_engine_run_backward  ", r"^torch::autograd::Engine::"),
         (Role.STATE, r"^_init_group  .*optim"),
+        (Role.BUCKETS, rf"^(_ddp_init_helper|_pre_forward)  {_TORCH}nn[/\\]parallel[/\\]"),
         (
             Role.OPTIMIZER,
             rf"{_TORCH}optim[/\\](?!lr_scheduler|swa_utils)",
@@ -344,6 +348,8 @@ class _Sorting:
         is_state = is_made & (self._lasts | (self._crossed > 0) | (role == Role.STATE))
         self._put(is_state, STATE, is_sure=True)
         self._put(is_made & ~is_state, TEMPORARY, is_sure=True)
+        is_bucket = (role == Role.BUCKETS) & (self._lasts | (self._crossed > 0))
+        self._put(is_bucket, GRADIENT, is_sure=True)
         self._sort_by_sizes()
         has_lines = self._paths.has_lines
         return Inferred(self._categories, self._is_sure & has_lines, has_lines)
@@ -383,7 +389,7 @@ class _Sorting:
         count = 2 * (int(kind.max(initial=-1)) + 1)
         held = np.bincount(key, self._lives.size_bytes[known], minlength=count)
         activations, others = held[0::2][kind[ids]], held[1::2][kind[ids]]
-        is_told = activations + others > 0
+        is_told = (activations + others > 0) & held[0::2].any()  # else no pass has told any
         chosen = np.where(activations >= others, ACTIVATION, TEMPORARY).astype(np.int8)
         self._categories[ids[is_told]] = chosen[is_told]
 

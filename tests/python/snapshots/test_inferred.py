@@ -21,6 +21,7 @@ FORWARD: Final = ("_call_impl", f"{TORCH}/nn/modules/module.py")
 LOSS: Final = ("_make_grads", f"{TORCH}/autograd/__init__.py")
 STATE: Final = ("_init_group", f"{TORCH}/optim/adam.py")
 OPTIMIZER: Final = ("_multi_tensor_adam", f"{TORCH}/optim/adam.py")
+BUCKETS: Final = ("_ddp_init_helper", f"{TORCH}/nn/parallel/distributed.py")
 CLEARED: Final = ("zero_grad", f"{TORCH}/optim/optimizer.py")
 OWN: Final = ("main", "/home/me/project/train.py")
 LAYERS: Final = 6
@@ -30,16 +31,20 @@ WORKSPACE: Final = 8_519_680
 class Training:
     """A network of layers, trained; each block is made with what it is for.
 
-    has_lines: the file has call paths.
+    has_lines: the file has call paths. falls: each address is below the one before. workspace: the
+    bytes that a library takes in the first backward pass and keeps.
     """
 
-    def __init__(self, *, has_lines: bool) -> None:
+    def __init__(self, *, has_lines: bool, falls: bool = False, workspace: int = WORKSPACE) -> None:
+        self._falls = falls
+        self._workspace = workspace
         self.events: list[dict[str, Any]] = []
         self.live: list[dict[str, int]] = []
         self.held: dict[int, tuple[int, str]] = {}
         self._now = dict.fromkeys(CATEGORIES, 0)
         self._has_lines = has_lines
-        self._next = BASE
+        self._taken = 0
+        self._end = BASE + (1 << 40)
         self.parameters: list[int] = []
         self.gradients: list[int] = []
         self.states: list[int] = []
@@ -58,9 +63,9 @@ class Training:
 
     def make(self, size: int, what: str, path: tuple[str, str] | None) -> int:
         """Add a block and return its address."""
-        at = self._next
         rounded = -(-size // 512) * 512
-        self._next += rounded
+        at = self._end - self._taken - rounded if self._falls else BASE + self._taken
+        self._taken += rounded
         self.events.append(alloc(at, size, frames=self._frames(path)))
         self.held[at] = rounded, what
         self._note(rounded, what)
@@ -98,7 +103,7 @@ class Training:
     def backward(self, activations: list[int], *, is_first: bool = False) -> None:
         seed = self.make(4, "temporary", LOSS)
         if is_first:
-            self.make(WORKSPACE, "unknown", None)
+            self.make(self._workspace, "unknown", None)
         has_gradients = bool(self.gradients)
         for layer in reversed(range(LAYERS)):
             flowing = self.make(2 * MIB + 4096, "temporary", None)
@@ -139,14 +144,15 @@ class Training:
             block(at, size, size) if at in self.held else block(at, size)
             for at, size in self._places()
         ]
-        held = [segment(BASE, self._next - BASE, blocks)]
+        first = self._end - self._taken if self._falls else BASE
+        held = [segment(first, self._taken, blocks)]
         path = folder / "memory.json"
         path.write_text(json.dumps(snapshot(self.events[behind:], held)))
         return gmlake.Snapshot.load(path)
 
     def _places(self) -> list[tuple[int, int]]:
         made = [each for each in self.events if each["action"] == "alloc"]
-        return [(each["addr"], -(-each["size"] // 512) * 512) for each in made]
+        return sorted((each["addr"], -(-each["size"] // 512) * 512) for each in made)
 
     def expected(self, what: str, behind: int = 0) -> list[int]:
         """Return the live bytes of a category behind each event."""
@@ -191,15 +197,62 @@ def test_all_pictures_have_the_same_colours(tmp_path: Path) -> None:
     assert drawn == [CATEGORIES, CATEGORIES]
 
 
-def test_what_was_there_before_the_recording_goes_by_its_sizes(tmp_path: Path) -> None:
+def test_buckets_of_a_group_hold_gradients(tmp_path: Path) -> None:
     training = Training(has_lines=True)
+    training.make(21 * MIB, "gradient", BUCKETS)
+    training.train(3)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_a_library_may_take_what_a_parameter_has(tmp_path: Path) -> None:
+    training = Training(has_lines=True, workspace=2 * MIB)
+    training.train(3)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_what_the_program_keeps_for_itself_is_not_known(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.make(40 * MIB, "unknown", OWN)
+    training.train(3)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_a_batch_may_serve_several_passes(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.build()
+    batch = 0
+    for step in range(4):
+        following = training.make(9 * MIB, "activation", OWN)
+        if batch:
+            training.drop(batch)
+        batch = following
+        for part in range(2):
+            training.backward(training.forward(), is_first=step == part == 0)
+        training.update()
+        training.clear()
+    assert_right(training, training.load(tmp_path))
+
+
+@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("has_gradients", [False, True])
+def test_what_was_there_before_the_recording_goes_by_its_sizes(
+    tmp_path: Path, *, falls: bool, has_gradients: bool
+) -> None:
+    training = Training(has_lines=True, falls=falls)
+    training.parameters.append(training.make(13 * MIB, "parameter", MODULE))  # it is frozen
     training.train(2)
     behind = len(training.events)
-    for _ in range(3):
+    for step in range(4):
         training.backward(training.forward())
+        if has_gradients and step == 0:
+            behind = len(training.events)
         training.update()
         training.clear()
     seen = training.load(tmp_path, behind)
+    drawn = next(each for each in seen.report().figures if isinstance(each, AddressMap))
+    keys = {piece.address: piece.key for row in drawn.rows for piece in row if piece.kind == "used"}
+    assert {keys[at] for at in training.parameters} == {"parameter"}
+    assert {keys[at] for at in training.states} == {"optimizer state"}
     timeline = timeline_of(seen)
     for what in ("parameter", "optimizer state", "gradient", "activation"):
         found = timeline.live[what].astype(int)
@@ -209,9 +262,10 @@ def test_what_was_there_before_the_recording_goes_by_its_sizes(tmp_path: Path) -
     assert timeline.live["unknown"].astype(int).max() - WORKSPACE <= 512
 
 
-def test_what_is_live_when_memory_runs_out_is_an_activation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [0, 2])
+def test_what_is_live_when_memory_runs_out_is_an_activation(tmp_path: Path, steps: int) -> None:
     training = Training(has_lines=True)
-    training.train(2)
+    training.train(steps)
     activations = training.forward()
     training.refuse()
     training.drop(*activations, training.loss, *training.parameters, *training.states)
@@ -242,6 +296,20 @@ def test_without_a_network_nothing_is_inferred(tmp_path: Path, *, has_lines: boo
     timeline = timeline_of(program.load(tmp_path))
     assert "inferred" not in timeline.note
     assert set(timeline.live) == ({"train.py:7 in main()"} if has_lines else {"unknown"})
+
+
+def test_caches_that_are_replaced_are_no_backward_passes(tmp_path: Path) -> None:
+    program = Training(has_lines=False)
+    program.make(64 * MIB, "unknown", None)
+    caches = [program.make(MIB, "unknown", None) for _ in range(10)]
+    for step in range(2, 30):
+        total = program.make(4, "unknown", None)
+        for place in range(10):
+            longer = program.make(step * MIB, "unknown", None)
+            program.drop(caches[place])
+            caches[place] = longer
+        program.drop(total)
+    assert "inferred" not in timeline_of(program.load(tmp_path)).note
 
 
 def test_what_is_known_is_left_alone(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Noted:
     def __init__(self, path: str, skipped: int = 0, steps: int = 5) -> None:
         self.steps = steps
         self.notes: list[tuple[int, str, list[int]]] = []
-        self._path = path
+        self.path = path
         self._skipped = skipped
         self._before = 0
         if not skipped:
@@ -61,7 +61,7 @@ class Noted:
 
     def dump(self) -> None:
         """End the recording; what is still alive lives to its end."""
-        torch.cuda.memory._dump_snapshot(self._path)
+        torch.cuda.memory._dump_snapshot(self.path)
 
     def step(self, number: int) -> None:
         """Begin a step; recording begins with the first that is not skipped."""
@@ -102,7 +102,7 @@ class Noted:
         self.knows(*models)
 
 
-def language_loss(model: nn.Module, tokens: Tensor) -> Tensor:
+def language_loss(model: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
     logits = model(tokens[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
@@ -454,6 +454,51 @@ def generation(noted: Noted) -> None:
     noted.dump()
 
 
+def compiled(noted: Noted) -> None:
+    """Train a GPT that PyTorch has compiled."""
+    model = gpt(noted)
+    run = torch.compile(model)
+    optimizer = ADAM(model.parameters())
+    for number in range(noted.steps):
+        noted.step(number)
+        noted.knows(model)
+        noted.knows_states(optimizer)
+        batch = tokens()
+        noted.note("forward")  # hooks on what autograd saves would be compiled too
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = language_loss(run, batch)
+        noted.backward(loss, model)
+        optimizer.step()
+        noted.knows_states(optimizer)
+        optimizer.zero_grad()
+    noted.dump()
+
+
+def distributed(noted: Noted) -> None:
+    """Train as the only one of a group, with gradients in buckets; needs memory with real bytes."""
+    from torch.distributed import destroy_process_group, init_process_group
+
+    group = f"file://{noted.path}.group"
+    init_process_group("gloo", init_method=group, rank=0, world_size=1)
+    model = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(12)]).cuda()
+    noted.knows(model)
+    run = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = ADAM(model.parameters())
+    for number in range(noted.steps):
+        noted.step(number)
+        noted.knows(model)
+        noted.knows_states(optimizer)
+        batch = torch.zeros(512, 1024, device=CUDA)
+        with noted.forward():
+            loss = run(batch).square().mean()
+        noted.backward(loss, model)
+        optimizer.step()
+        noted.knows_states(optimizer)
+        optimizer.zero_grad()
+    noted.dump()
+    destroy_process_group()
+
+
 ADAM = torch.optim.AdamW
 PROGRAMS: dict[str, Callable[[Noted], None]] = {
     "GPT, AdamW": partial(train, make=ADAM),
@@ -479,6 +524,8 @@ PROGRAMS: dict[str, Callable[[Noted], None]] = {
     "recurrent, Adagrad": recurrent,
     "BERT, NAdam, nested passes": bert,
     "generation": generation,
+    "compiled": compiled,
+    "distributed, gradients in buckets": distributed,
 }
 
 
