@@ -1,8 +1,8 @@
 /* Each call is struck, or skipped, or handed on. */
 #include "aids/fault.h"
 
-#include "aids/wrapped.h"
 #include "base/mix.h"
+#include "driver/wrapped.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "aids/race.h"
 
 #include "aids/race_memory.h"
-#include "aids/wrapped.h"
+#include "driver/wrapped.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -46,11 +46,21 @@ clock_of(const gml_driver *driver)
     return driver->ops->cost_ns ? 0 : gml_clock_ns();
 }
 
-/* Counts a call that began at `start_ns` and passes its status on. */
+#define BIT(call) (UINT64_C(1) << (call))
+
+/* What an arena answers by itself. */
+static const uint64_t VIRTUAL = BIT(GML_CALL_CREATE) | BIT(GML_CALL_RELEASE) |
+                                BIT(GML_CALL_RESERVE) | BIT(GML_CALL_UNRESERVE) |
+                                BIT(GML_CALL_MAP) | BIT(GML_CALL_UNMAP) | BIT(GML_CALL_SET_ACCESS);
+
+/* Counts a call of the device that began at `start_ns` and passes its status on. */
 static gml_status
 account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t start_ns,
         gml_status status)
 {
+    if (driver->arena_bytes && BIT(call) & VIRTUAL) {
+        return status;
+    }
     driver->calls[call]++;
     driver->time_ns += driver->ops->cost_ns ? driver->ops->cost_ns(driver, call, size_bytes)
                                             : gml_clock_ns() - start_ns;
@@ -118,8 +128,6 @@ let_go(gml_driver *driver, uint64_t key)
 {
     driver->held_bytes -= (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
 }
-
-#define BIT(call) (UINT64_C(1) << (call))
 
 /* What a capture would not survive, and what would take memory from under it. */
 static const uint64_t FREEZING =

@@ -136,6 +136,8 @@ struct gml_driver {
      * that would take memory from under it (release, unmap, free) are refused with
      * GML_UNSUPPORTED before the backend sees them. */
     bool is_frozen;
+    gml_address arena;             /* where all memory lies that is created, see arena.h, */
+    uint64_t arena_bytes;          /* and what there is of it; 0: anywhere */
     char reason[GML_REASON_BYTES]; /* of the last failure */
 };
 

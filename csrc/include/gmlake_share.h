@@ -1,4 +1,5 @@
-/* gmlake between processes: another process may map the chunks that a block lies in.
+/* gmlake between processes, and for what registers memory: another process may map the chunks that
+ * a block lies in.
  *
  * Both see the same bytes. The block must stay alive until the other process is done with it. How
  * its file descriptors reach the other process is the caller's affair.
@@ -35,6 +36,11 @@ GML_API gml_status gml_lake_import(gml_lake *lake, const gml_shared_piece *piece
 /* Ends that mapping once the device has done all its work. Where the driver refuses, a later import
  * or the end of the lake tries again. GML_UNKNOWN_ADDRESS. */
 GML_API gml_status gml_lake_unimport(gml_lake *lake, gml_address address);
+
+/* The one allocation that serves this lake, see the setting `arena`: what registers memory once
+ * (ncclCommRegister(), ibv_reg_mr(), cudaIpcGetMemHandle()) registers this. It stays where it is as
+ * long as the lake lives. GML_UNSUPPORTED where there is none. */
+GML_API gml_status gml_lake_arena(gml_lake *lake, gml_address *out, uint64_t *size_bytes);
 
 #ifdef __cplusplus
 }

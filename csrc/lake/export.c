@@ -121,6 +121,23 @@ gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out, size
     return status;
 }
 
+gml_status
+gml_lake_arena(gml_lake *lake, gml_address *out, uint64_t *size_bytes)
+{
+    gml_status status = GML_OK;
+    pthread_mutex_lock(&lake->lock);
+    if (lake->driver->arena_bytes) {
+        *out = lake->driver->arena;
+        *size_bytes = lake->driver->arena_bytes;
+    } else {
+        status = gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                                 "this lake is not served from one allocation: see the setting "
+                                 "arena");
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
 /* ---- import ---------------------------------------------------------------------------------- */
 
 /* What is mapped: its size, and whether its user is done with it. Sizes are even. */

@@ -2,6 +2,7 @@
 #include "lake/lake.h"
 
 #include "base/status.h"
+#include "driver/arena.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,15 +66,33 @@ wrap_driver(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
                                         "test aids are not part of libgmlake: see gml_aids.wrap");
 }
 
+/* One allocation in place of virtual memory: where it is asked for, and where there is none. */
 static gml_status
-open_driver(const gml_lake_config *config, gml_driver **out, gml_watcher **watcher, char *reason)
+open_arena(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t arena_bytes,
+           gml_driver **driver)
+{
+    if (!policy->can_serve_arena) {
+        return GML_OK;
+    }
+    if (!arena_bytes && !(*driver)->info.has_virtual_memory) {
+        arena_bytes = config->capacity_bytes;
+    }
+    return arena_bytes ? gml_arena_driver_open(arena_bytes, driver) : GML_OK;
+}
+
+static gml_status
+open_driver(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t arena_bytes,
+            gml_driver **out, gml_watcher **watcher, char *reason)
 {
     gml_driver *driver;
     gml_status status = open_backend(config, &driver, reason);
     if (status != GML_OK) {
         return status;
     }
-    status = wrap_driver(&config->aids, &driver, watcher);
+    status = open_arena(config, policy, arena_bytes, &driver);
+    if (status == GML_OK) {
+        status = wrap_driver(&config->aids, &driver, watcher);
+    }
     if (status != GML_OK) {
         snprintf(reason, GML_REASON_BYTES, "%s",
                  driver->reason[0] ? driver->reason : gml_status_text(status));
@@ -88,7 +107,8 @@ static gml_status
 open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *policy,
            const gml_knobs *knobs, char *reason)
 {
-    gml_status status = open_driver(config, &lake->driver, &lake->watcher, reason);
+    gml_status status =
+        open_driver(config, policy, knobs->arena, &lake->driver, &lake->watcher, reason);
     if (status != GML_OK) {
         return status;
     }

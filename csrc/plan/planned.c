@@ -236,6 +236,7 @@ const gml_policy_ops gml_plan_policy = {
     .name = "plan",
     .create = create,
     .destroy = destroy,
+    .can_serve_arena = true,
     .allocate = allocate,
     .free = free_block,
     .trim = trim,

@@ -41,6 +41,11 @@ static const knob_entry knobs_table[] = {
     {{"growth", "least number of bytes taken from the driver at a time; 0: what is missing",
       "stitch, plan", NUMBER(0, 0, UINT64_C(1) << 48)},
      FIELD(growth)},
+    {{"arena",
+      "bytes of one allocation that is made at once and serves all; what can be stitched to it is "
+      "nothing; 0: none, but where the device has no virtual memory management: the capacity",
+      "stitch, plan", NUMBER(0, 0, UINT64_C(1) << 48)},
+     FIELD(arena)},
     {{"max_views", "stitched views kept mapped at most", ours, NUMBER(16384, 1, UINT32_MAX)},
      FIELD(max_views)},
     {{"max_view_bytes", "address space of stitched views at most, in bytes", ours,

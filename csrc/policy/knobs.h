@@ -16,6 +16,7 @@ typedef struct gml_knobs {
     uint64_t growth;         /* bytes taken from the driver at a time, at least */
     uint64_t max_views;      /* cached views kept at most */
     uint64_t max_view_bytes; /* address space of cached views at most */
+    uint64_t arena;          /* stitch and plan: the one allocation to serve from, bytes; 0: none */
     /* stitch and plan: what streams lend each other */
     uint64_t reuse_follow_event_dependencies;   /* 0 or 1, and so the next two */
     uint64_t reuse_allow_opportunistic;         /* what is found done */

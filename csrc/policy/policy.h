@@ -81,6 +81,8 @@ typedef struct gml_policy_ops {
 
     void (*visit)(gml_policy *self, const gml_visitor *visitor);
 
+    bool can_serve_arena; /* see driver/arena.h */
+
     /* Optional, NULL where the policy has no such thing. */
 
     /* Fills all but allocation, allocated_bytes, requested_bytes, oversize_allocations and

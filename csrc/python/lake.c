@@ -1,5 +1,6 @@
 /* The type Lake: one open lake, kept open while a thread is inside a call on it. */
 #include "core.h"
+#include "gmlake_share.h"
 
 static lake_object *
 as_lake(PyObject *self)
@@ -503,7 +504,29 @@ static PyMethodDef lake_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *
+lake_get_arena(PyObject *object, void *Py_UNUSED(closure))
+{
+    lake_object *self = as_lake(object);
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_address address = 0;
+    uint64_t size_bytes = 0;
+    gml_status status = gml_lake_arena(lake, &address, &size_bytes);
+    lake_leave(self);
+    if (status != GML_OK) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(KK)", (unsigned long long)address, (unsigned long long)size_bytes);
+}
+
 static PyGetSetDef lake_getset[] = {
+    {"arena", lake_get_arena, NULL,
+     "The one allocation that serves this lake, (address, bytes), where the setting arena or a "
+     "device without virtual memory management made one; else None.",
+     NULL},
     {"closed", lake_get_closed, NULL, "Whether close() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

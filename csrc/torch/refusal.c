@@ -59,6 +59,7 @@ typedef struct situation {
     bool has_guest; /* PyTorch's algorithm serves, or has served, out of the policy */
     bool has_pools;
     bool is_capturing;
+    bool is_arena;                    /* free and total are of the one allocation that serves */
     uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
     uint64_t limit_bytes;             /* 0: none */
     uint64_t live_bytes, live_blocks; /* in use by the program */
@@ -85,6 +86,7 @@ look_at(gml_lake *lake)
     now.has_pools = gml_pools_reserved(&lake->pools) > 0;
     now.is_capturing = lake->driver->is_frozen;
     now.limit_bytes = lake->driver->limit_bytes;
+    now.is_arena = lake->driver->arena_bytes > 0;
     now.pending_bytes = lake->uses.pending_bytes;
     uint64_t pending_blocks = lake->uses.pending_count;
     if (gml_driver_memory_info(lake->driver, &now.free_bytes, &now.total_bytes) != GML_OK) {
@@ -109,7 +111,10 @@ static char note[GML_REFUSAL_BYTES / 2];
 static void
 say_device(text *out, const situation *now, int device)
 {
-    if (now->total_bytes) {
+    if (now->is_arena) {
+        say(out, " gmlake serves GPU %d from one allocation of %s, of which %s was never used.",
+            device, human(now->total_bytes).text, human(now->free_bytes).text);
+    } else if (now->total_bytes) {
         say(out, " GPU %d has a total capacity of %s of which %s is free.", device,
             human(now->total_bytes).text, human(now->free_bytes).text);
     }

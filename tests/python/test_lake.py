@@ -446,3 +446,17 @@ def test_the_driver_call_that_is_to_fail_fails() -> None:
             lake.allocate(5 * MIB)
         lake.free(lake.allocate(5 * MIB))
         lake.check()
+
+
+@pytest.mark.parametrize("policy", ["stitch", "plan"])
+def test_one_allocation_may_serve_all(policy: str) -> None:
+    with gmlake.Lake("host", policy, arena="32MiB") as lake:
+        assert lake.arena is not None
+        begin, size = lake.arena
+        assert size == 32 * MIB
+        blocks = [lake.allocate(6 * MIB) for _ in range(5)]
+        assert all(begin <= block.address <= begin + size - 6 * MIB for block in blocks)
+        with pytest.raises(gmlake.OutOfMemoryError):
+            lake.allocate(6 * MIB)
+    with gmlake.Lake("host", policy) as lake:
+        assert lake.arena is None

@@ -141,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--devices", metavar="N", help="how many devices there are (1)")
     add("--capacity", metavar="SIZE", help="memory of each, as 80GiB (64GiB; backed: 1GiB)")
     add("--backed", action="store_const", const="1", help="device memory has bytes")
+    add(
+        "--without-vmm",
+        dest="virtual_memory",
+        action="store_const",
+        const="0",
+        help="virtual memory management is refused",
+    )
     add("--name", help="what the devices are called")
     add("--capability", metavar="X.Y", help="compute capability (9.0)")
     add("--pace", choices=("eager", "lag", "manual"), help="when work is done (lag)")
@@ -216,7 +223,10 @@ def main(arguments: Sequence[str]) -> int:
     program = _program(options)
     if program is None:
         parser.error("which program? Name a script, or -m MODULE, or -c CODE")
-    names = ("devices", "capacity", "backed", "name", "capability", "pace", "lag", "abort")
+    names = (
+        *("devices", "capacity", "backed", "virtual_memory", "name"),
+        *("capability", "pace", "lag", "abort"),
+    )
     given = {name: getattr(options, name) for name in names}
     settings = {name: value for name, value in given.items() if value is not None}
     for name, value in settings.items():

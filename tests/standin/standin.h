@@ -107,6 +107,7 @@ typedef struct standin_settings {
     int present;             /* those that CUDA_VISIBLE_DEVICES hides included */
     uint64_t capacity_bytes; /* of each device */
     bool is_backed;          /* device memory has bytes */
+    bool has_virtual_memory; /* else its calls are refused */
     char name[256];
     int major, minor; /* compute capability */
     int multiprocessors;

@@ -48,6 +48,22 @@ def test_the_table_and_the_figures_are_there(seen: dict[str, Any]) -> None:
     assert "device 7" in seen["refusal"]
 
 
+def test_who_has_what_of_the_device_is_told() -> None:
+    outcome = run_program("seen", "share", settings=("--capacity", "1GiB"))
+    assert outcome.code == 0, outcome.errors
+    told = outcome.results
+    counters = told["counters"]
+    assert counters["device_bytes"] == 1 << 30
+    assert counters["reserved_bytes"] == 100 << 20
+    assert counters["pytorch_bytes"] == 60 << 20
+    others = 1024 - 100 - 60 - (counters["device_free_bytes"] >> 20)
+    assert counters["other_bytes"] >> 20 == others >= 40
+    assert told["left"] >= counters["device_free_bytes"]
+    assert told["facts"]["PyTorch's own allocator"] == "60.0 MiB"
+    assert told["facts"]["all else on the device"] == gmlake.format_size(counters["other_bytes"])
+    assert "left on the device" in told["table"]
+
+
 def test_the_files_load(seen: dict[str, Any], folder: Path) -> None:
     loaded = gmlake.Snapshot.load(folder / "seen.pickle")[0]
     assert loaded.peak.live_bytes == seen["peak_bytes"]

@@ -8,12 +8,15 @@
 /* About the largest request that one pond alone can serve. Looking changes nothing: what is parked
  * stays so. */
 static uint64_t
-largest_of(gml_pond *pond)
+largest_of(const gml_stitch *stitch, gml_pond *pond)
 {
     gml_freeset_index(&pond->set);
+    uint64_t fitting = gml_tree_largest(&pond->set.fit);
+    if (!gml_stitch_has_views(stitch)) {
+        return fitting;
+    }
     uint64_t stitched = pond->set.whole_bytes + gml_tree_largest(&pond->set.heads) +
                         gml_tree_largest(&pond->set.tails);
-    uint64_t fitting = gml_tree_largest(&pond->set.fit);
     uint64_t largest_bytes = stitched > fitting ? stitched : fitting;
     return largest_bytes + (pond->parked ? pond->parked->block.block_bytes : 0);
 }
@@ -33,12 +36,13 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
     uint64_t whole_bytes = 0;
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         gml_pond *pond = gml_pond_of_link(link);
-        uint64_t largest_bytes = largest_of(pond);
+        uint64_t largest_bytes = largest_of(stitch, pond);
         out->largest_free_bytes =
             largest_bytes > out->largest_free_bytes ? largest_bytes : out->largest_free_bytes;
         whole_bytes += pond->set.whole_bytes;
     }
-    if (gml_share_is_open(stitch) && whole_bytes > out->largest_free_bytes) {
+    if (gml_stitch_has_views(stitch) && gml_share_is_open(stitch) &&
+        whole_bytes > out->largest_free_bytes) {
         out->largest_free_bytes = whole_bytes;
     }
 }

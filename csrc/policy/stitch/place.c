@@ -151,10 +151,11 @@ take_all(gml_ascent *request)
 {
     bool is_any;
     request->status = gml_share_take_all(request->stitch, request->pond, &is_any);
-    if (request->status != GML_OK || (!is_any && request->may_stitch)) {
+    bool may_stitch = gml_stitch_has_views(request->stitch);
+    if (request->status != GML_OK || (!is_any && request->may_stitch == may_stitch)) {
         return NULL;
     }
-    request->may_stitch = true;
+    request->may_stitch = may_stitch;
     static gml_placement *(*const again[])(gml_ascent *) = {fit, stitch_pieces, grow};
     gml_placement *placement = NULL;
     for (size_t i = 0; i < sizeof again / sizeof *again && !placement && request->status == GML_OK;
@@ -188,7 +189,7 @@ gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_pl
             .stitch = stitch,
             .pond = pond,
             .size_bytes = size_bytes,
-            .may_stitch = size_bytes >= stitch->frag_limit,
+            .may_stitch = size_bytes >= stitch->frag_limit && gml_stitch_has_views(stitch),
         };
         for (size_t i = 0; i < RUNGS && !placement && request.status == GML_OK; i++) {
             placement = ladder[i](&request);

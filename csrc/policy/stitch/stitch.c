@@ -57,10 +57,10 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
 {
     if (!driver->info.has_virtual_memory) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "stitching needs virtual memory management, which this device does "
-                               "not offer; use the policy caching");
+                               "this device has no virtual memory management; name a capacity, or "
+                               "arena, and one allocation of that size serves in place of it");
     }
-    uint64_t limit = driver->info.total_bytes;
+    uint64_t limit = driver->arena_bytes ? driver->arena_bytes : driver->info.total_bytes;
     if (capacity_bytes && capacity_bytes < limit) {
         limit = capacity_bytes;
     }
@@ -195,6 +195,7 @@ const gml_policy_ops gml_stitch_policy = {
     .name = "stitch",
     .create = create,
     .destroy = destroy,
+    .can_serve_arena = true,
     .allocate = allocate,
     .free = free_block,
     .trim = gml_stitch_trim,

@@ -102,6 +102,13 @@ typedef struct gml_stitch {
     size_t scratch_capacity;
 } gml_stitch;
 
+/* Whether free pieces may be put side by side at other addresses. */
+static inline bool
+gml_stitch_has_views(const gml_stitch *stitch)
+{
+    return !stitch->policy.driver->arena_bytes;
+}
+
 static inline gml_stitch *
 gml_stitch_of(gml_policy *policy)
 {

@@ -51,6 +51,42 @@ release_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t *released_bytes)
     return status;
 }
 
+/* The last extent that is present, or NULL. */
+static gml_extent *
+last_present(const gml_home *home)
+{
+    gml_extent *last = gml_home_find(home, home->slots * home->grain_bytes - 1);
+    return last->kind == GML_EXTENT_ABSENT ? last->previous : last;
+}
+
+/* Whether the last chunk is wholly free, whichever streams own its parts. */
+static bool
+ends_idle(const gml_home *home)
+{
+    const gml_extent *extent = last_present(home);
+    uint64_t end = extent ? extent->offset + extent->size_bytes : 0;
+    uint64_t chunk = end ? gml_home_chunk_begin(home, end - 1) : 0;
+    while (extent && extent->kind == GML_EXTENT_FREE && extent->offset > chunk) {
+        extent = extent->previous;
+    }
+    return extent && extent->kind == GML_EXTENT_FREE;
+}
+
+/* In an arena only the chunks at its end go, one after the other: it would give nothing to the
+ * device, and what lies behind a hole cannot be stitched to it. pre: streams share no chunk that is
+ * free. */
+static gml_status
+release_end(gml_stitch *stitch, uint64_t *released_bytes)
+{
+    gml_status status = GML_OK;
+    while (status == GML_OK && ends_idle(&stitch->home)) {
+        gml_extent *last = last_present(&stitch->home);
+        gml_freeset_index(last->set);
+        status = gml_home_shrink(&stitch->home, last, released_bytes);
+    }
+    return status;
+}
+
 /* The bytes of chunks that are wholly free, whichever streams own their parts. */
 static uint64_t
 count_idle_bytes(const gml_home *home)
@@ -101,7 +137,11 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
         join_shared_chunks(stitch);
         status = forget_losers(stitch);
     }
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds && status == GML_OK;
+    if (status == GML_OK && !gml_stitch_has_views(stitch)) {
+        status = release_end(stitch, released_bytes);
+    }
+    for (gml_link *link = stitch->ponds.next;
+         link != &stitch->ponds && status == GML_OK && gml_stitch_has_views(stitch);
          link = link->next) {
         status = release_chunks(stitch, gml_pond_of_link(link), released_bytes);
     }
@@ -113,6 +153,9 @@ static bool
 has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
 {
     const gml_home *home = &stitch->home;
+    if (!gml_stitch_has_views(stitch)) {
+        return ends_idle(home);
+    }
     return home->held_bytes > home->present_bytes || !gml_list_is_empty(&stitch->doomed) ||
            (free_bytes / home->grain_bytes && count_idle_bytes(home));
 }

@@ -75,8 +75,8 @@ def _describe(driver: str, device: int) -> dict[str, Any]:
     entry["available"] = True
     if not entry["has_virtual_memory"]:
         entry["reason"] = (
-            "the device cannot map memory at chosen addresses: "
-            "the policies stitch, expandable and gmlake-paper do not run on it"
+            "the device cannot map memory at chosen addresses: the policies stitch and plan serve "
+            "from one allocation, of the capacity; expandable and gmlake-paper do not run"
         )
     return entry
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gmlake.commands import common
 from gmlake.printable import printable
 from gmlake.watching import CountersError, find, processes, read
-from gmlake.watching.processes import command_line
-from gmlake.watching.table import Interval, command_lines, counters_table
+from gmlake.watching.devices import Nvml, device_of
+from gmlake.watching.processes import command_line, environment
+from gmlake.watching.table import MINUTE_S, Interval, picture
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gmlake.watching import Counters, Source
+    from gmlake.watching.devices import Device
 
 _NS_PER_S: Final = 1e9
 _SHORTEST_S: Final = 0.1
 _LONGEST_S: Final = 3600.0
+_LONG: Final = 10  # digits of a rank that nobody has
 _HOW: Final = "start it with GMLAKE_TOP=1, or call gmlake.publish() in it"
 _EPILOG: Final = (
     "A process publishes where it is started with GMLAKE_TOP=1 or calls gmlake.publish(); only its "
@@ -72,12 +76,16 @@ class _Watch:
     def __init__(self, pids: tuple[int, ...]) -> None:
         self._pids = pids
         self._before: dict[Source, tuple[Counters, int]] = {}
+        self._history: dict[Source, deque[tuple[int, int]]] = {}
+        self._nvml = Nvml()
+        self.devices: list[Device] = []
         self.intervals: list[Interval] = []
         self.problems: list[str] = []
 
     def look(self, *, may_be_none: bool = False) -> None:
         """Read what is published; ValueError where there is nothing, unless that may be."""
         self.intervals, self.problems = [], []
+        self.devices = self._nvml.devices()
         readings: dict[Source, tuple[Counters, int]] = {}
         for source in find():
             if self._pids and source.pid not in self._pids:
@@ -92,18 +100,41 @@ class _Watch:
             before, begin_ns = self._before.get(source, (None, now.start_ns))
             readings[source] = now, time.time_ns()
             seconds = (readings[source][1] - begin_ns) / _NS_PER_S
-            self.intervals.append(Interval(now, before, seconds, command_line(source.pid)))
+            variables = environment(source.pid)
+            self.intervals.append(
+                Interval(
+                    now,
+                    before,
+                    seconds,
+                    command_line(source.pid),
+                    _number(variables.get("RANK", "")),
+                    _number(variables.get("WORLD_SIZE", "")),
+                    device_of(now.device, variables, self.devices),
+                    self._last_minute(source, now.live_bytes, readings[source][1]),
+                )
+            )
         self._before = readings
+        self._history = {source: self._history[source] for source in readings}
         if not may_be_none and not self.intervals:
             raise ValueError(self._absence())
 
+    def _last_minute(
+        self, source: Source, live_bytes: int, now_ns: int
+    ) -> tuple[tuple[float, int], ...]:
+        """Keep a reading; return those of the last minute, with their ages in seconds."""
+        kept = self._history.setdefault(source, deque())
+        kept.append((now_ns, live_bytes))
+        while now_ns - kept[0][0] > MINUTE_S * _NS_PER_S:
+            kept.popleft()
+        return tuple(((now_ns - at_ns) / _NS_PER_S, live) for at_ns, live in kept)
+
     def picture(self) -> RenderableType:
-        """Return the table, and a line for each file that could not be read."""
+        """Return bars and table, and a line for each file that could not be read."""
         from rich.console import Group
         from rich.text import Text
 
         problems = [Text(printable(problem), style="red") for problem in self.problems]
-        return Group(counters_table(self.intervals), *command_lines(self.intervals), *problems)
+        return Group(*picture(self.intervals), *problems)
 
     def _absence(self) -> str:
         """Say why there is nothing to show."""
@@ -136,8 +167,13 @@ def _follow(watch: _Watch, interval_s: float) -> None:
 
 def _print_json(watch: _Watch) -> int:
     lakes = [interval.to_dict() for interval in watch.intervals]
-    common.print_json({"lakes": lakes, "unreadable": watch.problems})
+    devices = [device.to_dict() for device in watch.devices]
+    common.print_json({"lakes": lakes, "devices": devices, "unreadable": watch.problems})
     return 0
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _LONG else None
 
 
 # ---- arguments

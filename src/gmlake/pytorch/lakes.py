@@ -43,3 +43,25 @@ def trim_all() -> None:
 def reserved_bytes() -> int:
     """Return what all lakes hold."""
     return sum(lake.stats()["reserved_bytes"] for lake in all_lakes())
+
+
+def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
+    """Return how a device is shared out, in bytes, {} where CUDA does not tell.
+
+    held_bytes: by the lake. device_bytes: its size. device_free_bytes: what it has left.
+    pytorch_bytes: what PyTorch's own allocator holds. other_bytes: all else, such as contexts of
+    CUDA, NCCL, other processes.
+    """
+    if compat.is_in_bad_fork() or not torch.cuda.is_initialized():
+        return {}
+    try:
+        free_bytes, size_bytes = map(int, torch.cuda.mem_get_info(device))
+        pytorch_bytes = max(0, int(torch.cuda.memory_reserved(device)) - held_bytes)
+    except RuntimeError:  # while a graph is captured, say
+        return {}
+    return {
+        "device_bytes": size_bytes,
+        "device_free_bytes": free_bytes,
+        "pytorch_bytes": pytorch_bytes,
+        "other_bytes": max(0, size_bytes - free_bytes - held_bytes - pytorch_bytes),
+    }

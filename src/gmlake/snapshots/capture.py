@@ -217,6 +217,13 @@ def torch_lakes() -> dict[int, _core.Lake]:
     return {number: lake for number, lake in found.items() if lake is not None}
 
 
+def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
+    """Return who has what of a device under PyTorch; see gmlake.pytorch.lakes."""
+    lakes: Any = import_module("gmlake.pytorch.lakes")
+    shares: dict[str, int] = lakes.shares_of_device(device, held_bytes)
+    return shares
+
+
 def places_by_number() -> dict[int, Site]:
     """Return the sites that a recording keeps; to be asked for after the events that name them."""
     places = sys.modules.get("gmlake.pytorch.sites")

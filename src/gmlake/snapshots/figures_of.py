@@ -14,6 +14,7 @@ from gmlake.snapshots.maps import address_map
 from gmlake.snapshots.moments import Story, evenly
 from gmlake.snapshots.own_lines import OwnLines
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
+from gmlake.snapshots.summary import shares_of
 from gmlake.trace.layout import Kind
 from gmlake.units import format_size
 
@@ -108,6 +109,7 @@ def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
         yield "live at the end", format_size(seen.live_bytes)
         yield "reserved at the end", format_size(seen.reserved_bytes)
         yield "fragmentation", f"{seen.fragmentation:.1%} of {format_size(seen.free_bytes)} free"
+        yield from shares_of(seen)
     peak = seen.peak
     if len(seen.events) or peak.live_bytes:
         text = format_size(peak.live_bytes)

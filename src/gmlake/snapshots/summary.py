@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.whole import Snapshot
+
+_SHARES: Final = {
+    "pytorch_bytes": "PyTorch's own allocator",
+    "other_bytes": "all else on the device",
+    "device_free_bytes": "left on the device",
+}
+"""By their counters. All else: contexts of CUDA, NCCL, other processes."""
 
 
 def snapshot_tables(seen: Snapshot) -> Iterator[RenderableType]:
@@ -55,6 +62,8 @@ def _rows(seen: DeviceSnapshot) -> Iterator[tuple[str, str, str]]:
     yield "blocks", f"{len(seen.blocks):,}", ""
     views = f"{len(seen.views):,} of {format_size(int(seen.views['size_bytes'].sum()))}"
     yield "stitched views", views, ""
+    for name, size in shares_of(seen):
+        yield name, size, ""
     if len(seen.planned_pools):
         yield "planned pools", format_size(int(seen.planned_pools["size_bytes"].sum())), ""
     yield "streams", f"{len(seen.streams):,}", ""
@@ -67,6 +76,13 @@ def _rows(seen: DeviceSnapshot) -> Iterator[tuple[str, str, str]]:
         yield "driver calls", f"{calls:,}", ""
     if len(seen.events):
         yield "events kept", f"{len(seen.events):,} of {seen.total_events:,}", ""
+
+
+def shares_of(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
+    """Yield what of the device is not gmlake's, where that was told when it was looked at."""
+    if seen.counters.get("device_bytes"):
+        for name, text in _SHARES.items():
+            yield text, format_size(int(seen.counters.get(name, 0)))
 
 
 def _nonzero(counts: Any) -> Iterator[tuple[str, int]]:  # noqa: ANN401 (of a file, perhaps)

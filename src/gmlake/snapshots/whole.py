@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gmlake.pictures.drawable import Drawable
-from gmlake.snapshots.capture import capture, places_by_number, torch_lakes
+from gmlake.snapshots.capture import (
+    capture,
+    places_by_number,
+    shares_of_device,
+    torch_lakes,
+)
 from gmlake.snapshots.figures_of import report_of_snapshot
 from gmlake.snapshots.files import load, save, to_json
 from gmlake.snapshots.model import known_sites
@@ -116,6 +121,8 @@ def snapshot(device: int | None = None) -> Snapshot:
         raise ValueError(msg)
     chosen = {device: found[device]} if device is not None else found
     devices = tuple(capture(lake, number) for number, lake in chosen.items())
+    for one in devices:
+        one.counters.update(shares_of_device(one.device, one.reserved_bytes))
     used = [part for one in devices for part in (one.event_sites, one.start_sites)]
     numbers = np.concatenate([np.zeros(0, np.uint64), *used])
     return Snapshot(devices, known_sites(places_by_number(), numbers))

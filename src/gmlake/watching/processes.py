@@ -51,3 +51,12 @@ def command_line(pid: int) -> str:
     except OSError:
         return ""
     return b" ".join(words).decode(errors="replace")
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Return the variables that a process began with, {} where they are not ours to know."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return {}
+    return dict(part.split("=", 1) for part in text.split("\0") if "=" in part)

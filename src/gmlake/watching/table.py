@@ -1,4 +1,4 @@
-"""Readings of counters as a table."""
+"""Readings of counters as a picture: a bar for each device, a row for each lake."""
 
 from __future__ import annotations
 
@@ -14,26 +14,40 @@ from gmlake.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rich.console import RenderableType
     from rich.table import Table
 
     from gmlake.watching.counters import Counters
+    from gmlake.watching.devices import Device
 
 _NARROWEST: Final = 12
 _FEW: Final = 10
 _UNKNOWN: Final = "-"
+_BAR: Final = 36
+_LINE: Final = 12
+_LEVELS: Final = "▁▂▃▄▅▆▇█"
+MINUTE_S: Final = 60.0
+"""How far a history goes back."""
 
 
 @dataclass(frozen=True)
 class Interval:
     """What a lake did between two readings.
 
-    before: None for all since it began to publish. seconds: how long it was.
+    before: None for all since it began to publish. seconds: how long it was. rank, ranks: its
+    number in a job of several processes, and how many there are; None where that is not told.
+    device: what its memory is of; None where that is not known. history: live bytes in the last
+    minute, each with how many seconds ago that was, the oldest first.
     """
 
     now: Counters
     before: Counters | None
     seconds: float
     command: str = ""
+    rank: int | None = None
+    ranks: int | None = None
+    device: Device | None = None
+    history: tuple[tuple[float, int], ...] = ()
 
     @property
     def states(self) -> dict[str, int]:
@@ -68,46 +82,136 @@ class Interval:
         return {
             **self.now.to_dict(),
             "command": self.command,
+            "rank": self.rank,
+            "ranks": self.ranks,
+            "device_index": None if self.device is None else self.device.index,
             "seconds": self.seconds,
             "states_per_second": self.states_per_second,
             "hit_rate": self.hit_rate,
         }
 
 
-def counters_table(intervals: Iterable[Interval]) -> Table:
-    """Return a table with a row for each lake."""
+def picture(intervals: list[Interval]) -> Iterator[RenderableType]:
+    """Yield a bar for each device, the table of lakes by rank, and what the processes are."""
+    yield from _device_lines(intervals)
+    ordered = sorted(intervals, key=_place)
+    yield counters_table(ordered)
+    yield from _rank_line(ordered)
+    yield from command_lines(ordered)
+
+
+def _place(interval: Interval) -> tuple[bool, int, int, int]:
+    rank = interval.rank
+    return rank is None, rank or 0, interval.now.pid, interval.now.device
+
+
+def counters_table(intervals: list[Interval]) -> Table:
+    """Return a table with a row for each lake; columns that say nothing are left out."""
+    has_ranks = any(interval.rank is not None for interval in intervals)
+    has_history = any(len(interval.history) > 1 for interval in intervals)
+    has_plans = any(interval.now.states["plan"] for interval in intervals)
+    has_waits = any(interval.now.cross_stream_waits for interval in intervals)
+    columns = (
+        ("rank", has_ranks, _rank),
+        ("process", True, lambda one: str(one.now.pid)),
+        ("GPU", True, lambda one: str(one.now.device)),
+        ("live", True, lambda one: format_size(one.now.live_bytes)),
+        ("last minute", has_history, _sparkline),
+        ("reserved", True, lambda one: format_size(one.now.reserved_bytes)),
+        ("at most", True, lambda one: format_size(one.now.peak_reserved_bytes)),
+        ("frag-\nmented", True, lambda one: _percent(one.now.fragmentation)),
+        ("plan\nhits", has_plans, lambda one: _percent(one.hit_rate)),
+        ("waits", has_waits, lambda one: f"{one.waits:,}"),
+    )
+    shown = [(name, cell) for name, is_shown, cell in columns if is_shown]
     table = new_table(Text())
-    table.add_column("process", no_wrap=True)
-    for name in ("GPU", "live", "reserved", "at most", "frag-\nmented", "plan\nhits", "waits"):
+    for name, _ in shown:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("served\na second", min_width=_NARROWEST)
     for interval in intervals:
-        table.add_row(*_row(interval))
+        cells = [cell(interval) for _, cell in shown]
+        table.add_row(*map(Text, [*cells, _rates(interval.states_per_second)]))
     return table
 
 
 def command_lines(intervals: Iterable[Interval]) -> Iterator[Text]:
-    """Yield one line for each process: its number and what it was started as."""
-    commands = {interval.now.pid: interval.command for interval in intervals}
-    for pid, command in commands.items():
-        text = f"{pid}  {printable(command)}"
+    """Yield one line for each command: the processes, and what they were started as."""
+    pids: dict[str, dict[int, None]] = {}
+    for interval in intervals:
+        pids.setdefault(interval.command, {})[interval.now.pid] = None
+    for command, numbers in pids.items():
+        text = f"{', '.join(map(str, numbers))}  {printable(command)}"
         yield Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def _row(interval: Interval) -> list[Text]:
-    now = interval.now
-    cells = [
-        str(now.pid),
-        str(now.device),
-        format_size(now.live_bytes),
-        format_size(now.reserved_bytes),
-        format_size(now.peak_reserved_bytes),
-        _percent(now.fragmentation),
-        _percent(interval.hit_rate),
-        f"{interval.waits:,}",
-        _rates(interval.states_per_second),
-    ]
-    return [Text(cell) for cell in cells]
+def _device_lines(intervals: list[Interval]) -> Iterator[Text]:
+    """Yield two lines for each device: what is in use of it, and by whom."""
+    devices = {one.device.index: one.device for one in intervals if one.device is not None}
+    for index, device in sorted(devices.items()):
+        mine = [one.now for one in intervals if one.device == device]
+        live = sum(counters.live_bytes for counters in mine)
+        reserved = max(live, sum(counters.reserved_bytes for counters in mine))
+        used = device.used_bytes
+        said = f"{format_size(used)} of {format_size(device.total_bytes)} in use"
+        yield Text(f"GPU {index}  {printable(device.name)}: {said}", style="bold")
+        if reserved > used:
+            yield Text("  gmlake says that it holds more than that: this is not its device", "dim")
+            continue
+        parts = (
+            ("█", "live", live),
+            ("▒", "reserved, idle", reserved - live),
+            ("░", "all else", used - reserved),
+        )
+        told = "  ".join(f"{mark} {name} {format_size(size)}" for mark, name, size in parts)
+        yield Text(f"  {_bar(parts, device.total_bytes)}")
+        yield Text(f"  {told}")
+    if intervals and not devices:
+        yield Text("what else has memory of the devices is not known: NVML does not tell", "dim")
+
+
+def _bar(parts: Iterable[tuple[str, str, int]], total: int) -> str:
+    """Return "[████▒▒░░    ]", the parts of a device in order."""
+    drawn, so_far = "", 0
+    for mark, _, size in parts:
+        so_far += size
+        drawn += mark * (round(_BAR * min(1.0, so_far / max(total, 1))) - len(drawn))
+    return f"[{drawn:{_BAR}}]"
+
+
+def _sparkline(interval: Interval) -> str:
+    """Return the last minute of live memory, the newest at the right, against its highest."""
+    highest = max((live for _, live in interval.history), default=0)
+    columns = [0] * _LINE
+    is_known = [False] * _LINE
+    for age, live in interval.history:
+        column = _LINE - 1 - min(_LINE - 1, int(age / MINUTE_S * _LINE))
+        columns[column] = max(columns[column], live)
+        is_known[column] = True
+    top = len(_LEVELS) - 1
+    return "".join(
+        _LEVELS[round(top * live / highest)] if is_there and highest else " "
+        for live, is_there in zip(columns, is_known, strict=True)
+    )
+
+
+def _rank(interval: Interval) -> str:
+    if interval.rank is None:
+        return _UNKNOWN
+    return f"{interval.rank}" if interval.ranks is None else f"{interval.rank} of {interval.ranks}"
+
+
+def _rank_line(intervals: list[Interval]) -> Iterator[Text]:
+    """Yield who of several ranks holds most, and how far the others are from that."""
+    held: dict[int, int] = {}
+    for one in intervals:
+        if one.rank is not None:
+            held[one.rank] = held.get(one.rank, 0) + one.now.reserved_bytes
+    if len(held) > 1:
+        most, least = max(held, key=lambda rank: held[rank]), min(held.values())
+        yield Text(
+            f"rank {most} holds most: {format_size(held[most])}, "
+            f"{format_size(held[most] - least)} more than the least"
+        )
 
 
 def _percent(part: float | None) -> str:

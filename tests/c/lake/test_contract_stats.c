@@ -134,5 +134,5 @@ TEST(a_visit_sees_everything_once)
 int
 main(void)
 {
-    return contract_main();
+    return contract_main_with_arenas();
 }

@@ -561,5 +561,5 @@ TEST(a_history_can_be_replayed)
 int
 main(void)
 {
-    return contract_main();
+    return contract_main_with_arenas();
 }

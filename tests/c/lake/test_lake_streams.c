@@ -157,5 +157,5 @@ TEST(a_stream_of_another_device_has_read_before_the_block_serves_again)
 int
 main(void)
 {
-    return contract_main();
+    return contract_main_with_arenas();
 }

@@ -419,5 +419,5 @@ TEST(a_lake_may_end_with_pending_blocks)
 int
 main(void)
 {
-    return contract_main();
+    return contract_main_with_arenas();
 }

@@ -192,12 +192,13 @@ look(storm *self, uint64_t at)
 }
 
 static uint64_t
-run_storm(uint64_t seed, uint64_t fail_per_million)
+run_storm(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
 {
     storm self = {.random = {seed}, .may_fail = fail_per_million != 0};
     if (rig_open(&self.rig, &(rig_config){.driver = "sim",
                                           .policy = &gml_plan_policy,
                                           .capacity_bytes = CAPACITY,
+                                          .arena_bytes = arena_bytes,
                                           .fail_per_million = fail_per_million,
                                           .fail_seed = seed}) != GML_OK) {
         rig_close(&self.rig);
@@ -228,14 +229,23 @@ TEST(nothing_overlaps_and_nothing_is_lost)
 {
     uint64_t served = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        served += run_storm(seed, 0);
+        served += run_storm(seed, 0, 0);
     }
     CHECK(served > 2000);
+}
+
+TEST(nor_in_an_arena)
+{
+    uint64_t served = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        served += run_storm(200 + seed, seed % 2 * 2000, CAPACITY);
+    }
+    CHECK(served > 200);
 }
 
 TEST(nor_when_driver_calls_fail)
 {
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        (void)run_storm(100 + seed, seed * 4000);
+        (void)run_storm(100 + seed, seed * 4000, 0);
     }
 }

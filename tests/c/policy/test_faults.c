@@ -59,6 +59,7 @@ open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fa
               uint64_t fail_per_million, uint64_t seed)
 {
     rig_config config = {.driver = contract_driver,
+                         .arena_bytes = contract_is_arena ? capacity_bytes : 0,
                          .policy = gml_policy_find(contract_policy),
                          .capacity_bytes = capacity_bytes,
                          .fail_call = fail_call,
@@ -327,5 +328,5 @@ TEST(calls_at_random)
 int
 main(void)
 {
-    return contract_main();
+    return contract_main_with_arenas();
 }

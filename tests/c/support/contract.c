@@ -2,6 +2,7 @@
 #include "support/contract.h"
 
 #include "aids/aids.h"
+#include "policy/policy.h"
 #include "support/check.h"
 #include "support/stamp.h"
 
@@ -14,6 +15,7 @@ enum { STRIDE_BYTES = 4096 };
 
 const char *contract_policy;
 const char *contract_driver;
+bool contract_is_arena;
 
 /* The paper's default of 128 MiB would keep its stitching out of tests of this size. */
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
@@ -21,12 +23,14 @@ static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
 gml_lake_config
 lake_config_of(uint64_t capacity_bytes)
 {
+    static gml_setting arena_settings[] = {{"arena", 0}};
     bool is_paper = strcmp(contract_policy, "gmlake-paper") == 0;
+    arena_settings[0].value = capacity_bytes ? capacity_bytes : 512 * MIB;
     return (gml_lake_config){.driver = contract_driver,
                              .policy = contract_policy,
                              .capacity_bytes = capacity_bytes,
-                             .settings = paper_settings,
-                             .setting_count = is_paper,
+                             .settings = is_paper ? paper_settings : arena_settings,
+                             .setting_count = is_paper || contract_is_arena,
                              .aids = {gml_aids_wrap, .check_order = true}};
 }
 
@@ -197,19 +201,45 @@ lake_drain(gml_lake *lake, const live_block *blocks, size_t count)
     }
 }
 
+static void
+run_on(const char *policy, const char *driver, bool is_arena, const char *name, void (*run)(void))
+{
+    contract_policy = policy;
+    contract_driver = driver;
+    contract_is_arena = is_arena;
+    char whole[160];
+    snprintf(whole, sizeof whole, "%s over %s%s: %s", policy, driver, is_arena ? ", arena" : "",
+             name);
+    check_run(whole, run);
+}
+
 void
 contract_run(const char *name, void (*run)(void))
 {
-    static const char *const drivers[] = {"sim", "host"};
     for (size_t p = 0; gml_policy_name(p); p++) {
-        for (size_t d = 0; d < 2; d++) {
-            contract_policy = gml_policy_name(p);
-            contract_driver = drivers[d];
-            char whole[160];
-            snprintf(whole, sizeof whole, "%s over %s: %s", contract_policy, contract_driver, name);
-            check_run(whole, run);
+        const char *policy = gml_policy_name(p);
+        run_on(policy, "sim", false, name, run);
+        run_on(policy, "host", false, name, run);
+    }
+}
+
+static void
+run_on_arenas(const char *name, void (*run)(void))
+{
+    for (size_t p = 0; gml_policy_name(p); p++) {
+        if (gml_policy_find(gml_policy_name(p))->can_serve_arena) {
+            run_on(gml_policy_name(p), "host", true, name, run);
         }
     }
+}
+
+int
+contract_main_with_arenas(void)
+{
+    for (const check_test *test = check_tests(); test; test = test->next) {
+        run_on_arenas(test->name, test->run);
+    }
+    return contract_main();
 }
 
 int

@@ -2,6 +2,7 @@
 #include "support/rig.h"
 
 #include "aids/fault.h"
+#include "driver/arena.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,9 @@ rig_open(test_rig *rig, const rig_config *config)
     if (gml_driver_open(config->driver, 0, config->capacity_bytes, &inner, reason, sizeof reason) !=
         GML_OK) {
         give_up(config->driver, reason);
+    }
+    if (config->arena_bytes && gml_arena_driver_open(config->arena_bytes, &inner) != GML_OK) {
+        give_up("arena", inner->reason);
     }
     rig->shadow = shadow_open(inner);
     rig->driver = rig->shadow;

@@ -10,6 +10,7 @@ typedef struct rig_config {
     const char *driver; /* "sim" or "host" */
     const gml_policy_ops *policy;
     uint64_t capacity_bytes;
+    uint64_t arena_bytes; /* 0: none */
     const gml_setting *settings;
     size_t setting_count;
     uint64_t fail_call, fail_per_million, fail_seed; /* as in gml_aids */

@@ -516,6 +516,8 @@ shadow_open(gml_driver *inner)
     }
     self->base.ops = &shadow_ops;
     self->base.info = inner->info;
+    self->base.arena = inner->arena;
+    self->base.arena_bytes = inner->arena_bytes;
     self->inner = inner;
     self->streams = gml_driver_streams(inner);
     return &self->base;

@@ -2,6 +2,7 @@
  * in a process of its own, which begins without any. */
 #include "aids/aids.h"
 #include "driver/streams.h"
+#include "gmlake_share.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
 #include "support/check.h"
@@ -624,6 +625,30 @@ TEST(a_device_without_virtual_memory_is_served_as_caching)
     CHECK_OK(gml_torch_serve_with(GML_SERVER_CACHING));
     CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB);
     release(address, 0);
+}
+
+TEST(nor_is_it_where_a_capacity_is_named)
+{
+    const char *library = getenv("GMLAKE_TEST_CUDA"); /* NOLINT(concurrency-mt-unsafe) */
+    if (!library || strcmp(library, "fake") != 0) {
+        return;
+    }
+    char why[REASON_BYTES] = "x";
+    configure("cuda", "stitch", 64 * MIB);
+    CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", "no_virtual_memory", 1), 0); /* NOLINT */
+    char *first = allocate(MIB, 0), *second = allocate(30 * MIB, 0);
+    gml_torch_fallback(0, why, sizeof why);
+    CHECK_EQ(why[0], '\0');
+    CHECK(strcmp(gml_torch_lake(0)->policy->ops->name, "stitch") == 0);
+    gml_address arena = 0;
+    uint64_t arena_bytes = 0;
+    CHECK_OK(gml_lake_arena(gml_torch_lake(0), &arena, &arena_bytes));
+    CHECK_EQ(arena_bytes, 64 * MIB);
+    CHECK_EQ((gml_address)(uintptr_t)first / MIB, arena / MIB);
+    CHECK((gml_address)(uintptr_t)second + 30 * MIB <= arena + arena_bytes);
+    CHECK_EQ(stats_of(0).driver_calls[GML_CALL_MALLOC], 0);
+    release(first, 0);
+    release(second, 0);
 }
 
 TEST(a_child_of_fork_has_lakes_of_its_own)

@@ -98,7 +98,10 @@ def use_lake() -> None:
             _ = (lake.stats(), lake.regions(), lake.trim())
             lake.check()
             lake.reset_peaks()
+            _ = lake.arena
             del blocks
+        with gmlake.Lake(driver, capacity="64MiB", arena="16MiB") as lake:
+            _ = (lake.allocate(9 * MIB), lake.arena)
 
 
 def use_serving() -> None:

@@ -113,6 +113,7 @@ standin_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 {
     standin_device *device = NULL;
     gml_handle handle = 0;
+    TRY(standin_settings_get()->has_virtual_memory ? cudaSuccess : cudaErrorNotSupported);
     TRY(flags == 0 ? check_properties(properties, &device) : cudaErrorInvalidValue);
     TRY(standin_error_of(device, create(device, size, &handle)));
     allocation *made = standin_new(sizeof *made);
@@ -256,6 +257,7 @@ standin_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUd
     (void)addr; /* where the caller would like it: a wish */
     standin_device *device = standin_device_at(standin_current_ordinal());
     gml_address address = 0;
+    TRY(standin_settings_get()->has_virtual_memory ? cudaSuccess : cudaErrorNotSupported);
     TRY(flags == 0 ? cudaSuccess : cudaErrorInvalidValue);
     TRY(standin_error_of(device, gml_driver_reserve(device->driver, size, alignment, &address)));
     *ptr = address;

@@ -25,6 +25,23 @@ def train(steps: int = 4) -> None:
         optimizer.zero_grad()
 
 
+def share() -> dict[str, Any]:
+    """Hold memory in three ways: in gmlake, in PyTorch's own allocator, and beside both."""
+    with gmlake.Lake("cuda", "caching", capacity="1GiB") as lake:
+        beside = [lake.allocate(40 << 20)]
+        own = torch.empty(60 << 20, dtype=torch.uint8, device="cuda")
+        with gmlake.enabled():
+            ours = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+            seen = gmlake.snapshot()
+        del beside, own, ours
+        return {
+            "counters": seen[0].counters,
+            "left": torch.cuda.mem_get_info()[0],
+            "facts": dict(seen.report().facts),
+            "table": str(gmlake.memory_summary()),
+        }
+
+
 def main(folder: Path) -> dict[str, Any]:
     with gmlake.enabled():
         before = repr(gmlake.snapshot())
@@ -62,4 +79,4 @@ def main(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]))))
+    print(json.dumps(share() if sys.argv[1] == "share" else main(Path(sys.argv[1]))))

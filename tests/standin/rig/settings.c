@@ -143,6 +143,7 @@ read_settings(void)
     settings.present = (int)whole_number("GMLAKE_STANDIN_DEVICES", 1, 1, STANDIN_MOST_DEVICES);
     settings.devices = count_visible(settings.present);
     settings.is_backed = yes_or_no("GMLAKE_STANDIN_BACKED", false);
+    settings.has_virtual_memory = yes_or_no("GMLAKE_STANDIN_VIRTUAL_MEMORY", true);
     settings.capacity_bytes =
         size_in_bytes("GMLAKE_STANDIN_CAPACITY", UINT64_C(1) << (settings.is_backed ? 30 : 36));
     settings.multiprocessors = (int)whole_number("GMLAKE_STANDIN_MULTIPROCESSORS", 132, 1, 1024);

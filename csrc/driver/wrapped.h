@@ -1,7 +1,7 @@
 /* A driver around another one: every call is passed on, but for those that the wrapper replaces in
  * its own table. */
-#ifndef GML_AIDS_WRAPPED_H
-#define GML_AIDS_WRAPPED_H
+#ifndef GML_DRIVER_WRAPPED_H
+#define GML_DRIVER_WRAPPED_H
 
 #include "driver/driver.h"
 

@@ -1,5 +1,5 @@
 /* One function per entry of the table, each of which asks the inner driver. */
-#include "aids/wrapped.h"
+#include "driver/wrapped.h"
 
 #include <string.h>
 
@@ -108,5 +108,7 @@ gml_wrap(gml_wrapped *wrapped, gml_driver *inner, void (*destroy)(gml_driver *se
     wrapped->base.ops = ops;
     wrapped->base.info = inner->info;
     wrapped->base.per_thread_stream = inner->per_thread_stream;
+    wrapped->base.arena = inner->arena;
+    wrapped->base.arena_bytes = inner->arena_bytes;
     wrapped->inner = inner;
 }
