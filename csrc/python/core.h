@@ -220,6 +220,9 @@ PyObject *describe_policies(PyObject *module, PyObject *unused);
 /* read_plain_pickle(data, parts): the value; ValueError, in one line, for what it refuses. */
 PyObject *read_plain_pickle(PyObject *module, PyObject *args);
 
+/* read_pickled_events(data, parts): see module.c; ValueError for what the other refuses. */
+PyObject *read_pickled_events(PyObject *module, PyObject *args);
+
 /* set_site and site, in lake_history.c; ended by an empty one. */
 extern PyMethodDef site_methods[];
 

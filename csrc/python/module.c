@@ -143,12 +143,22 @@ PyDoc_STRVAR(read_plain_pickle_doc,
              "Return the value of a pickle of plain data with at most so many containers and\n"
              "stored values. Raises ValueError for everything else.");
 
+PyDoc_STRVAR(read_pickled_events_doc,
+             "read_pickled_events(data, parts, /)\n--\n\n"
+             "Return (value, tables), with a table (place, rows, shared) for each list of events\n"
+             "in value['device_traces']. rows: a bytearray of gml_request: id is an index into\n"
+             "`shared`; an event has that dict's items and the row's address, size_bytes, stream\n"
+             "and time_ns as 'addr', 'size', 'stream' and 'time_us'. Where `reserved` is 1, the\n"
+             "event is what `id` names, and nothing else. Return None for what is better read by\n"
+             "read_plain_pickle(). Raises ValueError for everything that refuses.");
+
 static PyMethodDef core_methods[] = {
     {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,
      describe_device_doc},
     {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
     {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
     {"read_plain_pickle", read_plain_pickle, METH_VARARGS, read_plain_pickle_doc},
+    {"read_pickled_events", read_pickled_events, METH_VARARGS, read_pickled_events_doc},
     {NULL, NULL, 0, NULL},
 };
 

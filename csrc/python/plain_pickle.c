@@ -7,7 +7,7 @@
  * a single byte can build is counted. Shared objects stay shared (a file can name one list a
  * million times at two bytes each): who walks the result must bound its own work.
  */
-#include "core.h"
+#include "pickled_events.h"
 
 #include <string.h>
 
@@ -23,6 +23,12 @@ static const long long KEY_LIMIT = 1LL << 31;
 
 typedef enum outcome { GO_ON, DONE, REFUSED, FAILED } outcome; /* FAILED: with an exception */
 
+/* Bytes behind the code of an instruction; for texts and long numbers, those of their length. */
+static const unsigned char ARGUMENT_BYTES[1 << 8] = {
+    ['h'] = 1, ['j'] = 4, ['q'] = 1, ['r'] = 4,  ['K'] = 1,  ['M'] = 2,  ['J'] = 4,
+    ['G'] = 8, ['X'] = 4, [0x80] = 1, [0x8a] = 1, [0x8c] = 1, [0x95] = 8,
+};
+
 /* Owned references, the last on top. */
 typedef struct pile {
     PyObject **items;
@@ -36,6 +42,10 @@ typedef struct reader {
     size_t mark_count, mark_room;
     uint64_t parts_left;
     const char *reason; /* why it was refused; whole sentences for users */
+    event_tables *events;      /* NULL where events are dicts as everything else */
+    bool is_not_as_rows;       /* the pickle is to be read without them */
+    unsigned char *recalled;   /* a bit for each number that an instruction takes out of the memo */
+    uint64_t recallable_count; /* bits */
 } reader;
 
 static const char CUT_OFF[] = "the file ends in the middle of the pickle: it was cut off";
@@ -317,8 +327,18 @@ append_from(reader *in, size_t first)
     if (first <= floor_of(in) || !PyList_CheckExact(in->stack.items[first - 1])) {
         return refuse(in, "not a valid pickle: items are added to something not a list");
     }
-    for (size_t index = first; index < in->stack.count; index++) {
-        if (PyList_Append(in->stack.items[first - 1], in->stack.items[index])) {
+    PyObject *list = in->stack.items[first - 1], **items = in->stack.items + first;
+    size_t count = in->stack.count - first;
+    taken now = in->events ? event_tables_add(in->events, list, items, count) : LEFT;
+    if (now == NOT_AS_ROWS) {
+        in->is_not_as_rows = true;
+        return refuse(in, "the events share too little");
+    }
+    if (now == RAISED) {
+        return FAILED;
+    }
+    for (size_t index = 0; index < count && now == LEFT; index++) {
+        if (PyList_Append(list, items[index])) {
             return FAILED;
         }
     }
@@ -384,6 +404,48 @@ fill_one(reader *in, size_t count, outcome (*fill)(reader *, size_t))
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
+/* Notes which numbers are taken out of the memo: what nobody asks for need not be kept. Code that is
+ * not known is passed over here, and refused when it is run. False with an exception. */
+static bool
+find_recalled(reader *in)
+{
+    uint64_t bytes = (uint64_t)(in->end - in->at);
+    in->recallable_count = in->parts_left < bytes ? in->parts_left : bytes; /* each takes a part */
+    in->recalled = PyMem_Calloc(in->recallable_count / CHAR_BIT + 1, 1);
+    if (!in->recalled) {
+        PyErr_NoMemory();
+        return false;
+    }
+    reader over = *in;
+    for (uint64_t count = 1; over.at < over.end; count++) {
+        unsigned char code = *over.at++;
+        uint64_t number = 0;
+        if (count % INSTRUCTIONS_PER_CHECK == 0 && PyErr_CheckSignals()) {
+            return false;
+        }
+        if (!take_number(&over, ARGUMENT_BYTES[code], &number)) {
+            break;
+        }
+        if ((code == 'h' || code == 'j') && number < in->recallable_count) {
+            in->recalled[number / CHAR_BIT] |= (unsigned char)(1U << number % CHAR_BIT);
+        }
+        if (code == 0x8a || code == 0x8c || code == 'X') {
+            if (!has_bytes(&over, number)) {
+                break;
+            }
+            over.at += number;
+        }
+    }
+    return true;
+}
+
+static bool
+is_recalled(const reader *in, uint64_t number)
+{
+    return number < in->recallable_count &&
+           in->recalled[number / CHAR_BIT] >> number % CHAR_BIT & 1;
+}
+
 /* Numbers without gaps: others nobody writes, and they would ask for any amount of memory. */
 static outcome
 remember(reader *in, uint64_t number)
@@ -394,6 +456,9 @@ remember(reader *in, uint64_t number)
     }
     if (number > in->memo.count) {
         return refuse(in, "refused: the pickle leaves gaps between the values that it stores");
+    }
+    if (!is_recalled(in, number)) {
+        value = Py_None;
     }
     Py_INCREF(value);
     if (number < in->memo.count) {
@@ -545,19 +610,6 @@ run_all(reader *in)
     return refuse(in, CUT_OFF);
 }
 
-static PyObject *
-answer_of(const reader *in, const unsigned char *first, outcome now)
-{
-    if (now == DONE) {
-        return Py_NewRef(top_of(in));
-    }
-    if (now == REFUSED) {
-        PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason,
-                     (Py_ssize_t)(in->at - first));
-    }
-    return NULL;
-}
-
 static void
 reader_clear(reader *in)
 {
@@ -566,21 +618,63 @@ reader_clear(reader *in)
     PyMem_Free(in->stack.items);
     PyMem_Free(in->memo.items);
     PyMem_Free(in->marks);
+    PyMem_Free(in->recalled);
+}
+
+/* Reads it all; NULL with an exception. Nothing refers to parts of the value but the value. */
+static PyObject *
+read_value(reader *in)
+{
+    const unsigned char *first = in->at;
+    outcome now = find_recalled(in) ? run_all(in) : FAILED;
+    PyObject *value = now == DONE ? Py_NewRef(top_of(in)) : NULL;
+    if (now == REFUSED && in->is_not_as_rows) {
+        value = Py_NewRef(Py_None);
+    } else if (now == REFUSED) {
+        PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason,
+                     (Py_ssize_t)(in->at - first));
+    }
+    reader_clear(in);
+    return value;
+}
+
+static bool
+parse(PyObject *args, const char *format, reader *in)
+{
+    const char *data = NULL;
+    Py_ssize_t size = 0;
+    unsigned long long parts = 0;
+    if (!PyArg_ParseTuple(args, format, &data, &size, &parts)) {
+        return false;
+    }
+    *in = (reader){.at = (const unsigned char *)data, .parts_left = parts};
+    in->end = in->at + size;
+    return true;
 }
 
 PyObject *
 read_plain_pickle(PyObject *module, PyObject *args)
 {
     (void)module;
-    const char *data = NULL;
-    Py_ssize_t size = 0;
-    unsigned long long parts = 0;
-    if (!PyArg_ParseTuple(args, "y#K:read_plain_pickle", &data, &size, &parts)) {
+    reader in = {0};
+    return parse(args, "y#K:read_plain_pickle", &in) ? read_value(&in) : NULL;
+}
+
+PyObject *
+read_pickled_events(PyObject *module, PyObject *args)
+{
+    (void)module;
+    reader in = {0};
+    if (!parse(args, "y#K:read_pickled_events", &in)) {
         return NULL;
     }
-    const unsigned char *first = (const unsigned char *)data;
-    reader in = {.at = first, .end = first + size, .parts_left = parts};
-    PyObject *answer = answer_of(&in, first, run_all(&in));
-    reader_clear(&in);
+    in.events = event_tables_open();
+    PyObject *document = in.events ? read_value(&in) : NULL;
+    PyObject *answer = NULL;
+    if (document) {
+        answer = in.is_not_as_rows ? Py_NewRef(Py_None) : event_tables_answer(in.events, document);
+    }
+    Py_XDECREF(document);
+    event_tables_close(in.events);
     return answer;
 }

@@ -26,14 +26,15 @@ from gmlake.snapshots.model import (
 )
 from gmlake.snapshots.opening import load_document
 from gmlake.snapshots.places import Places
-from gmlake.snapshots.reading import Visits, is_row, read_snapshot
+from gmlake.snapshots.reading import Visits, read_snapshot, values_of_rows
 from gmlake.snapshots.traces import check, of_trace, with_addresses
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
+    from gmlake.snapshots.fields import Entry
     from gmlake.snapshots.whole import Snapshot
 
     Parts = tuple[tuple[DeviceSnapshot, ...], dict[int, Site], dict[str, Any]]
@@ -188,15 +189,14 @@ def _understand(document: object, size_bytes: int) -> Parts:
 
 def _of_pytorch(
     trace: Trace,
-    events: Iterable[dict[str, Any]],
+    events: Sequence[dict[str, Any]],
     segments: list[dict[str, Any]],
     places: Places,
 ) -> DeviceSnapshot:
     """Add to a trace who asked for what, which traces have no place for."""
     seen = of_trace(trace)
-    rows = np.flatnonzero(np.isin(trace.requests["kind"], writing.SHOWN_KINDS))
-    for row, entry in zip(rows.tolist(), events, strict=False):
-        seen.event_sites[row] = places.number_of(entry)
+    is_event = trace.requests["kind"] != Kind.MARK
+    seen.event_sites[is_event] = values_of_rows(events, places.number_of, np.uint64)
     blocks = dict(_block_sites(segments, places))
     if blocks:
         held = seen.ranges["address"].tolist()
@@ -219,12 +219,10 @@ def _start_values(trace: Trace, by_address: dict[int, int], absent: int) -> Reco
     )
 
 
-def _device_events(top: dict[str, Any], device: int) -> Iterator[dict[str, Any]]:
-    """Yield the raw events that became rows, in order; all of them were checked before."""
+def _device_events(top: dict[str, Any], device: int) -> Sequence[dict[str, Any]]:
+    """Return the raw events of a device; all of them were checked before."""
     traces = top.get("device_traces", ())
-    for entry in traces[device] if device < len(traces) else ():
-        if is_row(entry):
-            yield entry
+    return traces[device] if device < len(traces) else ()
 
 
 def _block_sites(segments: list[dict[str, Any]], places: Places) -> Iterator[tuple[int, int]]:
@@ -257,7 +255,7 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
             reason = f"gmlake's part speaks of device {number} twice"
             raise TraceError(reason)
         trace = traces.get(number, Trace(np.zeros(0, REQUEST), device=number))
-        devices[number] = _restore(entry, trace, list(_device_events(document, number)), left)
+        devices[number] = _restore(entry, trace, _device_events(document, number), left)
     settings = next(iter(traces.values())).settings
     return tuple(devices.values()), sites, dict(settings)
 
@@ -279,22 +277,22 @@ def _read_sites(beside: dict[Any, Any], left: Visits) -> dict[int, Site]:
 
 
 def _restore(
-    entry: dict[Any, Any], trace: Trace, events: list[dict[str, Any]], left: Visits
+    entry: dict[Any, Any], trace: Trace, events: Sequence[dict[str, Any]], left: Visits
 ) -> DeviceSnapshot:
-    """Return a device. events: the entries that became the rows of its trace."""
-    event_sites = _column(events, "site")
+    """Return a device. events: the entries that the rows of its trace are from."""
+    event_sites = values_of_rows(events, _site_of, np.uint64)
     names = {name: number for number, name in enumerate(CATEGORIES)}
     categories = np.full(trace.id_count, UNKNOWN, np.int8)
     is_alloc = trace.requests["kind"] == Kind.ALLOC
-    if len(events) == len(trace.requests):
-        of_event = np.array([_category(event.get("category"), names) for event in events], np.int8)
+    if len(event_sites) == len(trace.requests):
+        of_event = values_of_rows(events, lambda event: _category(event, names), np.int8)
         has_id = np.isin(trace.requests["kind"], (Kind.FREE, Kind.FREE_REQUESTED))
         for chosen in (has_id, is_alloc):
             categories[trace.requests["id"][chosen]] = of_event[chosen]
     if len(event_sites) != len(trace.requests):
         reason = f"gmlake's part speaks of a device {trace.device} that the file does not have so"
         raise TraceError(reason)
-    is_whole = np.array([event.get(writing.PART) is not True for event in events], np.bool_)
+    is_whole = values_of_rows(events, _is_whole, np.bool_)
     others = _table(entry, "others", _OTHER_ROW, left)
     requests, event_sites = _with_others(others, trace.requests[is_whole], event_sites[is_whole])
     said = fields.list_of(entry.get("labels", []), "'labels'")
@@ -326,7 +324,20 @@ def _restore(
     return seen
 
 
-def _category(name: object, names: dict[str, int]) -> int:
+def _site_of(event: Entry) -> int:
+    site = event.get("site", 0)
+    if type(site) is int and 0 <= site < 1 << 64:
+        return site
+    reason = "'site' of an event is not a number"
+    raise TraceError(reason)
+
+
+def _is_whole(event: Entry) -> bool:
+    return event.get(writing.PART) is not True
+
+
+def _category(event: Entry, names: dict[str, int]) -> int:
+    name = event.get("category")
     return names.get(name, UNKNOWN) if type(name) is str else UNKNOWN
 
 
@@ -368,15 +379,6 @@ def _check_inside(regions: Records, table: Records) -> None:
     if not (is_inside.all() and is_next.all()):
         reason = "a range lies outside its region, or over the one before it"
         raise TraceError(reason)
-
-
-def _column(events: list[Any], name: str) -> Records:
-    values = [event.get(name, 0) for event in events]
-    is_right = all(type(value) is int and 0 <= value < 1 << 64 for value in values)
-    if not is_right:
-        reason = f"{name!r} of an event is not a number"
-        raise TraceError(reason)
-    return np.array(values, np.uint64)
 
 
 def _with_others(table: Records, requests: Records, sites: Records) -> tuple[Records, Records]:

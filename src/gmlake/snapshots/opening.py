@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gmlake import _core
 from gmlake.errors import TraceError
 from gmlake.reading import UnreadableError, contents
+from gmlake.snapshots.event_table import EventTable
 from gmlake.snapshots.reading import read_snapshot
 from gmlake.trace.binary import MAGIC, decode
 from gmlake.trace.trace import Trace
@@ -46,7 +47,7 @@ def load_traces(path: str | Path) -> list[Trace]:
     """
     name = str(path)
     try:
-        traces = _read(_contents(Path(path)))
+        traces = _traces_of(*load_document(path))
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=name) from None
     short = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
@@ -59,7 +60,7 @@ def load_document(path: str | Path) -> tuple[object, int]:
     """Return what a trace file holds before it is understood, and how many bytes it has.
 
     A Trace where it is in gmlake's own format, else plain data: dict, list, tuple, str, int,
-    float, bool and None. Raises TraceError with the file's name for anything unreadable.
+    float, bool and None, and EventTable for the events of a device in a pickle. Raises TraceError with the file's name for anything unreadable.
     """
     try:
         data = _contents(Path(path))
@@ -106,12 +107,11 @@ def _contents(path: Path) -> bytes:
     return data
 
 
-def _read(data: bytes) -> list[Trace]:
-    document = _document(data)
+def _traces_of(document: object, size_bytes: int) -> list[Trace]:
     if isinstance(document, Trace):
         return [document]
     with _enough_memory():
-        return read_snapshot(document, budget=len(data))
+        return read_snapshot(document, budget=size_bytes)
 
 
 def _document(data: bytes) -> object:
@@ -122,7 +122,7 @@ def _document(data: bytes) -> object:
         if data[:64].lstrip().startswith(_JSON_STARTS):
             return _read_json(data)
         if data.startswith(_PICKLE_START):
-            return read_pickle(data)
+            return _read_recording(data)
     reason = "not a memory snapshot: neither JSON, a gmlake trace, nor a pickle of protocols 2 to 5"
     raise TraceError(reason)
 
@@ -134,6 +134,20 @@ def _enough_memory() -> Iterator[None]:
     except MemoryError:
         reason = "needs more memory than this machine has"
         raise TraceError(reason) from None
+
+
+def _read_recording(data: bytes) -> object:
+    """Return what read_pickle() does, with tables in the place of lists of events."""
+    try:
+        found = _core.read_pickled_events(data, most_parts(len(data)))
+    except ValueError as error:
+        raise TraceError(str(error)) from None
+    if found is None:
+        return read_pickle(data)
+    document, tables = found
+    for place, rows, shared in tables:
+        document["device_traces"][place] = EventTable(rows, shared)
+    return document
 
 
 def read_pickle(data: bytes) -> object:

@@ -16,6 +16,7 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import fields
+from gmlake.snapshots.event_table import EventTable, match_blocks
 from gmlake.snapshots.segment_table import Segment, SegmentTable
 from gmlake.snapshots.start_state import StartBlock, deduce_block_sizes, place_start_blocks
 from gmlake.trace.layout import (
@@ -30,6 +31,10 @@ from gmlake.trace.layout import (
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
     from gmlake.snapshots.fields import Entry
 
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
@@ -55,7 +60,7 @@ class _State:
 
     segments: list[Segment] = field(default_factory=list)
     blocks: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    events: list[object] = field(default_factory=list)
+    events: Sequence[object] = ()
     is_expandable: bool = False
 
 
@@ -77,6 +82,20 @@ def is_row(entry: Entry) -> bool:
     """Whether an event, which has an action that is a text, becomes a row of the trace."""
     action = entry["action"]
     return action not in NOT_MEMORY and not (action in _SEGMENT_KINDS and entry.get(ADDED) is True)
+
+
+def values_of_rows(
+    events: Sequence[Any], value: Callable[[Entry], object], dtype: DTypeLike
+) -> Records:
+    """Return value(event) for each event of a device that became a row of its trace, in order."""
+    if not isinstance(events, EventTable):
+        return np.array([value(entry) for entry in events if is_row(entry)], dtype)
+    rows = [is_row(entry) for entry in events.shared]
+    values = [value(entry) if has_row else 0 for entry, has_row in zip(events.shared, rows, strict=True)]
+    chosen = events.rows["id"]
+    if not all(rows):
+        chosen = chosen[np.array(rows)[chosen]]
+    return np.array(values, dtype)[chosen]
 
 
 def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
@@ -117,7 +136,8 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
     traces = fields.list_of(top.get("device_traces", []), "'device_traces'")
     budget.spend(len(traces))
     for device, raw in enumerate(traces[:_MAX_DEVICES]):
-        events = fields.list_of(raw, f"device_traces[{device}]")
+        is_table = type(raw) is EventTable
+        events = raw if is_table else fields.list_of(raw, f"device_traces[{device}]")
         budget.spend(len(events))
         if events:
             states.setdefault(device, _State()).events = events
@@ -172,6 +192,15 @@ def _read_block(raw: object, what: str, position: int, end: int) -> tuple[int, i
 # ---- the events
 
 _USUAL: Final = itemgetter("action", "addr", "size", "stream", "time_us")
+_KINDS: Final = {
+    "alloc": Kind.ALLOC,
+    "free_completed": Kind.FREE,
+    "free_requested": Kind.FREE_REQUESTED,
+    "oom": Kind.OOM,
+    **_SEGMENT_KINDS,
+}
+_MAPPED: Final = ("segment_map", "segment_unmap")
+_NO_ROW: Final = 0  # no kind of event
 _ALLOC: Final = int(Kind.ALLOC)
 _FREE: Final = int(Kind.FREE)
 
@@ -183,17 +212,61 @@ class _Events:
     """
 
     def __init__(self) -> None:
+        self.requests: Records = np.zeros(0, _SIGNED_REQUEST)
         self.rows: list[tuple[int, int, int, int, int, int, int]] = []
         self.live: dict[int, int] = {}
         self.freed_at: dict[int, int] = {}
         self.before: list[StartBlock] = []
         self.allocations = 0
         self.has_mapped = False
+        self.named: Records = np.zeros(0, np.uint64)  # addresses, where no dict has them
 
-    def read_all(self, raw_events: list[object]) -> None:
+    def read_all(self, raw_events: Sequence[object]) -> None:
+        if isinstance(raw_events, EventTable) and self._read_table(raw_events):
+            return
         for event, raw in enumerate(raw_events):
             if not self._read_quickly(event, raw):
                 self._read(event, raw)
+        self.requests = np.array(self.rows, _SIGNED_REQUEST)
+
+    def _read_table(self, table: EventTable) -> bool:
+        """Read all events by columns; False, and nothing is done, where any of them is unusual."""
+        of_shared = _kinds_of(table)
+        if of_shared is None:
+            return False
+        kind = of_shared[table.rows["id"]]
+        is_chosen = kind != _NO_ROW
+        events = np.flatnonzero(is_chosen)
+        requests = table.rows[is_chosen]
+        shared, requests["id"] = requests["id"].copy(), 0
+        requests["kind"], requests["reserved"] = kind[is_chosen], 0
+        if not _has_usual_numbers(requests):
+            return False
+        requests["time_ns"] *= np.uint64(1000)
+        requests = requests.view(_SIGNED_REQUEST)
+        for row in np.flatnonzero(requests["kind"] == Kind.OOM).tolist():
+            try:
+                requests[row] = self._refusal(events.item(row), table.shared[shared[row]])
+            except TraceError:
+                return False
+        found = match_blocks(requests)
+        if found is None:
+            return False
+        before, self.named = found
+        for _, size, address, _, stream, _, _ in requests.view(REQUEST)[before].tolist():
+            self.before.append(StartBlock(address, size, stream, 0))
+        self.has_mapped = any(entry["action"] in _MAPPED for entry in table.shared)
+        self.requests = requests
+        return True
+
+    def has_named(self, addresses: list[int]) -> list[bool]:
+        """Return which addresses the events of blocks name."""
+        if not len(self.named):
+            return [address in self.live or address in self.freed_at for address in addresses]
+        wanted = np.array(addresses, np.uint64)
+        place = np.minimum(np.searchsorted(self.named, wanted), len(self.named) - 1)
+        named: list[bool] = (self.named[place] == wanted).tolist()
+        return named
 
     def _read_quickly(self, event: int, raw: object) -> bool:
         """Read an event as nearly all are; False, and nothing is done, for every other."""
@@ -230,23 +303,29 @@ class _Events:
             raise TraceError(reason, event=event)
         if not is_row(entry):
             return
+        if action == "oom":
+            self.rows.append(self._refusal(event, entry))
+            return
         stream = fields.stream(entry, action, event)
         time = fields.time_ns(entry, action, event)
-        if action == "oom":
-            # The amount is not served, so it may be as absurd as the program that asked for it.
-            size = fields.address(entry, "size", action, event)
-            free = fields.integer(
-                entry, "device_free", action, low=0, high=1 << 64, event=event, default=0
-            )
-            self.rows.append((0, size, free, time, stream, Kind.OOM, 0))
-            return
         address, size = fields.extent(entry, ("addr", "size"), action, event)
         if action in _SEGMENT_KINDS:
-            self.has_mapped = self.has_mapped or action in ("segment_map", "segment_unmap")
+            self.has_mapped = self.has_mapped or action in _MAPPED
             self.rows.append((0, size, address, time, stream, _SEGMENT_KINDS[action], 0))
             return
         number, kind = self._match(event, action, address, size, stream)
         self.rows.append((number, size, address, time, stream, kind, 0))
+
+    @staticmethod
+    def _refusal(event: int, entry: Entry) -> tuple[int, int, int, int, int, int, int]:
+        stream = fields.stream(entry, "oom", event)
+        time = fields.time_ns(entry, "oom", event)
+        # The amount is not served, so it may be as absurd as the program that asked for it.
+        size = fields.address(entry, "size", "oom", event)
+        free = fields.integer(
+            entry, "device_free", "oom", low=0, high=1 << 64, event=event, default=0
+        )
+        return 0, size, free, time, stream, Kind.OOM, 0
 
     def _match(
         self, event: int, action: str, address: int, size: int, stream: int
@@ -286,6 +365,29 @@ class _Events:
         self.live[address] = -len(self.before)
 
 
+def _kinds_of(table: EventTable) -> Records | None:
+    """Return the kind of the rows for each of what events share; None where it cannot be told."""
+    kinds = np.full(len(table.shared), _NO_ROW, np.uint32)
+    for number, (entry, is_whole) in enumerate(
+        zip(table.shared, table.is_whole.tolist(), strict=True)
+    ):
+        if type(entry) is not dict or type(entry.get("action")) is not str:
+            return None
+        if is_row(entry):
+            action = entry["action"]
+            if is_whole != (action == "oom") or action not in _KINDS:
+                return None
+            kinds[number] = _KINDS[action]
+    return kinds
+
+
+def _has_usual_numbers(requests: Records) -> bool:
+    sizes = requests["size_bytes"]
+    highest = np.uint64(fields.ADDRESS_LIMIT - 1) - sizes
+    is_usual = (sizes <= LARGEST_SIZE) & (requests["address"] <= highest)
+    return bool((is_usual & (requests["time_ns"] < fields.TIME_LIMIT)).all())
+
+
 def _build(
     device: int, state: _State, settings: dict[str, Any], annotations: list[tuple[int, str]]
 ) -> Trace:
@@ -296,7 +398,7 @@ def _build(
     final_segments = np.array(state.segments, SEGMENT)
     final_blocks = np.array(state.blocks, FINAL_BLOCK)
     _add_survivors(events, state)
-    requests = np.array(events.rows, _SIGNED_REQUEST)
+    requests = events.requests
     undo = _undo_mapping if events.has_mapped else _undo_segment_events
     start_segments = undo(state.segments, requests)
     order, start_blocks = place_start_blocks(events.before, settings)
@@ -335,8 +437,9 @@ def _add_survivors(events: _Events, state: _State) -> None:
     One whose address was freed in the trace was allocated again after recording stopped.
     """
     starts = np.array([segment[0] for segment in state.segments], np.uint64)
-    for address, size, requested, is_used in state.blocks:
-        if is_used and address not in events.live and address not in events.freed_at:
+    has_named = events.has_named([block[0] for block in state.blocks])
+    for (address, size, requested, is_used), is_named in zip(state.blocks, has_named, strict=True):
+        if is_used and not is_named:
             index = int(np.searchsorted(starts, np.uint64(address), side="right")) - 1
             events.add_before(address, requested, state.segments[index][2], size)
 

@@ -1,0 +1,364 @@
+#include "pickled_events.h"
+
+#include <string.h>
+
+enum {
+    NUMBERS = 4,
+    OTHER = NUMBERS,       /* the role of a key that is none of NUMBER_NAMES */
+    MOST_KEYS = 16,        /* whose role is remembered */
+    MOST_TABLES = 1 << 10, /* as many devices as are read */
+    MOST_SHARED = 1 << 20, /* beyond it, rows save nothing */
+    MOST_WORDS = 512,
+    WORDS_OF_VALUE = 3,
+    MARK_ITEMS = 2, /* of the list of a table: Ellipsis, which no pickle has, and its number */
+    OF_TABLE = 2,   /* references to that list: the table's, and that of what it is in */
+};
+
+static const char *const NUMBER_NAMES[NUMBERS] = {"addr", "size", "stream", "time_us"};
+
+/* What the words of a value begin with. */
+enum { AS_OBJECT, AS_NUMBER, AS_LIST };
+
+typedef struct table {
+    PyObject *list;   /* stands for the table where it is named */
+    PyObject *rows;   /* bytearray of gml_request, with room for more */
+    PyObject *shared; /* list of what rows name by their id */
+    PyObject *places; /* where in it, by the words of what an event shares */
+    size_t count, room;
+} table;
+
+struct event_tables {
+    table tables[MOST_TABLES];
+    size_t table_count, shared_count;
+    PyObject *action;          /* the text */
+    PyObject *texts;           /* each text once, of those that a pickle repeats */
+    PyObject *keys[MOST_KEYS]; /* owned, so that no other key has the same address */
+    unsigned roles[MOST_KEYS];
+    size_t key_count;
+    uint64_t words[MOST_WORDS]; /* what the event at hand shares; equal words are equal parts */
+    size_t word_count;
+};
+
+event_tables *
+event_tables_open(void)
+{
+    event_tables *self = PyMem_Calloc(1, sizeof *self);
+    if (!self) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    self->action = PyUnicode_InternFromString("action");
+    self->texts = PyDict_New();
+    if (!self->action || !self->texts) {
+        event_tables_close(self);
+        return NULL;
+    }
+    return self;
+}
+
+void
+event_tables_close(event_tables *self)
+{
+    if (!self) {
+        return;
+    }
+    for (size_t number = 0; number < self->table_count; number++) {
+        Py_XDECREF(self->tables[number].list);
+        Py_XDECREF(self->tables[number].rows);
+        Py_XDECREF(self->tables[number].shared);
+        Py_XDECREF(self->tables[number].places);
+    }
+    for (size_t place = 0; place < self->key_count; place++) {
+        Py_DECREF(self->keys[place]);
+    }
+    Py_XDECREF(self->action);
+    Py_XDECREF(self->texts);
+    PyMem_Free(self);
+}
+
+/* ---- what an event says ---------------------------------------------------------------------- */
+
+/* Which of the numbers a key names, or OTHER. */
+static unsigned
+role_of(event_tables *self, PyObject *key)
+{
+    for (size_t place = 0; place < self->key_count; place++) {
+        if (self->keys[place] == key) {
+            return self->roles[place];
+        }
+    }
+    unsigned role = PyUnicode_CheckExact(key) ? 0 : OTHER;
+    while (role < NUMBERS && PyUnicode_CompareWithASCIIString(key, NUMBER_NAMES[role])) {
+        role++;
+    }
+    if (self->key_count < MOST_KEYS) {
+        self->keys[self->key_count] = Py_NewRef(key);
+        self->roles[self->key_count++] = role;
+    }
+    return role;
+}
+
+/* The same text for equal ones, borrowed; NULL with an exception. */
+static PyObject *
+one_text(const event_tables *self, PyObject *text)
+{
+    PyObject *known = PyDict_GetItemWithError(self->texts, text);
+    if (known || PyErr_Occurred() || PyDict_Size(self->texts) >= MOST_SHARED) {
+        return known || PyErr_Occurred() ? known : text;
+    }
+    return PyDict_SetItem(self->texts, text, text) ? NULL : text;
+}
+
+static void
+add_word(event_tables *self, uint64_t word)
+{
+    self->words[self->word_count++] = word;
+}
+
+/* Adds what tells a value from others. What is compared by its address lives as long as what is
+ * shared, which refers to it. False where it is too long, or with an exception. */
+static bool
+add_words(event_tables *self, PyObject *key, PyObject *value)
+{
+    bool is_own = Py_REFCNT(value) == 1; /* nothing else of the file can name or change it */
+    Py_ssize_t size = is_own && PyList_CheckExact(value) ? PyList_Size(value) : 0;
+    if (self->word_count + WORDS_OF_VALUE + (size_t)size > MOST_WORDS) {
+        return false;
+    }
+    add_word(self, (uintptr_t)key);
+    if (is_own && PyList_CheckExact(value)) {
+        add_word(self, AS_LIST + (uint64_t)size);
+        for (Py_ssize_t index = 0; index < size; index++) {
+            add_word(self, (uintptr_t)PyList_GetItem(value, index));
+        }
+        return true;
+    }
+    if (PyLong_CheckExact(value)) {
+        int overflow = 0;
+        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (!overflow) {
+            add_word(self, AS_NUMBER);
+            add_word(self, (uint64_t)number);
+            return true;
+        }
+    }
+    PyObject *one = is_own && PyUnicode_CheckExact(value) ? one_text(self, value) : value;
+    add_word(self, AS_OBJECT);
+    add_word(self, (uintptr_t)one);
+    return one;
+}
+
+/* Whether an event is a dict with all four numbers that nothing else refers to; also false with an
+ * exception. Sets the numbers of the row, and the words of the rest. */
+static bool
+take_apart(event_tables *self, PyObject *event, gml_request *row)
+{
+    if (!PyDict_CheckExact(event) || Py_REFCNT(event) != 1) {
+        return false;
+    }
+    uint64_t numbers[NUMBERS] = {0};
+    unsigned found = 0;
+    Py_ssize_t at = 0;
+    PyObject *key = NULL, *value = NULL;
+    self->word_count = 0;
+    while (PyDict_Next(event, &at, &key, &value)) {
+        unsigned role = role_of(self, key);
+        if (role == OTHER) {
+            if (!add_words(self, key, value)) {
+                return false;
+            }
+            continue;
+        }
+        numbers[role] = PyLong_CheckExact(value) ? PyLong_AsUnsignedLongLong(value) : UINT64_MAX;
+        if (numbers[role] == UINT64_MAX) {
+            PyErr_Clear(); /* of a number below 0 */
+            return false;
+        }
+        found++;
+    }
+    *row = (gml_request){
+        .address = numbers[0],
+        .size_bytes = numbers[1],
+        .stream = numbers[2],
+        .time_ns = numbers[3],
+    };
+    return found == NUMBERS;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+static taken
+add_shared(event_tables *self, const table *to, PyObject *item, uint64_t *place)
+{
+    if (self->shared_count >= MOST_SHARED) {
+        return NOT_AS_ROWS;
+    }
+    self->shared_count++;
+    *place = (uint64_t)PyList_Size(to->shared);
+    return PyList_Append(to->shared, item) ? RAISED : TAKEN;
+}
+
+/* Finds what an event shares with others, or makes it of the event by taking its numbers out. */
+static taken
+share(event_tables *self, const table *to, PyObject *event, uint64_t *place)
+{
+    PyObject *words = PyBytes_FromStringAndSize(
+        (const char *)self->words, (Py_ssize_t)(self->word_count * sizeof *self->words));
+    PyObject *known = words ? PyDict_GetItemWithError(to->places, words) : NULL;
+    taken now = PyErr_Occurred() ? RAISED : TAKEN;
+    if (known) {
+        *place = PyLong_AsUnsignedLongLong(known);
+    } else if (now == TAKEN) {
+        for (size_t role = 0; role < NUMBERS && now == TAKEN; role++) {
+            now = PyDict_DelItemString(event, NUMBER_NAMES[role]) ? RAISED : TAKEN;
+        }
+        now = now == TAKEN ? add_shared(self, to, event, place) : now;
+        PyObject *number = now == TAKEN ? PyLong_FromUnsignedLongLong(*place) : NULL;
+        if (now == TAKEN && (!number || PyDict_SetItem(to->places, words, number))) {
+            now = RAISED;
+        }
+        Py_XDECREF(number);
+    }
+    Py_XDECREF(words);
+    return now;
+}
+
+/* Adds a row. `reserved` is 1 where what it names is the whole item, not what it shares. */
+static taken
+add_row(event_tables *self, table *to, PyObject *item)
+{
+    gml_request row = {0};
+    taken now = TAKEN;
+    if (take_apart(self, item, &row)) {
+        now = share(self, to, item, &row.id);
+    } else if (PyErr_Occurred()) {
+        now = RAISED;
+    } else {
+        row = (gml_request){.reserved = 1};
+        now = add_shared(self, to, item, &row.id);
+    }
+    if (now == TAKEN) {
+        memcpy(PyByteArray_AsString(to->rows) + to->count * sizeof row, &row, sizeof row);
+        to->count++;
+    }
+    return now;
+}
+
+static bool
+make_room(table *to, size_t count)
+{
+    if (to->room - to->count >= count) {
+        return true;
+    }
+    size_t room = to->count + to->count / 2 + count;
+    if (PyByteArray_Resize(to->rows, (Py_ssize_t)(room * sizeof(gml_request)))) {
+        return false;
+    }
+    to->room = room;
+    return true;
+}
+
+/* The table that a list stands for, or NULL. */
+static table *
+table_of(event_tables *self, PyObject *list)
+{
+    if (PyList_Size(list) != MARK_ITEMS || PyList_GetItem(list, 0) != Py_Ellipsis) {
+        return NULL;
+    }
+    return &self->tables[PyLong_AsSize_t(PyList_GetItem(list, 1))];
+}
+
+/* 1 where a list begins with these items and gets a table; -1 with an exception. */
+static int
+begins_table(const event_tables *self, PyObject *list, PyObject *first)
+{
+    if (PyList_Size(list) || !PyDict_CheckExact(first) || self->table_count >= MOST_TABLES) {
+        return 0;
+    }
+    PyObject *action = PyDict_GetItemWithError(first, self->action);
+    return action ? PyUnicode_CheckExact(action) : PyErr_Occurred() ? -1 : 0;
+}
+
+/* NULL with an exception. */
+static table *
+new_table(event_tables *self, PyObject *list)
+{
+    PyObject *number = PyLong_FromSize_t(self->table_count);
+    table *made = &self->tables[self->table_count++];
+    *made = (table){
+        .list = Py_NewRef(list),
+        .rows = PyByteArray_FromStringAndSize(NULL, 0),
+        .shared = PyList_New(0),
+        .places = PyDict_New(),
+    };
+    bool is_made = number && made->rows && made->shared && made->places &&
+                   !PyList_Append(list, Py_Ellipsis) && !PyList_Append(list, number);
+    Py_XDECREF(number);
+    return is_made ? made : NULL;
+}
+
+taken
+event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count)
+{
+    table *to = table_of(self, list);
+    if (!to) {
+        int begins = count ? begins_table(self, list, items[0]) : 0;
+        if (begins <= 0) {
+            return begins ? RAISED : LEFT;
+        }
+        to = new_table(self, list);
+    }
+    if (!to || !make_room(to, count)) {
+        return RAISED;
+    }
+    taken now = TAKEN;
+    for (size_t index = 0; index < count && now == TAKEN; index++) {
+        now = add_row(self, to, items[index]);
+    }
+    return now;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+/* Appends (place, rows, shared) for each table of the traces. False with an exception. */
+static bool
+add_answers(event_tables *self, PyObject *traces, PyObject *answers)
+{
+    Py_ssize_t count = PyList_Size(traces);
+    for (Py_ssize_t place = 0; place < count; place++) {
+        PyObject *list = PyList_GetItem(traces, place);
+        const table *one = PyList_CheckExact(list) ? table_of(self, list) : NULL;
+        if (!one || Py_REFCNT(list) != OF_TABLE) {
+            continue;
+        }
+        if (PyByteArray_Resize(one->rows, (Py_ssize_t)(one->count * sizeof(gml_request)))) {
+            return false;
+        }
+        PyObject *answer = Py_BuildValue("(nOO)", place, one->rows, one->shared);
+        bool is_added = answer && !PyList_Append(answers, answer);
+        Py_XDECREF(answer);
+        if (!is_added) {
+            return false;
+        }
+    }
+    return true;
+}
+
+PyObject *
+event_tables_answer(event_tables *self, PyObject *document)
+{
+    PyObject *traces = NULL, *answers = PyList_New(0), *answer = NULL;
+    if (answers && PyDict_CheckExact(document) && Py_REFCNT(document) == 1) {
+        traces = PyDict_GetItemString(document, "device_traces");
+    }
+    if (traces && PyList_CheckExact(traces) && Py_REFCNT(traces) == 1 &&
+        !add_answers(self, traces, answers)) {
+        Py_CLEAR(answers);
+    }
+    if (answers) {
+        bool is_whole = (size_t)PyList_Size(answers) == self->table_count;
+        answer = is_whole ? Py_BuildValue("(OO)", document, answers) : Py_NewRef(Py_None);
+    }
+    Py_XDECREF(answers);
+    return answer;
+}
