@@ -10,6 +10,7 @@ enum {
     MOST_SHARED = 1 << 20, /* beyond it, rows save nothing */
     MOST_WORDS = 512,
     WORDS_OF_VALUE = 3,
+    MOST_SAME_ITEMS = 1 << 8,
     MARK_ITEMS = 2, /* of the list of a table: Ellipsis, which no pickle has, and its number */
     OF_TABLE = 2,   /* references to that list: the table's, and that of what it is in */
 };
@@ -17,7 +18,7 @@ enum {
 static const char *const NUMBER_NAMES[NUMBERS] = {"addr", "size", "stream", "time_us"};
 
 /* What the words of a value begin with. */
-enum { AS_OBJECT, AS_NUMBER, AS_LIST };
+enum { AS_OBJECT, AS_NUMBER };
 
 typedef struct table {
     PyObject *list;   /* stands for the table where it is named */
@@ -32,6 +33,7 @@ struct event_tables {
     size_t table_count, shared_count;
     PyObject *action;          /* the text */
     PyObject *texts;           /* each text once, of those that a pickle repeats */
+    PyObject *lists;           /* the same of lists of dicts, by the addresses of these */
     PyObject *keys[MOST_KEYS]; /* owned, so that no other key has the same address */
     unsigned roles[MOST_KEYS];
     size_t key_count;
@@ -49,7 +51,8 @@ event_tables_open(void)
     }
     self->action = PyUnicode_InternFromString("action");
     self->texts = PyDict_New();
-    if (!self->action || !self->texts) {
+    self->lists = PyDict_New();
+    if (!self->action || !self->texts || !self->lists) {
         event_tables_close(self);
         return NULL;
     }
@@ -73,6 +76,7 @@ event_tables_close(event_tables *self)
     }
     Py_XDECREF(self->action);
     Py_XDECREF(self->texts);
+    Py_XDECREF(self->lists);
     PyMem_Free(self);
 }
 
@@ -109,42 +113,26 @@ one_text(const event_tables *self, PyObject *text)
     return PyDict_SetItem(self->texts, text, text) ? NULL : text;
 }
 
-static void
-add_word(event_tables *self, uint64_t word)
-{
-    self->words[self->word_count++] = word;
-}
-
 /* Adds what tells a value from others. What is compared by its address lives as long as what is
- * shared, which refers to it. False where it is too long, or with an exception. */
+ * shared, which refers to it. False where there are too many, or with an exception. */
 static bool
 add_words(event_tables *self, PyObject *key, PyObject *value)
 {
-    bool is_own = Py_REFCNT(value) == 1; /* nothing else of the file can name or change it */
-    Py_ssize_t size = is_own && PyList_CheckExact(value) ? PyList_Size(value) : 0;
-    if (self->word_count + WORDS_OF_VALUE + (size_t)size > MOST_WORDS) {
+    if (self->word_count + WORDS_OF_VALUE > MOST_WORDS) {
         return false;
     }
-    add_word(self, (uintptr_t)key);
-    if (is_own && PyList_CheckExact(value)) {
-        add_word(self, AS_LIST + (uint64_t)size);
-        for (Py_ssize_t index = 0; index < size; index++) {
-            add_word(self, (uintptr_t)PyList_GetItem(value, index));
-        }
-        return true;
-    }
-    if (PyLong_CheckExact(value)) {
-        int overflow = 0;
-        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-        if (!overflow) {
-            add_word(self, AS_NUMBER);
-            add_word(self, (uint64_t)number);
-            return true;
-        }
-    }
-    PyObject *one = is_own && PyUnicode_CheckExact(value) ? one_text(self, value) : value;
-    add_word(self, AS_OBJECT);
-    add_word(self, (uintptr_t)one);
+    int overflow = 0;
+    bool is_number = PyLong_CheckExact(value);
+    long long number = is_number ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
+    is_number = is_number && !overflow;
+    /* A text that only this event has may still be as those of others. */
+    bool is_own_text = Py_REFCNT(value) == 1 && PyUnicode_CheckExact(value);
+    PyObject *one = is_own_text ? one_text(self, value) : value;
+    uint64_t *to = self->words + self->word_count;
+    to[0] = (uintptr_t)key;
+    to[1] = is_number ? AS_NUMBER : AS_OBJECT;
+    to[2] = is_number ? (uint64_t)number : (uintptr_t)one;
+    self->word_count += WORDS_OF_VALUE;
     return one;
 }
 
@@ -183,6 +171,31 @@ take_apart(event_tables *self, PyObject *event, gml_request *row)
         .time_ns = numbers[3],
     };
     return found == NUMBERS;
+}
+
+PyObject *
+event_tables_same_list(event_tables *self, PyObject *list)
+{
+    Py_ssize_t size = PyList_Size(list);
+    if (!size || size > MOST_SAME_ITEMS || PyDict_Size(self->lists) >= MOST_SHARED) {
+        return list;
+    }
+    uintptr_t items[MOST_SAME_ITEMS];
+    for (Py_ssize_t index = 0; index < size; index++) {
+        PyObject *item = PyList_GetItem(list, index);
+        if (!PyDict_CheckExact(item)) {
+            return list;
+        }
+        items[index] = (uintptr_t)item;
+    }
+    PyObject *key =
+        PyBytes_FromStringAndSize((const char *)items, size * (Py_ssize_t)sizeof *items);
+    PyObject *known = key ? PyDict_GetItemWithError(self->lists, key) : NULL;
+    if (!known && !PyErr_Occurred() && !PyDict_SetItem(self->lists, key, list)) {
+        known = list;
+    }
+    Py_XDECREF(key);
+    return known;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -298,10 +311,16 @@ new_table(event_tables *self, PyObject *list)
 }
 
 taken
-event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count)
+event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
+                 size_t *freed)
 {
     table *to = table_of(self, list);
+    *freed = 0;
     if (!to) {
+        Py_ssize_t size = PyList_Size(list);
+        if (size && size <= MOST_SAME_ITEMS) {
+            return NOT_AS_ROWS; /* it may be the same as others, which do not get these items */
+        }
         int begins = count ? begins_table(self, list, items[0]) : 0;
         if (begins <= 0) {
             return begins ? RAISED : LEFT;
@@ -312,9 +331,11 @@ event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, siz
         return RAISED;
     }
     taken now = TAKEN;
+    size_t kept = self->shared_count;
     for (size_t index = 0; index < count && now == TAKEN; index++) {
         now = add_row(self, to, items[index]);
     }
+    *freed = count - (self->shared_count - kept);
     return now;
 }
 

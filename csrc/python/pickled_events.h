@@ -14,7 +14,7 @@ typedef struct event_tables event_tables;
 typedef enum taken {
     TAKEN,       /* the list has them as rows */
     LEFT,        /* no list of events: nothing was done */
-    NOT_AS_ROWS, /* they do not share enough; read them as dicts */
+    NOT_AS_ROWS, /* they do not share enough, or oddly; read them as dicts */
     RAISED,      /* with an exception */
 } taken;
 
@@ -23,8 +23,14 @@ event_tables *event_tables_open(void);
 void event_tables_close(event_tables *self);
 
 /* Adds items to a list, if that is a list of events: its first item is a dict with an action. The
- * list itself stays a mark. Items that nothing else refers to may be changed. */
-taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count);
+ * list itself stays a mark. Items that nothing else refers to may be changed.
+ * freed: how many dicts are not kept. */
+taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
+                       size_t *freed);
+
+/* The list to take for one that was just filled, and for all with the same dicts: borrowed, maybe
+ * the list itself. NULL with an exception. */
+PyObject *event_tables_same_list(event_tables *self, PyObject *list);
 
 /* What was read: (document, tables), see module.c; None where a list of events is anything but one
  * item of document["device_traces"], and named but once. NULL with an exception. Nothing else may

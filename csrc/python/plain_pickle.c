@@ -320,6 +320,45 @@ push_marked_tuple(reader *in)
     return take_mark(in, &first) ? push_tuple(in, first) : REFUSED;
 }
 
+/* Puts one list in the place of all that have the same dicts: call paths, in a recording. */
+static outcome
+unite_list(reader *in)
+{
+    PyObject **top = &in->stack.items[in->stack.count - 1], *list = *top;
+    PyObject **last = in->memo.count ? &in->memo.items[in->memo.count - 1] : NULL;
+    bool is_in_memo = last && *last == list;
+    if (Py_REFCNT(list) != 1 + is_in_memo) {
+        return GO_ON; /* it is known elsewhere */
+    }
+    PyObject *same = event_tables_same_list(in->events, list);
+    if (!same || same == list) {
+        return same ? GO_ON : FAILED;
+    }
+    if (is_in_memo) {
+        *last = Py_NewRef(same);
+        Py_DECREF(list);
+    }
+    *top = Py_NewRef(same);
+    Py_DECREF(list);
+    in->parts_left++;
+    return GO_ON;
+}
+
+/* Adds items to a list that may be of events; *is_done where it is. */
+static outcome
+append_events(reader *in, PyObject *list, PyObject *const *items, size_t count, bool *is_done)
+{
+    size_t freed = 0;
+    taken now = event_tables_add(in->events, list, items, count, &freed);
+    *is_done = now == TAKEN;
+    in->parts_left += freed * (PARTS_OF_FULL_DICT - 1); /* the row is one */
+    if (now == NOT_AS_ROWS) {
+        in->is_not_as_rows = true;
+        return refuse(in, "the events cannot be rows");
+    }
+    return now == RAISED ? FAILED : GO_ON;
+}
+
 /* Appends everything from `first` on to the list below it. */
 static outcome
 append_from(reader *in, size_t first)
@@ -329,21 +368,18 @@ append_from(reader *in, size_t first)
     }
     PyObject *list = in->stack.items[first - 1], **items = in->stack.items + first;
     size_t count = in->stack.count - first;
-    taken now = in->events ? event_tables_add(in->events, list, items, count) : LEFT;
-    if (now == NOT_AS_ROWS) {
-        in->is_not_as_rows = true;
-        return refuse(in, "the events share too little");
+    bool is_done = false;
+    outcome now = in->events ? append_events(in, list, items, count, &is_done) : GO_ON;
+    if (now != GO_ON) {
+        return now;
     }
-    if (now == RAISED) {
-        return FAILED;
-    }
-    for (size_t index = 0; index < count && now == LEFT; index++) {
+    for (size_t index = 0; index < count && !is_done; index++) {
         if (PyList_Append(list, items[index])) {
             return FAILED;
         }
     }
     pile_drop(&in->stack, first);
-    return GO_ON;
+    return in->events && !is_done ? unite_list(in) : GO_ON;
 }
 
 /* Other keys could be built to collide, or nest so deep that hashing overflows the stack. */

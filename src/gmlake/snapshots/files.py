@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import pickle
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +22,7 @@ from gmlake.snapshots.model import (
     Site,
     name_ranges,
 )
-from gmlake.snapshots.opening import load_document
+from gmlake.snapshots.opening import load_document, without_collection
 from gmlake.snapshots.places import Places
 from gmlake.snapshots.reading import Visits, read_snapshot, values_of_rows
 from gmlake.snapshots.traces import check, of_trace, with_addresses
@@ -63,22 +61,10 @@ def save(snapshot: Snapshot, path: str | Path) -> None:
     if where.suffix == ".json":
         where.write_text(to_json(snapshot), encoding="ascii")
         return
-    with _without_collection():
+    with without_collection():
         document = to_plain(snapshot)
         with where.open("wb") as file:
             pickle.dump(document, file, protocol=PROTOCOL)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Keep Python from looking for cycles among millions of new dicts, where there is none."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def to_json(snapshot: Snapshot) -> str:

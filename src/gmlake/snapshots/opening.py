@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from contextlib import contextmanager
@@ -115,7 +116,7 @@ def _traces_of(document: object, size_bytes: int) -> list[Trace]:
 
 
 def _document(data: bytes) -> object:
-    with _enough_memory():
+    with _enough_memory(), without_collection():
         if data.startswith(MAGIC):
             return decode(data)
         _check_encoding(data)
@@ -134,6 +135,18 @@ def _enough_memory() -> Iterator[None]:
     except MemoryError:
         reason = "needs more memory than this machine has"
         raise TraceError(reason) from None
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Keep Python from looking for cycles among millions of new dicts, where there is none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _read_recording(data: bytes) -> object:
