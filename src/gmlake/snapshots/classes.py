@@ -43,7 +43,8 @@ class Owners:
     def __init__(self, seen: DeviceSnapshot, lines: OwnLines) -> None:
         """Name each place once."""
         lives = self._lives = seen.lives
-        places, of_id = _distinct(lives.site)
+        self._sums: dict[int, tuple[Integers, ...]] = {}
+        places, of_id = distinct(lives.site)
         names = [lines.line(number) or lines.name(number) for number in places.tolist()]
         self.names: list[str] = list(dict.fromkeys([*names, BEFORE_RECORDING, ""]))
         at = {name: number for number, name in enumerate(self.names)}
@@ -66,22 +67,34 @@ class Owners:
 
     def _grew(self, owner: int, row: int) -> bool:
         """Whether an owner had more at each of several events between its first block and `row`."""
-        mine = np.flatnonzero(self.of_id == owner)
-        born, died = self._lives.born[mine], self._lives.died[mine]
-        first = int(born.min())
+        born, made, died, ended = self._sums_of(owner)
+        first = int(born[0])
         if first < 0 or row - first < _MOST_LOOKS:
             return False
-        looks = np.linspace(first, row, _MOST_LOOKS).astype(np.int64)[:, None]
-        sizes = self._lives.size_bytes[mine].astype(np.int64)
-        held = ((born <= looks) & (looks < died)) @ sizes
+        looks = np.linspace(first, row, _MOST_LOOKS).astype(np.int64)
+        held = made[np.searchsorted(born, looks, side="right")]
+        held = held - ended[np.searchsorted(died, looks, side="right")]
         return bool((np.diff(held) > 0).all())
+
+    def _sums_of(self, owner: int) -> tuple[Integers, ...]:
+        """Return when an owner's blocks began, sums of their sizes, and the same of their ends."""
+        found = self._sums.get(owner)
+        if found is None:
+            mine = np.flatnonzero(self.of_id == owner)
+            sizes = self._lives.size_bytes[mine]
+            parts: list[Integers] = []
+            for rows in (self._lives.born[mine], self._lives.died[mine]):
+                order = np.argsort(rows, kind="stable")
+                parts += [rows[order], np.concatenate([[0], np.cumsum(sizes[order])])]
+            found = self._sums[owner] = tuple(parts)
+        return found
 
     def name(self, owner: int) -> str:
         """Return the words, also where nobody is known."""
         return self.names[owner] or "an unknown line"
 
 
-def _distinct(sites: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Integers]:
+def distinct(sites: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Integers]:
     """Return the different numbers, and which of them each is; quickly where all are small."""
     if int(sites.max(initial=0)) > _MOST_COUNTED:
         return np.unique(sites, return_inverse=True)

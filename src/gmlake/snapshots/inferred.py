@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.classes import distinct
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
@@ -170,9 +171,7 @@ class _Paths:
 
     def __init__(self, seen: DeviceSnapshot, lines: OwnLines) -> None:
         lives, rows = seen.lives, len(seen.events)
-        sites, which = np.unique(
-            np.concatenate([lives.site, seen.event_sites]), return_inverse=True
-        )
+        sites, which = distinct(np.concatenate([lives.site, seen.event_sites]))
         told: dict[str, Role | None] = {}
         paths = [lines.frames(number) for number in sites.tolist()]
         roles = np.array([_role(path, told) for path in paths], np.int8)

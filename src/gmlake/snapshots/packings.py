@@ -64,7 +64,7 @@ def packing_of_lives(
     """
     lives, rows, places = story.seen.lives, len(story.seen.events), story.places
     notes = []
-    if 2 * len(np.unique(places.block)) >= np.count_nonzero(lives.size_bytes) > 0:
+    if 2 * np.count_nonzero(np.bincount(places.block)) >= np.count_nonzero(lives.size_bytes) > 0:
         block, offsets, sizes, height_bytes = _stacked(story.held, places)
         if len(places.lost):
             notes.append(

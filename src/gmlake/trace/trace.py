@@ -275,8 +275,8 @@ def _fail_at_index(events: Records, bad: Records, reason: str) -> None:
 
 def _fail_at_repeated(events: Records, ids: Records, reason: str) -> None:
     """Raise for the first of `events` whose id an earlier one of them has."""
-    _, first = np.unique(ids[events], return_index=True)
-    if len(first) != len(events):
+    if np.bincount(ids[events].astype(np.int64)).max(initial=0) > 1:
+        _, first = np.unique(ids[events], return_index=True)
         repeated = np.ones(len(events), np.bool_)
         repeated[first] = False
         _fail_at_index(events, repeated, reason)
