@@ -18,7 +18,7 @@ enum {
 static const char *const NUMBER_NAMES[NUMBERS] = {"addr", "size", "stream", "time_us"};
 
 /* What the words of a value begin with. */
-enum { AS_OBJECT, AS_NUMBER };
+enum { AS_OBJECT, AS_NUMBER, AS_EMPTY_LIST };
 
 typedef struct table {
     PyObject *list;   /* stands for the table where it is named */
@@ -38,7 +38,7 @@ struct event_tables {
     unsigned roles[MOST_KEYS];
     size_t key_count;
     uint64_t words[MOST_WORDS]; /* what the event at hand shares; equal words are equal parts */
-    size_t word_count;
+    size_t word_count, empty_lists;
 };
 
 event_tables *
@@ -121,19 +121,27 @@ add_words(event_tables *self, PyObject *key, PyObject *value)
     if (self->word_count + WORDS_OF_VALUE > MOST_WORDS) {
         return false;
     }
-    int overflow = 0;
-    bool is_number = PyLong_CheckExact(value);
-    long long number = is_number ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
-    is_number = is_number && !overflow;
-    /* A text that only this event has may still be as those of others. */
-    bool is_own_text = Py_REFCNT(value) == 1 && PyUnicode_CheckExact(value);
-    PyObject *one = is_own_text ? one_text(self, value) : value;
     uint64_t *to = self->words + self->word_count;
-    to[0] = (uintptr_t)key;
-    to[1] = is_number ? AS_NUMBER : AS_OBJECT;
-    to[2] = is_number ? (uint64_t)number : (uintptr_t)one;
     self->word_count += WORDS_OF_VALUE;
-    return one;
+    to[0] = (uintptr_t)key;
+    to[1] = AS_OBJECT;
+    to[2] = (uintptr_t)value;
+    bool is_own = Py_REFCNT(value) == 1; /* nothing else of the file can name or change it */
+    if (PyLong_CheckExact(value)) {
+        int overflow = 0;
+        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (!overflow) {
+            to[1] = AS_NUMBER;
+            to[2] = (uint64_t)number;
+        }
+    } else if (is_own && PyUnicode_CheckExact(value)) {
+        to[2] = (uintptr_t)one_text(self, value);
+    } else if (is_own && PyList_CheckExact(value) && !PyList_Size(value)) {
+        to[1] = AS_EMPTY_LIST;
+        to[2] = 0;
+        self->empty_lists++;
+    }
+    return to[1] != AS_OBJECT || to[2];
 }
 
 /* Whether an event is a dict with all four numbers that nothing else refers to; also false with an
@@ -148,7 +156,7 @@ take_apart(event_tables *self, PyObject *event, gml_request *row)
     unsigned found = 0;
     Py_ssize_t at = 0;
     PyObject *key = NULL, *value = NULL;
-    self->word_count = 0;
+    self->word_count = self->empty_lists = 0;
     while (PyDict_Next(event, &at, &key, &value)) {
         unsigned role = role_of(self, key);
         if (role == OTHER) {
@@ -238,8 +246,9 @@ share(event_tables *self, const table *to, PyObject *event, uint64_t *place)
 
 /* Adds a row. `reserved` is 1 where what it names is the whole item, not what it shares. */
 static taken
-add_row(event_tables *self, table *to, PyObject *item)
+add_row(event_tables *self, table *to, PyObject *item, uint64_t *freed_parts)
 {
+    size_t kept = self->shared_count;
     gml_request row = {0};
     taken now = TAKEN;
     if (take_apart(self, item, &row)) {
@@ -249,6 +258,9 @@ add_row(event_tables *self, table *to, PyObject *item)
     } else {
         row = (gml_request){.reserved = 1};
         now = add_shared(self, to, item, &row.id);
+    }
+    if (kept == self->shared_count) {
+        *freed_parts += PARTS_OF_FULL_DICT + self->empty_lists - 1; /* one for the row */
     }
     if (now == TAKEN) {
         memcpy(PyByteArray_AsString(to->rows) + to->count * sizeof row, &row, sizeof row);
@@ -312,10 +324,10 @@ new_table(event_tables *self, PyObject *list)
 
 taken
 event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
-                 size_t *freed)
+                 uint64_t *freed_parts)
 {
     table *to = table_of(self, list);
-    *freed = 0;
+    *freed_parts = 0;
     if (!to) {
         Py_ssize_t size = PyList_Size(list);
         if (size && size <= MOST_SAME_ITEMS) {
@@ -331,11 +343,9 @@ event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, siz
         return RAISED;
     }
     taken now = TAKEN;
-    size_t kept = self->shared_count;
     for (size_t index = 0; index < count && now == TAKEN; index++) {
-        now = add_row(self, to, items[index]);
+        now = add_row(self, to, items[index], freed_parts);
     }
-    *freed = count - (self->shared_count - kept);
     return now;
 }
 

@@ -9,6 +9,8 @@
 
 #include "core.h"
 
+enum { PARTS_OF_FULL_DICT = 4 }; /* of what a file may have; a list takes one */
+
 typedef struct event_tables event_tables;
 
 typedef enum taken {
@@ -24,9 +26,9 @@ void event_tables_close(event_tables *self);
 
 /* Adds items to a list, if that is a list of events: its first item is a dict with an action. The
  * list itself stays a mark. Items that nothing else refers to may be changed.
- * freed: how many dicts are not kept. */
+ * freed_parts: those of dicts and lists that are not kept. */
 taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
-                       size_t *freed);
+                       uint64_t *freed_parts);
 
 /* The list to take for one that was just filled, and for all with the same dicts: borrowed, maybe
  * the list itself. NULL with an exception. */

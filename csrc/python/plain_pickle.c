@@ -14,7 +14,6 @@
 enum {
     MOST_MARKS = 1 << 16,
     HIGHEST_PROTOCOL = 5,
-    PARTS_OF_FULL_DICT = 4,
     FIRST_ROOM = 64,
     INSTRUCTIONS_PER_CHECK = 1 << 16, /* for a key that interrupts */
 };
@@ -348,10 +347,10 @@ unite_list(reader *in)
 static outcome
 append_events(reader *in, PyObject *list, PyObject *const *items, size_t count, bool *is_done)
 {
-    size_t freed = 0;
-    taken now = event_tables_add(in->events, list, items, count, &freed);
+    uint64_t freed_parts = 0;
+    taken now = event_tables_add(in->events, list, items, count, &freed_parts);
     *is_done = now == TAKEN;
-    in->parts_left += freed * (PARTS_OF_FULL_DICT - 1); /* the row is one */
+    in->parts_left += freed_parts;
     if (now == NOT_AS_ROWS) {
         in->is_not_as_rows = true;
         return refuse(in, "the events cannot be rows");
