@@ -102,19 +102,8 @@ role_of(event_tables *self, PyObject *key)
     return role;
 }
 
-/* The same text for equal ones, borrowed; NULL with an exception. */
-static PyObject *
-one_text(const event_tables *self, PyObject *text)
-{
-    PyObject *known = PyDict_GetItemWithError(self->texts, text);
-    if (known || PyErr_Occurred() || PyDict_Size(self->texts) >= MOST_SHARED) {
-        return known || PyErr_Occurred() ? known : text;
-    }
-    return PyDict_SetItem(self->texts, text, text) ? NULL : text;
-}
-
 /* Adds what tells a value from others. What is compared by its address lives as long as what is
- * shared, which refers to it. False where there are too many, or with an exception. */
+ * shared, which refers to it. False where there are too many. */
 static bool
 add_words(event_tables *self, PyObject *key, PyObject *value)
 {
@@ -126,7 +115,6 @@ add_words(event_tables *self, PyObject *key, PyObject *value)
     to[0] = (uintptr_t)key;
     to[1] = AS_OBJECT;
     to[2] = (uintptr_t)value;
-    bool is_own = Py_REFCNT(value) == 1; /* nothing else of the file can name or change it */
     if (PyLong_CheckExact(value)) {
         int overflow = 0;
         long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -134,18 +122,16 @@ add_words(event_tables *self, PyObject *key, PyObject *value)
             to[1] = AS_NUMBER;
             to[2] = (uint64_t)number;
         }
-    } else if (is_own && PyUnicode_CheckExact(value)) {
-        to[2] = (uintptr_t)one_text(self, value);
-    } else if (is_own && PyList_CheckExact(value) && !PyList_Size(value)) {
-        to[1] = AS_EMPTY_LIST;
+    } else if (Py_REFCNT(value) == 1 && PyList_CheckExact(value) && !PyList_Size(value)) {
+        to[1] = AS_EMPTY_LIST; /* nothing else of the file can name or fill it */
         to[2] = 0;
         self->empty_lists++;
     }
-    return to[1] != AS_OBJECT || to[2];
+    return true;
 }
 
-/* Whether an event is a dict with all four numbers that nothing else refers to; also false with an
- * exception. Sets the numbers of the row, and the words of the rest. */
+/* Whether an event is a dict with all four numbers that nothing else refers to. Sets the numbers of
+ * the row, and the words of the rest. */
 static bool
 take_apart(event_tables *self, PyObject *event, gml_request *row)
 {
@@ -179,6 +165,16 @@ take_apart(event_tables *self, PyObject *event, gml_request *row)
         .time_ns = numbers[3],
     };
     return found == NUMBERS;
+}
+
+PyObject *
+event_tables_same_text(event_tables *self, PyObject *text)
+{
+    PyObject *known = PyDict_GetItemWithError(self->texts, text);
+    if (known || PyErr_Occurred() || PyDict_Size(self->texts) >= MOST_SHARED) {
+        return known || PyErr_Occurred() ? known : text;
+    }
+    return PyDict_SetItem(self->texts, text, text) ? NULL : text;
 }
 
 PyObject *
@@ -253,8 +249,6 @@ add_row(event_tables *self, table *to, PyObject *item, uint64_t *freed_parts)
     taken now = TAKEN;
     if (take_apart(self, item, &row)) {
         now = share(self, to, item, &row.id);
-    } else if (PyErr_Occurred()) {
-        now = RAISED;
     } else {
         row = (gml_request){.reserved = 1};
         now = add_shared(self, to, item, &row.id);

@@ -30,6 +30,10 @@ void event_tables_close(event_tables *self);
 taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
                        uint64_t *freed_parts);
 
+/* The text to take for all that are equal: borrowed, maybe the text itself. NULL with an exception.
+ */
+PyObject *event_tables_same_text(event_tables *self, PyObject *text);
+
 /* The list to take for one that was just filled, and for all with the same dicts: borrowed, maybe
  * the list itself. NULL with an exception. */
 PyObject *event_tables_same_list(event_tables *self, PyObject *list);

@@ -15,6 +15,7 @@ enum {
     MOST_MARKS = 1 << 16,
     HIGHEST_PROTOCOL = 5,
     FIRST_ROOM = 64,
+    LONGEST_SHARED_TEXT = 256,
     INSTRUCTIONS_PER_CHECK = 1 << 16, /* for a key that interrupts */
 };
 
@@ -24,7 +25,7 @@ typedef enum outcome { GO_ON, DONE, REFUSED, FAILED } outcome; /* FAILED: with a
 
 /* Bytes behind the code of an instruction; for texts and long numbers, those of their length. */
 static const unsigned char ARGUMENT_BYTES[1 << 8] = {
-    ['h'] = 1, ['j'] = 4, ['q'] = 1, ['r'] = 4,  ['K'] = 1,  ['M'] = 2,  ['J'] = 4,
+    ['h'] = 1, ['j'] = 4, ['q'] = 1,  ['r'] = 4,  ['K'] = 1,  ['M'] = 2,  ['J'] = 4,
     ['G'] = 8, ['X'] = 4, [0x80] = 1, [0x8a] = 1, [0x8c] = 1, [0x95] = 8,
 };
 
@@ -40,7 +41,7 @@ typedef struct reader {
     size_t *marks; /* how high the stack was */
     size_t mark_count, mark_room;
     uint64_t parts_left;
-    const char *reason; /* why it was refused; whole sentences for users */
+    const char *reason;        /* why it was refused; whole sentences for users */
     event_tables *events;      /* NULL where events are dicts as everything else */
     bool is_not_as_rows;       /* the pickle is to be read without them */
     unsigned char *recalled;   /* a bit for each number that an instruction takes out of the memo */
@@ -275,6 +276,12 @@ push_text(reader *in, size_t length_bytes)
         PyErr_Clear();
         return refuse(in, "not a valid pickle: a text is not UTF-8");
     }
+    if (text && in->events && length <= LONGEST_SHARED_TEXT) {
+        PyObject *same = event_tables_same_text(in->events, text);
+        Py_XINCREF(same);
+        Py_DECREF(text);
+        text = same;
+    }
     return pile_add(&in->stack, text);
 }
 
@@ -439,8 +446,8 @@ fill_one(reader *in, size_t count, outcome (*fill)(reader *, size_t))
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Notes which numbers are taken out of the memo: what nobody asks for need not be kept. Code that is
- * not known is passed over here, and refused when it is run. False with an exception. */
+/* Notes which numbers are taken out of the memo: what nobody asks for need not be kept. Code that
+ * is not known is passed over here, and refused when it is run. False with an exception. */
 static bool
 find_recalled(reader *in)
 {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -16,13 +15,10 @@ if TYPE_CHECKING:
 
     from gmlake.trace.layout import Records
 
-NUMBERS: Final = {"addr": "address", "size": "size_bytes", "stream": "stream", "time_us": "time_ns"}
-"""The column of a row for each number of an event."""
-
 _ROWS_AT_ONCE: Final = 1 << 12
 
 
-class EventTable(Sequence[object]):
+class EventTable:
     """What is read as a list of events: a row for each, with what many of them share kept once.
 
     rows: of REQUEST. `id` is the place in `shared`, time_ns what the file gives as time_us, and
@@ -38,16 +34,16 @@ class EventTable(Sequence[object]):
         """Count the events."""
         return len(self.rows)
 
-    def __getitem__(self, index: Any) -> Any:
-        """Return an event as the file has it, or a list of them."""
-        if isinstance(index, slice):
-            return [self._event(row) for row in self.rows[index]]
-        return self._event(self.rows[index])
-
     def __iter__(self) -> Iterator[Any]:
         """Yield each event as the file has it."""
         for first in range(0, len(self), _ROWS_AT_ONCE):
-            yield from self[first : first + _ROWS_AT_ONCE]
+            rows = self.rows[first : first + _ROWS_AT_ONCE].tolist()
+            for number, size, address, time, stream, _, is_whole in rows:
+                event = self.shared[number]
+                if not is_whole:
+                    numbers = {"addr": address, "size": size, "stream": stream, "time_us": time}
+                    event = {**event, **numbers}
+                yield event
 
     @property
     def is_whole(self) -> NDArray[np.bool_]:
@@ -56,11 +52,9 @@ class EventTable(Sequence[object]):
         result[self.rows["id"][self.rows["reserved"] == 1]] = True
         return result
 
-    def _event(self, row: Any) -> Any:
-        shared = self.shared[row["id"]]
-        if row["reserved"]:
-            return shared
-        return {**shared, **{key: int(row[column]) for key, column in NUMBERS.items()}}
+
+Events: TypeAlias = "list[Any] | tuple[Any, ...] | EventTable"
+"""The events of a device, as a file has them."""
 
 
 def match_blocks(requests: Records) -> tuple[Records, Records] | None:

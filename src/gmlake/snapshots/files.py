@@ -30,8 +30,9 @@ from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from gmlake.snapshots.event_table import Events
     from gmlake.snapshots.fields import Entry
     from gmlake.snapshots.whole import Snapshot
 
@@ -175,7 +176,7 @@ def _understand(document: object, size_bytes: int) -> Parts:
 
 def _of_pytorch(
     trace: Trace,
-    events: Sequence[dict[str, Any]],
+    events: Events,
     segments: list[dict[str, Any]],
     places: Places,
 ) -> DeviceSnapshot:
@@ -205,9 +206,9 @@ def _start_values(trace: Trace, by_address: dict[int, int], absent: int) -> Reco
     )
 
 
-def _device_events(top: dict[str, Any], device: int) -> Sequence[dict[str, Any]]:
+def _device_events(top: dict[str, Any], device: int) -> Events:
     """Return the raw events of a device; all of them were checked before."""
-    traces = top.get("device_traces", ())
+    traces: Any = top.get("device_traces", ())
     return traces[device] if device < len(traces) else ()
 
 
@@ -262,9 +263,7 @@ def _read_sites(beside: dict[Any, Any], left: Visits) -> dict[int, Site]:
     return sites
 
 
-def _restore(
-    entry: dict[Any, Any], trace: Trace, events: Sequence[dict[str, Any]], left: Visits
-) -> DeviceSnapshot:
+def _restore(entry: dict[Any, Any], trace: Trace, events: Events, left: Visits) -> DeviceSnapshot:
     """Return a device. events: the entries that the rows of its trace are from."""
     event_sites = values_of_rows(events, _site_of, np.uint64)
     names = {name: number for number, name in enumerate(CATEGORIES)}

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 1 << 32
 MAX_PARTS: Final = 1 << 26
-"""Most parts in one file, however large; some 8 million recorded events.
+"""Most parts in one file, however large; some 16 million recorded events in a pickle, where these
+become rows, and half as many where they do not.
 
 A part is what takes up to 80 bytes of memory: a list, a tuple, an empty dict, a value that a pickle
 stores. A dict that is not empty is four of them.
@@ -61,7 +62,8 @@ def load_document(path: str | Path) -> tuple[object, int]:
     """Return what a trace file holds before it is understood, and how many bytes it has.
 
     A Trace where it is in gmlake's own format, else plain data: dict, list, tuple, str, int,
-    float, bool and None, and EventTable for the events of a device in a pickle. Raises TraceError with the file's name for anything unreadable.
+    float, bool and None, and EventTable for the events of a device in a pickle. Raises TraceError
+    with the file's name for anything unreadable.
     """
     try:
         data = _contents(Path(path))
@@ -123,7 +125,7 @@ def _document(data: bytes) -> object:
         if data[:64].lstrip().startswith(_JSON_STARTS):
             return _read_json(data)
         if data.startswith(_PICKLE_START):
-            return _read_recording(data)
+            return read_recording(data)
     reason = "not a memory snapshot: neither JSON, a gmlake trace, nor a pickle of protocols 2 to 5"
     raise TraceError(reason)
 
@@ -149,7 +151,7 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _read_recording(data: bytes) -> object:
+def read_recording(data: bytes) -> object:
     """Return what read_pickle() does, with tables in the place of lists of events."""
     try:
         found = _core.read_pickled_events(data, most_parts(len(data)))

@@ -31,10 +31,11 @@ from gmlake.trace.layout import (
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import DTypeLike
 
+    from gmlake.snapshots.event_table import Events
     from gmlake.snapshots.fields import Entry
 
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
@@ -60,7 +61,7 @@ class _State:
 
     segments: list[Segment] = field(default_factory=list)
     blocks: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    events: Sequence[object] = ()
+    events: Events = ()
     is_expandable: bool = False
 
 
@@ -84,18 +85,20 @@ def is_row(entry: Entry) -> bool:
     return action not in NOT_MEMORY and not (action in _SEGMENT_KINDS and entry.get(ADDED) is True)
 
 
-def values_of_rows(
-    events: Sequence[Any], value: Callable[[Entry], object], dtype: DTypeLike
-) -> Records:
-    """Return value(event) for each event of a device that became a row of its trace, in order."""
+def values_of_rows(events: Events, value: Callable[[Any], object], dtype: DTypeLike) -> Records:
+    """Return value(event) for each event of a device that became a row of its trace, in order.
+
+    `value` may look at everything but the four numbers of a row.
+    """
     if not isinstance(events, EventTable):
         return np.array([value(entry) for entry in events if is_row(entry)], dtype)
-    rows = [is_row(entry) for entry in events.shared]
-    values = [value(entry) if has_row else 0 for entry, has_row in zip(events.shared, rows, strict=True)]
+    rows = np.array([is_row(entry) for entry in events.shared], np.bool_)
+    values = np.zeros(len(rows), dtype)
+    told = [value(events.shared[number]) for number in np.flatnonzero(rows).tolist()]
+    values[rows] = np.array(told, dtype)
     chosen = events.rows["id"]
-    if not all(rows):
-        chosen = chosen[np.array(rows)[chosen]]
-    return np.array(values, dtype)[chosen]
+    result: Records = values[chosen if rows.all() else chosen[rows[chosen]]]
+    return result
 
 
 def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
@@ -136,8 +139,11 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
     traces = fields.list_of(top.get("device_traces", []), "'device_traces'")
     budget.spend(len(traces))
     for device, raw in enumerate(traces[:_MAX_DEVICES]):
-        is_table = type(raw) is EventTable
-        events = raw if is_table else fields.list_of(raw, f"device_traces[{device}]")
+        events: Events
+        if isinstance(raw, EventTable):
+            events = raw
+        else:
+            events = fields.list_of(raw, f"device_traces[{device}]")
         budget.spend(len(events))
         if events:
             states.setdefault(device, _State()).events = events
@@ -221,7 +227,7 @@ class _Events:
         self.has_mapped = False
         self.named: Records = np.zeros(0, np.uint64)  # addresses, where no dict has them
 
-    def read_all(self, raw_events: Sequence[object]) -> None:
+    def read_all(self, raw_events: Events) -> None:
         if isinstance(raw_events, EventTable) and self._read_table(raw_events):
             return
         for event, raw in enumerate(raw_events):
@@ -255,7 +261,11 @@ class _Events:
         before, self.named = found
         for _, size, address, _, stream, _, _ in requests.view(REQUEST)[before].tolist():
             self.before.append(StartBlock(address, size, stream, 0))
-        self.has_mapped = any(entry["action"] in _MAPPED for entry in table.shared)
+        self.has_mapped = any(
+            entry["action"] in _MAPPED
+            for entry, kind in zip(table.shared, of_shared.tolist(), strict=True)
+            if kind != _NO_ROW
+        )
         self.requests = requests
         return True
 

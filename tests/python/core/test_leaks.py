@@ -20,6 +20,7 @@ from gmlake.diagnosing import Part
 from gmlake.diagnosing.layout import FINDING
 from gmlake.planning.layout import LIFETIME, ORDERING
 from gmlake.trace import REQUEST
+from recording import BASE, alloc, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,8 @@ MIB = 1 << 20
 REPEATS = 200
 ROUNDS = 9  # malloc counts what it keeps for a thread as lent: up to seven blocks of a size
 PICKLE = pickle.dumps({"a": [1, 2.5, "x", None, (True, 2**63)]}, 4)
+EVENTS = [alloc(BASE, 512), {"action": "oom"}, alloc(BASE, 512, frames=[{}], text="x y"), None]
+RECORDED = pickle.dumps(snapshot(EVENTS * 3), 4)
 
 
 def _objects() -> gmlake.ObjectTrace:
@@ -140,6 +143,11 @@ def use_pickles() -> None:
     for data, parts in ((PICKLE, 2), (PICKLE[:-9], 100), (b"", 100), (b"\x80\x04x", 100)):
         with pytest.raises(ValueError, match=r"\(at byte \d+\)"):
             _core.read_plain_pickle(data, parts)
+    _core.read_pickled_events(RECORDED, 1000)
+    _core.read_pickled_events(RECORDED.replace(b"device_traces", b"nothing_known"), 1000)
+    for data, parts in ((RECORDED, 9), (RECORDED[:-9], 1000), (b"", 100)):
+        with pytest.raises(ValueError, match=r"\(at byte \d+\)"):
+            _core.read_pickled_events(data, parts)
 
 
 def use_diagnosis() -> None:
