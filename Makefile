@@ -43,7 +43,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types \
-	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters format clean distclean
+	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,7 +128,22 @@ bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the 
 
 # A wheel that is built after this brings them; else each is compiled at its first use.
 adapters: $(VENV)/.package ## The adapters for every PyTorch, from its wheels: 5.3 GB to fetch
-	@$(BIN)/python csrc/torch/native/build.py build/adapters
+	@$(BIN)/python csrc/torch/native/build.py build/adapters/$(shell uname -m)
+
+# Python 3.10 has no stable interface that is enough, so it gets wheels of its own where it is named:
+# WHEEL_PYTHONS=python3.10
+wheels: $(VENV)/.wheels ## Wheels for x86-64 and 64-bit Arm, into dist/
+	@$(BIN)/python .ci/wheels.py dist $(WHEEL_PYTHONS)
+
+TESTED_PYTHONS ?= $(PYTHON)
+WHEEL_PIP := build/wheels/bin/python -m pip --disable-pip-version-check --quiet
+test-wheels: ## The Python tests of what is in dist/: TESTED_PYTHONS='python3.10 python3.13'
+	@set -e; for python in $(TESTED_PYTHONS); do \
+	    $$python -m venv --clear build/wheels; \
+	    $(WHEEL_PIP) install --no-index --no-deps --find-links dist gmlake; \
+	    $(WHEEL_PIP) install 'gmlake[test]'; \
+	    build/wheels/bin/python -m pytest -q --ignore tests/python/house; \
+	done
 
 format: $(VENV)/.lint ## Rewrite every file in the project's format
 	@$(BIN)/clang-format -i $(C_FILES)
@@ -157,7 +172,7 @@ $(VENV)/.package: $(VENV)/.created $(PACKAGE_FILES)
 	@touch $@
 
 # gmlake itself is there already, so these add only what an extra names.
-$(VENV)/.test $(VENV)/.lint: $(VENV)/.%: $(VENV)/.package
+$(VENV)/.test $(VENV)/.lint $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.package
 	@cmp -s pyproject.toml $@ || $(PIP) install 'gmlake[$*]'
 	@cp pyproject.toml $@
 
