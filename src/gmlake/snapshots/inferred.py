@@ -91,27 +91,28 @@ _ROLES: Final = tuple(
         (Role.BUCKETS, rf"^(_ddp_init_helper|_pre_forward)  {_TORCH}nn[/\\]parallel[/\\]"),
         (
             Role.OPTIMIZER,
-            rf"{_TORCH}optim[/\\](?!lr_scheduler|swa_utils)",
-            rf"{_TORCH}nn[/\\]utils[/\\]clip_grad\.py:",
+            rf"^{_TORCH}optim[/\\](?!lr_scheduler|swa_utils)",
+            rf"^{_TORCH}nn[/\\]utils[/\\]clip_grad\.py:",
             r"[/\\](torchao|apex|bitsandbytes|deepspeed|transformers)[/\\]([^:]*[/\\])?\w*optim",
         ),
         (
             Role.MODULE,
             rf"^(_apply|convert|to|to_empty|cuda)  {_TORCH}nn[/\\]modules[/\\]module\.py:",
             rf"^(__init__|reset_parameters|materialize)  {_TORCH}nn[/\\]",
-            rf"{_TORCH}nn[/\\](init|parameter)\.py:",
+            rf"^{_TORCH}nn[/\\](init|parameter)\.py:",
             r"^(_load_from_state_dict|load_state_dict|from_pretrained)  ",
         ),
         (
             Role.FORWARD,
             r"^forward  ",
             rf"^_(wrapped_)?call_impl  {_TORCH}nn[/\\]modules[/\\]module\.py:",
-            rf"{_TORCH}nn[/\\]functional\.py:",
+            rf"^{_TORCH}nn[/\\]functional\.py:",
         ),
         (Role.MADE, r"^__init__  "),
     )
 )
-"""By a frame, "function  file:line"; the first that matches."""
+"""By a frame, "function  file:line"; the first that matches. Where one may begin anywhere, looking
+for ".*" takes the square of a long name's time: so these begin at the beginning."""
 
 _APPLIED: Final = re.compile(r"^apply  .*[/\\]torch[/\\]autograd[/\\]function\.py:")
 _CLEARED: Final = re.compile(r"^zero_grad  .*[/\\]torch[/\\](optim|nn)[/\\]")
