@@ -277,21 +277,20 @@ make_room(table *to, size_t count)
     return true;
 }
 
-/* The table that a list stands for, or NULL. */
-static table *
-table_of(event_tables *self, PyObject *list)
+/* Whether a list stands for a table, and which. */
+static bool
+stands_for_table(PyObject *list, size_t *number)
 {
-    if (PyList_Size(list) != MARK_ITEMS || PyList_GetItem(list, 0) != Py_Ellipsis) {
-        return NULL;
-    }
-    return &self->tables[PyLong_AsSize_t(PyList_GetItem(list, 1))];
+    bool is_mark = PyList_Size(list) == MARK_ITEMS && PyList_GetItem(list, 0) == Py_Ellipsis;
+    *number = is_mark ? PyLong_AsSize_t(PyList_GetItem(list, 1)) : 0;
+    return is_mark;
 }
 
-/* 1 where a list begins with these items and gets a table; -1 with an exception. */
+/* 1 where a list that begins with this item gets a table; -1 with an exception. */
 static int
-begins_table(const event_tables *self, PyObject *list, PyObject *first)
+begins_table(const event_tables *self, PyObject *first)
 {
-    if (PyList_Size(list) || !PyDict_CheckExact(first) || self->table_count >= MOST_TABLES) {
+    if (!PyDict_CheckExact(first) || self->table_count >= MOST_TABLES) {
         return 0;
     }
     PyObject *action = PyDict_GetItemWithError(first, self->action);
@@ -320,14 +319,17 @@ taken
 event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
                  uint64_t *freed_parts)
 {
-    table *to = table_of(self, list);
+    size_t number = 0;
+    table *to = NULL;
     *freed_parts = 0;
-    if (!to) {
+    if (stands_for_table(list, &number)) {
+        to = &self->tables[number];
+    } else {
         Py_ssize_t size = PyList_Size(list);
         if (size && size <= MOST_SAME_ITEMS) {
             return NOT_AS_ROWS; /* it may be the same as others, which do not get these items */
         }
-        int begins = count ? begins_table(self, list, items[0]) : 0;
+        int begins = count && !size ? begins_table(self, items[0]) : 0;
         if (begins <= 0) {
             return begins ? RAISED : LEFT;
         }
@@ -352,10 +354,12 @@ add_answers(event_tables *self, PyObject *traces, PyObject *answers)
     Py_ssize_t count = PyList_Size(traces);
     for (Py_ssize_t place = 0; place < count; place++) {
         PyObject *list = PyList_GetItem(traces, place);
-        const table *one = PyList_CheckExact(list) ? table_of(self, list) : NULL;
-        if (!one || Py_REFCNT(list) != OF_TABLE) {
+        size_t number = 0;
+        if (!PyList_CheckExact(list) || !stands_for_table(list, &number) ||
+            Py_REFCNT(list) != OF_TABLE) {
             continue;
         }
+        const table *one = &self->tables[number];
         if (PyByteArray_Resize(one->rows, (Py_ssize_t)(one->count * sizeof(gml_request)))) {
             return false;
         }

@@ -9,7 +9,7 @@ import pickle
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -29,7 +29,12 @@ MIB = 1 << 20
 REPEATS = 200
 ROUNDS = 9  # malloc counts what it keeps for a thread as lent: up to seven blocks of a size
 PICKLE = pickle.dumps({"a": [1, 2.5, "x", None, (True, 2**63)]}, 4)
-EVENTS = [alloc(BASE, 512), {"action": "oom"}, alloc(BASE, 512, frames=[{}], text="x y"), None]
+EVENTS: list[Any] = [
+    alloc(BASE, 512),
+    {"action": "oom"},
+    alloc(BASE, 512, frames=[{}], text="x y"),
+    None,
+]
 RECORDED = pickle.dumps(snapshot(EVENTS * 3), 4)
 
 
