@@ -7,7 +7,8 @@ enum {
     OTHER = NUMBERS,       /* the role of a key that is none of NUMBER_NAMES */
     MOST_KEYS = 16,        /* whose role is remembered */
     MOST_TABLES = 1 << 10, /* as many devices as are read */
-    MOST_SHARED = 1 << 20, /* beyond it, rows save nothing */
+    MOST_SHARED = 1 << 20, /* also of texts, and of lists */
+    FEW_SHARED = 1 << 16,  /* beyond it, rows save nothing unless two name each on average */
     MOST_WORDS = 512,
     WORDS_OF_VALUE = 3,
     MOST_SAME_ITEMS = 1 << 8,
@@ -207,11 +208,11 @@ event_tables_same_list(event_tables *self, PyObject *list)
 static taken
 add_shared(event_tables *self, const table *to, PyObject *item, uint64_t *place)
 {
-    if (self->shared_count >= MOST_SHARED) {
+    *place = (uint64_t)PyList_Size(to->shared);
+    if (self->shared_count >= MOST_SHARED || *place >= FEW_SHARED + to->count / 2) {
         return NOT_AS_ROWS;
     }
     self->shared_count++;
-    *place = (uint64_t)PyList_Size(to->shared);
     return PyList_Append(to->shared, item) ? RAISED : TAKEN;
 }
 

@@ -59,6 +59,20 @@ def filled(piece: bytes, head: bytes = b"\x80\x04", tail: bytes = b"") -> bytes:
     return head + piece * (FILE_BYTES // len(piece)) + tail
 
 
+TEXTS = b"".join(
+    b"\x8c" + bytes([len(text)]) + text + b"\x94"
+    for text in (b"action", b"alloc", b"addr", b"size", b"stream", b"time_us")
+)
+EVENTS = b"\x80\x04" + TEXTS + b"}\x8c\x0ddevice_traces]]("
+EVENT = b"}(h\0h\1h\2K\0h\3K\0h\4K\0h\5K\0"
+"""The smallest that becomes a row, and what stands before the first; more keys may follow."""
+
+
+def events(more: bytes) -> bytes:
+    """A file of events, each with the keys of `more`, which is complete."""
+    return filled(EVENT + more + b"u", EVENTS, b"eas.")
+
+
 HOSTILE: dict[str, tuple[Callable[[], bytes], str, int]] = {
     "rows": (lambda: many_rows(1 << 23), "read", GIB),
     "too_many_rows": (lambda: many_rows((1 << 23) + 1), "requests is not a whole", GIB // 2),
@@ -69,6 +83,15 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, int]] = {
     "memo": (lambda: filled(b"\x94", b"\x80\x04N"), "than a file of this size holds", GIB // 2),
     "copies": (lambda: filled(b"h\0", b"\x80\x04N\x94"), "cut off", GIB // 2),
     "strings": (lambda: filled(b"\x8c\x02ab"), "cut off", GIB // 2),
+    "events": (lambda: events(b""), "live already", GIB // 2),
+    "events_of_their_own": (lambda: events(b"h\1]Na"), "live already", GIB // 2),
+    "events_with_texts": (lambda: events(b"h\1X\x08\0\0\0abcdefgh"), "live already", GIB // 2),
+    "events_stored": (lambda: events(b"h\1]\x94"), "live already", GIB // 2),
+    "events_one_by_one": (
+        lambda: filled(EVENT + b"ua", EVENTS[:-1], b"as."),
+        "live already",
+        GIB // 2,
+    ),
     "json_lists": (lambda: filled(b"[],", b"[", b"0]"), "lists and dicts", GIB // 4),
     "json_dicts": (lambda: filled(b'{"a":1},', b"[", b"0]"), "lists and dicts", GIB // 4),
 }
