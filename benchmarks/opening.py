@@ -1,6 +1,6 @@
 """How large the page of a recording is, and how long a browser takes until all of it is drawn.
 
-python benchmarks/opening.py [--events N] [--rounds N] [--write]
+python benchmarks/opening.py [--events N] [--large N] [--rounds N] [--write]
 
 The recording: blocks of random size, at random addresses, that live for a random while, half of the
 events allocations, with the call paths and marks of a program of 400 modules: nothing folds by
@@ -9,16 +9,25 @@ loaded, and made into a page, as `gmlake view` does. The page is opened in headl
 a GPU: the processor draws everything.
 
 Times of opening are from navigation until what was drawn can be seen: the first picture, and all.
+
+A second recording, ten times as long, is saved as PyTorch does: each allocation with a list of
+three frames, which its end names again. A process of its own makes a page of it. Its times are
+those of a clock, and its memory is what it had at most. To write the file takes 9 GB of memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
+import pickle
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +38,7 @@ import machine
 from gmlake.pictures import render_page
 from gmlake.snapshots import Site, Snapshot
 from gmlake.snapshots.traces import of_trace
+from gmlake.snapshots.writing import Frames, segments_of
 from gmlake.trace import REQUEST, Kind, Trace
 from gmlake.trace.layout import FINAL_BLOCK, SEGMENT, START_BLOCK
 
@@ -36,6 +46,7 @@ sys.path.insert(0, str(machine.ROOT / "tests" / "browser"))
 from browsing import Browser
 
 EVENTS: Final = 1_000_000
+LARGE: Final = 10_000_000
 PARAMETERS: Final = 20_000
 MODULES: Final = 400
 STEPS: Final = 500
@@ -55,7 +66,8 @@ def recording(events: int) -> Snapshot:
     requests["id"] = PARAMETERS + order % count
     requests["kind"] = np.where(order < count, Kind.ALLOC, Kind.FREE)
     requests["size_bytes"] = sizes[order % count]
-    requests["address"] = (1 << 40) + (np.cumsum(sizes) % (1 << 34))[order % count]
+    room = (1 << 34) * -(-events // EVENTS)  # what lives at once grows with the events, too
+    requests["address"] = (1 << 40) + (np.cumsum(sizes) % room)[order % count]
     marks = np.zeros(STEPS, REQUEST)
     where = np.linspace(0, len(requests) - 1, STEPS).astype(np.int64)
     marks["kind"], marks["id"] = Kind.MARK, np.arange(STEPS)
@@ -115,6 +127,76 @@ def make(folder: Path, events: int) -> tuple[Path, dict[str, Any]]:
     }
 
 
+def write_as_pytorch(path: Path, events: int) -> None:
+    """Write a recording as torch.cuda.memory._dump_snapshot() does."""
+    gc.disable()
+    seen = recording(events)[0]
+    frames = [
+        {
+            "name": f"forward{number}",
+            "filename": f"/home/user/model/part{number}.py",
+            "line": number,
+        }
+        for number in range(MODULES)
+    ]
+    rows = seen.events[seen.events["kind"] != Kind.MARK]
+    paths: list[list[dict[str, Any]] | None] = [None] * seen.trace.id_count
+    made = []
+    for number, size, address, time_ns, stream, kind, _ in rows.tolist():
+        called = paths[number]
+        if called is None:
+            outer = number // MODULES % 8
+            called = paths[number] = [frames[number % MODULES], frames[outer], frames[0]]
+        made.append(
+            {
+                "action": "alloc" if kind == Kind.ALLOC else "free_completed",
+                "addr": address,
+                "size": size,
+                "stream": stream,
+                "time_us": time_ns // 1000,
+                "compile_context": "N/A",
+                "user_metadata": "",
+                "frames": called,
+            }
+        )
+    segments = segments_of(seen, Frames({}))
+    with path.open("wb") as file:
+        pickle.dump({"segments": segments, "device_traces": [made]}, file, protocol=4)
+
+
+def time_page(path: Path) -> None:
+    """Make a page of a file, and print what that took, as JSON."""
+    seconds = {}
+    begin = time.perf_counter()
+    loaded = gmlake.Snapshot.load(path)
+    seconds["load"] = time.perf_counter() - begin
+    report = loaded.report()
+    seconds["make figures"] = time.perf_counter() - begin - seconds["load"]
+    text = render_page(report)
+    path.with_suffix(".html").write_text(text, encoding="utf-8")
+    seconds["all"] = time.perf_counter() - begin
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    found = {
+        "events": len(loaded[0].events),
+        "file_bytes": path.stat().st_size,
+        "page_bytes": len(text.encode()),
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "peak_memory_bytes": 1024 * int(peak.split()[1]),
+    }
+    print(json.dumps(found))
+
+
+def open_large(folder: Path, events: int) -> dict[str, Any]:
+    """Write a large file, and return what a page of it took; each in a process of its own."""
+    path = folder / "large.pickle"
+    for work in (["--write-large", str(path), "--large", str(events)], ["--time-page", str(path)]):
+        command = [sys.executable, __file__, *work]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def _seconds_at(browser: Browser, mark: str) -> float:
     """Return when the page noted something, from navigation on."""
     asked = "return performance.getEntriesByName(arguments[0])[0]?.startTime"
@@ -153,18 +235,33 @@ def main() -> None:
     """Measure, print it, and keep it with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--large", type=int, default=LARGE, help="events of PyTorch's file")
+    parser.add_argument("--write-large", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--time-page", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=9, help="how often the page is opened")
     parser.add_argument("--write", action="store_true", help="keep it as results/opening.json")
     arguments = parser.parse_args()
+    if arguments.write_large:
+        write_as_pytorch(arguments.write_large, arguments.large)
+    elif arguments.time_page:
+        time_page(arguments.time_page)
+    else:
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Do so, and keep it where that is asked for."""
     with tempfile.TemporaryDirectory() as folder:
         page, made = make(Path(folder), arguments.events)
         load_before = os.getloadavg()[0]
         opened = open_often(page, arguments.rounds)
+        large = open_large(Path(folder), arguments.large)
     import bokeh
 
     figures = {
         "made": made,
         "opened": opened,
+        "large": large,
         "bokeh": bokeh.__version__,
         "load_average": {"before": round(load_before, 2), "after": round(os.getloadavg()[0], 2)},
     }

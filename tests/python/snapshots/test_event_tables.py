@@ -164,9 +164,9 @@ def test_events_that_share_nothing_are_read_as_ever() -> None:
     (table,) = read_recording(data)["device_traces"]  # type: ignore[index]
     assert len(table.shared) == 3
     assert list(table) == events
-    many = [alloc(BASE, 512, frames=[number]) for number in range(70_000)]
+    many = [alloc(BASE, 512, frames=[number]) for number in range(140_000)]
     data = pickle.dumps(snapshot(many), 4)
-    assert _core.read_pickled_events(data, 1 << 20) is None
+    assert _core.read_pickled_events(data, 1 << 21) is None
     assert not tables(check_same_document(data))
 
 
