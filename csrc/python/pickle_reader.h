@@ -47,8 +47,15 @@ take_number(reader *in, size_t bytes, uint64_t *out)
         return false;
     }
     uint64_t value = 0;
-    for (size_t index = 0; index < bytes; index++) {
-        value |= (uint64_t)in->at[index] << (8 * index);
+    if (has_bytes(in, sizeof value) && bytes) { /* all of them at once, which compilers know */
+        for (size_t index = 0; index < sizeof value; index++) {
+            value |= (uint64_t)in->at[index] << (8 * index);
+        }
+        value &= UINT64_MAX >> (8 * (sizeof value - bytes));
+    } else {
+        for (size_t index = 0; index < bytes; index++) {
+            value |= (uint64_t)in->at[index] << (8 * index);
+        }
     }
     in->at += bytes;
     *out = value;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -94,13 +94,16 @@ class Owners:
         return self.names[owner] or "an unknown line"
 
 
-def distinct(sites: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Integers]:
-    """Return the different numbers, and which of them each is; quickly where all are small."""
-    if int(sites.max(initial=0)) > _MOST_COUNTED:
-        return np.unique(sites, return_inverse=True)
-    is_there = np.bincount(sites.astype(np.int64)) > 0
-    places = np.flatnonzero(is_there).astype(np.uint64)
-    return places, (np.cumsum(is_there) - 1)[sites]
+def distinct(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Integers]:
+    """Return the different numbers, and which of them each is; quickly where all are small.
+
+    numbers: of at least 0.
+    """
+    if int(numbers.max(initial=0)) > _MOST_COUNTED:
+        values, which = np.unique(numbers, return_inverse=True)
+        return values.astype(np.uint64), which
+    is_there = np.bincount(numbers.astype(np.int64)) > 0
+    return np.flatnonzero(is_there).astype(np.uint64), (np.cumsum(is_there) - 1)[numbers]
 
 
 def classes_of(seen: DeviceSnapshot, owners: Owners, ids: Integers) -> Classes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Timeline
-from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of
+from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
 from gmlake.snapshots.moments import Story, evenly
@@ -124,11 +124,13 @@ def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
 
 def reserved_behind(seen: DeviceSnapshot) -> NDArray[np.int64] | None:
     """Return what was held from the driver behind each event; None where that is not told."""
-    kind, sizes = seen.events["kind"], seen.events["size_bytes"].astype(np.int64)
     if not seen.has_reserved_events:
         return None
-    change = np.where(kind == Kind.SEGMENT_ALLOC, sizes, 0)
-    change -= np.where(kind == Kind.SEGMENT_FREE, sizes, 0)
+    kind = seen.events["kind"]
+    change = np.zeros(len(kind), np.int64)
+    for which, sign in ((Kind.SEGMENT_ALLOC, 1), (Kind.SEGMENT_FREE, -1)):
+        rows = np.flatnonzero(kind == which)
+        change[rows] = sign * seen.events["size_bytes"][rows].astype(np.int64)
     held = np.cumsum(change)
     end = int(seen.reserved_bytes)
     result: NDArray[np.int64] = np.maximum(end - (held[-1] if len(held) else 0) + held, 0)
@@ -151,17 +153,20 @@ def timeline_of(
     owners = np.zeros(rows, np.int64)
     is_change = lives.change != 0
     owners[is_change] = seen.events["id"][is_change]
-    of_event = np.where(is_change, classes.of_id[owners], -1) if len(classes.of_id) else None
+    of_event = np.full(rows, -1)
+    if len(classes.of_id):
+        of_event = np.where(is_change, classes.of_id[owners], -1)
+    begins = np.concatenate([[0], chosen[:-1] + 1])
     present = np.bincount(classes.of_id, minlength=len(classes.names)) > 0
     for number, name in enumerate(classes.names):
         if not present[number]:
             continue
         is_start = (lives.born < 0) & (classes.of_id == number)
         start = int(lives.size_bytes[is_start].sum())
-        change = np.where(of_event == number, lives.change, 0) if of_event is not None else 0
-        column = start + np.cumsum(np.broadcast_to(change, (rows,)))
-        if start or column.any():
-            live[name] = column[chosen].astype(np.float64)
+        is_it = of_event == number
+        if start or is_it.any():
+            change = np.add.reduceat(np.where(is_it, lives.change, 0), begins)
+            live[name] = (start + np.cumsum(change)).astype(np.float64)
     reserved = reserved_behind(seen)
     if reserved is None:
         notes.append("the recording does not say what was reserved when")
@@ -243,9 +248,14 @@ def blocks_of(story: Story, topic: str, most: int = MOST_ROWS, group: int = 0) -
     lives = seen.lives
     key = np.zeros(len(ids), np.int64)
     for column in (lives.requested_bytes, lives.site, seen.categories, lives.stream):
-        values, place = np.unique(column[ids], return_inverse=True)
-        _, one, of_id = np.unique(key * len(values) + place, return_index=True, return_inverse=True)
-        key = of_id
+        values, place = distinct(column[ids])
+        if len(values) > 1:
+            key = (
+                np.unique(key * len(values) + place, return_inverse=True)[1] if key.any() else place
+            )
+    of_id = key
+    one = np.zeros(int(of_id.max()) + 1, np.int64)
+    one[of_id[::-1]] = np.arange(len(ids))[::-1]  # the first of each
     is_shown = (story.first[ids] <= shown) & (story.end[ids] > shown)
     count = np.bincount(of_id[is_shown], minlength=len(one))
     # The one that is shown stands for its group: its address is named where it is alone.

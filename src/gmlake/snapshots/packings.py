@@ -283,8 +283,10 @@ def _merge(columns: list[Numbers]) -> tuple[list[Numbers], Integers]:
     begin, end, offset, size = columns
     top = offset + size
     cell = _cell((begin + end) / 2) * _CELLS + _cell(offset + size / 2)
-    order = np.argsort(cell, kind="stable")
-    _, first, counts = np.unique(cell[order], return_index=True, return_counts=True)
+    order = np.argsort(cell.astype(np.int16), kind="stable")  # much faster than of larger numbers
+    counts = np.bincount(cell)
+    counts = counts[counts > 0]
+    first = np.cumsum(counts) - counts
     begins = np.minimum.reduceat(begin[order], first)
     ends = np.maximum.reduceat(end[order], first)
     offsets = np.minimum.reduceat(offset[order], first)

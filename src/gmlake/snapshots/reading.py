@@ -242,17 +242,20 @@ class _Events:
             return False
         kind = of_shared[table.rows["id"]]
         is_chosen = kind != _NO_ROW
-        events = np.flatnonzero(is_chosen)
-        requests = table.rows[is_chosen]
-        shared, requests["id"] = requests["id"].copy(), 0
-        requests["kind"], requests["reserved"] = kind[is_chosen], 0
+        requests = table.rows.copy() if is_chosen.all() else table.rows[is_chosen]
+        requests["kind"] = kind[is_chosen]
+        requests["id"] = requests["reserved"] = 0
         if not _has_usual_numbers(requests):
             return False
         requests["time_ns"] *= np.uint64(1000)
         requests = requests.view(_SIGNED_REQUEST)
-        for row in np.flatnonzero(requests["kind"] == Kind.OOM).tolist():
+        for row, number in zip(
+            np.flatnonzero(requests["kind"] == Kind.OOM).tolist(),
+            table.rows["id"][kind == Kind.OOM].tolist(),
+            strict=True,
+        ):
             try:
-                requests[row] = self._refusal(events.item(row), table.shared[shared[row]])
+                requests[row] = self._refusal(row, table.shared[number])
             except TraceError:
                 return False
         found = match_blocks(requests)
