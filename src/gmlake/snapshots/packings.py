@@ -258,8 +258,7 @@ def _packing(title: str, all_of: _Rectangles, notes: list[str], most_large: int)
     if count <= most_large + _CELLS * _CELLS:
         texts = [all_of.labels.of(row) for row in range(count)]
     else:
-        order = np.argsort(-(end - begin) * size, kind="stable")
-        large, small = order[:most_large], order[most_large:]
+        large, small = _largest((end - begin) * size, most_large)
         frames, counts = _merge([column[small] for column in (begin, end, offset, size)])
         begin, end, offset, size = (
             np.concatenate([column[large], frame])
@@ -276,6 +275,16 @@ def _packing(title: str, all_of: _Rectangles, notes: list[str], most_large: int)
     return Packing(
         title, begin, end, offset, size, colour, keys, labels=tuple(texts), note="; ".join(notes)
     )
+
+
+def _largest(areas: Numbers, most: int) -> tuple[Integers, Integers]:
+    """Return the rows of so many largest, in their order, and of all others."""
+    limit = np.partition(areas, len(areas) - most)[len(areas) - most]
+    is_large = areas > limit
+    equal = np.flatnonzero(areas == limit)
+    is_large[equal[: most - np.count_nonzero(is_large)]] = True
+    large = np.flatnonzero(is_large)
+    return large[np.argsort(-areas[large], kind="stable")], np.flatnonzero(~is_large)
 
 
 def _merge(columns: list[Numbers]) -> tuple[list[Numbers], Integers]:
