@@ -140,7 +140,7 @@ WHEEL_PIP := build/wheels/bin/python -m pip --disable-pip-version-check --quiet
 test-wheels: ## The Python tests of what is in dist/: TESTED_PYTHONS='python3.10 python3.13'
 	@set -e; for python in $(TESTED_PYTHONS); do \
 	    $$python -m venv --clear build/wheels; \
-	    $(WHEEL_PIP) install --no-index --no-deps --find-links dist gmlake; \
+	    $(WHEEL_PIP) install --no-index --no-deps --only-binary :all: --find-links dist gmlake; \
 	    $(WHEEL_PIP) install 'gmlake[test]'; \
 	    build/wheels/bin/python -m pytest -q --ignore tests/python/house; \
 	done
