@@ -49,7 +49,8 @@ def late_calls(trace: gmlake.Trace, name: str) -> float | None:
     marks = np.flatnonzero(requests["kind"] == Kind.MARK)
     parts = [part for part in np.split(requests, marks) if len(part)]
     peaks, calls = [], []
-    policy, knobs = (PAPER, {"frag_limit": "2MiB"}) if name == LOW_LIMIT else (name, {})
+    knobs: dict[str, Any] = {"frag_limit": "2MiB"} if name == LOW_LIMIT else {}
+    policy = PAPER if knobs else name
     with gmlake.Lake("sim", policy, capacity=DEVICE, **knobs) as lake:
         replay = _core.Replay(lake, trace.id_count)
         for part in parts:
