@@ -43,7 +43,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types \
-	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench results mutate fuzz adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the 
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
 	@$(BIN)/python benchmarks/utilization.py $(TRACES)
 
+results: build/bench/.built $(VENV)/.test $(VENV)/.torch standin ## Every committed result that needs no GPU, again: some hours; INSTANCES=DIR
+	@benchmarks/results.sh
+
 # A wheel that is built after this brings them; else each is compiled at its first use.
 adapters: $(VENV)/.package ## The adapters for every PyTorch, from its wheels: 5.3 GB to fetch
 	@$(BIN)/python csrc/torch/native/build.py build/adapters/$(shell uname -m)
@@ -140,7 +143,7 @@ WHEEL_PIP := build/wheels/bin/python -m pip --disable-pip-version-check --quiet
 test-wheels: ## The Python tests of what is in dist/: TESTED_PYTHONS='python3.10 python3.13'
 	@set -e; for python in $(TESTED_PYTHONS); do \
 	    $$python -m venv --clear build/wheels; \
-	    $(WHEEL_PIP) install --no-index --no-deps --find-links dist gmlake; \
+	    $(WHEEL_PIP) install --no-index --no-deps --only-binary :all: --find-links dist gmlake; \
 	    $(WHEEL_PIP) install 'gmlake[test]'; \
 	    build/wheels/bin/python -m pytest -q --ignore tests/python/house; \
 	done
