@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gmlake.snapshots.own_lines import OwnLines
 
     Integers = NDArray[np.int64]
-    Moments = NDArray[np.int32]
+    Short = NDArray[np.int32]
 
 MOST_MOMENTS: Final = 160
 """Prepared on one page; of a recording with fewer events each is one."""
@@ -134,15 +134,15 @@ class Story:
         # Moments by event: how many there are before each, one look-up instead of a search.
         before = np.zeros(len(seen.events) + 2, np.int32)  # half the memory to pass over
         before[self.rows + 2] = 1
-        self._before: Moments = np.cumsum(before, dtype=np.int32)
+        self._before: Short = np.cumsum(before, dtype=np.int32)
         lives = seen.lives
-        self.first: Moments = self.moment_from(lives.born)
-        self.end: Moments = np.where(lives.size_bytes > 0, self.moment_from(lives.died), 0)
+        self.first: Short = self.moment_from(lives.born)
+        self.end: Short = np.where(lives.size_bytes > 0, self.moment_from(lives.died), 0)
         self._marks = np.flatnonzero(seen.events["kind"] == Kind.MARK)
 
-    def moment_from(self, row: Integers) -> Moments:
+    def moment_from(self, row: Integers) -> Short:
         """Return the first moment that is not before an event."""
-        result: Moments = self._before[row + 1]
+        result: Short = self._before[row + 1]
         return result
 
     @property
@@ -166,7 +166,7 @@ class Story:
         return self.seen.trace.is_expandable or self._joins
 
     @cached_property
-    def _sorted_parts(self) -> tuple[Integers, Moments, Moments]:
+    def _sorted_parts(self) -> tuple[Integers, Short, Short]:
         """Rows of Places that any moment sees, by address: their first moment, and their end."""
         block = self.places.block
         first, end = self.first[block], self.end[block]
@@ -175,14 +175,14 @@ class Story:
         return chosen, first[chosen], end[chosen]
 
     @cached_property
-    def _lost(self) -> tuple[Moments, Moments, Integers]:
+    def _lost(self) -> tuple[Short, Short, Integers]:
         """Of blocks that no recording places: the first moment, the end, and the size."""
         lost = self.places.lost
         lost = lost[self.first[lost] < self.end[lost]]
         return self.first[lost], self.end[lost], self.seen.lives.size_bytes[lost]
 
     @cached_property
-    def held_moments(self) -> tuple[Moments, Moments]:
+    def held_moments(self) -> tuple[Short, Short]:
         """Of each row of `held`, the first moment and the end."""
         return self.moment_from(self.held["born"]), self.moment_from(self.held["died"])
 
