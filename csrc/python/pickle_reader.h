@@ -74,7 +74,7 @@ outcome pile_add(pile *to, PyObject *item);
 /* Borrowed; NULL where nothing is above the last mark. */
 PyObject *top_of(const reader *in);
 
-/* ---- values: each is taken from the file and pushed, see pickle_values.c -------------------- */
+/* ---- values, each taken from the file and pushed: pickle_values.c ---------------------------- */
 
 /* A number of so many bytes, at most 8. */
 outcome push_unsigned(reader *in, size_t bytes);
@@ -85,7 +85,7 @@ outcome push_long(reader *in);
 outcome push_float(reader *in);
 outcome push_text(reader *in, size_t length_bytes);
 
-/* ---- the memo, see pickle_memo.c ------------------------------------------------------------- */
+/* ---- the memo: pickle_memo.c ----------------------------------------------------------------- */
 
 /* Notes which numbers are taken out of the memo: what nobody asks for need not be kept. False with
  * an exception. */
