@@ -1,6 +1,6 @@
 """A loop with Accelerate under gmlake, with memory in its logs and a page at the end.
 
-    gmlake run examples/howto/accelerate_loop.py
+gmlake run examples/howto/accelerate_loop.py
 """
 
 # mypy: allow-untyped-calls

@@ -1,6 +1,6 @@
 """torch.compile under gmlake, also with CUDA graphs.
 
-    gmlake run --report examples/howto/compiled.py
+gmlake run --report examples/howto/compiled.py
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

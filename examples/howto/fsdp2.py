@@ -1,6 +1,6 @@
 """FSDP2 under gmlake: each process has a device, and says at its end how it was served.
 
-    gmlake run --report -m torch.distributed.run --nproc-per-node 2 examples/howto/fsdp2.py
+gmlake run --report -m torch.distributed.run --nproc-per-node 2 examples/howto/fsdp2.py
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

@@ -1,9 +1,9 @@
 """transformers' Trainer under gmlake, with memory in its logs and a page at the end.
 
-    gmlake run examples/howto/hf_trainer.py
+gmlake run examples/howto/hf_trainer.py
 """
 
-# mypy: allow-untyped-calls, disable-error-code="misc"
+# mypy: allow-untyped-calls
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lightning's Trainer under gmlake, with memory in its logs and a page at the end.
 
-    gmlake run examples/howto/lightning_fit.py
+gmlake run examples/howto/lightning_fit.py
 """
 
 # mypy: allow-untyped-calls

@@ -1,6 +1,6 @@
 """LoRA with peft under gmlake: a frozen model, adapters that are trained on texts of any length.
 
-    gmlake run --report examples/howto/lora.py
+gmlake run --report examples/howto/lora.py
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

@@ -1,6 +1,6 @@
 """A training loop of your own: gmlake on, a recording of it, and where the memory went.
 
-    python examples/howto/plain_loop.py
+python examples/howto/plain_loop.py
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

@@ -1,6 +1,6 @@
 """A loop as in reinforcement learning under gmlake: generate, then train on what came out.
 
-    gmlake run --report examples/howto/rl_loop.py
+gmlake run --report examples/howto/rl_loop.py
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

@@ -1,6 +1,6 @@
 """Serving under gmlake: batches of another size each time, with caches that grow.
 
-    gmlake run --report examples/howto/serving.py
+gmlake run --report examples/howto/serving.py
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

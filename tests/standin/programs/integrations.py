@@ -136,7 +136,7 @@ class WithLightning:
         import lightning
         from lightning.pytorch.loggers import CSVLogger
 
-        class Module(lightning.LightningModule):  # type: ignore[misc]
+        class Module(lightning.LightningModule):
             def __init__(self) -> None:
                 super().__init__()
                 self.network = network
@@ -184,7 +184,7 @@ class WithAccelerate:
         del folder
         outer = self
 
-        class Tracker(GeneralTracker):  # type: ignore[misc]
+        class Tracker(GeneralTracker):
             name = "kept"
             requires_logging_directory = False
             tracker = None
@@ -220,7 +220,7 @@ class WithAccelerate:
         return self.logged
 
 
-TRAINERS = {
+TRAINERS: dict[str, Any] = {
     "transformers": WithTransformers,
     "lightning": WithLightning,
     "accelerate": WithAccelerate,
