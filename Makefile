@@ -7,15 +7,15 @@ JOBS ?= 2
 # The PyTorch of the tests that need one; any build will do, so TORCH='--index-url ... torch' may
 # name a smaller one than the default of your machine.
 TORCH ?= torch==2.13.0
-# 0 leaves PyTorch out; the tests that need it are then skipped, with that reason.
+# 0 leaves PyTorch out; the tests that need it are then skipped, and the last lines say so.
 GMLAKE_TEST_TORCH ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# The stand-in GPU runs the CUDA build of PyTorch, 4.6 GB on disk, so it has an environment of its own
-# that only `make standin` makes; another version of PyTorch has its own beside it. The headers of
+# The stand-in GPU runs the CUDA build of PyTorch, 5.2 GB on disk, so it has an environment of its own;
+# another version of PyTorch has its own beside it. The headers of
 # NVIDIA's compiler complete those that come with PyTorch.
 STANDIN_TORCH ?= 2.11.0
 STANDIN_NAME := standin$(if $(filter 2.11.0,$(STANDIN_TORCH)),,-$(STANDIN_TORCH))
@@ -43,7 +43,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types \
-	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters format clean distclean
+	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,9 +51,9 @@ help: ## This list
 demo: $(VENV)/.package ## Install into .venv and replay the shipped traces through every policy
 	@$(BIN)/gmlake replay $(TRACES)
 
-test: build/c/.built ## Every test: C through ctest, Python through pytest
-	@echo "C, Python and PyTorch are tested two at a time; each kind prints when it is done"
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 test-c test-python test-standin
+# Without PyTorch there is nothing to run on the stand-in GPU: GMLAKE_TEST_TORCH=0.
+test: build/c/.built $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch standin) ## Every test: C through ctest, Python through pytest
+	@$(BIN)/python tests/every.py '$(MAKE)' test-c test-python test-standin
 
 test-c: build/c/.built ## The C tests
 	@$(CTEST) --test-dir build/c --output-on-failure --parallel $(JOBS)
@@ -62,7 +62,7 @@ test-c: build/c/.built ## The C tests
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
 	@$(BIN)/python -m pytest
 
-# Without `make standin` every one of them is skipped, and says so. A process takes whole files, by
+# Where nobody made the stand-in every one of them is skipped, and says so. A process takes whole files, by
 # name, which has those that take longest early; by number of tests a long one may come last.
 test-standin: $(if $(HAS_STANDIN),standin,$(VENV)/.test) ## PyTorch on the stand-in GPU
 ifneq ($(HAS_STANDIN),)
@@ -128,7 +128,22 @@ bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the 
 
 # A wheel that is built after this brings them; else each is compiled at its first use.
 adapters: $(VENV)/.package ## The adapters for every PyTorch, from its wheels: 5.3 GB to fetch
-	@$(BIN)/python csrc/torch/native/build.py build/adapters
+	@$(BIN)/python csrc/torch/native/build.py build/adapters/$(shell uname -m)
+
+# Python 3.10 has no stable interface that is enough, so it gets wheels of its own where it is named:
+# WHEEL_PYTHONS=python3.10
+wheels: $(VENV)/.wheels ## Wheels for x86-64 and 64-bit Arm, into dist/
+	@$(BIN)/python .ci/wheels.py dist $(WHEEL_PYTHONS)
+
+TESTED_PYTHONS ?= $(PYTHON)
+WHEEL_PIP := build/wheels/bin/python -m pip --disable-pip-version-check --quiet
+test-wheels: ## The Python tests of what is in dist/: TESTED_PYTHONS='python3.10 python3.13'
+	@set -e; for python in $(TESTED_PYTHONS); do \
+	    $$python -m venv --clear build/wheels; \
+	    $(WHEEL_PIP) install --no-index --no-deps --only-binary :all: --find-links dist gmlake; \
+	    $(WHEEL_PIP) install 'gmlake[test]'; \
+	    build/wheels/bin/python -m pytest -q --ignore tests/python/house; \
+	done
 
 format: $(VENV)/.lint ## Rewrite every file in the project's format
 	@$(BIN)/clang-format -i $(C_FILES)
@@ -157,17 +172,19 @@ $(VENV)/.package: $(VENV)/.created $(PACKAGE_FILES)
 	@touch $@
 
 # gmlake itself is there already, so these add only what an extra names.
-$(VENV)/.test $(VENV)/.lint: $(VENV)/.%: $(VENV)/.package
+$(VENV)/.test $(VENV)/.lint $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.package
 	@cmp -s pyproject.toml $@ || $(PIP) install 'gmlake[$*]'
 	@cp pyproject.toml $@
 
 $(VENV)/.torch: $(VENV)/.created
-	@$(PIP) install $(TORCH)
+	@echo "fetching $(TORCH) into $(VENV); where that is a build for CUDA it takes 5 GB (TORCH=... names another)"
+	@$(BIN)/python -m pip --disable-pip-version-check install $(TORCH)
 	@touch $@
 
 $(STANDIN)/.ready: $(STANDIN)/.created Makefile
-	@echo "fetching PyTorch $(STANDIN_TORCH) for CUDA into $(STANDIN)"
-	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet install \
+	@echo "fetching PyTorch $(STANDIN_TORCH) for CUDA and its tests' libraries into $(STANDIN): 5.2 GB on disk, some minutes"
+	@echo "(GMLAKE_TEST_TORCH=0 leaves out all that needs PyTorch)"
+	@$(STANDIN)/bin/python -m pip --disable-pip-version-check install \
 	    $(foreach package,$(STANDIN_PACKAGES),'$(package)')
 	@touch $@
 

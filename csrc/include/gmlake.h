@@ -129,6 +129,9 @@ GML_API gml_status gml_knob_describe(size_t index, gml_knob_info *out);
 /* The name of the policy at `index`, counting from 0; NULL past the last. */
 GML_API const char *gml_policy_name(size_t index);
 
+/* What that policy is, in a line; NULL past the last. */
+GML_API const char *gml_policy_help(size_t index);
+
 typedef struct gml_driver gml_driver;
 typedef struct gml_watcher gml_watcher;
 

@@ -234,6 +234,7 @@ stream_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair 
 
 const gml_policy_ops gml_plan_policy = {
     .name = "plan",
+    .help = "stitch, with steps that repeat served as they were before, without a search",
     .create = create,
     .destroy = destroy,
     .can_serve_arena = true,

@@ -18,6 +18,12 @@ gml_policy_name(size_t index)
     return index < POLICY_COUNT ? policies[index]->name : NULL;
 }
 
+const char *
+gml_policy_help(size_t index)
+{
+    return index < POLICY_COUNT ? policies[index]->help : NULL;
+}
+
 const gml_policy_ops *
 gml_policy_find(const char *name)
 {

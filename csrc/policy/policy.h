@@ -51,6 +51,7 @@ typedef struct gml_chunk {
 
 typedef struct gml_policy_ops {
     const char *name;
+    const char *help; /* what it is, in a line */
 
     /* `driver` outlives the policy. `capacity_bytes` bounds reserved_bytes; 0: no bound but the
      * device's. On failure driver->reason says why. */

@@ -216,6 +216,7 @@ extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec;
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);
 PyObject *describe_policies(PyObject *module, PyObject *unused);
+PyObject *describe_policy_help(PyObject *module, PyObject *unused);
 
 /* read_plain_pickle(data, parts): the value; ValueError, in one line, for what it refuses. */
 PyObject *read_plain_pickle(PyObject *module, PyObject *args);

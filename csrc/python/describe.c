@@ -74,12 +74,13 @@ describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return list;
 }
 
-PyObject *
-describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+/* What `text_of` says of each policy. */
+static PyObject *
+of_policies(const char *(*text_of)(size_t index))
 {
     PyObject *list = PyList_New(0);
-    for (size_t i = 0; list && gml_policy_name(i); i++) {
-        PyObject *text = PyUnicode_FromString(gml_policy_name(i));
+    for (size_t i = 0; list && text_of(i); i++) {
+        PyObject *text = PyUnicode_FromString(text_of(i));
         if (!text || PyList_Append(list, text) < 0) {
             Py_CLEAR(list);
         }
@@ -88,4 +89,16 @@ describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     PyObject *result = list ? PyList_AsTuple(list) : NULL;
     Py_XDECREF(list);
     return result;
+}
+
+PyObject *
+describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return of_policies(gml_policy_name);
+}
+
+PyObject *
+describe_policy_help(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return of_policies(gml_policy_help);
 }

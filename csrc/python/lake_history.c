@@ -53,13 +53,14 @@ make_room(history_copy *copy, size_t count, bool has_sites)
     return copy->events && (copy->sites || !has_sites);
 }
 
-/* Gives back room that was not needed; false with an exception. */
+/* Leaves the first `bytes`; false with an exception. */
 static bool
-shrink(history_copy *copy, size_t count)
+shrink(PyObject **of, size_t bytes)
 {
-    return _PyBytes_Resize(&copy->events, (Py_ssize_t)(count * sizeof(gml_request))) == 0 &&
-           (!copy->sites ||
-            _PyBytes_Resize(&copy->sites, (Py_ssize_t)(count * sizeof(uint64_t))) == 0);
+    PyObject *all = *of;
+    *of = PyBytes_FromStringAndSize(PyBytes_AsString(all), (Py_ssize_t)bytes);
+    Py_DECREF(all);
+    return *of != NULL;
 }
 
 /* The events that are there at one moment: the youngest of them, where they have become more than
@@ -88,7 +89,8 @@ take_copy(const core_state *state, gml_lake *lake, bool has_sites, history_copy 
         (void)raise_from_lake(state, status, lake);
         return false;
     }
-    return copied == count || shrink(out, copied);
+    return copied == count || (shrink(&out->events, copied * sizeof(gml_request)) &&
+                               (!sites || shrink(&out->sites, copied * sizeof(uint64_t))));
 }
 
 static bool

@@ -138,6 +138,8 @@ PyDoc_STRVAR(describe_knobs_doc, "knobs()\n--\n\n"
                                  "values from 0 on are called, [] for numbers.");
 PyDoc_STRVAR(describe_policies_doc,
              "policies()\n--\n\nReturn the names of the policies as a tuple.");
+PyDoc_STRVAR(describe_policy_help_doc,
+             "policy_help()\n--\n\nReturn a line for each of policies(), as a tuple.");
 PyDoc_STRVAR(read_plain_pickle_doc,
              "read_plain_pickle(data, parts, /)\n--\n\n"
              "Return the value of a pickle of plain data with at most so many containers and\n"
@@ -148,6 +150,7 @@ static PyMethodDef core_methods[] = {
      describe_device_doc},
     {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
     {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
+    {"policy_help", describe_policy_help, METH_NOARGS, describe_policy_help_doc},
     {"read_plain_pickle", read_plain_pickle, METH_VARARGS, read_plain_pickle_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -35,6 +35,18 @@ class GmlakeWarning(UserWarning):
     """Something of PyTorch works otherwise, or not at all, while gmlake serves it."""
 
 
+@contextmanager
+def needing_torch(name: str) -> Iterator[None]:
+    """Say what to install where a public name needs PyTorch, and there is none."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        msg = f"{name} needs PyTorch, which is not installed: pip install torch"
+        raise ModuleNotFoundError(msg, name="torch") from None
+
+
 class TraceError(Error, ValueError):
     """A trace or snapshot cannot be read, or contradicts itself.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gmlake import _core
 from gmlake.errors import Error
 from gmlake.settings import parse_capacity, settings_of
+from gmlake.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,6 +81,15 @@ class Lake(_core.Lake):
             # The core sees the capacity rounded down to whole granules.
             _check_one_granule(driver, device, capacity, capacity_bytes)
             raise
+
+    def allocate(self, size: int | str, stream: int = 0) -> _core.Block:
+        """Serve a size, in bytes or as text ("10MiB"), for use on a stream; return a Block.
+
+        stream: its handle as an integer. Size 0 gives a Block with address 0 that holds nothing.
+        Raises OutOfMemoryError after everything was tried, ValueError for a size above 2**48,
+        DriverError.
+        """
+        return super().allocate(parse_size(size) if isinstance(size, str) else size, stream)
 
     def snapshot(self, device: int = 0) -> Snapshot:
         """Return what is held, and the events that keep_history() has kept.

@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gmlake.errors import needing_torch
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -18,7 +20,8 @@ def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
         if name not in homes:
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        value: object = getattr(import_module(homes[name]), name)
+        with needing_torch(f"{package}.{name}"):
+            value: object = getattr(import_module(homes[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -184,7 +184,14 @@ def test_sizes_this_device_has_not(policy: str, size: int) -> None:
         lake.check()
 
 
-@pytest.mark.parametrize("size", [1.5, "1", None, b"1"])
+def test_a_size_may_be_text() -> None:
+    with Lake() as lake:
+        assert lake.allocate("10MiB").requested_size == 10 * MIB
+        with pytest.raises(ValueError, match="'10MoB' is not a size"):
+            lake.allocate("10MoB")
+
+
+@pytest.mark.parametrize("size", [1.5, None, b"1"])
 def test_sizes_that_are_no_integers(size: Any) -> None:
     with Lake() as lake, pytest.raises(TypeError):
         lake.allocate(size)

@@ -355,6 +355,7 @@ paper_destroy(gml_policy *base)
 
 const gml_policy_ops gml_paper_policy = {
     .name = "gmlake-paper",
+    .help = "GMLake as published: best fit, and free blocks stitched where none is large enough",
     .create = paper_create,
     .destroy = paper_destroy,
     .allocate = paper_allocate,

@@ -193,6 +193,7 @@ find_chunk(gml_policy *self, gml_address address, gml_chunk *out)
 
 const gml_policy_ops gml_stitch_policy = {
     .name = "stitch",
+    .help = "gmlake's own: splits and merges, and stitches free chunks where no free range fits",
     .create = create,
     .destroy = destroy,
     .can_serve_arena = true,

@@ -132,6 +132,7 @@ caching_check(gml_policy *self)
 
 const gml_policy_ops gml_caching_policy = {
     .name = "caching",
+    .help = "PyTorch's caching allocator, address for address",
     .create = caching_create,
     .destroy = caching_destroy,
     .allocate = gml_torch_allocate,

@@ -373,6 +373,7 @@ expandable_check(gml_policy *self)
 
 const gml_policy_ops gml_expandable_policy = {
     .name = "expandable",
+    .help = "PyTorch's expandable segments, address for address",
     .create = expandable_create,
     .destroy = expandable_destroy,
     .allocate = gml_torch_allocate,

@@ -26,7 +26,8 @@ COMMANDS: Final = {
     "validate": "Check the policies `caching` and `expandable` against what PyTorch recorded.",
     "view": "Draw a snapshot, trace or plan as one HTML page, to be opened in any browser.",
     "top": "Follow running processes: what they hold, and how requests are served.",
-    "info": "Show the version, the drivers and devices found, and every setting of the policies.",
+    "info": "Show the version, the drivers and devices found, and the policies with settings.",
+    "completion": "Print a script by which bash, zsh or fish completes words of the command line.",
 }
 """What each is for. A command's module is loaded where it is asked for: some need a second."""
 
@@ -137,7 +138,11 @@ def _split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | Non
 def _run(arguments: Sequence[str]) -> int:
     try:
         own, program = _split_program(arguments)
-        args = make_parser(_chosen(own)).parse_args(own)
+        parser = make_parser(_chosen(own))
+        if not own and program is None:
+            parser.print_help()
+            return 0
+        args = parser.parse_args(own)
         args.program = program
         command: common.Command = args.command
         return command.run(args)

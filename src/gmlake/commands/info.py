@@ -21,7 +21,7 @@ _MAX_DEVICES = 64
 
 
 class InfoCommand(common.Command):
-    """Show the version, the drivers and devices found, and every setting of the policies."""
+    """Show the version, the drivers and devices found, and the policies with settings."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
@@ -32,7 +32,10 @@ class InfoCommand(common.Command):
         about = {
             "version": _core.__version__,
             "drivers": [entry for name in _DRIVERS for entry in _devices(name)],
-            "policies": list(_core.policies()),
+            "policies": [
+                {"name": name, "help": line}
+                for name, line in zip(_core.policies(), _core.policy_help(), strict=True)
+            ],
             "knobs": [dict(knob) for knob in _core.knobs()],
         }
         if args.json:
@@ -99,6 +102,11 @@ def _print_tables(about: dict[str, Any]) -> None:
         else:
             cells = [f"none: {entry['reason']}", "-", "-", "-"]
         drivers.add_row(entry["driver"], *(Text(cell) for cell in cells))
+    policies = new_table(Text("policies"))
+    policies.add_column("name", no_wrap=True)
+    policies.add_column("what it is")
+    for policy in about["policies"]:
+        policies.add_row(Text(policy["name"]), Text(policy["help"]))
     knobs = new_table(Text("settings (--set NAME=VALUE)"))
     knobs.add_column("name", no_wrap=True, min_width=max(len(k["name"]) for k in about["knobs"]))
     for name in ("policies", "default", "meaning"):
@@ -106,7 +114,7 @@ def _print_tables(about: dict[str, Any]) -> None:
     for knob in about["knobs"]:
         row = (knob["name"], knob["policies"], _default(knob), _meaning(knob))
         knobs.add_row(*(Text(cell) for cell in row))
-    common.print_report(Group(drivers, knobs))
+    common.print_report(Group(drivers, policies, knobs))
 
 
 def _default(knob: KnobInfo) -> str:

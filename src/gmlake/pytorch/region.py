@@ -17,6 +17,7 @@ import weakref
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
+from gmlake.errors import needing_torch
 from gmlake.pytorch.locking import lock
 from gmlake.pytorch.settings import Given, Settings, with_changes
 from gmlake.watching.publishing import publish_if_asked
@@ -126,7 +127,8 @@ class Region(ContextDecorator):
                 serving.tell_of_fallbacks()
 
     def _open(self, opening: _Opening) -> None:
-        from gmlake.pytorch import full, native, on_oom, serving
+        with needing_torch("gmlake.enabled()"):
+            from gmlake.pytorch import full, native, on_oom, serving
 
         _process.serving = _process.serving or serving.Serving()
         mode = serving.decide(self.settings.mode)

@@ -9,6 +9,7 @@ import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Timeline
 from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of
+from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
 from gmlake.snapshots.moments import Story, evenly
 from gmlake.snapshots.own_lines import OwnLines
@@ -63,13 +64,15 @@ def report_of_snapshot(source: Snapshot) -> Report:
 def _figures(seen: DeviceSnapshot, lines: OwnLines, name: str, devices: int) -> Iterator[Figure]:
     """Yield the pictures of one device, all about the moment that matters first."""
     group = seen.device + 1
+    seen, said = with_categories(seen, lines)
     turns = turning_points(seen.lives.live_bytes)
     story = Story(seen, lines, turns[0])
     classes = classes_of(seen, story.owners, np.union1d(story.shown_ids, seen.peak.ids))
     if len(seen.events) or len(story.shown_ids):
         yield story.describe(f"{name}what memory held", group)
     if len(seen.events):
-        yield timeline_of(story, classes, turns, f"{name}memory over time", group)
+        timeline = timeline_of(story, classes, turns, f"{name}memory over time", group)
+        yield replace(timeline, note="; ".join(filter(None, (said, timeline.note))))
     drawn = address_map(story, classes, f"{name}addresses", group)
     if drawn is not None:
         yield drawn

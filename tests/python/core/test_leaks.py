@@ -255,7 +255,7 @@ def use_wrongly() -> None:
         wrong += [
             lambda: lake.allocate(2**70),
             lambda: lake.allocate(2**47),
-            lambda: lake.allocate("x"),  # type: ignore[arg-type]
+            lambda: lake.allocate("x"),
             lambda: lake.free(12345),
             lambda: lake.free(block),
             lambda: lake.free("x"),  # type: ignore[arg-type]
@@ -302,7 +302,13 @@ def use_wrongly() -> None:
 
 
 def use_descriptions() -> None:
-    _ = (_core.knobs(), _core.policies(), _core.device_describe("sim"), _core.__version__)
+    _ = (
+        _core.knobs(),
+        _core.policies(),
+        _core.policy_help(),
+        _core.device_describe("sim"),
+        _core.__version__,
+    )
 
 
 @pytest.mark.slow

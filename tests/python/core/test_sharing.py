@@ -179,18 +179,26 @@ def test_what_orders_can_be_skipped_and_nothing_else() -> None:
 # ---- inside PyTorch, without a device
 
 
+@pytest.fixture
+def pytorch() -> None:
+    pytest.importorskip("torch")
+
+
+@pytest.mark.usefixtures("pytorch")
 def test_without_a_device_there_are_no_pairs() -> None:
     assert gmlake.stream_pairs() == gmlake.stream_pairs(3) == []
     gmlake.forget_stream(12345)
     gmlake.order_streams(12345, 0)
 
 
+@pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("stream", [0, 1, 2])
 def test_default_streams_stay(stream: int) -> None:
     with pytest.raises(ValueError, match="default stream"):
         gmlake.forget_stream(stream)
 
 
+@pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("stream", ["7", None, 1.5])
 def test_a_stream_is_one_of_pytorchs_or_a_number(stream: Any) -> None:
     with pytest.raises(TypeError, match="or its handle, not"):

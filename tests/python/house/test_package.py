@@ -45,6 +45,22 @@ def test_replaying_does_not_load_torch() -> None:
     assert python(program).endswith("False")
 
 
+@pytest.mark.parametrize("name", ["AutoPlan", "diagnose", "enable", "phase", "record"])
+def test_without_pytorch_a_line_says_what_to_install(name: str) -> None:
+    program = f"""
+import sys
+sys.modules["torch"] = None
+import gmlake
+try:
+    gmlake.{name}().__enter__()
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    said = python(program)
+    assert said.startswith("torch gmlake.")
+    assert said.endswith(" needs PyTorch, which is not installed: pip install torch")
+
+
 def test_every_public_name_is_there() -> None:
     for name in gmlake.__all__:
         assert getattr(gmlake, name) is not None

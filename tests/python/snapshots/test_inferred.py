@@ -1,0 +1,324 @@
+"""Categories of ordinary snapshots: a training event by event, and what is inferred of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+
+import gmlake
+from gmlake.pictures.figures import CATEGORIES, AddressMap, Blocks, Packing, Timeline
+from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TORCH: Final = "/env/lib/python3.11/site-packages/torch"
+MODULE: Final = ("convert", f"{TORCH}/nn/modules/module.py")
+FORWARD: Final = ("_call_impl", f"{TORCH}/nn/modules/module.py")
+LOSS: Final = ("_make_grads", f"{TORCH}/autograd/__init__.py")
+STATE: Final = ("_init_group", f"{TORCH}/optim/adam.py")
+OPTIMIZER: Final = ("_multi_tensor_adam", f"{TORCH}/optim/adam.py")
+BUCKETS: Final = ("_ddp_init_helper", f"{TORCH}/nn/parallel/distributed.py")
+CLEARED: Final = ("zero_grad", f"{TORCH}/optim/optimizer.py")
+OWN: Final = ("main", "/home/me/project/train.py")
+LAYERS: Final = 6
+WORKSPACE: Final = 8_519_680
+
+
+class Training:
+    """A network of layers, trained; each block is made with what it is for.
+
+    has_lines: the file has call paths. falls: each address is below the one before. workspace: the
+    bytes that a library takes in the first backward pass and keeps.
+    """
+
+    def __init__(self, *, has_lines: bool, falls: bool = False, workspace: int = WORKSPACE) -> None:
+        self._falls = falls
+        self._workspace = workspace
+        self.events: list[dict[str, Any]] = []
+        self.live: list[dict[str, int]] = []
+        self.held: dict[int, tuple[int, str]] = {}
+        self._now = dict.fromkeys(CATEGORIES, 0)
+        self._has_lines = has_lines
+        self._taken = 0
+        self._end = BASE + (1 << 40)
+        self.parameters: list[int] = []
+        self.gradients: list[int] = []
+        self.states: list[int] = []
+        self.loss = 0
+
+    def _frames(self, path: tuple[str, str] | None) -> list[dict[str, Any]]:
+        if not self._has_lines or path is None:
+            return []
+        return [
+            {"name": name, "filename": file, "line": 7} for name, file in dict.fromkeys((path, OWN))
+        ]
+
+    def _note(self, size: int, what: str) -> None:
+        self._now[what] += size
+        self.live.append(dict(self._now))
+
+    def make(self, size: int, what: str, path: tuple[str, str] | None) -> int:
+        """Add a block and return its address."""
+        rounded = -(-size // 512) * 512
+        at = self._end - self._taken - rounded if self._falls else BASE + self._taken
+        self._taken += rounded
+        self.events.append(alloc(at, size, frames=self._frames(path)))
+        self.held[at] = rounded, what
+        self._note(rounded, what)
+        return at
+
+    def drop(self, *places: int, path: tuple[str, str] | None = OWN) -> None:
+        """Free blocks."""
+        for at in places:
+            size, what = self.held.pop(at)
+            self.events.append(free(at, size, frames=self._frames(path)))
+            self._note(-size, what)
+
+    def refuse(self) -> None:
+        """Run out of memory."""
+        self.events.append(event("oom", 0, 1 << 40, frames=self._frames(FORWARD)))
+        self.live.append(dict(self._now))
+
+    def build(self) -> None:
+        for layer in range(LAYERS):
+            self.parameters.append(self.make((layer + 1) * MIB, "parameter", MODULE))
+
+    def forward(self, kept: str = "activation") -> list[int]:
+        """Return what is held for the backward pass."""
+        found = [self.make(3 * MIB, kept, OWN)]
+        for layer in range(LAYERS):
+            scratch = self.make(MIB + 4096, "temporary", FORWARD)
+            found.append(self.make((layer + 5) * MIB, kept, FORWARD))
+            self.drop(scratch, path=FORWARD)
+        loss = self.make(4, kept, OWN)
+        if self.loss:
+            self.drop(self.loss)
+        self.loss = loss
+        return found
+
+    def backward(self, activations: list[int], *, is_first: bool = False) -> None:
+        seed = self.make(4, "temporary", LOSS)
+        if is_first:
+            self.make(self._workspace, "unknown", None)
+        has_gradients = bool(self.gradients)
+        for layer in reversed(range(LAYERS)):
+            flowing = self.make(2 * MIB + 4096, "temporary", None)
+            size = (layer + 1) * MIB
+            made = self.make(size, "temporary" if has_gradients else "gradient", None)
+            if has_gradients:
+                self.drop(made, path=None)
+            else:
+                self.gradients.append(made)
+            self.drop(activations.pop(), flowing, path=None)
+        self.drop(*activations, path=None)
+        self.drop(seed)
+
+    def update(self) -> None:
+        if not self.states:
+            for layer in range(LAYERS):
+                for _ in range(2):
+                    size = (layer + 1) * MIB
+                    self.states.append(self.make(size, "optimizer state", STATE))
+        scratch = [self.make((layer + 1) * MIB, "temporary", OPTIMIZER) for layer in range(LAYERS)]
+        self.drop(*scratch, path=OPTIMIZER)
+
+    def clear(self) -> None:
+        self.drop(*reversed(self.gradients), path=CLEARED)
+        self.gradients = []
+
+    def train(self, steps: int, *, keeps_gradients: bool = False) -> None:
+        self.build()
+        for step in range(steps):
+            self.backward(self.forward(), is_first=step == 0)
+            self.update()
+            if not keeps_gradients:
+                self.clear()
+
+    def load(self, folder: Path, behind: int = 0) -> gmlake.Snapshot:
+        """Return it as a file that is read; behind: how many events were lost."""
+        blocks = [
+            block(at, size, size) if at in self.held else block(at, size)
+            for at, size in self._places()
+        ]
+        first = self._end - self._taken if self._falls else BASE
+        held = [segment(first, self._taken, blocks)]
+        path = folder / "memory.json"
+        path.write_text(json.dumps(snapshot(self.events[behind:], held)))
+        return gmlake.Snapshot.load(path)
+
+    def _places(self) -> list[tuple[int, int]]:
+        made = [each for each in self.events if each["action"] == "alloc"]
+        return sorted((each["addr"], -(-each["size"] // 512) * 512) for each in made)
+
+    def expected(self, what: str, behind: int = 0) -> list[int]:
+        """Return the live bytes of a category behind each event."""
+        return [each[what] for each in self.live[behind:]]
+
+
+def timeline_of(seen: gmlake.Snapshot) -> Timeline:
+    return next(each for each in seen.report().figures if isinstance(each, Timeline))
+
+
+def assert_right(training: Training, seen: gmlake.Snapshot, behind: int = 0) -> Timeline:
+    timeline = timeline_of(seen)
+    nothing = np.zeros(len(timeline.at))
+    for what in CATEGORIES:
+        found = timeline.live.get(what, nothing).astype(int).tolist()
+        assert found == training.expected(what, behind), what
+    return timeline
+
+
+@pytest.mark.parametrize("keeps_gradients", [False, True])
+@pytest.mark.parametrize("has_lines", [True, False])
+def test_a_training_is_told_apart(
+    tmp_path: Path, *, has_lines: bool, keeps_gradients: bool
+) -> None:
+    training = Training(has_lines=has_lines)
+    training.train(4, keeps_gradients=keeps_gradients)
+    note = assert_right(training, training.load(tmp_path)).note
+    sure = "call paths and lifetimes; surely for " if has_lines else "lifetimes and sizes alone"
+    assert f"categories are inferred from {sure}" in note
+
+
+def test_all_pictures_have_the_same_colours(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.train(3)
+    figures = training.load(tmp_path).report().figures
+    table = next(each for each in figures if isinstance(each, Blocks))
+    at_peak = max(training.live, key=lambda each: sum(each.values()))
+    for what in CATEGORIES:
+        held = sum(row.size_bytes for row in table.rows if row.category == what)
+        assert held == at_peak[what], what
+    drawn = [each.keys for each in figures if isinstance(each, AddressMap | Packing)]
+    assert drawn == [CATEGORIES, CATEGORIES]
+
+
+def test_buckets_of_a_group_hold_gradients(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.make(21 * MIB, "gradient", BUCKETS)
+    training.train(3)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_a_library_may_take_what_a_parameter_has(tmp_path: Path) -> None:
+    training = Training(has_lines=True, workspace=2 * MIB)
+    training.train(3)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_what_the_program_keeps_for_itself_is_not_known(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.make(40 * MIB, "unknown", OWN)
+    training.train(3)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_a_batch_may_serve_several_passes(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.build()
+    batch = 0
+    for step in range(4):
+        following = training.make(9 * MIB, "activation", OWN)
+        if batch:
+            training.drop(batch)
+        batch = following
+        for part in range(2):
+            training.backward(training.forward(), is_first=step == part == 0)
+        training.update()
+        training.clear()
+    assert_right(training, training.load(tmp_path))
+
+
+@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("has_gradients", [False, True])
+def test_what_was_there_before_the_recording_goes_by_its_sizes(
+    tmp_path: Path, *, falls: bool, has_gradients: bool
+) -> None:
+    training = Training(has_lines=True, falls=falls)
+    training.parameters.append(training.make(13 * MIB, "parameter", MODULE))  # it is frozen
+    training.train(2)
+    behind = len(training.events)
+    for step in range(4):
+        training.backward(training.forward())
+        if has_gradients and step == 0:
+            behind = len(training.events)
+        training.update()
+        training.clear()
+    seen = training.load(tmp_path, behind)
+    drawn = next(each for each in seen.report().figures if isinstance(each, AddressMap))
+    keys = {piece.address: piece.key for row in drawn.rows for piece in row if piece.kind == "used"}
+    assert {keys[at] for at in training.parameters} == {"parameter"}
+    assert {keys[at] for at in training.states} == {"optimizer state"}
+    timeline = timeline_of(seen)
+    for what in ("parameter", "optimizer state", "gradient", "activation"):
+        found = timeline.live[what].astype(int)
+        expected = np.array(training.expected(what, behind))
+        # The loss of the step before is freed in the first step.
+        assert np.abs(found - expected).max() <= 512, what
+    assert timeline.live["unknown"].astype(int).max() - WORKSPACE <= 512
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_what_is_live_when_memory_runs_out_is_an_activation(tmp_path: Path, steps: int) -> None:
+    training = Training(has_lines=True)
+    training.train(steps)
+    activations = training.forward()
+    training.refuse()
+    training.drop(*activations, training.loss, *training.parameters, *training.states)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_a_forward_pass_without_a_backward_one_keeps_nothing(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.train(2)
+    for _ in range(3):
+        training.drop(*training.forward(kept="temporary"), path=FORWARD)
+    training.backward(training.forward())
+    timeline = timeline_of(training.load(tmp_path))
+    for what in ("parameter", "gradient", "optimizer state"):
+        assert timeline.live[what].astype(int).tolist() == training.expected(what)
+    found, expected = timeline.live["activation"], np.array(training.expected("activation"))
+    assert np.abs(found - expected).max() <= 1024  # losses that are replaced later
+
+
+@pytest.mark.parametrize("has_lines", [True, False])
+def test_without_a_network_nothing_is_inferred(tmp_path: Path, *, has_lines: bool) -> None:
+    program = Training(has_lines=has_lines)
+    kept = [program.make(5 * MIB, "unknown", OWN) for _ in range(8)]
+    for _ in range(20):
+        passing = [program.make(MIB, "unknown", OWN) for _ in range(6)]
+        program.drop(*passing)
+    program.drop(*kept[:4])
+    timeline = timeline_of(program.load(tmp_path))
+    assert "inferred" not in timeline.note
+    assert set(timeline.live) == ({"train.py:7 in main()"} if has_lines else {"unknown"})
+
+
+def test_caches_that_are_replaced_are_no_backward_passes(tmp_path: Path) -> None:
+    program = Training(has_lines=False)
+    program.make(64 * MIB, "unknown", None)
+    caches = [program.make(MIB, "unknown", None) for _ in range(10)]
+    for step in range(2, 30):
+        total = program.make(4, "unknown", None)
+        for place in range(10):
+            longer = program.make(step * MIB, "unknown", None)
+            program.drop(caches[place])
+            caches[place] = longer
+        program.drop(total)
+    assert "inferred" not in timeline_of(program.load(tmp_path)).note
+
+
+def test_what_is_known_is_left_alone(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.train(2)
+    seen = training.load(tmp_path)
+    assert "inferred" in timeline_of(seen).note
+    assert (seen[0].categories == CATEGORIES.index("unknown")).all()
+    seen[0].categories[:] = CATEGORIES.index("temporary")
+    timeline = timeline_of(seen)
+    assert set(timeline.live) == {"temporary"}
+    assert "inferred" not in timeline.note
