@@ -43,7 +43,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types \
-	sanitize sanitize-address sanitize-thread bench mutate fuzz adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench results mutate fuzz adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +125,9 @@ fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEE
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
 	@$(BIN)/python benchmarks/utilization.py $(TRACES)
+
+results: build/bench/.built $(VENV)/.test $(VENV)/.torch standin ## Every committed result that needs no GPU, again: some hours; INSTANCES=DIR
+	@benchmarks/results.sh
 
 # A wheel that is built after this brings them; else each is compiled at its first use.
 adapters: $(VENV)/.package ## The adapters for every PyTorch, from its wheels: 5.3 GB to fetch

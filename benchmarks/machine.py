@@ -29,9 +29,16 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    command = ("git", "-C", str(ROOT), "describe", "--always", "--dirty")
+    """Return the commit, marked where the tree differs; results change no other result."""
+    name = _git("describe", "--always")
+    has_changed = _git("status", "--porcelain", "--", ".", ":!benchmarks/results")
+    return f"{name}-dirty" if name and has_changed else name or "unknown"
+
+
+def _git(*words: str) -> str:
+    command = ("git", "-C", str(ROOT), *words)
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    return done.stdout.strip() or "unknown"
+    return done.stdout.strip()
 
 
 def describe(gpu: str = "none: every figure here is of the simulated driver") -> dict[str, Any]:

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Everything that only a GPU can show: tests, the cost of driver calls,
-# training steps under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn
-# on two streams, steps that never repeat, and what else of PyTorch a program may use. Needs PyTorch
-# with CUDA, gmlake importable, pytest, hypothesis and a C compiler with CMake; no network. `varying` and `features` need transformers.
+# Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, training steps
+# under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn on two streams,
+# steps that never repeat, and what else of PyTorch a program may use. Needs PyTorch with CUDA, gmlake
+# importable, pytest, hypothesis and a C compiler with CMake; no network. `varying` and `features` need
+# transformers.
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
-# Parts are tests, costs, training, planned, streams, varying and features; all of them unless named.
+# Parts are tests, costs, overhead, training, planned, streams, varying and features; all of them
+# unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -38,7 +40,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs training planned streams varying features
+[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -49,6 +51,10 @@ for wanted in "$@"; do
         part build-costs build bench -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
         part driver-costs "$PYTHON" benchmarks/driver_costs.py --write
         part driver-waits "$PYTHON" benchmarks/driver_waits.py --write
+        ;;
+    overhead)
+        part overhead "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 \
+            --output benchmarks/results/overhead_gpu.json
         ;;
     training)
         part training "$PYTHON" -m gpu.compare --write
@@ -66,7 +72,7 @@ for wanted in "$@"; do
         part features "$PYTHON" -m gpu.features --write
         ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, training, planned, streams, varying, features" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features" >&2
         exit 2
         ;;
     esac

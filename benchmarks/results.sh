@@ -1,0 +1,85 @@
+#!/bin/sh
+# Makes every committed result again that needs no GPU, at one commit, on this machine. gpu/run.sh
+# makes the others.
+#
+#   benchmarks/results.sh [PART]...
+#
+# Parts are those of the case below; all of them, some hours, unless named. The tree has to be clean:
+# a result names its commit. A part that fails does not stop the others; the exit status says whether
+# one did. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
+# with the published instances of planners (planner.py says how they are named). TRACES may name more
+# files for the part `utilization`.
+set -u
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-$PWD/.venv/bin/python}
+STANDIN=${STANDIN:-$PWD/.venv-standin/bin/python}
+failed=""
+
+if [ -n "$(git status --porcelain -- . ':!benchmarks/results')" ]; then
+    echo "results.sh: the tree has changes; commit them first, for a result names its commit" >&2
+    exit 2
+fi
+
+part() {
+    name=$1
+    shift
+    echo "==== $name: $*"
+    began=$(date +%s)
+    "$@" || failed="$failed $name"
+    echo "==== $name: $(($(date +%s) - began)) s"
+}
+
+ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
+    dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits inferred planned_steps
+    wavelet overhead overhead_on_oom versions"
+[ $# -gt 0 ] || set -- $ALL
+for wanted in "$@"; do
+    case $wanted in
+    speed) part speed "$PYTHON" benchmarks/speed.py --write ;;
+    plan_speed) part plan_speed "$PYTHON" benchmarks/speed.py --plans --write ;;
+    utilization)
+        # shellcheck disable=SC2086 # names of files, with blanks between
+        part utilization "$PYTHON" benchmarks/utilization.py --fractions 1.003,1.02 \
+            examples/traces/*.gmtrace ${TRACES:-} --write
+        ;;
+    utilization_h200)
+        part utilization_h200 "$PYTHON" benchmarks/utilization.py \
+            benchmarks/recordings/h200/default/*.gmtrace --write utilization_h200
+        ;;
+    utilization_varying)
+        part utilization_varying "$PYTHON" benchmarks/utilization.py --fractions 1.003,1.02 \
+            benchmarks/recordings/varying/*.gmtrace --write utilization_varying
+        ;;
+    planner)
+        part planner "$PYTHON" benchmarks/planner.py --instances "${INSTANCES:?names a folder}" \
+            examples/traces/*.gmtrace --write
+        ;;
+    recording) part recording "$STANDIN" benchmarks/recording_costs.py --write ;;
+    opening) part opening "$PYTHON" benchmarks/opening.py --rounds 5 --write ;;
+    dumping | diagnose | diagnose_scale | diagnosed_programs | fits | inferred)
+        part "$wanted" "$PYTHON" "benchmarks/$wanted.py" --write
+        ;;
+    diagnosed_mistakes)
+        part diagnosed_mistakes "$STANDIN" -m tests.standin --capacity 80GiB \
+            benchmarks/diagnosed_mistakes.py --write
+        ;;
+    planned_steps) part planned_steps "$STANDIN" benchmarks/planned_steps.py --write ;;
+    wavelet) part wavelet "$STANDIN" benchmarks/wavelet.py --steps 20 --write ;;
+    overhead)
+        part overhead "$STANDIN" benchmarks/overhead.py --output benchmarks/results/overhead.json
+        ;;
+    overhead_on_oom)
+        part overhead_on_oom "$STANDIN" benchmarks/overhead.py \
+            --ways default,native,on_oom,on_oom_lines \
+            --output benchmarks/results/overhead_on_oom.json
+        ;;
+    versions) part versions "$PYTHON" benchmarks/versions.py --interface 2.13.0 2.14.1 2.15.0 ;;
+    *)
+        echo "results.sh: no part is called '$wanted'; there are" $ALL >&2
+        exit 2
+        ;;
+    esac
+done
+
+[ -z "$failed" ] || echo "failed:$failed" >&2
+[ -z "$failed" ]

@@ -1,0 +1,77 @@
+"""Committed results: which command makes each of them again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from places import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+WITHOUT_GPU = ROOT / "benchmarks" / "results.sh"
+WITH_GPU = ROOT / "benchmarks" / "gpu" / "run.sh"
+RECORDED = "recordings of workloads/record.py on a GPU and on the stand-in, which are not kept"
+ELSEWHERE = {
+    "driver_costs_h100": "gpu/run.sh costs, on another GPU",
+    "overhead_h100": "gpu/run.sh overhead, on another GPU",
+    "standin_vs_h200_default": RECORDED,
+    "standin_vs_h200_expandable": RECORDED,
+    "validation_h200": RECORDED,
+    "validation_standin": RECORDED,
+}
+
+
+def runs(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        if "command" in value:
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from runs(each)
+
+
+def parts(script: Path) -> set[str]:
+    cases = script.read_text(encoding="utf-8").partition("case $wanted in")[2]
+    names = re.findall(r"^    ([\w |]+)\)", cases, re.MULTILINE)
+    return {name for line in names for name in line.split(" | ")}
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_a_result_says_what_made_it(path: Path) -> None:
+    said = list(runs(json.loads(path.read_text(encoding="utf-8"))))
+    assert said
+    assert all(each["command"] for each in said)
+
+
+def test_a_command_makes_every_result_again() -> None:
+    kept = {path.stem for path in RESULTS}
+    on_a_gpu = {name.removeprefix("gpu_") for name in kept - ELSEWHERE.keys()} & parts(WITH_GPU)
+    left = kept - parts(WITHOUT_GPU) - {f"gpu_{name}" for name in on_a_gpu}
+    assert left == {*ELSEWHERE, "driver_costs", "driver_waits"}
+    assert "benchmarks/driver_costs.py" in WITH_GPU.read_text(encoding="utf-8")
+    assert parts(WITHOUT_GPU) <= kept
+
+
+def test_all_parts_run_unless_some_are_named() -> None:
+    text = WITHOUT_GPU.read_text(encoding="utf-8")
+    (words,) = re.findall(r'^ALL="([^"]*)"', text, re.MULTILINE)
+    assert set(words.split()) == parts(WITHOUT_GPU)
+
+
+def test_a_tree_with_changes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    script = shutil.copy(WITHOUT_GPU, tmp_path / "benchmarks" / "results.sh")
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)  # noqa: S607
+    done = subprocess.run([script, "speed"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "commit them first" in done.stderr
