@@ -65,7 +65,8 @@ def start(
     folder: where it is started.
     """
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{environment.get('PYTHONPATH', '')}"
+    paths = (str(ROOT), environment.get("PYTHONPATH", ""))  # the first is where tests.standin is
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         environment.pop(name, None)
     return subprocess.Popen(

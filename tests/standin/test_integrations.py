@@ -102,6 +102,10 @@ def test_steps_are_planned(ended: dict[str, Ended]) -> None:
         assert 0 <= entry["memory/planned"] <= 1
 
 
+def test_a_page_beside_another_recording_is_refused(ended: dict[str, Ended]) -> None:
+    assert ended["on"].result["refusal"].startswith("a recording is on already")
+
+
 def test_without_gmlake_one_line_says_so(ended: dict[str, Ended]) -> None:
     said = "gmlake serves nothing here"
     assert ended["off"].errors.count(said) == 1

@@ -1,4 +1,4 @@
-"""GmlakeCallback for transformers' Trainer, and for trainers that are made of it (TRL and others).
+"""GmlakeCallback for transformers' Trainer.
 
 trainer = Trainer(model, arguments, callbacks=[GmlakeCallback(page="memory.html")])
 

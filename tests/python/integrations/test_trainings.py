@@ -190,6 +190,19 @@ def test_without_a_device_no_page_is_written_and_that_is_said(tmp_path: Path) ->
     assert not page.exists()
 
 
+def test_the_page_of_one_of_several_processes_has_its_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size, name in (("4", "memory-rank3.html"), ("1", "memory.html")):
+        monkeypatch.setenv("RANK", "3")
+        monkeypatch.setenv("WORLD_SIZE", size)
+        notices._said.discard("integrations page")  # noqa: SLF001
+        one = training(page=tmp_path / "memory.html")
+        with pytest.warns(gmlake.GmlakeWarning, match=f"/{name} will be written: "):
+            one.begin()
+        one.end()
+
+
 def test_what_makes_no_sense_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing"):
         training(page=tmp_path / "missing" / "memory.html")

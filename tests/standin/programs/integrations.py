@@ -119,7 +119,7 @@ class WithTransformers:
         trainer.train()
         for told, kept in zip(self.logged, trainer.state.log_history, strict=True):
             assert {name: kept.get(name) for name in told} == told, (told, kept)
-        return self.logged
+        return list(self.logged)
 
 
 class WithLightning:
@@ -217,7 +217,7 @@ class WithAccelerate:
                 if index in (3, 7):
                     with training.evaluation(), torch.inference_mode():
                         model(batch["inputs"])
-        return self.logged
+        return list(self.logged)
 
 
 TRAINERS: dict[str, Any] = {
@@ -262,6 +262,11 @@ def main() -> None:
     results["keeps_history"] = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 (its only name)
     results["is_enabled"] = gmlake.is_enabled()
     if is_on:
+        with gmlake.record():
+            try:
+                trainer.train(Network())
+            except RuntimeError as error:
+                results["refusal"] = str(error)
         planned = TRAINERS[name](folder / "planned", plan=True)
         results["planned_logged"] = planned.train(Network())
         results["planned_kinds"] = [report.kind for report in planned.callback.plan.reports]
