@@ -22,7 +22,7 @@ import gmlake
 from gmlake.errors import Error
 from gmlake.pictures.page import write_page
 from gmlake.pytorch import compat, device, notices, phases
-from gmlake.pytorch.autoplan import AutoPlan
+from gmlake.pytorch.autoplan import AutoPlan, place
 from gmlake.pytorch.recording import record
 from gmlake.snapshots.whole import Snapshot, report_of
 
@@ -47,8 +47,8 @@ _LINES: Final = {
 class Training:
     """A training of somebody else's loop, which says here what it is about to do.
 
-    page: a file to write at the end, as "memory.html"; where RANK says that there are several
-    processes, the name has the rank, as "memory-rank3.html". plan: True for an AutoPlan, or one
+    page: a file to write at the end, as "memory.html"; where several processes train together, the
+    name has the rank, as "memory-rank3.html". plan: True for an AutoPlan, or one
     that is there already; it enables gmlake. Raises FileNotFoundError where the folder of the page
     is not there, and TypeError for a plan of another kind.
     """
@@ -59,7 +59,8 @@ class Training:
             raise FileNotFoundError(f"page={str(page)!r}: there is no folder {Path(page).parent}")
         if not isinstance(plan, bool | AutoPlan):
             raise TypeError(f"plan is True, False or a gmlake.AutoPlan, not {plan!r}")
-        self._page = None if page is None else _of_this_rank(Path(page))
+        self._wanted = None if page is None else Path(page).absolute()
+        self._page: Path | None = None  # with the rank, which is known when training begins
         self.plan = AutoPlan() if plan is True else plan or None
         self._recording: Any = None
         self._step: AbstractContextManager[object] | None = None
@@ -77,7 +78,8 @@ class Training:
                 "gmlake serves nothing here, so memory lines and pages are of PyTorch's own "
                 "allocator; for gmlake's, call gmlake.enable() or use `gmlake run`",
             )
-        if self._page is not None:
+        if self._wanted is not None:
+            self._page = _of_this_rank(self._wanted)
             absence = device.absence()
             if absence:
                 notices.once("integrations page", f"no {self._page} will be written: {absence}")
@@ -197,9 +199,8 @@ class _History:
 
 
 def _of_this_rank(page: Path) -> Path:
-    rank = os.environ.get("RANK", "")
-    is_one_of_several = rank.isdigit() and os.environ.get("WORLD_SIZE", "1") != "1"
-    return page.with_name(f"{page.stem}-rank{rank}{page.suffix}") if is_one_of_several else page
+    rank, world = place()
+    return page if world == 1 else page.with_name(f"{page.stem}-rank{rank}{page.suffix}")
 
 
 def _write(seen: Snapshot | None, page: Path) -> None:
