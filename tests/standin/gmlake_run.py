@@ -15,6 +15,7 @@ from tests.standin.running import PROGRAMS, read_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 RUN = ("-m", "gmlake", "run")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
@@ -54,15 +55,23 @@ def program(name: str) -> str:
 
 
 def start(
-    *words: str, settings: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    *words: str,
+    settings: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    folder: Path = ROOT,
 ) -> subprocess.Popen[str]:
-    """Start `python *words` on a stand-in with these options, to be given to finish()."""
+    """Start `python *words` on a stand-in with these options, to be given to finish().
+
+    folder: where it is started.
+    """
     environment = dict(os.environ)
+    paths = (str(ROOT), environment.get("PYTHONPATH", ""))  # the first is where tests.standin is
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         environment.pop(name, None)
     return subprocess.Popen(
         [sys.executable, "-m", "tests.standin", *settings, *words],
-        cwd=ROOT,
+        cwd=folder,
         env=environment | dict(variables or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -225,7 +225,7 @@ class AutoPlan:
 
     def _take(self, loaded: files.PlanFile) -> None:
         """Keep the plans of a file that fit to this process."""
-        rank, world = _place()
+        rank, world = place()
         if (loaded.made_for.rank, loaded.made_for.world_size) != (rank, world):
             notices.once(
                 "plan file",
@@ -343,7 +343,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _place() -> tuple[int, int]:
+def place() -> tuple[int, int]:
     """Return the rank and the world size of this process."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
@@ -352,7 +352,7 @@ def _place() -> tuple[int, int]:
 
 
 def _fill_in(path: str | Path) -> Path:
-    rank, world = _place()
+    rank, world = place()
     text = str(path).replace("{rank}", str(rank)).replace("{world}", str(world))
     return Path(text)
 
@@ -363,7 +363,7 @@ def _describe_device(device: int) -> str:
 
 
 def _made_for(devices: dict[int, str]) -> files.MadeFor:
-    rank, world = _place()
+    rank, world = place()
     return files.MadeFor(
         rank=rank,
         world_size=world,

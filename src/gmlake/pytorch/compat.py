@@ -242,6 +242,11 @@ def record_history(most_events: int) -> None:
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=most_events)
 
 
+def stop_history() -> None:
+    """Let PyTorch keep no history of memory any more."""
+    torch.cuda.memory._record_memory_history(enabled=None)
+
+
 def is_cudnn_benchmarking() -> bool:
     """Whether cudnn.benchmark is on."""
     return bool(_C._get_cudnn_benchmark())

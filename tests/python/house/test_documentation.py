@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,10 +14,14 @@ from places import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+HOWTOS = sorted(ROOT.glob("docs/howto/*.md"))
+DOCUMENTS = sorted(
+    [ROOT / "README.md", *ROOT.glob("docs/*.md"), *HOWTOS, *ROOT.glob("examples/*.md")]
+)
 # `gmlake.something(`, but not the name of a file as in `gmlake.h`.
 CALL = re.compile(r"\bgmlake\.([A-Za-z_]\w*)\(")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -29,3 +34,32 @@ def test_every_function_that_a_document_calls_exists(document: Path) -> None:
 def test_every_file_that_a_document_links_to_exists(document: Path) -> None:
     linked = set(LINK.findall(document.read_text()))
     assert not {name for name in linked if not (document.parent / name).exists()}
+
+
+def is_part(code: str, source: str) -> bool:
+    """Whether lines are in a file one after the other, indented or not."""
+    parts = [textwrap.indent(code, " " * depth) for depth in (0, 4, 8)]
+    return any(f"\n{part}" in source for part in parts)
+
+
+@pytest.mark.parametrize("document", HOWTOS, ids=lambda path: path.name)
+def test_the_code_of_a_how_to_is_a_part_of_its_example(document: Path) -> None:
+    blocks = PYTHON.findall(document.read_text())
+    example = ROOT / "examples" / "howto" / f"{document.stem}.py"
+    assert bool(blocks) == example.exists()
+    assert [code for code in blocks if not is_part(code, example.read_text())] == []
+
+
+def test_every_example_of_a_how_to_has_its_page() -> None:
+    pages = {path.stem for path in HOWTOS}
+    assert {path.stem for path in ROOT.glob("examples/howto/*.py")} == pages - {
+        *("README", "notebooks"),
+    }
+
+
+def test_a_part_of_a_file_is_found() -> None:
+    source = "import a\n\ndef f():\n    g()\n    if x:\n        h()\n"
+    assert is_part("g()\nif x:\n    h()\n", source)
+    assert is_part("def f():\n", source)
+    assert not is_part("h()\ng()\n", source)
+    assert not is_part("(x)\n", source)

@@ -1,0 +1,94 @@
+"""GmlakeTraining for loops with Accelerate, which has no callbacks.
+
+with GmlakeTraining(accelerator, page="memory.html") as training:
+    for batch in loader:
+        with training.step(), accelerator.accumulate(model):
+            ...
+        training.log({"loss": loss.item()})
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gmlake.integrations.training import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from gmlake.pytorch.autoplan import AutoPlan
+
+
+class GmlakeTraining:
+    """Marks steps and evaluations, logs memory, and draws a page.
+
+    It begins with the `with` statement, and can be used again after its end.
+
+    accelerator: the accelerate.Accelerator of the loop.
+    page: a file to write at the end, also by an exception.
+    plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
+
+    Raises FileNotFoundError where the folder of the page is not there, and TypeError for a plan or
+    an accelerator of another kind.
+    """
+
+    def __init__(
+        self,
+        accelerator: Any,  # noqa: ANN401 (accelerate need not be there where types are checked)
+        *,
+        page: str | Path | None = None,
+        plan: AutoPlan | bool = False,
+    ) -> None:
+        """Begin nothing yet, but for gmlake itself where plans are wanted."""
+        if not hasattr(accelerator, "sync_gradients"):
+            raise TypeError(f"accelerator is an accelerate.Accelerator, not {accelerator!r}")
+        self._accelerator = accelerator
+        self._training = Training(page, plan)
+        self.plan = self._training.plan
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._training.begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End, and write the page."""
+        self._training.end()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Be in a step: around each batch, outside of accelerator.accumulate().
+
+        Where gradients are accumulated, the step goes on until the batch that ends with them.
+        """
+        self._training.begin_step()
+        try:
+            yield
+        except BaseException:
+            self._training.end_step()
+            raise
+        if self._accelerator.sync_gradients:
+            self._training.end_step()
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Be in an evaluation."""
+        self._training.begin_evaluation()
+        try:
+            yield
+        finally:
+            self._training.end_evaluation()
+
+    def log(self, values: Mapping[str, Any] | None = None, step: int | None = None) -> None:
+        """Log some values and memory to the accelerator's trackers, as Accelerator.log() does."""
+        self._accelerator.log({**(values or {}), **self._training.lines()}, step=step)

@@ -1,0 +1,84 @@
+"""GmlakeCallback for Lightning's Trainer.
+
+trainer = lightning.Trainer(callbacks=[GmlakeCallback(page="memory.html")])
+
+gmlake is enabled by whoever wants it: `gmlake run`, gmlake.enable(), or plan=True.
+"""
+
+# mypy: allow-untyped-calls, allow-subclassing-any
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+try:
+    from lightning.pytorch import Callback
+except ImportError as problem:
+    raise ImportError(
+        "gmlake.integrations.lightning needs lightning: pip install lightning"
+    ) from problem
+
+from gmlake.integrations.training import Training
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gmlake.pytorch.autoplan import AutoPlan
+
+
+class GmlakeCallback(Callback):
+    """Marks steps and evaluations, logs memory, and draws a page.
+
+    Every `log_every_n_steps` steps, each of the Trainer's loggers gets memory/live_gib and others.
+    A step goes from its first batch to the last that its optimizer needs.
+
+    page: a file to write when training ends, also by an exception.
+    plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
+
+    Raises FileNotFoundError where the folder of the page is not there, and TypeError for a plan of
+    another kind.
+    """
+
+    def __init__(self, *, page: str | Path | None = None, plan: AutoPlan | bool = False) -> None:
+        """Begin nothing yet, but for gmlake itself where plans are wanted."""
+        super().__init__()
+        self._training = Training(page, plan)
+        self.plan = self._training.plan
+        self._steps = 0  # that were taken when the last one ended
+
+    def on_train_start(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
+        """Begin."""
+        self._training.begin()
+        self._steps = trainer.global_step
+
+    def on_train_batch_start(self, *_: object) -> None:
+        """Begin a step, where none is open."""
+        self._training.begin_step()
+
+    def on_train_batch_end(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
+        """End the step, where the optimizer took it, and log."""
+        steps = trainer.global_step
+        if steps == self._steps:
+            return  # gradients are accumulated
+        self._steps = steps
+        self._training.end_step()
+        if trainer.loggers and trainer.log_every_n_steps and not steps % trainer.log_every_n_steps:
+            lines = self._training.lines()
+            for logger in trainer.loggers:
+                logger.log_metrics(lines, step=steps - 1)  # Lightning logs a step by its index
+
+    def on_validation_start(self, *_: object) -> None:
+        """Begin an evaluation."""
+        self._training.begin_evaluation()
+
+    def on_validation_end(self, *_: object) -> None:
+        """End it."""
+        self._training.end_evaluation()
+
+    def on_train_end(self, *_: object) -> None:
+        """End, and write the page."""
+        self._training.end()
+
+    def on_exception(self, *_: object) -> None:
+        """End, and write the page."""
+        self._training.end()

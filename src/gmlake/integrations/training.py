@@ -1,0 +1,216 @@
+"""What every trainer's callback does: mark steps and evaluations, measure, draw a page at the end.
+
+A trainer whose training fails may tell nobody. So one training is open at a time in a process, and
+the next one that begins, or the end of the process, ends it.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+import gmlake
+from gmlake.errors import Error
+from gmlake.pictures.page import write_page
+from gmlake.pytorch import compat, device, notices, phases
+from gmlake.pytorch.autoplan import AutoPlan, place
+from gmlake.pytorch.recording import record
+from gmlake.snapshots.whole import Snapshot, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+TRAIN: Final = "train"
+EVALUATION: Final = "evaluation"
+MOST_EVENTS: Final = 200_000
+"""Events that PyTorch keeps for a page where gmlake serves nothing."""
+
+_GIB: Final = 1 << 30
+_LINES: Final = {
+    "memory/live_gib": "allocated_bytes.all.current",
+    "memory/live_peak_gib": "allocated_bytes.all.peak",
+    "memory/reserved_gib": "reserved_bytes.all.current",
+    "memory/reserved_peak_gib": "reserved_bytes.all.peak",
+}
+
+
+class Training:
+    """A training of somebody else's loop, which says here what it is about to do.
+
+    page: a file to write at the end, as "memory.html"; where several processes train together, the
+    name has the rank, as "memory-rank3.html". plan: True for an AutoPlan, or one
+    that is there already; it enables gmlake. Raises FileNotFoundError where the folder of the page
+    is not there, and TypeError for a plan of another kind.
+    """
+
+    def __init__(self, page: str | Path | None, plan: AutoPlan | bool) -> None:  # noqa: FBT001
+        """Begin nothing yet."""
+        if page is not None and not Path(page).parent.is_dir():
+            raise FileNotFoundError(f"page={str(page)!r}: there is no folder {Path(page).parent}")
+        if not isinstance(plan, bool | AutoPlan):
+            raise TypeError(f"plan is True, False or a gmlake.AutoPlan, not {plan!r}")
+        self._wanted = None if page is None else Path(page).absolute()
+        self._page: Path | None = None  # with the rank, which is known when training begins
+        self.plan = AutoPlan() if plan is True else plan or None
+        self._recording: Any = None
+        self._step: AbstractContextManager[object] | None = None
+        self._evaluation: AbstractContextManager[object] | None = None
+
+    # ---- from begin to end -----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin, and end whatever training is open. Raises RuntimeError where one is recorded."""
+        _process.end()
+        _process.open = self
+        if not gmlake.is_enabled():
+            notices.once(
+                "integrations",
+                "gmlake serves nothing here, so memory lines and pages are of PyTorch's own "
+                "allocator; for gmlake's, call gmlake.enable() or use `gmlake run`",
+            )
+        if self._wanted is not None:
+            self._page = _of_this_rank(self._wanted)
+            absence = device.absence()
+            if absence:
+                notices.once("integrations page", f"no {self._page} will be written: {absence}")
+            else:
+                self._recording = record() if gmlake.is_enabled() else _History()
+
+    def end(self) -> None:
+        """End what is open, and write the page, which does not raise; nothing where none is."""
+        if _process.open is self:
+            _process.open = None
+        self.end_step()
+        self.end_evaluation()
+        recording, self._recording = self._recording, None
+        if recording is not None and self._page is not None:
+            recording.stop()
+            _write(recording.snapshot, self._page)
+
+    # ---- steps and evaluations -------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        """Be in a step of training; nothing where one is open."""
+        if self._step is None:
+            self.end_evaluation()
+            step = _marked_step() if self.plan is None else self.plan.step(TRAIN)
+            step.__enter__()
+            self._step = step
+
+    def end_step(self) -> None:
+        """Be in no step."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def begin_evaluation(self) -> None:
+        """Be in an evaluation, which is a phase of recordings; nothing where one is open."""
+        if self._evaluation is None:
+            self.end_step()
+            evaluation = phases.phase(EVALUATION)
+            evaluation.__enter__()
+            self._evaluation = evaluation
+
+    def end_evaluation(self) -> None:
+        """Be in none."""
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is not None:
+            evaluation.__exit__(None, None, None)
+
+    # ---- figures ---------------------------------------------------------------------------------
+
+    def lines(self) -> dict[str, float]:
+        """Return what to log of the current device: GiB, and the part of a step that was planned.
+
+        Peaks are since the process began, or since the program reset them. Empty where CUDA is not
+        in use.
+        """
+        if not torch.cuda.is_initialized():
+            notices.once("integrations lines", "CUDA is not in use, so memory is not logged")
+            return {}
+        stats = torch.cuda.memory_stats()
+        lines = {name: stats.get(key, 0) / _GIB for name, key in _LINES.items()}
+        if self.plan is not None and self.plan.last is not None:
+            lines["memory/planned"] = self.plan.last.hit_rate
+        return lines
+
+
+class _Process:
+    """Which training is open."""
+
+    def __init__(self) -> None:
+        self.open: Training | None = None
+
+    def end(self) -> None:
+        """End the one that is open."""
+        if self.open is not None:
+            self.open.end()
+
+    def forget(self) -> None:
+        """Have none, in a forked child."""
+        self.open = None
+
+
+_process: Final = _Process()
+atexit.register(_process.end)
+os.register_at_fork(after_in_child=_process.forget)
+
+
+@contextmanager
+def _marked_step() -> Iterator[None]:
+    """Mark a step of what is recorded, in place of those that optimizers mark."""
+    owner = object()
+    phases.begin_step(owner)
+    try:
+        yield
+    finally:
+        phases.end_step(owner)
+
+
+class _History:
+    """A recording by PyTorch's own history. One that the program keeps already is left as it is."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.snapshot: Snapshot | None = None
+        self._is_mine = not compat.is_recording_history()
+        if self._is_mine:
+            compat.record_history(MOST_EVENTS)
+
+    def stop(self) -> None:
+        """End; what was seen is in `snapshot`."""
+        document = compat.memory_snapshot()
+        if self._is_mine:
+            compat.stop_history()
+        with tempfile.TemporaryDirectory(prefix="gmlake-") as folder:
+            path = Path(folder) / "training"
+            path.write_bytes(pickle.dumps(document, protocol=4))
+            self.snapshot = Snapshot.load(path)
+
+
+def _of_this_rank(page: Path) -> Path:
+    rank, world = place()
+    return page if world == 1 else page.with_name(f"{page.stem}-rank{rank}{page.suffix}")
+
+
+def _write(seen: Snapshot | None, page: Path) -> None:
+    """Write a page and say so. What goes wrong is said, too: a training is not to be lost by it."""
+    if seen is None or not seen.devices:
+        notices.say(f"no {page}: nothing was asked of a device")
+        return
+    try:
+        write_page(report_of(seen), page, needs_pictures=False)
+    except (OSError, Error) as error:
+        notices.say(f"{page} could not be written: {error}")
+    else:
+        notices.say(f"what memory did in this training: {page}")

@@ -1,0 +1,111 @@
+"""GmlakeCallback for transformers' Trainer.
+
+trainer = Trainer(model, arguments, callbacks=[GmlakeCallback(page="memory.html")])
+
+gmlake is enabled by whoever wants it: `gmlake run`, gmlake.enable(), or plan=True.
+"""
+
+# mypy: allow-untyped-calls, allow-subclassing-any
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+try:
+    from transformers import DefaultFlowCallback, TrainerCallback
+except ImportError as problem:
+    raise ImportError(
+        "gmlake.integrations.transformers needs transformers: pip install transformers"
+    ) from problem
+
+from gmlake.integrations.training import Training
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gmlake.pytorch.autoplan import AutoPlan
+
+
+class GmlakeCallback(TrainerCallback):
+    """Marks steps and evaluations, adds memory to what the Trainer logs, and draws a page.
+
+    Each line that the Trainer logs, of evaluations too, has memory/live_gib and others beside the
+    loss: on the console, in `state.log_history`, and in what `report_to` names. A step is one of
+    the optimizer, with all its micro-batches.
+
+    page: a file to write when training ends. Where training fails, it is written when the next one
+        begins or the process ends.
+    plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
+
+    Raises FileNotFoundError where the folder of the page is not there, and TypeError for a plan of
+    another kind.
+    """
+
+    def __init__(self, *, page: str | Path | None = None, plan: AutoPlan | bool = False) -> None:
+        """Begin nothing yet, but for gmlake itself where plans are wanted."""
+        self._training = Training(page, plan)
+        self.plan = self._training.plan
+
+    def on_train_begin(self, *_: object, **__: object) -> None:
+        """Begin, before those who write logs."""
+        self._go_first(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
+        self._training.begin()
+
+    def _go_first(self, handler: object) -> None:
+        """Take the place behind the callback that decides what is done when.
+
+        The Trainer puts who writes logs before the callbacks that it is given. It passes to them
+        neither itself nor its handler of callbacks, which is the caller.
+        """
+        callbacks = getattr(handler, "callbacks", None)
+        if not isinstance(callbacks, list) or self not in callbacks:
+            return
+        callbacks.remove(self)
+        flows = [isinstance(callback, DefaultFlowCallback) for callback in callbacks]
+        callbacks.insert(flows.index(True) + 1 if True in flows else 0, self)
+
+    def on_step_begin(self, *_: object, **__: object) -> None:
+        """Begin a step, before its first micro-batch."""
+        self._training.begin_step()
+
+    def on_step_end(self, _args: object, _state: object, control: Any, **_: object) -> None:  # noqa: ANN401
+        """End it, after the optimizer."""
+        self._training.end_step()
+        if control.should_evaluate:
+            self._training.begin_evaluation()
+
+    def on_epoch_end(self, _args: object, _state: object, control: Any, **_: object) -> None:  # noqa: ANN401
+        """Begin the evaluation that ends an epoch."""
+        if control.should_evaluate:
+            self._training.begin_evaluation()
+
+    def on_prediction_step(self, *_: object, **__: object) -> None:
+        """Be in an evaluation that nothing has announced, as `trainer.evaluate()`."""
+        self._training.begin_evaluation()
+
+    def on_evaluate(self, *_: object, **__: object) -> None:
+        """End an evaluation."""
+        self._training.end_evaluation()
+
+    def on_predict(self, *_: object, **__: object) -> None:
+        """End a prediction."""
+        self._training.end_evaluation()
+
+    def on_log(
+        self,
+        _args: object,
+        state: Any,  # noqa: ANN401
+        _control: object,
+        logs: dict[str, float],
+        **_: object,
+    ) -> None:
+        """Add memory to what is logged, and to the history, which has it already."""
+        lines = self._training.lines()
+        logs.update(lines)
+        if state.log_history:
+            state.log_history[-1].update(lines)
+
+    def on_train_end(self, *_: object, **__: object) -> None:
+        """End, and write the page."""
+        self._training.end()
