@@ -10,6 +10,7 @@ enum {
     MOST_SHARED = 1 << 20, /* also of texts, and of lists */
     FEW_SHARED = 1 << 16,  /* beyond it, rows save nothing unless two name each on average */
     MOST_WORDS = 512,
+    FIRST_ROWS = 1 << 10,
     WORDS_OF_VALUE = 3,
     MOST_SAME_ITEMS = 1 << 8,
     MARK_ITEMS = 2, /* of the list of a table: Ellipsis, which no pickle has, and its number */
@@ -241,10 +242,28 @@ share(event_tables *self, const table *to, PyObject *event, uint64_t *place)
     return now;
 }
 
+/* Makes room for one more row; false with an exception. */
+static bool
+make_room(table *to)
+{
+    if (to->count < to->room) {
+        return true;
+    }
+    size_t room = to->count + to->count / 2 + FIRST_ROWS;
+    if (PyByteArray_Resize(to->rows, (Py_ssize_t)(room * sizeof(gml_request)))) {
+        return false;
+    }
+    to->room = room;
+    return true;
+}
+
 /* Adds a row. `reserved` is 1 where what it names is the whole item, not what it shares. */
 static taken
 add_row(event_tables *self, table *to, PyObject *item, uint64_t *freed_parts)
 {
+    if (!make_room(to)) {
+        return RAISED;
+    }
     size_t kept = self->shared_count;
     gml_request row = {0};
     taken now = TAKEN;
@@ -262,20 +281,6 @@ add_row(event_tables *self, table *to, PyObject *item, uint64_t *freed_parts)
         to->count++;
     }
     return now;
-}
-
-static bool
-make_room(table *to, size_t count)
-{
-    if (to->room - to->count >= count) {
-        return true;
-    }
-    size_t room = to->count + to->count / 2 + count;
-    if (PyByteArray_Resize(to->rows, (Py_ssize_t)(room * sizeof(gml_request)))) {
-        return false;
-    }
-    to->room = room;
-    return true;
 }
 
 /* Whether a list stands for a table, and which. */
@@ -336,7 +341,7 @@ event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, siz
         }
         to = new_table(self, list);
     }
-    if (!to || !make_room(to, count)) {
+    if (!to) {
         return RAISED;
     }
     taken now = TAKEN;

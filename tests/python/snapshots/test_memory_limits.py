@@ -86,6 +86,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, int]] = {
     "events": (lambda: events(b""), "live already", GIB // 2),
     "events_of_their_own": (lambda: events(b"h\1]Na"), "live already", GIB // 2),
     "events_with_texts": (lambda: events(b"h\1X\x08\0\0\0abcdefgh"), "live already", GIB // 2),
+    "events_named_often": (
+        lambda: filled(b"h\6", EVENTS + EVENT.replace(b"}", b"}\x94") + b"u", b"eas."),
+        "live already",
+        GIB // 2,
+    ),
+    "no_events": (lambda: filled(b"N", EVENTS + EVENT + b"u", b"eas."), "not a dict", GIB // 2),
     "events_stored": (lambda: events(b"h\1]\x94"), "than a file of this size holds", GIB // 2),
     "events_one_by_one": (
         lambda: filled(EVENT + b"ua", EVENTS[:-1], b"as."),
