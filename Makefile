@@ -42,7 +42,7 @@ C_FILES := $(shell find csrc lab tests/c tests/standin benchmarks examples -name
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types \
+.PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
 	sanitize sanitize-address sanitize-thread bench results mutate fuzz adapters wheels test-wheels format clean distclean
 
 help: ## This list
@@ -85,7 +85,7 @@ versions: $(VENV)/.package ## The stand-in's tests under several PyTorch: VERSIO
 
 standin: $(STANDIN)/.package build/$(STANDIN_NAME)/.built ## Fetch PyTorch for CUDA, build the stand-in GPU
 
-lint: lint-format lint-tidy lint-ruff lint-types ## Formatting, static analysis and types
+lint: lint-format lint-tidy lint-ruff lint-types lint-words ## Formatting, static analysis, types, spelling
 
 lint-format: $(VENV)/.lint
 	@$(BIN)/clang-format --dry-run --Werror $(C_FILES)
@@ -103,6 +103,14 @@ lint-ruff: $(VENV)/.lint
 
 lint-types: $(VENV)/.lint
 	@$(BIN)/mypy
+
+lint-words: $(VENV)/.lint
+	@$(BIN)/codespell *.md Makefile mkdocs.yml .ci .github benchmarks csrc docs examples lab src tests
+
+# Strict: a link that leads nowhere fails.
+site: $(VENV)/.docs ## The docs as a site, in build/site: references made from docstrings and headers
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "build/site is done; to read it: $(PYTHON) -m http.server -d build/site"
 
 sanitize: sanitize-address sanitize-thread ## The C tests under ASan and UBSan, and under TSan
 
@@ -175,7 +183,7 @@ $(VENV)/.package: $(VENV)/.created $(PACKAGE_FILES)
 	@touch $@
 
 # gmlake itself is there already, so these add only what an extra names.
-$(VENV)/.test $(VENV)/.lint $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.package
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.package
 	@cmp -s pyproject.toml $@ || $(PIP) install 'gmlake[$*]'
 	@cp pyproject.toml $@
 

@@ -75,6 +75,8 @@ def test_the_version_is_one() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (version,) = re.findall(r'^version = "(.*)"$', text, re.MULTILINE)
     assert gmlake.__version__ == version == importlib.metadata.version("gmlake")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -68,6 +68,38 @@ def test_all_parts_run_unless_some_are_named() -> None:
     assert set(words.split()) == parts(WITHOUT_GPU)
 
 
+def numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, (int, float)):
+        yield value
+    for each in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from numbers(each)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/helps.md"])
+def test_figures_of_gpus_are_those_of_a_result(document: str) -> None:
+    files = [path for path in RESULTS if path.stem.startswith("gpu_")]
+    known = [number for path in files for number in numbers(json.loads(path.read_text()))]
+    rounded = {
+        (digits, f"{number / unit:.{digits}f}")
+        for digits in range(1, 5)
+        for number in known
+        for unit in (1, 1 << 30)
+    }
+    text = (ROOT / document).read_text(encoding="utf-8")
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    shown = [cell for line in tables for cell in line.split("|")[3:]]
+    found = [
+        number for cell in shown for number in re.findall(r"(?<![\w.])\d+\.\d+(?! ?times)", cell)
+    ]
+    assert found
+    missing = [each for each in found if (len(each.partition(".")[2]), each) not in rounded]
+    assert not missing
+
+
 def test_a_tree_with_changes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "benchmarks").mkdir()
     script = shutil.copy(WITHOUT_GPU, tmp_path / "benchmarks" / "results.sh")
