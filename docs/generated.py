@@ -50,6 +50,11 @@ PYTHON: Final = {
         "Error OutOfMemoryError DriverError UnsupportedError PlanError TraceError GmlakeWarning"
     ),
 }
+TRAINERS: Final = (
+    "transformers.GmlakeCallback",
+    "lightning.GmlakeCallback",
+    "accelerate.GmlakeTraining",
+)
 HEADERS: Final = {
     "gmlake.h": "The allocator",
     "gmlake_torch.h": "Below PyTorch",
@@ -117,6 +122,10 @@ def python() -> str:
             found = vars(_core).get(name)
             lines += [f"::: gmlake.{name}"] if found is None else _of_the_core(name, found)
             lines.append("")
+    lines += ["", "## Trainers", ""]
+    for name in TRAINERS:
+        lines += [f"::: gmlake.integrations.{name}", "    options:"]
+        lines += ["      show_root_full_path: true", ""]
     return "\n".join(lines)
 
 
