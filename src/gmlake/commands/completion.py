@@ -67,7 +67,7 @@ class CompletionCommand(common.Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask every command for its options."""
-        options = {name: _options(name) for name in COMMANDS}
+        options = {name: options_of(name) for name in COMMANDS}
         if args.shell == "fish":
             sys.stdout.write(_for_fish(options))
         else:
@@ -75,7 +75,8 @@ class CompletionCommand(common.Command):
         return 0
 
 
-def _options(name: str) -> list[_Option]:
+def options_of(name: str) -> list[_Option]:
+    """Return the options of a command, and what it takes without one where that is one of a few."""
     policies = ("all", *_core.policies())
     known = {
         "--policy": policies[1:] if name == "run" else policies,

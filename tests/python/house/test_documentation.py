@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
+from gmlake.commands import COMMANDS
+from gmlake.commands.completion import options_of
 from places import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 HOWTOS = sorted(ROOT.glob("docs/howto/*.md"))
@@ -21,6 +24,7 @@ DOCUMENTS = sorted(
 # `gmlake.something(`, but not the name of a file as in `gmlake.h`.
 CALL = re.compile(r"\bgmlake\.([A-Za-z_]\w*)\(")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,6 +38,26 @@ def test_every_function_that_a_document_calls_exists(document: Path) -> None:
 def test_every_file_that_a_document_links_to_exists(document: Path) -> None:
     linked = set(LINK.findall(document.read_text()))
     assert not {name for name in linked if not (document.parent / name).exists()}
+
+
+def commands_in(document: Path) -> Iterator[list[str]]:
+    """Yield the words of each line that runs gmlake, but for those of another program."""
+    for language, block in BLOCK.findall(document.read_text()):
+        for line in block.replace("\\\n", " ").splitlines() if language in ("", "sh") else ():
+            words = line.partition("  #")[0].removeprefix("$ ").split()
+            if words[:1] == ["gmlake"] and words[1:2] != ["--version"]:
+                ends = [n for n, word in enumerate(words) if word in ("--", "-m", "-c")]
+                ends += [n for n, word in enumerate(words) if word.endswith(".py")]
+                yield words[1 : min(ends, default=None)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_option_that_a_document_shows_exists(document: Path) -> None:
+    for command, *words in filter(None, commands_in(document)):
+        assert command in COMMANDS
+        known = {flag for option in options_of(command) for flag in option.flags}
+        shown = {word.strip("[]").partition("=")[0] for word in words if word.strip("[")[0] == "-"}
+        assert shown - known == set(), command
 
 
 def is_part(code: str, source: str) -> bool:
