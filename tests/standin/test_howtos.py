@@ -25,7 +25,6 @@ NEEDS = {
     "serving": ("transformers",),
     "rl_loop": ("transformers",),
     "lora": ("transformers", "peft"),
-    "deepspeed_zero": ("deepspeed",),
     "megatron_gpt": ("megatron",),
 }
 COMMAND = re.compile(r"^```\n((?:python|gmlake) .*)\n```$", re.MULTILINE)
@@ -33,7 +32,7 @@ PROGRAMS = {"python": [], "gmlake": ["-m", "gmlake"]}
 
 
 def _processes(name: str) -> int:
-    return 2 if name in ("fsdp2", "deepspeed_zero", "megatron_gpt") else 1
+    return 2 if name in ("fsdp2", "megatron_gpt") else 1
 
 
 def run(name: str, folder: Path) -> Ended:
@@ -159,7 +158,6 @@ CHECKS = {
     "lightning_fit": check_lightning_fit,
     "accelerate_loop": check_accelerate_loop,
     "fsdp2": check_fsdp2,
-    "deepspeed_zero": check_ranks,
     "megatron_gpt": check_ranks,
     "compiled": check_compiled,
     "serving": check_serving,
