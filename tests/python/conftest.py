@@ -10,20 +10,30 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import gmlake
-from places import SHARED, SHIPPED
+from places import RECORDED, RECORDINGS, SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SKIP = pytest.mark.skip(reason="no recorded traces in ../shared")
-NO_SHARED: Any = pytest.param(None, marks=SKIP)
+NOT_RECORDED: Any = pytest.param(None, marks=pytest.mark.recordings)
 
 settings.register_profile("default", deadline=None, max_examples=60)
 settings.register_profile(
     "thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("GMLAKE_TEST_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave alone what needs recordings that nobody has named."""
+    if RECORDINGS.is_dir():
+        return
+    without = [item for item in items if not item.get_closest_marker("recordings")]
+    config.hook.pytest_deselected(
+        items=[item for item in items if item.get_closest_marker("recordings")]
+    )
+    items[:] = without
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +51,8 @@ def _interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.fixture(params=SHARED or [NO_SHARED], ids=lambda path: path.stem if path else "none")
-def shared_trace(request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(params=RECORDED or [NOT_RECORDED], ids=lambda path: path.stem if path else "none")
+def recorded_trace(request: pytest.FixtureRequest) -> Path:
     """Each snapshot recorded by PyTorch; they are not part of the repository."""
     path: Path = request.param
     return path

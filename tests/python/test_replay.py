@@ -184,12 +184,12 @@ def test_stitch_holds_no_more_than_caching_on_shipped_traces(shipped_trace: Trac
     check_promise_7(shipped_trace)
 
 
-def test_stitch_holds_no_more_than_caching_on_recorded_traces(shared_trace: Path) -> None:
-    check_promise_7(gmlake.load_trace(shared_trace))
+def test_stitch_holds_no_more_than_caching_on_recorded_traces(recorded_trace: Path) -> None:
+    check_promise_7(gmlake.load_trace(recorded_trace))
 
 
-def test_stitch_wastes_little_on_recorded_traces(shared_trace: Path) -> None:
-    trace = gmlake.load_trace(shared_trace)
+def test_stitch_wastes_little_on_recorded_traces(recorded_trace: Path) -> None:
+    trace = gmlake.load_trace(recorded_trace)
     if trace.peak_live_bytes < 5 << 30:
         pytest.skip("a trace below 5 GiB: leftovers of single chunks count for much")
     assert gmlake.replay(trace, "stitch").results[0].utilization >= 0.985
@@ -231,8 +231,8 @@ def test_repetitions_come_to_call_no_driver_on_shipped_traces(shipped_trace: Tra
     check_promise_8(shipped_trace)
 
 
-def test_repetitions_come_to_call_no_driver_on_recorded_traces(shared_trace: Path) -> None:
-    check_promise_8(gmlake.load_trace(shared_trace))
+def test_repetitions_come_to_call_no_driver_on_recorded_traces(recorded_trace: Path) -> None:
+    check_promise_8(gmlake.load_trace(recorded_trace))
 
 
 # ---- the extension's Replay

@@ -10,14 +10,14 @@ import pytest
 import gmlake
 from gmlake.commands import main
 from gmlake.planning import load_instance, load_plans
-from places import ROOT, SHIPPED
+from places import RECORDINGS, SHIPPED
 from plans import KIB, MIB, Script, training
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CSV = "id,lower,upper,size\n0,0,10,1000\n1,5,15,1000\n2,10,20,2000\n"
-LARGE = sorted((ROOT.parent / "shared" / "planner-instances" / "large").glob("*"))
+LARGE = sorted((RECORDINGS / "planner-instances" / "large").glob("*"))
 
 
 @pytest.fixture
@@ -199,15 +199,15 @@ def test_the_same_input_gives_the_same_placement(shipped_trace: gmlake.Trace) ->
     assert first.step.plan.requests() == second.step.plan.requests()
 
 
-def test_recorded_traces_are_placed_at_their_bound(shared_trace: Path) -> None:
-    (result,) = gmlake.plan(shared_trace).results
+def test_recorded_traces_are_placed_at_their_bound(recorded_trace: Path) -> None:
+    (result,) = gmlake.plan(recorded_trace).results
     assert result.valid
     assert result.peak_bytes == result.lower_bound_bytes
 
 
-@pytest.mark.skipif(not LARGE, reason="no instances in ../shared")
+@pytest.mark.recordings
 @pytest.mark.slow
-@pytest.mark.parametrize("path", LARGE, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", LARGE or [None], ids=lambda path: path.name if path else "none")
 def test_large_instances_are_placed_close_to_their_bound(path: Path) -> None:
     (result,) = gmlake.plan(path).results
     assert result.valid

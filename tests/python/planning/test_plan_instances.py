@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import gmlake
 from gmlake.planning import instances, load_instance
-from places import ROOT
+from places import RECORDINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-INSTANCES = sorted((ROOT.parent / "shared" / "planner-instances").glob("*.csv"))
+INSTANCES = sorted((RECORDINGS / "planner-instances").glob("*.csv"))
 SIMPLE = "id,lower,upper,size\n0,10,20,512\n1,12,15,100\n"
 
 
@@ -166,7 +166,7 @@ def test_a_placement_is_written_beside_the_buffers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not INSTANCES, reason="no instances in ../shared")
+@pytest.mark.recordings
 def test_every_challenging_instance_fits_its_capacity() -> None:
     for path in INSTANCES:
         (result,) = gmlake.plan(path, capacity=1 << 20, budget_ms=4000).results

@@ -11,10 +11,9 @@ import gmlake
 from gmlake.planning import lifetimes, periods, profiles
 from gmlake.planning.layout import STEP_REQUEST, STILL_LIVE
 from gmlake.trace.layout import START_BLOCK, Kind
-from places import ROOT
+from places import RECORDINGS
 from plans import KIB, MIB, Script, train, training
 
-RECORDED = ROOT.parent / "shared" / "traces"
 PER_STEP = 12 * 3 + 1 + 12 * 2 + 12
 
 
@@ -219,8 +218,7 @@ def test_the_shipped_traces_have_steps(shipped_trace: gmlake.Trace) -> None:
     assert again == marked
 
 
+@pytest.mark.recordings
 def test_recorded_training_of_one_step_has_no_shorter_one() -> None:
-    path = RECORDED / "lm-medium-train-ctx1024.pickle"
-    if not path.exists():
-        pytest.skip("no recorded traces in ../shared")
+    path = RECORDINGS / "traces" / "lm-medium-train-ctx1024.pickle"
     assert len(periods.find_steps(gmlake.load_trace(path))) == 0

@@ -116,8 +116,8 @@ def test_a_recording_is_read_into_a_table(protocol: int) -> None:
     assert len(trace.start_blocks) == 3
 
 
-def test_recorded_snapshots_are_read_into_tables(shared_trace: Path) -> None:
-    data = shared_trace.read_bytes()
+def test_recorded_snapshots_are_read_into_tables(recorded_trace: Path) -> None:
+    data = recorded_trace.read_bytes()
     assert tables(check_same_document(data))
     check_same_traces(data)
 

@@ -44,8 +44,8 @@ def test_equals_pickle_on_plain_data(value: Any, protocol: int) -> None:
     assert repr(result) == repr(pickle.loads(data))
 
 
-def test_equals_pickle_on_recorded_snapshots(shared_trace: Path) -> None:
-    data = shared_trace.read_bytes()
+def test_equals_pickle_on_recorded_snapshots(recorded_trace: Path) -> None:
+    data = recorded_trace.read_bytes()
     assert read_pickle(data) == pickle.loads(data)
 
 

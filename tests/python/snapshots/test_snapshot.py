@@ -217,8 +217,8 @@ def test_expandable_segments_are_recognised() -> None:
     assert trace.requests["kind"].tolist() == [Kind.SEGMENT_ALLOC, Kind.ALLOC]
 
 
-def test_recorded_snapshots_survive_the_way_there_and_back(shared_trace: Path) -> None:
-    trace = gmlake.load_trace(shared_trace)
+def test_recorded_snapshots_survive_the_way_there_and_back(recorded_trace: Path) -> None:
+    trace = gmlake.load_trace(recorded_trace)
     assert Trace.from_snapshot(trace.to_snapshot()) == trace
     assert trace.peak_live_bytes == peak_by_hand(trace)
 

@@ -41,8 +41,8 @@ def validate(trace: Trace, notes: Notes | None = None) -> ValidationResult:
     return result
 
 
-def test_caching_places_as_pytorch_did(shared_trace: Path) -> None:
-    trace = gmlake.load_trace(shared_trace)
+def test_caching_places_as_pytorch_did(recorded_trace: Path) -> None:
+    trace = gmlake.load_trace(recorded_trace)
     result = validate(trace)
     assert result.allocations == trace.allocations > 0
     assert result.is_complete
@@ -70,8 +70,8 @@ def test_caching_places_as_pytorch_did(shared_trace: Path) -> None:
     assert result.peak_reserved_bytes > 0
 
 
-def test_a_recording_that_was_tampered_with_is_noticed(shared_trace: Path) -> None:
-    trace = gmlake.load_trace(shared_trace)
+def test_a_recording_that_was_tampered_with_is_noticed(recorded_trace: Path) -> None:
+    trace = gmlake.load_trace(recorded_trace)
     allocs = np.flatnonzero(trace.requests["kind"] == Kind.ALLOC)
     trace.requests["address"][allocs[len(allocs) // 2]] += 512
     trace.final_blocks["block_bytes"][0] += 512
@@ -198,8 +198,8 @@ def test_nothing_recorded_matches_nothing() -> None:
     assert (result.allocations, result.segments, result.final_blocks) == (0, 0, 0)
 
 
-def test_validation_survives_gmlakes_own_format(shared_trace: Path, tmp_path: Path) -> None:
-    trace = gmlake.load_trace(shared_trace)
+def test_validation_survives_gmlakes_own_format(recorded_trace: Path, tmp_path: Path) -> None:
+    trace = gmlake.load_trace(recorded_trace)
     trace.save(tmp_path / "x.gmtrace")
     assert validate(gmlake.load_trace(tmp_path / "x.gmtrace")).is_complete
     (tmp_path / "x.pickle").write_bytes(pickle.dumps(trace.to_snapshot(), 4))

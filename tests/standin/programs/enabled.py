@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import resource
 import sys
+import time
 import threading
 import warnings
 from contextlib import ExitStack
@@ -465,6 +466,8 @@ def main() -> None:
     backend = torch.cuda.get_allocator_backend()
     results |= {"warnings": said, "is_ours": where <= {__file__}, "installed": backend}
     json.dump(results, sys.stdout)
+    # Else the threads of PyTorch's backward passes may end the process: docs/troubleshooting.md.
+    time.sleep(0.2)
 
 
 if __name__ == "__main__":
