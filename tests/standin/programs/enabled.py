@@ -13,8 +13,8 @@ import multiprocessing
 import os
 import resource
 import sys
-import time
 import threading
+import time
 import warnings
 from contextlib import ExitStack
 from typing import Any
