@@ -25,7 +25,7 @@ STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers
 # Every hand-over of memory between streams is checked, see docs/streams.md.
 STANDIN_RUN := GMLAKE_STANDIN_LIBRARY=$(CURDIR)/build/$(STANDIN_NAME)/standin/libcuda.so.1 \
 	GMLAKE_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
-HAS_STANDIN := $(wildcard $(STANDIN)/.ready)
+HAS_STANDIN := $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(wildcard $(STANDIN)/.ready))
 
 # CMake 3.20 or later, which is the first to know this policy; else the one from PyPI.
 CMAKE := $(shell cmake --help-policy CMP0116 >/dev/null 2>&1 && echo cmake || echo $(BIN)/cmake)
