@@ -31,7 +31,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_function_that_a_document_calls_exists(document: Path) -> None:
     called = set(CALL.findall(document.read_text()))
-    assert not {name for name in called if not hasattr(gmlake, name)}
+    assert called <= set(dir(gmlake))  # asking for one may need PyTorch
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
