@@ -2,12 +2,12 @@
 # Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, training steps
 # under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn on two streams,
 # steps that never repeat, and what else of PyTorch a program may use. Needs PyTorch with CUDA, gmlake
-# importable, pytest, hypothesis and a C compiler with CMake; no network. `varying` and `features` need
-# transformers.
+# importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`, `features` and `howtos`
+# need transformers, the last also accelerate, lightning and peft.
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
-# Parts are tests, costs, overhead, training, planned, streams, varying and features; all of them
+# Parts are tests, costs, overhead, training, planned, streams, varying, features and howtos; all of them
 # unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
@@ -40,7 +40,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features
+[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -71,8 +71,11 @@ for wanted in "$@"; do
     features)
         part features "$PYTHON" -m gpu.features --write
         ;;
+    howtos)
+        part howtos "$PYTHON" -m gpu.howtos --write
+        ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos" >&2
         exit 2
         ;;
     esac

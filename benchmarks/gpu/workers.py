@@ -91,7 +91,7 @@ class Run:
         command += [*job.allocator.options(), *options]
         variables = job.allocator.environment()
         if processes > 1:
-            variables["MASTER_ADDR"], variables["MASTER_PORT"] = "127.0.0.1", str(_free_port())
+            variables["MASTER_ADDR"], variables["MASTER_PORT"] = "127.0.0.1", str(free_port())
             variables["WORLD_SIZE"] = str(processes)
         self.job = job
         self.errors = [tempfile.TemporaryFile() for _ in range(processes)]  # noqa: SIM115 (while they run)
@@ -177,7 +177,8 @@ def worst(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         port: int = asked.getsockname()[1]

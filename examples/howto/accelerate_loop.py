@@ -14,6 +14,8 @@ from torch import nn
 
 from gmlake.integrations.accelerate import GmlakeTraining
 
+WIDTH, BATCH = 256, 16
+
 
 class Console(GeneralTracker):  # type: ignore[misc]
     """A tracker that prints; "tensorboard" or "wandb" in its place get the lines, too."""
@@ -31,9 +33,11 @@ def main() -> None:
     """Train with accumulated gradients, and evaluate at the end."""
     accelerator = Accelerator(gradient_accumulation_steps=2, log_with=Console(_blank=True))
     accelerator.init_trackers("howto")
-    layers = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 16))
-    rows = torch.utils.data.TensorDataset(torch.randn(128, 256), torch.randint(16, (128,)))
-    loader = torch.utils.data.DataLoader(rows, batch_size=16)
+    layers = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, 16))
+    rows = torch.utils.data.TensorDataset(
+        torch.randn(8 * BATCH, WIDTH), torch.randint(16, (8 * BATCH,))
+    )
+    loader = torch.utils.data.DataLoader(rows, batch_size=BATCH)
     optimizer = torch.optim.AdamW(layers.parameters())
     model, optimizer, loader = accelerator.prepare(layers, optimizer, loader)
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+WIDTH, BATCH = 512, 256
+
 
 def train(mode: str) -> None:
     """Train a compiled model for some steps."""
-    layers = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)).cuda()
+    layers = nn.Sequential(
+        nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+    ).cuda()
     model = torch.compile(layers, mode=mode)
     optimizer = torch.optim.AdamW(layers.parameters())
     for _ in range(6):
         torch.compiler.cudagraph_mark_step_begin()
-        loss = model(torch.randn(256, 512, device="cuda")).square().mean()
+        loss = model(torch.randn(BATCH, WIDTH, device="cuda")).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

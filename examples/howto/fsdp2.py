@@ -16,6 +16,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 BACKEND = os.environ.get("BACKEND", "nccl")  # gloo where there is no NCCL
+WIDTH, BATCH, LENGTH = 256, 4, 64
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     torch.cuda.set_device(device)
     dist.init_process_group(BACKEND)
 
-    layers = [nn.TransformerEncoderLayer(256, 4, batch_first=True) for _ in range(4)]
+    layers = [nn.TransformerEncoderLayer(WIDTH, 4, batch_first=True) for _ in range(4)]
     model = nn.Sequential(*layers).to(device)
     for layer in model:
         fully_shard(layer)
@@ -32,7 +33,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
 
     for step in range(6):
-        batch = torch.randn(4, 64 * (1 + step % 3), 256, device=device)
+        batch = torch.randn(BATCH, LENGTH * (1 + step % 3), WIDTH, device=device)
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()

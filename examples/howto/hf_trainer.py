@@ -13,6 +13,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 from gmlake.integrations.transformers import GmlakeCallback
 
 VOCABULARY = 500
+LENGTH = 64
+CONFIG = LlamaConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=128,
+    intermediate_size=256,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+)
 
 
 class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -24,19 +32,12 @@ class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         """Return a row."""
-        row = torch.arange(64) * (index + 7) % VOCABULARY
+        row = torch.arange(LENGTH) * (index + 7) % VOCABULARY
         return {"input_ids": row, "labels": row}
 
 
 def main() -> None:
     """Train with accumulated gradients, and evaluate in between."""
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-    )
     arguments = TrainingArguments(
         output_dir="trained",
         per_device_train_batch_size=4,
@@ -49,7 +50,7 @@ def main() -> None:
         report_to="none",  # or "tensorboard", "wandb": they get the lines, too
     )
     trainer = Trainer(
-        LlamaForCausalLM(config),
+        LlamaForCausalLM(CONFIG),
         arguments,
         train_dataset=Tokens(),
         eval_dataset=Tokens(),

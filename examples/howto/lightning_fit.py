@@ -14,6 +14,8 @@ from torch import nn
 
 from gmlake.integrations.lightning import GmlakeCallback
 
+WIDTH, BATCH = 256, 16
+
 
 class Classifier(lightning.LightningModule):  # type: ignore[misc]
     """A few layers that are trained towards random classes."""
@@ -21,10 +23,12 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self) -> None:
         """Build the layers."""
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 16))
+        self.layers = nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, 16)
+        )
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        """Return the loss of a batch: inputs [n, 256] and classes [n]."""
+        """Return the loss of a batch: inputs [n, WIDTH] and classes [n]."""
         return nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
 
     def validation_step(self, batch: list[torch.Tensor], index: int) -> None:
@@ -38,8 +42,10 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
 
 def main() -> None:
     """Train for two epochs."""
-    rows = torch.utils.data.TensorDataset(torch.randn(96, 256), torch.randint(16, (96,)))
-    loader = torch.utils.data.DataLoader(rows, batch_size=16)
+    rows = torch.utils.data.TensorDataset(
+        torch.randn(6 * BATCH, WIDTH), torch.randint(16, (6 * BATCH,))
+    )
+    loader = torch.utils.data.DataLoader(rows, batch_size=BATCH)
     trainer = lightning.Trainer(
         max_epochs=2,
         log_every_n_steps=2,

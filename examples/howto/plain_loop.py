@@ -13,16 +13,18 @@ from torch import nn
 
 import gmlake
 
+WIDTH, BATCH, LENGTH = 256, 4, 64
+
 
 def main() -> None:
     """Train on batches of varying length, and save what the memory did."""
     gmlake.enable()
 
-    model = nn.TransformerEncoderLayer(256, 4, batch_first=True).cuda()
+    model = nn.TransformerEncoderLayer(WIDTH, 4, batch_first=True).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     with gmlake.record() as recording:
         for step in range(8):
-            batch = torch.randn(4, 64 * (1 + step % 3), 256, device="cuda")
+            batch = torch.randn(BATCH, LENGTH * (1 + step % 3), WIDTH, device="cuda")
             loss = model(batch).square().mean()
             loss.backward()
             optimizer.step()
