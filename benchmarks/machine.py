@@ -29,7 +29,12 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Return the commit, marked where the tree differs; results change no other result."""
+    """Return the commit, marked where the tree differs; results change no other result.
+
+    GMLAKE_COMMIT names it where only the files of a clean tree were taken to another machine.
+    """
+    if named := os.environ.get("GMLAKE_COMMIT"):
+        return named
     name = _git("describe", "--always")
     has_changed = _git("status", "--porcelain", "--", ".", ":!benchmarks/results")
     return f"{name}-dirty" if name and has_changed else name or "unknown"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 _EXAMPLES = machine.ROOT / "examples" / "howto"
 _ALLOCATORS = ("default", "expandable", "gmlake")
-_LONGEST_SECONDS = 280
+_LONGEST_SECONDS = 500
 _AT_ONCE = 4
 
 _LLAMA = {
@@ -56,8 +56,8 @@ _LLAMA = {
 SIZES: dict[str, dict[str, Any]] = {
     "plain_loop": {"WIDTH": 2048, "BATCH": 16, "LENGTH": 512},
     "hf_trainer": {"CONFIG": _LLAMA, "LENGTH": 1024},
-    "lightning_fit": {"WIDTH": 8192, "BATCH": 4096},
-    "accelerate_loop": {"WIDTH": 8192, "BATCH": 4096},
+    "lightning_fit": {"WIDTH": 4096, "BATCH": 1024},
+    "accelerate_loop": {"WIDTH": 4096, "BATCH": 1024},
     "fsdp2": {"WIDTH": 2048, "BATCH": 16, "LENGTH": 512},
     "compiled": {"WIDTH": 4096, "BATCH": 4096},
     "serving": {"CONFIG": _LLAMA},
@@ -173,6 +173,7 @@ def as_told(name: str, folder: str) -> dict[str, Any]:
         command += ["-m", "torch.distributed.run", "--nproc-per-node", "1"]
     code, output, errors = _finish([*command, example], environment("gmlake"), folder)
     told: dict[str, Any] = {"exit_code": code}
+    print(f"{name} as its page says: {code}", flush=True)
     if code:
         told["failed"] = (errors.strip() or output.strip() or "no message").splitlines()[-1]
     return told
@@ -214,6 +215,23 @@ def show(figures: dict[str, Any]) -> None:
     console.print({name: told.get("failed", "ran") for name, told in figures["as_told"].items()})
 
 
+def outcomes(figures: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what each run for a figure told."""
+    return [told for by_allocator in figures["examples"].values() for told in by_allocator.values()]
+
+
+def keep(figures: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write what there is so far."""
+    devices = {told["device"] for told in outcomes(figures) if "device" in told}
+    figures["torch"] = sorted({told["torch"] for told in outcomes(figures) if "torch" in told})
+    circumstances = machine.describe(gpu=", ".join(sorted(devices)) or "none")
+    if options.output:
+        text = json.dumps({"run": circumstances, **figures}, indent=1)
+        options.output.write_text(text + "\n", encoding="utf-8")
+    if options.write:
+        machine.write("gpu_howtos", figures, gpu=circumstances["gpu"])
+
+
 def main() -> int:
     """Run, print, and keep it with --write or --output; 1 where something failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -246,16 +264,12 @@ def main() -> int:
         for (name, allocator), told in zip(
             runs, pool.map(lambda run: ask(run[0], run[1], options), runs), strict=True
         ):
-            print(f"{name} {allocator}: {told.get('failed', 'ran')}", flush=True)
+            seconds = [round(each, 3) for each in told.get("seconds", [])]
+            print(f"{name} {allocator}: {told.get('failed', seconds)}", flush=True)
             figures["examples"].setdefault(name, {})[allocator] = told
+            keep(figures, options)
     show(figures)
-    found = [told for by in figures["examples"].values() for told in by.values()]
-    devices = sorted({told["device"] for told in found if "device" in told})
-    figures["torch"] = sorted({told["torch"] for told in found if "torch" in told})
-    if options.output:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.write:
-        print(machine.write("gpu_howtos", figures, gpu=", ".join(devices) or "none"))
+    found = outcomes(figures)
     return int(any("failed" in told for told in [*found, *figures["as_told"].values()]))
 
 
