@@ -20,6 +20,11 @@ RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 WITHOUT_GPU = ROOT / "benchmarks" / "results.sh"
 WITH_GPU = ROOT / "benchmarks" / "gpu" / "run.sh"
 RECORDED = "recordings of workloads/record.py on a GPU and on the stand-in, which are not kept"
+MEASURED_HOWTOS = [
+    path.relative_to(ROOT).as_posix()
+    for path in sorted((ROOT / "docs" / "howto").glob("*.md"))
+    if "\n## On a GPU\n\nThe example" in path.read_text(encoding="utf-8")
+]
 ELSEWHERE = {
     "driver_costs_h100": "gpu/run.sh costs, on another GPU",
     "overhead_h100": "gpu/run.sh overhead, on another GPU",
@@ -79,7 +84,7 @@ def numbers(value: Any) -> Iterator[float]:
         yield from numbers(each)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/helps.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/helps.md", *MEASURED_HOWTOS])
 def test_figures_of_gpus_are_those_of_a_result(document: str) -> None:
     files = [path for path in RESULTS if path.stem.startswith("gpu_")]
     known = [number for path in files for number in numbers(json.loads(path.read_text()))]
@@ -91,7 +96,7 @@ def test_figures_of_gpus_are_those_of_a_result(document: str) -> None:
     }
     text = (ROOT / document).read_text(encoding="utf-8")
     tables = [line for line in text.splitlines() if line.startswith("|")]
-    shown = [cell for line in tables for cell in line.split("|")[3:]]
+    shown = [cell for line in tables for cell in line.split("|")[2:]]
     found = [
         number for cell in shown for number in re.findall(r"(?<![\w.])\d+\.\d+(?! ?times)", cell)
     ]
