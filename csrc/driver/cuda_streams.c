@@ -1,4 +1,4 @@
-/* The driver `cuda`: streams and events. */
+/* The driver `cuda`: streams, events and copies. */
 #include "driver/cuda_internal.h"
 
 #include <inttypes.h>
@@ -162,4 +162,63 @@ gml_cuda_device_synchronize(gml_driver *self)
     }
     return gml_cuda_leave(cuda,
                           gml_cuda_check(cuda, "cuCtxSynchronize", cuda->api.cuCtxSynchronize()));
+}
+
+gml_status
+gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    void *memory = NULL;
+    gml_status status = gml_cuda_enter(cuda);
+    if (status == GML_OK) {
+        status = gml_cuda_check(cuda, "cuMemHostAlloc",
+                                cuda->api.cuMemHostAlloc(&memory, size_bytes, 0));
+        /* It is the host that has none left. */
+        status = status == GML_OUT_OF_MEMORY ? GML_NO_HOST_MEMORY : status;
+        (void)gml_cuda_leave(cuda, status);
+    }
+    if (status == GML_OK) {
+        *out = memory;
+    }
+    return status;
+}
+
+gml_status
+gml_cuda_host_free(gml_driver *self, void *memory)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = gml_cuda_enter(cuda);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(cuda,
+                          gml_cuda_check(cuda, "cuMemFreeHost", cuda->api.cuMemFreeHost(memory)));
+}
+
+gml_status
+gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
+                  gml_stream stream)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = enter_uncaptured(cuda, "cuMemcpyDtoHAsync", stream);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(
+        cuda, gml_cuda_check(cuda, "cuMemcpyDtoHAsync",
+                             cuda->api.cuMemcpyDtoHAsync(to, from, size_bytes, stream_of(stream))));
+}
+
+gml_status
+gml_cuda_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,
+                 gml_stream stream)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_status status = enter_uncaptured(cuda, "cuMemcpyHtoDAsync", stream);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(
+        cuda, gml_cuda_check(cuda, "cuMemcpyHtoDAsync",
+                             cuda->api.cuMemcpyHtoDAsync(to, from, size_bytes, stream_of(stream))));
 }

@@ -41,7 +41,11 @@ typedef struct gml_streams gml_streams; /* streams.h */
  *
  * malloc, free: plain device memory, as cudaMalloc gives it.
  *
- * event_query answers GML_NOT_READY while work before the event runs. */
+ * event_query answers GML_NOT_READY while work before the event runs.
+ *
+ * host_malloc, host_free: memory of the host that a device copies to and from at its full speed.
+ * copy_out, copy_in: queued on the stream; both ends stay valid until it is done. A device without
+ * bytes copies none. */
 /* clang-format off */
 #define GML_DRIVER_TABLE(PLAIN, HOLDS)                                                             \
     HOLDS(CREATE, create, (gml_driver *self, uint64_t size_bytes, gml_handle *out),                \
@@ -78,7 +82,17 @@ typedef struct gml_streams gml_streams; /* streams.h */
           (driver, stream), 0)                                                                     \
     PLAIN(STREAM_CAPTURING, stream_capturing, (gml_driver *self, gml_stream stream, bool *out),    \
           (driver, stream, out), 0)                                                                \
-    PLAIN(DEVICE_SYNCHRONIZE, device_synchronize, (gml_driver *self), (driver), 0)
+    PLAIN(DEVICE_SYNCHRONIZE, device_synchronize, (gml_driver *self), (driver), 0)                 \
+    PLAIN(HOST_MALLOC, host_malloc, (gml_driver *self, uint64_t size_bytes, void **out),           \
+          (driver, size_bytes, out), size_bytes)                                                   \
+    PLAIN(HOST_FREE, host_free, (gml_driver *self, void *memory), (driver, memory), 0)             \
+    PLAIN(COPY_OUT, copy_out,                                                                      \
+          (gml_driver *self, void *to, gml_address from, uint64_t size_bytes, gml_stream stream),  \
+          (driver, to, from, size_bytes, stream), size_bytes)                                      \
+    PLAIN(COPY_IN, copy_in,                                                                        \
+          (gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,                \
+           gml_stream stream),                                                                     \
+          (driver, to, from, size_bytes, stream), size_bytes)
 /* clang-format on */
 
 typedef struct gml_driver_ops {

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static gml_modelled *
 modelled_of(gml_driver *self)
@@ -147,4 +149,61 @@ gml_streams *
 gml_modelled_streams(gml_driver *self)
 {
     return modelled_of(self)->streams;
+}
+
+/* ---- the host -------------------------------------------------------------------------------- */
+
+gml_status
+gml_modelled_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
+{
+    void *memory = malloc((size_t)size_bytes);
+    if (!memory) {
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "host_malloc: no %" PRIu64 " bytes left",
+                               size_bytes);
+    }
+    *out = memory;
+    return GML_OK;
+}
+
+gml_status
+gml_modelled_host_free(gml_driver *self, void *memory)
+{
+    (void)self;
+    free(memory);
+    return GML_OK;
+}
+
+/* The bytes at an address of the device; GML_OK and NULL where there are none. */
+static gml_status
+find_bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
+{
+    *out = NULL;
+    gml_status status = self->ops->bytes(self, address, size_bytes, out);
+    return status == GML_UNSUPPORTED ? GML_OK : status;
+}
+
+gml_status
+gml_modelled_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
+                      gml_stream stream)
+{
+    (void)stream;
+    void *bytes;
+    gml_status status = find_bytes(self, from, size_bytes, &bytes);
+    if (status == GML_OK && bytes) {
+        memcpy(to, bytes, (size_t)size_bytes);
+    }
+    return status;
+}
+
+gml_status
+gml_modelled_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,
+                     gml_stream stream)
+{
+    (void)stream;
+    void *bytes;
+    gml_status status = find_bytes(self, to, size_bytes, &bytes);
+    if (status == GML_OK && bytes) {
+        memcpy(bytes, from, (size_t)size_bytes);
+    }
+    return status;
 }

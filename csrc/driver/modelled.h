@@ -35,13 +35,24 @@ gml_status gml_modelled_stream_capturing(gml_driver *self, gml_stream stream, bo
 gml_status gml_modelled_device_synchronize(gml_driver *self);
 gml_streams *gml_modelled_streams(gml_driver *self);
 
-/* Those about streams, which no backend answers otherwise. */
+/* A copy is made at once: nothing is queued here that could come before it. Where a backend has no
+ * bytes there is nothing to copy, and whether it could be is checked. */
+gml_status gml_modelled_host_malloc(gml_driver *self, uint64_t size_bytes, void **out);
+gml_status gml_modelled_host_free(gml_driver *self, void *memory);
+gml_status gml_modelled_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
+                                 gml_stream stream);
+gml_status gml_modelled_copy_in(gml_driver *self, gml_address to, const void *from,
+                                uint64_t size_bytes, gml_stream stream);
+
+/* Those about streams and copies, which no backend answers otherwise. */
 #define GML_MODELLED_STREAMS                                                                       \
     .event_create = gml_modelled_event_create, .event_destroy = gml_modelled_event_destroy,        \
     .event_record = gml_modelled_event_record, .event_query = gml_modelled_event_query,            \
     .event_synchronize = gml_modelled_event_synchronize, .stream_wait = gml_modelled_stream_wait,  \
     .stream_synchronize = gml_modelled_stream_synchronize,                                         \
     .stream_capturing = gml_modelled_stream_capturing,                                             \
-    .device_synchronize = gml_modelled_device_synchronize, .streams = gml_modelled_streams
+    .device_synchronize = gml_modelled_device_synchronize, .streams = gml_modelled_streams,        \
+    .host_malloc = gml_modelled_host_malloc, .host_free = gml_modelled_host_free,                  \
+    .copy_out = gml_modelled_copy_out, .copy_in = gml_modelled_copy_in
 
 #endif

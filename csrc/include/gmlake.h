@@ -89,7 +89,11 @@ GML_API const char *gml_state_name(gml_state state);
     X(STREAM_WAIT, stream_wait)               /* cuStreamWaitEvent */                              \
     X(STREAM_SYNCHRONIZE, stream_synchronize) /* cuStreamSynchronize */                            \
     X(STREAM_CAPTURING, stream_capturing)     /* cuStreamIsCapturing */                            \
-    X(DEVICE_SYNCHRONIZE, device_synchronize) /* cuCtxSynchronize */
+    X(DEVICE_SYNCHRONIZE, device_synchronize) /* cuCtxSynchronize */                               \
+    X(HOST_MALLOC, host_malloc)               /* page-locked: cuMemHostAlloc */                    \
+    X(HOST_FREE, host_free)                   /* cuMemFreeHost */                                  \
+    X(COPY_OUT, copy_out)                     /* cuMemcpyDtoHAsync */                              \
+    X(COPY_IN, copy_in)                       /* cuMemcpyHtoDAsync */
 
 typedef enum gml_driver_call {
 #define GML_DRIVER_CALL_ENUM(upper, lower) GML_CALL_##upper,
@@ -160,6 +164,7 @@ typedef struct gml_lake_config {
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
     gml_aids aids;
+    bool can_sleep; /* see gmlake_sleep.h */
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */

@@ -80,10 +80,28 @@ open_arena(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t
     return arena_bytes ? gml_arena_driver_open(arena_bytes, driver) : GML_OK;
 }
 
+/* What can sleep lies between the aids: sleeping makes calls that may fail on purpose, and whoever
+ * watches the order is not told of them. */
+static gml_status
+wrap_sleeper(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher,
+             gml_sleeper **sleeper)
+{
+    gml_aids below = *aids, above = *aids;
+    below.check_order = false;
+    above.fail_call = above.fail_per_million = above.skip_calls = 0;
+    gml_status status = wrap_driver(&below, driver, watcher);
+    if (status == GML_OK) {
+        status = gml_sleeper_open(driver, sleeper);
+    }
+    return status == GML_OK ? wrap_driver(&above, driver, watcher) : status;
+}
+
 static gml_status
 open_driver(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t arena_bytes,
-            gml_driver **out, gml_watcher **watcher, char *reason)
+            gml_lake *lake, char *reason)
 {
+    gml_driver **out = &lake->driver;
+    gml_watcher **watcher = &lake->watcher;
     gml_driver *driver;
     gml_status status = open_backend(config, &driver, reason);
     if (status != GML_OK) {
@@ -91,7 +109,8 @@ open_driver(const gml_lake_config *config, const gml_policy_ops *policy, uint64_
     }
     status = open_arena(config, policy, arena_bytes, &driver);
     if (status == GML_OK) {
-        status = wrap_driver(&config->aids, &driver, watcher);
+        status = config->can_sleep ? wrap_sleeper(&config->aids, &driver, watcher, &lake->sleeper)
+                                   : wrap_driver(&config->aids, &driver, watcher);
     }
     if (status != GML_OK) {
         snprintf(reason, GML_REASON_BYTES, "%s",
@@ -107,8 +126,7 @@ static gml_status
 open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *policy,
            const gml_knobs *knobs, char *reason)
 {
-    gml_status status =
-        open_driver(config, policy, knobs->arena, &lake->driver, &lake->watcher, reason);
+    gml_status status = open_driver(config, policy, knobs->arena, lake, reason);
     if (status != GML_OK) {
         return status;
     }
@@ -203,6 +221,7 @@ gml_lake_close(gml_lake *lake)
     status = gml_first_failure(status, gml_pools_close(&lake->pools));
     status = gml_first_failure(status, gml_lake_end_imports(lake));
     status = gml_first_failure(status, lake->policy->ops->destroy(lake->policy));
+    gml_nap_end(lake);
     gml_driver_close(lake->driver);
     gml_map_clear(&lake->blocks);
     gml_history_close(&lake->history);
@@ -327,7 +346,10 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
     }
     pthread_mutex_lock(&lake->lock);
     gml_status status;
-    if (size_bytes > GML_LARGEST_REQUEST) {
+    if (lake->sleeper && gml_sleeper_is_asleep(lake->sleeper)) {
+        status = gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                                 "this memory is asleep: wake it first, or allocate elsewhere");
+    } else if (size_bytes > GML_LARGEST_REQUEST) {
         status =
             gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
                             "%" PRIu64 " bytes asked for; the largest request is 2^48", size_bytes);

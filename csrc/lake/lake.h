@@ -14,6 +14,7 @@
 #define GML_LAKE_LAKE_H
 
 #include "base/map.h"
+#include "driver/sleeper.h"
 #include "lake/guest.h"
 #include "lake/history.h"
 #include "lake/pools.h"
@@ -52,6 +53,8 @@ struct gml_lake {
     pthread_mutex_t lock;
     gml_driver *driver;
     gml_watcher *watcher; /* a part of the driver, closed with it; NULL: nobody checks the order */
+    gml_sleeper *sleeper; /* likewise; NULL: cannot sleep */
+    struct gml_nap *nap;  /* see sleep.c; NULL until it first sleeps */
     gml_policy *policy;
     gml_guest *guest; /* NULL until it serves for the first time */
     gml_server server;
@@ -84,6 +87,11 @@ gml_status gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 
 /* Before the driver is closed. Returns the first failure. */
 gml_status gml_lake_end_imports(gml_lake *lake);
+
+/* ---- sleep.c --------------------------------------------------------------------------------- */
+
+/* Frees what was saved. Before the driver is closed. */
+void gml_nap_end(gml_lake *lake);
 
 /* ---- lake.c ---------------------------------------------------------------------------------- */
 

@@ -254,6 +254,48 @@ fake_cuMemcpyDtoH(void *to, gml_cu_pointer from, size_t size)
     return result;
 }
 
+static gml_stream
+copy_stream(gml_cu_stream stream)
+{
+    return (gml_stream)(uintptr_t)stream;
+}
+
+gml_cu_result
+fake_cuMemHostAlloc(void **out, size_t size, unsigned flags)
+{
+    gml_cu_result result = guard();
+    (void)flags;
+    return result == GML_CU_SUCCESS
+               ? fake_result_of(gml_driver_host_malloc(fake_device(), size, out))
+               : result;
+}
+
+gml_cu_result
+fake_cuMemFreeHost(void *memory)
+{
+    gml_cu_result result = guard();
+    return result == GML_CU_SUCCESS ? fake_result_of(gml_driver_host_free(fake_device(), memory))
+                                    : result;
+}
+
+gml_cu_result
+fake_cuMemcpyDtoHAsync(void *to, gml_cu_pointer from, size_t size, gml_cu_stream stream)
+{
+    gml_cu_result result = guard();
+    return result == GML_CU_SUCCESS ? fake_result_of(gml_driver_copy_out(fake_device(), to, from,
+                                                                         size, copy_stream(stream)))
+                                    : result;
+}
+
+gml_cu_result
+fake_cuMemcpyHtoDAsync(gml_cu_pointer to, const void *from, size_t size, gml_cu_stream stream)
+{
+    gml_cu_result result = guard();
+    return result == GML_CU_SUCCESS ? fake_result_of(gml_driver_copy_in(fake_device(), to, from,
+                                                                        size, copy_stream(stream)))
+                                    : result;
+}
+
 /* ---- streams and events ---------------------------------------------------------------------- */
 
 static gml_event

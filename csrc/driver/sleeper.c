@@ -1,0 +1,491 @@
+/* Handles of its own, the places of each, and what is behind them while awake. */
+#include "driver/sleeper.h"
+
+#include "base/pool.h"
+#include "base/status.h"
+#include "base/tree.h"
+#include "driver/wrapped.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Physical memory, as this driver's caller knows it. */
+typedef struct chunk {
+    gml_handle behind; /* of the inner driver; 0: asleep */
+    uint64_t size_bytes;
+    uint64_t places; /* where it is mapped */
+    bool is_released;
+    bool is_exported; /* another process may map it */
+} chunk;
+
+/* One mapping. */
+typedef struct place {
+    gml_tree_node node; /* by address; its size is unused */
+    uint64_t size_bytes;
+    chunk *chunk;
+    gml_handle handle;  /* of the chunk, here */
+    bool is_mapped;     /* now: no while asleep */
+    bool is_accessible; /* while it is mapped */
+} place;
+
+struct gml_sleeper {
+    gml_wrapped wrapped; /* must be first */
+    bool is_asleep;
+    gml_handle last_handle;
+    gml_map chunks;  /* handle here -> chunk */
+    gml_tree places; /* by address */
+    gml_pool chunk_objects, place_objects;
+};
+
+static gml_sleeper *
+sleeper_of(gml_driver *self)
+{
+    return (gml_sleeper *)(void *)self;
+}
+
+bool
+gml_sleeper_is_asleep(const gml_sleeper *sleeper)
+{
+    return sleeper->is_asleep;
+}
+
+static place *
+place_from(const gml_sleeper *sleeper, gml_address address)
+{
+    return (place *)(void *)gml_tree_at_least(&sleeper->places, 0, address);
+}
+
+static place *
+next_place(const place *of)
+{
+    return (place *)(void *)gml_tree_next(&of->node);
+}
+
+static gml_status
+check_awake(gml_driver *self, const char *call)
+{
+    return !sleeper_of(self)->is_asleep
+               ? GML_OK
+               : gml_driver_fail(self, GML_UNSUPPORTED, "%s: this memory is asleep", call);
+}
+
+/* ---- physical memory ------------------------------------------------------------------------- */
+
+static gml_status
+create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
+{
+    gml_sleeper *sleeper = sleeper_of(self);
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = check_awake(self, "create");
+    if (status != GML_OK) {
+        return status;
+    }
+    chunk *made = gml_pool_take(&sleeper->chunk_objects);
+    if (!made || gml_map_reserve(&sleeper->chunks, 1) != GML_OK) {
+        gml_pool_give(&sleeper->chunk_objects, made);
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
+    }
+    status = gml_wrapped_relay(self, inner->ops->create(inner, size_bytes, &made->behind));
+    if (status != GML_OK) {
+        gml_pool_give(&sleeper->chunk_objects, made);
+        return status;
+    }
+    made->size_bytes = size_bytes;
+    *out = ++sleeper->last_handle;
+    (void)gml_map_insert(&sleeper->chunks, *out, made);
+    return GML_OK;
+}
+
+/* Ends a chunk that nobody holds or maps. */
+static gml_status
+end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
+{
+    gml_sleeper *sleeper = sleeper_of(self);
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status =
+        ended->behind ? gml_wrapped_relay(self, inner->ops->release(inner, ended->behind)) : GML_OK;
+    if (status == GML_OK) {
+        (void)gml_map_take(&sleeper->chunks, handle);
+        gml_pool_give(&sleeper->chunk_objects, ended);
+    }
+    return status;
+}
+
+static gml_status
+release(gml_driver *self, gml_handle handle)
+{
+    chunk *released = gml_map_find(&sleeper_of(self)->chunks, handle);
+    if (!released || released->is_released) {
+        return gml_driver_fail(self, GML_MISUSE, "release: %" PRIu64 " is no handle", handle);
+    }
+    if (released->places) {
+        released->is_released = true; /* it ends with its last mapping */
+        return GML_OK;
+    }
+    return end_chunk(self, handle, released);
+}
+
+/* ---- mappings -------------------------------------------------------------------------------- */
+
+static gml_status
+map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
+{
+    gml_sleeper *sleeper = sleeper_of(self);
+    gml_driver *inner = sleeper->wrapped.inner;
+    chunk *mapped = gml_map_find(&sleeper->chunks, handle);
+    gml_status status = check_awake(self, "map");
+    if (status != GML_OK) {
+        return status;
+    }
+    if (!mapped) {
+        return gml_driver_fail(self, GML_MISUSE, "map: %" PRIu64 " is no handle", handle);
+    }
+    place *made = gml_pool_take(&sleeper->place_objects);
+    if (!made) {
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "map: no host memory for a mapping");
+    }
+    status = gml_wrapped_relay(self, inner->ops->map(inner, address, size_bytes, mapped->behind));
+    if (status != GML_OK) {
+        gml_pool_give(&sleeper->place_objects, made);
+        return status;
+    }
+    made->node.address = address;
+    made->size_bytes = size_bytes;
+    made->chunk = mapped;
+    made->handle = handle;
+    made->is_mapped = true;
+    mapped->places++;
+    gml_tree_insert(&sleeper->places, &made->node);
+    return GML_OK;
+}
+
+/* Forgets a mapping that has ended. A chunk that cannot be given back with its last mapping is kept
+ * until the driver closes. */
+static void
+forget_place(gml_driver *self, place *gone)
+{
+    gml_sleeper *sleeper = sleeper_of(self);
+    chunk *mapped = gone->chunk;
+    gml_tree_remove(&sleeper->places, &gone->node);
+    if (--mapped->places == 0 && mapped->is_released) {
+        (void)end_chunk(self, gone->handle, mapped);
+    }
+    gml_pool_give(&sleeper->place_objects, gone);
+}
+
+static gml_status
+unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    gml_sleeper *sleeper = sleeper_of(self);
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = GML_OK;
+    if (!sleeper->is_asleep) {
+        status = gml_wrapped_relay(self, inner->ops->unmap(inner, address, size_bytes));
+    }
+    for (place *at = place_from(sleeper, address);
+         status == GML_OK && at && at->node.address < address + size_bytes;) {
+        place *next = next_place(at);
+        if (sleeper->is_asleep && at->is_mapped) { /* left from a failure */
+            status =
+                gml_wrapped_relay(self, inner->ops->unmap(inner, at->node.address, at->size_bytes));
+        }
+        if (status == GML_OK) {
+            forget_place(self, at);
+        }
+        at = next;
+    }
+    return status;
+}
+
+static gml_status
+set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    gml_sleeper *sleeper = sleeper_of(self);
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = check_awake(self, "set_access");
+    if (status == GML_OK) {
+        status = gml_wrapped_relay(self, inner->ops->set_access(inner, address, size_bytes));
+    }
+    place *at = status == GML_OK ? place_from(sleeper, address) : NULL;
+    for (; at && at->node.address < address + size_bytes; at = next_place(at)) {
+        at->is_accessible = true;
+    }
+    return status;
+}
+
+/* ---- plain memory ---------------------------------------------------------------------------- */
+
+static gml_status
+sleeper_free(gml_driver *self, gml_address address)
+{
+    place *at = place_from(sleeper_of(self), address);
+    if (!at || at->node.address != address) {
+        return gml_driver_fail(self, GML_MISUSE, "free: no memory begins at 0x%" PRIx64, address);
+    }
+    uint64_t size_bytes = at->size_bytes;
+    gml_handle handle = at->handle;
+    gml_driver *inner = gml_wrapped_inner(self);
+    gml_status status = unmap(self, address, size_bytes);
+    if (status == GML_OK) {
+        /* Nobody knows the rest any more: what fails now is kept until the driver closes. */
+        (void)release(self, handle);
+        (void)inner->ops->unreserve(inner, address, size_bytes);
+    }
+    return status;
+}
+
+static gml_status
+sleeper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
+{
+    gml_driver *inner = gml_wrapped_inner(self);
+    uint64_t grain_bytes = self->info.granularity_bytes;
+    uint64_t whole_bytes = (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
+    gml_handle handle = 0;
+    gml_address address = 0;
+    gml_status status = create(self, whole_bytes, &handle);
+    if (status != GML_OK) {
+        return status;
+    }
+    status = gml_wrapped_relay(self, inner->ops->reserve(inner, whole_bytes, 0, &address));
+    bool is_reserved = status == GML_OK;
+    if (is_reserved) {
+        status = map(self, address, whole_bytes, handle);
+    }
+    bool is_mapped = is_reserved && status == GML_OK;
+    if (is_mapped) {
+        status = set_access(self, address, whole_bytes);
+    }
+    if (status == GML_OK) {
+        *out = address;
+        return GML_OK;
+    }
+    char reason[GML_REASON_BYTES];
+    memcpy(reason, self->reason, sizeof reason);
+    if (is_mapped) {
+        (void)unmap(self, address, whole_bytes);
+    }
+    if (is_reserved) {
+        (void)inner->ops->unreserve(inner, address, whole_bytes);
+    }
+    (void)release(self, handle);
+    memcpy(self->reason, reason, sizeof reason);
+    return status;
+}
+
+/* ---- other processes, and the host ----------------------------------------------------------- */
+
+static gml_status
+export_file(gml_driver *self, gml_handle handle, int *out)
+{
+    chunk *exported = gml_map_find(&sleeper_of(self)->chunks, handle);
+    gml_status status = check_awake(self, "export");
+    if (status == GML_OK) {
+        status = !exported ? gml_driver_fail(self, GML_MISUSE, "export: no such handle")
+                           : gml_wrapped_relay(self, gml_driver_export_file(gml_wrapped_inner(self),
+                                                                            exported->behind, out));
+    }
+    if (status == GML_OK) {
+        exported->is_exported = true;
+    }
+    return status;
+}
+
+static gml_status
+bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
+{
+    gml_status status = check_awake(self, "bytes");
+    return status == GML_OK ? gml_wrapped_relay(self, gml_driver_bytes(gml_wrapped_inner(self),
+                                                                       address, size_bytes, out))
+                            : status;
+}
+
+/* ---- sleeping and waking --------------------------------------------------------------------- */
+
+/* Ends every mapping. A failure leaves those before it ended. */
+static gml_status
+unmap_all(gml_sleeper *sleeper, gml_driver *counted)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
+        if (!at->is_mapped) {
+            continue;
+        }
+        counted->calls[GML_CALL_UNMAP]++;
+        gml_status status = inner->ops->unmap(inner, at->node.address, at->size_bytes);
+        if (status != GML_OK) {
+            return status;
+        }
+        at->is_mapped = false;
+    }
+    return GML_OK;
+}
+
+/* Makes every mapping that is not there. A failure leaves those before it. */
+static gml_status
+map_all(gml_sleeper *sleeper, gml_driver *counted)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
+        if (at->is_mapped) {
+            continue;
+        }
+        counted->calls[GML_CALL_MAP]++;
+        gml_status status =
+            inner->ops->map(inner, at->node.address, at->size_bytes, at->chunk->behind);
+        at->is_mapped = status == GML_OK;
+        if (status == GML_OK && at->is_accessible) {
+            counted->calls[GML_CALL_SET_ACCESS]++;
+            status = inner->ops->set_access(inner, at->node.address, at->size_bytes);
+        }
+        if (status != GML_OK) {
+            return status;
+        }
+    }
+    return GML_OK;
+}
+
+/* What the device does not take back stays behind its chunk. */
+static void
+release_all(gml_sleeper *sleeper, gml_driver *counted, uint64_t *released_bytes,
+            uint64_t *kept_bytes)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
+        chunk *at = sleeper->chunks.slots[i].value;
+        if (!sleeper->chunks.slots[i].key || !at->behind) {
+            continue;
+        }
+        counted->calls[GML_CALL_RELEASE]++;
+        if (inner->ops->release(inner, at->behind) == GML_OK) {
+            at->behind = 0;
+            *released_bytes += at->size_bytes;
+        } else {
+            *kept_bytes += at->size_bytes;
+        }
+    }
+}
+
+static gml_status
+create_all(gml_sleeper *sleeper, gml_driver *counted)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
+        chunk *at = sleeper->chunks.slots[i].value;
+        if (!sleeper->chunks.slots[i].key || at->behind) {
+            continue;
+        }
+        counted->calls[GML_CALL_CREATE]++;
+        gml_status status = inner->ops->create(inner, at->size_bytes, &at->behind);
+        if (status != GML_OK) {
+            at->behind = 0;
+            return status;
+        }
+    }
+    return GML_OK;
+}
+
+static gml_status
+explain(gml_sleeper *sleeper, gml_driver *counted, gml_status status)
+{
+    memcpy(counted->reason, sleeper->wrapped.inner->reason, sizeof counted->reason);
+    return status;
+}
+
+static bool
+is_any_exported(const gml_sleeper *sleeper)
+{
+    bool is_any = false;
+    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
+        const chunk *at = sleeper->chunks.slots[i].value;
+        is_any |= sleeper->chunks.slots[i].key && at->is_exported;
+    }
+    return is_any;
+}
+
+gml_status
+gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, uint64_t *released_bytes,
+                  uint64_t *kept_bytes)
+{
+    *released_bytes = 0;
+    *kept_bytes = 0;
+    if (is_any_exported(sleeper)) {
+        return gml_driver_fail(counted, GML_UNSUPPORTED,
+                               "memory that was shared with another process cannot sleep");
+    }
+    gml_status status = unmap_all(sleeper, counted);
+    if (status != GML_OK) {
+        (void)explain(sleeper, counted, status);
+        /* The bytes are still behind the handles. Where not even this is possible, waking may be.
+         */
+        sleeper->is_asleep = map_all(sleeper, counted) != GML_OK;
+        return status;
+    }
+    release_all(sleeper, counted, released_bytes, kept_bytes);
+    sleeper->is_asleep = true;
+    return GML_OK;
+}
+
+gml_status
+gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted)
+{
+    gml_status status = create_all(sleeper, counted);
+    if (status == GML_OK) {
+        status = map_all(sleeper, counted);
+    }
+    if (status != GML_OK) {
+        uint64_t released_bytes = 0, kept_bytes = 0;
+        (void)explain(sleeper, counted, status);
+        if (unmap_all(sleeper, counted) == GML_OK) {
+            release_all(sleeper, counted, &released_bytes, &kept_bytes);
+        }
+        return status;
+    }
+    sleeper->is_asleep = false;
+    return GML_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void
+destroy(gml_driver *self)
+{
+    gml_sleeper *sleeper = sleeper_of(self);
+    gml_driver_close(sleeper->wrapped.inner);
+    gml_map_clear(&sleeper->chunks);
+    gml_pool_clear(&sleeper->chunk_objects);
+    gml_pool_clear(&sleeper->place_objects);
+    free(sleeper);
+}
+
+gml_status
+gml_sleeper_open(gml_driver **driver, gml_sleeper **out)
+{
+    gml_driver *inner = *driver;
+    if (!inner->info.has_virtual_memory || inner->arena_bytes) {
+        return gml_driver_fail(inner, GML_UNSUPPORTED,
+                               "memory can sleep only where it is mapped: this device or arena has "
+                               "no virtual memory management");
+    }
+    gml_sleeper *sleeper = calloc(1, sizeof *sleeper);
+    if (!sleeper) {
+        return gml_driver_fail(inner, GML_NO_HOST_MEMORY, "no host memory for what can sleep");
+    }
+    gml_wrap(&sleeper->wrapped, inner, destroy);
+    sleeper->chunk_objects.object_bytes = sizeof(chunk);
+    sleeper->place_objects.object_bytes = sizeof(place);
+    gml_driver_ops *ops = &sleeper->wrapped.ops;
+    ops->create = create;
+    ops->release = release;
+    ops->map = map;
+    ops->unmap = unmap;
+    ops->set_access = set_access;
+    ops->malloc = sleeper_malloc;
+    ops->free = sleeper_free;
+    ops->expect_malloc = NULL;
+    ops->export_file = export_file;
+    ops->bytes = bytes;
+    *driver = &sleeper->wrapped.base;
+    *out = sleeper;
+    return GML_OK;
+}

@@ -1,0 +1,64 @@
+/* Memory that sleeps: the device has it back, and addresses stay.
+ *
+ * A lake that was opened with `can_sleep` gives all its physical memory back at once, and takes as
+ * much again later, mapped where it was: every pointer stays valid, those in graphs too. What live
+ * blocks hold is saved on the host or on disk meanwhile, or is lost where nobody asks for it. For
+ * programs that train and generate in turns on one device.
+ */
+#ifndef GMLAKE_SLEEP_H
+#define GMLAKE_SLEEP_H
+
+#include "gmlake.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the content of live blocks is while they sleep. */
+typedef enum gml_backup {
+    GML_BACKUP_NONE, /* nowhere: after waking they hold anything */
+    GML_BACKUP_HOST, /* in page-locked memory of the host, as much as the blocks have */
+    GML_BACKUP_DISK, /* in a file without a name */
+} gml_backup;
+
+typedef struct gml_sleep_report {
+    uint64_t released_bytes; /* given back to the device, or taken from it again */
+    uint64_t kept_bytes;     /* that the device would not take back */
+    uint64_t saved_bytes;    /* of live blocks, copied to or from where they are saved */
+    uint64_t copy_ns;        /* of the copies alone */
+    uint64_t time_ns;        /* of the whole call */
+} gml_sleep_report;
+
+/* Puts the lake to sleep: waits for the device, gives idle memory back, saves what live blocks
+ * hold, and gives the rest back. `folder`: where the file lies for GML_BACKUP_DISK, NULL for TMPDIR
+ * or /tmp. Nothing may use the memory until it is awake: that would be an illegal address. Freeing
+ * blocks is allowed; allocating fails with GML_UNSUPPORTED.
+ *
+ * On failure it is awake and everything as before, with a reason in gml_lake_reason():
+ * GML_INVALID_ARGUMENT where it sleeps already, GML_UNSUPPORTED for a lake without `can_sleep`,
+ * while a graph is captured, or where memory was shared with another process; GML_NO_HOST_MEMORY;
+ * GML_DRIVER_FAILED, also for the file. Should a mapping that was ended not come back, it is asleep
+ * with everything saved, and can be woken. */
+GML_API gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder,
+                                  gml_sleep_report *out);
+
+/* Wakes it: all memory is taken again and mapped where it was, then what was saved is copied back.
+ * On failure it sleeps as before: GML_OUT_OF_MEMORY where the device has not enough,
+ * GML_INVALID_ARGUMENT where it is awake, GML_DRIVER_FAILED. */
+GML_API gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out);
+
+GML_API bool gml_lake_is_asleep(gml_lake *lake);
+
+/* Where `size_bytes` at `address` are saved in the host's memory: valid until the lake wakes,
+ * sleeps again or is closed. GML_UNKNOWN_ADDRESS where they are not, or are saved on disk. */
+GML_API gml_status gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                                  const void **out);
+
+/* Gives the host's memory back that is kept for the next sleep. Nothing while it is in use. */
+GML_API gml_status gml_lake_forget_saved(gml_lake *lake);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
