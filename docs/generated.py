@@ -31,6 +31,7 @@ PYTHON: Final = {
     "Serving PyTorch": "enabled enable disable is_enabled Region",
     "Several streams": "order_streams forget_stream stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
+    "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport",
     "Seeing memory": (
         "record stop_recording Recording snapshot memory_summary Snapshot DeviceSnapshot report_of "
         "publish"
@@ -59,6 +60,7 @@ HEADERS: Final = {
     "gmlake.h": "The allocator",
     "gmlake_torch.h": "Below PyTorch",
     "gmlake_share.h": "Memory for other processes",
+    "gmlake_sleep.h": "Memory that sleeps",
     "gmlake_friends.h": "Other libraries",
     "gmlake_plan.h": "Plans",
     "gmlake_diagnose.h": "The diagnosis",

@@ -22,7 +22,10 @@
 extern "C" {
 #endif
 
-enum { GML_TORCH_DEVICES = 128 }; /* as many as PyTorch knows at most */
+enum {
+    GML_TORCH_DEVICES = 128, /* as many as PyTorch knows at most */
+    GML_TORCH_REGIONS = 256, /* lakes of regions, of all devices together */
+};
 
 /* How lakes are opened from now on; `device` is ignored, strings and settings are copied. Where
  * this is never called: the driver `cuda`, the policy `stitch`, nothing else. GML_INVALID_ARGUMENT,
@@ -35,8 +38,21 @@ GML_API gml_status gml_torch_configure(const gml_lake_config *config, char *reas
  * lake has the server that it had. */
 GML_API gml_status gml_torch_serve_with(gml_server server);
 
-/* The lake of a device, NULL while nothing has been asked of it. Do not close it. */
-GML_API gml_lake *gml_torch_lake(int device);
+/* The lake of a device, NULL while nothing has been asked of it; from GML_TORCH_DEVICES on, without
+ * a gap, those of regions, see gml_torch_region_of(). Do not close it. */
+GML_API gml_lake *gml_torch_lake(int number);
+
+/* What this thread asks for from now on comes from lakes of that region, one for each device, which
+ * can sleep (gmlake_sleep.h); 0: from those of the devices, as at first. Regions are numbered by
+ * the caller; odd ones take the memory of graphs that are captured in them, too, which is left to
+ * PyTorch's own allocator otherwise. Returns the region before. */
+GML_API int gml_torch_enter_region(int region);
+
+/* The device of the open lake of that number. */
+GML_API int gml_torch_device_of(int number);
+
+/* The region of the open lake of that number; 0 where it is a device's, or there is none. */
+GML_API int gml_torch_region_of(int number);
 
 /* Why the lake of that device could not be opened with the configured policy and serves as
  * `caching` instead; "" where it is as configured or not open. Always terminated. */

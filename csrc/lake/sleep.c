@@ -27,7 +27,7 @@ typedef struct gml_nap {
     gml_backup backup;
     saved *blocks; /* in address order */
     size_t count;
-    uint64_t saved_bytes;
+    uint64_t room_bytes; /* that they take side by side */
     void *memory; /* page-locked; kept, since to make it takes longer than to fill it */
     uint64_t memory_bytes;
     int file;
@@ -69,8 +69,31 @@ list_blocks(gml_lake *lake, gml_nap *nap)
     free(nap->blocks);
     nap->blocks = blocks;
     nap->count = count;
-    nap->saved_bytes = offset_bytes;
+    nap->room_bytes = offset_bytes;
     return GML_OK;
+}
+
+/* What was freed meanwhile does not come back: it may not be mapped any more. */
+static void
+drop_freed(const gml_lake *lake, gml_nap *nap)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < nap->count; i++) {
+        if (gml_map_find(&lake->blocks, nap->blocks[i].address)) {
+            nap->blocks[left++] = nap->blocks[i];
+        }
+    }
+    nap->count = left;
+}
+
+static uint64_t
+sum_bytes(const gml_nap *nap)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < nap->count; i++) {
+        sum += nap->blocks[i].size_bytes;
+    }
+    return sum;
 }
 
 /* ---- the host's memory ----------------------------------------------------------------------- */
@@ -254,7 +277,7 @@ static gml_status
 save(gml_lake *lake, gml_nap *nap, const char *folder)
 {
     if (nap->backup == GML_BACKUP_HOST) {
-        gml_status status = have_memory(lake, nap, nap->saved_bytes);
+        gml_status status = have_memory(lake, nap, nap->room_bytes);
         return status == GML_OK ? copy_all(lake, nap, true) : status;
     }
     gml_status status = open_file(lake, nap, folder);
@@ -312,7 +335,7 @@ sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_re
             status = save(lake, nap, folder);
         }
         out->copy_ns = gml_clock_ns() - began_ns;
-        out->saved_bytes = nap->count ? nap->saved_bytes : 0;
+        out->saved_bytes = sum_bytes(nap);
     }
     if (status == GML_OK) {
         status = gml_sleeper_sleep(lake->sleeper, driver, &out->released_bytes, &out->kept_bytes);
@@ -332,6 +355,7 @@ wake_locked(gml_lake *lake, gml_sleep_report *out)
     if (status != GML_OK) {
         return status;
     }
+    drop_freed(lake, nap);
     uint64_t began_ns = gml_clock_ns();
     status = restore(lake, nap);
     out->copy_ns = gml_clock_ns() - began_ns;
@@ -344,7 +368,7 @@ wake_locked(gml_lake *lake, gml_sleep_report *out)
         memcpy(lake->driver->reason, reason, sizeof reason);
         return status;
     }
-    out->saved_bytes = nap->count ? nap->saved_bytes : 0;
+    out->saved_bytes = sum_bytes(nap);
     out->released_bytes = lake->driver->held_bytes;
     forget_blocks(nap);
     return GML_OK;

@@ -169,6 +169,13 @@ PyObject *lake_history(PyObject *object, PyObject *unused);
 PyObject *lake_history_sites(PyObject *object, PyObject *unused);
 PyObject *lake_publish(PyObject *object, PyObject *path);
 
+/* lake_sleep.c */
+PyObject *lake_sleep(PyObject *object, PyObject *args, PyObject *keywords);
+PyObject *lake_wake(PyObject *object, PyObject *unused);
+PyObject *lake_saved(PyObject *object, PyObject *args);
+PyObject *lake_forget_saved(PyObject *object, PyObject *unused);
+PyObject *lake_get_asleep(PyObject *object, void *closure);
+
 /* Methods of Lake that lake_steps.c has. */
 PyObject *lake_watch_steps(PyObject *object, PyObject *unused);
 PyObject *lake_begin_step(PyObject *object, PyObject *kind);

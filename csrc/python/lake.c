@@ -437,6 +437,26 @@ PyDoc_STRVAR(publish_doc,
              "publish($self, path, /)\n--\n\n"
              "Publish the counters in a file at an absolute path that is not there yet, for this\n"
              "user only, until the lake is closed; None: no more. Raises OSError.");
+PyDoc_STRVAR(sleep_doc,
+             "sleep($self, backup=None, folder=None)\n--\n\n"
+             "Give all memory back to the device; addresses stay, and what blocks hold is saved\n"
+             "by backup: \"cpu\", \"disk\" (in a file in the folder), None (it is lost). Return a\n"
+             "dict: released_bytes, kept_bytes, saved_bytes, copy_ns, time_ns.\n\n"
+             "Raises ValueError where it sleeps already, UnsupportedError for a lake that was not\n"
+             "opened with can_sleep, and DriverError; then everything is as before.");
+PyDoc_STRVAR(wake_doc,
+             "wake($self, /)\n--\n\n"
+             "Take memory again at the same addresses, and copy back what was saved. Return a\n"
+             "dict as sleep() does.\n\n"
+             "Raises OutOfMemoryError where the device has not enough, ValueError where it is\n"
+             "awake, DriverError; then it sleeps as before.");
+PyDoc_STRVAR(
+    saved_doc,
+    "saved($self, address, size, /)\n--\n\n"
+    "Return where that part of a sleeping block is saved in the host's memory, an address\n"
+    "that holds until it wakes; None where it is not.");
+PyDoc_STRVAR(forget_saved_doc, "forget_saved($self, /)\n--\n\n"
+                               "Give the host's memory back that is kept for the next sleep.");
 PyDoc_STRVAR(watch_steps_doc, "watch_steps($self, /)\n--\n\n"
                               "Watch steps from now on, so that they can be planned.\n\n"
                               "Raises UnsupportedError for a policy that serves no plans.");
@@ -490,6 +510,10 @@ static PyMethodDef lake_methods[] = {
     {"history", lake_history, METH_NOARGS, history_doc},
     {"history_sites", lake_history_sites, METH_NOARGS, history_sites_doc},
     {"publish", lake_publish, METH_O, publish_doc},
+    {"sleep", (PyCFunction)(void (*)(void))lake_sleep, METH_VARARGS | METH_KEYWORDS, sleep_doc},
+    {"wake", lake_wake, METH_NOARGS, wake_doc},
+    {"saved", lake_saved, METH_VARARGS, saved_doc},
+    {"forget_saved", lake_forget_saved, METH_NOARGS, forget_saved_doc},
     {"watch_steps", lake_watch_steps, METH_NOARGS, watch_steps_doc},
     {"begin_step", lake_begin_step, METH_O, begin_step_doc},
     {"end_step", lake_end_step, METH_NOARGS, end_step_doc},
@@ -528,12 +552,14 @@ static PyGetSetDef lake_getset[] = {
      "device without virtual memory management made one; else None.",
      NULL},
     {"closed", lake_get_closed, NULL, "Whether close() was called.", NULL},
+    {"is_asleep", lake_get_asleep, NULL, "Whether sleep() was called, and not wake() since.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 PyDoc_STRVAR(lake_doc,
              "Lake(driver='sim', policy='stitch', capacity=0, device=0, settings=(), fail_call=0,\n"
-             "     fail_per_million=0, fail_seed=0, check_order=False, skip_calls=())\n--\n\n"
+             "     fail_per_million=0, fail_seed=0, check_order=False, skip_calls=(),\n"
+             "     can_sleep=False)\n--\n\n"
              "One device's memory under one policy. gmlake.Lake is the same with units and names.");
 
 static PyType_Slot lake_slots[] = {

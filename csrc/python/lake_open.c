@@ -133,9 +133,9 @@ read_calls(PyObject *names, uint64_t *out)
 PyObject *
 lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {
-        "driver",           "policy",    "capacity",    "device",     "settings", "fail_call",
-        "fail_per_million", "fail_seed", "check_order", "skip_calls", NULL};
+    static char *names[] = {"driver",      "policy",     "capacity",         "device",
+                            "settings",    "fail_call",  "fail_per_million", "fail_seed",
+                            "check_order", "skip_calls", "can_sleep",        NULL};
     gml_lake_config config = {.driver = "sim", .policy = "stitch", .aids = {gml_aids_wrap}};
     number_argument capacity = {"capacity", 0};
     number_argument fail_call = {"fail_call", 0};
@@ -143,12 +143,12 @@ lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     number_argument fail_seed = {"fail_seed", 0};
     PyObject *settings = NULL;
     PyObject *skipped = NULL;
-    int checks_order = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|ssO&iO!O&O&O&pO:Lake", names, &config.driver,
-                                     &config.policy, convert_number, &capacity, &config.device,
-                                     &PyTuple_Type, &settings, convert_number, &fail_call,
-                                     convert_number, &fail_per_million, convert_number, &fail_seed,
-                                     &checks_order, &skipped) ||
+    int checks_order = 0, can_sleep = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|ssO&iO!O&O&O&pOp:Lake", names,
+                                     &config.driver, &config.policy, convert_number, &capacity,
+                                     &config.device, &PyTuple_Type, &settings, convert_number,
+                                     &fail_call, convert_number, &fail_per_million, convert_number,
+                                     &fail_seed, &checks_order, &skipped, &can_sleep) ||
         (skipped && !read_calls(skipped, &config.aids.skip_calls))) {
         return NULL;
     }
@@ -166,6 +166,7 @@ lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     config.aids.fail_per_million = fail_per_million.value;
     config.aids.fail_seed = fail_seed.value;
     config.aids.check_order = checks_order != 0;
+    config.can_sleep = can_sleep != 0;
     PyObject *self = open_lake(type, state, &config);
     free(read);
     return self;

@@ -226,6 +226,32 @@ torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return result;
 }
 
+static PyObject *
+torch_enter_region(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int region;
+    if (!PyArg_ParseTuple(args, "i:torch_enter_region", &region)) {
+        return NULL;
+    }
+    return PyLong_FromLong(gml_torch_enter_region(region));
+}
+
+static PyObject *
+torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *list = PyList_New(0);
+    for (int number = GML_TORCH_DEVICES; list && gml_torch_lake(number); number++) {
+        PyObject *pair = Py_BuildValue("(iii)", number, gml_torch_region_of(number),
+                                       gml_torch_device_of(number));
+        bool has_failed = !pair || PyList_Append(list, pair) < 0;
+        Py_XDECREF(pair);
+        if (has_failed) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(configure_doc,
@@ -270,6 +296,13 @@ PyDoc_STRVAR(lake_doc,
              "a subclass; None while it is not open. Its close() does nothing.");
 PyDoc_STRVAR(devices_doc, "torch_devices()\n--\n\n"
                           "Return the devices with an open lake as a tuple, in ascending order.");
+PyDoc_STRVAR(enter_region_doc,
+             "torch_enter_region(region, /)\n--\n\n"
+             "Let this thread be served by lakes of that region, which can sleep; 0: by those of\n"
+             "the devices. Odd regions take the memory of graphs, too. Return the region before.");
+PyDoc_STRVAR(region_lakes_doc,
+             "torch_region_lakes()\n--\n\n"
+             "Return (number, region, device) of each open lake of a region; see torch_lake().");
 PyDoc_STRVAR(foreign_frees_doc,
              "torch_foreign_frees()\n--\n\n"
              "Return how many frees there were of addresses that no lake had served.");
@@ -287,6 +320,8 @@ PyMethodDef torch_methods[] = {
     {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},
     {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
     {"torch_devices", torch_devices, METH_NOARGS, devices_doc},
+    {"torch_enter_region", torch_enter_region, METH_VARARGS, enter_region_doc},
+    {"torch_region_lakes", torch_region_lakes, METH_NOARGS, region_lakes_doc},
     {"torch_foreign_frees", torch_foreign_frees, METH_NOARGS, foreign_frees_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -29,13 +29,14 @@ pointer_to(gml_address address)
     return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr): a device address */
 }
 
-/* The lake of the device, opened if need be; NULL with a reason where that fails. */
+/* The lake that serves this thread on the device, opened if need be; NULL with a reason where that
+ * fails. */
 static gml_lake *
 find_lake(int device, gml_status *status, char *reason, size_t reason_bytes)
 {
-    gml_lake *lake = gml_torch_lake(device);
+    gml_lake *lake = gml_torch_lake(gml_registry_serving(device));
     if (!lake) {
-        *status = gml_registry_open(device, &lake, reason, reason_bytes);
+        *status = gml_registry_open_serving(device, &lake, reason, reason_bytes);
     }
     return lake;
 }
@@ -83,7 +84,7 @@ gml_torch_alloc(size_t size_bytes, int device, void *stream)
     if (size_bytes == 0) {
         return NULL;
     }
-    gml_lake *lake = gml_torch_lake(device);
+    gml_lake *lake = gml_torch_lake(gml_registry_serving(device));
     if (!lake) {
         lake = open_or_throw(device, size_bytes);
     }
@@ -179,18 +180,22 @@ gml_torch_begin_pool(int device, gml_pool_id id, void *filter)
 void
 gml_torch_end_pool(int device, gml_pool_id id)
 {
-    gml_lake *lake = gml_torch_lake(device);
-    if (lake) {
-        (void)gml_lake_end_pool(lake, id);
+    for (int number = 0; number < gml_registry_end(); number++) {
+        gml_lake *lake = gml_torch_lake(number);
+        if (lake && gml_torch_device_of(number) == device) {
+            (void)gml_lake_end_pool(lake, id);
+        }
     }
 }
 
 void
 gml_torch_release_pool(int device, gml_pool_id id)
 {
-    gml_lake *lake = gml_torch_lake(device);
-    if (lake) {
-        (void)gml_lake_release_pool(lake, id);
+    for (int number = 0; number < gml_registry_end(); number++) {
+        gml_lake *lake = gml_torch_lake(number);
+        if (lake && gml_torch_device_of(number) == device) {
+            (void)gml_lake_release_pool(lake, id);
+        }
     }
 }
 

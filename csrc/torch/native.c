@@ -22,7 +22,7 @@ static gml_lake *
 open_lake(int device, char *reason, size_t reason_bytes)
 {
     gml_lake *lake = NULL;
-    return gml_registry_open(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
+    return gml_registry_open_serving(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
 }
 
 const gml_native_core *
@@ -31,8 +31,11 @@ gml_torch_native_core(void)
     static const gml_native_core core = {
         .version = GML_NATIVE_VERSION,
         .find = gml_torch_lake,
+        .serving = gml_registry_serving,
+        .device_of = gml_torch_device_of,
         .open = open_lake,
         .end = gml_registry_end,
+        .takes_graphs = gml_registry_takes_graphs,
         .allocate = gml_lake_allocate,
         .free = gml_lake_free,
         .block = gml_lake_block,

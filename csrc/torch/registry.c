@@ -1,4 +1,4 @@
-/* One configuration, one lake per device. */
+/* One configuration, one lake per device, and one more for each region there. */
 #include "torch/registry.h"
 
 #include "base/status.h"
@@ -28,8 +28,21 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Set once per process under the lock, read without it. */
 static _Atomic(gml_lake *) lakes[GML_TORCH_DEVICES];
-static _Atomic int lakes_end;  /* above the ordinal of every open lake */
+static _Atomic int lakes_end;  /* above the ordinal of every device with an open lake */
 static _Atomic int server_now; /* a gml_server; changed under the lock */
+
+/* A region's lake on a device. Its number is GML_TORCH_DEVICES plus its place here. */
+typedef struct region_lake {
+    gml_lake *lake;
+    int device;
+    int region;
+} region_lake;
+
+/* Written once, under the lock, before the count says so. */
+static region_lake region_lakes[GML_TORCH_REGIONS];
+static _Atomic int region_lakes_end;
+
+static _Thread_local int region_now; /* 0: none */
 
 /* Guarded by the lock: */
 static struct {
@@ -47,16 +60,73 @@ is_device(int device)
     return device >= 0 && device < GML_TORCH_DEVICES;
 }
 
-gml_lake *
-gml_torch_lake(int device)
+static int
+regions_end(void)
 {
-    return is_device(device) ? atomic_load_explicit(&lakes[device], memory_order_acquire) : NULL;
+    return atomic_load_explicit(&region_lakes_end, memory_order_acquire);
+}
+
+gml_lake *
+gml_torch_lake(int number)
+{
+    if (is_device(number)) {
+        return atomic_load_explicit(&lakes[number], memory_order_acquire);
+    }
+    int place = number - GML_TORCH_DEVICES;
+    return place >= 0 && place < regions_end() ? region_lakes[place].lake : NULL;
+}
+
+int
+gml_torch_device_of(int number)
+{
+    int place = number - GML_TORCH_DEVICES;
+    return place < 0 || place >= regions_end() ? number : region_lakes[place].device;
+}
+
+int
+gml_torch_region_of(int number)
+{
+    return number < GML_TORCH_DEVICES || number - GML_TORCH_DEVICES >= regions_end()
+               ? 0
+               : region_lakes[number - GML_TORCH_DEVICES].region;
 }
 
 int
 gml_registry_end(void)
 {
-    return atomic_load_explicit(&lakes_end, memory_order_acquire);
+    int regions = regions_end();
+    return regions ? GML_TORCH_DEVICES + regions
+                   : atomic_load_explicit(&lakes_end, memory_order_acquire);
+}
+
+int
+gml_torch_enter_region(int region)
+{
+    int before = region_now;
+    region_now = region;
+    return before;
+}
+
+bool
+gml_registry_takes_graphs(void)
+{
+    return region_now & 1;
+}
+
+int
+gml_registry_serving(int device)
+{
+    int region = region_now;
+    if (__builtin_expect(!region, true)) {
+        return device;
+    }
+    int end = regions_end();
+    for (int place = 0; place < end; place++) {
+        if (region_lakes[place].region == region && region_lakes[place].device == device) {
+            return GML_TORCH_DEVICES + place;
+        }
+    }
+    return -1;
 }
 
 gml_server
@@ -180,12 +250,14 @@ gml_torch_configure(const gml_lake_config *config, char *reason, size_t reason_b
 /* Opens the lake as configured, or as `caching` where the device cannot do what the policy needs.
  */
 static gml_status
-open_either(int device, gml_lake **out, char *text)
+open_either(int device, int region, gml_lake **out, char *text)
 {
     gml_lake_config config = registry.config;
     config.device = device;
+    config.can_sleep = region != 0;
     gml_status status = gml_lake_open(&config, out, text, GML_REASON_BYTES);
-    if (status == GML_UNSUPPORTED && strcmp(config.policy, gml_caching_policy.name) != 0) {
+    if (status == GML_UNSUPPORTED && !region &&
+        strcmp(config.policy, gml_caching_policy.name) != 0) {
         char why[GML_REASON_BYTES];
         (void)snprintf(why, sizeof why, "%s", text);
         config.policy = gml_caching_policy.name;
@@ -252,7 +324,7 @@ meet_peers(gml_lake *lake, int device, char *text)
         if (!other) {
             continue;
         }
-        gml_status status = gml_lake_grant(lake, peer);
+        gml_status status = gml_lake_grant(lake, gml_torch_device_of(peer));
         if (status != GML_OK && status != GML_UNSUPPORTED) {
             gml_lake_reason(lake, text, GML_REASON_BYTES);
             return status;
@@ -280,6 +352,7 @@ forget_lakes(void)
         registry.devices[device].distrusted = (gml_map){0};
     }
     atomic_store_explicit(&lakes_end, 0, memory_order_release);
+    atomic_store_explicit(&region_lakes_end, 0, memory_order_release);
 }
 
 static gml_status
@@ -292,13 +365,34 @@ watch_forks(void)
     return GML_OK;
 }
 
+/* Lets everybody know the lake of a device, or of a region there. */
+static void
+announce(int device, int region, gml_lake *lake)
+{
+    int end = regions_end();
+    if (region) {
+        region_lakes[end] = (region_lake){lake, device, region};
+        atomic_store_explicit(&region_lakes_end, end + 1, memory_order_release);
+        return;
+    }
+    if (atomic_load_explicit(&lakes_end, memory_order_relaxed) <= device) {
+        atomic_store_explicit(&lakes_end, device + 1, memory_order_release);
+    }
+    atomic_store_explicit(&lakes[device], lake, memory_order_release);
+}
+
 static gml_status
-open_locked(int device, gml_lake **out, char *text)
+open_locked(int device, int region, gml_lake **out, char *text)
 {
     gml_lake *lake = NULL;
+    if (region && regions_end() == GML_TORCH_REGIONS) {
+        (void)snprintf(text, GML_REASON_BYTES, "there are %d regions on the devices already",
+                       GML_TORCH_REGIONS);
+        return GML_UNSUPPORTED;
+    }
     gml_status status = watch_forks();
     if (status == GML_OK) {
-        status = open_either(device, &lake, text);
+        status = open_either(device, region, &lake, text);
     }
     if (status != GML_OK) {
         return status;
@@ -309,13 +403,12 @@ open_locked(int device, gml_lake **out, char *text)
     }
     if (status != GML_OK) {
         (void)gml_lake_close(lake);
-        registry.devices[device].fallback[0] = '\0';
+        if (!region) {
+            registry.devices[device].fallback[0] = '\0';
+        }
         return status;
     }
-    if (gml_registry_end() <= device) {
-        atomic_store_explicit(&lakes_end, device + 1, memory_order_release);
-    }
-    atomic_store_explicit(&lakes[device], lake, memory_order_release);
+    announce(device, region, lake);
     *out = lake;
     return GML_OK;
 }
@@ -329,8 +422,8 @@ gml_registry_grant_all(gml_lake *lake, int device)
     }
 }
 
-gml_status
-gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
+static gml_status
+open_region(int device, int region, gml_lake **out, char *reason, size_t reason_bytes)
 {
     if (!is_device(device)) {
         (void)snprintf(reason, reason_bytes, "device %d is outside 0 to %d", device,
@@ -340,9 +433,9 @@ gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
     char text[GML_REASON_BYTES] = "";
     gml_status status = GML_OK;
     pthread_mutex_lock(&registry_lock);
-    gml_lake *lake = gml_torch_lake(device);
+    gml_lake *lake = gml_torch_lake(region ? gml_registry_serving(device) : device);
     if (!lake) {
-        status = open_locked(device, &lake, text);
+        status = open_locked(device, region, &lake, text);
     }
     pthread_mutex_unlock(&registry_lock);
     if (status != GML_OK) {
@@ -350,6 +443,18 @@ gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
     }
     *out = lake;
     return GML_OK;
+}
+
+gml_status
+gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
+{
+    return open_region(device, 0, out, reason, reason_bytes);
+}
+
+gml_status
+gml_registry_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
+{
+    return open_region(device, region_now, out, reason, reason_bytes);
 }
 
 void

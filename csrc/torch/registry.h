@@ -1,4 +1,7 @@
-/* The lakes of this process, one per device, and how they are opened.
+/* The lakes of this process, one per device, and one more for each region there; how they are
+ * opened.
+ *
+ * A lake has a number: that of its device, or one from GML_TORCH_DEVICES on for that of a region.
  *
  * Locks: the registry's own guards everything; the lakes' pointers and the server are read without
  * it. It is taken before the lock of any lake, and held while a lake is opened.
@@ -11,13 +14,23 @@
 /* The lake of a device, opened if need be. On failure `reason` holds one line. */
 gml_status gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes);
 
+/* The same for the lake that serves this thread there: the device's, or that of the region that the
+ * thread is in. */
+gml_status gml_registry_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes);
+
+/* Its number; -1 while it is not open. Hot: every request asks. */
+int gml_registry_serving(int device);
+
+/* Whether this thread is in a region that takes the memory of graphs. */
+bool gml_registry_takes_graphs(void);
+
 /* Opens the memory of a lake, which is that device's, to every device that can reach it. */
 void gml_registry_grant_all(gml_lake *lake, int device);
 
 /* The most that each lake may hold, as configured; 0: all that its device has. */
 uint64_t gml_registry_capacity(void);
 
-/* No open lake has this ordinal or a higher one. */
+/* No open lake has this number or a higher one. */
 int gml_registry_end(void);
 
 /* Who serves on every lake, as gml_torch_serve_with() said last. */

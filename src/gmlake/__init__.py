@@ -54,6 +54,15 @@ if TYPE_CHECKING:
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.planner import StepReport
     from gmlake.pytorch.recording import Recording, record, stop_recording
+    from gmlake.pytorch.sleeping import (
+        MemoryRegion,
+        SleepReport,
+        on_sleep,
+        region,
+        regions,
+        sleep,
+        wake,
+    )
     from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
@@ -80,6 +89,7 @@ __all__ = [
     "GmlakeWarning",
     "Instance",
     "Lake",
+    "MemoryRegion",
     "Notes",
     "ObjectTrace",
     "OutOfMemoryError",
@@ -94,6 +104,7 @@ __all__ = [
     "Region",
     "ReplayReport",
     "ReplayResult",
+    "SleepReport",
     "Snapshot",
     "StepReport",
     "StepResult",
@@ -121,6 +132,7 @@ __all__ = [
     "load_trace",
     "load_traces",
     "memory_summary",
+    "on_sleep",
     "order_streams",
     "parse_size",
     "phase",
@@ -128,13 +140,17 @@ __all__ = [
     "policies",
     "publish",
     "record",
+    "region",
+    "regions",
     "replay",
     "report_of",
     "save_plans",
+    "sleep",
     "snapshot",
     "stop_recording",
     "stream_pairs",
     "validate",
+    "wake",
 ]
 
 _NAMES = {
@@ -154,6 +170,7 @@ _NAMES = {
     "gmlake.pytorch.phases": "phase",
     "gmlake.pytorch.planner": "StepReport",
     "gmlake.pytorch.recording": "Recording record stop_recording",
+    "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "forget_stream order_streams stream_pairs",
     "gmlake.replaying": "ReplayReport ReplayResult replay",
     "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",

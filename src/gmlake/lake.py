@@ -35,6 +35,8 @@ class Lake(_core.Lake):
     skip_calls: names of driver calls that record, wait or synchronise, as in
         stats()["driver_calls"]; these are not made and answer as if they were, to see such a test
         fail.
+    can_sleep: whether sleep() and wake() work, which give all memory back to the device and take
+        it again at the same addresses.
     knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text, and settings
         that have words are given by them, as in economy="memory".
 
@@ -59,6 +61,7 @@ class Lake(_core.Lake):
         fail_seed: int = 0,
         check_order: bool = False,
         skip_calls: Iterable[str] = (),
+        can_sleep: bool = False,
         **knobs: int | str,
     ) -> Self:
         """Open the lake."""
@@ -76,6 +79,7 @@ class Lake(_core.Lake):
                 fail_seed,
                 check_order,
                 skip_calls,
+                can_sleep,
             )
         except ValueError:
             # The core sees the capacity rounded down to whole granules.

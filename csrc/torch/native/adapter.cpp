@@ -106,31 +106,52 @@ stream_of(gml_stream handle)
 
 /* ---- whose an address is ----------------------------------------------------------------------- */
 
-/* The device whose lake this thread found last: most threads use one. */
-thread_local int last_device = 0;
+/* The number of the lake that this thread found last: most threads use one. */
+thread_local int last_number = 0;
 
 /* Calls `ask` with each open lake until one does not answer GML_UNKNOWN_ADDRESS. */
 template <typename Ask>
 gml_status
 ask_lakes(Ask ask)
 {
-    gml_lake *lake = core->find(last_device);
-    gml_status status = lake ? ask(lake, last_device) : GML_UNKNOWN_ADDRESS;
-    for (int device = 0; status == GML_UNKNOWN_ADDRESS && device < core->end(); device++) {
-        lake = device == last_device ? nullptr : core->find(device);
-        status = lake ? ask(lake, device) : GML_UNKNOWN_ADDRESS;
+    gml_lake *lake = core->find(last_number);
+    gml_status status = lake ? ask(lake, last_number) : GML_UNKNOWN_ADDRESS;
+    for (int number = 0; status == GML_UNKNOWN_ADDRESS && number < core->end(); number++) {
+        lake = number == last_number ? nullptr : core->find(number);
+        status = lake ? ask(lake, number) : GML_UNKNOWN_ADDRESS;
         if (lake && status != GML_UNKNOWN_ADDRESS) {
-            last_device = device;
+            last_number = number;
         }
     }
     return status;
 }
 
+/* Calls `tell` with each open lake of a device, and its number. */
+template <typename Tell>
+void
+each_lake(int device, Tell tell)
+{
+    for (int number = 0; number < core->end(); number++) {
+        gml_lake *lake = core->find(number);
+        if (lake && core->device_of(number) == device) {
+            tell(lake, number);
+        }
+    }
+}
+
+/* The lake that serves this thread; NULL until it is open. */
+gml_lake *
+serving_lake(int device)
+{
+    return core->find(core->serving(device));
+}
+
+/* number: of the lake that has it. */
 bool
-find_block(const void *pointer, gml_block_info *block, int *device)
+find_block(const void *pointer, gml_block_info *block, int *number)
 {
     return pointer && ask_lakes([&](gml_lake *lake, int found) {
-                          *device = found;
+                          *number = found;
                           return core->block(lake, address_of(pointer), block);
                       }) == GML_OK;
 }
@@ -142,6 +163,8 @@ find_block(const void *pointer, gml_block_info *block, int *device)
  *
  * A capture begins its pool before it begins itself, so the filter of that pool takes nothing yet.
  * That of every other pool takes what the thread that begins it asks for.
+ *
+ * A capture in a region that takes graphs is served by the region's lake, from a pool there.
  */
 
 struct Routes {
@@ -150,7 +173,8 @@ struct Routes {
         MempoolId_t id;
         std::function<bool(cudaStream_t)> filter;
         bool is_capture;
-        bool is_held; /* for a capture: the lake's pool is begun, too */
+        bool is_held;      /* for a capture: the lake's pool is begun, too */
+        gml_lake *regions; /* that serves the capture in place of native; NULL: none */
     };
 
     std::atomic<size_t> count{0};
@@ -163,15 +187,31 @@ struct Routes {
         bool is_capture = !filter(c10::cuda::getCurrentCUDAStream(device));
         gml_lake *lake = is_capture ? core->find(device) : nullptr;
         bool is_held = lake && core->begin_pool(lake, {id.first, id.second}) == GML_OK;
+        gml_lake *regions = is_capture ? begin_in_region(device, id) : nullptr;
         captures += is_capture;
         std::lock_guard<std::mutex> lock(mutex);
-        list.push_back({device, id, std::move(filter), is_capture, is_held});
+        list.push_back({device, id, std::move(filter), is_capture, is_held, regions});
         count.store(list.size(), std::memory_order_release);
+    }
+
+    /* The lake of this thread's region, where it takes graphs. */
+    static gml_lake *begin_in_region(c10::DeviceIndex device, MempoolId_t id)
+    {
+        if (!is_serving.load(std::memory_order_relaxed) || !core->takes_graphs()) {
+            return nullptr;
+        }
+        char reason[reason_bytes] = "";
+        gml_lake *lake = core->open(device, reason, sizeof reason);
+        TORCH_CHECK(lake, "a graph cannot be captured in this region: ", reason);
+        TORCH_CHECK(core->begin_pool(lake, {id.first, id.second}) == GML_OK,
+                    "the host has no memory for a graph's pool");
+        return lake;
     }
 
     void end(c10::DeviceIndex device, MempoolId_t id)
     {
         bool is_held = false;
+        gml_lake *regions = nullptr;
         {
             std::lock_guard<std::mutex> lock(mutex);
             auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
@@ -179,6 +219,7 @@ struct Routes {
             });
             if (found != list.end()) {
                 is_held = found->is_held;
+                regions = found->regions;
                 captures -= found->is_capture;
                 list.erase(found);
             }
@@ -189,17 +230,26 @@ struct Routes {
             (void)core->end_pool(lake, {id.first, id.second});
             (void)core->release_pool(lake, {id.first, id.second});
         }
+        if (regions) { /* the graph holds its memory until it is gone: see releasePool */
+            (void)core->end_pool(regions, {id.first, id.second});
+        }
     }
 
-    bool takes(c10::DeviceIndex device, cudaStream_t stream)
+    /* Whether native takes the request; *regions: the lake that does in its place. */
+    bool takes(c10::DeviceIndex device, cudaStream_t stream, gml_lake **regions)
     {
         if (count.load(std::memory_order_acquire) == 0) {
             return false;
         }
         std::lock_guard<std::mutex> lock(mutex);
-        return std::any_of(list.begin(), list.end(), [&](const Route &route) {
+        auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
             return route.device == device && route.filter(stream);
         });
+        if (found == list.end()) {
+            return false;
+        }
+        *regions = found->regions;
+        return !found->regions;
     }
 };
 
@@ -337,7 +387,7 @@ recorder_of_python()
 struct History {
     std::atomic<bool> is_wanted{false}; /* events are kept, or somebody is told of them */
     std::atomic<size_t> known{0};       /* of `contexts` */
-    std::array<std::atomic<uint64_t>, C10_COMPILE_TIME_MAX_GPUS> reserved_bytes{}; /* last look */
+    std::array<std::atomic<uint64_t>, GML_NATIVE_LAKES> reserved_bytes{}; /* last look */
     c10::ApproximateClockToUnixTimeConverter clock; /* knows no time before it was made */
     std::mutex mutex;                               /* guards the rest */
     bool is_kept = false;
@@ -347,7 +397,7 @@ struct History {
     std::vector<TraceEntry::Action> skipped;
     std::array<std::deque<TraceEntry>, C10_COMPILE_TIME_MAX_GPUS> entries; /* by device */
     std::unordered_map<const void *, Context> contexts;                    /* of live blocks */
-    std::array<Places, C10_COMPILE_TIME_MAX_GPUS> held; /* by device: at the last look */
+    std::array<Places, GML_NATIVE_LAKES> held; /* by number of the lake: at the last look */
     std::vector<torch_cuda::AllocatorTraceTracker> trackers;
 
     void record(bool is_enabled, CreateContextFn create, size_t max_entries, RecordContext wanted,
@@ -438,30 +488,31 @@ struct History {
         if (is_wanted) {
             return;
         }
-        for (int device = 0; device < core->end(); device++) {
-            gml_lake *lake = core->find(device);
+        for (int number = 0; number < core->end(); number++) {
+            gml_lake *lake = core->find(number);
             gml_stats stats{};
             bool is_open = lake && core->stats(lake, &stats) == GML_OK;
-            reserved_bytes[static_cast<size_t>(device)] = stats.reserved_bytes;
+            reserved_bytes[static_cast<size_t>(number)] = stats.reserved_bytes;
             Places now = is_open ? places_of(lake) : Places{};
             std::lock_guard<std::mutex> lock(mutex);
-            held[static_cast<size_t>(device)] = std::move(now);
+            held[static_cast<size_t>(number)] = std::move(now);
         }
     }
 
-    /* Tells of memory that came and went since the last look. */
-    void look(c10::DeviceIndex device, gml_lake *lake, const Context &context)
+    /* Tells of memory that came and went in a lake since the last look. */
+    void look(int number, gml_lake *lake, const Context &context)
     {
         gml_stats stats{};
+        auto device = static_cast<c10::DeviceIndex>(core->device_of(number));
         if (!is_wanted || core->stats(lake, &stats) != GML_OK ||
-            reserved_bytes[static_cast<size_t>(device)].exchange(stats.reserved_bytes) ==
+            reserved_bytes[static_cast<size_t>(number)].exchange(stats.reserved_bytes) ==
                 stats.reserved_bytes) {
             return;
         }
         Places now = places_of(lake);
         std::string metadata = user_metadata();
         std::lock_guard<std::mutex> lock(mutex);
-        Places &before = held[static_cast<size_t>(device)];
+        Places &before = held[static_cast<size_t>(number)];
         auto tell = [&](TraceEntry::Action action, const Places &places) {
             for (auto [begin, end] : places) {
                 note(entry_of(action, device, begin, end - begin, nullptr, context, metadata));
@@ -529,10 +580,10 @@ History &history = *new History;
 
 /* Gives back what a lake holds idle, and tells of it. */
 void
-trim(c10::DeviceIndex device, gml_lake *lake, const Context &context = nullptr)
+trim(int number, gml_lake *lake, const Context &context = nullptr)
 {
     (void)core->trim(lake, nullptr);
-    history.look(device, lake, context);
+    history.look(number, lake, context);
 }
 
 /* ---- statistics --------------------------------------------------------------------------------- */
@@ -551,6 +602,23 @@ add(StatArray &to, const gml_stat (&from)[GML_POOL_COUNT])
 {
     for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
         add(to[pool], from[pool]);
+    }
+}
+
+void
+accumulate(gml_stat &to, const gml_stat &from)
+{
+    to.current += from.current;
+    to.peak += from.peak;
+    to.allocated += from.allocated;
+    to.freed += from.freed;
+}
+
+void
+accumulate(gml_stat (&to)[GML_POOL_COUNT], const gml_stat (&from)[GML_POOL_COUNT])
+{
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        accumulate(to[pool], from[pool]);
     }
 }
 
@@ -590,11 +658,28 @@ struct Forgotten {
     std::mutex mutex;                                                /* guards the rest */
     std::array<gml_torch_stats, C10_COMPILE_TIME_MAX_GPUS> counts{}; /* at the last reset */
 
-    /* Of a device's lake, since the last reset; false where it has none. */
+    /* Of a device's lakes together; false where it has none. */
+    static bool sum(c10::DeviceIndex device, gml_torch_stats *out)
+    {
+        bool is_any = false;
+        *out = {};
+        each_lake(device, [&](gml_lake *lake, int) {
+            gml_torch_stats now{};
+            if (core->torch_stats(lake, &now) == GML_OK) {
+                pair_up(*out, now, [](auto &to, const auto &from) { accumulate(to, from); });
+                out->num_alloc_retries += now.num_alloc_retries;
+                out->num_device_alloc += now.num_device_alloc;
+                out->num_device_free += now.num_device_free;
+                is_any = true;
+            }
+        });
+        return is_any;
+    }
+
+    /* The same since the last reset. */
     bool read(c10::DeviceIndex device, gml_torch_stats *out)
     {
-        gml_lake *lake = core->find(device);
-        if (!lake || core->torch_stats(lake, out) != GML_OK) {
+        if (!sum(device, out)) {
             return false;
         }
         std::lock_guard<std::mutex> lock(mutex);
@@ -608,9 +693,8 @@ struct Forgotten {
 
     void reset(c10::DeviceIndex device)
     {
-        gml_lake *lake = core->find(device);
         gml_torch_stats now{};
-        if (lake && core->torch_stats(lake, &now) == GML_OK) {
+        if (sum(device, &now)) {
             std::lock_guard<std::mutex> lock(mutex);
             counts[static_cast<size_t>(device)] = now;
         }
@@ -678,10 +762,10 @@ std::vector<SegmentInfo>
 segments_of_lakes()
 {
     std::vector<SegmentInfo> all;
-    for (int device = 0; device < core->end(); device++) {
-        gml_lake *lake = core->find(device);
+    for (int number = 0; number < core->end(); number++) {
+        gml_lake *lake = core->find(number);
         if (lake) {
-            Walk walk{static_cast<c10::DeviceIndex>(device), {}};
+            Walk walk{static_cast<c10::DeviceIndex>(core->device_of(number)), {}};
             gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr};
             (void)core->visit(lake, &visitor);
             for (SegmentInfo &segment : walk.segments) {
@@ -863,10 +947,12 @@ class Adapter final : public CUDAAllocator
     /* NULL: native is to be asked; *is_refused where a lake has no memory. */
     void *take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, bool *is_refused)
     {
-        if (routes.takes(device, stream)) {
+        gml_lake *lake = nullptr;
+        if (routes.takes(device, stream, &lake)) {
             return nullptr;
         }
-        gml_lake *lake = core->find(device);
+        int number = core->serving(device);
+        lake = C10_LIKELY(!lake) ? core->find(number) : lake;
         gml_address address = 0;
         gml_status status = GML_DRIVER_ABSENT; /* until it is opened */
         if (C10_LIKELY(lake)) {
@@ -879,7 +965,7 @@ class Adapter final : public CUDAAllocator
                 return nullptr;
             }
         }
-        last_device = device;
+        last_number = number;
         tell_of(device, pointer_to(address), size_bytes, stream);
         return pointer_to(address);
     }
@@ -930,6 +1016,11 @@ class Adapter final : public CUDAAllocator
     void releasePool(c10::DeviceIndex device, MempoolId_t id) override
     {
         native->releasePool(device, id);
+        each_lake(device, [&](gml_lake *lake, int number) {
+            if (number != device) {
+                (void)core->release_pool(lake, {id.first, id.second});
+            }
+        });
     }
 
     int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override
@@ -1002,9 +1093,9 @@ class Adapter final : public CUDAAllocator
     {
         if (id == MempoolId_t{0, 0}) {
             Context context = history.gather(RecordContext::ALL);
-            for (int device = 0; device < core->end(); device++) {
-                if (gml_lake *lake = core->find(device)) {
-                    trim(static_cast<c10::DeviceIndex>(device), lake, context);
+            for (int number = 0; number < core->end(); number++) {
+                if (gml_lake *lake = core->find(number)) {
+                    trim(number, lake, context);
                 }
             }
         }
@@ -1027,7 +1118,7 @@ class Adapter final : public CUDAAllocator
     void cacheInfo(c10::DeviceIndex device, size_t *largest_bytes) override
     {
         native->cacheInfo(device, largest_bytes);
-        gml_lake *lake = core->find(device);
+        gml_lake *lake = serving_lake(device);
         gml_stats stats{};
         if (lake && core->stats(lake, &stats) == GML_OK) {
             *largest_bytes = std::max<size_t>(*largest_bytes, stats.largest_free_bytes);
@@ -1039,8 +1130,8 @@ class Adapter final : public CUDAAllocator
     void *getBaseAllocation(void *pointer, size_t *size_bytes) override
     {
         gml_block_info block{};
-        int device = 0;
-        if (!find_block(pointer, &block, &device)) {
+        int number = 0;
+        if (!find_block(pointer, &block, &number)) {
             return native->getBaseAllocation(pointer, size_bytes);
         }
         if (size_bytes) {
@@ -1071,9 +1162,7 @@ class Adapter final : public CUDAAllocator
     void resetPeakStats(c10::DeviceIndex device) override
     {
         native->resetPeakStats(device);
-        if (gml_lake *lake = core->find(device)) {
-            (void)core->reset_peaks(lake);
-        }
+        each_lake(device, [](gml_lake *lake, int) { (void)core->reset_peaks(lake); });
     }
 
     torch_cuda::SnapshotInfo with_lakes(torch_cuda::SnapshotInfo info, MempoolId_t id,
@@ -1146,8 +1235,8 @@ class Adapter final : public CUDAAllocator
     torch_cuda::ShareableHandle shareIpcHandle(void *pointer) override
     {
         gml_block_info block{};
-        int device = 0;
-        if (!find_block(pointer, &block, &device)) {
+        int number = 0;
+        if (!find_block(pointer, &block, &number)) {
             return native->shareIpcHandle(pointer);
         }
         torch_cuda::ShareableHandle shared{0, ""};
@@ -1157,7 +1246,7 @@ class Adapter final : public CUDAAllocator
             static_cast<std::string *>(to)->append(text, size);
         };
         gml_status status =
-            core->share(core->find(device), address_of(pointer), TORCH_VERSION_MINOR, write,
+            core->share(core->find(number), address_of(pointer), TORCH_VERSION_MINOR, write,
                         &shared.handle, &offset_bytes, reason, sizeof reason);
         TORCH_CHECK(status == GML_OK, "this tensor cannot be shared with other processes: ", reason,
                     "; make it outside of gmlake.enabled()");
@@ -1292,9 +1381,10 @@ class Adapter final : public CUDAAllocator
     void annotateMemory(const void *pointer, const std::string &text) override
     {
         gml_block_info block{};
-        int device = 0;
-        if (find_block(pointer, &block, &device)) {
-            history.annotated(static_cast<c10::DeviceIndex>(device), block, text);
+        int number = 0;
+        if (find_block(pointer, &block, &number)) {
+            auto device = static_cast<c10::DeviceIndex>(core->device_of(number));
+            history.annotated(device, block, text);
         } else {
             native->annotateMemory(pointer, text);
         }
@@ -1316,6 +1406,11 @@ class Adapter final : public CUDAAllocator
         }
         if (status == GML_OUT_OF_MEMORY && routes.captures == 0) {
             native->emptyCache({0, 0});
+            each_lake(device, [&](gml_lake *other, int number) {
+                if (other != lake) {
+                    trim(number, other);
+                }
+            });
             if (limits.is_limited(device)) {
                 share_limit(device, 0);
             }
@@ -1347,7 +1442,7 @@ class Adapter final : public CUDAAllocator
             return ask();
         } catch (const c10::OutOfMemoryError &) {
             char text[refusal_bytes];
-            core->explain(core->find(device), device, size_bytes, GML_OUT_OF_MEMORY,
+            core->explain(serving_lake(device), device, size_bytes, GML_OUT_OF_MEMORY,
                           held_by_native(device), "", text, sizeof text);
             C10_THROW_ERROR(OutOfMemoryError, text);
         }
@@ -1410,7 +1505,8 @@ class Adapter final : public CUDAAllocator
     {
         if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
             Context context = history.gather(RecordContext::STATE);
-            history.look(device, core->find(device), context);
+            int number = core->serving(device);
+            history.look(number, core->find(number), context);
             history.allocated(device, pointer, size_bytes, stream, std::move(context),
                               user_metadata());
         }
@@ -1425,11 +1521,11 @@ class Adapter final : public CUDAAllocator
     C10_NOINLINE void tell_of_end(void *pointer)
     {
         gml_block_info block{};
-        int device = 0;
-        if (!find_block(pointer, &block, &device)) {
+        int number = 0;
+        if (!find_block(pointer, &block, &number)) {
             return;
         }
-        auto index = static_cast<c10::DeviceIndex>(device);
+        auto index = static_cast<c10::DeviceIndex>(core->device_of(number));
         if (history.is_wanted) {
             history.will_be_freed(index, block, user_metadata());
         }
@@ -1476,14 +1572,16 @@ class IdleLakes final : public c10::FreeMemoryCallback
     bool Execute() override
     {
         c10::DeviceIndex device = c10::cuda::current_device();
-        gml_lake *lake = core ? core->find(device) : nullptr;
-        gml_stats stats{};
         size_t free_bytes = 0, total_bytes = 0;
-        if (lake && core->stats(lake, &stats) == GML_OK &&
-            stats.reserved_bytes > stats.live_bytes &&
-            cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
+        if (core && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
             asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes) {
-            trim(device, lake);
+            each_lake(device, [](gml_lake *lake, int number) {
+                gml_stats stats{};
+                if (core->stats(lake, &stats) == GML_OK &&
+                    stats.reserved_bytes > stats.live_bytes) {
+                    trim(number, lake);
+                }
+            });
         }
         return false; /* native's free blocks are what they were */
     }

@@ -15,17 +15,28 @@
 extern "C" {
 #endif
 
-enum { GML_NATIVE_VERSION = 4 };
+enum {
+    GML_NATIVE_VERSION = 5,
+    GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
+};
 
 /* Functions of gmlake.h, by their names there, and of the registry of lakes. */
 typedef struct gml_native_core {
     uint32_t version; /* GML_NATIVE_VERSION */
-    /* The lake of a device, NULL while nothing was asked of it. */
-    gml_lake *(*find)(int device);
-    /* The same, opened if need be; NULL with a reason of one line. */
+    /* The lake of a device, by its ordinal, or of a region, by a higher number; NULL while nothing
+     * was asked of it. */
+    gml_lake *(*find)(int number);
+    /* The number of the lake that serves this thread on a device; one without a lake until it is
+     * opened. */
+    int (*serving)(int device);
+    /* That lake, opened if need be; NULL with a reason of one line. */
     gml_lake *(*open)(int device, char *reason, size_t reason_bytes);
-    /* No open lake has this ordinal or a higher one. */
+    /* The device of the lake of that number. */
+    int (*device_of)(int number);
+    /* No open lake has this number or a higher one. */
     int (*end)(void);
+    /* Whether this thread is in a region that takes the memory of graphs that are captured. */
+    bool (*takes_graphs)(void);
     gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                            gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);

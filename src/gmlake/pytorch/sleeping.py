@@ -1,0 +1,420 @@
+"""Memory that sleeps: tensors keep their addresses while the device has their memory back.
+
+What a thread allocates inside of `gmlake.region("weights")` lies in a lake of its own, one for each
+device, so that nothing else shares its memory. `sleep("weights")` gives all of that back to the
+device, `wake("weights")` takes as much again and maps it where it was.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from contextlib import ContextDecorator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from gmlake import _core
+from gmlake.errors import Error, OutOfMemoryError
+from gmlake.lake import Lake
+from gmlake.pytorch import compat, lakes
+from gmlake.pytorch.region import is_enabled
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+_BACKUPS: Final = (None, "cpu", "disk")
+
+
+@dataclass
+class _Named:
+    """What a name stands for. number: the core's; odd where graphs' memory is the region's."""
+
+    number: int
+    backup: str | None
+    folder: str | None
+    graphs: bool
+
+
+@dataclass
+class _Process:
+    named: dict[str, _Named] = field(default_factory=dict)
+    hooks: list[tuple[Callable[[str], object] | None, Callable[[str], object] | None]] = field(
+        default_factory=list
+    )
+
+
+_process = _Process()
+_lock = threading.RLock()  # guards the above, and lets one sleep or wake at a time
+
+
+@dataclass(frozen=True)
+class MemoryRegion:
+    """A region as gmlake.regions() tells of it; sizes in bytes, of all devices together."""
+
+    name: str
+    backup: str | None
+    is_asleep: bool
+    live_bytes: int
+    reserved_bytes: int
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SleepReport:
+    """What sleep() or wake() did, and what is on the current device after it; sizes in bytes.
+
+    moved_bytes: given back to the devices, or taken again. kept_bytes: what a device would not take
+    back. saved_bytes: what was copied. copy_seconds: of the copies alone. seconds: of everything but
+    hooks. awake_bytes: what gmlake holds beside. pytorch_bytes: what PyTorch's own allocator holds,
+    such as graphs and torch.cuda.MemPool. other_bytes: all else on the device: CUDA's contexts,
+    NCCL, other libraries and processes. Both are 0 where CUDA does not tell.
+    """
+
+    names: tuple[str, ...]
+    moved_bytes: int
+    kept_bytes: int
+    saved_bytes: int
+    copy_seconds: float
+    seconds: float
+    awake_bytes: int
+    pytorch_bytes: int
+    other_bytes: int
+
+    def __str__(self) -> str:
+        """Say what moved, and what stayed on the device and whose it is."""
+        lines = [
+            f"{', '.join(self.names) or 'no region'}: {format_size(self.moved_bytes)} moved, "
+            f"{format_size(self.saved_bytes)} copied, in {self.seconds:.3f} s; on the device now:"
+        ]
+        for held, whose in (
+            (self.awake_bytes, "of gmlake, for what is awake"),
+            (self.pytorch_bytes, "of PyTorch's own allocator (graphs, MemPool, before gmlake)"),
+            (self.other_bytes, "of all else (CUDA's context, NCCL, other processes)"),
+            (self.kept_bytes, "that the device did not take back"),
+        ):
+            lines.append(f"  {format_size(held):>9} {whose}")
+        return "\n".join(lines)
+
+
+class region(ContextDecorator):  # noqa: N801 (it is used as a function)
+    """Let what this thread allocates inside lie in memory that can sleep, under a name.
+
+    name: any text; the same name again adds to what is there. backup: how sleep() saves what
+    tensors hold: "cpu" in page-locked memory of the host, "disk" in a file of `folder` (TMPDIR or
+    /tmp unless said), None not at all. graphs: whether the memory of CUDA graphs that are captured
+    inside is the region's, too; otherwise PyTorch's own allocator holds it.
+
+    It is entered by a thread and holds for what that thread allocates, so a backward pass, whose
+    threads are PyTorch's, allocates elsewhere. Regions nest: the inner one counts. As a decorator
+    it is entered at each call. Raises ValueError for a backup that is none and where the name is
+    known with other options, and RuntimeError where gmlake does not serve this process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        backup: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        graphs: bool = False,
+    ) -> None:
+        """Check what was given; nothing begins yet."""
+        if not name:
+            raise ValueError("a region needs a name")
+        if backup not in _BACKUPS:
+            raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
+        if folder is not None and backup != "disk":
+            raise ValueError('a folder is for backup="disk"')
+        self.name = name
+        self._wanted = (backup, None if folder is None else str(folder), graphs)
+        self._before: list[int] = []
+
+    def _recreate_cm(self) -> Self:
+        backup, folder, graphs = self._wanted
+        return type(self)(self.name, backup=backup, folder=folder, graphs=graphs)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        if not is_enabled():
+            raise RuntimeError(
+                f"region {self.name!r}: gmlake does not serve this process; call gmlake.enable() "
+                "first, or start it by `gmlake run`"
+            )
+        with _lock:
+            number = self._number()
+        self._before.append(_core.torch_enter_region(number))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End: the thread allocates where it did before."""
+        _core.torch_enter_region(self._before.pop())
+
+    def _number(self) -> int:
+        known = _process.named.get(self.name)
+        if known is None:
+            backup, folder, graphs = self._wanted
+            number = 2 * (len(_process.named) + 1) + graphs
+            known = _process.named[self.name] = _Named(number, backup, folder, graphs)
+        if (known.backup, known.folder, known.graphs) != self._wanted:
+            raise ValueError(
+                f"region {self.name!r} is there with backup={known.backup!r}, "
+                f"folder={known.folder!r}, graphs={known.graphs}; it has one set of options"
+            )
+        return known.number
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """Let this thread allocate in no region, whatever it is in."""
+    before = _core.torch_enter_region(0)
+    try:
+        yield
+    finally:
+        _core.torch_enter_region(before)
+
+
+def _lakes_of(number: int) -> list[tuple[int, Lake]]:
+    """Return (device, lake) of each device where the region has memory."""
+    if compat.is_in_bad_fork():
+        return []
+    found = [
+        (device, _core.torch_lake(Lake, index))
+        for index, owner, device in _core.torch_region_lakes()
+        if owner == number
+    ]
+    return [(device, lake) for device, lake in found if lake is not None]
+
+
+def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> list[tuple[str, _Named]]:
+    """Return what is named, or all that is in that state; ValueError for what cannot be meant."""
+    for name in names:
+        if name not in _process.named:
+            known = ", ".join(map(repr, _process.named)) or "none"
+            raise ValueError(f"no region is called {name!r}; there are: {known}")
+        if _is_asleep(_process.named[name]) is not are_asleep:
+            raise ValueError(f"region {name!r} is {'awake' if are_asleep else 'asleep'} already")
+    if len(set(names)) < len(names):
+        raise ValueError("a region is named twice")
+    if names:
+        return [(name, _process.named[name]) for name in names]
+    return [(name, one) for name, one in _process.named.items() if _is_asleep(one) is are_asleep]
+
+
+def _is_asleep(one: _Named) -> bool:
+    return any(lake.is_asleep for _, lake in _lakes_of(one.number))
+
+
+def _tell(hook: int, names: list[str]) -> None:
+    """Call the hooks of before (0) or after (1), in the order in which they were added."""
+    for pair in list(_process.hooks):
+        called = pair[hook]
+        if called is not None:
+            for name in names:
+                called(name)
+
+
+def _report(names: list[str], done: list[dict[str, int]], device: int) -> SleepReport:
+    sums = {key: sum(one[key] for one in done) for key in (done[0] if done else {})}
+    awake = 0
+    for index, _, of_device in _core.torch_region_lakes():
+        lake = _core.torch_lake(Lake, index)
+        if lake is not None and of_device == device and not lake.is_asleep:
+            awake += lake.stats()["reserved_bytes"]
+    main = lakes.find(device)
+    awake += main.stats()["reserved_bytes"] if main is not None else 0
+    pytorch_bytes, other_bytes = _others(device, awake)
+    return SleepReport(
+        tuple(names),
+        sums.get("released_bytes", 0),
+        sums.get("kept_bytes", 0),
+        sums.get("saved_bytes", 0),
+        sums.get("copy_ns", 0) / 1e9,
+        sums.get("time_ns", 0) / 1e9,
+        awake,
+        pytorch_bytes,
+        other_bytes,
+    )
+
+
+def _others(device: int, awake_bytes: int) -> tuple[int, int]:
+    """Return what PyTorch's own allocator holds, and all else on the device."""
+    try:
+        free_bytes, size_bytes = map(int, torch.cuda.mem_get_info(device))
+        counted = int(torch.cuda.memory_reserved(device))
+    except RuntimeError:  # while a graph is captured, say
+        return 0, 0
+    ours = sum(
+        lake.stats()["reserved_bytes"]
+        for index, _, of_device in _core.torch_region_lakes()
+        if of_device == device and (lake := _core.torch_lake(Lake, index)) is not None
+    )
+    main = lakes.find(device)
+    ours += main.stats()["reserved_bytes"] if main is not None else 0
+    pytorch_bytes = max(0, counted - ours)
+    return pytorch_bytes, max(0, size_bytes - free_bytes - awake_bytes - pytorch_bytes)
+
+
+_KEPT: Final = "what its region was given says"
+
+
+def sleep(*names: str, backup: str | None = _KEPT) -> SleepReport:
+    """Put regions to sleep: their memory goes back to the devices, their addresses stay.
+
+    names: all that are awake unless some are named. backup: for this time, in place of what the
+    region was given: "cpu", "disk" or None.
+
+    Waits for the devices. Until they are awake again the tensors must not be used: a kernel that
+    does ends in an illegal address. They can be freed. Allocating in the region is a RuntimeError.
+    All or nothing: where one region cannot sleep, those before it are woken again. Raises
+    ValueError for an unknown name, one that sleeps already and a backup that is none,
+    UnsupportedError while a graph is captured and for tensors that were shared with other
+    processes, DriverError.
+    """
+    if backup is not _KEPT and backup not in _BACKUPS:
+        raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
+    with _lock:
+        chosen = _chosen(names, are_asleep=False)
+        told = [name for name, _ in chosen]
+        _tell(0, told)
+        done: list[tuple[Lake, dict[str, int]]] = []
+        device = lakes.current_device()
+        try:
+            for name, one in chosen:
+                how = one.backup if backup is _KEPT else backup
+                for number, lake in _lakes_of(one.number):
+                    with _naming(name, number):
+                        done.append((lake, lake.sleep(how, one.folder if how == "disk" else None)))
+        except BaseException:
+            for lake, _ in reversed(done):
+                lake.wake()
+            _tell(1, told)
+            raise
+        return _report(told, [report for _, report in done], device)
+
+
+def wake(*names: str) -> SleepReport:
+    """Wake regions: take memory again at the same addresses, and copy back what was saved.
+
+    names: all that sleep unless some are named. What was not saved holds anything.
+
+    All or nothing: where a device has not enough memory, what is idle elsewhere is given back, and
+    if that is not enough, torch.OutOfMemoryError is raised and everything sleeps as before. Raises
+    ValueError for an unknown name and one that is awake, DriverError.
+    """
+    with _lock:
+        chosen = _chosen(names, are_asleep=True)
+        told = [name for name, _ in chosen]
+        done: list[tuple[Lake, str | None, str | None, dict[str, int]]] = []
+        device = lakes.current_device()
+        try:
+            for name, one in chosen:
+                for number, lake in _lakes_of(one.number):
+                    if lake.is_asleep:
+                        with _naming(name, number):
+                            report = _wake(lake)
+                        done.append((lake, one.backup, one.folder, report))
+        except BaseException:
+            for lake, how, folder, _ in reversed(done):
+                lake.sleep(how, folder)
+            raise
+        _tell(1, told)
+        return _report(told, [report for *_, report in done], device)
+
+
+def _wake(lake: Lake) -> dict[str, int]:
+    try:
+        return lake.wake()
+    except OutOfMemoryError:
+        torch.cuda.empty_cache()
+    return lake.wake()
+
+
+@contextlib.contextmanager
+def _naming(name: str, device: int) -> Iterator[None]:
+    """Say whose failure it was, and raise the end of memory as PyTorch does."""
+    try:
+        yield
+    except OutOfMemoryError as error:
+        raise torch.OutOfMemoryError(f"region {name!r} on GPU {device}: {error}") from None
+    except Error as error:
+        raise type(error)(f"region {name!r} on GPU {device}: {error}") from None
+
+
+def regions() -> list[MemoryRegion]:
+    """Return every region of this process, in the order in which they were first entered."""
+    found = []
+    with _lock:
+        for name, one in _process.named.items():
+            held = _lakes_of(one.number)
+            stats = [lake.stats() for _, lake in held]
+            found.append(
+                MemoryRegion(
+                    name,
+                    one.backup,
+                    _is_asleep(one),
+                    sum(each["live_bytes"] for each in stats),
+                    sum(each["reserved_bytes"] for each in stats),
+                    tuple(sorted(device for device, _ in held)),
+                )
+            )
+    return found
+
+
+def on_sleep(
+    before_sleep: Callable[[str], object] | None = None,
+    after_wake: Callable[[str], object] | None = None,
+) -> Callable[[], None]:
+    """Let these be called with a region's name before it sleeps, and after it woke.
+
+    For whoever registered its memory elsewhere (NCCL, NVSHMEM, RDMA) and has to end that before it
+    goes, and to do it again. An exception of before_sleep leaves everything awake. Return a
+    function that forgets both.
+    """
+    pair = (before_sleep, after_wake)
+    with _lock:
+        _process.hooks.append(pair)
+
+    def forget() -> None:
+        with _lock, contextlib.suppress(ValueError):
+            _process.hooks.remove(pair)
+
+    return forget
+
+
+def saved_copy(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return what a contiguous tensor held, of a region that sleeps with backup="cpu"; else None.
+
+    A copy on the host. Raises ValueError for a tensor that is not contiguous.
+    """
+    view = _saved_bytes(tensor)
+    return None if view is None else view.clone().view(tensor.dtype).view(tensor.shape)
+
+
+def _saved_bytes(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the bytes where they are saved, valid until the region wakes."""
+    if not tensor.is_contiguous():
+        raise ValueError("only a contiguous tensor can be read where it is saved")
+    size = tensor.numel() * tensor.element_size()
+    with _lock:
+        for one in _process.named.values():
+            for _, lake in _lakes_of(one.number):
+                address = lake.saved(tensor.data_ptr(), size) if size else None
+                if address is not None:
+                    buffer: Any = (ctypes.c_uint8 * size).from_address(address)
+                    return torch.frombuffer(buffer, dtype=torch.uint8)
+    return None
