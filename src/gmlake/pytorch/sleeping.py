@@ -74,9 +74,9 @@ class SleepReport:
     """What sleep() or wake() did, and what is on the current device after it; sizes in bytes.
 
     moved_bytes: given back to the devices, or taken again. kept_bytes: what a device would not take
-    back. saved_bytes: what was copied. copy_seconds: of the copies alone. seconds: of everything but
-    hooks. awake_bytes: what gmlake holds beside. pytorch_bytes: what PyTorch's own allocator holds,
-    such as graphs and torch.cuda.MemPool. other_bytes: all else on the device: CUDA's contexts,
+    back. saved_bytes: what was copied. copy_seconds: of the copies alone. seconds: of all but the
+    hooks. awake_bytes: what gmlake holds beside. pytorch_bytes: what PyTorch's own allocator holds
+    (graphs, torch.cuda.MemPool). other_bytes: all else on the device: CUDA's contexts,
     NCCL, other libraries and processes. Both are 0 where CUDA does not tell.
     """
 
@@ -92,10 +92,9 @@ class SleepReport:
 
     def __str__(self) -> str:
         """Say what moved, and what stayed on the device and whose it is."""
-        lines = [
-            f"{', '.join(self.names) or 'no region'}: {format_size(self.moved_bytes)} moved, "
-            f"{format_size(self.saved_bytes)} copied, in {self.seconds:.3f} s; on the device now:"
-        ]
+        names = ", ".join(self.names) or "no region"
+        sizes = f"{format_size(self.moved_bytes)} moved, {format_size(self.saved_bytes)} copied"
+        lines = [f"{names}: {sizes}, in {self.seconds:.3f} s; on the device now:"]
         for held, whose in (
             (self.awake_bytes, "of gmlake, for what is awake"),
             (self.pytorch_bytes, "of PyTorch's own allocator (graphs, MemPool, before gmlake)"),
@@ -401,12 +400,12 @@ def saved_copy(tensor: torch.Tensor) -> torch.Tensor | None:
 
     A copy on the host. Raises ValueError for a tensor that is not contiguous.
     """
-    view = _saved_bytes(tensor)
+    view = saved_bytes(tensor)
     return None if view is None else view.clone().view(tensor.dtype).view(tensor.shape)
 
 
-def _saved_bytes(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the bytes where they are saved, valid until the region wakes."""
+def saved_bytes(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a tensor's bytes where they are saved, valid until it wakes; None if they are not."""
     if not tensor.is_contiguous():
         raise ValueError("only a contiguous tensor can be read where it is saved")
     size = tensor.numel() * tensor.element_size()

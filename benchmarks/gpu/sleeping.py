@@ -1,0 +1,235 @@
+"""A 7B model that sleeps to the CPU and wakes, beside plain page-locked copies of as many bytes.
+
+    PYTHONPATH=benchmarks python -m gpu.sleeping [--write] [--way gmlake,torch_memory_saver]
+
+Each way has a process of its own: `gmlake`, its compatible API `compat`, and `torch_memory_saver`
+where that package is installed. Before and after sleeping a forward pass gives logits that must be
+equal to the bit. `copies` is the time of one copy of the same bytes between a page-locked buffer
+and the device. What stays is compared with the same process before it made the model, when it had
+imported everything, made a context and computed once.
+"""
+
+# PyTorch is typed in part only, and may be absent where the types are checked.
+# mypy: allow-untyped-calls
+# mypy: disable-error-code="import-not-found, unused-ignore"
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import torch
+
+GIB = 1 << 30
+_WAYS = ("gmlake", "compat", "torch_memory_saver")
+_SIZES: dict[str, dict[str, int]] = {
+    "7b": {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+    },
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 500,
+    },
+}
+
+
+def used_bytes() -> int:
+    """Return what of the device is in use, by whomever."""
+    import torch
+
+    free_bytes, size_bytes = torch.cuda.mem_get_info()
+    return int(size_bytes - free_bytes)
+
+
+def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Callable[[], Any]]:
+    """Return the region for weights, and what sends it to sleep and wakes it."""
+    import gmlake
+
+    if way == "gmlake":
+        gmlake.enable()
+        return (
+            gmlake.region("weights", backup="cpu"),
+            lambda: gmlake.sleep("weights"),
+            lambda: gmlake.wake("weights"),
+        )
+    saver: Any = import_module(
+        "gmlake.compat.torch_memory_saver" if way == "compat" else way
+    ).torch_memory_saver
+    saver.hook_mode = "torch"
+    return (
+        saver.region(tag="weights", enable_cpu_backup=True),
+        lambda: saver.pause("weights"),
+        lambda: saver.resume("weights"),
+    )
+
+
+def compute(model: Any) -> torch.Tensor:
+    """Return the logits of a fixed text."""
+    import torch
+
+    tokens = torch.arange(64, device="cuda").reshape(1, 64)
+    with torch.no_grad():
+        logits: torch.Tensor = model(tokens, use_cache=False).logits.cpu()
+    return logits
+
+
+def time_copies(size_bytes: int, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of copies of that many bytes, out of a device and into it."""
+    import torch
+
+    host = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+    device = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
+    times: dict[str, list[float]] = {"out": [], "in": []}
+    for _ in range(rounds + 1):
+        for way, (to, source) in (("out", (host, device)), ("in", (device, host))):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            to.copy_(source, non_blocking=True)
+            torch.cuda.synchronize()
+            times[way].append(time.perf_counter() - began)
+    return {way: taken[1:] for way, taken in times.items()}
+
+
+def measure(way: str, size: str, rounds: int) -> dict[str, Any]:
+    """Let a model sleep and wake some times; return seconds and bytes."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.cuda.init()
+    region, sleep, wake = begin(way)
+    small = torch.ones(64, 64, device="cuda", dtype=torch.bfloat16)
+    (small @ small).sum().item()
+    del small
+    torch.cuda.empty_cache()
+    empty = used_bytes()
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    with region, torch.device("cuda"):
+        model = LlamaForCausalLM(LlamaConfig(**_SIZES[size])).eval()
+    weight_bytes = sum(each.numel() * each.element_size() for each in model.parameters())
+    expected = compute(model)
+    torch.cuda.empty_cache()
+    awake = used_bytes()
+    told: dict[str, Any] = {"sleep_seconds": [], "wake_seconds": [], "asleep_bytes": []}
+    same = True
+    for _ in range(rounds + 1):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        sleep()
+        slept = time.perf_counter()
+        told["asleep_bytes"].append(used_bytes())
+        again = time.perf_counter()
+        wake()
+        torch.cuda.synchronize()
+        told["wake_seconds"].append(time.perf_counter() - again)
+        told["sleep_seconds"].append(slept - began)
+        same = same and bool(torch.equal(compute(model), expected))
+        torch.cuda.empty_cache()
+    told["first_sleep_seconds"] = told["sleep_seconds"].pop(0)
+    told["first_wake_seconds"] = told["wake_seconds"].pop(0)
+    return {
+        **told,
+        "weight_bytes": weight_bytes,
+        "empty_bytes": empty,
+        "awake_bytes": awake,
+        "stays_bytes": max(told["asleep_bytes"]) - empty,
+        "has_same_logits": same,
+        "copies": time_copies(weight_bytes, rounds),
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
+
+
+def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what a process of its own measured, or `failed`."""
+    command = [sys.executable, "-m", "gpu.sleeping", "--one", way, "--rounds", str(options.rounds)]
+    done = subprocess.run(  # noqa: S603
+        [*command, "--size", options.size],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+    )
+    if done.returncode:
+        return {"failed": (done.stderr.strip() or "no message").splitlines()[-1]}
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def show(figures: dict[str, Any]) -> None:
+    """Print a row for each way."""
+    table = Table("way", "sleep s", "GB/s", "wake s", "GB/s", "copies GB/s", "stays MiB", "logits")
+    for way, told in figures["ways"].items():
+        if "failed" in told:
+            table.add_row(way, told["failed"])
+            continue
+        size = told["weight_bytes"] / 1e9
+        sleep, wake = (statistics.median(told[f"{part}_seconds"]) for part in ("sleep", "wake"))
+        copies = [statistics.median(told["copies"][side]) for side in ("out", "in")]
+        table.add_row(
+            way,
+            f"{sleep:.3f}",
+            f"{size / sleep:.1f}",
+            f"{wake:.3f}",
+            f"{size / wake:.1f}",
+            " ".join(f"{size / each:.1f}" for each in copies),
+            f"{told['stays_bytes'] / (1 << 20):.0f}",
+            "same" if told["has_same_logits"] else "DIFFER",
+        )
+    Console(width=120).print(table)
+
+
+def main() -> int:
+    """Measure, print, and keep it with --write or --output; 1 where something failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--ways", default=",".join(_WAYS), help="a,b of these (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="after one to warm up (3)")
+    parser.add_argument("--size", choices=_SIZES, default="7b")
+    parser.add_argument("--write", action="store_true", help="keep it as results/gpu_sleeping.json")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.size, options.rounds)))
+        return 0
+    figures: dict[str, Any] = {"size": options.size, "ways": {}}
+    for way in options.ways.split(","):
+        figures["ways"][way] = ask(way, options)
+        if options.output:
+            text = json.dumps({"run": machine.describe(), **figures}, indent=1)
+            options.output.write_text(text + "\n", encoding="utf-8")
+    show(figures)
+    ran = [told for told in figures["ways"].values() if "failed" not in told]
+    if options.write:
+        devices = {told["device"] for told in ran}
+        print(machine.write("gpu_sleeping", figures, gpu=", ".join(sorted(devices)) or "none"))
+    return int(len(ran) < len(figures["ways"]) or not all(t["has_same_logits"] for t in ran))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The interfaces of others over gmlake, for programs that are written for them."""
