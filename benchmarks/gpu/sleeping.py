@@ -87,7 +87,7 @@ def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Cal
     )
 
 
-def compute(model: Any) -> torch.Tensor:
+def compute(model: torch.nn.Module) -> torch.Tensor:
     """Return the logits of a fixed text."""
     import torch
 
