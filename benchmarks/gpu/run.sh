@@ -7,7 +7,7 @@
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
-# Parts are tests, costs, overhead, training, planned, streams, varying, features and howtos; all of them
+# Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos and sleeping; all of them
 # unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
@@ -40,7 +40,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos
+[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -74,8 +74,11 @@ for wanted in "$@"; do
     howtos)
         part howtos "$PYTHON" -m gpu.howtos --write
         ;;
+    sleeping)
+        part sleeping "$PYTHON" -m gpu.sleeping --write
+        ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping" >&2
         exit 2
         ;;
     esac

@@ -15,6 +15,8 @@ typedef struct chunk {
     gml_handle behind; /* of the inner driver; 0: asleep */
     uint64_t size_bytes;
     uint64_t places; /* where it is mapped */
+    uint64_t absent; /* of them: not now */
+    bool is_new;     /* taken by the waking that is under way */
     bool is_released;
     bool is_exported; /* another process may map it */
 } chunk;
@@ -26,6 +28,7 @@ typedef struct place {
     chunk *chunk;
     gml_handle handle;  /* of the chunk, here */
     bool is_mapped;     /* now: no while asleep */
+    bool is_new;        /* mapped by the waking that is under way */
     bool is_accessible; /* while it is mapped */
 } place;
 
@@ -168,6 +171,7 @@ forget_place(gml_driver *self, place *gone)
     gml_sleeper *sleeper = sleeper_of(self);
     chunk *mapped = gone->chunk;
     gml_tree_remove(&sleeper->places, &gone->node);
+    mapped->absent -= !gone->is_mapped;
     if (--mapped->places == 0 && mapped->is_released) {
         (void)end_chunk(self, gone->handle, mapped);
     }
@@ -302,98 +306,8 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 
 /* ---- sleeping and waking --------------------------------------------------------------------- */
 
-/* Ends every mapping. A failure leaves those before it ended. */
-static gml_status
-unmap_all(gml_sleeper *sleeper, gml_driver *counted)
-{
-    gml_driver *inner = sleeper->wrapped.inner;
-    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
-        if (!at->is_mapped) {
-            continue;
-        }
-        counted->calls[GML_CALL_UNMAP]++;
-        gml_status status = inner->ops->unmap(inner, at->node.address, at->size_bytes);
-        if (status != GML_OK) {
-            return status;
-        }
-        at->is_mapped = false;
-    }
-    return GML_OK;
-}
-
-/* Makes every mapping that is not there. A failure leaves those before it. */
-static gml_status
-map_all(gml_sleeper *sleeper, gml_driver *counted)
-{
-    gml_driver *inner = sleeper->wrapped.inner;
-    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
-        if (at->is_mapped) {
-            continue;
-        }
-        counted->calls[GML_CALL_MAP]++;
-        gml_status status =
-            inner->ops->map(inner, at->node.address, at->size_bytes, at->chunk->behind);
-        at->is_mapped = status == GML_OK;
-        if (status == GML_OK && at->is_accessible) {
-            counted->calls[GML_CALL_SET_ACCESS]++;
-            status = inner->ops->set_access(inner, at->node.address, at->size_bytes);
-        }
-        if (status != GML_OK) {
-            return status;
-        }
-    }
-    return GML_OK;
-}
-
-/* What the device does not take back stays behind its chunk. */
-static void
-release_all(gml_sleeper *sleeper, gml_driver *counted, uint64_t *released_bytes,
-            uint64_t *kept_bytes)
-{
-    gml_driver *inner = sleeper->wrapped.inner;
-    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
-        chunk *at = sleeper->chunks.slots[i].value;
-        if (!sleeper->chunks.slots[i].key || !at->behind) {
-            continue;
-        }
-        counted->calls[GML_CALL_RELEASE]++;
-        if (inner->ops->release(inner, at->behind) == GML_OK) {
-            at->behind = 0;
-            *released_bytes += at->size_bytes;
-        } else {
-            *kept_bytes += at->size_bytes;
-        }
-    }
-}
-
-static gml_status
-create_all(gml_sleeper *sleeper, gml_driver *counted)
-{
-    gml_driver *inner = sleeper->wrapped.inner;
-    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
-        chunk *at = sleeper->chunks.slots[i].value;
-        if (!sleeper->chunks.slots[i].key || at->behind) {
-            continue;
-        }
-        counted->calls[GML_CALL_CREATE]++;
-        gml_status status = inner->ops->create(inner, at->size_bytes, &at->behind);
-        if (status != GML_OK) {
-            at->behind = 0;
-            return status;
-        }
-    }
-    return GML_OK;
-}
-
-static gml_status
-explain(gml_sleeper *sleeper, gml_driver *counted, gml_status status)
-{
-    memcpy(counted->reason, sleeper->wrapped.inner->reason, sizeof counted->reason);
-    return status;
-}
-
-static bool
-is_any_exported(const gml_sleeper *sleeper)
+bool
+gml_sleeper_is_exported(const gml_sleeper *sleeper)
 {
     bool is_any = false;
     for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
@@ -403,46 +317,168 @@ is_any_exported(const gml_sleeper *sleeper)
     return is_any;
 }
 
-gml_status
-gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, uint64_t *released_bytes,
-                  uint64_t *kept_bytes)
+static void
+give_back(gml_sleeper *sleeper, gml_driver *counted, chunk *given, uint64_t *released_bytes,
+          uint64_t *kept_bytes)
 {
-    *released_bytes = 0;
-    *kept_bytes = 0;
-    if (is_any_exported(sleeper)) {
-        return gml_driver_fail(counted, GML_UNSUPPORTED,
-                               "memory that was shared with another process cannot sleep");
+    gml_driver *inner = sleeper->wrapped.inner;
+    if (!given->behind) {
+        return;
     }
-    gml_status status = unmap_all(sleeper, counted);
-    if (status != GML_OK) {
-        (void)explain(sleeper, counted, status);
-        /* The bytes are still behind the handles. Where not even this is possible, waking may be.
-         */
-        sleeper->is_asleep = map_all(sleeper, counted) != GML_OK;
+    counted->calls[GML_CALL_RELEASE]++;
+    if (inner->ops->release(inner, given->behind) == GML_OK) {
+        given->behind = 0;
+        *released_bytes += given->size_bytes;
+    } else {
+        *kept_bytes += given->size_bytes;
+    }
+}
+
+static gml_status
+end_mapping(gml_sleeper *sleeper, gml_driver *counted, place *at)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    counted->calls[GML_CALL_UNMAP]++;
+    gml_status status = inner->ops->unmap(inner, at->node.address, at->size_bytes);
+    if (status == GML_OK) {
+        at->is_mapped = false;
+        at->chunk->absent++;
         return status;
     }
-    release_all(sleeper, counted, released_bytes, kept_bytes);
+    memcpy(counted->reason, inner->reason, sizeof counted->reason);
+    return status;
+}
+
+gml_status
+gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, gml_address below, bool keeps_content,
+                  uint64_t *released_bytes, uint64_t *kept_bytes)
+{
+    place *at = place_from(sleeper, 0);
+    for (; at && at->node.address + at->size_bytes <= below; at = next_place(at)) {
+        if (!at->is_mapped) {
+            continue;
+        }
+        gml_status status = end_mapping(sleeper, counted, at);
+        if (status != GML_OK) {
+            return status;
+        }
+        if (!keeps_content && at->chunk->absent == at->chunk->places) {
+            give_back(sleeper, counted, at->chunk, released_bytes, kept_bytes);
+        }
+    }
+    if (below < UINT64_MAX) {
+        return GML_OK;
+    }
+    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
+        if (sleeper->chunks.slots[i].key) {
+            chunk *left = sleeper->chunks.slots[i].value;
+            bool is_tried = !keeps_content && left->places > 0;
+            if (!is_tried) {
+                give_back(sleeper, counted, left, released_bytes, kept_bytes);
+            }
+        }
+    }
     sleeper->is_asleep = true;
     return GML_OK;
 }
 
-gml_status
-gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted)
+static gml_status
+take_again(gml_sleeper *sleeper, gml_driver *counted, chunk *taken)
 {
-    gml_status status = create_all(sleeper, counted);
-    if (status == GML_OK) {
-        status = map_all(sleeper, counted);
+    gml_driver *inner = sleeper->wrapped.inner;
+    if (taken->behind) {
+        return GML_OK;
     }
+    counted->calls[GML_CALL_CREATE]++;
+    gml_status status = inner->ops->create(inner, taken->size_bytes, &taken->behind);
     if (status != GML_OK) {
-        uint64_t released_bytes = 0, kept_bytes = 0;
-        (void)explain(sleeper, counted, status);
-        if (unmap_all(sleeper, counted) == GML_OK) {
-            release_all(sleeper, counted, &released_bytes, &kept_bytes);
-        }
+        taken->behind = 0;
         return status;
     }
-    sleeper->is_asleep = false;
+    taken->is_new = true;
     return GML_OK;
+}
+
+static gml_status
+map_again(gml_sleeper *sleeper, gml_driver *counted, place *at)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = take_again(sleeper, counted, at->chunk);
+    if (status == GML_OK) {
+        counted->calls[GML_CALL_MAP]++;
+        status = inner->ops->map(inner, at->node.address, at->size_bytes, at->chunk->behind);
+    }
+    if (status == GML_OK) {
+        at->is_mapped = true;
+        at->is_new = true;
+        at->chunk->absent--;
+    }
+    if (status == GML_OK && at->is_accessible) {
+        counted->calls[GML_CALL_SET_ACCESS]++;
+        status = inner->ops->set_access(inner, at->node.address, at->size_bytes);
+    }
+    return status;
+}
+
+/* What this waking did is what it made last: nothing of that has been used. */
+static void
+undo_waking(gml_sleeper *sleeper, gml_driver *counted)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    uint64_t released_bytes = 0, kept_bytes = 0;
+    char reason[GML_REASON_BYTES];
+    memcpy(reason, counted->reason, sizeof reason);
+    (void)inner->ops->device_synchronize(inner); /* the watch may have queued copies */
+    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
+        if (at->is_new && at->is_mapped) {
+            (void)end_mapping(sleeper, counted, at);
+        }
+    }
+    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
+        chunk *at = sleeper->chunks.slots[i].value;
+        if (sleeper->chunks.slots[i].key && at->is_new && at->absent == at->places) {
+            give_back(sleeper, counted, at, &released_bytes, &kept_bytes);
+        }
+    }
+    memcpy(counted->reason, reason, sizeof reason);
+}
+
+static void
+forget_news(gml_sleeper *sleeper)
+{
+    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
+        at->is_new = false;
+        at->chunk->is_new = false;
+    }
+}
+
+gml_status
+gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_watch *watch)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = GML_OK;
+    for (place *at = place_from(sleeper, 0); at && status == GML_OK; at = next_place(at)) {
+        status = at->is_mapped ? GML_OK : map_again(sleeper, counted, at);
+        if (status != GML_OK) {
+            memcpy(counted->reason, inner->reason, sizeof counted->reason);
+        } else if (watch) {
+            status = watch->mapped(watch->context, at->node.address + at->size_bytes);
+        }
+    }
+    for (size_t i = 0; i < sleeper->chunks.capacity && status == GML_OK; i++) {
+        if (sleeper->chunks.slots[i].key) {
+            status = take_again(sleeper, counted, sleeper->chunks.slots[i].value);
+            if (status != GML_OK) {
+                memcpy(counted->reason, inner->reason, sizeof counted->reason);
+            }
+        }
+    }
+    if (status != GML_OK) {
+        undo_waking(sleeper, counted);
+    }
+    forget_news(sleeper);
+    sleeper->is_asleep = status != GML_OK;
+    return status;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

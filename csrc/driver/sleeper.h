@@ -18,16 +18,30 @@ typedef struct gml_sleeper gml_sleeper;
  * GML_UNSUPPORTED. The wrapper closes the inner driver. */
 gml_status gml_sleeper_open(gml_driver **driver, gml_sleeper **out);
 
-/* Gives all physical memory back. Nothing may use it any more: the caller has waited for the
- * device. Where a mapping cannot be ended, or another process maps the memory, everything is as
- * before. What the device does not take back stays, and is counted in *kept_bytes. Calls count for
- * `counted`, which is this wrapper or one around it. pre: awake */
-gml_status gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, uint64_t *released_bytes,
-                             uint64_t *kept_bytes);
+/* Whether another process may map some of it, so that it must not sleep. */
+bool gml_sleeper_is_exported(const gml_sleeper *sleeper);
 
-/* Takes memory again and maps it where it was; what it holds is anything. On failure it is asleep
- * as before. pre: asleep */
-gml_status gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted);
+/* Ends the mappings that end at `below` or before it, and with the last mapping of a piece of
+ * memory gives that back; UINT64_MAX: all, and from then on it is asleep. What the device does not
+ * take back stays, and is counted in *kept_bytes. Nothing may use that memory any more. With
+ * `keeps_content` nothing is given back before all mappings have ended.
+ *
+ * A failure leaves some of it as it was: gml_sleeper_wake() undoes the rest. Calls count for
+ * `counted`, which is this wrapper or one around it. The sums are added to. */
+gml_status gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, gml_address below,
+                             bool keeps_content, uint64_t *released_bytes, uint64_t *kept_bytes);
+
+/* Somebody who wants to know that everything below an address is mapped. */
+typedef struct gml_sleeper_watch {
+    gml_status (*mapped)(void *context, gml_address below); /* a failure ends the waking */
+    void *context;
+} gml_sleeper_watch;
+
+/* Takes the memory again that is missing, and maps it where it was, from low addresses to high
+ * ones. What it holds is anything. `watch` may be NULL. After a failure what was missing is missing
+ * as before, it is asleep, and the device has been waited for. */
+gml_status gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted,
+                            const gml_sleeper_watch *watch);
 
 bool gml_sleeper_is_asleep(const gml_sleeper *sleeper);
 

@@ -25,20 +25,19 @@ typedef struct gml_sleep_report {
     uint64_t released_bytes; /* given back to the device, or taken from it again */
     uint64_t kept_bytes;     /* that the device would not take back */
     uint64_t saved_bytes;    /* of live blocks, copied to or from where they are saved */
-    uint64_t copy_ns;        /* of the copies alone */
     uint64_t time_ns;        /* of the whole call */
 } gml_sleep_report;
 
 /* Puts the lake to sleep: waits for the device, gives idle memory back, saves what live blocks
- * hold, and gives the rest back. `folder`: where the file lies for GML_BACKUP_DISK, NULL for TMPDIR
- * or /tmp. Nothing may use the memory until it is awake: that would be an illegal address. Freeing
- * blocks is allowed; allocating fails with GML_UNSUPPORTED.
+ * hold, and gives the rest back. `folder`: where the file lies for GML_BACKUP_DISK, NULL for /tmp.
+ * Nothing may use the memory until it is awake: that would be an illegal address. Freeing blocks is
+ * allowed; allocating fails with GML_UNSUPPORTED.
  *
  * On failure it is awake and everything as before, with a reason in gml_lake_reason():
  * GML_INVALID_ARGUMENT where it sleeps already, GML_UNSUPPORTED for a lake without `can_sleep`,
  * while a graph is captured, or where memory was shared with another process; GML_NO_HOST_MEMORY;
- * GML_DRIVER_FAILED, also for the file. Should a mapping that was ended not come back, it is asleep
- * with everything saved, and can be woken. */
+ * GML_DRIVER_FAILED, also for the file. Should memory that was given back not be had again then, it
+ * is asleep with everything saved, and can be woken. */
 GML_API gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder,
                                   gml_sleep_report *out);
 
@@ -47,6 +46,7 @@ GML_API gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char 
  * GML_INVALID_ARGUMENT where it is awake, GML_DRIVER_FAILED. */
 GML_API gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out);
 
+/* Whether it sleeps. */
 GML_API bool gml_lake_is_asleep(gml_lake *lake);
 
 /* Where `size_bytes` at `address` are saved in the host's memory: valid until the lake wakes,

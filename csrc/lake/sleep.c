@@ -1,312 +1,176 @@
-/* Putting a lake to sleep and waking it: what is saved, where, and in which order. */
+/* Putting a lake to sleep and waking it: in which order memory goes and comes, and what is undone.
+ */
 #include "base/clock.h"
-#include "gmlake_sleep.h"
-#include "lake/lake.h"
+#include "lake/nap.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { NO_FILE = -1, RING_BUFFERS = 2 };
+/* Memory goes back in parts, each while the next is copied: so many, or more of this size. */
+enum { PARTS = 8 };
+static const uint64_t LARGEST_PART_BYTES = UINT64_C(256) << 20;
 
-static const uint64_t RING_BYTES = UINT64_C(32) << 20; /* of each buffer between device and disk */
+/* ---- copies, while memory goes and comes ----------------------------------------------------- */
 
-/* A block's content. */
-typedef struct saved {
-    gml_address address;
-    uint64_t size_bytes;
-    uint64_t offset_bytes; /* in the memory or file */
-} saved;
+/* What is saved, and goes while the rest is being saved. */
+typedef struct saving {
+    gml_lake *lake;
+    gml_nap *nap;
+    gml_event event; /* after the part that is being copied */
+    size_t safe;     /* the blocks before this one are saved */
+    gml_sleep_report *report;
+} saving;
 
-/* What a lake keeps for sleeping. */
-typedef struct gml_nap {
-    gml_backup backup;
-    saved *blocks; /* in address order */
-    size_t count;
-    uint64_t room_bytes; /* that they take side by side */
-    void *memory; /* page-locked; kept, since to make it takes longer than to fill it */
-    uint64_t memory_bytes;
-    int file;
-} gml_nap;
-
-/* ---- what is saved --------------------------------------------------------------------------- */
-
-static int
-by_address(const void *left, const void *right)
-{
-    gml_address a = ((const saved *)left)->address, b = ((const saved *)right)->address;
-    return (a > b) - (a < b);
-}
-
-/* Lists the live blocks, side by side. */
+/* Waits for the copies so far, which are those of the blocks before `end`, and gives back what lies
+ * below the next block. */
 static gml_status
-list_blocks(gml_lake *lake, gml_nap *nap)
+give_part(saving *of, size_t end)
 {
-    size_t room = lake->blocks.count;
-    saved *blocks = malloc((room ? room : 1) * sizeof *blocks);
-    if (!blocks) {
-        return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
-                               "no host memory for a list of "
-                               "what sleeps");
-    }
-    size_t count = 0;
-    for (size_t i = 0; i < lake->blocks.capacity; i++) {
-        const gml_block *block = lake->blocks.slots[i].value;
-        if (lake->blocks.slots[i].key) {
-            blocks[count++] = (saved){block->address, block->requested_bytes, 0};
-        }
-    }
-    qsort(blocks, count, sizeof *blocks, by_address);
-    uint64_t offset_bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        blocks[i].offset_bytes = offset_bytes;
-        offset_bytes += (blocks[i].size_bytes + 511) & ~UINT64_C(511);
-    }
-    free(nap->blocks);
-    nap->blocks = blocks;
-    nap->count = count;
-    nap->room_bytes = offset_bytes;
-    return GML_OK;
-}
-
-/* What was freed meanwhile does not come back: it may not be mapped any more. */
-static void
-drop_freed(const gml_lake *lake, gml_nap *nap)
-{
-    size_t left = 0;
-    for (size_t i = 0; i < nap->count; i++) {
-        if (gml_map_find(&lake->blocks, nap->blocks[i].address)) {
-            nap->blocks[left++] = nap->blocks[i];
-        }
-    }
-    nap->count = left;
-}
-
-static uint64_t
-sum_bytes(const gml_nap *nap)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < nap->count; i++) {
-        sum += nap->blocks[i].size_bytes;
-    }
-    return sum;
-}
-
-/* ---- the host's memory ----------------------------------------------------------------------- */
-
-static gml_status
-have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes)
-{
-    if (nap->memory && nap->memory_bytes >= size_bytes) {
-        return GML_OK;
-    }
-    if (nap->memory) {
-        gml_status status = gml_driver_host_free(lake->driver, nap->memory);
-        if (status != GML_OK) {
-            return status;
-        }
-        nap->memory = NULL;
-    }
-    gml_status status =
-        size_bytes ? gml_driver_host_malloc(lake->driver, size_bytes, &nap->memory) : GML_OK;
-    nap->memory_bytes = status == GML_OK ? size_bytes : 0;
-    return status;
-}
-
-/* The stream of the copies: of this thread, so that nobody else's work waits for them. */
-static gml_stream
-stream_of(const gml_lake *lake)
-{
-    return lake->driver->per_thread_stream;
-}
-
-/* All copies at once, then one wait. */
-static gml_status
-copy_all(gml_lake *lake, gml_nap *nap, bool is_out)
-{
-    char *memory = nap->memory;
-    gml_driver *driver = lake->driver;
-    gml_status status = GML_OK;
-    for (size_t i = 0; i < nap->count && status == GML_OK; i++) {
-        const saved *at = &nap->blocks[i];
-        char *host = memory + at->offset_bytes;
-        status =
-            is_out ? gml_driver_copy_out(driver, host, at->address, at->size_bytes, stream_of(lake))
-                   : gml_driver_copy_in(driver, at->address, host, at->size_bytes, stream_of(lake));
-    }
-    /* Also after a failure: what is queued still uses both ends. */
-    char reason[GML_REASON_BYTES];
-    memcpy(reason, driver->reason, sizeof reason);
-    gml_status waited = gml_driver_stream_synchronize(driver, stream_of(lake));
-    if (status != GML_OK) {
-        memcpy(driver->reason, reason, sizeof reason);
+    gml_lake *lake = of->lake;
+    gml_status status = gml_driver_event_synchronize(lake->driver, of->event);
+    if (status != GML_OK || end == of->nap->count) {
+        of->safe = status == GML_OK ? end : of->safe;
         return status;
     }
-    return waited;
+    of->safe = end;
+    return gml_sleeper_sleep(lake->sleeper, lake->driver, of->nap->blocks[end].address, false,
+                             &of->report->released_bytes, &of->report->kept_bytes);
 }
 
-/* ---- a file ---------------------------------------------------------------------------------- */
-
+/* Queues the copies of one part from `begin` on, and an event behind them; *end: the block after.
+ */
 static gml_status
-fail_file(gml_lake *lake, const char *what, const char *where)
+queue_part(saving *of, size_t begin, size_t *end)
 {
-    return gml_driver_fail(lake->driver, GML_DRIVER_FAILED, "%s %.120s: %s", what, where,
-                           strerror(errno));
-}
-
-static gml_status
-open_file(gml_lake *lake, gml_nap *nap, const char *folder)
-{
-    const char *temporary = getenv("TMPDIR");
-    const char *where = folder ? folder : temporary && temporary[0] ? temporary : "/tmp";
-    nap->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    return nap->file >= 0 ? GML_OK
-                          : fail_file(lake, "what sleeps cannot be saved to a file in", where);
-}
-
-static void
-close_file(gml_nap *nap)
-{
-    if (nap->file != NO_FILE) {
-        (void)close(nap->file);
-        nap->file = NO_FILE;
-    }
-}
-
-/* Moves all bytes, whatever the system does at once. */
-static gml_status
-move_file(gml_lake *lake, const gml_nap *nap, bool is_out, char *bytes, uint64_t size_bytes,
-          uint64_t offset_bytes)
-{
-    while (size_bytes) {
-        ssize_t moved = is_out ? pwrite(nap->file, bytes, (size_t)size_bytes, (off_t)offset_bytes)
-                               : pread(nap->file, bytes, (size_t)size_bytes, (off_t)offset_bytes);
-        if (moved <= 0) {
-            if (moved < 0 && errno == EINTR) {
-                continue;
-            }
-            errno = moved < 0 ? errno : EIO;
-            return fail_file(lake, "what sleeps:", is_out ? "writing" : "reading");
-        }
-        bytes += moved;
-        size_bytes -= (uint64_t)moved;
-        offset_bytes += (uint64_t)moved;
-    }
-    return GML_OK;
-}
-
-/* A piece of a block, as large as a buffer at most. */
-typedef struct piece {
-    size_t block;
-    uint64_t begin_bytes; /* in the block */
-    uint64_t size_bytes;
-} piece;
-
-/* The piece after `at`; false at the end. */
-static bool
-next_piece(const gml_nap *nap, piece *at)
-{
-    at->begin_bytes += at->size_bytes;
-    while (at->block < nap->count && at->begin_bytes == nap->blocks[at->block].size_bytes) {
-        at->block++;
-        at->begin_bytes = 0;
-    }
-    if (at->block == nap->count) {
-        return false;
-    }
-    uint64_t left_bytes = nap->blocks[at->block].size_bytes - at->begin_bytes;
-    at->size_bytes = left_bytes < RING_BYTES ? left_bytes : RING_BYTES;
-    return true;
-}
-
-static gml_status
-copy_piece(gml_lake *lake, const gml_nap *nap, bool is_out, const piece *at, char *buffer)
-{
-    gml_address address = nap->blocks[at->block].address + at->begin_bytes;
-    return is_out
-               ? gml_driver_copy_out(lake->driver, buffer, address, at->size_bytes, stream_of(lake))
-               : gml_driver_copy_in(lake->driver, address, buffer, at->size_bytes, stream_of(lake));
-}
-
-/* Between device and file, by two buffers: the device copies one while the file has the other. */
-static gml_status
-move_all(gml_lake *lake, gml_nap *nap, bool is_out)
-{
-    char *ring = nap->memory;
-    piece at = {0}, before = {0};
-    bool has_before = false;
-    size_t turn = 0;
+    uint64_t bytes = 0;
+    uint64_t part_bytes = of->nap->room_bytes / PARTS;
+    part_bytes = part_bytes < LARGEST_PART_BYTES ? part_bytes : LARGEST_PART_BYTES;
     gml_status status = GML_OK;
-    while (status == GML_OK && next_piece(nap, &at)) {
-        char *buffer = ring + turn * RING_BYTES;
-        char *other = ring + (1 - turn) * RING_BYTES;
-        uint64_t offset_bytes = nap->blocks[at.block].offset_bytes + at.begin_bytes;
-        if (!is_out) {
-            status = move_file(lake, nap, false, buffer, at.size_bytes, offset_bytes);
-        }
-        if (status == GML_OK) {
-            status = gml_driver_stream_synchronize(lake->driver, stream_of(lake));
-        }
-        if (status == GML_OK) {
-            status = copy_piece(lake, nap, is_out, &at, buffer);
-        }
-        if (status == GML_OK && is_out && has_before) {
-            status = move_file(lake, nap, true, other, before.size_bytes,
-                               nap->blocks[before.block].offset_bytes + before.begin_bytes);
-        }
-        before = at;
-        has_before = true;
-        turn = 1 - turn;
+    size_t block = begin;
+    for (; block < of->nap->count && bytes <= part_bytes && status == GML_OK; block++) {
+        status = gml_nap_copy(of->lake, of->nap, block, true);
+        bytes += of->nap->blocks[block].size_bytes;
     }
-    gml_status waited = gml_driver_stream_synchronize(lake->driver, stream_of(lake));
-    status = status == GML_OK ? waited : status;
-    if (status == GML_OK && is_out && has_before) {
-        status = move_file(lake, nap, true, ring + (1 - turn) * RING_BYTES, before.size_bytes,
-                           nap->blocks[before.block].offset_bytes + before.begin_bytes);
+    *end = block;
+    return status;
+}
+
+/* Copies all blocks out in address order. One part is copied while the one before it goes. */
+static gml_status
+save_and_give(saving *of)
+{
+    gml_driver *driver = of->lake->driver;
+    gml_status status = gml_driver_event_create(driver, &of->event);
+    if (status != GML_OK) {
+        return status;
+    }
+    size_t end = 0;
+    status = queue_part(of, 0, &end);
+    while (status == GML_OK && of->safe < of->nap->count) {
+        size_t copied = end;
+        status = gml_driver_event_record(driver, of->event, gml_nap_stream(of->lake));
+        if (status == GML_OK) {
+            status = queue_part(of, copied, &end);
+        }
+        if (status == GML_OK) {
+            status = give_part(of, copied);
+        }
+    }
+    char reason[GML_REASON_BYTES];
+    memcpy(reason, driver->reason, sizeof reason);
+    if (status != GML_OK) {
+        (void)gml_driver_stream_synchronize(driver, gml_nap_stream(of->lake)); /* what is queued */
+    }
+    gml_status ended = gml_driver_event_destroy(driver, of->event);
+    if (status != GML_OK) {
+        memcpy(driver->reason, reason, sizeof reason);
+    }
+    return status == GML_OK ? ended : status;
+}
+
+/* Copies back what lies in memory that is there again. */
+typedef struct restoring {
+    gml_lake *lake;
+    const gml_nap *nap;
+    size_t next; /* the first block that is not being copied yet */
+    size_t end;
+} restoring;
+
+static gml_status
+restore_below(void *context, gml_address below)
+{
+    restoring *of = context;
+    gml_status status = GML_OK;
+    while (status == GML_OK && of->next < of->end &&
+           of->nap->blocks[of->next].address + of->nap->blocks[of->next].size_bytes <= below) {
+        status = gml_nap_copy(of->lake, of->nap, of->next++, false);
     }
     return status;
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- sleeping and waking --------------------------------------------------------------------- */
 
-static gml_status
-save(gml_lake *lake, gml_nap *nap, const char *folder)
-{
-    if (nap->backup == GML_BACKUP_HOST) {
-        gml_status status = have_memory(lake, nap, nap->room_bytes);
-        return status == GML_OK ? copy_all(lake, nap, true) : status;
-    }
-    gml_status status = open_file(lake, nap, folder);
-    if (status == GML_OK) {
-        status = have_memory(lake, nap, RING_BUFFERS * RING_BYTES);
-    }
-    return status == GML_OK ? move_all(lake, nap, true) : status;
-}
-
-static gml_status
-restore(gml_lake *lake, gml_nap *nap)
-{
-    switch (nap->backup) {
-    case GML_BACKUP_HOST:
-        return copy_all(lake, nap, false);
-    case GML_BACKUP_DISK:
-        return move_all(lake, nap, false);
-    default:
-        return GML_OK;
-    }
-}
-
+/* Everything as before, after a failure: what is gone is taken again, and the blocks before `safe`,
+ * which alone can have gone, are copied back. Where even that is impossible, it is asleep, and what
+ * is not saved is where it was. */
 static void
-forget_blocks(gml_nap *nap)
+undo_sleep(gml_lake *lake, gml_nap *nap, size_t safe)
 {
-    free(nap->blocks);
-    nap->blocks = NULL;
-    nap->count = 0;
-    close_file(nap);
+    char reason[GML_REASON_BYTES];
+    memcpy(reason, lake->driver->reason, sizeof reason);
+    restoring of = {lake, nap, 0, safe};
+    const gml_sleeper_watch watch = {restore_below, &of};
+    gml_status status = gml_sleeper_wake(lake->sleeper, lake->driver, safe ? &watch : NULL);
+    if (status == GML_OK && safe) {
+        status = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
+    }
+    if (gml_sleeper_is_asleep(lake->sleeper)) {
+        nap->count = safe;
+    } else {
+        gml_nap_forget(nap);
+    }
+    memcpy(lake->driver->reason, reason, sizeof reason);
+}
+
+/* Saves on the host and gives back what is saved. */
+static gml_status
+sleep_on_host(gml_lake *lake, gml_nap *nap, gml_sleep_report *out)
+{
+    saving of = {.lake = lake, .nap = nap, .report = out};
+    gml_status status = gml_nap_have_memory(lake, nap, nap->room_bytes);
+    if (status == GML_OK && nap->count) {
+        status = save_and_give(&of);
+    }
+    if (status == GML_OK) {
+        status = gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, false,
+                                   &out->released_bytes, &out->kept_bytes);
+    }
+    if (status != GML_OK) {
+        undo_sleep(lake, nap, of.safe);
+    }
+    return status;
+}
+
+static gml_status
+sleep_otherwise(gml_lake *lake, gml_nap *nap, const char *folder, gml_sleep_report *out)
+{
+    gml_status status = GML_OK;
+    if (nap->backup == GML_BACKUP_DISK) {
+        status = gml_nap_open_file(lake, nap, folder);
+        if (status == GML_OK) {
+            status = gml_nap_move_all(lake, nap, true);
+        }
+        if (status != GML_OK) {
+            gml_nap_forget(nap);
+            return status;
+        }
+    }
+    status = gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, true, &out->released_bytes,
+                               &out->kept_bytes);
+    if (status != GML_OK) {
+        undo_sleep(lake, nap, 0);
+    }
+    return status;
 }
 
 static gml_status
@@ -314,35 +178,32 @@ sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_re
 {
     gml_driver *driver = lake->driver;
     uint64_t idle_bytes = 0;
+    if (gml_sleeper_is_exported(lake->sleeper)) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "memory that was shared with another process cannot sleep");
+    }
     if (!lake->nap) {
         lake->nap = calloc(1, sizeof *lake->nap);
         if (!lake->nap) {
             return gml_driver_fail(driver, GML_NO_HOST_MEMORY, "no host memory for sleeping");
         }
-        lake->nap->file = NO_FILE;
+        lake->nap->file = GML_NO_FILE;
     }
     gml_nap *nap = lake->nap;
-    forget_blocks(nap);
+    gml_nap_forget(nap);
     nap->backup = backup;
     gml_status status = gml_driver_device_synchronize(driver);
     if (status == GML_OK) {
         status = gml_lake_trim_locked(lake, &idle_bytes);
     }
     if (status == GML_OK && backup != GML_BACKUP_NONE) {
-        status = list_blocks(lake, nap);
-        uint64_t began_ns = gml_clock_ns();
-        if (status == GML_OK) {
-            status = save(lake, nap, folder);
-        }
-        out->copy_ns = gml_clock_ns() - began_ns;
-        out->saved_bytes = sum_bytes(nap);
+        status = gml_nap_list(lake, nap);
     }
     if (status == GML_OK) {
-        status = gml_sleeper_sleep(lake->sleeper, driver, &out->released_bytes, &out->kept_bytes);
+        out->saved_bytes = gml_nap_bytes(nap);
+        status = backup == GML_BACKUP_HOST ? sleep_on_host(lake, nap, out)
+                                           : sleep_otherwise(lake, nap, folder, out);
         out->released_bytes += idle_bytes;
-    }
-    if (status != GML_OK && !gml_sleeper_is_asleep(lake->sleeper)) {
-        forget_blocks(nap);
     }
     return status;
 }
@@ -351,26 +212,30 @@ static gml_status
 wake_locked(gml_lake *lake, gml_sleep_report *out)
 {
     gml_nap *nap = lake->nap;
-    gml_status status = gml_sleeper_wake(lake->sleeper, lake->driver);
+    gml_nap_drop_freed(lake, nap);
+    restoring of = {lake, nap, 0, nap->backup == GML_BACKUP_HOST ? nap->count : 0};
+    const gml_sleeper_watch watch = {restore_below, &of};
+    gml_status status = gml_sleeper_wake(lake->sleeper, lake->driver, &watch);
     if (status != GML_OK) {
         return status;
     }
-    drop_freed(lake, nap);
-    uint64_t began_ns = gml_clock_ns();
-    status = restore(lake, nap);
-    out->copy_ns = gml_clock_ns() - began_ns;
+    status = nap->backup == GML_BACKUP_DISK
+                 ? gml_nap_move_all(lake, nap, false)
+                 : gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
     if (status != GML_OK) {
         char reason[GML_REASON_BYTES];
-        uint64_t released_bytes, kept_bytes;
+        uint64_t released_bytes = 0, kept_bytes = 0;
         memcpy(reason, lake->driver->reason, sizeof reason);
         /* What was saved still is. */
-        (void)gml_sleeper_sleep(lake->sleeper, lake->driver, &released_bytes, &kept_bytes);
+        (void)gml_driver_device_synchronize(lake->driver);
+        (void)gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, true, &released_bytes,
+                                &kept_bytes);
         memcpy(lake->driver->reason, reason, sizeof reason);
         return status;
     }
-    out->saved_bytes = sum_bytes(nap);
+    out->saved_bytes = gml_nap_bytes(nap);
     out->released_bytes = lake->driver->held_bytes;
-    forget_blocks(nap);
+    gml_nap_forget(nap);
     return GML_OK;
 }
 
@@ -449,7 +314,7 @@ gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes, const v
     const gml_nap *nap = lake->nap;
     bool is_saved = nap && nap->backup == GML_BACKUP_HOST;
     for (size_t i = 0; is_saved && i < nap->count && status != GML_OK; i++) {
-        const saved *at = &nap->blocks[i];
+        const gml_saved *at = &nap->blocks[i];
         if (address >= at->address && address - at->address <= at->size_bytes &&
             size_bytes <= at->size_bytes - (address - at->address)) {
             *out = (const char *)nap->memory + at->offset_bytes + (address - at->address);
@@ -472,19 +337,4 @@ gml_lake_forget_saved(gml_lake *lake)
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
-}
-
-void
-gml_nap_end(gml_lake *lake)
-{
-    gml_nap *nap = lake->nap;
-    if (!nap) {
-        return;
-    }
-    forget_blocks(nap);
-    if (nap->memory) {
-        (void)gml_driver_host_free(lake->driver, nap->memory);
-    }
-    free(nap);
-    lake->nap = NULL;
 }

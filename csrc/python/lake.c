@@ -441,7 +441,7 @@ PyDoc_STRVAR(sleep_doc,
              "sleep($self, backup=None, folder=None)\n--\n\n"
              "Give all memory back to the device; addresses stay, and what blocks hold is saved\n"
              "by backup: \"cpu\", \"disk\" (in a file in the folder), None (it is lost). Return a\n"
-             "dict: released_bytes, kept_bytes, saved_bytes, copy_ns, time_ns.\n\n"
+             "dict: released_bytes, kept_bytes, saved_bytes, time_ns.\n\n"
              "Raises ValueError where it sleeps already, UnsupportedError for a lake that was not\n"
              "opened with can_sleep, and DriverError; then everything is as before.");
 PyDoc_STRVAR(wake_doc,

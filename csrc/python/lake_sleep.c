@@ -11,7 +11,6 @@ report_dict(const gml_sleep_report *report)
     if (dict && (put_number(dict, "released_bytes", report->released_bytes) < 0 ||
                  put_number(dict, "kept_bytes", report->kept_bytes) < 0 ||
                  put_number(dict, "saved_bytes", report->saved_bytes) < 0 ||
-                 put_number(dict, "copy_ns", report->copy_ns) < 0 ||
                  put_number(dict, "time_ns", report->time_ns) < 0)) {
         Py_CLEAR(dict);
     }

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import tempfile
 import threading
 from contextlib import ContextDecorator
 from dataclasses import dataclass, field
@@ -26,7 +28,6 @@ from gmlake.pytorch.region import is_enabled
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
@@ -74,17 +75,16 @@ class SleepReport:
     """What sleep() or wake() did, and what is on the current device after it; sizes in bytes.
 
     moved_bytes: given back to the devices, or taken again. kept_bytes: what a device would not take
-    back. saved_bytes: what was copied. copy_seconds: of the copies alone. seconds: of all but the
-    hooks. awake_bytes: what gmlake holds beside. pytorch_bytes: what PyTorch's own allocator holds
-    (graphs, torch.cuda.MemPool). other_bytes: all else on the device: CUDA's contexts,
-    NCCL, other libraries and processes. Both are 0 where CUDA does not tell.
+    back. saved_bytes: what was copied. seconds: of all but the hooks. awake_bytes: what gmlake
+    holds beside. pytorch_bytes: what PyTorch's own allocator holds (graphs, torch.cuda.MemPool).
+    other_bytes: all else on the device: CUDA's contexts, NCCL, other libraries and processes. Both
+    are 0 where CUDA does not tell.
     """
 
     names: tuple[str, ...]
     moved_bytes: int
     kept_bytes: int
     saved_bytes: int
-    copy_seconds: float
     seconds: float
     awake_bytes: int
     pytorch_bytes: int
@@ -135,7 +135,7 @@ class region(ContextDecorator):  # noqa: N801 (it is used as a function)
         if folder is not None and backup != "disk":
             raise ValueError('a folder is for backup="disk"')
         self.name = name
-        self._wanted = (backup, None if folder is None else str(folder), graphs)
+        self._wanted = (backup, None if folder is None else os.fspath(folder), graphs)
         self._before: list[int] = []
 
     def _recreate_cm(self) -> Self:
@@ -218,6 +218,10 @@ def _is_asleep(one: _Named) -> bool:
     return any(lake.is_asleep for _, lake in _lakes_of(one.number))
 
 
+def _folder_of(one: _Named, backup: str | None) -> str | None:
+    return (one.folder or tempfile.gettempdir()) if backup == "disk" else None
+
+
 def _tell(hook: int, names: list[str]) -> None:
     """Call the hooks of before (0) or after (1), in the order in which they were added."""
     for pair in list(_process.hooks):
@@ -242,7 +246,6 @@ def _report(names: list[str], done: list[dict[str, int]], device: int) -> SleepR
         sums.get("released_bytes", 0),
         sums.get("kept_bytes", 0),
         sums.get("saved_bytes", 0),
-        sums.get("copy_ns", 0) / 1e9,
         sums.get("time_ns", 0) / 1e9,
         awake,
         pytorch_bytes,
@@ -297,7 +300,7 @@ def sleep(*names: str, backup: str | None = _KEPT) -> SleepReport:
                 how = one.backup if backup is _KEPT else backup
                 for number, lake in _lakes_of(one.number):
                     with _naming(name, number):
-                        done.append((lake, lake.sleep(how, one.folder if how == "disk" else None)))
+                        done.append((lake, lake.sleep(how, _folder_of(one, how))))
         except BaseException:
             for lake, _ in reversed(done):
                 lake.wake()
@@ -326,7 +329,7 @@ def wake(*names: str) -> SleepReport:
                     if lake.is_asleep:
                         with _naming(name, number):
                             report = _wake(lake)
-                        done.append((lake, one.backup, one.folder, report))
+                        done.append((lake, one.backup, _folder_of(one, one.backup), report))
         except BaseException:
             for lake, how, folder, _ in reversed(done):
                 lake.sleep(how, folder)

@@ -121,7 +121,10 @@ sleep_and_wake(const char *driver, const char *policy, gml_backup backup)
 {
     sleeper_test test = {.lake = open_lake(driver, policy, 0),
                          .has_bytes = strcmp(driver, "host") == 0};
+    gml_stats stats = {0};
     CHECK(populate(&test));
+    CHECK_OK(gml_lake_stats(test.lake, &stats));
+    CHECK(strcmp(policy, "stitch") != 0 || stats.states[GML_STATE_STITCH] > 0);
     for (int round = 0; round < 3; round++) {
         gml_sleep_report slept = {0}, woken = {0};
         gml_address refused = 0;

@@ -1,0 +1,261 @@
+/* What live blocks hold, in the host's memory or in a file, while a lake sleeps. */
+#include "lake/nap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t RING_BYTES = UINT64_C(32) << 20; /* of each buffer between device and disk */
+
+enum { RING_BUFFERS = 2 };
+
+/* ---- what is saved --------------------------------------------------------------------------- */
+
+static int
+by_address(const void *left, const void *right)
+{
+    gml_address a = ((const gml_saved *)left)->address, b = ((const gml_saved *)right)->address;
+    return (a > b) - (a < b);
+}
+
+/* Lists the live blocks, side by side. */
+gml_status
+gml_nap_list(gml_lake *lake, gml_nap *nap)
+{
+    size_t room = lake->blocks.count;
+    gml_saved *blocks = malloc((room ? room : 1) * sizeof *blocks);
+    if (!blocks) {
+        return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
+                               "no host memory for a list of "
+                               "what sleeps");
+    }
+    size_t count = 0;
+    for (size_t i = 0; i < lake->blocks.capacity; i++) {
+        const gml_block *block = lake->blocks.slots[i].value;
+        if (lake->blocks.slots[i].key) {
+            blocks[count++] = (gml_saved){block->address, block->requested_bytes, 0};
+        }
+    }
+    qsort(blocks, count, sizeof *blocks, by_address);
+    uint64_t offset_bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        blocks[i].offset_bytes = offset_bytes;
+        offset_bytes += (blocks[i].size_bytes + 511) & ~UINT64_C(511);
+    }
+    free(nap->blocks);
+    nap->blocks = blocks;
+    nap->count = count;
+    nap->room_bytes = offset_bytes;
+    return GML_OK;
+}
+
+/* What was freed meanwhile does not come back: it may not be mapped any more. */
+void
+gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < nap->count; i++) {
+        if (gml_map_find(&lake->blocks, nap->blocks[i].address)) {
+            nap->blocks[left++] = nap->blocks[i];
+        }
+    }
+    nap->count = left;
+}
+
+uint64_t
+gml_nap_bytes(const gml_nap *nap)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < nap->count; i++) {
+        sum += nap->blocks[i].size_bytes;
+    }
+    return sum;
+}
+
+/* ---- the host's memory ----------------------------------------------------------------------- */
+
+gml_status
+gml_nap_have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes)
+{
+    if (nap->memory && nap->memory_bytes >= size_bytes) {
+        return GML_OK;
+    }
+    if (nap->memory) {
+        gml_status status = gml_driver_host_free(lake->driver, nap->memory);
+        if (status != GML_OK) {
+            return status;
+        }
+        nap->memory = NULL;
+    }
+    gml_status status =
+        size_bytes ? gml_driver_host_malloc(lake->driver, size_bytes, &nap->memory) : GML_OK;
+    nap->memory_bytes = status == GML_OK ? size_bytes : 0;
+    return status;
+}
+
+/* The stream of the copies: of this thread, so that nobody else's work waits for them. */
+gml_stream
+gml_nap_stream(const gml_lake *lake)
+{
+    return lake->driver->per_thread_stream;
+}
+
+gml_status
+gml_nap_copy(gml_lake *lake, const gml_nap *nap, size_t block, bool is_out)
+{
+    const gml_saved *at = &nap->blocks[block];
+    char *host = (char *)nap->memory + at->offset_bytes;
+    return is_out ? gml_driver_copy_out(lake->driver, host, at->address, at->size_bytes,
+                                        gml_nap_stream(lake))
+                  : gml_driver_copy_in(lake->driver, at->address, host, at->size_bytes,
+                                       gml_nap_stream(lake));
+}
+
+/* ---- a file ---------------------------------------------------------------------------------- */
+
+static gml_status
+fail_file(gml_lake *lake, const char *what, const char *where)
+{
+    return gml_driver_fail(lake->driver, GML_DRIVER_FAILED, "%s %.120s: %s", what, where,
+                           strerror(errno));
+}
+
+gml_status
+gml_nap_open_file(gml_lake *lake, gml_nap *nap, const char *folder)
+{
+    const char *where = folder ? folder : "/tmp";
+    nap->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return nap->file >= 0 ? gml_nap_have_memory(lake, nap, RING_BUFFERS * RING_BYTES)
+                          : fail_file(lake, "what sleeps cannot be saved to a file in", where);
+}
+
+static void
+close_file(gml_nap *nap)
+{
+    if (nap->file != GML_NO_FILE) {
+        (void)close(nap->file);
+        nap->file = GML_NO_FILE;
+    }
+}
+
+/* Moves all bytes, whatever the system does at once. */
+static gml_status
+move_file(gml_lake *lake, const gml_nap *nap, bool is_out, char *bytes, uint64_t size_bytes,
+          uint64_t offset_bytes)
+{
+    while (size_bytes) {
+        ssize_t moved = is_out ? pwrite(nap->file, bytes, (size_t)size_bytes, (off_t)offset_bytes)
+                               : pread(nap->file, bytes, (size_t)size_bytes, (off_t)offset_bytes);
+        if (moved <= 0) {
+            if (moved < 0 && errno == EINTR) {
+                continue;
+            }
+            errno = moved < 0 ? errno : EIO;
+            return fail_file(lake, "what sleeps:", is_out ? "writing" : "reading");
+        }
+        bytes += moved;
+        size_bytes -= (uint64_t)moved;
+        offset_bytes += (uint64_t)moved;
+    }
+    return GML_OK;
+}
+
+/* A piece of a block, as large as a buffer at most. */
+typedef struct piece {
+    size_t block;
+    uint64_t begin_bytes; /* in the block */
+    uint64_t size_bytes;
+} piece;
+
+/* The piece after `at`; false at the end. */
+static bool
+next_piece(const gml_nap *nap, piece *at)
+{
+    at->begin_bytes += at->size_bytes;
+    while (at->block < nap->count && at->begin_bytes == nap->blocks[at->block].size_bytes) {
+        at->block++;
+        at->begin_bytes = 0;
+    }
+    if (at->block == nap->count) {
+        return false;
+    }
+    uint64_t left_bytes = nap->blocks[at->block].size_bytes - at->begin_bytes;
+    at->size_bytes = left_bytes < RING_BYTES ? left_bytes : RING_BYTES;
+    return true;
+}
+
+static gml_status
+copy_piece(gml_lake *lake, const gml_nap *nap, bool is_out, const piece *at, char *buffer)
+{
+    gml_address address = nap->blocks[at->block].address + at->begin_bytes;
+    return is_out ? gml_driver_copy_out(lake->driver, buffer, address, at->size_bytes,
+                                        gml_nap_stream(lake))
+                  : gml_driver_copy_in(lake->driver, address, buffer, at->size_bytes,
+                                       gml_nap_stream(lake));
+}
+
+/* Between device and file, by two buffers: the device copies one while the file has the other. */
+gml_status
+gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out)
+{
+    char *ring = nap->memory;
+    piece at = {0}, before = {0};
+    bool has_before = false;
+    size_t turn = 0;
+    gml_status status = GML_OK;
+    while (status == GML_OK && next_piece(nap, &at)) {
+        char *buffer = ring + turn * RING_BYTES;
+        char *other = ring + (1 - turn) * RING_BYTES;
+        uint64_t offset_bytes = nap->blocks[at.block].offset_bytes + at.begin_bytes;
+        if (!is_out) {
+            status = move_file(lake, nap, false, buffer, at.size_bytes, offset_bytes);
+        }
+        if (status == GML_OK) {
+            status = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
+        }
+        if (status == GML_OK) {
+            status = copy_piece(lake, nap, is_out, &at, buffer);
+        }
+        if (status == GML_OK && is_out && has_before) {
+            status = move_file(lake, nap, true, other, before.size_bytes,
+                               nap->blocks[before.block].offset_bytes + before.begin_bytes);
+        }
+        before = at;
+        has_before = true;
+        turn = 1 - turn;
+    }
+    gml_status waited = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
+    status = status == GML_OK ? waited : status;
+    if (status == GML_OK && is_out && has_before) {
+        status = move_file(lake, nap, true, ring + (1 - turn) * RING_BYTES, before.size_bytes,
+                           nap->blocks[before.block].offset_bytes + before.begin_bytes);
+    }
+    return status;
+}
+
+void
+gml_nap_forget(gml_nap *nap)
+{
+    free(nap->blocks);
+    nap->blocks = NULL;
+    nap->count = 0;
+    close_file(nap);
+}
+
+void
+gml_nap_end(gml_lake *lake)
+{
+    gml_nap *nap = lake->nap;
+    if (!nap) {
+        return;
+    }
+    gml_nap_forget(nap);
+    if (nap->memory) {
+        (void)gml_driver_host_free(lake->driver, nap->memory);
+    }
+    free(nap);
+    lake->nap = NULL;
+}

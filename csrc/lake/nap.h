@@ -1,0 +1,54 @@
+/* What a sleeping lake keeps: which blocks were live, and what they hold. */
+#ifndef GML_LAKE_NAP_H
+#define GML_LAKE_NAP_H
+
+#include "gmlake_sleep.h"
+#include "lake/lake.h"
+
+enum { GML_NO_FILE = -1 };
+
+/* A block's content. */
+typedef struct gml_saved {
+    gml_address address;
+    uint64_t size_bytes;
+    uint64_t offset_bytes; /* in the memory or file */
+} gml_saved;
+
+typedef struct gml_nap {
+    gml_backup backup;
+    gml_saved *blocks; /* in address order */
+    size_t count;
+    uint64_t room_bytes; /* that they take side by side */
+    void *memory;        /* page-locked; kept, since to make it takes longer than to fill it */
+    uint64_t memory_bytes;
+    int file;
+} gml_nap;
+
+/* Lists the live blocks. */
+gml_status gml_nap_list(gml_lake *lake, gml_nap *nap);
+
+/* Takes what was freed meanwhile from the list: it does not come back, and may not be mapped. */
+void gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap);
+
+/* What the blocks of the list hold together. */
+uint64_t gml_nap_bytes(const gml_nap *nap);
+
+/* Forgets the list, and the file; the host's memory stays for the next time. */
+void gml_nap_forget(gml_nap *nap);
+
+/* Page-locked memory of that size at least. */
+gml_status gml_nap_have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes);
+
+/* The stream of the copies: of this thread, so that nobody else's work waits for them. */
+gml_stream gml_nap_stream(const gml_lake *lake);
+
+/* Queues the copy of one block to its place in the memory, or back. */
+gml_status gml_nap_copy(gml_lake *lake, const gml_nap *nap, size_t block, bool is_out);
+
+/* Opens a file without a name in the folder, and has the buffers between it and the device. */
+gml_status gml_nap_open_file(gml_lake *lake, gml_nap *nap, const char *folder);
+
+/* Moves all blocks between device and file, and waits. */
+gml_status gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out);
+
+#endif

@@ -1,0 +1,83 @@
+"""Lakes that sleep, with real bytes on the host: what Lake.sleep() and wake() say and keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gmlake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=gmlake.policies())
+def lake(request: pytest.FixtureRequest) -> Iterator[gmlake.Lake]:
+    with gmlake.Lake("host", request.param, "64MiB", can_sleep=True) as opened:
+        yield opened
+
+
+def content(block: gmlake.Block) -> bytes:
+    return bytes(memoryview(block)[::4096])
+
+
+def filled(lake: gmlake.Lake, size: int, first: int) -> gmlake.Block:
+    block = lake.allocate(size)
+    memoryview(block)[:] = bytes((first + i) % 251 for i in range(size))
+    return block
+
+
+@pytest.mark.parametrize("backup", ["cpu", "disk"])
+def test_contents_and_addresses_stay(lake: gmlake.Lake, backup: str, tmp_path: Path) -> None:
+    blocks = [filled(lake, size, size) for size in (700, 3 * MIB, 5 * MIB + 512)]
+    before = [(block.address, content(block)) for block in blocks]
+    slept = lake.sleep(backup, str(tmp_path) if backup == "disk" else None)
+    assert lake.is_asleep
+    assert slept["released_bytes"] >= 8 * MIB
+    assert slept["saved_bytes"] == 8 * MIB + 512 + 700
+    assert not list(tmp_path.iterdir())
+    woken = lake.wake()
+    assert not lake.is_asleep
+    assert woken["saved_bytes"] == slept["saved_bytes"]
+    assert [(block.address, content(block)) for block in blocks] == before
+    lake.check()
+
+
+def test_what_must_not_be_done_is_said(lake: gmlake.Lake) -> None:
+    lake.allocate(MIB)
+    with pytest.raises(ValueError, match="awake already"):
+        lake.wake()
+    with pytest.raises(ValueError, match='"cpu", "disk" or None, not "tape"'):
+        lake.sleep("tape")
+    lake.sleep()
+    with pytest.raises(ValueError, match="asleep already"):
+        lake.sleep()
+    with pytest.raises(gmlake.UnsupportedError, match="asleep: wake it first"):
+        lake.allocate(MIB)
+    lake.wake()
+    lake.allocate(MIB)
+
+
+def test_what_is_saved_has_an_address(lake: gmlake.Lake) -> None:
+    block = filled(lake, MIB, 3)
+    assert lake.saved(block.address, 10) is None
+    lake.sleep("cpu")
+    assert lake.saved(block.address, MIB) is not None
+    assert lake.saved(block.address, MIB + 1) is None
+    lake.wake()
+    lake.forget_saved()
+    assert lake.saved(block.address, 10) is None
+
+
+def test_others_cannot_sleep() -> None:
+    with (
+        gmlake.Lake("sim") as lake,
+        pytest.raises(gmlake.UnsupportedError, match="open it with can_sleep"),
+    ):
+        lake.sleep()
+    with pytest.raises(gmlake.UnsupportedError, match="no virtual memory management"):
+        gmlake.Lake("sim", arena="4MiB", can_sleep=True)
