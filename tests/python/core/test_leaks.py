@@ -183,6 +183,7 @@ def use_lakes_below_pytorch() -> None:
     _core.torch_keep_history(0)
     _ = (_core.torch_hooks(), _core.torch_find_exceptions(), _core.torch_foreign_frees())
     _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
+    _ = (_core.torch_enter_region(_core.torch_enter_region(2)), _core.torch_region_lakes())
     _core.torch_distrust_stream(0, 8)
     _core.torch_note_refusals("")
     _core.torch_forget_stream(0, 8)
@@ -325,10 +326,30 @@ def use_descriptions() -> None:
 
 
 @pytest.mark.slow
+def use_sleep() -> None:
+    with gmlake.Lake("host", can_sleep=True) as lake:
+        block = lake.allocate("1MiB")
+        for backup in ("cpu", "disk", None):
+            lake.sleep(backup)
+            _ = (lake.is_asleep, lake.saved(block.address, 10), lake.saved(1, 1))
+            with pytest.raises(ValueError, match="asleep already"):
+                lake.sleep(backup)
+            lake.wake()
+        lake.forget_saved()
+
+
 @pytest.mark.parametrize(
     "use",
     [
-        *(use_lake, use_serving, use_lakes_below_pytorch, use_buffers, use_replay, use_wrongly),
+        *(
+            use_lake,
+            use_sleep,
+            use_serving,
+            use_lakes_below_pytorch,
+            use_buffers,
+            use_replay,
+            use_wrongly,
+        ),
         *(use_planner, use_plans, use_recording, use_pickles, use_diagnosis),
         use_descriptions,
     ],

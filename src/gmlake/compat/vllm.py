@@ -1,0 +1,120 @@
+"""vLLM's sleep mode over gmlake's regions: `gmlake run vllm serve ... --enable-sleep-mode`.
+
+vLLM finds register() by itself, as a plugin (the entry point vllm.general_plugins). Where gmlake
+serves the process, the allocator of vLLM's sleep mode is the one below, with the interface that
+vLLM 0.33 has for it: weights, KV cache and graphs lie in regions, and what is idle in them still
+serves by being stitched. Elsewhere vLLM is left as it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from gmlake.pytorch import sleeping
+from gmlake.pytorch.region import is_enabled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PREFIX: Final = "vllm "
+_DEFAULT: Final = "default"
+_DEFERRABLE: Final = ("weights", "kv_cache")  # a wake that names tags restores all others, too
+_BACKEND: Final = "gmlake"
+
+
+class SleepAllocator:
+    """What vLLM asks for memory that sleeps, in the place of its CuMemAllocator."""
+
+    def __init__(self) -> None:
+        """Nothing is allocated yet."""
+        self._graphs: tuple[int, int] | None = None
+
+    @contextmanager
+    def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
+        """Let this thread allocate under a tag."""
+        with sleeping.region(_PREFIX + (tag or _DEFAULT)):
+            yield
+
+    @contextmanager
+    def cudagraph_pool(self) -> Iterator[tuple[int, int]]:
+        """Let graphs be captured into memory that sleeps; give the pool to capture with."""
+        self._graphs = self._graphs or torch.cuda.graph_pool_handle()
+        with sleeping.region(_PREFIX + "cudagraph", graphs=True):
+            yield self._graphs
+
+    def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
+        """Put all to sleep: what has one of these tags is saved on the host, the rest is lost."""
+        saved = (offload_tags,) if isinstance(offload_tags, str) else offload_tags or (_DEFAULT,)
+        awake = self._names(is_asleep=False)
+        kept = [name for name in awake if name.removeprefix(_PREFIX) in saved]
+        lost = [name for name in awake if name not in kept]
+        if kept:
+            sleeping.sleep(*kept, backup="cpu")
+        try:
+            if lost:
+                sleeping.sleep(*lost, backup=None)
+        except BaseException:
+            if kept:
+                sleeping.wake(*kept)
+            raise
+
+    def discard(self, tags: tuple[str, ...] | str) -> None:
+        """Put what has these tags to sleep; what it holds is lost."""
+        wanted = (tags,) if isinstance(tags, str) else tags
+        names = [n for n in self._names(is_asleep=False) if n.removeprefix(_PREFIX) in wanted]
+        if names:
+            sleeping.sleep(*names, backup=None)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Wake all, or of the weights and the KV cache only what is named; all or nothing."""
+        names = [
+            name
+            for name in self._names(is_asleep=True)
+            if tags is None
+            or name.removeprefix(_PREFIX) in tags
+            or name.removeprefix(_PREFIX) not in _DEFERRABLE
+        ]
+        if names:
+            sleeping.wake(*names)
+
+    def get_current_usage(self) -> int:
+        """Return what is allocated under all tags, in bytes, asleep or not."""
+        return sum(each.live_bytes for each in sleeping.regions() if each.name.startswith(_PREFIX))
+
+    def release_pools(self) -> None:
+        """Do nothing: tensors end as they do elsewhere."""
+
+    def close(self) -> None:
+        """Do nothing, as release_pools()."""
+
+    @staticmethod
+    def _names(*, is_asleep: bool) -> list[str]:
+        return [
+            each.name
+            for each in sleeping.regions()
+            if each.name.startswith(_PREFIX) and each.is_asleep is is_asleep
+        ]
+
+
+_allocator = SleepAllocator()
+
+
+def register() -> None:
+    """Let vLLM use this where gmlake serves the process, and know the backend "gmlake"."""
+    backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
+    factory = backends.SleepModeBackendFactory
+    try:
+        factory.register_backend(_BACKEND, "gmlake.compat.vllm_backend", "GmlakeBackend")
+    except ValueError:  # plugins may be loaded several times
+        return
+    cumem: Any = import_module("vllm.device_allocator.cumem")
+    given = cumem.CuMemAllocator.get_instance
+
+    def get_instance() -> Any:  # noqa: ANN401 (theirs or ours)
+        return _allocator if is_enabled() else given()
+
+    cumem.CuMemAllocator.get_instance = staticmethod(get_instance)
