@@ -22,6 +22,7 @@ ERRORS = {
     "allocating": "this memory is asleep: wake it first, or allocate elsewhere",
     "unknown": "ValueError: no region is called 'nobody'; there are: ",
     "options": "ValueError: region 'errors' is there with backup='cpu', folder=None, graphs=False",
+    "once": """ValueError: backup is "same", "cpu", "disk" or None, not 'tape'""",
     "backup": 'ValueError: backup is "cpu", "disk" or None, not \'tape\'',
 }
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _BACKUPS: Final = (None, "cpu", "disk")
+_SAME: Final = "same"
 
 
 @dataclass
@@ -44,6 +45,7 @@ class _Named:
     backup: str | None
     folder: str | None
     graphs: bool
+    last_backup: str | None = None  # of the last sleep, which may have chosen another
 
 
 @dataclass
@@ -271,14 +273,11 @@ def _others(device: int, awake_bytes: int) -> tuple[int, int]:
     return pytorch_bytes, max(0, size_bytes - free_bytes - awake_bytes - pytorch_bytes)
 
 
-_KEPT: Final = "what its region was given says"
-
-
-def sleep(*names: str, backup: str | None = _KEPT) -> SleepReport:
+def sleep(*names: str, backup: str | None = _SAME) -> SleepReport:
     """Put regions to sleep: their memory goes back to the devices, their addresses stay.
 
-    names: all that are awake unless some are named. backup: for this time, in place of what the
-    region was given: "cpu", "disk" or None.
+    names: all that are awake unless some are named. backup: for this time "cpu", "disk" or None;
+    "same": as each region was given.
 
     Waits for the devices. Until they are awake again the tensors must not be used: a kernel that
     does ends in an illegal address. They can be freed. Allocating in the region is a RuntimeError.
@@ -287,8 +286,8 @@ def sleep(*names: str, backup: str | None = _KEPT) -> SleepReport:
     UnsupportedError while a graph is captured and for tensors that were shared with other
     processes, DriverError.
     """
-    if backup is not _KEPT and backup not in _BACKUPS:
-        raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
+    if backup not in (*_BACKUPS, _SAME):
+        raise ValueError(f'backup is "same", "cpu", "disk" or None, not {backup!r}')
     with _lock:
         chosen = _chosen(names, are_asleep=False)
         told = [name for name, _ in chosen]
@@ -297,7 +296,7 @@ def sleep(*names: str, backup: str | None = _KEPT) -> SleepReport:
         device = lakes.current_device()
         try:
             for name, one in chosen:
-                how = one.backup if backup is _KEPT else backup
+                how = one.last_backup = one.backup if backup == _SAME else backup
                 for number, lake in _lakes_of(one.number):
                     with _naming(name, number):
                         done.append((lake, lake.sleep(how, _folder_of(one, how))))
@@ -309,10 +308,11 @@ def sleep(*names: str, backup: str | None = _KEPT) -> SleepReport:
         return _report(told, [report for _, report in done], device)
 
 
-def wake(*names: str) -> SleepReport:
+def wake(*names: str, keep_backup: bool = True) -> SleepReport:
     """Wake regions: take memory again at the same addresses, and copy back what was saved.
 
-    names: all that sleep unless some are named. What was not saved holds anything.
+    names: all that sleep unless some are named. What was not saved holds anything. keep_backup:
+    whether the host's page-locked memory stays for the next sleep, which takes long to make.
 
     All or nothing: where a device has not enough memory, what is idle elsewhere is given back, and
     if that is not enough, torch.OutOfMemoryError is raised and everything sleeps as before. Raises
@@ -321,7 +321,7 @@ def wake(*names: str) -> SleepReport:
     with _lock:
         chosen = _chosen(names, are_asleep=True)
         told = [name for name, _ in chosen]
-        done: list[tuple[Lake, str | None, str | None, dict[str, int]]] = []
+        done: list[tuple[Lake, _Named, dict[str, int]]] = []
         device = lakes.current_device()
         try:
             for name, one in chosen:
@@ -329,11 +329,14 @@ def wake(*names: str) -> SleepReport:
                     if lake.is_asleep:
                         with _naming(name, number):
                             report = _wake(lake)
-                        done.append((lake, one.backup, _folder_of(one, one.backup), report))
+                        done.append((lake, one, report))
         except BaseException:
-            for lake, how, folder, _ in reversed(done):
-                lake.sleep(how, folder)
+            for lake, one, _ in reversed(done):
+                lake.sleep(one.last_backup, _folder_of(one, one.last_backup))
             raise
+        if not keep_backup:
+            for lake, *_ in done:
+                lake.forget_saved()
         _tell(1, told)
         return _report(told, [report for *_, report in done], device)
 

@@ -138,6 +138,7 @@ def errors() -> Result:
         "unknown": failure(lambda: gmlake.sleep("nobody")),
         "options": failure(lambda: gmlake.region("errors").__enter__()),
         "backup": failure(lambda: gmlake.region("more", backup="tape")),
+        "once": failure(lambda: gmlake.sleep("errors", backup="tape")),
         "contents": torch.equal(tensor.cpu(), numbers(1000)),
         "not_saved": gmlake.pytorch.sleeping.saved_copy(tensor) is None,
     }
@@ -153,12 +154,12 @@ def too_little() -> Result:
     for name in names:
         with gmlake.region(name, backup="cpu"):
             kept.append(numbers(40_000_000).cuda())
-    gmlake.sleep(*names)
+    gmlake.sleep(*names, backup="disk")  # what the refused waking must use again
     taken = torch.empty(free_bytes() - 200 * MIB, dtype=torch.uint8, device="cuda")
     refused = failure(lambda: gmlake.wake(*names))
     states = [each.is_asleep for each in gmlake.regions() if each.name in names]
     del taken
-    gmlake.wake(*names)
+    gmlake.wake(*names, keep_backup=False)
     return {
         "refused": refused,
         "asleep": states == [True, True],
