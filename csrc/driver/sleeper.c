@@ -284,14 +284,15 @@ export_file(gml_driver *self, gml_handle handle, int *out)
 {
     chunk *exported = gml_map_find(&sleeper_of(self)->chunks, handle);
     gml_status status = check_awake(self, "export");
-    if (status == GML_OK) {
-        status = !exported ? gml_driver_fail(self, GML_MISUSE, "export: no such handle")
-                           : gml_wrapped_relay(self, gml_driver_export_file(gml_wrapped_inner(self),
-                                                                            exported->behind, out));
+    if (status != GML_OK) {
+        return status;
     }
-    if (status == GML_OK) {
-        exported->is_exported = true;
+    if (!exported) {
+        return gml_driver_fail(self, GML_MISUSE, "export: %" PRIu64 " is no handle", handle);
     }
+    status = gml_wrapped_relay(
+        self, gml_driver_export_file(gml_wrapped_inner(self), exported->behind, out));
+    exported->is_exported |= status == GML_OK;
     return status;
 }
 

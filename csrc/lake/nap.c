@@ -29,13 +29,12 @@ gml_nap_list(gml_lake *lake, gml_nap *nap)
     gml_saved *blocks = malloc((room ? room : 1) * sizeof *blocks);
     if (!blocks) {
         return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
-                               "no host memory for a list of "
-                               "what sleeps");
+                               "no host memory for a list of blocks");
     }
     size_t count = 0;
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         const gml_block *block = lake->blocks.slots[i].value;
-        if (lake->blocks.slots[i].key) {
+        if (lake->blocks.slots[i].key && count < room) {
             blocks[count++] = (gml_saved){block->address, block->requested_bytes, 0};
         }
     }
@@ -119,8 +118,7 @@ gml_nap_copy(gml_lake *lake, const gml_nap *nap, size_t block, bool is_out)
 static gml_status
 fail_file(gml_lake *lake, const char *what, const char *where)
 {
-    return gml_driver_fail(lake->driver, GML_DRIVER_FAILED, "%s %.120s: %s", what, where,
-                           strerror(errno));
+    return gml_driver_fail(lake->driver, GML_DRIVER_FAILED, "%s %.120s: %m", what, where);
 }
 
 gml_status

@@ -120,9 +120,8 @@ undo_sleep(gml_lake *lake, gml_nap *nap, size_t safe)
     memcpy(reason, lake->driver->reason, sizeof reason);
     restoring of = {lake, nap, 0, safe};
     const gml_sleeper_watch watch = {restore_below, &of};
-    gml_status status = gml_sleeper_wake(lake->sleeper, lake->driver, safe ? &watch : NULL);
-    if (status == GML_OK && safe) {
-        status = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
+    if (gml_sleeper_wake(lake->sleeper, lake->driver, safe ? &watch : NULL) == GML_OK && safe) {
+        (void)gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
     }
     if (gml_sleeper_is_asleep(lake->sleeper)) {
         nap->count = safe;
