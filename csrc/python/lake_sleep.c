@@ -29,14 +29,11 @@ answer(lake_object *self, gml_lake *lake, gml_status status, const gml_sleep_rep
 static bool
 read_backup(const char *text, gml_backup *out)
 {
-    *out = !text                       ? GML_BACKUP_NONE
-           : strcmp(text, "cpu") == 0  ? GML_BACKUP_HOST
-           : strcmp(text, "disk") == 0 ? GML_BACKUP_DISK
-                                       : (gml_backup)-1;
-    if (*out == (gml_backup)-1) {
+    if (text && strcmp(text, "cpu") != 0 && strcmp(text, "disk") != 0) {
         PyErr_Format(PyExc_ValueError, "backup is \"cpu\", \"disk\" or None, not \"%.40s\"", text);
         return false;
     }
+    *out = !text ? GML_BACKUP_NONE : text[0] == 'c' ? GML_BACKUP_HOST : GML_BACKUP_DISK;
     return true;
 }
 
@@ -46,7 +43,7 @@ lake_sleep(PyObject *object, PyObject *args, PyObject *keywords)
     static char *names[] = {"backup", "folder", NULL};
     lake_object *self = (lake_object *)object;
     const char *text = NULL, *folder = NULL;
-    gml_backup backup;
+    gml_backup backup = GML_BACKUP_NONE;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|zz:sleep", names, &text, &folder) ||
         !read_backup(text, &backup)) {
         return NULL;

@@ -34,6 +34,18 @@ def all_lakes() -> list[Lake]:
     return [lake for device in devices() if (lake := find(device)) is not None]
 
 
+def of_regions(device: int | None = None) -> list[tuple[int, int, Lake]]:
+    """Return (region, device, lake) of each lake that regions have, on a device or on all."""
+    if compat.is_in_bad_fork():
+        return []
+    found = [
+        (region, on, _core.torch_lake(Lake, number))
+        for number, region, on in _core.torch_region_lakes()
+        if device is None or on == device
+    ]
+    return [(region, on, lake) for region, on, lake in found if lake is not None]
+
+
 def trim_all() -> None:
     """Give what serves nobody back on every device."""
     for lake in all_lakes():
@@ -48,17 +60,19 @@ def reserved_bytes() -> int:
 def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
     """Return how a device is shared out, in bytes, {} where CUDA does not tell.
 
-    held_bytes: by the lake. device_bytes: its size. device_free_bytes: what it has left.
+    held_bytes: by the device's lake. device_bytes: its size. device_free_bytes: what it has left.
     pytorch_bytes: what PyTorch's own allocator holds. other_bytes: all else, such as contexts of
-    CUDA, NCCL, other processes.
+    CUDA, NCCL, other processes, and the lakes of regions.
     """
     if compat.is_in_bad_fork() or not torch.cuda.is_initialized():
         return {}
     try:
         free_bytes, size_bytes = map(int, torch.cuda.mem_get_info(device))
-        pytorch_bytes = max(0, int(torch.cuda.memory_reserved(device)) - held_bytes)
+        counted_bytes = int(torch.cuda.memory_reserved(device))
     except RuntimeError:  # while a graph is captured, say
         return {}
+    in_regions = sum(lake.stats()["reserved_bytes"] for _, _, lake in of_regions(device))
+    pytorch_bytes = max(0, counted_bytes - held_bytes - in_regions)
     return {
         "device_bytes": size_bytes,
         "device_free_bytes": free_bytes,

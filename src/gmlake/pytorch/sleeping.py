@@ -22,8 +22,7 @@ import torch
 
 from gmlake import _core
 from gmlake.errors import Error, OutOfMemoryError
-from gmlake.lake import Lake
-from gmlake.pytorch import compat, lakes
+from gmlake.pytorch import lakes
 from gmlake.pytorch.region import is_enabled
 from gmlake.units import format_size
 
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+    from gmlake.lake import Lake
 
 _BACKUPS: Final = (None, "cpu", "disk")
 _SAME: Final = "same"
@@ -191,14 +192,7 @@ def outside() -> Iterator[None]:
 
 def _lakes_of(number: int) -> list[tuple[int, Lake]]:
     """Return (device, lake) of each device where the region has memory."""
-    if compat.is_in_bad_fork():
-        return []
-    found = [
-        (device, _core.torch_lake(Lake, index))
-        for index, owner, device in _core.torch_region_lakes()
-        if owner == number
-    ]
-    return [(device, lake) for device, lake in found if lake is not None]
+    return [(device, lake) for region, device, lake in lakes.of_regions() if region == number]
 
 
 def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> list[tuple[str, _Named]]:
@@ -235,42 +229,26 @@ def _tell(hook: int, names: list[str]) -> None:
 
 def _report(names: list[str], done: list[dict[str, int]], device: int) -> SleepReport:
     sums = {key: sum(one[key] for one in done) for key in (done[0] if done else {})}
-    awake = 0
-    for index, _, of_device in _core.torch_region_lakes():
-        lake = _core.torch_lake(Lake, index)
-        if lake is not None and of_device == device and not lake.is_asleep:
-            awake += lake.stats()["reserved_bytes"]
     main = lakes.find(device)
-    awake += main.stats()["reserved_bytes"] if main is not None else 0
-    pytorch_bytes, other_bytes = _others(device, awake)
+    main_bytes = main.stats()["reserved_bytes"] if main is not None else 0
+    awake_bytes = main_bytes + sum(
+        lake.stats()["reserved_bytes"]
+        for _, _, lake in lakes.of_regions(device)
+        if not lake.is_asleep
+    )
+    shares = lakes.shares_of_device(device, main_bytes)
+    pytorch_bytes = shares.get("pytorch_bytes", 0)
+    used_bytes = shares.get("device_bytes", 0) - shares.get("device_free_bytes", 0)
     return SleepReport(
         tuple(names),
         sums.get("released_bytes", 0),
         sums.get("kept_bytes", 0),
         sums.get("saved_bytes", 0),
         sums.get("time_ns", 0) / 1e9,
-        awake,
+        awake_bytes,
         pytorch_bytes,
-        other_bytes,
+        max(0, used_bytes - awake_bytes - pytorch_bytes),
     )
-
-
-def _others(device: int, awake_bytes: int) -> tuple[int, int]:
-    """Return what PyTorch's own allocator holds, and all else on the device."""
-    try:
-        free_bytes, size_bytes = map(int, torch.cuda.mem_get_info(device))
-        counted = int(torch.cuda.memory_reserved(device))
-    except RuntimeError:  # while a graph is captured, say
-        return 0, 0
-    ours = sum(
-        lake.stats()["reserved_bytes"]
-        for index, _, of_device in _core.torch_region_lakes()
-        if of_device == device and (lake := _core.torch_lake(Lake, index)) is not None
-    )
-    main = lakes.find(device)
-    ours += main.stats()["reserved_bytes"] if main is not None else 0
-    pytorch_bytes = max(0, counted - ours)
-    return pytorch_bytes, max(0, size_bytes - free_bytes - awake_bytes - pytorch_bytes)
 
 
 def sleep(*names: str, backup: str | None = _SAME) -> SleepReport:
