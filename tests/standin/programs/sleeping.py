@@ -152,7 +152,7 @@ def too_little() -> Result:
     names = ("big-1", "big-2")
     kept = []
     for name in names:
-        with gmlake.region(name, backup="cpu"):
+        with gmlake.region(name):
             kept.append(numbers(40_000_000).cuda())
     gmlake.sleep(*names, backup="disk")  # what the refused waking must use again
     taken = torch.empty(free_bytes() - 200 * MIB, dtype=torch.uint8, device="cuda")
