@@ -66,29 +66,30 @@ regions_end(void)
     return atomic_load_explicit(&region_lakes_end, memory_order_acquire);
 }
 
+static bool
+is_region_lake(int number)
+{
+    return number >= GML_TORCH_DEVICES && number - GML_TORCH_DEVICES < regions_end();
+}
+
 gml_lake *
 gml_torch_lake(int number)
 {
-    if (is_device(number)) {
-        return atomic_load_explicit(&lakes[number], memory_order_acquire);
-    }
-    int place = number - GML_TORCH_DEVICES;
-    return place >= 0 && place < regions_end() ? region_lakes[place].lake : NULL;
+    return is_device(number) ? atomic_load_explicit(&lakes[number], memory_order_acquire)
+           : is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].lake
+                                    : NULL;
 }
 
 int
 gml_torch_device_of(int number)
 {
-    int place = number - GML_TORCH_DEVICES;
-    return place < 0 || place >= regions_end() ? number : region_lakes[place].device;
+    return is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].device : number;
 }
 
 int
 gml_torch_region_of(int number)
 {
-    return number < GML_TORCH_DEVICES || number - GML_TORCH_DEVICES >= regions_end()
-               ? 0
-               : region_lakes[number - GML_TORCH_DEVICES].region;
+    return is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].region : 0;
 }
 
 int
