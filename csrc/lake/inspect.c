@@ -71,6 +71,9 @@ gml_lake_check(gml_lake *lake)
     if (status == GML_OK) {
         status = check_counts(lake);
     }
+    if (status == GML_OK) {
+        status = gml_elastics_check(lake);
+    }
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -183,6 +183,7 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     pthread_mutex_init(&lake->lock, NULL);
     lake->driver->limit_bytes = config->capacity_bytes;
     gml_pools_init(&lake->pools);
+    gml_list_init(&lake->elastic_list);
     gml_uses_init(&lake->uses, lake->driver, finish_free, lake);
     finish_frees_of(lake, lake->policy);
     *out = lake;
@@ -217,7 +218,8 @@ gml_lake_close(gml_lake *lake)
     lake->driver->is_frozen = false;
     end_uses(lake);
     gml_uses_close(&lake->uses);
-    gml_status status = gml_guest_close(lake->guest);
+    gml_status status = gml_elastics_end(lake);
+    status = gml_first_failure(status, gml_guest_close(lake->guest));
     status = gml_first_failure(status, gml_pools_close(&lake->pools));
     status = gml_first_failure(status, gml_lake_end_imports(lake));
     status = gml_first_failure(status, lake->policy->ops->destroy(lake->policy));

@@ -65,6 +65,8 @@ struct gml_lake {
     gml_board *board;         /* NULL: nothing is published */
     gml_map imports;          /* see export.c */
     size_t over_imports;      /* of them: whose users are done */
+    gml_map elastics;         /* see elastic.c: address -> buffer */
+    gml_link elastic_list;    /* the same, the oldest first */
     gml_map blocks;           /* live: address -> gml_block */
     gml_stats stats;          /* but for what gml_policy and gml_driver hold themselves */
     gml_torch_stats torch;    /* the part that policies leave to the lake, and what stands in for a
@@ -87,6 +89,18 @@ gml_status gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 
 /* Before the driver is closed. Returns the first failure. */
 gml_status gml_lake_end_imports(gml_lake *lake);
+
+/* ---- elastic.c ------------------------------------------------------------------------------- */
+
+/* Takes mappings away that no memory is behind for long: before a policy gives chunks back. Goes on
+ * after a failure and returns the first. pre: the driver is not frozen. */
+gml_status gml_elastics_settle(gml_lake *lake);
+
+/* Before the policy and the driver are closed. Returns the first failure. */
+gml_status gml_elastics_end(gml_lake *lake);
+
+/* Every chunk in use is a live block and lies in its place: GML_OK, or GML_CORRUPT. */
+gml_status gml_elastics_check(gml_lake *lake);
 
 /* ---- sleep.c --------------------------------------------------------------------------------- */
 

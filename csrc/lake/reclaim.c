@@ -33,11 +33,13 @@ trim_guest(gml_lake *lake, uint64_t *given_bytes)
     return status;
 }
 
+/* A chunk that an elastic buffer still maps would not go. */
 static gml_status
 trim_policy(gml_lake *lake)
 {
     uint64_t released_bytes = 0;
-    return lake->policy->ops->trim(lake->policy, &released_bytes);
+    gml_status status = gml_elastics_settle(lake);
+    return status == GML_OK ? lake->policy->ops->trim(lake->policy, &released_bytes) : status;
 }
 
 gml_status

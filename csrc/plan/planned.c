@@ -26,6 +26,7 @@ gml_steps_wrap(gml_policy *stitch, const gml_knobs *knobs, gml_policy **out)
         return gml_driver_fail(stitch->driver, GML_NO_HOST_MEMORY, "no host memory to watch steps");
     }
     planned->policy = (gml_policy){.ops = &gml_plan_policy, .driver = stitch->driver};
+    planned->policy.chunk_bytes = stitch->chunk_bytes;
     planned->inner = stitch;
     planned->stitch = gml_stitch_of(stitch);
     planned->next_number = 1;
@@ -159,6 +160,16 @@ chunk(gml_policy *self, gml_address address, gml_chunk *out)
     return inner->ops->chunk(inner, address, out);
 }
 
+static gml_status
+take_chunk(gml_policy *self, gml_address wanted, uint64_t ahead_bytes, gml_stream stream,
+           gml_block **out)
+{
+    gml_planned *planned = gml_planned_of(self);
+    gml_status status = gml_stitch_take_chunk(planned->inner, wanted, ahead_bytes, stream, out);
+    follow(planned);
+    return status;
+}
+
 static void
 usage(gml_policy *self, gml_usage *out)
 {
@@ -245,6 +256,7 @@ const gml_policy_ops gml_plan_policy = {
     .check = check,
     .visit = visit,
     .chunk = chunk,
+    .take_chunk = take_chunk,
     .forget_stream = forget_stream,
     .distrust_stream = distrust_stream,
     .order_streams = order_streams,

@@ -93,6 +93,12 @@ typedef struct gml_policy_ops {
     /* The chunk behind an address of a region of GML_REGION_HOME; GML_UNSUPPORTED for memory that
      * is no chunk's. */
     gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
+    /* Serves one chunk of the smallest size, whole, for whoever maps it elsewhere: the one at
+     * `wanted` where that is free for the stream, else any. `ahead_bytes`: of chunks that are taken
+     * next, this one included, so that memory for them comes at once. What is free in larger chunks
+     * is no help, so GML_OUT_OF_MEMORY may be mended by trim(). */
+    gml_status (*take_chunk)(gml_policy *self, gml_address wanted, uint64_t ahead_bytes,
+                             gml_stream stream, gml_block **out);
     /* What streams lent each other, see gml_lake_forget_stream() and those behind it. `see` is
      * called with each pair. */
     gml_status (*forget_stream)(gml_policy *self, gml_stream stream);
@@ -110,6 +116,7 @@ typedef struct gml_policy_ops {
 struct gml_policy {
     const gml_policy_ops *ops;
     gml_driver *driver;
+    uint64_t chunk_bytes;    /* that take_chunk() serves; fixed; 0: it has none to serve */
     uint64_t reserved_bytes; /* always current */
     uint64_t small_bytes;    /* of those, held for requests up to 1 MiB; always current too */
 

@@ -197,11 +197,7 @@ gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_pl
         status = placement || request.status != GML_OK ? request.status : GML_OUT_OF_MEMORY;
     }
     if (placement) {
-        placement->block.stream = pond->stream;
-        stitch->held_bytes += size_bytes;
-        if (stitch->peak_held_bytes < stitch->held_bytes) {
-            stitch->peak_held_bytes = stitch->held_bytes;
-        }
+        gml_placement_serve(stitch, placement);
         *out = placement;
     }
     return status;

@@ -87,6 +87,7 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
         free(stitch);
         return status;
     }
+    stitch->policy.chunk_bytes = gml_stitch_has_views(stitch) ? grain_bytes : 0;
     *out = &stitch->policy;
     return GML_OK;
 }
@@ -204,6 +205,7 @@ const gml_policy_ops gml_stitch_policy = {
     .check = gml_stitch_check,
     .visit = gml_stitch_visit,
     .chunk = find_chunk,
+    .take_chunk = gml_stitch_take_chunk,
     .forget_stream = gml_pond_forget,
     .distrust_stream = gml_pond_distrust,
     .order_streams = gml_share_order,

@@ -153,6 +153,22 @@ gml_view_is_unused(const gml_placement *placement)
 gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                             gml_placement **out);
 
+/* The block of a placement that has just been made for its pond begins to live. */
+static inline void
+gml_placement_serve(gml_stitch *stitch, gml_placement *placement)
+{
+    placement->block.stream = placement->pond->stream;
+    stitch->held_bytes += placement->block.block_bytes;
+    if (stitch->peak_held_bytes < stitch->held_bytes) {
+        stitch->peak_held_bytes = stitch->held_bytes;
+    }
+}
+
+/* ---- whole.c: chunks for who maps them elsewhere --------------------------------------------- */
+
+gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t ahead_bytes,
+                                 gml_stream stream, gml_block **out);
+
 /* ---- choose.c: which bytes serve a request --------------------------------------------------- */
 
 typedef struct gml_choice {

@@ -1,0 +1,587 @@
+/* Elastic buffers: reserved addresses whose memory is made up of chunks of the lake's policy.
+ *
+ * A chunk in use is a live block of the policy's, mapped at its place in the buffer as well.
+ * Shrinking frees the blocks, and the mappings stay, idle: where the buffer grows again and gets
+ * the same chunks, no call is made. An idle mapping goes when its place shall have another chunk,
+ * and before any memory goes back to the device.
+ */
+#include "base/rounding.h"
+#include "base/status.h"
+#include "core/mapping.h"
+#include "gmlake_elastic.h"
+#include "lake/lake.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/* A place that is mapped, but of no use: the driver refused to take a half-made mapping back. */
+#define NO_CHUNK UINT64_C(1)
+
+typedef struct elastic {
+    gml_address address;
+    uint64_t size_bytes, chunk_bytes;
+    gml_stream stream;
+    size_t count;        /* of chunks in use: they are at the first places */
+    size_t mapped_end;   /* no place from this one on is mapped */
+    gml_block **blocks;  /* by place, of those in use */
+    gml_address *homes;  /* by place: where the chunk that is mapped lies in the policy; 0: none */
+    gml_handle *handles; /* by place, while it is being mapped */
+    gml_event event;     /* behind the work that may use idle mappings, where it is recorded */
+    bool has_event, is_recorded;
+    bool is_unordered; /* no event could be recorded: the device must have finished */
+    bool is_over;      /* closed, and still mapped */
+    gml_link all;      /* in lake->elastic_list */
+} elastic;
+
+static elastic *
+of_link(gml_link *link)
+{
+    return (elastic *)(void *)((char *)link - offsetof(elastic, all));
+}
+
+/* ---- idle mappings --------------------------------------------------------------------------- */
+
+/* After the work that was queued when the buffer shrank. */
+static gml_status
+wait_for_idle(gml_lake *lake, elastic *of)
+{
+    gml_status status = GML_OK;
+    if (of->is_unordered) {
+        status = gml_driver_device_synchronize(lake->driver);
+    } else if (of->is_recorded) {
+        status = gml_driver_event_synchronize(lake->driver, of->event);
+    }
+    if (status == GML_OK) {
+        of->is_unordered = of->is_recorded = false;
+    }
+    return status;
+}
+
+/* Unmaps what is mapped at [first, end). pre: no work uses it. */
+static gml_status
+unmap_places(gml_lake *lake, elastic *of, size_t first, size_t end)
+{
+    gml_status status = GML_OK;
+    while (first < end && status == GML_OK) {
+        size_t behind = first;
+        while (behind < end && of->homes[behind]) {
+            behind++;
+        }
+        if (behind > first) {
+            status = gml_driver_unmap(lake->driver, of->address + first * of->chunk_bytes,
+                                      (behind - first) * of->chunk_bytes);
+        }
+        for (; first < behind && status == GML_OK; first++) {
+            of->homes[first] = 0;
+        }
+        first += status == GML_OK; /* that one is not mapped */
+    }
+    return status;
+}
+
+static gml_status
+end_idle(gml_lake *lake, elastic *of)
+{
+    if (of->mapped_end == of->count) {
+        return GML_OK;
+    }
+    gml_status status = wait_for_idle(lake, of);
+    if (status == GML_OK) {
+        status = unmap_places(lake, of, of->count, of->mapped_end);
+    }
+    if (status == GML_OK) {
+        of->mapped_end = of->count;
+    }
+    return status;
+}
+
+/* ---- mapping --------------------------------------------------------------------------------- */
+
+/* Maps the chunks of [first, end), none of which is mapped, and opens access. */
+static gml_status
+map_run(gml_lake *lake, elastic *of, size_t first, size_t end)
+{
+    gml_status status = GML_OK;
+    for (size_t i = first; i < end && status == GML_OK; i++) {
+        gml_chunk chunk = {0};
+        status = lake->policy->ops->chunk(lake->policy, of->blocks[i]->address, &chunk);
+        of->handles[i] = chunk.handle;
+    }
+    uint64_t stuck_bytes = 0;
+    if (status == GML_OK) {
+        status = gml_mapping_add(lake->driver, of->address + first * of->chunk_bytes,
+                                 &of->handles[first], end - first, GML_ACCESS_RANGE, &stuck_bytes);
+    }
+    size_t mapped = status == GML_OK ? end : first + (size_t)(stuck_bytes / of->chunk_bytes);
+    for (size_t i = first; i < mapped; i++) {
+        of->homes[i] = status == GML_OK ? of->blocks[i]->address : NO_CHUNK;
+    }
+    of->mapped_end = mapped > of->mapped_end ? mapped : of->mapped_end;
+    return status;
+}
+
+static bool
+is_in_place(const elastic *of, size_t place)
+{
+    return of->homes[place] == of->blocks[place]->address;
+}
+
+/* Lets each place of [first, end) show its chunk, as far as it does not yet. */
+static gml_status
+map_places(gml_lake *lake, elastic *of, size_t first, size_t end)
+{
+    gml_status status = GML_OK;
+    while (first < end && status == GML_OK) {
+        size_t behind = first;
+        while (behind < end && !is_in_place(of, behind)) {
+            behind++;
+        }
+        if (behind > first && first < of->mapped_end) {
+            status = wait_for_idle(lake, of);
+            if (status == GML_OK) {
+                status = unmap_places(lake, of, first,
+                                      behind < of->mapped_end ? behind : of->mapped_end);
+            }
+        }
+        if (behind > first && status == GML_OK) {
+            status = map_run(lake, of, first, behind);
+        }
+        first = behind + 1; /* that one is in place */
+    }
+    return status;
+}
+
+/* ---- growing and shrinking ------------------------------------------------------------------- */
+
+/* Takes a chunk for a place from the policy. Before memory is refused all that is idle in the lake
+ * goes back to the device, once. */
+static gml_status
+take_chunk(gml_lake *lake, elastic *of, size_t place, size_t end, bool *has_trimmed)
+{
+    gml_policy *policy = lake->policy;
+    gml_block *block = NULL;
+    uint64_t ahead_bytes = (end - place) * of->chunk_bytes, released_bytes = 0;
+    gml_status status =
+        policy->ops->take_chunk(policy, of->homes[place], ahead_bytes, of->stream, &block);
+    if (status == GML_OUT_OF_MEMORY && !*has_trimmed) {
+        *has_trimmed = true;
+        lake->torch.num_alloc_retries++;
+        (void)gml_lake_trim_locked(lake, &released_bytes);
+        status = policy->ops->take_chunk(policy, 0, ahead_bytes, of->stream, &block);
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    block->owner = policy;
+    block->uses = NULL;
+    of->blocks[place] = block;
+    return GML_OK;
+}
+
+/* The chunks of [first, end) have served nobody. */
+static void
+give_back(const elastic *of, size_t first, size_t end)
+{
+    for (size_t i = end; i > first; i--) {
+        gml_block *block = of->blocks[i - 1];
+        block->owner->ops->free(block->owner, block);
+    }
+}
+
+/* Tells whoever watches the order of streams that the mappings of [first, end) are used, or no more
+ * so. */
+static gml_status
+begin_uses(gml_lake *lake, const elastic *of, size_t first, size_t end)
+{
+    gml_watcher *watcher = lake->watcher;
+    gml_status status = GML_OK;
+    for (size_t i = first; i < end && watcher && status == GML_OK; i++) {
+        gml_address address = of->address + i * of->chunk_bytes;
+        status = gml_lake_watched(
+            lake, watcher->begin_use(watcher, address, of->chunk_bytes, of->stream));
+    }
+    return status;
+}
+
+static void
+end_uses(gml_lake *lake, const elastic *of, size_t first, size_t end)
+{
+    for (size_t i = first; i < end && lake->watcher; i++) {
+        gml_lake_end_use(lake, of->address + i * of->chunk_bytes);
+    }
+}
+
+/* The chunks of [first, end) are live blocks from here on. pre: the table has room. */
+static void
+begin_blocks(gml_lake *lake, const elastic *of, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        gml_block *block = of->blocks[i];
+        block->id = lake->next_id++;
+        (void)gml_map_insert(&lake->blocks, block->address, block);
+        gml_lake_count_allocation(lake, block);
+        gml_history_add(&lake->history, GML_REQUEST_ALLOC, block->id, block->address,
+                        block->requested_bytes, of->stream);
+    }
+}
+
+/* Whether mappings may change now: not while a graph is captured. */
+static gml_status
+check_capture(gml_lake *lake, const elastic *of)
+{
+    bool is_capturing = lake->driver->is_frozen;
+    gml_status status = is_capturing
+                            ? GML_OK
+                            : gml_driver_stream_capturing(lake->driver, of->stream, &is_capturing);
+    return status == GML_OK && is_capturing
+               ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                                 "an elastic buffer cannot grow while a graph is being captured")
+               : status;
+}
+
+static gml_status
+grow(gml_lake *lake, elastic *of, size_t end)
+{
+    gml_status status = check_capture(lake, of);
+    if (status == GML_OK) {
+        status = gml_map_reserve(&lake->blocks, end - of->count);
+    }
+    size_t taken = of->count;
+    bool has_trimmed = false;
+    while (taken < end && status == GML_OK) {
+        status = take_chunk(lake, of, taken, end, &has_trimmed);
+        taken += status == GML_OK;
+    }
+    if (status == GML_OK) {
+        status = map_places(lake, of, of->count, end);
+    }
+    if (status == GML_OK) {
+        status = begin_uses(lake, of, of->count, end);
+    }
+    if (status != GML_OK) {
+        end_uses(lake, of, of->count, taken);
+        give_back(of, of->count, taken);
+    } else {
+        begin_blocks(lake, of, of->count, end);
+        of->count = end;
+    }
+    gml_lake_note_reserved(lake);
+    if (status == GML_OUT_OF_MEMORY) {
+        uint64_t asked_bytes = (end - of->count) * of->chunk_bytes;
+        gml_lake_explain_refusal(lake, asked_bytes);
+        gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, asked_bytes, of->stream);
+    }
+    return status;
+}
+
+/* What is queued on the stream now is the last that may use the mappings that become idle. */
+static void
+note_idle(gml_lake *lake, elastic *of)
+{
+    gml_driver *driver = lake->driver;
+    bool is_capturing = driver->is_frozen;
+    gml_status status =
+        is_capturing ? GML_OK : gml_driver_stream_capturing(driver, of->stream, &is_capturing);
+    if (status == GML_OK && !is_capturing && !of->has_event) {
+        status = gml_driver_event_create(driver, &of->event);
+        of->has_event = status == GML_OK;
+    }
+    if (status == GML_OK && !is_capturing) {
+        status = gml_driver_event_record(driver, of->event, of->stream);
+    }
+    of->is_recorded = status == GML_OK && !is_capturing;
+    of->is_unordered |= !of->is_recorded;
+}
+
+static void
+shrink(gml_lake *lake, elastic *of, size_t end)
+{
+    end_uses(lake, of, end, of->count);
+    note_idle(lake, of);
+    while (of->count > end) {
+        of->count--;
+        (void)gml_lake_free_locked(lake, of->blocks[of->count]->address);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void
+release(elastic *of)
+{
+    if (of->all.next) {
+        gml_list_remove(&of->all);
+    }
+    free(of->blocks);
+    free(of->homes);
+    free(of->handles);
+    free(of);
+}
+
+static gml_status
+make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, elastic **out)
+{
+    uint64_t chunk_bytes = lake->policy->chunk_bytes;
+    size_t places = (size_t)gml_divide_up(size_bytes, chunk_bytes);
+    elastic *of = calloc(1, sizeof *of);
+    if (of) {
+        *of = (elastic){
+            .chunk_bytes = chunk_bytes,
+            .size_bytes = places * chunk_bytes,
+            .stream = stream,
+            .blocks = calloc(places, sizeof(gml_block *)),
+            .homes = calloc(places, sizeof(gml_address)),
+            .handles = calloc(places, sizeof(gml_handle)),
+        };
+    }
+    if (!of || !of->blocks || !of->homes || !of->handles) {
+        if (of) {
+            release(of);
+        }
+        return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
+                               "no host memory for an elastic buffer of %zu chunks", places);
+    }
+    gml_status status = gml_driver_reserve(lake->driver, of->size_bytes, 0, &of->address);
+    if (status != GML_OK) {
+        release(of);
+        return status;
+    }
+    *out = of;
+    return GML_OK;
+}
+
+/* Takes the mappings and the addresses back. After a failure a later call goes on. */
+static gml_status
+unmake(gml_lake *lake, elastic *of)
+{
+    gml_driver *driver = lake->driver;
+    gml_status status = end_idle(lake, of);
+    if (status == GML_OK && of->has_event) {
+        status = gml_driver_event_destroy(driver, of->event);
+        of->has_event = status != GML_OK;
+    }
+    if (status == GML_OK) {
+        status = gml_driver_unreserve(driver, of->address, of->size_bytes);
+    }
+    return status;
+}
+
+/* Ends what was closed and could not be ended then. */
+static gml_status
+end_late(gml_lake *lake, elastic *of)
+{
+    gml_status status = of->is_over ? unmake(lake, of) : GML_OK;
+    if (of->is_over && status == GML_OK) {
+        (void)gml_map_take(&lake->elastics, of->address);
+        release(of);
+    }
+    return status;
+}
+
+static gml_status
+end_all_late(gml_lake *lake)
+{
+    gml_status first = GML_OK;
+    for (gml_link *link = lake->elastic_list.next, *next; link != &lake->elastic_list;
+         link = next) {
+        next = link->next;
+        first = gml_first_failure(first, end_late(lake, of_link(link)));
+    }
+    return first;
+}
+
+gml_status
+gml_elastics_settle(gml_lake *lake)
+{
+    gml_status first = GML_OK;
+    for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
+        first = gml_first_failure(first, end_idle(lake, of_link(link)));
+    }
+    return gml_first_failure(first, end_all_late(lake));
+}
+
+static gml_status
+end_finally(gml_lake *lake, elastic *of)
+{
+    gml_driver *driver = lake->driver;
+    gml_status first = GML_OK;
+    for (size_t i = 0; i < of->mapped_end; i++) {
+        if (of->homes[i]) {
+            gml_address address = of->address + i * of->chunk_bytes;
+            first = gml_first_failure(first, gml_unmap_finally(driver, address, of->chunk_bytes));
+        }
+    }
+    if (of->has_event) {
+        first = gml_first_failure(first, gml_driver_event_destroy(driver, of->event));
+    }
+    first = gml_first_failure(first, gml_unreserve_finally(driver, of->address, of->size_bytes));
+    release(of);
+    return first;
+}
+
+gml_status
+gml_elastics_end(gml_lake *lake)
+{
+    gml_link *all = &lake->elastic_list;
+    for (gml_link *link = all->next; link != all; link = link->next) {
+        end_uses(lake, of_link(link), 0, of_link(link)->count);
+    }
+    gml_status first = gml_list_is_empty(all) ? GML_OK : gml_synchronize_finally(lake->driver);
+    while (!gml_list_is_empty(all)) {
+        first = gml_first_failure(first, end_finally(lake, of_link(all->next)));
+    }
+    gml_map_clear(&lake->elastics);
+    return first;
+}
+
+gml_status
+gml_elastics_check(gml_lake *lake)
+{
+    for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
+        const elastic *of = of_link(link);
+        for (size_t i = 0; i < of->count; i++) {
+            if (gml_map_find(&lake->blocks, of->blocks[i]->address) != of->blocks[i] ||
+                !is_in_place(of, i)) {
+                return gml_driver_fail(lake->driver, GML_CORRUPT,
+                                       "chunk %zu of the elastic buffer at 0x%" PRIx64
+                                       " is not live, or not in its place",
+                                       i, of->address);
+            }
+        }
+    }
+    return GML_OK;
+}
+
+/* ---- the interface --------------------------------------------------------------------------- */
+
+/* The open buffer that begins at `address`, or NULL with a reason. */
+static elastic *
+find(gml_lake *lake, gml_address address)
+{
+    elastic *of = address ? gml_map_find(&lake->elastics, address) : NULL;
+    if (!of || of->is_over) {
+        (void)gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
+                              "no elastic buffer begins at 0x%" PRIx64, address);
+        return NULL;
+    }
+    return of;
+}
+
+static gml_status
+open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
+{
+    gml_driver *driver = lake->driver;
+    if (!lake->policy->chunk_bytes) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "elastic buffers need the policy stitch or plan, without an arena");
+    }
+    if (!size_bytes || size_bytes > GML_LARGEST_REQUEST || stream == UINT64_MAX) {
+        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                               "an elastic buffer has 1 to 2^48 bytes, not %" PRIu64
+                               ", and a stream that exists",
+                               size_bytes);
+    }
+    (void)end_all_late(lake); /* what fails is tried again at the next chance */
+    elastic *of = NULL;
+    gml_status status = gml_map_reserve(&lake->elastics, 1);
+    status = status == GML_OK
+                 ? make(lake, size_bytes, stream, &of)
+                 : gml_driver_fail(driver, status, "the table of elastic buffers cannot grow");
+    if (status == GML_OK) {
+        (void)gml_map_insert(&lake->elastics, of->address, of);
+        gml_list_append(&lake->elastic_list, &of->all);
+        *out = of->address;
+    }
+    return status;
+}
+
+gml_status
+gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = open_locked(lake, size_bytes, stream, out);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+static gml_status
+resize_locked(gml_lake *lake, elastic *of, uint64_t size_bytes)
+{
+    if (size_bytes > of->size_bytes) {
+        return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
+                               "%" PRIu64 " bytes asked for of an elastic buffer of %" PRIu64,
+                               size_bytes, of->size_bytes);
+    }
+    size_t end = (size_t)gml_divide_up(size_bytes, of->chunk_bytes);
+    if (end < of->count) {
+        shrink(lake, of, end);
+    }
+    if (end <= of->count) {
+        return GML_OK;
+    }
+    if (lake->sleeper && gml_sleeper_is_asleep(lake->sleeper)) {
+        return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                               "this memory is asleep: wake it before a buffer grows");
+    }
+    return grow(lake, of, end);
+}
+
+gml_status
+gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes)
+{
+    pthread_mutex_lock(&lake->lock);
+    elastic *of = find(lake, address);
+    gml_status status = of ? resize_locked(lake, of, size_bytes) : GML_UNKNOWN_ADDRESS;
+    if (status == GML_OUT_OF_MEMORY) {
+        gml_lake_show_all(lake);
+    } else {
+        gml_lake_show(lake);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_close_elastic(gml_lake *lake, gml_address address)
+{
+    pthread_mutex_lock(&lake->lock);
+    elastic *of = find(lake, address);
+    if (of) {
+        shrink(lake, of, 0);
+        of->is_over = true;
+        (void)end_late(lake, of);
+        gml_lake_show(lake);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return of ? GML_OK : GML_UNKNOWN_ADDRESS;
+}
+
+gml_status
+gml_lake_elastic(gml_lake *lake, gml_address address, gml_elastic_info *out)
+{
+    pthread_mutex_lock(&lake->lock);
+    const elastic *of = find(lake, address);
+    if (of) {
+        *out = (gml_elastic_info){
+            .address = of->address,
+            .size_bytes = of->size_bytes,
+            .memory_bytes = of->count * of->chunk_bytes,
+            .chunk_bytes = of->chunk_bytes,
+        };
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return of ? GML_OK : GML_UNKNOWN_ADDRESS;
+}
+
+gml_status
+gml_lake_elastic_bytes(gml_lake *lake, gml_address address, void **out)
+{
+    pthread_mutex_lock(&lake->lock);
+    const elastic *of = find(lake, address);
+    gml_status status =
+        of ? gml_driver_bytes(lake->driver, of->address, of->count * of->chunk_bytes, out)
+           : GML_UNKNOWN_ADDRESS;
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}

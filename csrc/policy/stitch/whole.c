@@ -1,0 +1,117 @@
+/* Whole chunks of the smallest size, for who maps them at other addresses too. */
+#include "base/status.h"
+#include "policy/stitch/stitch.h"
+
+/* How many free ranges of chunks a search looks at: a bound on the time. */
+enum { MAX_RANGES_TRIED = 64 };
+
+static bool
+is_smallest(const gml_home *home, uint64_t offset)
+{
+    return gml_home_chunk_bytes(home, offset) == home->grain_bytes;
+}
+
+/* Whether the chunk at that offset is one to take: of the smallest size, and free in the pond. */
+static bool
+may_take(const gml_stitch *stitch, const gml_pond *pond, uint64_t offset)
+{
+    const gml_home *home = &stitch->home;
+    if (offset >= home->slots * home->grain_bytes || !is_smallest(home, offset)) {
+        return false;
+    }
+    const gml_extent *extent = gml_home_find(home, offset);
+    return extent->kind == GML_EXTENT_FREE && extent->set == &pond->set &&
+           extent->offset <= offset &&
+           extent->offset + extent->size_bytes - offset >= home->grain_bytes;
+}
+
+/* Such a chunk among those free in the pond: in the smallest range of chunks that begins or ends
+ * with one, so that large ranges stay. */
+static bool
+find_chunk(const gml_stitch *stitch, gml_pond *pond, uint64_t *out)
+{
+    const gml_home *home = &stitch->home;
+    gml_freeset_index(&pond->set);
+    gml_tree_node *node = gml_tree_first(&pond->set.wholes);
+    for (int tried = 0; node && tried < MAX_RANGES_TRIED; tried++) {
+        uint64_t last = node->address + node->size_bytes - home->grain_bytes;
+        if (is_smallest(home, node->address) || is_smallest(home, last)) {
+            *out = is_smallest(home, node->address) ? node->address : last;
+            return true;
+        }
+        node = gml_tree_next(node);
+    }
+    return false;
+}
+
+/* Moves such a chunk to the pond that another one holds free, where that costs nothing. */
+static bool
+borrow_chunk(gml_stitch *stitch, gml_pond *pond, uint64_t *out, gml_status *status)
+{
+    if (!gml_share_is_open(stitch)) {
+        return false;
+    }
+    gml_share_look(stitch, pond);
+    int count = 0;
+    gml_pond *donor = NULL;
+    while ((donor = gml_share_next_donor(stitch, pond, donor, &count))) {
+        if (find_chunk(stitch, donor, out) &&
+            gml_share_reach(stitch, pond, gml_home_find(&stitch->home, *out), GML_KNOWN)) {
+            *status = gml_share_take(stitch, pond, *out, stitch->home.grain_bytes);
+            return *status == GML_OK;
+        }
+    }
+    return false;
+}
+
+/* Takes some from the driver; *out is the first. What the device has not got is taken by one. */
+static gml_status
+grow(gml_stitch *stitch, gml_pond *pond, uint64_t ahead_bytes, uint64_t *out)
+{
+    gml_home *home = &stitch->home;
+    gml_tree_node *lowest = gml_tree_first(&home->absent);
+    *out = lowest ? gml_extent_of_fit(lowest)->offset : 0;
+    gml_status status = gml_home_grow(home, ahead_bytes, home->grain_bytes, &pond->set);
+    if (status == GML_OUT_OF_MEMORY && ahead_bytes > home->grain_bytes &&
+        !may_take(stitch, pond, *out) && !find_chunk(stitch, pond, out)) {
+        status = gml_home_grow(home, home->grain_bytes, home->grain_bytes, &pond->set);
+    }
+    stitch->policy.reserved_bytes = home->held_bytes;
+    bool is_there = may_take(stitch, pond, *out) || find_chunk(stitch, pond, out);
+    if (status == GML_OUT_OF_MEMORY && is_there) {
+        status = GML_OK; /* a growth that failed halfway has left its complete runs */
+    }
+    return status == GML_OK && !is_there ? GML_OUT_OF_MEMORY : status;
+}
+
+gml_status
+gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t ahead_bytes, gml_stream stream,
+                      gml_block **out)
+{
+    gml_stitch *stitch = gml_stitch_of(self);
+    gml_pond *pond;
+    gml_status status = gml_pond_find(stitch, stream, &pond);
+    if (status != GML_OK) {
+        return status;
+    }
+    pond->timeline.requests++;
+    gml_pond_settle(stitch, pond);
+    uint64_t offset = wanted - stitch->home.base;
+    gml_state state = GML_STATE_EXACT;
+    if (!may_take(stitch, pond, offset) && !find_chunk(stitch, pond, &offset) &&
+        !borrow_chunk(stitch, pond, &offset, &status)) {
+        state = GML_STATE_GROW;
+        status = status == GML_OK ? grow(stitch, pond, ahead_bytes, &offset) : status;
+    }
+    gml_placement *placement = NULL;
+    if (status == GML_OK) {
+        status = gml_placement_fit(stitch, pond, offset, stitch->home.grain_bytes, &placement);
+    }
+    if (status == GML_OK) {
+        placement->block.requested_bytes = stitch->home.grain_bytes;
+        placement->block.state = state;
+        gml_placement_serve(stitch, placement);
+        *out = &placement->block;
+    }
+    return status;
+}
