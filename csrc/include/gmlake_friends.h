@@ -21,6 +21,11 @@ extern "C" {
  * Do not close it. On failure *out is untouched and `reason` holds one line. */
 GML_API gml_status gml_friend_open(int device, gml_lake **out, char *reason, size_t reason_bytes);
 
+/* The same for the lake that serves this thread there: the device's, or that of the region that the
+ * thread is in, see gml_torch_enter_region(). */
+GML_API gml_status gml_friend_open_serving(int device, gml_lake **out, char *reason,
+                                           size_t reason_bytes);
+
 /* For cupy.cuda.CFunctionAllocator and its like, whose parameter is the stream, a cudaStream_t, on
  * which everything that is allocated with it is used. NULL for every failure, and for 0 bytes. */
 GML_API void *gml_friend_alloc(void *stream, size_t size_bytes, int device);

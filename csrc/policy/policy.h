@@ -94,9 +94,9 @@ typedef struct gml_policy_ops {
      * is no chunk's. */
     gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
     /* Serves one chunk of the smallest size, whole, for whoever maps it elsewhere: the one at
-     * `wanted` where that is free for the stream, else any. `ahead_bytes`: of chunks that are taken
-     * next, this one included, so that memory for them comes at once. What is free in larger chunks
-     * is no help, so GML_OUT_OF_MEMORY may be mended by trim(). */
+     * `wanted` where that is free for the stream, else any. `ahead_bytes`: of all chunks that are
+     * taken now, this one included, so that new memory for them comes at once or not at all. What
+     * is free in larger chunks is no help, so GML_OUT_OF_MEMORY may be mended by trim(). */
     gml_status (*take_chunk)(gml_policy *self, gml_address wanted, uint64_t ahead_bytes,
                              gml_stream stream, gml_block **out);
     /* What streams lent each other, see gml_lake_forget_stream() and those behind it. `see` is

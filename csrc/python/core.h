@@ -176,6 +176,14 @@ PyObject *lake_saved(PyObject *object, PyObject *args);
 PyObject *lake_forget_saved(PyObject *object, PyObject *unused);
 PyObject *lake_get_asleep(PyObject *object, void *closure);
 
+/* lake_elastic.c; the last is a function of the module */
+PyObject *lake_open_elastic(PyObject *object, PyObject *args);
+PyObject *lake_resize_elastic(PyObject *object, PyObject *args);
+PyObject *lake_close_elastic(PyObject *object, PyObject *address);
+PyObject *lake_elastic(PyObject *object, PyObject *address);
+PyObject *lake_elastic_bytes(PyObject *object, PyObject *address);
+PyObject *dlpack_bytes(PyObject *module, PyObject *args);
+
 /* Methods of Lake that lake_steps.c has. */
 PyObject *lake_watch_steps(PyObject *object, PyObject *unused);
 PyObject *lake_begin_step(PyObject *object, PyObject *kind);

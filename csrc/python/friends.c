@@ -3,12 +3,13 @@
 #include "gmlake_friends.h"
 
 static PyObject *
-friend_lake(PyObject *module, PyObject *args)
+open_lake(PyObject *module, PyObject *args,
+          gml_status (*open)(int device, gml_lake **out, char *reason, size_t reason_bytes))
 {
     core_state *state = PyModule_GetState(module);
     PyObject *kind = NULL;
     int device;
-    if (!PyArg_ParseTuple(args, "Oi:friend_lake", &kind, &device)) {
+    if (!PyArg_ParseTuple(args, "Oi", &kind, &device)) {
         return NULL;
     }
     if (!is_lake_kind(state, kind)) {
@@ -18,12 +19,24 @@ friend_lake(PyObject *module, PyObject *args)
     gml_lake *lake = NULL;
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = gml_friend_open(device, &lake, reason, sizeof reason);
+    status = open(device, &lake, reason, sizeof reason);
     Py_END_ALLOW_THREADS
     if (status != GML_OK) {
         return raise_status(state, status, reason);
     }
     return lake_borrow(state, kind, lake);
+}
+
+static PyObject *
+friend_lake(PyObject *module, PyObject *args)
+{
+    return open_lake(module, args, gml_friend_open);
+}
+
+static PyObject *
+friend_serving_lake(PyObject *module, PyObject *args)
+{
+    return open_lake(module, args, gml_friend_open_serving);
 }
 
 static PyObject *
@@ -99,6 +112,9 @@ PyDoc_STRVAR(lake_doc, "friend_lake(kind, device, /)\n--\n\n"
                        "Return the lake of a device below PyTorch, opened if need be, as an\n"
                        "object of `kind`, which is Lake or a subclass. Its close() does nothing.\n"
                        "Raises DriverError, UnsupportedError, OutOfMemoryError and ValueError.");
+PyDoc_STRVAR(serving_lake_doc,
+             "friend_serving_lake(kind, device, /)\n--\n\n"
+             "The same for the lake that serves this thread, see torch_enter_region().");
 PyDoc_STRVAR(functions_doc,
              "friend_functions()\n--\n\n"
              "Return the addresses of gml_friend_alloc and gml_friend_free as \"alloc\" and "
@@ -114,6 +130,7 @@ PyDoc_STRVAR(wait_stream_doc,
 
 PyMethodDef friend_methods[] = {
     {"friend_lake", friend_lake, METH_VARARGS, lake_doc},
+    {"friend_serving_lake", friend_serving_lake, METH_VARARGS, serving_lake_doc},
     {"friend_functions", friend_functions, METH_NOARGS, functions_doc},
     {"friend_wait_device", friend_wait_device, METH_O, wait_device_doc},
     {"friend_wait_stream", friend_wait_stream, METH_VARARGS, wait_stream_doc},

@@ -140,6 +140,11 @@ PyDoc_STRVAR(describe_policies_doc,
              "policies()\n--\n\nReturn the names of the policies as a tuple.");
 PyDoc_STRVAR(describe_policy_help_doc,
              "policy_help()\n--\n\nReturn a line for each of policies(), as a tuple.");
+PyDoc_STRVAR(dlpack_bytes_doc,
+             "dlpack_bytes(owner, address, size, device_type, device_id, /)\n--\n\n"
+             "Return a DLPack capsule of `size` bytes at an address, which keeps `owner` alive as\n"
+             "long as a tensor of it lives. device_type: DLPack's number, 1 for the host, 2 for\n"
+             "CUDA.");
 PyDoc_STRVAR(read_plain_pickle_doc,
              "read_plain_pickle(data, parts, /)\n--\n\n"
              "Return the value of a pickle of plain data with at most so many containers and\n"
@@ -160,6 +165,7 @@ static PyMethodDef core_methods[] = {
     {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
     {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
     {"policy_help", describe_policy_help, METH_NOARGS, describe_policy_help_doc},
+    {"dlpack_bytes", dlpack_bytes, METH_VARARGS, dlpack_bytes_doc},
     {"read_plain_pickle", read_plain_pickle, METH_VARARGS, read_plain_pickle_doc},
     {"read_pickled_events", read_pickled_events, METH_VARARGS, read_pickled_events_doc},
     {NULL, NULL, 0, NULL},

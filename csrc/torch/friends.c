@@ -4,12 +4,15 @@
 #include "lake/lake.h"
 #include "torch/registry.h"
 
-gml_status
-gml_friend_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
+typedef gml_status (*opener)(int device, gml_lake **out, char *reason, size_t reason_bytes);
+
+/* The lake of that number, opened if need be. */
+static gml_status
+open_lake(int number, int device, opener open, gml_lake **out, char *reason, size_t reason_bytes)
 {
-    gml_lake *lake = gml_torch_lake(device);
+    gml_lake *lake = gml_torch_lake(number);
     if (!lake) {
-        gml_status status = gml_registry_open(device, &lake, reason, reason_bytes);
+        gml_status status = open(device, &lake, reason, reason_bytes);
         if (status != GML_OK) {
             return status;
         }
@@ -19,6 +22,19 @@ gml_friend_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
     }
     *out = lake;
     return GML_OK;
+}
+
+gml_status
+gml_friend_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
+{
+    return open_lake(device, device, gml_registry_open, out, reason, reason_bytes);
+}
+
+gml_status
+gml_friend_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
+{
+    return open_lake(gml_registry_serving(device), device, gml_registry_open_serving, out, reason,
+                     reason_bytes);
 }
 
 void *

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gmlake._core import Block, Plan, Profile, device_describe, knobs, policies
     from gmlake._core import __version__ as __version__
     from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
+    from gmlake.elastic_memory import ElasticMemory
     from gmlake.fitting import FitReport, fit
     from gmlake.lake import Lake
     from gmlake.planning import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     )
     from gmlake.pytorch import Region, disable, enable, enabled, is_enabled
     from gmlake.pytorch.autoplan import AutoPlan
+    from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.operators import diagnose
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.planner import StepReport
@@ -84,6 +86,8 @@ __all__ = [
     "DeviceSnapshot",
     "Diagnosis",
     "DriverError",
+    "Elastic",
+    "ElasticMemory",
     "Error",
     "FitReport",
     "GmlakeWarning",
@@ -118,6 +122,7 @@ __all__ = [
     "device_describe",
     "diagnose",
     "disable",
+    "elastic",
     "enable",
     "enabled",
     "find_inefficiencies",
@@ -156,6 +161,7 @@ __all__ = [
 _NAMES = {
     "gmlake._core": "Block Plan Profile device_describe knobs policies __version__",
     "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
+    "gmlake.elastic_memory": "ElasticMemory",
     "gmlake.fitting": "FitReport fit",
     "gmlake.lake": "Lake",
     # What `%load_ext gmlake` looks for.
@@ -166,6 +172,7 @@ _NAMES = {
     ),
     "gmlake.pytorch": "Region disable enable enabled is_enabled",
     "gmlake.pytorch.autoplan": "AutoPlan",
+    "gmlake.pytorch.elastic": "Elastic elastic",
     "gmlake.pytorch.operators": "diagnose",
     "gmlake.pytorch.phases": "phase",
     "gmlake.pytorch.planner": "StepReport",

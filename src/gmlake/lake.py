@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from gmlake.elastic_memory import ElasticMemory
     from gmlake.snapshots import Snapshot
 
 _DEVICE_LIMIT = 1 << 16
@@ -94,6 +95,18 @@ class Lake(_core.Lake):
         DriverError.
         """
         return super().allocate(parse_size(size) if isinstance(size, str) else size, stream)
+
+    def elastic(self, size: int | str, stream: int = 0) -> ElasticMemory:
+        """Reserve addresses for memory that grows and shrinks, at most `size`; it has none yet.
+
+        size: in bytes or as text ("4GiB"), rounded up to whole chunks. stream: its handle, on which
+        the work that uses it is queued. Raises UnsupportedError for a policy other than "stitch"
+        and "plan" and for an arena, ValueError for a size of 0 or above 2**48, OutOfMemoryError
+        without addresses, DriverError.
+        """
+        from gmlake.elastic_memory import ElasticMemory
+
+        return ElasticMemory(self, parse_size(size) if isinstance(size, str) else size, stream)
 
     def snapshot(self, device: int = 0) -> Snapshot:
         """Return what is held, and the events that keep_history() has kept.

@@ -64,23 +64,16 @@ borrow_chunk(gml_stitch *stitch, gml_pond *pond, uint64_t *out, gml_status *stat
     return false;
 }
 
-/* Takes some from the driver; *out is the first. What the device has not got is taken by one. */
+/* Takes all that is missing from the driver; *out is the first chunk. */
 static gml_status
-grow(gml_stitch *stitch, gml_pond *pond, uint64_t ahead_bytes, uint64_t *out)
+grow(gml_stitch *stitch, gml_pond *pond, uint64_t missing_bytes, uint64_t *out)
 {
     gml_home *home = &stitch->home;
     gml_tree_node *lowest = gml_tree_first(&home->absent);
     *out = lowest ? gml_extent_of_fit(lowest)->offset : 0;
-    gml_status status = gml_home_grow(home, ahead_bytes, home->grain_bytes, &pond->set);
-    if (status == GML_OUT_OF_MEMORY && ahead_bytes > home->grain_bytes &&
-        !may_take(stitch, pond, *out) && !find_chunk(stitch, pond, out)) {
-        status = gml_home_grow(home, home->grain_bytes, home->grain_bytes, &pond->set);
-    }
+    gml_status status = gml_home_grow(home, missing_bytes, home->grain_bytes, &pond->set);
     stitch->policy.reserved_bytes = home->held_bytes;
     bool is_there = may_take(stitch, pond, *out) || find_chunk(stitch, pond, out);
-    if (status == GML_OUT_OF_MEMORY && is_there) {
-        status = GML_OK; /* a growth that failed halfway has left its complete runs */
-    }
     return status == GML_OK && !is_there ? GML_OUT_OF_MEMORY : status;
 }
 

@@ -26,6 +26,12 @@ def lake_of(device: int) -> Lake:
     return lake
 
 
+def serving_lake_of(device: int) -> Lake:
+    """Return the lake that serves this thread on a device: that of the region it is in, if any."""
+    _configure()
+    return _core.friend_serving_lake(Lake, device)
+
+
 def find(device: int) -> Lake | None:
     """Return the lake of a device; None where nobody here has asked for it, as after a fork."""
     return _found.get(device)

@@ -149,7 +149,9 @@ TEST(what_it_gives_back_serves_everything_else)
     void *bytes = NULL;
     CHECK_OK(gml_lake_bytes(lake, block, &bytes));
     memset(bytes, 0x5a, 20 * MIB);
+    uint64_t reserved_bytes = stats_of(lake).reserved_bytes;
     CHECK_STATUS(gml_lake_resize_elastic(lake, buffer, 20 * MIB), GML_OUT_OF_MEMORY);
+    CHECK_EQ(stats_of(lake).reserved_bytes, reserved_bytes);
     check_bytes(lake, buffer, 10 * MIB, 3);
     CHECK_OK(gml_lake_resize_elastic(lake, buffer, 12 * MIB));
     fill(lake, buffer, 10 * MIB, 12 * MIB, 3);

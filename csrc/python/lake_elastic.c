@@ -1,0 +1,202 @@
+/* The methods of Lake about elastic buffers, and tensors over memory that no tensor library made.
+ */
+#include "core.h"
+#include "gmlake_elastic.h"
+
+#include <stdlib.h>
+
+/* ---- buffers --------------------------------------------------------------------------------- */
+
+PyObject *
+lake_open_elastic(PyObject *object, PyObject *args)
+{
+    lake_object *self = (lake_object *)object;
+    number_argument size = {"size", 0}, stream = {"stream", 0};
+    if (!PyArg_ParseTuple(args, "O&O&:open_elastic", convert_number, &size, convert_number,
+                          &stream)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_address address = 0;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_open_elastic(lake, size.value, stream.value, &address);
+    Py_END_ALLOW_THREADS
+    PyObject *result = status == GML_OK ? PyLong_FromUnsignedLongLong(address)
+                                        : raise_from_lake(self->state, status, lake);
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_resize_elastic(PyObject *object, PyObject *args)
+{
+    lake_object *self = (lake_object *)object;
+    number_argument address = {"address", 0}, size = {"size", 0};
+    if (!PyArg_ParseTuple(args, "O&O&:resize_elastic", convert_number, &address, convert_number,
+                          &size)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_resize_elastic(lake, address.value, size.value);
+    Py_END_ALLOW_THREADS
+    PyObject *result = lake_answer(self, lake, status);
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_close_elastic(PyObject *object, PyObject *address)
+{
+    return lake_call_number(object, address, "address", gml_lake_close_elastic, NULL);
+}
+
+PyObject *
+lake_elastic(PyObject *object, PyObject *number)
+{
+    lake_object *self = (lake_object *)object;
+    uint64_t address;
+    if (!read_number(number, "address", &address)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_elastic_info info = {0};
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_elastic(lake, address, &info);
+    Py_END_ALLOW_THREADS
+    PyObject *result = NULL;
+    if (status != GML_OK) {
+        (void)raise_from_lake(self->state, status, lake);
+    } else {
+        result = PyDict_New();
+        if (result && (put_number(result, "address", info.address) < 0 ||
+                       put_number(result, "size_bytes", info.size_bytes) < 0 ||
+                       put_number(result, "memory_bytes", info.memory_bytes) < 0 ||
+                       put_number(result, "chunk_bytes", info.chunk_bytes) < 0)) {
+            Py_CLEAR(result);
+        }
+    }
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_elastic_bytes(PyObject *object, PyObject *number)
+{
+    lake_object *self = (lake_object *)object;
+    uint64_t address;
+    if (!read_number(number, "address", &address)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    void *bytes = NULL;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_elastic_bytes(lake, address, &bytes);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
+        status == GML_OK ? PyLong_FromVoidPtr(bytes) : raise_from_lake(self->state, status, lake);
+    lake_leave(self);
+    return result;
+}
+
+/* ---- DLPack ---------------------------------------------------------------------------------- */
+
+/* The layout that DLPack lays down (dmlc.github.io/dlpack), version 0: what every consumer reads.
+ */
+typedef struct dl_tensor {
+    void *data;
+    int32_t device_type, device_id;
+    int32_t ndim;
+    uint8_t type_code, type_bits;
+    uint16_t type_lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed_tensor {
+    dl_tensor tensor;
+    void *context;
+    void (*deleter)(struct dl_managed_tensor *self);
+} dl_managed_tensor;
+
+typedef struct bytes_tensor {
+    dl_managed_tensor managed; /* must be first */
+    int64_t length, stride;
+} bytes_tensor;
+
+enum { TYPE_UNSIGNED = 1, BITS_OF_A_BYTE = 8 };
+
+/* The last tensor over the memory is gone, on whatever thread. */
+static void
+delete_tensor(dl_managed_tensor *managed)
+{
+    if (Py_IsInitialized()) {
+        PyGILState_STATE gil = PyGILState_Ensure();
+        Py_DECREF((PyObject *)managed->context);
+        PyGILState_Release(gil);
+    }
+    free(managed);
+}
+
+/* A capsule that nobody has made a tensor of. */
+static void
+delete_capsule(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor")) {
+        delete_tensor(PyCapsule_GetPointer(capsule, "dltensor"));
+    }
+}
+
+PyObject *
+dlpack_bytes(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *owner;
+    number_argument address = {"address", 0}, size = {"size", 0};
+    int device_type, device_id;
+    if (!PyArg_ParseTuple(args, "OO&O&ii:dlpack_bytes", &owner, convert_number, &address,
+                          convert_number, &size, &device_type, &device_id)) {
+        return NULL;
+    }
+    bytes_tensor *made = calloc(1, sizeof *made);
+    if (!made) {
+        return PyErr_NoMemory();
+    }
+    made->length = (int64_t)size.value;
+    made->stride = 1;
+    made->managed = (dl_managed_tensor){
+        .tensor = {.data = (void *)(uintptr_t)address.value,
+                   .device_type = device_type,
+                   .device_id = device_id,
+                   .ndim = 1,
+                   .type_code = TYPE_UNSIGNED,
+                   .type_bits = BITS_OF_A_BYTE,
+                   .type_lanes = 1,
+                   .shape = &made->length,
+                   .strides = &made->stride},
+        .context = owner,
+        .deleter = delete_tensor,
+    };
+    PyObject *capsule = PyCapsule_New(made, "dltensor", delete_capsule);
+    if (!capsule) {
+        free(made);
+        return NULL;
+    }
+    Py_INCREF(owner);
+    return capsule;
+}

@@ -1,0 +1,104 @@
+"""Memory that grows and shrinks at one address."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from gmlake import _core
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from gmlake.lake import Lake
+
+_ON_HOST: Final = 1
+_ON_CUDA: Final = 2  # as DLPack numbers them
+
+
+class ElasticMemory:
+    """An elastic buffer of a lake: addresses that stay, and memory from their beginning on.
+
+    address: where it begins. size: the most that it can hold. memory: what it has now.
+    chunk: by which it grows and shrinks. All in bytes; made by Lake.elastic().
+
+    Where neither it nor a tensor over it is left, it ends, as with close(). Many threads may use
+    many of them; one is for one thread at a time.
+    """
+
+    def __init__(self, lake: Lake, size: int, stream: int) -> None:
+        """Reserve the addresses."""
+        self._lake = lake
+        self._is_open = False
+        self.address: Final = lake.open_elastic(size, stream)
+        self._is_open = True
+        described = lake.describe_elastic(self.address)
+        self.size: Final = described["size_bytes"]
+        self.chunk: Final = described["chunk_bytes"]
+        self.memory = 0
+
+    def resize(self, size: int) -> None:
+        """Have memory for the first `size` bytes, rounded up to whole chunks.
+
+        What stays keeps its content; new memory holds anything. What is given up serves others at
+        once, behind what is queued on the stream by now: work of other streams must be ordered
+        before that. Raises OutOfMemoryError, ValueError above the size and after close(),
+        UnsupportedError for growing while a graph is captured or the lake is asleep, DriverError;
+        then everything is as before.
+        """
+        self._check_open()
+        self._lake.resize_elastic(self.address, size)
+        self.memory = -(-size // self.chunk) * self.chunk
+
+    def close(self) -> None:
+        """Give memory and addresses back; nothing at the second time. No tensor may be used then."""
+        if self._is_open:
+            self._is_open = False
+            self.memory = 0
+            if not self._lake.closed:
+                self._lake.close_elastic(self.address)
+
+    def dlpack(self, device: int | None = None) -> object:
+        """Return a DLPack capsule of all addresses as bytes (torch.utils.dlpack.from_dlpack).
+
+        device: the GPU's ordinal; None: the host, for the driver "host". Only what has memory may
+        be read or written. It keeps this object alive as long as a tensor of it lives.
+        """
+        self._check_open()
+        on, number = (_ON_HOST, 0) if device is None else (_ON_CUDA, device)
+        address = self.address
+        if device is None:
+            address = self._lake.elastic_bytes(self.address)
+        return _core.dlpack_bytes(self, address, self.size, on, number)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ValueError("this elastic buffer was closed")
+
+    def __enter__(self) -> Self:
+        """Nothing but the object: it is closed at the end."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Close it where nobody has. A child of fork() leaves its parent's alone."""
+        with contextlib.suppress(RuntimeError, ValueError):
+            self.close()
+
+    def __repr__(self) -> str:
+        """Say what it has of what it may have."""
+        state = f"{format_size(self.memory)} of {format_size(self.size)}"
+        return (
+            f"<gmlake.ElasticMemory at {self.address:#x}: {state if self._is_open else 'closed'}>"
+        )

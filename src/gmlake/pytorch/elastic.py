@@ -1,0 +1,196 @@
+"""Tensors that grow and shrink by rows at one address, as caches of keys and values do."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from gmlake.errors import OutOfMemoryError
+from gmlake.friends.lakes import serving_lake_of
+from gmlake.pytorch import lakes
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from gmlake.elastic_memory import ElasticMemory
+
+
+class Elastic:
+    """A tensor whose address space is reserved and whose memory is that of its first rows.
+
+    shape: the most that it can hold; its first dimension counts rows. dtype, device: as of a
+    tensor. rows: how many there are now. tensor: these rows, a torch tensor without a copy. whole:
+    all rows that there may be, at the same address for ever, of which only the first `rows` may be
+    touched: using others is an illegal address or somebody else's memory. memory_bytes: what it has
+    from the device, whole chunks of `chunk_bytes`.
+
+    Made by gmlake.elastic(). It gives everything back where neither it nor a tensor over it is
+    left, or at close(). One is for one thread at a time.
+    """
+
+    def __init__(
+        self, memory: ElasticMemory, shape: tuple[int, ...], dtype: torch.dtype, device: int
+    ) -> None:
+        """Lay a tensor over the addresses."""
+        self._memory = memory
+        self._row_bytes = math.prod(shape[1:]) * dtype.itemsize
+        self.shape: Final = shape
+        self.dtype: Final = dtype
+        self.device: Final = torch.device("cuda", device)
+        as_bytes = from_dlpack(memory.dlpack(device))
+        self._whole: torch.Tensor | None = (
+            as_bytes[: shape[0] * self._row_bytes].view(dtype).view(shape)
+        )
+        self._rows = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._rows
+
+    @property
+    def whole(self) -> torch.Tensor:
+        """All rows that there may be. Raises ValueError after close()."""
+        if self._whole is None:
+            raise ValueError("this elastic tensor was closed")
+        return self._whole
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The rows that there are. Raises ValueError after close()."""
+        return self.whole[: self._rows]
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it has from the device now."""
+        return self._memory.memory
+
+    @property
+    def chunk_bytes(self) -> int:
+        """By which its memory grows and shrinks."""
+        return self._memory.chunk
+
+    def resize(self, rows: int) -> torch.Tensor:
+        """Have so many rows; return them.
+
+        Rows that stay keep their content, new ones hold anything. The memory of rows that go, but
+        for what was cut from a chunk, serves everything else at once, behind what is queued now on
+        the stream that was current when this was made: make that stream wait for others that use
+        them. Raises torch.OutOfMemoryError with everything as before, ValueError for more rows than
+        it may have and after close(), UnsupportedError for growing while a graph is captured or a
+        region asleep.
+        """
+        self._check(rows)
+        if rows < self._rows:
+            self._memory.resize(rows * self._row_bytes)
+        else:
+            self._reserve(rows)
+        self._rows = rows
+        return self.tensor
+
+    def reserve(self, rows: int) -> None:
+        """Have memory for so many rows ahead of time, so that growing needs no call until then.
+
+        It stays until rows go. Raises as resize() does.
+        """
+        self._check(rows)
+        self._reserve(rows)
+
+    def close(self) -> None:
+        """Give memory and addresses back. No tensor over it may be used from here on."""
+        self._whole = None
+        self._rows = 0
+        self._memory.close()
+
+    def _check(self, rows: int) -> None:
+        if not 0 <= rows <= self.shape[0]:
+            raise ValueError(f"{rows} rows asked for; it may have 0 to {self.shape[0]}")
+        _ = self.whole
+
+    def _reserve(self, rows: int) -> None:
+        wanted = rows * self._row_bytes
+        if wanted <= self._memory.memory:
+            return
+        try:
+            self._memory.resize(wanted)
+            return
+        except OutOfMemoryError:
+            torch.cuda.empty_cache()
+        try:
+            self._memory.resize(wanted)
+        except OutOfMemoryError as error:
+            more = format_size(wanted - self._memory.memory)
+            raise torch.OutOfMemoryError(
+                f"an elastic tensor on {self.device} cannot grow by {more}: {error}"
+            ) from None
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return self._rows
+
+    def __enter__(self) -> Self:
+        """Nothing but the object: it is closed at the end."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Say what it has of what it may have."""
+        held = format_size(self.memory_bytes)
+        return (
+            f"<gmlake.Elastic: {self._rows} of {self.shape[0]} rows of {list(self.shape[1:])}, "
+            f"{self.dtype}, {held} on {self.device}>"
+        )
+
+
+def elastic(
+    shape: Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    *,
+    rows: int = 0,
+) -> Elastic:
+    """Reserve addresses for a tensor of that shape on a GPU; memory comes with its rows.
+
+    shape: the most that it can hold, at least one row of at least one byte. dtype: PyTorch's
+    default unless given. device: the current GPU unless given. rows: to begin with.
+
+    Memory comes in chunks of 2 MiB from the lake that serves this thread: the region's inside of
+    gmlake.region(), else the device's. The work that uses it belongs to the current stream. Raises
+    ValueError for a shape or device that is none, UnsupportedError where the policy has no chunks
+    to give (it needs "stitch" or "plan"), torch.OutOfMemoryError, DriverError.
+    """
+    shape = tuple(int(size) for size in shape)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    where = torch.device("cuda" if device is None else device)
+    if where.type != "cuda":
+        raise ValueError(f"an elastic tensor lies on a GPU, not on {str(where)!r}")
+    if not shape or min(shape) < 1:
+        raise ValueError(f"an elastic tensor has at least a row of a byte, not shape {shape}")
+    torch.cuda.init()
+    number = lakes.current_device() if where.index is None else where.index
+    stream = torch.cuda.current_stream(number).cuda_stream
+    lake = serving_lake_of(number)
+    try:
+        memory = lake.elastic(math.prod(shape) * dtype.itemsize, stream)
+    except OutOfMemoryError as error:
+        raise torch.OutOfMemoryError(str(error)) from None
+    made = Elastic(memory, shape, dtype, number)
+    made.resize(rows)
+    return made

@@ -1,0 +1,141 @@
+"""Elastic buffers with real bytes on the host: what Lake.elastic() gives, keeps and refuses."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+
+import pytest
+
+import gmlake
+
+MIB = 1 << 20
+
+
+def look(lake: gmlake.Lake, buffer: gmlake.ElasticMemory) -> ctypes.Array[ctypes.c_ubyte]:
+    kind = ctypes.c_ubyte * buffer.memory
+    return kind.from_address(lake.elastic_bytes(buffer.address))
+
+
+@pytest.fixture(params=["stitch", "plan"])
+def lake(request: pytest.FixtureRequest) -> gmlake.Lake:
+    return gmlake.Lake("host", request.param, "64MiB")
+
+
+def test_memory_follows_and_contents_stay(lake: gmlake.Lake) -> None:
+    buffer = lake.elastic("31MiB")
+    assert (buffer.size, buffer.memory, buffer.chunk) == (32 * MIB, 0, 2 * MIB)
+    assert lake.stats()["reserved_bytes"] == 0
+    buffer.resize(5 * MIB)
+    assert buffer.memory == 6 * MIB
+    look(lake, buffer)[:] = [i % 251 for i in range(6 * MIB)]
+    buffer.resize(20 * MIB)
+    assert bytes(look(lake, buffer)[: 6 * MIB : 4099]) == bytes(
+        i % 251 for i in range(0, 6 * MIB, 4099)
+    )
+    buffer.resize(3 * MIB)
+    assert buffer.memory == 4 * MIB
+    assert lake.stats()["live_bytes"] == 4 * MIB
+    assert lake.describe_elastic(buffer.address)["memory_bytes"] == 4 * MIB
+    lake.check()
+
+
+def test_what_it_gives_back_serves_blocks(lake: gmlake.Lake) -> None:
+    with lake.elastic(60 * MIB) as buffer:
+        buffer.resize(60 * MIB)
+        with pytest.raises(gmlake.OutOfMemoryError):
+            lake.allocate(30 * MIB)
+        buffer.resize(20 * MIB)
+        created = lake.stats()["driver_calls"]["create"]
+        block = lake.allocate(40 * MIB)
+        assert lake.stats()["driver_calls"]["create"] == created
+        with pytest.raises(gmlake.OutOfMemoryError, match="asked for"):
+            buffer.resize(40 * MIB)
+        assert buffer.memory == 20 * MIB
+        lake.free(block)
+        buffer.resize(40 * MIB)
+    assert lake.stats()["live_bytes"] == 0
+    assert lake.trim() > 0
+    assert lake.stats()["reserved_bytes"] == 0
+
+
+def test_a_capsule_keeps_it(lake: gmlake.Lake) -> None:
+    numpy = pytest.importorskip("numpy")
+    buffer = lake.elastic(4 * MIB)
+    buffer.resize(4 * MIB)
+
+    class Source:
+        def __dlpack__(self, **_: object) -> object:
+            return buffer.dlpack()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    array = numpy.from_dlpack(Source())
+    assert array.shape == (4 * MIB,)
+    look(lake, buffer)[100] = 77
+    assert array[100] == 77
+    seen = weakref.ref(buffer)
+    del buffer, Source
+    gc.collect()
+    assert seen() is not None
+    assert lake.stats()["live_bytes"] == 4 * MIB
+    del array
+    gc.collect()
+    assert seen() is None
+    assert lake.stats()["live_bytes"] == 0
+
+
+def test_a_capsule_that_nobody_uses_lets_go(lake: gmlake.Lake) -> None:
+    buffer = lake.elastic(4 * MIB)
+    buffer.resize(4 * MIB)
+    capsule = buffer.dlpack()
+    seen = weakref.ref(buffer)
+    del buffer
+    assert seen() is not None
+    del capsule
+    assert seen() is None
+    assert lake.stats()["live_bytes"] == 0
+
+
+def test_what_is_wrong_is_said(lake: gmlake.Lake) -> None:
+    with pytest.raises(ValueError, match=r"1 to 2\^48 bytes, not 0"):
+        lake.elastic(0)
+    buffer = lake.elastic(2 * MIB)
+    with pytest.raises(ValueError, match="2097153 bytes asked for of an elastic buffer of 2097152"):
+        buffer.resize(2 * MIB + 1)
+    with pytest.raises(ValueError, match="size must be from 0"):
+        buffer.resize(-1)
+    buffer.close()
+    buffer.close()
+    assert repr(buffer).endswith("closed>")
+    with pytest.raises(ValueError, match="this elastic buffer was closed"):
+        buffer.resize(0)
+    with pytest.raises(ValueError, match="no elastic buffer begins at 0x"):
+        lake.describe_elastic(buffer.address)
+    with (
+        gmlake.Lake("host", "caching", "8MiB") as other,
+        pytest.raises(gmlake.UnsupportedError, match="stitch or plan"),
+    ):
+        other.elastic(MIB)
+
+
+def test_a_lake_may_end_first(lake: gmlake.Lake) -> None:
+    buffer = lake.elastic(8 * MIB)
+    buffer.resize(8 * MIB)
+    lake.close()
+    with pytest.raises(ValueError, match="closed"):
+        buffer.resize(2 * MIB)
+    buffer.close()
+    del buffer
+    gc.collect()
+
+
+def test_a_capsule_is_for_the_host_only_where_it_has_bytes() -> None:
+    with gmlake.Lake("sim", "stitch", "64MiB") as sim:
+        buffer = sim.elastic(2 * MIB)
+        buffer.resize(2 * MIB)
+        with pytest.raises(gmlake.UnsupportedError):
+            buffer.dlpack()
+        assert buffer.dlpack(0) is not None

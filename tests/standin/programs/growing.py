@@ -1,0 +1,203 @@
+"""Elastic tensors, with real bytes; prints what was seen as JSON.
+
+Runs on a stand-in of two devices whose memory has bytes. Kernels compute nothing there, but what
+was copied is found again.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import gmlake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = dict[str, Any]
+MIB = 1 << 20
+
+
+def numbers(rows: int, first: int = 0) -> torch.Tensor:
+    """Return rows of 1 KiB on the host with no two numbers alike."""
+    return torch.arange(first, first + 256 * rows, dtype=torch.float32).view(rows, 256)
+
+
+def failure(call: Callable[[], object]) -> str:
+    """Return the kind and text of what a call raises."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 (each is looked at)
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def live() -> int:
+    """Return what gmlake's lake of the first device has live."""
+    return gmlake.snapshot().devices[0].counters["live_bytes"]
+
+
+def contents() -> Result:
+    """Rows stay while others come and go."""
+    cache = gmlake.elastic((40_000, 256), torch.float32)
+    address = cache.whole.data_ptr()
+    early = cache.rows == 0 and cache.memory_bytes == 0 and tuple(cache.tensor.shape) == (0, 256)
+    cache.resize(3000).copy_(numbers(3000))
+    grown = cache.resize(9000)
+    grown[3000:].copy_(numbers(6000, 5_000_000))
+    kept = torch.equal(grown[:3000].cpu(), numbers(3000))
+    cache.resize(4000)
+    filler = torch.empty(8 * MIB, dtype=torch.uint8, device="cuda")
+    cache.resize(5000)[4000:].copy_(numbers(1000, 9_000_000))
+    seen = cache.tensor.cpu()
+    expected = torch.cat([numbers(3000), numbers(1000, 5_000_000), numbers(1000, 9_000_000)])
+    del filler
+    return {
+        "starts_empty": early,
+        "kept": kept,
+        "contents": torch.equal(seen, expected),
+        "address": cache.tensor.data_ptr() == address == cache.whole.data_ptr(),
+        "memory": cache.memory_bytes == 6 * MIB,
+        "length": len(cache) == 5000,
+        "text": repr(cache)
+        == "<gmlake.Elastic: 5000 of 40000 rows of [256], torch.float32, 6.00 MiB on cuda:0>",
+    }
+
+
+def types() -> Result:
+    """Types that DLPack has no word for, and another device."""
+    half = gmlake.elastic((100, 8, 64), torch.bfloat16, "cuda:1", rows=10)
+    half.tensor.copy_(torch.ones(10, 8, 64, dtype=torch.bfloat16))
+    eighth = gmlake.elastic((100, 16), torch.float8_e4m3fn, rows=100)
+    return {
+        "half": half.tensor.dtype == torch.bfloat16 and tuple(half.tensor.shape) == (10, 8, 64),
+        "device": half.tensor.device == torch.device("cuda", 1) == half.device,
+        "ones": bool((half.tensor.cpu() == 1).all()),
+        "eighth": tuple(eighth.tensor.shape) == (100, 16),
+    }
+
+
+def lifetime() -> Result:
+    """Memory lives as long as the buffer or a tensor over it does."""
+    before = live()
+    cache = gmlake.elastic((10_000, 256), torch.float32, rows=10_000)
+    held = live() - before
+    view = cache.tensor[5:7]
+    del cache
+    gc.collect()
+    still = live() - before
+    del view
+    gc.collect()
+    after = live() - before
+    with gmlake.elastic((10_000, 256), torch.float32, rows=10) as short:
+        inside = live() - before
+    return {
+        "held": held == still == 10 * MIB,
+        "gone": after == 0 and live() == before,
+        "closed": inside == 2 * MIB and short.rows == 0,
+    }
+
+
+def ahead() -> Result:
+    """What is reserved ahead of time needs no call."""
+    cache = gmlake.elastic((10_000, 256), torch.float32)
+    cache.reserve(5000)
+    lake = gmlake.snapshot().devices[0]
+    calls = dict(lake.counters["driver_calls"])
+    for rows in range(0, 5000, 500):
+        cache.resize(rows)
+    again = dict(gmlake.snapshot().devices[0].counters["driver_calls"])
+    return {
+        "memory": cache.memory_bytes == 6 * MIB,
+        "no_call": {name: again[name] - calls[name] for name in ("map", "set_access", "create")}
+        == {"map": 0, "set_access": 0, "create": 0},
+    }
+
+
+def shared() -> Result:
+    """What one gives back serves tensors and other buffers at once."""
+    one = gmlake.elastic((400_000, 256), torch.float32)
+    two = gmlake.elastic((400_000, 256), torch.float32)
+    one.resize(300_000)
+    reserved = gmlake.snapshot().devices[0].counters["reserved_bytes"]
+    one.resize(100_000)
+    two.resize(100_000)
+    tensor = torch.empty(90 * MIB, dtype=torch.uint8, device="cuda")
+    after = gmlake.snapshot().devices[0].counters["reserved_bytes"]
+    one.tensor[-1].copy_(numbers(1, 1)[0])
+    two.tensor[-1].copy_(numbers(1, 2)[0])
+    tensor.zero_()
+    return {
+        "no_more": after == reserved,
+        "apart": torch.equal(one.tensor[-1].cpu(), numbers(1, 1)[0])
+        and torch.equal(two.tensor[-1].cpu(), numbers(1, 2)[0]),
+    }
+
+
+def too_little() -> Result:
+    """The end of memory is PyTorch's exception, and nothing has changed."""
+    cache = gmlake.elastic((4_000_000, 256), torch.float32, rows=1000)
+    cache.tensor.copy_(numbers(1000))
+    free_before = torch.cuda.mem_get_info()[0]
+    refused = failure(lambda: cache.resize(4_000_000))
+    return {
+        "refused": refused,
+        "gives_back": torch.cuda.mem_get_info()[0] >= free_before,
+        "same": cache.rows == 1000 and torch.equal(cache.tensor.cpu(), numbers(1000)),
+    }
+
+
+def in_a_region() -> Result:
+    """A buffer of a region sleeps with it."""
+    with gmlake.region("cache", backup="cpu"):
+        cache = gmlake.elastic((40_000, 256), torch.float32, rows=20_000)
+    cache.tensor.copy_(numbers(20_000))
+    slept = gmlake.sleep("cache")
+    asleep = failure(lambda: cache.resize(30_000))
+    gmlake.wake("cache")
+    kept = torch.equal(cache.tensor.cpu(), numbers(20_000))
+    cache.resize(30_000)[20_000:].copy_(numbers(10_000))
+    return {
+        "moved": slept.moved_bytes == 20 * MIB,
+        "asleep": "asleep" in asleep,
+        "kept": kept,
+        "grows": torch.equal(cache.tensor[20_000:].cpu(), numbers(10_000)),
+    }
+
+
+def errors() -> Result:
+    """What cannot be is said in a line."""
+    cache = gmlake.elastic((10, 256), torch.float32)
+    closed = gmlake.elastic((10, 256), torch.float32)
+    closed.close()
+    return {
+        "rows": failure(lambda: cache.resize(11)),
+        "host": failure(lambda: gmlake.elastic((10,), device="cpu")),
+        "empty": failure(lambda: gmlake.elastic((10, 0))),
+        "closed": failure(lambda: closed.resize(1)),
+        "closed_tensor": failure(lambda: closed.tensor),
+    }
+
+
+def main() -> int:
+    """Run all parts in the mode that is named."""
+    gmlake.enable(mode=sys.argv[1])
+    parts: list[Callable[[], Result]] = [
+        contents, types, lifetime, ahead, shared, too_little, in_a_region, errors,
+    ]  # fmt: skip
+    results: Result = {part.__name__: part() for part in parts}
+    gc.collect()
+    torch.cuda.empty_cache()
+    results["left"] = live()
+    print(json.dumps(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
