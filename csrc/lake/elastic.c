@@ -310,17 +310,15 @@ shrink(gml_lake *lake, elastic *of, size_t end)
 static void
 release(elastic *of)
 {
-    if (of->all.next) {
-        gml_list_remove(&of->all);
-    }
     free(of->blocks);
     free(of->homes);
     free(of->handles);
     free(of);
 }
 
-static gml_status
-make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, elastic **out)
+/* A buffer without memory; NULL, and *status says why. */
+static elastic *
+make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_status *status)
 {
     uint64_t chunk_bytes = lake->policy->chunk_bytes;
     size_t places = (size_t)gml_divide_up(size_bytes, chunk_bytes);
@@ -335,20 +333,15 @@ make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, elastic **out)
             .handles = calloc(places, sizeof(gml_handle)),
         };
     }
-    if (!of || !of->blocks || !of->homes || !of->handles) {
-        if (of) {
-            release(of);
-        }
-        return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
-                               "no host memory for an elastic buffer of %zu chunks", places);
-    }
-    gml_status status = gml_driver_reserve(lake->driver, of->size_bytes, 0, &of->address);
-    if (status != GML_OK) {
+    *status = of && of->blocks && of->homes && of->handles
+                  ? gml_driver_reserve(lake->driver, of->size_bytes, 0, &of->address)
+                  : gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
+                                    "no host memory for an elastic buffer of %zu chunks", places);
+    if (*status != GML_OK && of) {
         release(of);
-        return status;
+        of = NULL;
     }
-    *out = of;
-    return GML_OK;
+    return of;
 }
 
 /* Takes the mappings and the addresses back. After a failure a later call goes on. */
@@ -374,6 +367,7 @@ end_late(gml_lake *lake, elastic *of)
     gml_status status = of->is_over ? unmake(lake, of) : GML_OK;
     if (of->is_over && status == GML_OK) {
         (void)gml_map_take(&lake->elastics, of->address);
+        gml_list_remove(&of->all);
         release(of);
     }
     return status;
@@ -428,9 +422,11 @@ gml_elastics_end(gml_lake *lake)
         end_uses(lake, of_link(link), 0, of_link(link)->count);
     }
     gml_status first = gml_list_is_empty(all) ? GML_OK : gml_synchronize_finally(lake->driver);
-    while (!gml_list_is_empty(all)) {
-        first = gml_first_failure(first, end_finally(lake, of_link(all->next)));
+    for (gml_link *link = all->next, *next; link != all; link = next) {
+        next = link->next;
+        first = gml_first_failure(first, end_finally(lake, of_link(link)));
     }
+    gml_list_init(all);
     gml_map_clear(&lake->elastics);
     return first;
 }
@@ -483,17 +479,18 @@ open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address 
                                size_bytes);
     }
     (void)end_all_late(lake); /* what fails is tried again at the next chance */
-    elastic *of = NULL;
     gml_status status = gml_map_reserve(&lake->elastics, 1);
-    status = status == GML_OK
-                 ? make(lake, size_bytes, stream, &of)
-                 : gml_driver_fail(driver, status, "the table of elastic buffers cannot grow");
-    if (status == GML_OK) {
-        (void)gml_map_insert(&lake->elastics, of->address, of);
-        gml_list_append(&lake->elastic_list, &of->all);
-        *out = of->address;
+    if (status != GML_OK) {
+        return gml_driver_fail(driver, status, "the table of elastic buffers cannot grow");
     }
-    return status;
+    elastic *of = make(lake, size_bytes, stream, &status);
+    if (!of) {
+        return status;
+    }
+    (void)gml_map_insert(&lake->elastics, of->address, of);
+    gml_list_append(&lake->elastic_list, &of->all);
+    *out = of->address;
+    return GML_OK;
 }
 
 gml_status

@@ -54,7 +54,7 @@ class ElasticMemory:
         self.memory = -(-size // self.chunk) * self.chunk
 
     def close(self) -> None:
-        """Give memory and addresses back; nothing at the second time. No tensor may be used then."""
+        """Give memory and addresses back, once. No tensor over it may be used from here on."""
         if self._is_open:
             self._is_open = False
             self.memory = 0

@@ -122,9 +122,12 @@ class Elastic:
             return
         try:
             self._memory.resize(wanted)
-            return
         except OutOfMemoryError:
-            torch.cuda.empty_cache()
+            self._resize_after_all(wanted)
+
+    def _resize_after_all(self, wanted: int) -> None:
+        """Try again with what PyTorch's own allocator holds idle."""
+        torch.cuda.empty_cache()
         try:
             self._memory.resize(wanted)
         except OutOfMemoryError as error:
@@ -184,7 +187,8 @@ def elastic(
     if not shape or min(shape) < 1:
         raise ValueError(f"an elastic tensor has at least a row of a byte, not shape {shape}")
     torch.cuda.init()
-    number = lakes.current_device() if where.index is None else where.index
+    named: int | None = where.index
+    number = lakes.current_device() if named is None else named
     stream = torch.cuda.current_stream(number).cuda_stream
     lake = serving_lake_of(number)
     try:

@@ -18,6 +18,20 @@ def look(lake: gmlake.Lake, buffer: gmlake.ElasticMemory) -> ctypes.Array[ctypes
     return kind.from_address(lake.elastic_bytes(buffer.address))
 
 
+class Source:
+    """What numpy.from_dlpack() takes."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: object) -> object:
+        capsule, self._capsule = self._capsule, None
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
 @pytest.fixture(params=["stitch", "plan"])
 def lake(request: pytest.FixtureRequest) -> gmlake.Lake:
     return gmlake.Lake("host", request.param, "64MiB")
@@ -64,20 +78,12 @@ def test_a_capsule_keeps_it(lake: gmlake.Lake) -> None:
     numpy = pytest.importorskip("numpy")
     buffer = lake.elastic(4 * MIB)
     buffer.resize(4 * MIB)
-
-    class Source:
-        def __dlpack__(self, **_: object) -> object:
-            return buffer.dlpack()
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (1, 0)
-
-    array = numpy.from_dlpack(Source())
+    array = numpy.from_dlpack(Source(buffer.dlpack()))
     assert array.shape == (4 * MIB,)
     look(lake, buffer)[100] = 77
     assert array[100] == 77
     seen = weakref.ref(buffer)
-    del buffer, Source
+    del buffer
     gc.collect()
     assert seen() is not None
     assert lake.stats()["live_bytes"] == 4 * MIB

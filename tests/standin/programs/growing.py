@@ -40,7 +40,7 @@ def failure(call: Callable[[], object]) -> str:
 
 def live() -> int:
     """Return what gmlake's lake of the first device has live."""
-    return gmlake.snapshot().devices[0].counters["live_bytes"]
+    return int(gmlake.snapshot().devices[0].counters["live_bytes"])
 
 
 def contents() -> Result:
