@@ -32,6 +32,7 @@ PYTHON: Final = {
     "Several streams": "order_streams forget_stream stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport",
+    "Growing and shrinking": "elastic Elastic ElasticMemory",
     "Seeing memory": (
         "record stop_recording Recording snapshot memory_summary Snapshot DeviceSnapshot report_of "
         "publish"
@@ -61,6 +62,7 @@ HEADERS: Final = {
     "gmlake_torch.h": "Below PyTorch",
     "gmlake_share.h": "Memory for other processes",
     "gmlake_sleep.h": "Memory that sleeps",
+    "gmlake_elastic.h": "Memory that grows and shrinks",
     "gmlake_friends.h": "Other libraries",
     "gmlake_plan.h": "Plans",
     "gmlake_diagnose.h": "The diagnosis",

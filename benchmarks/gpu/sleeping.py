@@ -16,6 +16,7 @@ imported everything, made a context and computed once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -79,7 +80,6 @@ def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Cal
     saver: Any = import_module(
         "gmlake.compat.torch_memory_saver" if way == "compat" else way
     ).torch_memory_saver
-    saver.hook_mode = "torch"
     return (
         saver.region(tag="weights", enable_cpu_backup=True),
         lambda: saver.pause("weights"),
@@ -164,16 +164,28 @@ def measure(way: str, size: str, rounds: int) -> dict[str, Any]:
     }
 
 
+def prepared(way: str) -> AbstractContextManager[Any]:
+    """Return what a process of that way is started in: torch_memory_saver is preloaded."""
+    if way != "torch_memory_saver":
+        return contextlib.nullcontext()
+    try:
+        started: AbstractContextManager[Any] = import_module(way).configure_subprocess()
+    except ImportError:
+        return contextlib.nullcontext()  # the process will say so
+    return started
+
+
 def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     command = [sys.executable, "-m", "gpu.sleeping", "--one", way, "--rounds", str(options.rounds)]
-    done = subprocess.run(  # noqa: S603
-        [*command, "--size", options.size],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
+    with prepared(way):
+        done = subprocess.run(  # noqa: S603
+            [*command, "--size", options.size],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ,
+        )
     if done.returncode:
         return {"failed": (done.stderr.strip() or "no message").splitlines()[-1]}
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -152,6 +152,11 @@ def check_lora(ended: Ended, _: Path) -> None:
     assert 0 < live <= reserved
 
 
+def check_elastic_cache(ended: Ended, _: Path) -> None:
+    held, most = numbers(ended.output, r"(\d+) MiB")
+    assert 0 < held < most == 128
+
+
 CHECKS = {
     "plain_loop": check_plain_loop,
     "hf_trainer": check_hf_trainer,
@@ -163,6 +168,7 @@ CHECKS = {
     "serving": check_serving,
     "rl_loop": check_rl_loop,
     "lora": check_lora,
+    "elastic_cache": check_elastic_cache,
 }
 
 
