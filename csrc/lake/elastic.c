@@ -5,159 +5,21 @@
  * the same chunks, no call is made. An idle mapping goes when its place shall have another chunk,
  * and before any memory goes back to the device.
  */
+#include "lake/elastic.h"
+
 #include "base/rounding.h"
 #include "base/status.h"
-#include "core/mapping.h"
 #include "gmlake_elastic.h"
-#include "lake/lake.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-/* A place that is mapped, but of no use: the driver refused to take a half-made mapping back. */
-#define NO_CHUNK UINT64_C(1)
-
-typedef struct elastic {
-    gml_address address;
-    uint64_t size_bytes, chunk_bytes;
-    gml_stream stream;
-    size_t count;        /* of chunks in use: they are at the first places */
-    size_t mapped_end;   /* no place from this one on is mapped */
-    gml_block **blocks;  /* by place, of those in use */
-    gml_address *homes;  /* by place: where the chunk that is mapped lies in the policy; 0: none */
-    gml_handle *handles; /* by place, while it is being mapped */
-    gml_event event;     /* behind the work that may use idle mappings, where it is recorded */
-    bool has_event, is_recorded;
-    bool is_unordered; /* no event could be recorded: the device must have finished */
-    bool is_over;      /* closed, and still mapped */
-    gml_link all;      /* in lake->elastic_list */
-} elastic;
-
-static elastic *
-of_link(gml_link *link)
-{
-    return (elastic *)(void *)((char *)link - offsetof(elastic, all));
-}
-
-/* ---- idle mappings --------------------------------------------------------------------------- */
-
-/* After the work that was queued when the buffer shrank. */
-static gml_status
-wait_for_idle(gml_lake *lake, elastic *of)
-{
-    gml_status status = GML_OK;
-    if (of->is_unordered) {
-        status = gml_driver_device_synchronize(lake->driver);
-    } else if (of->is_recorded) {
-        status = gml_driver_event_synchronize(lake->driver, of->event);
-    }
-    if (status == GML_OK) {
-        of->is_unordered = of->is_recorded = false;
-    }
-    return status;
-}
-
-/* Unmaps what is mapped at [first, end). pre: no work uses it. */
-static gml_status
-unmap_places(gml_lake *lake, elastic *of, size_t first, size_t end)
-{
-    gml_status status = GML_OK;
-    while (first < end && status == GML_OK) {
-        size_t behind = first;
-        while (behind < end && of->homes[behind]) {
-            behind++;
-        }
-        if (behind > first) {
-            status = gml_driver_unmap(lake->driver, of->address + first * of->chunk_bytes,
-                                      (behind - first) * of->chunk_bytes);
-        }
-        for (; first < behind && status == GML_OK; first++) {
-            of->homes[first] = 0;
-        }
-        first += status == GML_OK; /* that one is not mapped */
-    }
-    return status;
-}
-
-static gml_status
-end_idle(gml_lake *lake, elastic *of)
-{
-    if (of->mapped_end == of->count) {
-        return GML_OK;
-    }
-    gml_status status = wait_for_idle(lake, of);
-    if (status == GML_OK) {
-        status = unmap_places(lake, of, of->count, of->mapped_end);
-    }
-    if (status == GML_OK) {
-        of->mapped_end = of->count;
-    }
-    return status;
-}
-
-/* ---- mapping --------------------------------------------------------------------------------- */
-
-/* Maps the chunks of [first, end), none of which is mapped, and opens access. */
-static gml_status
-map_run(gml_lake *lake, elastic *of, size_t first, size_t end)
-{
-    gml_status status = GML_OK;
-    for (size_t i = first; i < end && status == GML_OK; i++) {
-        gml_chunk chunk = {0};
-        status = lake->policy->ops->chunk(lake->policy, of->blocks[i]->address, &chunk);
-        of->handles[i] = chunk.handle;
-    }
-    uint64_t stuck_bytes = 0;
-    if (status == GML_OK) {
-        status = gml_mapping_add(lake->driver, of->address + first * of->chunk_bytes,
-                                 &of->handles[first], end - first, GML_ACCESS_RANGE, &stuck_bytes);
-    }
-    size_t mapped = status == GML_OK ? end : first + (size_t)(stuck_bytes / of->chunk_bytes);
-    for (size_t i = first; i < mapped; i++) {
-        of->homes[i] = status == GML_OK ? of->blocks[i]->address : NO_CHUNK;
-    }
-    of->mapped_end = mapped > of->mapped_end ? mapped : of->mapped_end;
-    return status;
-}
-
-static bool
-is_in_place(const elastic *of, size_t place)
-{
-    return of->homes[place] == of->blocks[place]->address;
-}
-
-/* Lets each place of [first, end) show its chunk, as far as it does not yet. */
-static gml_status
-map_places(gml_lake *lake, elastic *of, size_t first, size_t end)
-{
-    gml_status status = GML_OK;
-    while (first < end && status == GML_OK) {
-        size_t behind = first;
-        while (behind < end && !is_in_place(of, behind)) {
-            behind++;
-        }
-        if (behind > first && first < of->mapped_end) {
-            status = wait_for_idle(lake, of);
-            if (status == GML_OK) {
-                status = unmap_places(lake, of, first,
-                                      behind < of->mapped_end ? behind : of->mapped_end);
-            }
-        }
-        if (behind > first && status == GML_OK) {
-            status = map_run(lake, of, first, behind);
-        }
-        first = behind + 1; /* that one is in place */
-    }
-    return status;
-}
 
 /* ---- growing and shrinking ------------------------------------------------------------------- */
 
 /* Takes a chunk for a place from the policy. Before memory is refused all that is idle in the lake
  * goes back to the device, once. */
 static gml_status
-take_chunk(gml_lake *lake, elastic *of, size_t place, size_t end, bool *has_trimmed)
+take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *has_trimmed)
 {
     gml_policy *policy = lake->policy;
     gml_block *block = NULL;
@@ -181,7 +43,7 @@ take_chunk(gml_lake *lake, elastic *of, size_t place, size_t end, bool *has_trim
 
 /* The chunks of [first, end) have served nobody. */
 static void
-give_back(const elastic *of, size_t first, size_t end)
+give_back(const gml_elastic *of, size_t first, size_t end)
 {
     for (size_t i = end; i > first; i--) {
         gml_block *block = of->blocks[i - 1];
@@ -189,32 +51,9 @@ give_back(const elastic *of, size_t first, size_t end)
     }
 }
 
-/* Tells whoever watches the order of streams that the mappings of [first, end) are used, or no more
- * so. */
-static gml_status
-begin_uses(gml_lake *lake, const elastic *of, size_t first, size_t end)
-{
-    gml_watcher *watcher = lake->watcher;
-    gml_status status = GML_OK;
-    for (size_t i = first; i < end && watcher && status == GML_OK; i++) {
-        gml_address address = of->address + i * of->chunk_bytes;
-        status = gml_lake_watched(
-            lake, watcher->begin_use(watcher, address, of->chunk_bytes, of->stream));
-    }
-    return status;
-}
-
-static void
-end_uses(gml_lake *lake, const elastic *of, size_t first, size_t end)
-{
-    for (size_t i = first; i < end && lake->watcher; i++) {
-        gml_lake_end_use(lake, of->address + i * of->chunk_bytes);
-    }
-}
-
 /* The chunks of [first, end) are live blocks from here on. pre: the table has room. */
 static void
-begin_blocks(gml_lake *lake, const elastic *of, size_t first, size_t end)
+begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 {
     for (size_t i = first; i < end; i++) {
         gml_block *block = of->blocks[i];
@@ -228,7 +67,7 @@ begin_blocks(gml_lake *lake, const elastic *of, size_t first, size_t end)
 
 /* Whether mappings may change now: not while a graph is captured. */
 static gml_status
-check_capture(gml_lake *lake, const elastic *of)
+check_capture(gml_lake *lake, const gml_elastic *of)
 {
     bool is_capturing = lake->driver->is_frozen;
     gml_status status = is_capturing
@@ -241,7 +80,7 @@ check_capture(gml_lake *lake, const elastic *of)
 }
 
 static gml_status
-grow(gml_lake *lake, elastic *of, size_t end)
+grow(gml_lake *lake, gml_elastic *of, size_t end)
 {
     gml_status status = check_capture(lake, of);
     if (status == GML_OK) {
@@ -254,13 +93,13 @@ grow(gml_lake *lake, elastic *of, size_t end)
         taken += status == GML_OK;
     }
     if (status == GML_OK) {
-        status = map_places(lake, of, of->count, end);
+        status = gml_elastic_map(lake, of, of->count, end);
     }
     if (status == GML_OK) {
-        status = begin_uses(lake, of, of->count, end);
+        status = gml_elastic_begin_uses(lake, of, of->count, end);
     }
     if (status != GML_OK) {
-        end_uses(lake, of, of->count, taken);
+        gml_elastic_end_uses(lake, of, of->count, taken);
         give_back(of, of->count, taken);
     } else {
         begin_blocks(lake, of, of->count, end);
@@ -275,56 +114,28 @@ grow(gml_lake *lake, elastic *of, size_t end)
     return status;
 }
 
-/* What is queued on the stream now is the last that may use the mappings that become idle. */
 static void
-note_idle(gml_lake *lake, elastic *of)
+shrink(gml_lake *lake, gml_elastic *of, size_t end)
 {
-    gml_driver *driver = lake->driver;
-    bool is_capturing = driver->is_frozen;
-    gml_status status =
-        is_capturing ? GML_OK : gml_driver_stream_capturing(driver, of->stream, &is_capturing);
-    if (status == GML_OK && !is_capturing && !of->has_event) {
-        status = gml_driver_event_create(driver, &of->event);
-        of->has_event = status == GML_OK;
-    }
-    if (status == GML_OK && !is_capturing) {
-        status = gml_driver_event_record(driver, of->event, of->stream);
-    }
-    of->is_recorded = status == GML_OK && !is_capturing;
-    of->is_unordered |= !of->is_recorded;
-}
-
-static void
-shrink(gml_lake *lake, elastic *of, size_t end)
-{
-    end_uses(lake, of, end, of->count);
-    note_idle(lake, of);
+    gml_elastic_end_uses(lake, of, end, of->count);
+    gml_elastic_note_idle(lake, of);
     while (of->count > end) {
         of->count--;
         (void)gml_lake_free_locked(lake, of->blocks[of->count]->address);
     }
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
-
-static void
-release(elastic *of)
-{
-    free(of->blocks);
-    free(of->homes);
-    free(of->handles);
-    free(of);
-}
+/* ---- the interface --------------------------------------------------------------------------- */
 
 /* A buffer without memory; NULL, and *status says why. */
-static elastic *
+static gml_elastic *
 make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_status *status)
 {
     uint64_t chunk_bytes = lake->policy->chunk_bytes;
     size_t places = (size_t)gml_divide_up(size_bytes, chunk_bytes);
-    elastic *of = calloc(1, sizeof *of);
+    gml_elastic *of = calloc(1, sizeof *of);
     if (of) {
-        *of = (elastic){
+        *of = (gml_elastic){
             .chunk_bytes = chunk_bytes,
             .size_bytes = places * chunk_bytes,
             .stream = stream,
@@ -338,124 +149,17 @@ make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_status *status)
                   : gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
                                     "no host memory for an elastic buffer of %zu chunks", places);
     if (*status != GML_OK && of) {
-        release(of);
+        gml_elastic_release(of);
         of = NULL;
     }
     return of;
 }
 
-/* Takes the mappings and the addresses back. After a failure a later call goes on. */
-static gml_status
-unmake(gml_lake *lake, elastic *of)
-{
-    gml_driver *driver = lake->driver;
-    gml_status status = end_idle(lake, of);
-    if (status == GML_OK && of->has_event) {
-        status = gml_driver_event_destroy(driver, of->event);
-        of->has_event = status != GML_OK;
-    }
-    if (status == GML_OK) {
-        status = gml_driver_unreserve(driver, of->address, of->size_bytes);
-    }
-    return status;
-}
-
-/* Ends what was closed and could not be ended then. */
-static gml_status
-end_late(gml_lake *lake, elastic *of)
-{
-    gml_status status = of->is_over ? unmake(lake, of) : GML_OK;
-    if (of->is_over && status == GML_OK) {
-        (void)gml_map_take(&lake->elastics, of->address);
-        gml_list_remove(&of->all);
-        release(of);
-    }
-    return status;
-}
-
-static gml_status
-end_all_late(gml_lake *lake)
-{
-    gml_status first = GML_OK;
-    for (gml_link *link = lake->elastic_list.next, *next; link != &lake->elastic_list;
-         link = next) {
-        next = link->next;
-        first = gml_first_failure(first, end_late(lake, of_link(link)));
-    }
-    return first;
-}
-
-gml_status
-gml_elastics_settle(gml_lake *lake)
-{
-    gml_status first = GML_OK;
-    for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
-        first = gml_first_failure(first, end_idle(lake, of_link(link)));
-    }
-    return gml_first_failure(first, end_all_late(lake));
-}
-
-static gml_status
-end_finally(gml_lake *lake, elastic *of)
-{
-    gml_driver *driver = lake->driver;
-    gml_status first = GML_OK;
-    for (size_t i = 0; i < of->mapped_end; i++) {
-        if (of->homes[i]) {
-            gml_address address = of->address + i * of->chunk_bytes;
-            first = gml_first_failure(first, gml_unmap_finally(driver, address, of->chunk_bytes));
-        }
-    }
-    if (of->has_event) {
-        first = gml_first_failure(first, gml_driver_event_destroy(driver, of->event));
-    }
-    first = gml_first_failure(first, gml_unreserve_finally(driver, of->address, of->size_bytes));
-    release(of);
-    return first;
-}
-
-gml_status
-gml_elastics_end(gml_lake *lake)
-{
-    gml_link *all = &lake->elastic_list;
-    for (gml_link *link = all->next; link != all; link = link->next) {
-        end_uses(lake, of_link(link), 0, of_link(link)->count);
-    }
-    gml_status first = gml_list_is_empty(all) ? GML_OK : gml_synchronize_finally(lake->driver);
-    for (gml_link *link = all->next, *next; link != all; link = next) {
-        next = link->next;
-        first = gml_first_failure(first, end_finally(lake, of_link(link)));
-    }
-    gml_list_init(all);
-    gml_map_clear(&lake->elastics);
-    return first;
-}
-
-gml_status
-gml_elastics_check(gml_lake *lake)
-{
-    for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
-        const elastic *of = of_link(link);
-        for (size_t i = 0; i < of->count; i++) {
-            if (gml_map_find(&lake->blocks, of->blocks[i]->address) != of->blocks[i] ||
-                !is_in_place(of, i)) {
-                return gml_driver_fail(lake->driver, GML_CORRUPT,
-                                       "chunk %zu of the elastic buffer at 0x%" PRIx64
-                                       " is not live, or not in its place",
-                                       i, of->address);
-            }
-        }
-    }
-    return GML_OK;
-}
-
-/* ---- the interface --------------------------------------------------------------------------- */
-
 /* The open buffer that begins at `address`, or NULL with a reason. */
-static elastic *
+static gml_elastic *
 find(gml_lake *lake, gml_address address)
 {
-    elastic *of = address ? gml_map_find(&lake->elastics, address) : NULL;
+    gml_elastic *of = address ? gml_map_find(&lake->elastics, address) : NULL;
     if (!of || of->is_over) {
         (void)gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
                               "no elastic buffer begins at 0x%" PRIx64, address);
@@ -478,12 +182,12 @@ open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address 
                                ", and a stream that exists",
                                size_bytes);
     }
-    (void)end_all_late(lake); /* what fails is tried again at the next chance */
+    (void)gml_elastics_end_late(lake); /* what fails is tried again at the next chance */
     gml_status status = gml_map_reserve(&lake->elastics, 1);
     if (status != GML_OK) {
         return gml_driver_fail(driver, status, "the table of elastic buffers cannot grow");
     }
-    elastic *of = make(lake, size_bytes, stream, &status);
+    gml_elastic *of = make(lake, size_bytes, stream, &status);
     if (!of) {
         return status;
     }
@@ -503,7 +207,7 @@ gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gm
 }
 
 static gml_status
-resize_locked(gml_lake *lake, elastic *of, uint64_t size_bytes)
+resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes)
 {
     if (size_bytes > of->size_bytes) {
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
@@ -528,7 +232,7 @@ gml_status
 gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes)
 {
     pthread_mutex_lock(&lake->lock);
-    elastic *of = find(lake, address);
+    gml_elastic *of = find(lake, address);
     gml_status status = of ? resize_locked(lake, of, size_bytes) : GML_UNKNOWN_ADDRESS;
     if (status == GML_OUT_OF_MEMORY) {
         gml_lake_show_all(lake);
@@ -543,11 +247,11 @@ gml_status
 gml_lake_close_elastic(gml_lake *lake, gml_address address)
 {
     pthread_mutex_lock(&lake->lock);
-    elastic *of = find(lake, address);
+    gml_elastic *of = find(lake, address);
     if (of) {
         shrink(lake, of, 0);
         of->is_over = true;
-        (void)end_late(lake, of);
+        (void)gml_elastics_end_late(lake);
         gml_lake_show(lake);
     }
     pthread_mutex_unlock(&lake->lock);
@@ -558,7 +262,7 @@ gml_status
 gml_lake_elastic(gml_lake *lake, gml_address address, gml_elastic_info *out)
 {
     pthread_mutex_lock(&lake->lock);
-    const elastic *of = find(lake, address);
+    const gml_elastic *of = find(lake, address);
     if (of) {
         *out = (gml_elastic_info){
             .address = of->address,
@@ -575,7 +279,7 @@ gml_status
 gml_lake_elastic_bytes(gml_lake *lake, gml_address address, void **out)
 {
     pthread_mutex_lock(&lake->lock);
-    const elastic *of = find(lake, address);
+    const gml_elastic *of = find(lake, address);
     gml_status status =
         of ? gml_driver_bytes(lake->driver, of->address, of->count * of->chunk_bytes, out)
            : GML_UNKNOWN_ADDRESS;

@@ -183,6 +183,8 @@ PyObject *lake_close_elastic(PyObject *object, PyObject *address);
 PyObject *lake_elastic(PyObject *object, PyObject *address);
 PyObject *lake_elastic_bytes(PyObject *object, PyObject *address);
 PyObject *dlpack_bytes(PyObject *module, PyObject *args);
+extern const char lake_open_elastic_doc[], lake_resize_elastic_doc[], lake_close_elastic_doc[],
+    lake_elastic_doc[], lake_elastic_bytes_doc[];
 
 /* Methods of Lake that lake_steps.c has. */
 PyObject *lake_watch_steps(PyObject *object, PyObject *unused);

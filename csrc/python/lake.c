@@ -457,27 +457,6 @@ PyDoc_STRVAR(
     "that holds until it wakes; None where it is not.");
 PyDoc_STRVAR(forget_saved_doc, "forget_saved($self, /)\n--\n\n"
                                "Give the host's memory back that is kept for the next sleep.");
-PyDoc_STRVAR(open_elastic_doc,
-             "open_elastic($self, size, stream, /)\n--\n\n"
-             "Reserve addresses for an elastic buffer of `size` bytes; return where it begins.\n\n"
-             "Raises UnsupportedError for a policy that has no chunks to give, ValueError for a\n"
-             "size that is none, OutOfMemoryError, DriverError.");
-PyDoc_STRVAR(
-    resize_elastic_doc,
-    "resize_elastic($self, address, size, /)\n--\n\n"
-    "Let an elastic buffer have memory for its first `size` bytes.\n\n"
-    "Raises ValueError for another address or a size above the buffer's, OutOfMemoryError,\n"
-    "UnsupportedError for growing while a graph is captured or the lake is asleep,\n"
-    "DriverError; then it is as before.");
-PyDoc_STRVAR(close_elastic_doc, "close_elastic($self, address, /)\n--\n\n"
-                                "End an elastic buffer. Raises ValueError for another address.");
-PyDoc_STRVAR(elastic_doc,
-             "describe_elastic($self, address, /)\n--\n\n"
-             "Describe an elastic buffer as a dict: address, size_bytes, memory_bytes,\n"
-             "chunk_bytes. Raises ValueError for another address.");
-PyDoc_STRVAR(elastic_bytes_doc,
-             "elastic_bytes($self, address, /)\n--\n\n"
-             "Return where the host finds the memory of an elastic buffer, on the driver `host`.");
 PyDoc_STRVAR(watch_steps_doc, "watch_steps($self, /)\n--\n\n"
                               "Watch steps from now on, so that they can be planned.\n\n"
                               "Raises UnsupportedError for a policy that serves no plans.");
@@ -535,11 +514,11 @@ static PyMethodDef lake_methods[] = {
     {"wake", lake_wake, METH_NOARGS, wake_doc},
     {"saved", lake_saved, METH_VARARGS, saved_doc},
     {"forget_saved", lake_forget_saved, METH_NOARGS, forget_saved_doc},
-    {"open_elastic", lake_open_elastic, METH_VARARGS, open_elastic_doc},
-    {"resize_elastic", lake_resize_elastic, METH_VARARGS, resize_elastic_doc},
-    {"close_elastic", lake_close_elastic, METH_O, close_elastic_doc},
-    {"describe_elastic", lake_elastic, METH_O, elastic_doc},
-    {"elastic_bytes", lake_elastic_bytes, METH_O, elastic_bytes_doc},
+    {"open_elastic", lake_open_elastic, METH_VARARGS, lake_open_elastic_doc},
+    {"resize_elastic", lake_resize_elastic, METH_VARARGS, lake_resize_elastic_doc},
+    {"close_elastic", lake_close_elastic, METH_O, lake_close_elastic_doc},
+    {"describe_elastic", lake_elastic, METH_O, lake_elastic_doc},
+    {"elastic_bytes", lake_elastic_bytes, METH_O, lake_elastic_bytes_doc},
     {"watch_steps", lake_watch_steps, METH_NOARGS, watch_steps_doc},
     {"begin_step", lake_begin_step, METH_O, begin_step_doc},
     {"end_step", lake_end_step, METH_NOARGS, end_step_doc},

@@ -115,6 +115,30 @@ lake_elastic_bytes(PyObject *object, PyObject *number)
     return result;
 }
 
+/* ---- docstrings ------------------------------------------------------------------------------ */
+
+const char lake_open_elastic_doc[] =
+    "open_elastic($self, size, stream, /)\n--\n\n"
+    "Reserve addresses for an elastic buffer of `size` bytes; return where it begins.\n\n"
+    "Raises UnsupportedError for a policy that has no chunks to give, ValueError for a\n"
+    "size that is none, OutOfMemoryError, DriverError.";
+const char lake_resize_elastic_doc[] =
+    "resize_elastic($self, address, size, /)\n--\n\n"
+    "Let an elastic buffer have memory for its first `size` bytes.\n\n"
+    "Raises ValueError for another address or a size above the buffer's, OutOfMemoryError,\n"
+    "UnsupportedError for growing while a graph is captured or the lake is asleep,\n"
+    "DriverError; then it is as before.";
+const char lake_close_elastic_doc[] =
+    "close_elastic($self, address, /)\n--\n\n"
+    "End an elastic buffer. Raises ValueError for another address.";
+const char lake_elastic_doc[] =
+    "describe_elastic($self, address, /)\n--\n\n"
+    "Describe an elastic buffer as a dict: address, size_bytes, memory_bytes,\n"
+    "chunk_bytes. Raises ValueError for another address.";
+const char lake_elastic_bytes_doc[] =
+    "elastic_bytes($self, address, /)\n--\n\n"
+    "Return where the host finds the memory of an elastic buffer, on the driver `host`.";
+
 /* ---- DLPack ---------------------------------------------------------------------------------- */
 
 /* The layout that DLPack lays down (dmlc.github.io/dlpack), version 0: what every consumer reads.

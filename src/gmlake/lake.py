@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmlake import _core
+from gmlake.elastic_memory import ElasticMemory
 from gmlake.errors import Error
 from gmlake.settings import parse_capacity, settings_of
 from gmlake.units import parse_size
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from gmlake.elastic_memory import ElasticMemory
     from gmlake.snapshots import Snapshot
 
 _DEVICE_LIMIT = 1 << 16
@@ -104,8 +104,6 @@ class Lake(_core.Lake):
         and "plan" and for an arena, ValueError for a size of 0 or above 2**48, OutOfMemoryError
         without addresses, DriverError.
         """
-        from gmlake.elastic_memory import ElasticMemory
-
         return ElasticMemory(self, parse_size(size) if isinstance(size, str) else size, stream)
 
     def snapshot(self, device: int = 0) -> Snapshot:
