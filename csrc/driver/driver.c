@@ -293,6 +293,15 @@ gml_driver_export_file(gml_driver *driver, gml_handle handle, int *out)
 }
 
 gml_status
+gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out)
+{
+    return driver->ops->behind_malloc
+               ? driver->ops->behind_malloc(driver, address, out)
+               : gml_driver_fail(driver, GML_UNSUPPORTED,
+                                 "what driver '%s' allocates has no handle", driver->ops->name);
+}
+
+gml_status
 gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
                       gml_address *out)
 {

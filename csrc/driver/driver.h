@@ -122,6 +122,8 @@ typedef struct gml_driver_ops {
     /* What another process maps a handle by: a file descriptor, the same each time, which the
      * driver closes when the handle is released. */
     gml_status (*export_file)(gml_driver *self, gml_handle handle, int *out);
+    /* The handle behind what malloc gave, where that is mapped memory. */
+    gml_status (*behind_malloc)(gml_driver *self, gml_address address, gml_handle *out);
     /* Maps what another process exported, side by side. The files stay the caller's, and the memory
      * that process's: it counts as held by nobody here. */
     gml_status (*open_files)(gml_driver *self, const gml_shared_piece *pieces, size_t count,
@@ -189,6 +191,7 @@ gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uin
 gml_status gml_driver_grant(gml_driver *driver, int peer);
 gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
 gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, int *out);
+gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out);
 gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
                                  gml_address *out);
 gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);

@@ -277,6 +277,17 @@ sleeper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
+static gml_status
+behind_malloc(gml_driver *self, gml_address address, gml_handle *out)
+{
+    const place *at = place_from(sleeper_of(self), address);
+    if (!at || at->node.address != address) {
+        return gml_driver_fail(self, GML_MISUSE, "no memory begins at 0x%" PRIx64, address);
+    }
+    *out = at->handle;
+    return GML_OK;
+}
+
 /* ---- other processes, and the host ----------------------------------------------------------- */
 
 static gml_status
@@ -521,6 +532,7 @@ gml_sleeper_open(gml_driver **driver, gml_sleeper **out)
     ops->free = sleeper_free;
     ops->expect_malloc = NULL;
     ops->export_file = export_file;
+    ops->behind_malloc = behind_malloc;
     ops->bytes = bytes;
     *driver = &sleeper->wrapped.base;
     *out = sleeper;

@@ -65,6 +65,12 @@ export_file(gml_driver *self, gml_handle handle, int *out)
 }
 
 static gml_status
+behind_malloc(gml_driver *self, gml_address address, gml_handle *out)
+{
+    return gml_wrapped_relay(self, gml_driver_behind_malloc(inner_of(self), address, out));
+}
+
+static gml_status
 open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count, gml_address *out)
 {
     return gml_wrapped_relay(self, gml_driver_open_files(inner_of(self), pieces, count, out));
@@ -90,6 +96,7 @@ static const gml_driver_ops passing_ops = {
         .bytes = bytes,
     .expect_malloc = expect_malloc,
     .export_file = export_file,
+    .behind_malloc = behind_malloc,
     .open_files = open_files,
     .close_files = close_files,
 };

@@ -28,6 +28,10 @@ typedef struct gml_shared_piece {
 GML_API gml_status gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out,
                                    size_t capacity, size_t *count, uint64_t *offset_bytes);
 
+/* In how many chunks the live block at `address` lies, without opening a file. What transports take
+ * whole (NCCL, RDMA) lies in one, see GML_TORCH_EXCLUSIVE. Otherwise as gml_lake_export(). */
+GML_API gml_status gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count);
+
 /* Maps what another process exported, side by side, for the device of this lake. The files are this
  * process's own and stay the caller's. The memory is not counted as the lake's. */
 GML_API gml_status gml_lake_import(gml_lake *lake, const gml_shared_piece *pieces, size_t count,

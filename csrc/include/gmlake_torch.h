@@ -44,8 +44,11 @@ GML_API gml_lake *gml_torch_lake(int number);
 
 /* What this thread asks for from now on comes from lakes of that region, one for each device, which
  * can sleep (gmlake_sleep.h); 0: from those of the devices, as at first. Regions are numbered by
- * the caller; odd ones take the memory of graphs that are captured in them, too, which is left to
- * PyTorch's own allocator otherwise. Returns the region before. */
+ * the caller, and two bits say more: whether the region takes the memory of graphs that are
+ * captured in it, too, which is left to PyTorch's own allocator otherwise; and whether each block
+ * lies in one chunk, as transports want it, under PyTorch's caching algorithm. Returns the region
+ * before. */
+enum { GML_TORCH_TAKES_GRAPHS = 1, GML_TORCH_EXCLUSIVE = 2 };
 GML_API int gml_torch_enter_region(int region);
 
 /* The device of the open lake of that number. */

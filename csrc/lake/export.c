@@ -14,6 +14,7 @@ typedef struct tour {
     uint64_t size_bytes;
     gml_shared_piece *out;
     size_t capacity, count;
+    bool is_count;         /* no file is wanted */
     uint64_t offset_bytes; /* of the block in the first chunk */
     uint64_t found_bytes;  /* of the block */
     gml_status status;
@@ -39,7 +40,7 @@ add_chunks(tour *of, gml_address home, uint64_t size_bytes)
         int file = -1;
         of->status = policy->ops->chunk ? policy->ops->chunk(policy, home + done, &chunk)
                                         : not_exportable(of);
-        if (of->status == GML_OK) {
+        if (of->status == GML_OK && !of->is_count) {
             of->status = gml_driver_export_file(of->lake->driver, chunk.handle, &file);
         }
         if (of->status != GML_OK) {
@@ -117,6 +118,19 @@ gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out, size
     if (status == GML_OK) {
         *count = of.count;
         *offset_bytes = of.offset_bytes;
+    }
+    return status;
+}
+
+gml_status
+gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count)
+{
+    tour of = {.lake = lake, .address = address, .is_count = true};
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = export_locked(lake, address, &of);
+    pthread_mutex_unlock(&lake->lock);
+    if (status == GML_OK) {
+        *count = of.count;
     }
     return status;
 }

@@ -162,6 +162,9 @@ PyObject *lake_begin_pool(PyObject *object, PyObject *args);
 PyObject *lake_end_pool(PyObject *object, PyObject *args);
 PyObject *lake_release_pool(PyObject *object, PyObject *args);
 
+PyObject *lake_count_chunks(PyObject *object, PyObject *address);
+extern const char lake_count_chunks_doc[];
+
 /* Methods of Lake that lake_history.c has. */
 PyObject *lake_keep_history(PyObject *object, PyObject *max_events);
 PyObject *lake_note_mark(PyObject *object, PyObject *number);

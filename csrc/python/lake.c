@@ -514,6 +514,7 @@ static PyMethodDef lake_methods[] = {
     {"wake", lake_wake, METH_NOARGS, wake_doc},
     {"saved", lake_saved, METH_VARARGS, saved_doc},
     {"forget_saved", lake_forget_saved, METH_NOARGS, forget_saved_doc},
+    {"count_chunks", lake_count_chunks, METH_O, lake_count_chunks_doc},
     {"open_elastic", lake_open_elastic, METH_VARARGS, lake_open_elastic_doc},
     {"resize_elastic", lake_resize_elastic, METH_VARARGS, lake_resize_elastic_doc},
     {"close_elastic", lake_close_elastic, METH_O, lake_close_elastic_doc},

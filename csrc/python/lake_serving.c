@@ -1,5 +1,6 @@
 /* The methods of Lake that say how it serves: other streams, graph pools, limits. */
 #include "core.h"
+#include "gmlake_share.h"
 
 PyObject *
 lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
@@ -118,3 +119,33 @@ lake_release_pool(PyObject *object, PyObject *args)
 {
     return call_pool(object, args, gml_lake_release_pool, "the pool is not in use");
 }
+
+/* ---- transports ------------------------------------------------------------------------------ */
+
+PyObject *
+lake_count_chunks(PyObject *object, PyObject *number)
+{
+    lake_object *self = (lake_object *)object;
+    uint64_t address;
+    if (!read_number(number, "address", &address)) {
+        return NULL;
+    }
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    size_t count = 0;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_count_chunks(lake, address, &count);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
+        status == GML_OK ? PyLong_FromSize_t(count) : raise_from_lake(self->state, status, lake);
+    lake_leave(self);
+    return result;
+}
+
+const char lake_count_chunks_doc[] =
+    "count_chunks($self, address, /)\n--\n\n"
+    "Return in how many chunks the live block at an address lies. Raises ValueError for\n"
+    "another address, UnsupportedError where its memory is not made up of chunks.";

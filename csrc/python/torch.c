@@ -296,10 +296,12 @@ PyDoc_STRVAR(lake_doc,
              "a subclass; None while it is not open. Its close() does nothing.");
 PyDoc_STRVAR(devices_doc, "torch_devices()\n--\n\n"
                           "Return the devices with an open lake as a tuple, in ascending order.");
-PyDoc_STRVAR(enter_region_doc,
-             "torch_enter_region(region, /)\n--\n\n"
-             "Let this thread be served by lakes of that region, which can sleep; 0: by those of\n"
-             "the devices. Odd regions take the memory of graphs, too. Return the region before.");
+PyDoc_STRVAR(
+    enter_region_doc,
+    "torch_enter_region(region, /)\n--\n\n"
+    "Let this thread be served by lakes of that region, which can sleep; 0: by those of\n"
+    "the devices. Bit 0 takes the memory of graphs, too; bit 1 lets each block lie in one\n"
+    "chunk. Return the region before.");
 PyDoc_STRVAR(region_lakes_doc,
              "torch_region_lakes()\n--\n\n"
              "Return (number, region, device) of each open lake of a region; see torch_lake().");

@@ -75,7 +75,7 @@ is_region_lake(int number)
 gml_lake *
 gml_torch_lake(int number)
 {
-    return is_device(number) ? atomic_load_explicit(&lakes[number], memory_order_acquire)
+    return is_device(number)        ? atomic_load_explicit(&lakes[number], memory_order_acquire)
            : is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].lake
                                     : NULL;
 }
@@ -111,7 +111,7 @@ gml_torch_enter_region(int region)
 bool
 gml_registry_takes_graphs(void)
 {
-    return region_now & 1;
+    return region_now & GML_TORCH_TAKES_GRAPHS;
 }
 
 int
@@ -256,6 +256,9 @@ open_either(int device, int region, gml_lake **out, char *text)
     gml_lake_config config = registry.config;
     config.device = device;
     config.can_sleep = region != 0;
+    if (region & GML_TORCH_EXCLUSIVE) {
+        config.policy = gml_caching_policy.name; /* a segment is one chunk where memory can sleep */
+    }
     gml_status status = gml_lake_open(&config, out, text, GML_REASON_BYTES);
     if (status == GML_UNSUPPORTED && !region &&
         strcmp(config.policy, gml_caching_policy.name) != 0) {

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from gmlake.pytorch import Region, disable, enable, enabled, is_enabled
     from gmlake.pytorch.autoplan import AutoPlan
     from gmlake.pytorch.elastic import Elastic, elastic
+    from gmlake.pytorch.exporting import exportable, is_exportable
     from gmlake.pytorch.operators import diagnose
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.planner import StepReport
@@ -125,11 +126,13 @@ __all__ = [
     "elastic",
     "enable",
     "enabled",
+    "exportable",
     "find_inefficiencies",
     "fit",
     "forget_stream",
     "format_size",
     "is_enabled",
+    "is_exportable",
     "knobs",
     "load_instance",
     "load_notes",
@@ -173,6 +176,7 @@ _NAMES = {
     "gmlake.pytorch": "Region disable enable enabled is_enabled",
     "gmlake.pytorch.autoplan": "AutoPlan",
     "gmlake.pytorch.elastic": "Elastic elastic",
+    "gmlake.pytorch.exporting": "exportable is_exportable",
     "gmlake.pytorch.operators": "diagnose",
     "gmlake.pytorch.phases": "phase",
     "gmlake.pytorch.planner": "StepReport",

@@ -1,9 +1,12 @@
 /* The policy `caching`: PyTorch's CUDACachingAllocator as it stands in 2.6 to 2.13, without
  * expandable segments, so that its placements and statistics can be compared with recorded ones. */
+#include "base/rounding.h"
 #include "policy/torch/caching_restore.h"
 #include "policy/torch/caching_segment.h"
 #include "policy/torch/check.h"
 #include "policy/torch/heap.h"
+
+#include <inttypes.h>
 
 /* There is no later moment to repeat a call in. */
 enum { DESTROY_ATTEMPTS = 3 };
@@ -130,6 +133,24 @@ caching_check(gml_policy *self)
     return status == GML_OK ? gml_torch_check_stats(heap, &recount) : status;
 }
 
+/* A segment is one chunk, where the driver maps what it allocates. */
+static gml_status
+caching_chunk(gml_policy *self, gml_address address, gml_chunk *out)
+{
+    const gml_torch_segment *segment = ((gml_torch_heap *)self)->segments;
+    while (segment && address - segment->address >= segment->size_bytes) {
+        segment = segment->next;
+    }
+    if (!segment) {
+        return gml_driver_fail(self->driver, GML_UNSUPPORTED,
+                               "0x%" PRIx64 " lies in no segment of the policy", address);
+    }
+    uint64_t grain_bytes = self->driver->info.granularity_bytes;
+    *out = (gml_chunk){.address = segment->address,
+                       .size_bytes = gml_round_up(segment->size_bytes, grain_bytes)};
+    return gml_driver_behind_malloc(self->driver, segment->address, &out->handle);
+}
+
 const gml_policy_ops gml_caching_policy = {
     .name = "caching",
     .help = "PyTorch's caching allocator, address for address",
@@ -141,6 +162,7 @@ const gml_policy_ops gml_caching_policy = {
     .usage = gml_torch_usage,
     .check = caching_check,
     .visit = gml_torch_visit,
+    .chunk = caching_chunk,
     .torch_stats = gml_torch_stats_fill,
     .reset_peaks = gml_torch_reset_peaks,
     .restore = gml_caching_restore,

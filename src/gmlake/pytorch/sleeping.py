@@ -40,7 +40,7 @@ _SAME: Final = "same"
 
 @dataclass
 class _Named:
-    """What a name stands for. number: the core's; odd where graphs' memory is the region's."""
+    """What a name stands for. number: the core's, see exporting.py; odd with graphs=True."""
 
     number: int
     backup: str | None
@@ -170,7 +170,7 @@ class region(ContextDecorator):  # noqa: N801 (it is used as a function)
         known = _process.named.get(self.name)
         if known is None:
             backup, folder, graphs = self._wanted
-            number = 2 * (len(_process.named) + 1) + graphs
+            number = 4 * (len(_process.named) + 1) + graphs
             known = _process.named[self.name] = _Named(number, backup, folder, graphs)
         if (known.backup, known.folder, known.graphs) != self._wanted:
             raise ValueError(

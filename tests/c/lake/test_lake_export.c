@@ -117,6 +117,27 @@ TEST(a_block_of_any_size_is_seen_from_outside)
     CHECK_OK(gml_lake_close(lake));
 }
 
+/* PyTorch's algorithm over memory that can sleep: what it takes from the device is mapped. */
+TEST(a_segment_of_what_can_sleep_is_one_chunk)
+{
+    const gml_lake_config config = {
+        .driver = "cuda", .policy = "caching", .capacity_bytes = CAPACITY_BYTES, .can_sleep = true};
+    const uint64_t sizes[] = {512, 3 * MIB, 20 * MIB, 37 * MIB + 512};
+    char reason[REASON_BYTES] = "";
+    gml_lake *lake = NULL;
+    CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        gml_address block = allocate(lake, sizes[i]);
+        size_t count = 0;
+        CHECK_OK(gml_lake_count_chunks(lake, block, &count));
+        CHECK_EQ(count, 1);
+        check_same_bytes(lake, block, sizes[i]);
+    }
+    size_t count = 0;
+    CHECK_STATUS(gml_lake_count_chunks(lake, 4096, &count), GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_close(lake));
+}
+
 TEST(so_is_a_view_of_chunks_that_lie_apart)
 {
     gml_lake *lake = open_lake("cuda", "stitch");
@@ -317,6 +338,7 @@ main(void)
         return report();
     }
     RUN(a_block_of_any_size_is_seen_from_outside);
+    RUN(a_segment_of_what_can_sleep_is_one_chunk);
     RUN(so_is_a_view_of_chunks_that_lie_apart);
     RUN(so_is_what_a_plan_serves);
     RUN(files_are_the_same_each_time_and_end_with_the_memory);

@@ -192,6 +192,24 @@ def use_lakes_below_pytorch() -> None:
         _ = (_core.friend_wait_device(lake), _core.friend_wait_stream(lake, 1))
 
 
+def use_elastic_memory() -> None:
+    with gmlake.Lake("host", capacity="64MiB") as lake:
+        address = lake.open_elastic(8 * MIB, 0)
+        lake.resize_elastic(address, 3 * MIB)
+        _ = (lake.elastic_bytes(address), lake.describe_elastic(address))
+        _ = _core.dlpack_bytes(lake, address, 100, 1, 0)
+        with contextlib.suppress(ValueError):
+            lake.resize_elastic(address, 9 * MIB)
+        lake.close_elastic(address)
+        buffer = lake.elastic(8 * MIB)
+        buffer.resize(3 * MIB)
+        _ = buffer.dlpack()
+        block = lake.allocate(MIB)
+        _ = lake.count_chunks(block.address)
+        with contextlib.suppress(ValueError):
+            lake.count_chunks(1)
+
+
 def use_buffers() -> None:
     with gmlake.Lake("host", capacity="64MiB") as lake:
         block = lake.allocate(MIB)
@@ -281,6 +299,7 @@ def use_wrongly() -> None:
             lambda: gmlake.Lake(skip_calls=("event_record", "x")),
             lambda: _core.torch_distrust_stream(-1, 8),
             lambda: _core.friend_lake(gmlake.Lake, -1),
+            lambda: _core.friend_serving_lake(gmlake.Lake, -1),
             lambda: _core.torch_configure("host", "stitch", skip_calls=("x",)),
             lambda: lake.serve_with("x"),  # type: ignore[arg-type]
             lambda: lake.set_limit(-1),
@@ -346,6 +365,7 @@ def use_sleep() -> None:
             use_sleep,
             use_serving,
             use_lakes_below_pytorch,
+            use_elastic_memory,
             use_buffers,
             use_replay,
             use_wrongly,
