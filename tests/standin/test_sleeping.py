@@ -42,9 +42,8 @@ def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["allocated", "reserved", "snapshot"])
-def test_native_mode_counts_regions(outcome: Outcome, name: str) -> None:
-    if outcome.results["mode"] == "native":
-        assert outcome.results["statistics"][name] is True
+def test_pytorch_counts_regions(outcome: Outcome, name: str) -> None:
+    assert outcome.results["statistics"][name] is True
 
 
 @pytest.mark.parametrize("name", ERRORS)

@@ -77,9 +77,7 @@ def is_exportable(tensor: torch.Tensor) -> bool:
     if not tensor.is_cuda:
         raise ValueError(f"only memory of a GPU is exportable, not that of {tensor.device}")
     address = tensor.untyped_storage().data_ptr()
-    device = tensor.get_device()
-    main = lakes.find(device)
-    for lake in [*([main] if main else []), *(one for _, _, one in lakes.of_regions(device))]:
+    for lake in lakes.on_device(tensor.get_device()):
         answer = _in_one_chunk(lake, address)
         if answer is not None:
             return answer

@@ -46,15 +46,26 @@ def of_regions(device: int | None = None) -> list[tuple[int, int, Lake]]:
     return [(region, on, lake) for region, on, lake in found if lake is not None]
 
 
+def on_device(device: int) -> list[Lake]:
+    """Return every lake on a device: its own, where it has one, and those of regions."""
+    main = find(device)
+    return [*([] if main is None else [main]), *(lake for _, _, lake in of_regions(device))]
+
+
+def everywhere() -> list[Lake]:
+    """Return every lake, also those of regions."""
+    return [*all_lakes(), *(lake for _, _, lake in of_regions())]
+
+
 def trim_all() -> None:
-    """Give what serves nobody back on every device."""
-    for lake in all_lakes():
+    """Give what serves nobody back, on every device and in every region."""
+    for lake in everywhere():
         lake.trim()
 
 
 def reserved_bytes() -> int:
     """Return what all lakes hold."""
-    return sum(lake.stats()["reserved_bytes"] for lake in all_lakes())
+    return sum(lake.stats()["reserved_bytes"] for lake in everywhere())
 
 
 def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:

@@ -105,6 +105,8 @@ def snapshot(*, has_events: bool = True) -> dict[str, Any]:
                 if entry["action"] not in _recording.skipped
             ]
         segments += segments_of(seen, frames)
+    for _, number, lake in lakes.of_regions():
+        segments += segments_of(capture(lake, number), frames)
     host: dict[str, Any] = {"host_segments": [], "host_traces": []} if compat.is_since(14) else {}
     return document_of(segments, traces, _settings()) | host
 

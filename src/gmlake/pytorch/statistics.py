@@ -20,6 +20,7 @@ _COUNTS: Final = (
     *("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc"),
     "num_device_free",
 )
+_SETTING: Final = "max_split_size"  # which is no count
 _ACCUMULATED: Final = ("allocated", "freed")
 
 _lock = threading.Lock()  # guards the rest
@@ -39,7 +40,7 @@ def nested(device: int) -> dict[str, Any]:
         result["num_oom_rejections"] = 0
     if compat.is_since(13):
         result["reserved_bytes_by_private_pools"] = {}  # nobody has one
-    result["max_split_size"] = flat.get("max_split_size", -1)
+    result[_SETTING] = flat.get(_SETTING, -1)
     for name in _POOLED:
         result[name] = {pool: _stat(flat, f"{name}.{pool}") for pool in _POOLS}
     for name in _SINGLE:
@@ -50,21 +51,16 @@ def nested(device: int) -> dict[str, Any]:
 def reset_peaks(device: int) -> None:
     """Let the peaks begin again at the current values."""
     _check(device)
-    lake = lakes.find(device)
-    if lake is not None:
+    for lake in lakes.on_device(device):
         lake.reset_peaks()
 
 
 def reset_accumulated(device: int) -> None:
     """Let what only ever rises begin again at zero."""
     _check(device)
-    lake = lakes.find(device)
-    if lake is None:
-        return
+    counted = _counted(device)
     with _lock:
-        _forgotten[device] = {
-            name: value for name, value in lake.torch_stats().items() if _only_rises(name)
-        }
+        _forgotten[device] = {name: value for name, value in counted.items() if _only_rises(name)}
 
 
 def _check(device: int) -> None:
@@ -77,13 +73,20 @@ def _only_rises(name: str) -> bool:
     return name in _COUNTS or name.rpartition(".")[2] in _ACCUMULATED
 
 
+def _counted(device: int) -> dict[str, int]:
+    """Return the sums of all lakes on a device, as native mode has them: of peaks, too."""
+    sums: dict[str, int] = {}
+    for lake in lakes.on_device(device):
+        for name, value in lake.torch_stats().items():
+            sums[name] = value if name == _SETTING else sums.get(name, 0) + value
+    return sums
+
+
 def _since_reset(device: int) -> dict[str, int]:
-    lake = lakes.find(device)
-    if lake is None:
-        return {}
+    counted = _counted(device)
     with _lock:
         forgotten = _forgotten.get(device, {})
-    return {name: value - forgotten.get(name, 0) for name, value in lake.torch_stats().items()}
+    return {name: value - forgotten.get(name, 0) for name, value in counted.items()}
 
 
 def _stat(flat: dict[str, int], name: str) -> dict[str, int]:
