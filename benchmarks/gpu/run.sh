@@ -7,7 +7,7 @@
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
-# Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping and elastic; all of them
+# Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop and elastic; all of them
 # unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
@@ -40,7 +40,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping elastic
+[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -77,11 +77,14 @@ for wanted in "$@"; do
     sleeping)
         part sleeping "$PYTHON" -m gpu.sleeping --write
         ;;
+    loop)
+        part loop "$PYTHON" -m gpu.loop --write
+        ;;
     elastic)
         part elastic "$PYTHON" -m gpu.elastic --write
         ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, elastic" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic" >&2
         exit 2
         ;;
     esac
