@@ -83,8 +83,9 @@ static gml_status
 grow(gml_lake *lake, gml_elastic *of, size_t end)
 {
     gml_status status = check_capture(lake, of);
-    if (status == GML_OK) {
-        status = gml_map_reserve(&lake->blocks, end - of->count);
+    if (status == GML_OK && gml_map_reserve(&lake->blocks, end - of->count) != GML_OK) {
+        status = gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
+                                 "the table of live blocks cannot grow");
     }
     size_t taken = of->count;
     bool has_trimmed = false;
