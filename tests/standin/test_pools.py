@@ -131,3 +131,11 @@ def test_an_allocator_in_c_with_every_hook(plugin: Path) -> None:
     assert "does not yet support getDeviceStats" in results["no_statistics"]
     assert "does not yet support snapshot" in results["no_snapshot"]
     assert "does not yet support createOrIncrefPool" in results["no_pool"]
+
+
+def test_a_pool_with_an_allocator_of_its_own_is_left_alone(plugin: Path) -> None:
+    outcome = run_program("registered", str(plugin))
+    assert outcome.code == 0, outcome.errors
+    for around in ("alone", "region", "exportable"):
+        seen = outcome.results[around]
+        assert all(seen.values()), (around, seen)
