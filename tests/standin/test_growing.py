@@ -11,6 +11,7 @@ TRUTHS = {
     "lifetime": ("held", "gone", "closed"),
     "ahead": ("memory", "no_call"),
     "shared": ("no_more", "apart"),
+    "streams": ("contents",),
     "too_little": ("gives_back", "same"),
     "in_a_region": ("moved", "asleep", "kept", "grows"),
 }

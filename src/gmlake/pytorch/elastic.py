@@ -51,6 +51,7 @@ class Elastic:
             as_bytes[: shape[0] * self._row_bytes].view(dtype).view(shape)
         )
         self._rows = 0
+        self._stream = torch.cuda.current_stream(device)
 
     @property
     def rows(self) -> int:
@@ -84,13 +85,14 @@ class Elastic:
 
         Rows that stay keep their content, new ones hold anything. The memory of rows that go, but
         for what was cut from a chunk, serves everything else at once, behind what is queued now on
-        the stream that was current when this was made: make that stream wait for others that use
-        them. Raises torch.OutOfMemoryError with everything as before, ValueError for more rows than
-        it may have and after close(), UnsupportedError for growing while a graph is captured or a
-        region asleep.
+        the current stream and the one that was current when this was made: let one of these wait
+        for others that use the rows. Raises torch.OutOfMemoryError with everything as before,
+        ValueError for more rows than it may have and after close(), UnsupportedError for growing
+        while a graph is captured or a region asleep.
         """
         self._check(rows)
         if rows < self._rows:
+            self._order(torch.cuda.current_stream(self.device), before=self._stream)
             self._memory.resize(rows * self._row_bytes)
         else:
             self._reserve(rows)
@@ -124,6 +126,15 @@ class Elastic:
             self._memory.resize(wanted)
         except OutOfMemoryError:
             self._resize_after_all(wanted)
+        self._order(self._stream, before=torch.cuda.current_stream(self.device))
+
+    def _order(self, stream: torch.cuda.Stream, before: torch.cuda.Stream) -> None:
+        """Let what comes on one stream run after what is queued on another.
+
+        The core knows the stream that was current at first; work may be on the one that is now.
+        """
+        if stream != before:
+            before.wait_stream(stream)
 
     def _resize_after_all(self, wanted: int) -> None:
         """Try again with what PyTorch's own allocator holds idle."""
@@ -175,7 +186,7 @@ def elastic(
     default unless given. device: the current GPU unless given. rows: to begin with.
 
     Memory comes in chunks of 2 MiB from the lake that serves this thread: the region's inside of
-    gmlake.region(), else the device's. The work that uses it belongs to the current stream. Raises
+    gmlake.region(), else the device's. Raises
     ValueError for a shape or device that is none, UnsupportedError where the policy has no chunks
     to give (it needs "stitch" or "plan"), torch.OutOfMemoryError, DriverError.
     """

@@ -140,6 +140,20 @@ def shared() -> Result:
     }
 
 
+def streams() -> Result:
+    """Another stream may be current than at first."""
+    cache = gmlake.elastic((40_000, 256), torch.float32, rows=20_000)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        cache.tensor.copy_(numbers(20_000))
+        cache.resize(100)
+        other = torch.empty(18 * MIB, dtype=torch.uint8, device="cuda")
+        cache.resize(30_000)[:].copy_(numbers(30_000))
+        kept = cache.tensor.cpu()
+    del other
+    return {"contents": torch.equal(kept, numbers(30_000))}
+
+
 def too_little() -> Result:
     """The end of memory is PyTorch's exception, and nothing has changed."""
     cache = gmlake.elastic((4_000_000, 256), torch.float32, rows=1000)
@@ -189,7 +203,7 @@ def main() -> int:
     """Run all parts in the mode that is named."""
     gmlake.enable(mode=sys.argv[1])
     parts: list[Callable[[], Result]] = [
-        contents, types, lifetime, ahead, shared, too_little, in_a_region, errors,
+        contents, types, lifetime, ahead, shared, streams, too_little, in_a_region, errors,
     ]  # fmt: skip
     results: Result = {part.__name__: part() for part in parts}
     gc.collect()
