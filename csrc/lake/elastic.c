@@ -235,11 +235,7 @@ gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes
     pthread_mutex_lock(&lake->lock);
     gml_elastic *of = find(lake, address);
     gml_status status = of ? resize_locked(lake, of, size_bytes) : GML_UNKNOWN_ADDRESS;
-    if (status == GML_OUT_OF_MEMORY) {
-        gml_lake_show_all(lake);
-    } else {
-        gml_lake_show(lake);
-    }
+    gml_lake_show_request(lake, status);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -360,11 +360,7 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
             gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT, "2^64 - 1 is not a stream handle");
     } else {
         status = allocate_locked(lake, size_bytes, stream, out);
-        if (status == GML_OUT_OF_MEMORY) {
-            gml_lake_show_all(lake);
-        } else {
-            gml_lake_show(lake);
-        }
+        gml_lake_show_request(lake, status);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;

@@ -188,6 +188,15 @@ gml_lake_show_all(gml_lake *lake)
     }
 }
 
+/* After a request: a refusal is looked into. */
+static inline void
+gml_lake_show_request(gml_lake *lake, gml_status status)
+{
+    if (lake->board) {
+        gml_lake_write_board(lake, status == GML_OUT_OF_MEMORY);
+    }
+}
+
 /* Unlinks the file and frees the board; NULL is allowed. A child of fork() leaves the file. */
 void gml_board_close(gml_board *board);
 

@@ -136,6 +136,9 @@ bool lake_read_block(const lake_object *self, PyObject *object, block_object **b
 /* None, or the exception of a call on a lake that is held open. */
 PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status);
 
+/* The same for calls that give a number. */
+PyObject *lake_answer_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number);
+
 /* Calls without an argument or a result, without the GIL. */
 PyObject *lake_call(PyObject *object, gml_status (*call)(gml_lake *));
 

@@ -3,13 +3,13 @@
 #include "gmlake_friends.h"
 
 static PyObject *
-open_lake(PyObject *module, PyObject *args,
+open_lake(PyObject *module, PyObject *args, const char *format,
           gml_status (*open)(int device, gml_lake **out, char *reason, size_t reason_bytes))
 {
     core_state *state = PyModule_GetState(module);
     PyObject *kind = NULL;
     int device;
-    if (!PyArg_ParseTuple(args, "Oi", &kind, &device)) {
+    if (!PyArg_ParseTuple(args, format, &kind, &device)) {
         return NULL;
     }
     if (!is_lake_kind(state, kind)) {
@@ -30,13 +30,13 @@ open_lake(PyObject *module, PyObject *args,
 static PyObject *
 friend_lake(PyObject *module, PyObject *args)
 {
-    return open_lake(module, args, gml_friend_open);
+    return open_lake(module, args, "Oi:friend_lake", gml_friend_open);
 }
 
 static PyObject *
 friend_serving_lake(PyObject *module, PyObject *args)
 {
-    return open_lake(module, args, gml_friend_open_serving);
+    return open_lake(module, args, "Oi:friend_serving_lake", gml_friend_open_serving);
 }
 
 static PyObject *

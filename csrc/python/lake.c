@@ -162,6 +162,13 @@ lake_get_closed(PyObject *object, void *Py_UNUSED(closure))
 /* ---- allocating and freeing ------------------------------------------------------------------ */
 
 PyObject *
+lake_answer_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number)
+{
+    return status == GML_OK ? PyLong_FromUnsignedLongLong(number)
+                            : raise_from_lake(self->state, status, lake);
+}
+
+PyObject *
 lake_answer(lake_object *self, gml_lake *lake, gml_status status)
 {
     return status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
@@ -277,8 +284,7 @@ lake_trim(PyObject *object, PyObject *Py_UNUSED(unused))
     Py_BEGIN_ALLOW_THREADS
     status = gml_lake_trim(lake, &released);
     Py_END_ALLOW_THREADS
-    PyObject *result = status == GML_OK ? PyLong_FromUnsignedLongLong(released)
-                                        : raise_from_lake(self->state, status, lake);
+    PyObject *result = lake_answer_number(self, lake, status, released);
     lake_leave(self);
     return result;
 }

@@ -25,8 +25,7 @@ lake_open_elastic(PyObject *object, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     status = gml_lake_open_elastic(lake, size.value, stream.value, &address);
     Py_END_ALLOW_THREADS
-    PyObject *result = status == GML_OK ? PyLong_FromUnsignedLongLong(address)
-                                        : raise_from_lake(self->state, status, lake);
+    PyObject *result = lake_answer_number(self, lake, status, address);
     lake_leave(self);
     return result;
 }
@@ -109,8 +108,7 @@ lake_elastic_bytes(PyObject *object, PyObject *number)
     Py_BEGIN_ALLOW_THREADS
     status = gml_lake_elastic_bytes(lake, address, &bytes);
     Py_END_ALLOW_THREADS
-    PyObject *result =
-        status == GML_OK ? PyLong_FromVoidPtr(bytes) : raise_from_lake(self->state, status, lake);
+    PyObject *result = lake_answer_number(self, lake, status, (uint64_t)(uintptr_t)bytes);
     lake_leave(self);
     return result;
 }

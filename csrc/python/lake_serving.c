@@ -139,8 +139,7 @@ lake_count_chunks(PyObject *object, PyObject *number)
     Py_BEGIN_ALLOW_THREADS
     status = gml_lake_count_chunks(lake, address, &count);
     Py_END_ALLOW_THREADS
-    PyObject *result =
-        status == GML_OK ? PyLong_FromSize_t(count) : raise_from_lake(self->state, status, lake);
+    PyObject *result = lake_answer_number(self, lake, status, count);
     lake_leave(self);
     return result;
 }

@@ -8,17 +8,13 @@ they register must lie in one, while a stitched tensor lies in many.
 
 from __future__ import annotations
 
-from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Final
 
-from gmlake import _core
 from gmlake.errors import UnsupportedError
 from gmlake.pytorch import lakes
-from gmlake.pytorch.region import is_enabled
+from gmlake.pytorch.inside import Inside
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import torch
     from typing_extensions import Self
 
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 _EXPORTABLE: Final = 2  # GML_TORCH_EXCLUSIVE: a region without a name
 
 
-class exportable(ContextDecorator):  # noqa: N801 (it is used as a function)
+class exportable(Inside):  # noqa: N801 (it is used as a function)
     """Let what this thread allocates inside lie in memory that transports take whole.
 
     Each tensor lies in one physical allocation, at least 2 MiB large and aligned to that, which can
@@ -41,29 +37,13 @@ class exportable(ContextDecorator):  # noqa: N801 (it is used as a function)
 
     def __init__(self) -> None:
         """Nothing begins yet."""
-        self._before: list[int] = []
+        super().__init__("exportable")
 
     def _recreate_cm(self) -> Self:
         return type(self)()
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        if not is_enabled():
-            raise RuntimeError(
-                "exportable: gmlake does not serve this process; call gmlake.enable() first, or "
-                "start it by `gmlake run`"
-            )
-        self._before.append(_core.torch_enter_region(_EXPORTABLE))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End: the thread allocates where it did before."""
-        _core.torch_enter_region(self._before.pop())
+    def _number(self) -> int:
+        return _EXPORTABLE
 
 
 def is_exportable(tensor: torch.Tensor) -> bool:

@@ -14,7 +14,6 @@ import ctypes
 import os
 import tempfile
 import threading
-from contextlib import ContextDecorator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,12 +22,11 @@ import torch
 from gmlake import _core
 from gmlake.errors import Error, OutOfMemoryError
 from gmlake.pytorch import lakes
-from gmlake.pytorch.region import is_enabled
+from gmlake.pytorch.inside import Inside
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -108,7 +106,7 @@ class SleepReport:
         return "\n".join(lines)
 
 
-class region(ContextDecorator):  # noqa: N801 (it is used as a function)
+class region(Inside):  # noqa: N801 (it is used as a function)
     """Let what this thread allocates inside lie in memory that can sleep, under a name.
 
     name: any text; the same name again adds to what is there. backup: how sleep() saves what
@@ -137,47 +135,27 @@ class region(ContextDecorator):  # noqa: N801 (it is used as a function)
             raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
         if folder is not None and backup != "disk":
             raise ValueError('a folder is for backup="disk"')
+        super().__init__(f"region {name!r}")
         self.name = name
         self._wanted = (backup, None if folder is None else os.fspath(folder), graphs)
-        self._before: list[int] = []
 
     def _recreate_cm(self) -> Self:
         backup, folder, graphs = self._wanted
         return type(self)(self.name, backup=backup, folder=folder, graphs=graphs)
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        if not is_enabled():
-            raise RuntimeError(
-                f"region {self.name!r}: gmlake does not serve this process; call gmlake.enable() "
-                "first, or start it by `gmlake run`"
-            )
-        with _lock:
-            number = self._number()
-        self._before.append(_core.torch_enter_region(number))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End: the thread allocates where it did before."""
-        _core.torch_enter_region(self._before.pop())
-
     def _number(self) -> int:
-        known = _process.named.get(self.name)
-        if known is None:
-            backup, folder, graphs = self._wanted
-            number = 4 * (len(_process.named) + 1) + graphs
-            known = _process.named[self.name] = _Named(number, backup, folder, graphs)
-        if (known.backup, known.folder, known.graphs) != self._wanted:
-            raise ValueError(
-                f"region {self.name!r} is there with backup={known.backup!r}, "
-                f"folder={known.folder!r}, graphs={known.graphs}; it has one set of options"
-            )
-        return known.number
+        with _lock:
+            known = _process.named.get(self.name)
+            if known is None:
+                backup, folder, graphs = self._wanted
+                number = 4 * (len(_process.named) + 1) + graphs
+                known = _process.named[self.name] = _Named(number, backup, folder, graphs)
+            if (known.backup, known.folder, known.graphs) != self._wanted:
+                raise ValueError(
+                    f"region {self.name!r} is there with backup={known.backup!r}, "
+                    f"folder={known.folder!r}, graphs={known.graphs}; it has one set of options"
+                )
+            return known.number
 
 
 @contextlib.contextmanager

@@ -13,15 +13,13 @@ import json
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from tests.standin.failures import failure
 from torch.multiprocessing.reductions import reduce_tensor
 
 import gmlake
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Result = dict[str, Any]
 MIB = 1 << 20
@@ -36,15 +34,6 @@ def tensor(mebibytes: int, device: str = "cuda") -> torch.Tensor:
 def is_whole(made: torch.Tensor) -> bool:
     """Whether a tensor's values are their places."""
     return torch.equal(made.cpu(), torch.arange(made.numel(), dtype=torch.int32))
-
-
-def failure(call: Callable[[], object]) -> str:
-    """Return the kind and text of what a call raises."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 (each is looked at)
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def scattered() -> list[torch.Tensor]:

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tests.standin.failures import failure
 
 import gmlake
 
@@ -27,15 +28,6 @@ MIB = 1 << 20
 def numbers(rows: int, first: int = 0) -> torch.Tensor:
     """Return rows of 1 KiB on the host with no two numbers alike."""
     return torch.arange(first, first + 256 * rows, dtype=torch.float32).view(rows, 256)
-
-
-def failure(call: Callable[[], object]) -> str:
-    """Return the kind and text of what a call raises."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 (each is looked at)
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def live() -> int:

@@ -12,14 +12,12 @@ import gc
 import json
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from tests.standin.failures import failure
 
 import gmlake
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Result = dict[str, Any]
 MIB = 1 << 20
@@ -33,15 +31,6 @@ def numbers(count: int, first: int = 0) -> torch.Tensor:
 def free_bytes(device: int = 0) -> int:
     """Return what the device has left."""
     return int(torch.cuda.mem_get_info(device)[0])
-
-
-def failure(call: Callable[[], object]) -> str:
-    """Return the kind and text of what a call raises."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 (each is looked at)
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def contents(backup: str) -> Result:

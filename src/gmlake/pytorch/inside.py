@@ -1,0 +1,46 @@
+"""What a thread allocates inside of something comes from other lakes than those of the devices."""
+
+from __future__ import annotations
+
+from contextlib import ContextDecorator
+from typing import TYPE_CHECKING
+
+from gmlake import _core
+from gmlake.pytorch.region import is_enabled
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class Inside(ContextDecorator):
+    """Lets the thread that enters it be served by the lakes of a region, as _number() says."""
+
+    def __init__(self, title: str) -> None:
+        """Nothing begins yet. title: what an error calls it."""
+        self._title = title
+        self._before: list[int] = []
+
+    def _number(self) -> int:
+        """Return the core's number of the region, see gml_torch_enter_region()."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        if not is_enabled():
+            raise RuntimeError(
+                f"{self._title}: gmlake does not serve this process; call gmlake.enable() first, "
+                "or start it by `gmlake run`"
+            )
+        self._before.append(_core.torch_enter_region(self._number()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End: the thread allocates where it did before."""
+        _core.torch_enter_region(self._before.pop())
