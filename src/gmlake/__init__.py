@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         wake,
     )
     from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
+    from gmlake.pytorch.transports import SentView, watch_transports
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
     from gmlake.snapshots.opening import load_trace, load_traces
@@ -109,6 +110,7 @@ __all__ = [
     "Region",
     "ReplayReport",
     "ReplayResult",
+    "SentView",
     "SleepReport",
     "Snapshot",
     "StepReport",
@@ -159,6 +161,7 @@ __all__ = [
     "stream_pairs",
     "validate",
     "wake",
+    "watch_transports",
 ]
 
 _NAMES = {
@@ -183,6 +186,7 @@ _NAMES = {
     "gmlake.pytorch.recording": "Recording record stop_recording",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "forget_stream order_streams stream_pairs",
+    "gmlake.pytorch.transports": "SentView watch_transports",
     "gmlake.replaying": "ReplayReport ReplayResult replay",
     "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",
     "gmlake.snapshots.opening": "load_trace load_traces",

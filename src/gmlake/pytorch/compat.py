@@ -41,7 +41,7 @@ PARTS: Final[dict[str, str]] = {
     "overrides._pop_mode": "record(frames=...) cannot begin in other modes",
     "overrides._push_mode": "record(frames=...) cannot begin in other modes",
     "_GLOBAL_DEVICE_CONTEXT": "record(frames=...) hides set_default_device()",
-    "utils._python_dispatch.TorchDispatchMode": "diagnose() sees no operators",
+    "utils._python_dispatch.TorchDispatchMode": "diagnose() and watch_transports() see nothing",
     "utils._python_dispatch._get_current_dispatch_mode_stack": "diagnose() sees no operators",
     "utils._python_dispatch._pop_mode": "diagnose() sees no operators",
     "utils._python_dispatch._push_mode": "diagnose() sees no operators",
