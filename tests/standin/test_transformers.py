@@ -14,10 +14,8 @@ from tests.standin.training import memory_calls
 
 transformers = pytest.importorskip("transformers")
 
-# Newer versions say `activation` for it.
-OLD_NAMES = pytest.mark.filterwarnings(
-    r"ignore:`(is_)?gradient_checkpointing(_enable)?` is deprecated:FutureWarning"
-)
+# Newer versions have other names for it; those used here are understood by all versions.
+pytestmark = pytest.mark.filterwarnings(r"ignore:`\w+` is deprecated:FutureWarning")
 SIZES = {"vocab_size": 500, "hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
 GPT2 = {"vocab_size": 500, "n_embd": 128, "n_layer": 3, "n_head": 4, "n_positions": 256}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -57,7 +55,6 @@ def test_a_model_trains_without_keeping_memory(name: str) -> None:
     assert memory_calls(control.calls()) == {}
 
 
-@OLD_NAMES
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_checkpoints_lower_the_peak(name: str) -> None:
     model = model_of(name)
@@ -121,7 +118,6 @@ def test_generate_never_sees_that_it_is_done() -> None:
         )
 
 
-@OLD_NAMES
 def test_lora_keeps_states_for_its_adapters_alone() -> None:
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(
