@@ -68,10 +68,17 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - begin, result
 
 
-def write(name: str, figures: dict[str, Any], **circumstances: str) -> Path:
-    """Write benchmarks/results/NAME.json, with what describe() takes, and return its path."""
-    path = RESULTS / f"{name}.json"
-    path.write_text(
-        json.dumps({"run": describe(**circumstances), **figures}, indent=1) + "\n", encoding="utf-8"
-    )
+def devices_of(ways: dict[str, dict[str, Any]]) -> str:
+    """Return the names of the devices that ways measured; one that `failed` names none."""
+    devices = {told["device"] for told in ways.values() if "failed" not in told}
+    return ", ".join(sorted(devices)) or "none"
+
+
+def write(
+    name: str, figures: dict[str, Any], *, path: Path | None = None, **circumstances: str
+) -> Path:
+    """Write benchmarks/results/NAME.json, or a path, with what describe() takes; return where."""
+    path = path or RESULTS / f"{name}.json"
+    told = {"run": describe(**circumstances), **figures}
+    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return path

@@ -8,8 +8,11 @@ what touches the cache in a model. `static` has a cache of the longest length fo
 `elastic` a gmlake.elastic() of the same shape for each, whose rows are tokens. Both decode the same
 sequences, in a process of their own, and their last answers must be equal to the bit.
 
-used: rows that hold a token. memory: what the caches have, whole chunks. reserved: all that the
-lake has from the device, in percent of what is live in it.
+used: rows that hold a token. memory: what the caches have, whole chunks, over what is used.
+taken: what the device has less since before the caches, whoever has it, over what is used. Both are
+taken after each of many steps that only write, so that most sequences end and others begin. What
+such a token takes is all host time, which a model's own work hides or exceeds: a bound for what
+growing costs.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -34,6 +37,8 @@ from rich.table import Table
 import machine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 _WAYS = ("static", "elastic")
@@ -86,20 +91,22 @@ class Slot:
         self._resize(prompt).fill_(1)
         self.end = end
 
-    def step(self, token: torch.Tensor) -> torch.Tensor:
-        """Decode a token [heads, head]; return what the last layer answers."""
-        from torch.nn.functional import scaled_dot_product_attention as attend
-
+    def write(self, token: torch.Tensor) -> torch.Tensor:
+        """Have a token [heads, 1, head] in every layer; return all rows."""
         rows = self._resize(self.rows + 1)
-        rows[-1] = token
-        for layer in range(self._size.layers):
-            keys, values = rows[:, layer, 0].transpose(0, 1), rows[:, layer, 1].transpose(0, 1)
-            token = attend(token[:, None], keys, values)[:, 0]
+        rows[-1] = token[:, 0]
+        return rows
+
+    def step(self, token: torch.Tensor) -> torch.Tensor:
+        """Decode a token like that of write(); return what the last layer answers."""
+        rows = self.write(token)
+        for keys, values in rows.permute(1, 2, 3, 0, 4):
+            token = (token @ keys.transpose(1, 2)).softmax(-1) @ values
         return token
 
 
-def measure(way: str, size: Size, steps: int, rounds: int) -> dict[str, Any]:
-    """Decode so many steps some times after one to warm up; return seconds and bytes."""
+def measure(way: str, size: Size, steps: int) -> dict[str, Any]:
+    """Decode so many steps after as many to warm up; return seconds and bytes."""
     import torch
 
     import gmlake
@@ -111,36 +118,45 @@ def measure(way: str, size: Size, steps: int, rounds: int) -> dict[str, Any]:
         prompt = lengths.randint(size.longest // 16, size.longest // 2)
         return prompt, prompt + lengths.randint(size.longest // 32, size.longest // 2)
 
+    torch.empty(1, device="cuda")
+    before = torch.cuda.mem_get_info()[0]
     slots = [Slot(way, size) for _ in range(size.sequences)]
     for slot in slots:
         slot.begin(*draw())
-    token = torch.ones(size.heads, size.head, dtype=torch.bfloat16, device="cuda")
+    token = torch.ones(size.heads, 1, size.head, dtype=torch.bfloat16, device="cuda")
     row_bytes = 2 * 2 * size.layers * size.heads * size.head
-    seconds: list[float] = []
-    ratios: list[float] = []
-    reserved: list[float] = []
-    answer = token
+
+    def go(step: Callable[[Slot], Any]) -> None:
+        for slot in slots:
+            step(slot)
+            if slot.rows == slot.end:
+                slot.begin(*draw())
+
+    memory: list[float] = []
+    taken: list[float] = []
+    write_seconds = 0.0
+    for _ in range(size.longest):
+        began = time.perf_counter()
+        go(lambda slot: slot.write(token))
+        write_seconds += time.perf_counter() - began
+        used = row_bytes * sum(slot.rows for slot in slots)
+        held = sum(slot.elastic.memory_bytes for slot in slots if slot.elastic is not None)
+        memory.append((held or row_bytes * size.longest * len(slots)) / used)
+        taken.append((before - torch.cuda.mem_get_info()[0]) / used)
     with torch.inference_mode():
-        for _ in range(rounds + 1):
+        for _ in range(2):
             torch.cuda.synchronize()
             began = time.perf_counter()
             for _ in range(steps):
-                for slot in slots:
-                    answer = slot.step(token)
-                    if slot.rows == slot.end:
-                        slot.begin(*draw())
-                used = row_bytes * sum(slot.rows for slot in slots)
-                held = sum(slot.elastic.memory_bytes for slot in slots if slot.elastic is not None)
-                ratios.append((held or row_bytes * size.longest * len(slots)) / used)
+                go(lambda slot: slot.step(token))
             torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - began)
-            counters = gmlake.snapshot().devices[0].counters
-            reserved.append(counters["reserved_bytes"] / counters["live_bytes"])
+            seconds = time.perf_counter() - began
+        answer = slots[0].step(token)
     return {
-        "token_seconds": [each / steps / len(slots) for each in seconds[1:]],
-        "memory_per_used": [statistics.median(ratios), max(ratios)],
-        "reserved_per_live": reserved,
-        "peak_reserved_bytes": int(torch.cuda.max_memory_reserved()),
+        "write_seconds": write_seconds / size.longest / len(slots),
+        "token_seconds": seconds / steps / len(slots),
+        "memory_per_used": [statistics.median(memory), max(memory)],
+        "taken_per_used": [statistics.median(taken), max(taken)],
         "answer": hex(hash(tuple(answer.float().flatten().tolist()))),
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -149,7 +165,7 @@ def measure(way: str, size: Size, steps: int, rounds: int) -> dict[str, Any]:
 
 def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
-    words = ["--size", options.size, "--steps", str(options.steps), "--rounds", str(options.rounds)]
+    words = ["--size", options.size, "--steps", str(options.steps)]
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "gpu.elastic", "--one", way, *words],
         capture_output=True,
@@ -162,20 +178,39 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     return told
 
 
+def summary(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one of what processes of a way told, or that one `failed`."""
+    for told in rounds:
+        if "failed" in told:
+            return told
+    return {
+        **rounds[-1],
+        **{name: [told[name] for told in rounds] for name in ("write_seconds", "token_seconds")},
+        "answer": "differ" if len({told["answer"] for told in rounds}) > 1 else rounds[0]["answer"],
+    }
+
+
+def _median(seconds: list[float]) -> str:
+    low, middle, high = (
+        1e6 * each for each in (min(seconds), statistics.median(seconds), max(seconds))
+    )
+    return f"{middle:.1f} ({low:.1f} to {high:.1f})"
+
+
 def show(ways: dict[str, dict[str, Any]]) -> None:
     """Print a row for each way."""
-    table = Table("caches", "us a token", "(rounds)", "memory / used", "most", "reserved / live")
+    table = Table("caches", "us a write", "us a token")
+    for name in ("memory / used", "most", "taken / used", "most"):
+        table.add_column(name)
     for way, told in ways.items():
         if "failed" in told:
             table.add_row(way, told["failed"])
             continue
-        times = [each * 1e6 for each in told["token_seconds"]]
         table.add_row(
             way,
-            f"{statistics.median(times):.1f}",
-            f"{min(times):.1f} to {max(times):.1f}",
+            *(_median(told[name]) for name in ("write_seconds", "token_seconds")),
             *(f"{each:.3f}" for each in told["memory_per_used"]),
-            f"{max(told['reserved_per_live']):.3f}",
+            *(f"{each:.3f}" for each in told["taken_per_used"]),
         )
     Console(width=120).print(table)
 
@@ -184,27 +219,27 @@ def main() -> int:
     """Measure, print, and keep it with --write or --output; 1 where something failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--size", choices=_SIZES, default="8b")
-    parser.add_argument("--steps", type=int, default=150, help="of each round (150)")
-    parser.add_argument("--rounds", type=int, default=3, help="after one to warm up (3)")
+    parser.add_argument("--steps", type=int, default=8, help="of each process (8)")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each way (3)")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_elastic.json")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        size = _SIZES[options.size]
-        print(json.dumps(measure(options.one, size, options.steps, options.rounds)))
+        print(json.dumps(measure(options.one, _SIZES[options.size], options.steps)))
         return 0
-    ways = {way: ask(way, options) for way in _WAYS}
-    figures = {"size": options.size, "steps": options.steps, "ways": ways}
-    show(ways)
-    if options.output:
-        text = json.dumps({"run": machine.describe(), **figures}, indent=1)
-        options.output.write_text(text + "\n", encoding="utf-8")
-    ran = [told for told in ways.values() if "failed" not in told]
-    if options.write:
-        devices = {told["device"] for told in ran}
-        print(machine.write("gpu_elastic", figures, gpu=", ".join(sorted(devices)) or "none"))
-    return int(len(ran) < len(ways) or len({told["answer"] for told in ran}) > 1)
+    rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
+    ways: dict[str, dict[str, Any]] = {}
+    for number in range(options.rounds):
+        for way in _WAYS[:: -1 if number % 2 else 1]:
+            rounds[way].append(ask(way, options))
+        ways = {way: summary(told) for way, told in rounds.items()}
+        if options.write or options.output:  # what was measured is kept if a later round hangs
+            figures = {"size": options.size, "steps": options.steps, "ways": ways}
+            gpu = machine.devices_of(ways)
+            machine.write("gpu_elastic", figures, path=options.output, gpu=gpu)
+        show(ways)
+    return int(len({told.get("answer", "failed") for told in ways.values()} - {"failed"}) != 1)
 
 
 if __name__ == "__main__":

@@ -254,7 +254,7 @@ def main() -> int:
     parser.add_argument("--backend", default="nccl", help="of torch.distributed (nccl)")
     parser.add_argument("--size", choices=_SIZES, default="full")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_loop.json")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -273,12 +273,9 @@ def main() -> int:
     Console(width=120).print(table, found)
     figures = {"rounds": options.rounds, "ranks": options.ranks, "size": options.size, **found}
     figures["ways"] = ways
-    if options.output:
-        text = json.dumps({"run": machine.describe(), **figures}, indent=1)
-        options.output.write_text(text + "\n", encoding="utf-8")
-    if options.write:
-        devices = {told["device"] for told in ways.values() if "failed" not in told}
-        print(machine.write("gpu_loop", figures, gpu=", ".join(sorted(devices)) or "none"))
+    if options.write or options.output:
+        gpu = machine.devices_of(ways)
+        print(machine.write("gpu_loop", figures, path=options.output, gpu=gpu))
     return int(not (found and found["has_same_losses"] and found["has_same_tokens"]))
 
 

@@ -222,7 +222,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="after one to warm up (3)")
     parser.add_argument("--size", choices=_SIZES, default="7b")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_sleeping.json")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -231,14 +231,11 @@ def main() -> int:
     figures: dict[str, Any] = {"size": options.size, "ways": {}}
     for way in options.ways.split(","):
         figures["ways"][way] = ask(way, options)
-        if options.output:
-            text = json.dumps({"run": machine.describe(), **figures}, indent=1)
-            options.output.write_text(text + "\n", encoding="utf-8")
+        if options.write or options.output:  # what was measured is kept if a later way hangs
+            gpu = machine.devices_of(figures["ways"])
+            machine.write("gpu_sleeping", figures, path=options.output, gpu=gpu)
     show(figures)
     ran = [told for told in figures["ways"].values() if "failed" not in told]
-    if options.write:
-        devices = {told["device"] for told in ran}
-        print(machine.write("gpu_sleeping", figures, gpu=", ".join(sorted(devices)) or "none"))
     return int(len(ran) < len(figures["ways"]) or not all(t["has_same_logits"] for t in ran))
 
 
