@@ -112,10 +112,9 @@ def _target(page: str, link: str) -> str:
 def python() -> str:
     """Return the reference of the package, in the order in which a reader may want it."""
     listed = {name for names in PYTHON.values() for name in names.split()}
-    if listed != set(gmlake.__all__) - {"__version__"}:
-        sys.exit(
-            f"docs/generated.py: PYTHON and gmlake.__all__ differ: {listed ^ {*gmlake.__all__}}"
-        )
+    public = set(gmlake.__all__) - {"__version__"}
+    if listed != public:
+        sys.exit(f"docs/generated.py: PYTHON and gmlake.__all__ differ: {listed ^ public}")
     lines = [
         "# Python",
         "",
