@@ -49,12 +49,14 @@ GML_API gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out);
 /* Whether it sleeps. */
 GML_API bool gml_lake_is_asleep(gml_lake *lake);
 
-/* Where `size_bytes` at `address` are saved in the host's memory: valid until the lake wakes,
- * sleeps again or is closed. GML_UNKNOWN_ADDRESS where they are not, or are saved on disk. */
+/* Where `size_bytes` at `address` are saved in the host's memory, as they were when the lake fell
+ * asleep: valid until it sleeps again, forgets them or is closed. GML_UNKNOWN_ADDRESS where they
+ * are not, are saved on disk, or were freed. */
 GML_API gml_status gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes,
                                   const void **out);
 
-/* Gives the host's memory back that is kept for the next sleep. Nothing while it is in use. */
+/* Gives the host's memory back that is kept for the next sleep, with what is saved there. Nothing
+ * while the lake sleeps. gml_lake_trim() does it, too, where no block is live. */
 GML_API gml_status gml_lake_forget_saved(gml_lake *lake);
 
 #ifdef __cplusplus

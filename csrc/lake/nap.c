@@ -35,7 +35,7 @@ gml_nap_list(gml_lake *lake, gml_nap *nap)
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         const gml_block *block = lake->blocks.slots[i].value;
         if (lake->blocks.slots[i].key && count < room) {
-            blocks[count++] = (gml_saved){block->address, block->requested_bytes, 0};
+            blocks[count++] = (gml_saved){block->address, block->requested_bytes, 0, block->id};
         }
     }
     qsort(blocks, count, sizeof *blocks, by_address);
@@ -51,13 +51,20 @@ gml_nap_list(gml_lake *lake, gml_nap *nap)
     return GML_OK;
 }
 
+bool
+gml_nap_is_live(const gml_lake *lake, const gml_saved *saved)
+{
+    const gml_block *block = gml_map_find(&lake->blocks, saved->address);
+    return block && block->id == saved->id;
+}
+
 /* What was freed meanwhile does not come back: it may not be mapped any more. */
 void
 gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap)
 {
     size_t left = 0;
     for (size_t i = 0; i < nap->count; i++) {
-        if (gml_map_find(&lake->blocks, nap->blocks[i].address)) {
+        if (gml_nap_is_live(lake, &nap->blocks[i])) {
             nap->blocks[left++] = nap->blocks[i];
         }
     }
@@ -243,17 +250,22 @@ gml_nap_forget(gml_nap *nap)
     close_file(nap);
 }
 
+gml_status
+gml_nap_give_memory(gml_lake *lake)
+{
+    gml_nap *nap = lake->nap;
+    gml_nap_forget(nap);
+    gml_status status = nap->memory ? gml_driver_host_free(lake->driver, nap->memory) : GML_OK;
+    nap->memory = status == GML_OK ? NULL : nap->memory;
+    return status;
+}
+
 void
 gml_nap_end(gml_lake *lake)
 {
-    gml_nap *nap = lake->nap;
-    if (!nap) {
-        return;
+    if (lake->nap) {
+        (void)gml_nap_give_memory(lake);
+        free(lake->nap);
+        lake->nap = NULL;
     }
-    gml_nap_forget(nap);
-    if (nap->memory) {
-        (void)gml_driver_host_free(lake->driver, nap->memory);
-    }
-    free(nap);
-    lake->nap = NULL;
 }

@@ -12,6 +12,7 @@ typedef struct gml_saved {
     gml_address address;
     uint64_t size_bytes;
     uint64_t offset_bytes; /* in the memory or file */
+    uint64_t id;           /* the block's: another one may have the address later */
 } gml_saved;
 
 typedef struct gml_nap {
@@ -27,6 +28,9 @@ typedef struct gml_nap {
 /* Lists the live blocks. */
 gml_status gml_nap_list(gml_lake *lake, gml_nap *nap);
 
+/* Whether that block is there still. */
+bool gml_nap_is_live(const gml_lake *lake, const gml_saved *saved);
+
 /* Takes what was freed meanwhile from the list: it does not come back, and may not be mapped. */
 void gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap);
 
@@ -35,6 +39,9 @@ uint64_t gml_nap_bytes(const gml_nap *nap);
 
 /* Forgets the list, and the file; the host's memory stays for the next time. */
 void gml_nap_forget(gml_nap *nap);
+
+/* Forgets the list, and gives the host's memory back. */
+gml_status gml_nap_give_memory(gml_lake *lake);
 
 /* Page-locked memory of that size at least. */
 gml_status gml_nap_have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes);

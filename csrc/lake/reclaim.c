@@ -1,6 +1,6 @@
 /* Giving idle memory back, to the driver or to whoever needs it. */
 #include "base/status.h"
-#include "lake/lake.h"
+#include "lake/nap.h"
 
 /* Waits for the streams that still use freed blocks, if any do. */
 static gml_status
@@ -55,6 +55,9 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     first = gml_first_failure(first, trim_guest(lake, &given_bytes));
     first = gml_first_failure(first, gml_pools_trim(&lake->pools));
     first = gml_first_failure(first, trim_policy(lake));
+    if (lake->nap && lake->blocks.count == 0) {
+        first = gml_first_failure(first, gml_nap_give_memory(lake));
+    }
     *released_bytes = before_bytes - lake->driver->held_bytes;
     gml_lake_note_reserved(lake);
     return first;

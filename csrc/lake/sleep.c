@@ -234,7 +234,9 @@ wake_locked(gml_lake *lake, gml_sleep_report *out)
     }
     out->saved_bytes = gml_nap_bytes(nap);
     out->released_bytes = lake->driver->held_bytes;
-    gml_nap_forget(nap);
+    if (nap->backup != GML_BACKUP_HOST) {
+        gml_nap_forget(nap);
+    }
     return GML_OK;
 }
 
@@ -315,7 +317,7 @@ gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes, const v
     for (size_t i = 0; is_saved && i < nap->count && status != GML_OK; i++) {
         const gml_saved *at = &nap->blocks[i];
         if (address >= at->address && address - at->address <= at->size_bytes &&
-            size_bytes <= at->size_bytes - (address - at->address)) {
+            size_bytes <= at->size_bytes - (address - at->address) && gml_nap_is_live(lake, at)) {
             *out = (const char *)nap->memory + at->offset_bytes + (address - at->address);
             status = GML_OK;
         }
@@ -329,10 +331,8 @@ gml_lake_forget_saved(gml_lake *lake)
 {
     gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);
-    gml_nap *nap = lake->nap;
-    if (nap && nap->memory && nap->count == 0) {
-        status = gml_driver_host_free(lake->driver, nap->memory);
-        nap->memory = status == GML_OK ? NULL : nap->memory;
+    if (lake->nap && !gml_sleeper_is_asleep(lake->sleeper)) {
+        status = gml_nap_give_memory(lake);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;

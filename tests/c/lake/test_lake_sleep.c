@@ -260,11 +260,68 @@ TEST(what_is_saved_can_be_read)
     CHECK_EQ(((const unsigned char *)bytes)[0], byte_of(3, STRIDE_BYTES));
     CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[3], test.sizes[3] + 1, &bytes),
                  GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_forget_saved(test.lake)); /* nothing: it is needed */
     CHECK_OK(gml_lake_wake(test.lake, &report));
-    CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[3], 1, &bytes), GML_UNKNOWN_ADDRESS);
+    const void *again = NULL;
+    CHECK_OK(gml_lake_saved(test.lake, test.blocks[3] + STRIDE_BYTES, 50, &again));
+    CHECK(again == bytes);
+    CHECK_EQ(((const unsigned char *)again)[0], byte_of(3, STRIDE_BYTES));
     CHECK_OK(gml_lake_forget_saved(test.lake));
+    CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[3], 1, &bytes), GML_UNKNOWN_ADDRESS);
     check_contents(&test);
     CHECK_OK(gml_lake_close(test.lake));
+}
+
+/* Another block may have the address later, with other content. */
+TEST(what_was_freed_is_saved_no_more)
+{
+    sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+    gml_sleep_report report = {0};
+    const void *bytes = NULL;
+    gml_address again = 0;
+    CHECK(populate(&test));
+    CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_wake(test.lake, &report));
+    CHECK_OK(gml_lake_saved(test.lake, test.blocks[13], 1, &bytes));
+    CHECK_OK(gml_lake_free(test.lake, test.blocks[13]));
+    CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[13], 1, &bytes), GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_allocate(test.lake, test.sizes[13], 13 % 3, &again));
+    CHECK_EQ(again, test.blocks[13]);
+    CHECK_STATUS(gml_lake_saved(test.lake, again, 1, &bytes), GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_saved(test.lake, again, 1, &bytes));
+    CHECK_OK(gml_lake_close(test.lake));
+}
+
+/* The host's memory goes back when nothing is left that it could be for. */
+TEST(trimming_gives_the_hosts_memory_back)
+{
+    for (int is_asleep = 0; is_asleep < 2; is_asleep++) {
+        sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+        gml_sleep_report report = {0};
+        gml_stats stats = {0};
+        CHECK(populate(&test));
+        CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
+        if (!is_asleep) {
+            CHECK_OK(gml_lake_wake(test.lake, &report));
+        }
+        for (size_t i = 0; i < BLOCKS; i++) {
+            CHECK_OK(gml_lake_trim(test.lake, NULL));
+            CHECK_OK(gml_lake_stats(test.lake, &stats));
+            CHECK_EQ(stats.driver_calls[GML_CALL_HOST_FREE], 0);
+            if (test.blocks[i]) {
+                CHECK_OK(gml_lake_free(test.lake, test.blocks[i]));
+            }
+        }
+        CHECK_OK(gml_lake_trim(test.lake, NULL));
+        CHECK_OK(gml_lake_stats(test.lake, &stats));
+        CHECK_EQ(stats.driver_calls[GML_CALL_HOST_FREE], 1);
+        if (is_asleep) {
+            CHECK_OK(gml_lake_wake(test.lake, &report));
+        }
+        CHECK_OK(gml_lake_check(test.lake));
+        CHECK_OK(gml_lake_close(test.lake));
+    }
 }
 
 /* A lake may end while it sleeps. */
