@@ -85,13 +85,32 @@ uint64_t
 gml_driver_left(const gml_driver *driver)
 {
     uint64_t had_bytes = driver->info.free_bytes + driver->held_when_told;
-    return had_bytes > driver->held_bytes ? had_bytes - driver->held_bytes : 0;
+    uint64_t gone_bytes = driver->held_bytes + driver->margin_bytes;
+    return had_bytes > gone_bytes ? had_bytes - gone_bytes : 0;
 }
 
 uint64_t
 gml_driver_size(const gml_driver *driver, gml_handle handle)
 {
     return (uint64_t)(uintptr_t)gml_map_find(&driver->sizes, handle);
+}
+
+/* Whether the device would have the margin left. It is asked each time: others take memory too. */
+static gml_status
+keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
+{
+    uint64_t free_bytes = 0, total_bytes = 0;
+    gml_status status = gml_driver_memory_info(driver, &free_bytes, &total_bytes);
+    if (status != GML_OK) {
+        return status;
+    }
+    return free_bytes >= size_bytes && free_bytes - size_bytes >= driver->margin_bytes
+               ? GML_OK
+               : gml_driver_fail(driver, GML_OUT_OF_MEMORY,
+                                 "%s: of %" PRIu64 " bytes that are free, %" PRIu64
+                                 " more would leave less than the margin of %" PRIu64,
+                                 gml_driver_call_name(call), free_bytes, size_bytes,
+                                 driver->margin_bytes);
 }
 
 /* Whether `size_bytes` more may be held; there is room in the map then, so that nothing can fail
@@ -105,6 +124,10 @@ admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
                                ", of which %" PRIu64 " are held",
                                gml_driver_call_name(call), size_bytes, driver->limit_bytes,
                                driver->held_bytes);
+    }
+    gml_status status = driver->margin_bytes ? keep_margin(driver, call, size_bytes) : GML_OK;
+    if (status != GML_OK) {
+        return status;
     }
     if (gml_map_reserve(&driver->sizes, 1) != GML_OK) {
         return gml_driver_fail(driver, GML_NO_HOST_MEMORY,

@@ -147,6 +147,7 @@ struct gml_driver {
     uint64_t given_count;           /* pieces that were created or malloc'ed so far */
     uint64_t held_when_told;        /* held_bytes when info.free_bytes was asked last */
     uint64_t limit_bytes;           /* create and malloc refuse to hold more; 0: no limit */
+    uint64_t margin_bytes;          /* and to leave less of the device to others; 0: none */
 
     /* A graph is being captured: calls that a capture would not survive (events, waiting) and those
      * that would take memory from under it (release, unmap, free) are refused with
@@ -172,7 +173,7 @@ gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *fo
 /* How many bytes more may be held by the limit; UINT64_MAX without one. */
 uint64_t gml_driver_room(const gml_driver *driver);
 
-/* What the device may have left: what it said last, less what was taken since. */
+/* What the device may have left above the margin: what it said last, less what was taken since. */
 uint64_t gml_driver_left(const gml_driver *driver);
 
 /* The size of physical memory that is held; 0 for another number. */

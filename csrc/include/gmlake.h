@@ -273,6 +273,10 @@ GML_API gml_status gml_lake_serve_with(gml_lake *lake, gml_server server);
  * beyond it stays until it is freed and trimmed. */
 GML_API gml_status gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes);
 
+/* Takes no more memory where the device would have less than that left for others; 0: whatever is
+ * left. Waking a lake asks for no margin. */
+GML_API gml_status gml_lake_set_margin(gml_lake *lake, uint64_t margin_bytes);
+
 /* Opens everything held, and what comes later, to the device with the ordinal `peer`. GML_OK as
  * well where that device cannot reach this one; GML_UNSUPPORTED where the driver knows no peers. */
 GML_API gml_status gml_lake_grant(gml_lake *lake, int peer);

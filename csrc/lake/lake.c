@@ -526,6 +526,15 @@ gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes)
 }
 
 gml_status
+gml_lake_set_margin(gml_lake *lake, uint64_t margin_bytes)
+{
+    pthread_mutex_lock(&lake->lock);
+    lake->driver->margin_bytes = margin_bytes;
+    pthread_mutex_unlock(&lake->lock);
+    return GML_OK;
+}
+
+gml_status
 gml_lake_grant(gml_lake *lake, int peer)
 {
     pthread_mutex_lock(&lake->lock);

@@ -2,6 +2,7 @@
 #include "lake/lake.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 gml_status
 gml_lake_stats(gml_lake *lake, gml_stats *out)
@@ -145,13 +146,18 @@ gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
     gml_stats stats = gml_lake_complete_stats(lake);
     uint64_t limit =
         lake->driver->limit_bytes ? lake->driver->limit_bytes : lake->driver->info.total_bytes;
+    char margin[64] = "";
+    if (lake->driver->margin_bytes) {
+        (void)snprintf(margin, sizeof margin, "; %.1f MiB are left to others",
+                       (double)lake->driver->margin_bytes / mib);
+    }
     lake->stats.states[GML_STATE_OOM]++;
     lake->torch.num_ooms++;
     (void)gml_driver_fail(lake->driver, GML_OUT_OF_MEMORY,
                           "out of memory: %.1f MiB asked for; device %d has %.1f MiB, of which "
                           "%.1f MiB are live, %.1f MiB reserved, and %.1f MiB the largest request "
-                          "that could be served",
+                          "that could be served%s",
                           (double)size_bytes / mib, lake->device, (double)limit / mib,
                           (double)stats.live_bytes / mib, (double)stats.reserved_bytes / mib,
-                          (double)stats.largest_free_bytes / mib);
+                          (double)stats.largest_free_bytes / mib, margin);
 }

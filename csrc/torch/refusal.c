@@ -62,6 +62,7 @@ typedef struct situation {
     bool is_arena;                    /* free and total are of the one allocation that serves */
     uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
     uint64_t limit_bytes;             /* 0: none */
+    uint64_t margin_bytes;            /* left to others */
     uint64_t live_bytes, live_blocks; /* in use by the program */
     uint64_t pending_bytes;           /* freed, but other streams still use it */
     uint64_t reserved_bytes, idle_bytes, largest_bytes;
@@ -86,6 +87,7 @@ look_at(gml_lake *lake)
     now.has_pools = gml_pools_reserved(&lake->pools) > 0;
     now.is_capturing = lake->driver->is_frozen;
     now.limit_bytes = lake->driver->limit_bytes;
+    now.margin_bytes = lake->driver->margin_bytes;
     now.is_arena = lake->driver->arena_bytes > 0;
     now.pending_bytes = lake->uses.pending_bytes;
     uint64_t pending_blocks = lake->uses.pending_count;
@@ -121,6 +123,9 @@ say_device(text *out, const situation *now, int device)
     if (now->limit_bytes) {
         say(out, " gmlake may hold %s of it, by its capacity or the memory fraction.",
             human(now->limit_bytes).text);
+    }
+    if (now->margin_bytes) {
+        say(out, " A margin of %s of it is left to others.", human(now->margin_bytes).text);
     }
 }
 

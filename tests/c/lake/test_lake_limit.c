@@ -96,6 +96,32 @@ TEST(a_refusal_names_the_limit)
     lake_finish(lake);
 }
 
+/* ---- a margin -------------------------------------------------------------------------------- */
+
+TEST(a_margin_is_left_for_others)
+{
+    gml_lake *lake = lake_open(128 * MIB);
+    gml_address taken[MOST_TAKEN];
+    char reason[256] = "";
+    CHECK_OK(gml_lake_set_margin(lake, 32 * MIB));
+    size_t count = take_all(lake, taken);
+    gml_lake_reason(lake, reason, sizeof reason);
+    CHECK(strstr(reason, "; 32.0 MiB are left to others") != NULL);
+    CHECK(count > 0 && lake_stats_of(lake).reserved_bytes <= 96 * MIB);
+
+    CHECK_OK(gml_lake_set_margin(lake, 0));
+    gml_address more[MOST_TAKEN];
+    size_t more_count = take_all(lake, more);
+    CHECK(more_count > 0 && lake_stats_of(lake).reserved_bytes > 96 * MIB);
+
+    /* What is held below the margin stays, and serves. */
+    CHECK_OK(gml_lake_set_margin(lake, 64 * MIB));
+    give_all(lake, taken, count);
+    CHECK(take_all(lake, taken) >= count);
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+}
+
 /* ---- a capture ------------------------------------------------------------------------------- */
 
 static const gml_driver_call forbidden[] = {GML_CALL_RELEASE,
