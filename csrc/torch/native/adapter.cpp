@@ -1424,8 +1424,19 @@ class Adapter final : public CUDAAllocator
         return address;
     }
 
+    static void let_go(c10::DataPtr pointer)
+    {
+        pointer.clear();
+    }
+
+    void let_go(void *pointer)
+    {
+        native->raw_delete(pointer);
+    }
+
     /* Native has the last word: it may hold a block that fits. If not it tells the observers and
-     * counts, but the text is ours, which knows of both. */
+     * counts, but the text is ours, which knows of both. What it has is no use where a region
+     * refused: it would not sleep with the rest. */
     template <typename Ask>
     auto ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
     {
@@ -1438,14 +1449,23 @@ class Adapter final : public CUDAAllocator
         if (!is_refused) {
             return ask();
         }
+        bool is_region = core->serving(device) != device;
         try {
-            return ask();
+            auto pointer = ask();
+            if (!is_region) {
+                return pointer;
+            }
+            let_go(std::move(pointer));
+            if (routes.captures == 0) {
+                native->emptyCache({0, 0});
+            }
         } catch (const c10::OutOfMemoryError &) {
-            char text[refusal_bytes];
-            core->explain(serving_lake(device), device, size_bytes, GML_OUT_OF_MEMORY,
-                          held_by_native(device), "", text, sizeof text);
-            C10_THROW_ERROR(OutOfMemoryError, text);
+            /* told below */
         }
+        char text[refusal_bytes];
+        core->explain(serving_lake(device), device, size_bytes, GML_OUT_OF_MEMORY,
+                      held_by_native(device), "", text, sizeof text);
+        C10_THROW_ERROR(OutOfMemoryError, text);
     }
 
     uint64_t held_by_native(c10::DeviceIndex device)
