@@ -43,13 +43,18 @@ GML_API gml_status gml_torch_serve_with(gml_server server);
 GML_API gml_lake *gml_torch_lake(int number);
 
 /* What this thread asks for from now on comes from lakes of that region, one for each device, which
- * can sleep (gmlake_sleep.h); 0: from those of the devices, as at first. Regions are numbered by
- * the caller, and two bits say more: whether the region takes the memory of graphs that are
- * captured in it, too, which is left to PyTorch's own allocator otherwise; and whether each block
- * lies in one chunk, as transports want it, under PyTorch's caching algorithm. Returns the region
- * before. */
+ * can sleep (gmlake_sleep.h); 0: from those of the devices; GML_TORCH_AS_ALL, as at first: from
+ * those that gml_torch_enter_region_everywhere() chose. Regions are numbered by the caller, and two
+ * bits say more: whether the region takes the memory of graphs that are captured in it, too, which
+ * is left to PyTorch's own allocator otherwise; and whether each block lies in one chunk, as
+ * transports want it, under PyTorch's caching algorithm. Returns the region before. */
 enum { GML_TORCH_TAKES_GRAPHS = 1, GML_TORCH_EXCLUSIVE = 2 };
+enum { GML_TORCH_AS_ALL = -1 };
 GML_API int gml_torch_enter_region(int region);
+
+/* The same for all threads that chose nothing themselves, those of backward passes among them; 0:
+ * from those of the devices, as at first. Returns the region before. */
+GML_API int gml_torch_enter_region_everywhere(int region);
 
 /* The device of the open lake of that number. */
 GML_API int gml_torch_device_of(int number);
@@ -83,6 +88,9 @@ GML_API gml_status gml_torch_distrust_stream(int device, gml_stream stream);
 /* gml_lake_forget_stream() for the lake of that device, if it is open; also the end of distrust,
  * since a stream that has the same handle later is another one. */
 GML_API gml_status gml_torch_forget_stream(int device, gml_stream stream);
+
+/* gml_lake_set_margin() for the lake of every region, open now or later. */
+GML_API void gml_torch_set_margin(uint64_t margin_bytes);
 
 /* How many frees there were of addresses that no lake served. Nothing was done for them. */
 GML_API uint64_t gml_torch_foreign_frees(void);

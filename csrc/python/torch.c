@@ -237,6 +237,16 @@ torch_enter_region(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyObject *
+torch_enter_region_everywhere(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int region;
+    if (!PyArg_ParseTuple(args, "i:torch_enter_region_everywhere", &region)) {
+        return NULL;
+    }
+    return PyLong_FromLong(gml_torch_enter_region_everywhere(region));
+}
+
+static PyObject *
 torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     PyObject *list = PyList_New(0);
@@ -250,6 +260,19 @@ torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
         }
     }
     return list;
+}
+
+static PyObject *
+torch_set_margin(PyObject *Py_UNUSED(module), PyObject *size)
+{
+    number_argument margin = {"size", 0};
+    if (!convert_number(size, &margin)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    gml_torch_set_margin(margin.value);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -296,15 +319,21 @@ PyDoc_STRVAR(lake_doc,
              "a subclass; None while it is not open. Its close() does nothing.");
 PyDoc_STRVAR(devices_doc, "torch_devices()\n--\n\n"
                           "Return the devices with an open lake as a tuple, in ascending order.");
-PyDoc_STRVAR(
-    enter_region_doc,
-    "torch_enter_region(region, /)\n--\n\n"
-    "Let this thread be served by lakes of that region, which can sleep; 0: by those of\n"
-    "the devices. Bit 0 takes the memory of graphs, too; bit 1 lets each block lie in one\n"
-    "chunk. Return the region before.");
+PyDoc_STRVAR(enter_region_doc,
+             "torch_enter_region(region, /)\n--\n\n"
+             "Let this thread be served by lakes of that region, which can sleep; 0: by those of\n"
+             "the devices; -1: as torch_enter_region_everywhere() says. Bit 0 takes the memory of\n"
+             "graphs, too; bit 1 lets each block lie in one chunk. Return the region before.");
+PyDoc_STRVAR(enter_region_everywhere_doc,
+             "torch_enter_region_everywhere(region, /)\n--\n\n"
+             "Do the same for all threads that chose nothing themselves; 0: none.");
 PyDoc_STRVAR(region_lakes_doc,
              "torch_region_lakes()\n--\n\n"
              "Return (number, region, device) of each open lake of a region; see torch_lake().");
+PyDoc_STRVAR(set_margin_doc,
+             "torch_set_margin(size, /)\n--\n\n"
+             "Let the lakes of all regions, open now or later, take no more memory where the\n"
+             "device would have less than `size` bytes left; 0: whatever is left.");
 PyDoc_STRVAR(foreign_frees_doc,
              "torch_foreign_frees()\n--\n\n"
              "Return how many frees there were of addresses that no lake had served.");
@@ -323,7 +352,10 @@ PyMethodDef torch_methods[] = {
     {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
     {"torch_devices", torch_devices, METH_NOARGS, devices_doc},
     {"torch_enter_region", torch_enter_region, METH_VARARGS, enter_region_doc},
+    {"torch_enter_region_everywhere", torch_enter_region_everywhere, METH_VARARGS,
+     enter_region_everywhere_doc},
     {"torch_region_lakes", torch_region_lakes, METH_NOARGS, region_lakes_doc},
+    {"torch_set_margin", torch_set_margin, METH_O, set_margin_doc},
     {"torch_foreign_frees", torch_foreign_frees, METH_NOARGS, foreign_frees_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -42,7 +42,8 @@ typedef struct region_lake {
 static region_lake region_lakes[GML_TORCH_REGIONS];
 static _Atomic int region_lakes_end;
 
-static _Thread_local int region_now; /* 0: none */
+static _Thread_local int region_now = GML_TORCH_AS_ALL;
+static _Atomic int region_of_all; /* of threads that chose none; 0: none */
 
 /* Guarded by the lock: */
 static struct {
@@ -50,6 +51,7 @@ static struct {
     char driver[DRIVER_NAME_BYTES];
     gml_setting *settings;
     size_t history_events;
+    uint64_t margin_bytes; /* of regions */
     bool watches_forks;
     device_state devices[GML_TORCH_DEVICES];
 } registry = {.config = {.driver = "cuda", .policy = "stitch"}};
@@ -108,16 +110,31 @@ gml_torch_enter_region(int region)
     return before;
 }
 
+int
+gml_torch_enter_region_everywhere(int region)
+{
+    return atomic_exchange_explicit(&region_of_all, region, memory_order_relaxed);
+}
+
+/* The region that this thread is in; 0: none. */
+static inline int
+current_region(void)
+{
+    return region_now == GML_TORCH_AS_ALL
+               ? atomic_load_explicit(&region_of_all, memory_order_relaxed)
+               : region_now;
+}
+
 bool
 gml_registry_takes_graphs(void)
 {
-    return region_now & GML_TORCH_TAKES_GRAPHS;
+    return current_region() & GML_TORCH_TAKES_GRAPHS;
 }
 
 int
 gml_registry_serving(int device)
 {
-    int region = region_now;
+    int region = current_region();
     if (__builtin_expect(!region, true)) {
         return device;
     }
@@ -402,6 +419,9 @@ open_locked(int device, int region, gml_lake **out, char *text)
         return status;
     }
     status = prepare(lake, device, text);
+    if (status == GML_OK && region) {
+        status = gml_lake_set_margin(lake, registry.margin_bytes);
+    }
     if (status == GML_OK) {
         status = meet_peers(lake, device, text);
     }
@@ -458,7 +478,7 @@ gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
 gml_status
 gml_registry_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
 {
-    return open_region(device, region_now, out, reason, reason_bytes);
+    return open_region(device, current_region(), out, reason, reason_bytes);
 }
 
 void
@@ -571,6 +591,17 @@ gml_torch_forget_stream(int device, gml_stream stream)
     gml_status status = lake ? gml_lake_forget_stream(lake, stream) : GML_OK;
     pthread_mutex_unlock(&registry_lock);
     return status;
+}
+
+void
+gml_torch_set_margin(uint64_t margin_bytes)
+{
+    pthread_mutex_lock(&registry_lock);
+    registry.margin_bytes = margin_bytes;
+    for (int place = 0; place < regions_end(); place++) {
+        (void)gml_lake_set_margin(region_lakes[place].lake, margin_bytes);
+    }
+    pthread_mutex_unlock(&registry_lock);
 }
 
 uint64_t

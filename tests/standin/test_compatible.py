@@ -1,4 +1,4 @@
-"""torch_memory_saver's interface and vLLM's plugin, over gmlake's regions."""
+"""torch_memory_saver's interface, vLLM's and SGLang's plugins, over gmlake's regions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ TRUTHS = {
         *("enabled", "saved", "shown", "not_saved", "others_stay"),
         *("weights", "disk", "replayed", "addresses", "gone"),
     ),
+    "retained": ("kept", "kept_until_next", "refreshed", "no_more"),
+    "returned": ("contents", "returned"),
+    "library": ("outside", "inside", "nested", "again", "over", "stepped_out", "paused"),
+    "margin": ("refused", "served", "shown"),
+    "sglang": ("left_alone", "found", "no_error", "weights"),
     "vllm": (
         *("left_alone", "registered", "supported", "empty", "usage", "freed", "weights"),
         *("state", "cache_sleeps", "cache", "state_again", "graph"),
@@ -27,7 +32,7 @@ ERRORS = {
 
 @pytest.fixture(scope="module")
 def outcome() -> Outcome:
-    """Run both in one program."""
+    """Run all in one program."""
     return run_program("compatible", settings=("--backed", "--capacity", "1GiB"))
 
 
@@ -47,6 +52,34 @@ def test_no_rule_was_broken(outcome: Outcome) -> None:
     assert outcome.code == 0, outcome.errors
 
 
-def test_vllm_finds_the_plugin() -> None:
-    found = importlib.metadata.entry_points(group="vllm.general_plugins", name="gmlake")
-    assert [each.value for each in found] == ["gmlake.compat.vllm:register"]
+@pytest.fixture(scope="module")
+def from_environment() -> Outcome:
+    """Run it where the environment says in what threads allocate."""
+    variables = {
+        "TMS_INIT_ENABLE": "1",
+        "TMS_INIT_ENABLE_CPU_BACKUP": "true",
+        "TMS_INIT_CPU_BACKUP_BACKEND": "mmap",
+        "TMS_RETAIN_CPU_BACKUP": "yes",
+    }
+    settings = ("--backed", "--capacity", "1GiB")
+    return run_program("compatible", "environment", settings=settings, variables=variables)
+
+
+@pytest.mark.parametrize(
+    "name", ["first", "gradient", "nested", "again", "retains", "library", "saved"]
+)
+def test_the_environment_is_heard(from_environment: Outcome, name: str) -> None:
+    assert from_environment.code == 0, from_environment.errors
+    assert from_environment.results[name] is True
+
+
+@pytest.mark.parametrize(
+    ("group", "value"),
+    [
+        ("vllm.general_plugins", "gmlake.compat.vllm:register"),
+        ("sglang.srt.plugins", "gmlake.compat.sglang:register"),
+    ],
+)
+def test_plugins_are_found(group: str, value: str) -> None:
+    found = importlib.metadata.entry_points(group=group, name="gmlake")
+    assert [each.value for each in found] == [value]

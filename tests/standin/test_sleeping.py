@@ -10,6 +10,7 @@ TRUTHS = {
     "disk": ("contents", "other_device", "addresses", "gained", "report", "live", "text"),
     "without": ("outside_stays", "usable", "same_address"),
     "who": ("outer", "inner", "decorated"),
+    "everywhere": ("own", "all", "own_in_all", "over"),
     "errors": ("saved", "contents", "not_saved"),
     "freed": ("less", "contents"),
     "graphs": ("in_region", "replayed", "given_back"),

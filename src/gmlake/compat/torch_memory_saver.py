@@ -3,24 +3,25 @@
     from gmlake.compat.torch_memory_saver import torch_memory_saver
 
 in place of `from torch_memory_saver import torch_memory_saver`. Names, arguments and meaning are
-those of torch_memory_saver 0.0.10; gmlake is enabled at the first use. What differs: pausing twice
-is a ValueError and not the end of the process, resuming is all or nothing, memory of tensors is
-stitched, and nothing is preloaded. docs/sleep.md has the table of its own tests.
+those of torch_memory_saver 0.0.10, its environment variables included; gmlake is enabled at the
+first use. What differs: pausing twice is a ValueError and not the end of the process, resuming is
+all or nothing, memory of tensors is stitched, and nothing is preloaded. docs/sleep.md has the table
+of its own tests.
 """
 
 # mypy: allow-untyped-calls
 
 from __future__ import annotations
 
-import contextlib
 import os
+import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gmlake.errors import UnsupportedError
+from gmlake import _core
 from gmlake.pytorch import sleeping
 from gmlake.pytorch.region import enable
 
@@ -28,20 +29,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DEFAULT: Final = "default"
-_BACKENDS: Final = (None, "pinned", "mmap")
+_PINNED: Final = "pinned"
+_RETURNED: Final = "mmap"  # the host has its memory back when the device has its own
 _YES: Final = ("1", "true", "yes")
+
+
+class _Thread(threading.local):
+    """What a thread allocates in: as its library has it, at first what the environment says."""
+
+    def __init__(self) -> None:
+        self.is_inside = _says("TMS_INIT_ENABLE")
+        self.tag = _DEFAULT
+        self.has_cpu_backup = _says("TMS_INIT_ENABLE_CPU_BACKUP")
+        self.has_disk_backup = _says("TMS_INIT_ENABLE_DISK_BACKUP")
+        has_other = os.environ.get("TMS_INIT_CPU_BACKUP_BACKEND") == _RETURNED
+        self.backend = _RETURNED if has_other else _PINNED
+        self.graphs = False
 
 
 class TorchMemorySaver:
     """Regions by tag, which can be paused and resumed."""
 
     def __init__(self) -> None:
-        """Nothing begins before the first use."""
-        self._tags: dict[str, list[str]] = {}
-        self._folder = os.environ.get("TMS_DISK_BACKUP_DIR")
-        self._is_begun = False
+        """Nothing begins before the first use, unless the environment says so."""
         self.hook_mode = "torch"
         """Kept, and means nothing: there is one way here."""
+        self.retain_cpu_backup = _says("TMS_RETAIN_CPU_BACKUP")
+        """Whether what was saved can still be read after resume(), as it was at pause()."""
+        self._tags: dict[str, list[str]] = {}
+        self._retained: set[str] = set()  # regions whose saved bytes can be read
+        self._returned: set[str] = set()  # those that give the host its memory back
+        self._folder = os.environ.get("TMS_DISK_BACKUP_DIR")
+        self._margin_bytes = 0
+        self._thread = _Thread()
+        self._impl: _Implementation | None = None
+        if self._thread.is_inside:
+            self._ensure_initialized()
+            _core.torch_enter_region_everywhere(self._region_of_thread().number())
 
     @property
     def enabled(self) -> bool:
@@ -58,10 +82,18 @@ class TorchMemorySaver:
     ) -> Iterator[None]:
         """Let what this thread allocates be paused and resumed by its tag.
 
-        cpu_backup_backend: "pinned" or "mmap", which are both page-locked memory here.
+        cpu_backup_backend: "pinned" keeps the host's memory for the next pause, "mmap" gives it
+        back at each resume, so that each pause has to take it again; both are page-locked here.
         """
-        backup = _backup(enable_cpu_backup, enable_disk_backup, cpu_backup_backend)
-        with self._region(tag, backup, graphs=False):
+        _check(enable_cpu_backup, enable_disk_backup, cpu_backup_backend)
+        with self._within(
+            is_inside=True,
+            tag=tag,
+            has_cpu_backup=enable_cpu_backup,
+            has_disk_backup=enable_disk_backup,
+            backend=cpu_backup_backend or self._thread.backend,
+            graphs=False,
+        ):
             yield
 
     @contextmanager
@@ -76,9 +108,16 @@ class TorchMemorySaver:
         cpu_backup_backend: str | None = None,
     ) -> Iterator[None]:
         """Capture as torch.cuda.graph does; the graph's memory can be paused, too."""
-        backup = _backup(enable_cpu_backup, False, cpu_backup_backend)  # noqa: FBT003
+        _check(enable_cpu_backup, False, cpu_backup_backend)  # noqa: FBT003
         with (
-            self._region(tag, backup, graphs=True),
+            self._within(
+                is_inside=True,
+                tag=tag,
+                has_cpu_backup=enable_cpu_backup,
+                has_disk_backup=False,
+                backend=cpu_backup_backend or self._thread.backend,
+                graphs=True,
+            ),
             torch.cuda.graph(cuda_graph, pool, stream, capture_error_mode),  # type: ignore[arg-type, unused-ignore]
         ):
             yield
@@ -86,35 +125,44 @@ class TorchMemorySaver:
     @contextmanager
     def disable(self, dispose_mem_pool_after_use: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002
         """Allocate in no region inside; what is idle then goes back to the device."""
-        self._begin()
-        with sleeping.outside():
+        with self._within(is_inside=False):
             yield
         if dispose_mem_pool_after_use:
             torch.cuda.empty_cache()
 
     def pause(self, tag: str | None = None) -> None:
         """Give the memory of a tag back, of all that are not paused where None."""
-        self._begin()
+        self._ensure_initialized()
         names = self._names(tag, are_asleep=False)
         if names:
             sleeping.sleep(*names)
 
     def resume(self, tag: str | None = None) -> None:
         """Take the memory of a tag again, of all that are paused where None."""
-        self._begin()
+        self._ensure_initialized()
         names = self._names(tag, are_asleep=True)
         if names:
             sleeping.wake(*names)
+        if self.retain_cpu_backup:
+            self._retained.update(names)
+        else:
+            self._retained.difference_update(names)
+            sleeping.forget_saved(*self._returned.intersection(names))
 
     def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> torch.Tensor | None:  # noqa: FBT001, FBT002
         """Return what a paused tensor held, on the host; None where it is not saved there.
 
-        zero_copy: the memory itself, which is valid until the tensor is resumed.
+        Of a resumed tensor what it held when it was paused, if retain_cpu_backup was set when it
+        was resumed. zero_copy: the memory itself, which is valid until the tensor is paused again,
+        and without retain_cpu_backup until it is resumed.
         """
-        if not zero_copy:
-            return sleeping.saved_copy(x)
         found = sleeping.saved_bytes(x)
-        return None if found is None else found.view(x.dtype).view(x.shape)
+        if found is None:
+            return None
+        name, held = found
+        if name not in self._retained and name not in self._names(None, are_asleep=True):
+            return None
+        return (held if zero_copy else held.clone()).view(x.dtype).view(x.shape)
 
     def set_disk_backup_dir(self, path: str) -> None:
         """Say where the files lie of regions that are made from now on."""
@@ -123,42 +171,55 @@ class TorchMemorySaver:
 
     @property
     def memory_margin_bytes(self) -> int:
-        """How much an allocation must leave free: nothing here."""
-        return 0
+        """How much of a device an allocation in a region must leave free; at first 0."""
+        return self._margin_bytes
 
     @memory_margin_bytes.setter
     def memory_margin_bytes(self, value: int) -> None:
-        if value:
-            raise UnsupportedError("gmlake keeps no margin; use gmlake.enable(capacity=...)")
+        _core.torch_set_margin(value)
+        self._margin_bytes = value
 
-    @property
-    def retain_cpu_backup(self) -> bool:
-        """Whether what was saved can still be read after resuming: no."""
-        return False
-
-    @retain_cpu_backup.setter
-    def retain_cpu_backup(self, value: bool) -> None:
-        if value:
-            raise UnsupportedError(
-                "what was saved is not readable after resume(); the page-locked memory itself is "
-                "kept for the next pause() in any case"
-            )
-
-    def _begin(self) -> None:
-        if not self._is_begun:
+    def _ensure_initialized(self) -> None:
+        if self._impl is None:
             enable()
-            self._is_begun = True
+            self._impl = _Implementation(self)
 
     @contextmanager
-    def _region(self, tag: str, backup: str | None, *, graphs: bool) -> Iterator[None]:
-        self._begin()
-        name = f"{tag} ({backup or 'not saved'}{', graphs' if graphs else ''})"
-        folder = self._folder if backup == "disk" else None
-        with sleeping.region(name, backup=backup, folder=folder, graphs=graphs):
-            names = self._tags.setdefault(tag, [])
-            if name not in names:
-                names.append(name)
+    def _within(self, **changed: Any) -> Iterator[None]:  # noqa: ANN401 (settings of a thread)
+        """Let this thread allocate as its settings say, with some of them changed."""
+        self._ensure_initialized()
+        before = dict(vars(self._thread))
+        vars(self._thread).update(changed)
+        try:
+            own = self._enter()
+        except BaseException:
+            vars(self._thread).update(before)
+            raise
+        try:
             yield
+        finally:
+            vars(self._thread).update(before)
+            _core.torch_enter_region(own)
+
+    def _enter(self) -> int:
+        """Let this thread allocate as its settings say; return the core's number before."""
+        number = self._region_of_thread().number() if self._thread.is_inside else 0
+        return _core.torch_enter_region(number)
+
+    def _region_of_thread(self) -> sleeping.region:
+        """Return the region that this thread's settings mean."""
+        of = self._thread
+        backup = "cpu" if of.has_cpu_backup else "disk" if of.has_disk_backup else None
+        is_returned = backup == "cpu" and of.backend == _RETURNED
+        words = [backup or "not saved", *[_RETURNED] * is_returned, *["graphs"] * of.graphs]
+        name = f"{of.tag} ({', '.join(words)})"
+        names = self._tags.setdefault(of.tag, [])
+        if name not in names:
+            names.append(name)
+        if is_returned:
+            self._returned.add(name)
+        folder = self._folder if backup == "disk" else None
+        return sleeping.region(name, backup=backup, folder=folder, graphs=of.graphs)
 
     def _names(self, tag: str | None, *, are_asleep: bool) -> list[str]:
         """Return the regions of a tag that are in that state; ValueError where none is."""
@@ -166,20 +227,99 @@ class TorchMemorySaver:
             self._tags.get(tag, []) if tag else [n for some in self._tags.values() for n in some]
         )
         states = {each.name: each.is_asleep for each in sleeping.regions()}
-        found = [name for name in wanted if states[name] is are_asleep]
+        found = [name for name in wanted if states.get(name) is are_asleep]
         if tag and wanted and not found:
             raise ValueError(f"tag {tag!r} is {'not paused' if are_asleep else 'paused already'}")
         return found
 
 
-def _backup(has_cpu: bool, has_disk: bool, backend: str | None) -> str | None:  # noqa: FBT001
+class _Library:
+    """The functions of torch_memory_saver's C library, by which programs step out of a region."""
+
+    def __init__(self, saver: TorchMemorySaver) -> None:
+        self._saver = saver
+
+    # What programs and its tests call. Texts are bytes, as in C.
+
+    def tms_get_interesting_region(self) -> bool:
+        return self._now.is_inside
+
+    def tms_set_interesting_region(self, value: bool) -> None:  # noqa: FBT001 (as there)
+        self._change(is_inside=value)
+
+    def tms_get_current_tag(self) -> bytes:
+        return self._now.tag.encode()
+
+    def tms_set_current_tag(self, tag: bytes) -> None:
+        self._change(tag=tag.decode())
+
+    def tms_get_enable_cpu_backup(self) -> bool:
+        return self._now.has_cpu_backup
+
+    def tms_set_enable_cpu_backup(self, value: bool) -> None:  # noqa: FBT001
+        self._change(has_cpu_backup=value)
+
+    def tms_get_enable_disk_backup(self) -> bool:
+        return self._now.has_disk_backup
+
+    def tms_set_enable_disk_backup(self, value: bool) -> None:  # noqa: FBT001
+        self._change(has_disk_backup=value)
+
+    def tms_get_cpu_backup_backend(self) -> bytes:
+        return self._now.backend.encode()
+
+    def tms_set_cpu_backup_backend(self, name: bytes) -> None:
+        self._change(backend=name.decode())
+
+    def tms_get_retain_cpu_backup(self) -> bool:
+        return self._saver.retain_cpu_backup
+
+    def tms_set_retain_cpu_backup(self, value: bool) -> None:  # noqa: FBT001
+        self._saver.retain_cpu_backup = value
+
+    def tms_set_disk_backup_dir(self, path: bytes) -> None:
+        self._saver.set_disk_backup_dir(os.fsdecode(path))
+
+    def set_memory_margin_bytes(self, value: int) -> None:
+        self._saver.memory_margin_bytes = value
+
+    def tms_pause(self, tag: bytes | None) -> int:
+        self._saver.pause(tag.decode() if tag else None)
+        return 0
+
+    def tms_resume(self, tag: bytes | None) -> int:
+        self._saver.resume(tag.decode() if tag else None)
+        return 0
+
+    @property
+    def _now(self) -> _Thread:
+        return self._saver._thread  # noqa: SLF001 (one module)
+
+    def _change(self, **changed: Any) -> None:  # noqa: ANN401
+        vars(self._now).update(changed)
+        self._saver._enter()  # noqa: SLF001
+
+
+class _Implementation:
+    """What is there from the first use on, with the names that programs know it by."""
+
+    def __init__(self, saver: TorchMemorySaver) -> None:
+        self.cdll = _Library(saver)
+        self._binary_wrapper = self
+        self._with_region_config = saver.region
+
+
+def _says(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in _YES
+
+
+def _check(has_cpu: bool, has_disk: bool, backend: str | None) -> None:  # noqa: FBT001
     if has_cpu and has_disk:
         raise ValueError("enable_cpu_backup and enable_disk_backup exclude each other")
-    if backend not in _BACKENDS:
+    if backend not in (None, _PINNED, _RETURNED):
         raise ValueError(f'cpu_backup_backend is "pinned" or "mmap", not {backend!r}')
     if backend is not None and not has_cpu:
         raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
-    return "cpu" if has_cpu else "disk" if has_disk else None
 
 
 @contextmanager
@@ -188,15 +328,6 @@ def configure_subprocess() -> Iterator[None]:
     yield
 
 
-def _enter_from_environment(saver: TorchMemorySaver) -> None:
-    """Let everything of this thread be in the default region where TMS_INIT_ENABLE says so."""
-    if os.environ.get("TMS_INIT_ENABLE", "").lower() in _YES:
-        has_backup = os.environ.get("TMS_INIT_ENABLE_CPU_BACKUP", "").lower() in _YES
-        _lasting.enter_context(saver.region(enable_cpu_backup=has_backup))
-
-
-_lasting = contextlib.ExitStack()
 torch_memory_saver = TorchMemorySaver()
-_enter_from_environment(torch_memory_saver)
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "torch_memory_saver"]

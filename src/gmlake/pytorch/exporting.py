@@ -42,7 +42,8 @@ class exportable(Inside):  # noqa: N801 (it is used as a function)
     def _recreate_cm(self) -> Self:
         return type(self)()
 
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Return the same for all; as region.number()."""
         return _EXPORTABLE
 
 

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 
 class Inside(ContextDecorator):
-    """Lets the thread that enters it be served by the lakes of a region, as _number() says."""
+    """Lets the thread that enters it be served by the lakes of a region, as number() says."""
 
-    def __init__(self, title: str) -> None:
-        """Nothing begins yet. title: what an error calls it."""
+    def __init__(self, title: str, *, everywhere: bool = False) -> None:
+        """Nothing begins yet.
+
+        title: what an error calls it. everywhere: whether it holds for all threads that are inside
+        of nothing themselves, too.
+        """
         self._title = title
-        self._before: list[int] = []
+        self._everywhere = everywhere
+        self._before: list[tuple[int, int]] = []
 
-    def _number(self) -> int:
+    def number(self) -> int:
         """Return the core's number of the region, see gml_torch_enter_region()."""
         raise NotImplementedError
 
@@ -33,7 +38,9 @@ class Inside(ContextDecorator):
                 f"{self._title}: gmlake does not serve this process; call gmlake.enable() first, "
                 "or start it by `gmlake run`"
             )
-        self._before.append(_core.torch_enter_region(self._number()))
+        number = self.number()
+        others = _core.torch_enter_region_everywhere(number) if self._everywhere else 0
+        self._before.append((_core.torch_enter_region(number), others))
         return self
 
     def __exit__(
@@ -43,4 +50,7 @@ class Inside(ContextDecorator):
         trace: TracebackType | None,
     ) -> None:
         """End: the thread allocates where it did before."""
-        _core.torch_enter_region(self._before.pop())
+        own, others = self._before.pop()
+        _core.torch_enter_region(own)
+        if self._everywhere:
+            _core.torch_enter_region_everywhere(others)

@@ -107,17 +107,18 @@ class SleepReport:
 
 
 class region(Inside):  # noqa: N801 (it is used as a function)
-    """Let what this thread allocates inside lie in memory that can sleep, under a name.
+    """Let what is allocated inside lie in memory that can sleep, under a name.
 
     name: any text; the same name again adds to what is there. backup: how sleep() saves what
     tensors hold: "cpu" in page-locked memory of the host, "disk" in a file of `folder` (TMPDIR or
     /tmp unless said), None not at all. graphs: whether the memory of CUDA graphs that are captured
-    inside is the region's, too; otherwise PyTorch's own allocator holds it.
+    inside is the region's, too; otherwise PyTorch's own allocator holds it. everywhere: whether it
+    holds, while it is entered, for all threads that are in no region of their own; otherwise for
+    this one alone, and gradients, which threads of PyTorch's make, lie elsewhere.
 
-    It is entered by a thread and holds for what that thread allocates, so a backward pass, whose
-    threads are PyTorch's, allocates elsewhere. Regions nest: the inner one counts. As a decorator
-    it is entered at each call. Raises ValueError for a backup that is none and where the name is
-    known with other options, and RuntimeError where gmlake does not serve this process.
+    Regions nest: the inner one counts. As a decorator it is entered at each call. Raises ValueError
+    for a backup that is none and where the name is known with other options, and RuntimeError where
+    gmlake does not serve this process.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         backup: str | None = None,
         folder: str | os.PathLike[str] | None = None,
         graphs: bool = False,
+        everywhere: bool = False,
     ) -> None:
         """Check what was given; nothing begins yet."""
         if not name:
@@ -135,15 +137,18 @@ class region(Inside):  # noqa: N801 (it is used as a function)
             raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
         if folder is not None and backup != "disk":
             raise ValueError('a folder is for backup="disk"')
-        super().__init__(f"region {name!r}")
+        super().__init__(f"region {name!r}", everywhere=everywhere)
         self.name = name
         self._wanted = (backup, None if folder is None else os.fspath(folder), graphs)
 
     def _recreate_cm(self) -> Self:
         backup, folder, graphs = self._wanted
-        return type(self)(self.name, backup=backup, folder=folder, graphs=graphs)
+        return type(self)(
+            self.name, backup=backup, folder=folder, graphs=graphs, everywhere=self._everywhere
+        )
 
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Return the core's number of the region, which is known by its name from then on."""
         with _lock:
             known = _process.named.get(self.name)
             if known is None:
@@ -291,10 +296,17 @@ def wake(*names: str, keep_backup: bool = True) -> SleepReport:
                 lake.sleep(one.last_backup, _folder_of(one, one.last_backup))
             raise
         if not keep_backup:
-            for lake, *_ in done:
-                lake.forget_saved()
+            forget_saved(*told)
         _tell(1, told)
         return _report(told, [report for *_, report in done], device)
+
+
+def forget_saved(*names: str) -> None:
+    """Give back the host's memory that awake regions keep for their next sleep."""
+    with _lock:
+        for name in names:
+            for _, lake in _lakes_of(_process.named[name].number):
+                lake.forget_saved()
 
 
 def _wake(lake: Lake) -> dict[str, int]:
@@ -357,25 +369,21 @@ def on_sleep(
     return forget
 
 
-def saved_copy(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return what a contiguous tensor held, of a region that sleeps with backup="cpu"; else None.
+def saved_bytes(tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """Return a contiguous tensor's region, and its bytes where they are saved on the host.
 
-    A copy on the host. Raises ValueError for a tensor that is not contiguous.
+    They are those of the last sleep with backup="cpu", and valid until the region sleeps again or
+    gives that memory back. None where nothing is saved there. Raises ValueError for a tensor that
+    is not contiguous.
     """
-    view = saved_bytes(tensor)
-    return None if view is None else view.clone().view(tensor.dtype).view(tensor.shape)
-
-
-def saved_bytes(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a tensor's bytes where they are saved, valid until it wakes; None if they are not."""
     if not tensor.is_contiguous():
         raise ValueError("only a contiguous tensor can be read where it is saved")
     size = tensor.numel() * tensor.element_size()
     with _lock:
-        for one in _process.named.values():
+        for name, one in _process.named.items():
             for _, lake in _lakes_of(one.number):
                 address = lake.saved(tensor.data_ptr(), size) if size else None
                 if address is not None:
                     buffer: Any = (ctypes.c_uint8 * size).from_address(address)
-                    return torch.frombuffer(buffer, dtype=torch.uint8)
+                    return name, torch.frombuffer(buffer, dtype=torch.uint8)
     return None

@@ -106,6 +106,48 @@ def who_is_in() -> Result:
     }
 
 
+def everywhere() -> Result:
+    """A region of all threads: gradients, which PyTorch's threads make, lie in it, too."""
+    weights = torch.ones(MIB, device="cuda", requires_grad=True)
+
+    def live(name: str) -> int:
+        return sum(each.live_bytes for each in gmlake.regions() if each.name == name)
+
+    def backward() -> None:
+        (weights * 2).sum().backward()
+
+    with gmlake.region("own"):
+        backward()
+    gradient = weights.grad
+    weights.grad = None
+    own = gradient is not None and live("own") < 4 * MIB
+    del gradient
+    seen: list[int] = []
+
+    def elsewhere() -> None:
+        with gmlake.region("own"):
+            kept = torch.empty(MIB, device="cuda")
+            seen.append(live("own"))
+        del kept
+
+    with gmlake.region("all", everywhere=True):
+        backward()
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    inside = live("all")
+    after = torch.empty(8 * MIB, device="cuda")
+    found = {
+        "own": own,
+        "all": 4 * MIB <= inside < 8 * MIB,
+        "own_in_all": seen[0] >= 4 * MIB,
+        "over": live("all") == inside,
+    }
+    del after
+    weights.grad = None
+    return found
+
+
 def errors() -> Result:
     """What must not be done, and what it says."""
     with gmlake.region("errors", backup="cpu"):
@@ -119,7 +161,7 @@ def errors() -> Result:
     found = {
         "asleep": failure(lambda: gmlake.sleep("errors")),
         "allocating": failure(allocate),
-        "saved": gmlake.pytorch.sleeping.saved_copy(tensor) is not None,
+        "saved": gmlake.pytorch.sleeping.saved_bytes(tensor) is not None,
     }
     gmlake.wake("errors")
     found |= {
@@ -129,8 +171,10 @@ def errors() -> Result:
         "backup": failure(lambda: gmlake.region("more", backup="tape")),
         "once": failure(lambda: gmlake.sleep("errors", backup="tape")),
         "contents": torch.equal(tensor.cpu(), numbers(1000)),
-        "not_saved": gmlake.pytorch.sleeping.saved_copy(tensor) is None,
     }
+    gmlake.sleep("errors")
+    gmlake.wake("errors", keep_backup=False)
+    found["not_saved"] = gmlake.pytorch.sleeping.saved_bytes(tensor) is None
     return found
 
 
@@ -262,6 +306,7 @@ def main() -> int:
         "disk": contents("disk"),
         "without": without_backup(),
         "who": who_is_in(),
+        "everywhere": everywhere(),
         "errors": errors(),
         "freed": freed_while_asleep(),
         "graphs": graphs(),

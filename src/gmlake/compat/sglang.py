@@ -1,0 +1,36 @@
+"""SGLang's memory saver over gmlake's regions: `gmlake run -m sglang.launch_server ...`.
+
+SGLang finds register() by itself, as a plugin (the entry point sglang.srt.plugins). Where gmlake
+serves the process, `--enable-memory-saver` then takes gmlake.compat.torch_memory_saver for
+torch_memory_saver, which need not be installed. Elsewhere SGLang is left as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from gmlake.pytorch.region import is_enabled
+
+_NAME: Final = "torch_memory_saver"
+_ADAPTERS: Final = (
+    "sglang.srt.utils.torch_memory_saver_adapter",
+    "sglang.srt.torch_memory_saver_adapter",  # of older ones
+)
+
+
+def register() -> None:
+    """Let SGLang find gmlake's module by that name, also where it has looked for it already."""
+    if not is_enabled():
+        return
+    from gmlake.compat import torch_memory_saver  # what it reads of the environment begins here
+
+    sys.modules[_NAME] = torch_memory_saver
+    for name in _ADAPTERS:
+        adapter = sys.modules.get(name)
+        if adapter is not None:
+            vars(adapter).update(
+                torch_memory_saver=torch_memory_saver,
+                _memory_saver=torch_memory_saver.torch_memory_saver,
+                import_error=None,
+            )
