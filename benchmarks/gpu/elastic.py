@@ -5,8 +5,9 @@
 Sequences of random length are decoded side by side; where one ends, another begins in its place.
 Each step writes a token's keys and values in every layer and attends to all tokens so far, which is
 what touches the cache in a model. `static` has a cache of the longest length for each sequence,
-`elastic` a gmlake.elastic() of the same shape for each, whose rows are tokens. Both decode the same
-sequences, in a process of their own, and their last answers must be equal to the bit.
+`elastic` a gmlake.elastic() of the same shape for each, whose rows are tokens, `emptied` the same
+with torch.cuda.empty_cache() after each sequence that ended. All decode the same sequences, in a
+process of their own, and their last answers must be equal to the bit.
 
 used: rows that hold a token. memory: what the caches have, whole chunks, over what is used.
 taken: what the device has less since before the caches, whoever has it, over what is used. Both are
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     import torch
 
-_WAYS = ("static", "elastic")
+_WAYS = ("static", "elastic", "emptied")
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,12 @@ class Slot:
 
         self._size = size
         shape = (size.longest, size.layers, 2, size.heads, size.head)
-        self.elastic = gmlake.elastic(shape, torch.bfloat16) if way == "elastic" else None
+        self.elastic = None
         self._static = None
-        if way == "static":
+        self._is_emptied = way == "emptied"
+        if way != "static":
+            self.elastic = gmlake.elastic(shape, torch.bfloat16)
+        else:
             self._static = torch.empty(shape, dtype=torch.bfloat16, device="cuda")
         self.rows = self.end = 0
 
@@ -87,9 +91,13 @@ class Slot:
 
     def begin(self, prompt: int, end: int) -> None:
         """Begin a sequence with a prompt of ones."""
+        import torch
+
         self._resize(0)
         self._resize(prompt).fill_(1)
         self.end = end
+        if self._is_emptied:
+            torch.cuda.empty_cache()
 
     def write(self, token: torch.Tensor) -> torch.Tensor:
         """Have a token [heads, 1, head] in every layer; return all rows."""
