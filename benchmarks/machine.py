@@ -49,7 +49,7 @@ def _git(*words: str) -> str:
 def describe(gpu: str = "none: every figure here is of the simulated driver") -> dict[str, Any]:
     """Return the circumstances of this run; `gpu` names the device that was measured."""
     return {
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", sys.argv[0].removeprefix(f"{ROOT}/"), *sys.argv[1:]]),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "gmlake": gmlake.__version__,
         "commit": _commit(),
