@@ -56,8 +56,15 @@ def test_who_has_what_of_the_device_is_told() -> None:
     assert counters["device_bytes"] == 1 << 30
     assert counters["reserved_bytes"] == 100 << 20
     assert counters["pytorch_bytes"] == 60 << 20
-    others = 1024 - 100 - 60 - (counters["device_free_bytes"] >> 20)
+    assert counters["regions_bytes"] == 80 << 20
+    others = 1024 - 100 - 60 - 80 - (counters["device_free_bytes"] >> 20)
     assert counters["other_bytes"] >> 20 == others >= 40
+    asleep = told["asleep"]
+    assert asleep["regions_bytes"] == 0
+    assert asleep["device_free_bytes"] - counters["device_free_bytes"] == 80 << 20
+    for name in ("pytorch_bytes", "other_bytes"):
+        assert asleep[name] == counters[name]
+    assert told["facts"]["regions that are awake"] == "80.0 MiB"
     assert told["left"] >= counters["device_free_bytes"]
     assert told["facts"]["PyTorch's own allocator"] == "60.0 MiB"
     assert told["facts"]["all else on the device"] == gmlake.format_size(counters["other_bytes"])

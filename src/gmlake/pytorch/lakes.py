@@ -68,12 +68,18 @@ def reserved_bytes() -> int:
     return sum(lake.stats()["reserved_bytes"] for lake in everywhere())
 
 
+def in_regions_bytes(device: int) -> int:
+    """Return what regions that are awake hold on a device."""
+    held = [lake for _, _, lake in of_regions(device) if not lake.is_asleep]
+    return sum(lake.stats()["reserved_bytes"] for lake in held)
+
+
 def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
     """Return how a device is shared out, in bytes, {} where CUDA does not tell.
 
     held_bytes: by the device's lake. device_bytes: its size. device_free_bytes: what it has left.
-    pytorch_bytes: what PyTorch's own allocator holds. other_bytes: all else, such as contexts of
-    CUDA, NCCL, other processes, and the lakes of regions.
+    regions_bytes: what regions that are awake hold. pytorch_bytes: what PyTorch's own allocator
+    holds. other_bytes: all else, such as contexts of CUDA, NCCL and other processes.
     """
     if compat.is_in_bad_fork() or not torch.cuda.is_initialized():
         return {}
@@ -82,11 +88,14 @@ def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
         counted_bytes = int(torch.cuda.memory_reserved(device))
     except RuntimeError:  # while a graph is captured, say
         return {}
-    in_regions = sum(lake.stats()["reserved_bytes"] for _, _, lake in of_regions(device))
-    pytorch_bytes = max(0, counted_bytes - held_bytes - in_regions)
+    ever_bytes = sum(lake.stats()["reserved_bytes"] for _, _, lake in of_regions(device))
+    regions_bytes = in_regions_bytes(device)
+    pytorch_bytes = max(0, counted_bytes - held_bytes - ever_bytes)
+    known_bytes = free_bytes + held_bytes + regions_bytes + pytorch_bytes
     return {
         "device_bytes": size_bytes,
         "device_free_bytes": free_bytes,
+        "regions_bytes": regions_bytes,
         "pytorch_bytes": pytorch_bytes,
-        "other_bytes": max(0, size_bytes - free_bytes - held_bytes - pytorch_bytes),
+        "other_bytes": max(0, size_bytes - known_bytes),
     }

@@ -214,23 +214,16 @@ def _report(names: list[str], done: list[dict[str, int]], device: int) -> SleepR
     sums = {key: sum(one[key] for one in done) for key in (done[0] if done else {})}
     main = lakes.find(device)
     main_bytes = main.stats()["reserved_bytes"] if main is not None else 0
-    awake_bytes = main_bytes + sum(
-        lake.stats()["reserved_bytes"]
-        for _, _, lake in lakes.of_regions(device)
-        if not lake.is_asleep
-    )
     shares = lakes.shares_of_device(device, main_bytes)
-    pytorch_bytes = shares.get("pytorch_bytes", 0)
-    used_bytes = shares.get("device_bytes", 0) - shares.get("device_free_bytes", 0)
     return SleepReport(
         tuple(names),
         sums.get("released_bytes", 0),
         sums.get("kept_bytes", 0),
         sums.get("saved_bytes", 0),
         sums.get("time_ns", 0) / 1e9,
-        awake_bytes,
-        pytorch_bytes,
-        max(0, used_bytes - awake_bytes - pytorch_bytes),
+        main_bytes + lakes.in_regions_bytes(device),
+        shares.get("pytorch_bytes", 0),
+        shares.get("other_bytes", 0),
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gmlake.snapshots.whole import Snapshot
 
 _SHARES: Final = {
+    "regions_bytes": "regions that are awake",
     "pytorch_bytes": "PyTorch's own allocator",
     "other_bytes": "all else on the device",
     "device_free_bytes": "left on the device",
@@ -82,7 +83,9 @@ def shares_of(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
     """Yield what of the device is not gmlake's, where that was told when it was looked at."""
     if seen.counters.get("device_bytes"):
         for name, text in _SHARES.items():
-            yield text, format_size(int(seen.counters.get(name, 0)))
+            size_bytes = int(seen.counters.get(name, 0))
+            if size_bytes or name != "regions_bytes":  # most programs have none
+                yield text, format_size(size_bytes)
 
 
 def _nonzero(counts: Any) -> Iterator[tuple[str, int]]:  # noqa: ANN401 (of a file, perhaps)

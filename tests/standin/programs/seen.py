@@ -32,10 +32,15 @@ def share() -> dict[str, Any]:
         own = torch.empty(60 << 20, dtype=torch.uint8, device="cuda")
         with gmlake.enabled():
             ours = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+            with gmlake.region("kept"):
+                kept = torch.empty(80 << 20, dtype=torch.uint8, device="cuda")
             seen = gmlake.snapshot()
-        del beside, own, ours
+            gmlake.sleep()
+            asleep = gmlake.snapshot()[0].counters
+        del beside, own, ours, kept
         return {
             "counters": seen[0].counters,
+            "asleep": asleep,
             "left": torch.cuda.mem_get_info()[0],
             "facts": dict(seen.report().facts),
             "table": str(gmlake.memory_summary()),
