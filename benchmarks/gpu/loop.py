@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -35,9 +34,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import gmlake
 import machine
+from gpu.ranks import run_ranks
 
 _WAYS = ("never", "sleeps")
-_PORT = "29653"
 
 
 @dataclass(frozen=True)
@@ -213,24 +212,8 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
         *("--one", way, "--rounds", str(options.rounds), "--size", options.size),
         *("--ranks", str(options.ranks), "--backend", options.backend),
     ]
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _PORT, "WORLD_SIZE": str(options.ranks)}
-    variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    started = [
-        subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "gpu.loop", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **variables, "RANK": str(rank)},
-        )
-        for rank in range(options.ranks)
-    ]
-    ended = [(*process.communicate(), process.returncode) for process in started]
-    for _, errors, code in ended:
-        if code:
-            return {"failed": (errors.strip() or "no message").splitlines()[-1]}
-    told: dict[str, Any] = json.loads(ended[0][0].splitlines()[-1])
-    return told
+    found = run_ranks(["gpu.loop", *words], options.ranks, CUBLAS_WORKSPACE_CONFIG=":4096:8")
+    return next((told for told in found if "failed" in told), found[0])
 
 
 def compare(ways: dict[str, dict[str, Any]]) -> dict[str, Any]:

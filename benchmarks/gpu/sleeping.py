@@ -1,12 +1,13 @@
 """A 7B model that sleeps to the CPU and wakes, beside plain page-locked copies of as many bytes.
 
-    PYTHONPATH=benchmarks python -m gpu.sleeping [--write] [--way gmlake,torch_memory_saver]
+    PYTHONPATH=benchmarks python -m gpu.sleeping [--write] [--ways gmlake,torch_memory_saver]
 
-Each way has a process of its own: `gmlake`, its compatible API `compat`, and `torch_memory_saver`
-where that package is installed. Before and after sleeping a forward pass gives logits that must be
-equal to the bit. `copies` is the time of one copy of the same bytes between a page-locked buffer
-and the device. What stays is compared with the same process before it made the model, when it had
-imported everything, made a context and computed once.
+Each way has a process of its own: `gmlake`, its compatible API `compat`, `torch_memory_saver` where
+that package is installed, and `vllm`, the allocator of vLLM's sleep mode (vllm_alone.py). Before and
+after sleeping a forward pass gives logits that must be equal to the bit. `copies` is the time of one
+copy of the same bytes between a page-locked buffer and the device. What stays is compared with the
+same process before it made the model, when it had imported everything, made a context and computed
+once.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -31,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
+from gpu import vllm_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     import torch
 
 GIB = 1 << 30
-_WAYS = ("gmlake", "compat", "torch_memory_saver")
+_WAYS = ("gmlake", "compat", "torch_memory_saver", "vllm")
 _SIZES: dict[str, dict[str, int]] = {
     "7b": {
         "hidden_size": 4096,
@@ -70,6 +72,13 @@ def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Cal
     """Return the region for weights, and what sends it to sleep and wakes it."""
     import gmlake
 
+    if way == "vllm":
+        allocator = vllm_alone.allocator()
+        return (
+            allocator.use_memory_pool(tag="weights"),
+            lambda: allocator.sleep(("weights",)),
+            allocator.wake_up,
+        )
     if way == "gmlake":
         gmlake.enable()
         return (

@@ -25,6 +25,13 @@ open_lake(int device, char *reason, size_t reason_bytes)
     return gml_registry_open_serving(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
 }
 
+static gml_lake *
+open_lake_of_device(int device, char *reason, size_t reason_bytes)
+{
+    gml_lake *lake = NULL;
+    return gml_registry_open(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
+}
+
 const gml_native_core *
 gml_torch_native_core(void)
 {
@@ -34,6 +41,7 @@ gml_torch_native_core(void)
         .serving = gml_registry_serving,
         .device_of = gml_torch_device_of,
         .open = open_lake,
+        .open_of_device = open_lake_of_device,
         .end = gml_registry_end,
         .takes_graphs = gml_registry_takes_graphs,
         .allocate = gml_lake_allocate,
@@ -41,6 +49,7 @@ gml_torch_native_core(void)
         .block = gml_lake_block,
         .record_stream = gml_lake_record_stream,
         .trim = gml_lake_trim,
+        .grant = gml_lake_grant,
         .begin_pool = gml_lake_begin_pool,
         .end_pool = gml_lake_end_pool,
         .release_pool = gml_lake_release_pool,

@@ -139,6 +139,22 @@ each_lake(int device, Tell tell)
     }
 }
 
+/* Opens a lake, by a function of `core`, also to those devices that native alone has memory on:
+ * copies between devices run on the other one's streams. What PyTorch uses later it asks for, see
+ * enablePeerAccess. NULL with a reason. */
+template <typename Open>
+gml_lake *
+open_to_all(Open open, c10::DeviceIndex device, char *reason, size_t reason_bytes)
+{
+    gml_lake *lake = open(device, reason, reason_bytes);
+    for (c10::DeviceIndex other = 0; lake && other < c10::cuda::device_count(); other++) {
+        if (other != device && c10::cuda::hasPrimaryContext(other)) {
+            (void)core->grant(lake, other);
+        }
+    }
+    return lake;
+}
+
 /* The lake that serves this thread; NULL until it is open. */
 gml_lake *
 serving_lake(int device)
@@ -201,7 +217,7 @@ struct Routes {
             return nullptr;
         }
         char reason[reason_bytes] = "";
-        gml_lake *lake = core->open(device, reason, sizeof reason);
+        gml_lake *lake = open_to_all(core->open, device, reason, sizeof reason);
         TORCH_CHECK(lake, "a graph cannot be captured in this region: ", reason);
         TORCH_CHECK(core->begin_pool(lake, {id.first, id.second}) == GML_OK,
                     "the host has no memory for a graph's pool");
@@ -277,7 +293,7 @@ struct Opened {
         }
         char reason[reason_bytes] = "";
         gml_address address = 0;
-        gml_lake *lake = core->open(device, reason, sizeof reason);
+        gml_lake *lake = open_to_all(core->open_of_device, device, reason, sizeof reason);
         gml_status status = lake ? core->open_shared(lake, text.data(), text.size(), &address,
                                                      reason, sizeof reason)
                                  : GML_DRIVER_FAILED;
@@ -1224,6 +1240,12 @@ class Adapter final : public CUDAAllocator
     void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex peer) override
     {
         native->enablePeerAccess(device, peer);
+        each_lake(peer, [&](gml_lake *lake, int) {
+            gml_status status = core->grant(lake, device);
+            TORCH_CHECK(status == GML_OK || status == GML_UNSUPPORTED, "gmlake cannot open its ",
+                        "memory on device ", static_cast<int>(peer), " to device ",
+                        static_cast<int>(device));
+        });
     }
 
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -1400,7 +1422,7 @@ class Adapter final : public CUDAAllocator
         char reason[reason_bytes] = "";
         gml_address address = 0;
         if (!lake) {
-            lake = core->open(device, reason, sizeof reason);
+            lake = open_to_all(core->open, device, reason, sizeof reason);
             status = lake ? core->allocate(lake, size_bytes, handle_of(stream), &address)
                           : GML_DRIVER_FAILED;
         }

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 5,
+    GML_NATIVE_VERSION = 6,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -31,6 +31,8 @@ typedef struct gml_native_core {
     int (*serving)(int device);
     /* That lake, opened if need be; NULL with a reason of one line. */
     gml_lake *(*open)(int device, char *reason, size_t reason_bytes);
+    /* The lake of the device itself, whatever this thread is in. */
+    gml_lake *(*open_of_device)(int device, char *reason, size_t reason_bytes);
     /* The device of the lake of that number. */
     int (*device_of)(int number);
     /* No open lake has this number or a higher one. */
@@ -43,6 +45,7 @@ typedef struct gml_native_core {
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
     gml_status (*record_stream)(gml_lake *lake, gml_address address, gml_stream stream);
     gml_status (*trim)(gml_lake *lake, uint64_t *released_bytes);
+    gml_status (*grant)(gml_lake *lake, int peer);
     gml_status (*begin_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*end_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*release_pool)(gml_lake *lake, gml_pool_id id);

@@ -13,10 +13,7 @@ from typing import Final
 from gmlake.pytorch.region import is_enabled
 
 _NAME: Final = "torch_memory_saver"
-_ADAPTERS: Final = (
-    "sglang.srt.utils.torch_memory_saver_adapter",
-    "sglang.srt.torch_memory_saver_adapter",  # of older ones
-)
+_ADAPTER: Final = "sglang.srt.utils.torch_memory_saver_adapter"
 
 
 def register() -> None:
@@ -26,11 +23,10 @@ def register() -> None:
     from gmlake.compat import torch_memory_saver  # what it reads of the environment begins here
 
     sys.modules[_NAME] = torch_memory_saver
-    for name in _ADAPTERS:
-        adapter = sys.modules.get(name)
-        if adapter is not None:
-            vars(adapter).update(
-                torch_memory_saver=torch_memory_saver,
-                _memory_saver=torch_memory_saver.torch_memory_saver,
-                import_error=None,
-            )
+    adapter = sys.modules.get(_ADAPTER)
+    if adapter is not None:
+        vars(adapter).update(
+            torch_memory_saver=torch_memory_saver,
+            _memory_saver=torch_memory_saver.torch_memory_saver,
+            import_error=None,
+        )

@@ -1,0 +1,197 @@
+"""What transports take of gmlake's memory, on two GPUs: registration, pools, other processes.
+
+    PYTHONPATH=benchmarks python -m gpu.transports [--write] [--backend nccl]
+
+Two processes, a GPU each. `registered`: what ncclCommRegister answers for a tensor of
+gmlake.exportable(), for one side by side in several and for a stitched one, and whether
+the sum over both GPUs is right then. `pool`: the same for a tensor of a MemPool over NCCL's own
+allocator, which register_mem_pool took. `opened`: whether each process reads what the other one
+sent by torch.multiprocessing, through its own GPU, of a tensor of gmlake.exportable() and of a
+stitched one. `watched`: what gmlake.watch_transports() says of a sum of the stitched one.
+
+With `--backend gloo` nothing is registered, and the rest runs where NCCL does not.
+"""
+
+# PyTorch is typed in part only, and may be absent where the types are checked.
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from torch.multiprocessing.reductions import reduce_tensor
+
+import gmlake
+import machine
+from gpu.ranks import run_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1 << 20
+_RANKS = 2
+
+
+def numbers(rank: int) -> torch.Tensor:
+    """Return 64 MiB on the host that no other rank has."""
+    return torch.arange(16 * MIB, dtype=torch.int32) + 1000 * rank
+
+
+def stitched(rank: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the numbers in pieces that lie apart, and what lies between: let none of it go."""
+    pieces = [torch.empty(24 * MIB, dtype=torch.uint8, device="cuda") for _ in range(8)]
+    del pieces[::2]
+    return numbers(rank).cuda(), pieces
+
+
+def is_summed(tensor: torch.Tensor, rank: int) -> bool:
+    """Sum over both GPUs twice; whether that is right. The tensor holds its numbers afterwards."""
+    expected = numbers(0) + numbers(1)
+    right = True
+    for _ in range(2):
+        tensor.copy_(numbers(rank))
+        dist.all_reduce(tensor)
+        right = right and torch.equal(tensor.cpu(), expected)
+    tensor.copy_(numbers(rank))
+    return right
+
+
+def registered(tensor: torch.Tensor, rank: int, backend: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Register a tensor with NCCL, sum it, and end the registration."""
+    nccl = ctypes.CDLL(None)
+    handle = ctypes.c_void_p()
+    size = ctypes.c_size_t(tensor.numel() * tensor.element_size())
+    communicator = ctypes.c_void_p(backend._comm_ptr())  # noqa: SLF001 (the one way to it)
+    place = ctypes.c_void_p(tensor.data_ptr())
+    code = nccl.ncclCommRegister(communicator, place, size, ctypes.byref(handle))
+    found = {"code": code, "is_summed": is_summed(tensor, rank)}
+    torch.cuda.synchronize()
+    if code == 0 and handle.value:
+        found["ended"] = nccl.ncclCommDeregister(communicator, handle)
+    return found
+
+
+def pooled(rank: int, backend: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Sum a tensor of NCCL's own allocator, in a pool that is registered."""
+    pool = torch.cuda.MemPool(backend.mem_allocator)
+    with torch.cuda.use_mem_pool(pool):
+        tensor = torch.empty(16 * MIB, dtype=torch.int32, device="cuda")
+    backend.register_mem_pool(pool)
+    found = {"is_summed": is_summed(tensor, rank)}
+    torch.cuda.synchronize()
+    backend.deregister_mem_pool(pool)
+    return found
+
+
+def opened(tensor: torch.Tensor, rank: int) -> bool:
+    """Let the other rank have it, and look at what it sent, through this GPU."""
+    torch.cuda.synchronize()
+    sent: list[Any] = [None, None]
+    dist.all_gather_object(sent, reduce_tensor(tensor))
+    rebuild, arguments = sent[1 - rank]
+    theirs = rebuild(*arguments)
+    here = torch.empty(theirs.shape, dtype=theirs.dtype, device="cuda").copy_(theirs)
+    is_right = torch.equal(here.cpu(), numbers(1 - rank))
+    del theirs, here
+    dist.barrier()
+    return is_right
+
+
+def watched(tensor: torch.Tensor) -> list[str]:
+    """Return what is said of a sum."""
+    with warnings.catch_warnings(), gmlake.watch_transports() as found:
+        warnings.simplefilter("ignore")
+        dist.all_reduce(tensor)
+    return [f"{one.operator} in {one.sent.rpartition(' in ')[2]}" for one in found]
+
+
+def part(work: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Return what a part found, or what it failed with: the others go on."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 (it is told)
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def measure(backend_name: str) -> dict[str, Any]:
+    """Do all of it as one rank."""
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    gmlake.enable(mode="native")
+    dist.init_process_group(backend_name)
+    dist.all_reduce(torch.ones(1, device="cuda"))  # makes the communicator
+    with gmlake.exportable():
+        whole = numbers(rank).cuda()
+    plain = numbers(rank).cuda()
+    wide, between = stitched(rank)
+    found: dict[str, Any] = {
+        "exportable": [gmlake.is_exportable(each) for each in (whole, plain, wide)],
+        "opened": {
+            "exportable": part(lambda: opened(whole, rank)),
+            "stitched": part(lambda: opened(wide, rank)),
+        },
+        "watched": part(lambda: watched(wide)),
+    }
+    if backend_name == "nccl":
+        group: Any = dist.distributed_c10d._get_default_group()  # noqa: SLF001
+        backend = group._get_backend(torch.device("cuda"))  # noqa: SLF001
+        found["registered"] = {
+            "exportable": part(lambda: registered(whole, rank, backend)),
+            "plain": part(lambda: registered(plain, rank, backend)),
+            "stitched": part(lambda: registered(wide, rank, backend)),
+        }
+        found["pool"] = part(lambda: pooled(rank, backend))
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    del between
+    dist.barrier()
+    dist.destroy_process_group()
+    return {**found, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
+
+
+def is_right(told: dict[str, Any]) -> bool:
+    """Whether a rank found what it should, but for what NCCL answers for stitched memory."""
+    if "failed" in told:
+        return False
+    sums = [told.get("pool", {"is_summed": True}), *told.get("registered", {}).values()]
+    return (
+        told["exportable"] == [True, False, False]
+        and told["opened"] == {"exportable": True, "stitched": True}
+        and len(told["watched"]) == 1
+        and all(isinstance(each, dict) and each["is_summed"] for each in sums)
+    )
+
+
+def main() -> int:
+    """Run both ranks, print, and keep it with --write or --output; 1 where something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--backend", default="nccl", help="of torch.distributed (nccl)")
+    parser.add_argument("--write", action="store_true", help="as results/gpu_transports.json")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.backend)))
+        return 0
+    told = run_ranks(["gpu.transports", "--backend", options.backend, "--one"], _RANKS)
+    ranks = {f"rank {number}": each for number, each in enumerate(told)}
+    Console(width=120).print(ranks)
+    if options.write or options.output:
+        gpu = machine.devices_of(ranks)
+        figures = {"backend": options.backend, "ranks": ranks}
+        print(machine.write("gpu_transports", figures, path=options.output, gpu=gpu))
+    return int(not all(map(is_right, ranks.values())))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    sys.exit(main())

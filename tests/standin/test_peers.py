@@ -1,0 +1,55 @@
+"""Copies from other devices into gmlake's memory, in one process and from another one."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.standin.gmlake_run import finish, start
+from tests.standin.launcher import ROOT
+from tests.standin.running import run_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("part", "names"), [("asked", {"later"}), ("known", {"there", "back", "region"})]
+)
+def test_copies_arrive(part: str, names: set[str]) -> None:
+    outcome = run_program(
+        "peers", part, settings=("--devices", "2", "--backed", "--capacity", "256MiB")
+    )
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results == dict.fromkeys(names, True)
+
+
+@pytest.fixture(scope="module")
+def transports(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Run what benchmarks run on two GPUs, without NCCL."""
+    folder: Path = tmp_path_factory.mktemp("transports")
+    path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    ended = finish(
+        start(
+            *("-m", "gpu.transports", "--backend", "gloo", "--output", "told.json"),
+            settings=("--backed", "--devices", "2", "--capacity", "1GiB"),
+            variables={"PYTHONPATH": path},
+            folder=folder,
+        )
+    )
+    assert ended.code == 0, ended.output
+    return json.loads((folder / "told.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("rank", ["rank 0", "rank 1"])
+def test_each_process_reads_the_others_memory_through_its_own_device(
+    transports: Any, rank: str
+) -> None:
+    assert transports["ranks"][rank]["opened"] == {"exportable": True, "stitched": True}
+
+
+@pytest.mark.parametrize("rank", ["rank 0", "rank 1"])
+def test_one_line_sends_a_stitched_tensor(transports: Any, rank: str) -> None:
+    assert transports["ranks"][rank]["watched"] == ["c10d.allreduce_ in watched()"]
