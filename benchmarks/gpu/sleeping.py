@@ -2,12 +2,12 @@
 
     PYTHONPATH=benchmarks python -m gpu.sleeping [--write] [--ways gmlake,torch_memory_saver]
 
-Each way has a process of its own: `gmlake`, its compatible API `compat`, `torch_memory_saver` where
-that package is installed, and `vllm`, the allocator of vLLM's sleep mode (vllm_alone.py). Before and
-after sleeping a forward pass gives logits that must be equal to the bit. `copies` is the time of one
-copy of the same bytes between a page-locked buffer and the device. What stays is compared with the
-same process before it made the model, when it had imported everything, made a context and computed
-once.
+Each way has a process of its own: `gmlake`, its compatible API `compat`, `torch_memory_saver`
+where that package is installed, and `vllm`, the allocator of vLLM's sleep mode (vllm_alone.py).
+Before and after sleeping a forward pass gives logits that must be equal to the bit. `copies` is the
+time of one copy of the same bytes between a page-locked buffer and the device. What stays is
+compared with the same process before it made the model, when it had imported everything, made a
+context and computed once.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
