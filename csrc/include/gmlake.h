@@ -273,8 +273,7 @@ GML_API gml_status gml_lake_serve_with(gml_lake *lake, gml_server server);
  * beyond it stays until it is freed and trimmed. */
 GML_API gml_status gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes);
 
-/* Takes no more memory where the device would have less than that left for others; 0: whatever is
- * left. Waking a lake asks for no margin. */
+/* Leaves the device so many bytes for others whenever it takes more; waking does not look at it. */
 GML_API gml_status gml_lake_set_margin(gml_lake *lake, uint64_t margin_bytes);
 
 /* Opens everything held, and what comes later, to the device with the ordinal `peer`. GML_OK as

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "lake/lake.h"
 #include "torch/refusal.h"
+#include "torch/settings.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +13,6 @@
 #include <string.h>
 
 enum {
-    DRIVER_NAME_BYTES = 32,
     LAST_OWN_STREAM = 2, /* 0, cudaStreamLegacy, cudaStreamPerThread: nobody can destroy these */
 };
 
@@ -48,7 +48,7 @@ static _Atomic int region_of_all; /* of threads that chose none; 0: none */
 /* Guarded by the lock: */
 static struct {
     gml_lake_config config; /* without a device; its texts are constants, or in the next two */
-    char driver[DRIVER_NAME_BYTES];
+    char driver[GML_DRIVER_NAME_BYTES];
     gml_setting *settings;
     size_t history_events;
     uint64_t margin_bytes; /* of regions */
@@ -164,69 +164,12 @@ explain(char *reason, size_t reason_bytes, gml_status status, const char *text)
 
 /* ---- the configuration ----------------------------------------------------------------------- */
 
-/* The settings and their names in one piece of memory, or NULL. */
-static gml_setting *
-copy_settings(const gml_lake_config *config)
-{
-    size_t text_bytes = 1;
-    for (size_t i = 0; i < config->setting_count; i++) {
-        text_bytes += strlen(config->settings[i].name) + 1;
-    }
-    gml_setting *copy = malloc(config->setting_count * sizeof *copy + text_bytes);
-    if (!copy) {
-        return NULL;
-    }
-    char *text = (char *)(copy + config->setting_count);
-    for (size_t i = 0; i < config->setting_count; i++) {
-        size_t name_bytes = strlen(config->settings[i].name) + 1;
-        memcpy(text, config->settings[i].name, name_bytes);
-        copy[i] = (gml_setting){.name = text, .value = config->settings[i].value};
-        text += name_bytes;
-    }
-    return copy;
-}
-
-/* Names that no lake could be opened with, said before the first request. */
-static gml_status
-check_names(const gml_lake_config *config, char *text)
-{
-    if (!config->driver || strlen(config->driver) >= DRIVER_NAME_BYTES) {
-        (void)snprintf(text, GML_REASON_BYTES, "choose one of the drivers: cuda, host, sim");
-        return GML_INVALID_ARGUMENT;
-    }
-    if (!config->policy || !gml_policy_find(config->policy)) {
-        (void)snprintf(text, GML_REASON_BYTES, "no policy is called \"%.60s\"",
-                       config->policy ? config->policy : "");
-        return GML_INVALID_ARGUMENT;
-    }
-    gml_knobs knobs;
-    gml_knobs_init(&knobs);
-    return gml_knobs_apply(&knobs, config->settings, config->setting_count, text, GML_REASON_BYTES);
-}
-
-static bool
-is_same(const gml_lake_config *known, const gml_lake_config *config)
-{
-    bool is_equal = strcmp(known->driver, config->driver) == 0 &&
-                    strcmp(known->policy, config->policy) == 0 &&
-                    known->capacity_bytes == config->capacity_bytes &&
-                    known->setting_count == config->setting_count &&
-                    known->handle_type == config->handle_type &&
-                    known->aids.skip_calls == config->aids.skip_calls &&
-                    known->aids.check_order == config->aids.check_order;
-    for (size_t i = 0; is_equal && i < config->setting_count; i++) {
-        is_equal = strcmp(known->settings[i].name, config->settings[i].name) == 0 &&
-                   known->settings[i].value == config->settings[i].value;
-    }
-    return is_equal;
-}
-
 /* pre: the lock is held, the names are checked. */
 static gml_status
 configure_locked(const gml_lake_config *config, char *text)
 {
     gml_lake_config *known = &registry.config;
-    if (is_same(known, config)) {
+    if (gml_settings_are_same(known, config)) {
         return GML_OK;
     }
     if (gml_registry_end() > 0) {
@@ -236,7 +179,7 @@ configure_locked(const gml_lake_config *config, char *text)
                        known->driver, known->policy);
         return GML_INVALID_ARGUMENT;
     }
-    gml_setting *settings = copy_settings(config);
+    gml_setting *settings = gml_settings_copy(config);
     if (!settings) {
         return GML_NO_HOST_MEMORY;
     }
@@ -254,7 +197,7 @@ gml_status
 gml_torch_configure(const gml_lake_config *config, char *reason, size_t reason_bytes)
 {
     char text[GML_REASON_BYTES] = "";
-    gml_status status = check_names(config, text);
+    gml_status status = gml_settings_check(config, text);
     if (status == GML_OK) {
         pthread_mutex_lock(&registry_lock);
         status = configure_locked(config, text);

@@ -8,6 +8,7 @@ torch_memory_saver, which need not be installed. Elsewhere SGLang is left as it 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Final
 
 from gmlake.pytorch.region import is_enabled
@@ -20,13 +21,10 @@ def register() -> None:
     """Let SGLang find gmlake's module by that name, also where it has looked for it already."""
     if not is_enabled():
         return
-    from gmlake.compat import torch_memory_saver  # what it reads of the environment begins here
-
-    sys.modules[_NAME] = torch_memory_saver
+    ours = import_module("gmlake.compat.torch_memory_saver")  # reads the environment
+    sys.modules[_NAME] = ours
     adapter = sys.modules.get(_ADAPTER)
     if adapter is not None:
         vars(adapter).update(
-            torch_memory_saver=torch_memory_saver,
-            _memory_saver=torch_memory_saver.torch_memory_saver,
-            import_error=None,
+            torch_memory_saver=ours, _memory_saver=ours.torch_memory_saver, import_error=None
         )

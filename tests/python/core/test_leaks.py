@@ -184,6 +184,8 @@ def use_lakes_below_pytorch() -> None:
     _ = (_core.torch_hooks(), _core.torch_find_exceptions(), _core.torch_foreign_frees())
     _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
     _ = (_core.torch_enter_region(_core.torch_enter_region(2)), _core.torch_region_lakes())
+    _core.torch_enter_region_everywhere(_core.torch_enter_region_everywhere(2))
+    _core.torch_set_margin(0)
     _core.torch_distrust_stream(0, 8)
     _core.torch_note_refusals("")
     _core.torch_forget_stream(0, 8)
