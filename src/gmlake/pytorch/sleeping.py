@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gmlake import _core
 from gmlake.errors import Error, OutOfMemoryError
 from gmlake.pytorch import lakes
 from gmlake.pytorch.inside import Inside
@@ -161,16 +160,6 @@ class region(Inside):  # noqa: N801 (it is used as a function)
                     f"folder={known.folder!r}, graphs={known.graphs}; it has one set of options"
                 )
             return known.number
-
-
-@contextlib.contextmanager
-def outside() -> Iterator[None]:
-    """Let this thread allocate in no region, whatever it is in."""
-    before = _core.torch_enter_region(0)
-    try:
-        yield
-    finally:
-        _core.torch_enter_region(before)
 
 
 def _lakes_of(number: int) -> list[tuple[int, Lake]]:
