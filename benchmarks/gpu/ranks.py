@@ -31,6 +31,7 @@ def run_ranks(words: Sequence[str], count: int, **variables: str) -> list[dict[s
     for process in started:
         output, errors = process.communicate()
         if process.returncode:
+            print(errors, file=sys.stderr)
             found.append({"failed": (errors.strip() or "no message").splitlines()[-1]})
         else:
             found.append(json.loads(output.splitlines()[-1]))

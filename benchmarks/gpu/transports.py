@@ -68,7 +68,7 @@ def is_summed(tensor: torch.Tensor, rank: int) -> bool:
 
 def registered(tensor: torch.Tensor, rank: int, backend: Any) -> dict[str, Any]:  # noqa: ANN401
     """Register a tensor with NCCL, sum it, and end the registration."""
-    nccl = ctypes.CDLL(None)
+    nccl = ctypes.CDLL("libnccl.so.2")  # the one that PyTorch has loaded
     handle = ctypes.c_void_p()
     size = ctypes.c_size_t(tensor.numel() * tensor.element_size())
     communicator = ctypes.c_void_p(backend._comm_ptr())  # noqa: SLF001 (the one way to it)
