@@ -213,7 +213,10 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
         *("--ranks", str(options.ranks), "--backend", options.backend),
     ]
     found = run_ranks(["gpu.loop", *words], options.ranks, CUBLAS_WORKSPACE_CONFIG=":4096:8")
-    return next((told for told in found if "failed" in told), found[0])
+    failed = [
+        f"rank {rank}: {told['failed']}" for rank, told in enumerate(found) if "failed" in told
+    ]
+    return {"failed": ", ".join(failed)} if failed else found[0]
 
 
 def compare(ways: dict[str, dict[str, Any]]) -> dict[str, Any]:

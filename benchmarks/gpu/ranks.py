@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+import tempfile
+import time
+from typing import IO, TYPE_CHECKING, Any
 
 from gpu.workers import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_LOOK_SECONDS = 0.1
+
 
 def run_ranks(words: Sequence[str], count: int, **variables: str) -> list[dict[str, Any]]:
-    """Run `python -m WORDS` so many times at once; return what each told, or `failed`."""
+    """Run `python -m WORDS` so many times at once; return what each told, or `failed`.
+
+    What they say goes to this process's stderr. Where one fails, the others end, too: they would
+    wait for it.
+    """
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
-    started = [
-        subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **group, **variables, "RANK": str(rank)},
-        )
-        for rank in range(count)
-    ]
-    found: list[dict[str, Any]] = []
-    for process in started:
-        output, errors = process.communicate()
-        if process.returncode:
-            print(errors, file=sys.stderr)
-            found.append({"failed": (errors.strip() or "no message").splitlines()[-1]})
-        else:
-            found.append(json.loads(output.splitlines()[-1]))
-    return found
+    with contextlib.ExitStack() as files:
+        outputs = [
+            files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            for _ in range(count)
+        ]
+        started = [
+            subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", *words],
+                stdout=output,
+                env={**os.environ, **group, **variables, "RANK": str(rank)},
+            )
+            for rank, output in enumerate(outputs)
+        ]
+        try:
+            while any(process.poll() is None for process in started):
+                if any(process.returncode for process in started):
+                    break
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            for process in started:
+                process.kill()  # does nothing to one that has ended
+                process.wait()
+        return [
+            _told(process.returncode, output)
+            for process, output in zip(started, outputs, strict=True)
+        ]
+
+
+def _told(status: int, output: IO[str]) -> dict[str, Any]:
+    output.seek(0)
+    lines = output.read().splitlines()
+    told: dict[str, Any] = {"failed": f"exit status {status}"} if status else json.loads(lines[-1])
+    return told
