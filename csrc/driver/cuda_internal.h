@@ -66,7 +66,7 @@ gml_status gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream);
 gml_status gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out);
 gml_status gml_cuda_device_synchronize(gml_driver *self);
 gml_status gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out);
-gml_status gml_cuda_host_free(gml_driver *self, void *memory);
+gml_status gml_cuda_host_free(gml_driver *self, void *memory, uint64_t size_bytes);
 gml_status gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
                              gml_stream stream);
 gml_status gml_cuda_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,

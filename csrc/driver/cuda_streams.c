@@ -165,37 +165,6 @@ gml_cuda_device_synchronize(gml_driver *self)
 }
 
 gml_status
-gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
-{
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    void *memory = NULL;
-    gml_status status = gml_cuda_enter(cuda);
-    if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuMemHostAlloc",
-                                cuda->api.cuMemHostAlloc(&memory, size_bytes, 0));
-        /* It is the host that has none left. */
-        status = status == GML_OUT_OF_MEMORY ? GML_NO_HOST_MEMORY : status;
-        (void)gml_cuda_leave(cuda, status);
-    }
-    if (status == GML_OK) {
-        *out = memory;
-    }
-    return status;
-}
-
-gml_status
-gml_cuda_host_free(gml_driver *self, void *memory)
-{
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = gml_cuda_enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(cuda,
-                          gml_cuda_check(cuda, "cuMemFreeHost", cuda->api.cuMemFreeHost(memory)));
-}
-
-gml_status
 gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
                   gml_stream stream)
 {

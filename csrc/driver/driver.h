@@ -43,7 +43,8 @@ typedef struct gml_streams gml_streams; /* streams.h */
  *
  * event_query answers GML_NOT_READY while work before the event runs.
  *
- * host_malloc, host_free: memory of the host that a device copies to and from at its full speed.
+ * host_malloc, host_free: memory of the host that a device copies to and from at its full speed; it
+ * goes back by the size that was asked for.
  * copy_out, copy_in: queued on the stream; both ends stay valid until it is done. A device without
  * bytes copies none. */
 /* clang-format off */
@@ -85,7 +86,8 @@ typedef struct gml_streams gml_streams; /* streams.h */
     PLAIN(DEVICE_SYNCHRONIZE, device_synchronize, (gml_driver *self), (driver), 0)                 \
     PLAIN(HOST_MALLOC, host_malloc, (gml_driver *self, uint64_t size_bytes, void **out),           \
           (driver, size_bytes, out), size_bytes)                                                   \
-    PLAIN(HOST_FREE, host_free, (gml_driver *self, void *memory), (driver, memory), 0)             \
+    PLAIN(HOST_FREE, host_free, (gml_driver *self, void *memory, uint64_t size_bytes),             \
+          (driver, memory, size_bytes), 0)                                                         \
     PLAIN(COPY_OUT, copy_out,                                                                      \
           (gml_driver *self, void *to, gml_address from, uint64_t size_bytes, gml_stream stream),  \
           (driver, to, from, size_bytes, stream), size_bytes)                                      \
@@ -153,6 +155,7 @@ struct gml_driver {
      * that would take memory from under it (release, unmap, free) are refused with
      * GML_UNSUPPORTED before the backend sees them. */
     bool is_frozen;
+    bool can_sleep;                /* the calls for a chunk come again, see sleeper.h */
     gml_address arena;             /* where all memory lies that is created, see arena.h, */
     uint64_t arena_bytes;          /* and what there is of it; 0: anywhere */
     char reason[GML_REASON_BYTES]; /* of the last failure */

@@ -166,9 +166,10 @@ gml_modelled_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
 }
 
 gml_status
-gml_modelled_host_free(gml_driver *self, void *memory)
+gml_modelled_host_free(gml_driver *self, void *memory, uint64_t size_bytes)
 {
     (void)self;
+    (void)size_bytes;
     free(memory);
     return GML_OK;
 }

@@ -38,7 +38,7 @@ gml_streams *gml_modelled_streams(gml_driver *self);
 /* A copy is made at once: nothing is queued here that could come before it. Where a backend has no
  * bytes there is nothing to copy, and whether it could be is checked. */
 gml_status gml_modelled_host_malloc(gml_driver *self, uint64_t size_bytes, void **out);
-gml_status gml_modelled_host_free(gml_driver *self, void *memory);
+gml_status gml_modelled_host_free(gml_driver *self, void *memory, uint64_t size_bytes);
 gml_status gml_modelled_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
                                  gml_stream stream);
 gml_status gml_modelled_copy_in(gml_driver *self, gml_address to, const void *from,

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* So much is mapped, opened and told of at a time: opening waits for copies that are under way. */
+static const uint64_t PART_BYTES = UINT64_C(512) << 20;
+
 /* Physical memory, as this driver's caller knows it. */
 typedef struct chunk {
     gml_handle behind; /* of the inner driver; 0: asleep */
@@ -30,6 +33,7 @@ typedef struct place {
     bool is_mapped;     /* now: no while asleep */
     bool is_new;        /* mapped by the waking that is under way */
     bool is_accessible; /* while it is mapped */
+    bool continues;     /* in the reservation of what lies before it: once opened in one call */
 } place;
 
 struct gml_sleeper {
@@ -214,6 +218,7 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
     place *at = status == GML_OK ? place_from(sleeper, address) : NULL;
     for (; at && at->node.address < address + size_bytes; at = next_place(at)) {
         at->is_accessible = true;
+        at->continues |= at->node.address > address;
     }
     return status;
 }
@@ -425,11 +430,49 @@ map_again(gml_sleeper *sleeper, gml_driver *counted, place *at)
         at->is_new = true;
         at->chunk->absent--;
     }
-    if (status == GML_OK && at->is_accessible) {
-        counted->calls[GML_CALL_SET_ACCESS]++;
-        status = inner->ops->set_access(inner, at->node.address, at->size_bytes);
+    return status;
+}
+
+static bool
+is_opened_again(const place *at, gml_address address)
+{
+    return at->node.address == address && at->is_new && at->is_accessible;
+}
+
+/* Opens what was mapped again from `at` on, up to `end`: one call for what lies side by side in one
+ * reservation. */
+static gml_status
+open_again(gml_sleeper *sleeper, gml_driver *counted, place *at, const place *end)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = GML_OK;
+    while (at != end && status == GML_OK) {
+        gml_address begin = at->node.address, behind = begin;
+        for (; at != end && is_opened_again(at, behind) && (behind == begin || at->continues);
+             at = next_place(at)) {
+            behind += at->size_bytes;
+        }
+        if (behind > begin) {
+            counted->calls[GML_CALL_SET_ACCESS]++;
+            status = inner->ops->set_access(inner, begin, behind - begin);
+        } else {
+            at = next_place(at);
+        }
     }
     return status;
+}
+
+/* Maps and opens what is missing from *at on, a part of it; *at: the place behind. */
+static gml_status
+wake_part(gml_sleeper *sleeper, gml_driver *counted, place **at)
+{
+    place *first = *at;
+    gml_status status = GML_OK;
+    for (uint64_t bytes = 0; *at && bytes < PART_BYTES && status == GML_OK; *at = next_place(*at)) {
+        status = (*at)->is_mapped ? GML_OK : map_again(sleeper, counted, *at);
+        bytes += (*at)->size_bytes;
+    }
+    return status == GML_OK ? open_again(sleeper, counted, first, *at) : status;
 }
 
 /* What this waking did is what it made last: nothing of that has been used. */
@@ -469,12 +512,12 @@ gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_wa
 {
     gml_driver *inner = sleeper->wrapped.inner;
     gml_status status = GML_OK;
-    for (place *at = place_from(sleeper, 0); at && status == GML_OK; at = next_place(at)) {
-        status = at->is_mapped ? GML_OK : map_again(sleeper, counted, at);
+    for (place *at = place_from(sleeper, 0); at && status == GML_OK;) {
+        status = wake_part(sleeper, counted, &at);
         if (status != GML_OK) {
             memcpy(counted->reason, inner->reason, sizeof counted->reason);
         } else if (watch) {
-            status = watch->mapped(watch->context, at->node.address + at->size_bytes);
+            status = watch->mapped(watch->context, at ? at->node.address : UINT64_MAX);
         }
     }
     for (size_t i = 0; i < sleeper->chunks.capacity && status == GML_OK; i++) {
@@ -534,6 +577,7 @@ gml_sleeper_open(gml_driver **driver, gml_sleeper **out)
     ops->export_file = export_file;
     ops->behind_malloc = behind_malloc;
     ops->bytes = bytes;
+    sleeper->wrapped.base.can_sleep = true;
     *driver = &sleeper->wrapped.base;
     *out = sleeper;
     return GML_OK;

@@ -90,8 +90,8 @@ GML_API const char *gml_state_name(gml_state state);
     X(STREAM_SYNCHRONIZE, stream_synchronize) /* cuStreamSynchronize */                            \
     X(STREAM_CAPTURING, stream_capturing)     /* cuStreamIsCapturing */                            \
     X(DEVICE_SYNCHRONIZE, device_synchronize) /* cuCtxSynchronize */                               \
-    X(HOST_MALLOC, host_malloc)               /* page-locked: cuMemHostAlloc */                    \
-    X(HOST_FREE, host_free)                   /* cuMemFreeHost */                                  \
+    X(HOST_MALLOC, host_malloc)               /* page-locked: cuMemHostRegister */                 \
+    X(HOST_FREE, host_free)                   /* cuMemHostUnregister */                            \
     X(COPY_OUT, copy_out)                     /* cuMemcpyDtoHAsync */                              \
     X(COPY_IN, copy_in)                       /* cuMemcpyHtoDAsync */
 

@@ -90,7 +90,7 @@ gml_nap_have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes)
         return GML_OK;
     }
     if (nap->memory) {
-        gml_status status = gml_driver_host_free(lake->driver, nap->memory);
+        gml_status status = gml_driver_host_free(lake->driver, nap->memory, nap->memory_bytes);
         if (status != GML_OK) {
             return status;
         }
@@ -255,7 +255,8 @@ gml_nap_give_memory(gml_lake *lake)
 {
     gml_nap *nap = lake->nap;
     gml_nap_forget(nap);
-    gml_status status = nap->memory ? gml_driver_host_free(lake->driver, nap->memory) : GML_OK;
+    gml_status status =
+        nap->memory ? gml_driver_host_free(lake->driver, nap->memory, nap->memory_bytes) : GML_OK;
     nap->memory = status == GML_OK ? NULL : nap->memory;
     return status;
 }

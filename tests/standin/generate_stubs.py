@@ -56,6 +56,8 @@ SAME = {
     "cuMemGetInfo": "cudaMemGetInfo",
     "cuMemFreeHost": "cudaFreeHost",
     "cuMemHostAlloc": "cudaHostAlloc",
+    "cuMemHostRegister": "cudaHostRegister",
+    "cuMemHostUnregister": "cudaHostUnregister",
     "cuMemcpyDtoHAsync": "cudaMemcpyAsync({0}, (void *){1}, {2}, cudaMemcpyDefault, {3})",
     "cuMemcpyHtoDAsync": "cudaMemcpyAsync((void *){0}, {1}, {2}, cudaMemcpyDefault, {3})",
     "cuMemcpyDtoH": "cudaMemcpy({0}, (void *){1}, {2}, cudaMemcpyDefault)",

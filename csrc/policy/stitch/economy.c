@@ -25,11 +25,14 @@ enum { FRUITLESS_PER_PART = 96, MOST_PARTS = 16 };
 enum { LEAST_CHUNKS = 512 };
 
 void
-gml_economy_init(gml_economy *economy, gml_economy_kind kind, uint64_t chunk_bytes,
+gml_economy_init(gml_economy *economy, gml_economy_kind kind, bool can_sleep, uint64_t chunk_bytes,
                  uint64_t grain_bytes, uint64_t limit_bytes)
 {
-    *economy = (gml_economy){.kind = kind, .largest_bytes = grain_bytes};
-    while (!chunk_bytes && economy->largest_bytes * 2 <= prices[kind].largest_bytes &&
+    bool is_balanced = kind == GML_ECONOMY_BALANCED;
+    *economy = (gml_economy){.kind = kind,
+                             .chunks = is_balanced && can_sleep ? GML_ECONOMY_TIME : kind,
+                             .largest_bytes = grain_bytes};
+    while (!chunk_bytes && economy->largest_bytes * 2 <= prices[economy->chunks].largest_bytes &&
            economy->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
         economy->largest_bytes *= 2;
     }
@@ -59,10 +62,10 @@ gml_economy_is_tight(const gml_economy *economy, const gml_home *home)
 uint64_t
 gml_economy_chunk(const gml_economy *economy, const gml_home *home)
 {
-    uint64_t of_room = prices[economy->kind].of_room;
+    uint64_t of_room = prices[economy->chunks].of_room;
     of_room *= gml_economy_is_tight(economy, home) ? 4 : 1;
     uint64_t wanted_bytes =
-        least(home->held_bytes / prices[economy->kind].of_held, gml_economy_room(home) / of_room);
+        least(home->held_bytes / prices[economy->chunks].of_held, gml_economy_room(home) / of_room);
     uint64_t chunk_bytes = home->grain_bytes;
     while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= economy->largest_bytes) {
         chunk_bytes *= 2;

@@ -8,6 +8,9 @@
  *   pressure  little is left: what is free is stitched before anything is taken, and chunks are
  *             small
  *
+ * Memory that can sleep pays for its chunks again with every sleep, so there they are as large as
+ * for `time`, unless `memory` was asked for.
+ *
  * What is left is told by the capacity, the memory fraction and the device, where other processes
  * take memory too. Whoever knows better says so by the setting `economy`.
  */
@@ -26,14 +29,15 @@ typedef enum gml_economy_kind {
  * power of two. */
 typedef struct gml_economy {
     gml_economy_kind kind;
-    uint64_t largest_bytes; /* chunk */
-    uint64_t fruitless;     /* views that were made, less those that served again */
+    gml_economy_kind chunks; /* by whose prices chunks are made */
+    uint64_t largest_bytes;  /* chunk */
+    uint64_t fruitless;      /* views that were made, less those that served again */
 } gml_economy;
 
 /* `chunk_bytes`, where the user has set it, is the grain, and all chunks are so large; 0: not set.
  */
-void gml_economy_init(gml_economy *economy, gml_economy_kind kind, uint64_t chunk_bytes,
-                      uint64_t grain_bytes, uint64_t limit_bytes);
+void gml_economy_init(gml_economy *economy, gml_economy_kind kind, bool can_sleep,
+                      uint64_t chunk_bytes, uint64_t grain_bytes, uint64_t limit_bytes);
 
 /* Bytes that may still be taken from the driver, as far as is known. */
 uint64_t gml_economy_room(const gml_home *home);

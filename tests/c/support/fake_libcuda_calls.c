@@ -261,21 +261,19 @@ copy_stream(gml_cu_stream stream)
 }
 
 gml_cu_result
-fake_cuMemHostAlloc(void **out, size_t size, unsigned flags)
+fake_cuMemHostRegister(void *memory, size_t size, unsigned flags)
 {
-    gml_cu_result result = guard();
+    (void)memory;
+    (void)size;
     (void)flags;
-    return result == GML_CU_SUCCESS
-               ? fake_result_of(gml_driver_host_malloc(fake_device(), size, out))
-               : result;
+    return guard();
 }
 
 gml_cu_result
-fake_cuMemFreeHost(void *memory)
+fake_cuMemHostUnregister(void *memory)
 {
-    gml_cu_result result = guard();
-    return result == GML_CU_SUCCESS ? fake_result_of(gml_driver_host_free(fake_device(), memory))
-                                    : result;
+    (void)memory;
+    return guard();
 }
 
 gml_cu_result
