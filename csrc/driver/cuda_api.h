@@ -113,7 +113,7 @@ typedef struct gml_cu_access {
     X(cuMemAlloc, 3020, (gml_cu_pointer * out, size_t size))                                       \
     X(cuMemFree, 3020, (gml_cu_pointer address))                                                   \
     X(cuMemGetInfo, 3020, (size_t *free_bytes, size_t *total_bytes))                               \
-    X(cuMemHostRegister, 4000, (void *memory, size_t size, unsigned flags))                        \
+    X(cuMemHostRegister, 6050, (void *memory, size_t size, unsigned flags))                        \
     X(cuMemHostUnregister, 4000, (void *memory))                                                   \
     X(cuMemcpyDtoHAsync, 3020, (void *to, gml_cu_pointer from, size_t size, gml_cu_stream stream)) \
     X(cuMemcpyHtoDAsync, 3020,                                                                     \
