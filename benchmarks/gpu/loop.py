@@ -37,6 +37,7 @@ import machine
 from gpu.ranks import run_ranks
 
 _WAYS = ("never", "sleeps")
+_TELL_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,8 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     losses, tokens, asleep, turns = [], [], [], []
     began = time.perf_counter()
     for number in range(options.rounds):
+        if number % _TELL_ROUNDS == 0 and os.environ.get("RANK", "0") == "0":
+            print(f"{way}: {number} rounds, {time.perf_counter() - began:.1f} s", file=sys.stderr)
         turning = loop.turn("wake", "train") if number else 0.0
         losses.append(loop.train(number).hex())
         turning += loop.turn("wake", "generate") if number else 0.0

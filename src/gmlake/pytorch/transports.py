@@ -47,7 +47,7 @@ class SentView:
         return (
             f"{self.operator} at {self.sent or _NO_LINE} sends a tensor of "
             f"{format_size(self.size_bytes)}, made at {self.made or _NO_LINE}, that lies in "
-            "several physical allocations: transports that register memory reject or copy it; "
+            "several physical allocations: transports that register memory may reject or copy it; "
             "make it inside of gmlake.exportable()"
         )
 

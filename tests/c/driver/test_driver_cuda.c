@@ -66,6 +66,22 @@ call_without_context(void *driver)
     return NULL;
 }
 
+/* More than one thread touches it first. */
+TEST(memory_of_the_host_is_whole_and_goes_back)
+{
+    const uint64_t size_bytes = (UINT64_C(200) << 20) + 123;
+    gml_driver *driver = open_cuda();
+    void *memory = NULL;
+    if (CHECK_OK(gml_driver_host_malloc(driver, size_bytes, &memory))) {
+        memset(memory, 7, size_bytes);
+        CHECK_EQ(((const char *)memory)[size_bytes - 1], 7);
+        CHECK_OK(gml_driver_host_free(driver, memory, size_bytes));
+    }
+    CHECK_STATUS(gml_driver_host_malloc(driver, UINT64_C(1) << 60, &memory), GML_NO_HOST_MEMORY);
+    CHECK(strstr(driver->reason, "the host has no 1152921504606846976 bytes left") != NULL);
+    gml_driver_close(driver);
+}
+
 TEST(a_caller_without_context_stays_without)
 {
     gml_driver *driver = open_cuda();
@@ -222,6 +238,7 @@ main(void)
     if (!cuda) {
         return skip("GMLAKE_TEST_CUDA is not set");
     }
+    RUN(memory_of_the_host_is_whole_and_goes_back);
     RUN(a_caller_without_context_stays_without);
     RUN(a_callers_context_and_mode_are_put_back);
     RUN(a_global_capture_survives_calls_on_other_streams);

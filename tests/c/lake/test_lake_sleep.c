@@ -339,3 +339,53 @@ TEST(a_sleeping_lake_closes)
         CHECK_OK(gml_lake_close(test.lake));
     }
 }
+
+/* Blocks that a model has, in a lake of a large device; the calls of its chunks. */
+static gml_stats
+stats_of_a_model(bool can_sleep, gml_lake **out)
+{
+    const gml_lake_config config = {.driver = "sim",
+                                    .policy = "stitch",
+                                    .capacity_bytes = 64 * 1024 * MIB,
+                                    .aids = {.wrap = gml_aids_wrap},
+                                    .can_sleep = can_sleep};
+    gml_stats stats = {0};
+    gml_address address = 0;
+    char reason[240] = "";
+    CHECK_OK(gml_lake_open(&config, out, reason, sizeof reason));
+    for (int i = 0; i < 96; i++) {
+        CHECK_OK(gml_lake_allocate(*out, 86 * MIB, 1, &address));
+    }
+    CHECK_OK(gml_lake_stats(*out, &stats));
+    return stats;
+}
+
+/* The calls for a chunk come again with every sleep. */
+TEST(chunks_that_can_sleep_are_large)
+{
+    gml_lake *plain = NULL, *sleeping = NULL;
+    gml_stats of_plain = stats_of_a_model(false, &plain);
+    gml_stats of_sleeping = stats_of_a_model(true, &sleeping);
+    CHECK(of_sleeping.driver_calls[GML_CALL_CREATE] * 4 < of_plain.driver_calls[GML_CALL_CREATE]);
+    CHECK(of_sleeping.reserved_bytes <= of_sleeping.live_bytes + 64 * MIB);
+    CHECK_OK(gml_lake_close(plain));
+    CHECK_OK(gml_lake_close(sleeping));
+}
+
+/* Opening a chunk waits for the copies into those before it. */
+TEST(waking_opens_in_one_call_what_was_opened_in_one)
+{
+    gml_lake *lake = NULL;
+    gml_sleep_report report = {0};
+    gml_stats before = stats_of_a_model(true, &lake), after = {0};
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report));
+    CHECK_OK(gml_lake_wake(lake, &report));
+    CHECK_OK(gml_lake_stats(lake, &after));
+    uint64_t opened =
+        after.driver_calls[GML_CALL_SET_ACCESS] - before.driver_calls[GML_CALL_SET_ACCESS];
+    uint64_t parts = before.reserved_bytes / (512 * MIB) + 1;
+    CHECK(opened <= before.driver_calls[GML_CALL_SET_ACCESS] + parts);
+    CHECK_EQ(after.driver_calls[GML_CALL_MAP], 2 * before.driver_calls[GML_CALL_MAP]);
+    CHECK(opened < before.driver_calls[GML_CALL_MAP]);
+    CHECK_OK(gml_lake_close(lake));
+}
