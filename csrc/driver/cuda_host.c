@@ -1,7 +1,8 @@
 /* Page-locked memory of the host.
  *
- * cuMemHostAlloc takes it page by page. For 8 GiB beside an NVIDIA H100 that took 4.7 s; taken in
- * huge pages by eight threads and locked afterwards 0.6 s, and copies are as fast.
+ * cuMemHostAlloc takes it page by page: with it the first sleep of 13.5 GB took 6.7 s on a machine
+ * with NVIDIA H100s. Taken in huge pages by several threads and locked afterwards it takes 1.1 s,
+ * the copies among them, and those are as fast (benchmarks/results/gpu_sleeping.json).
  */
 #include "driver/cuda_internal.h"
 
