@@ -14,8 +14,8 @@ what is used. taken: what the device has less since before the caches, whoever h
 used. A write is all host time, which a model's own work hides or exceeds.
 
 Time, in one process for each pair, since processes differ by more than their caches do: static
-caches and those of the other way decode the same step after one another, whose turn is first
-changes, and each step gives one ratio. The answers must be equal to the bit.
+caches and those of the other way decode each token after one another, whose turn is first changes,
+and each step of all sequences gives one ratio. The answers must be equal to the bit.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -135,13 +135,20 @@ class Decoding:
         prompt = self._lengths.randint(longest // 16, longest // 2)
         return prompt, prompt + self._lengths.randint(longest // 32, longest // 2)
 
-    def go(self, step: Callable[[Slot, torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Let every sequence have a token; return what the last one has of it."""
-        for slot in self.slots:
-            answer = step(slot, self._token)
-            if slot.rows == slot.end:
-                slot.begin(*self._draw())
+    def advance(
+        self, number: int, step: Callable[[Slot, torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """Let a slot have a token; return what step() does. Another sequence begins at its end."""
+        slot = self.slots[number]
+        answer = step(slot, self._token)
+        if slot.rows == slot.end:
+            slot.begin(*self._draw())
         return answer
+
+    def write(self) -> None:
+        """Write a token to every slot."""
+        for number in range(len(self.slots)):
+            self.advance(number, Slot.write)
 
 
 def measure_memory(way: str, size: Size) -> dict[str, Any]:
@@ -161,7 +168,7 @@ def measure_memory(way: str, size: Size) -> dict[str, Any]:
     write_seconds = 0.0
     for _ in range(size.longest):
         began = time.perf_counter()
-        decoding.go(Slot.write)
+        decoding.write()
         write_seconds += time.perf_counter() - began
         used = row_bytes * sum(slot.rows for slot in slots)
         held = sum(slot.elastic.memory_bytes for slot in slots if slot.elastic is not None)
@@ -188,16 +195,19 @@ def measure_time(way: str, size: Size, steps: int) -> dict[str, Any]:
     has_same_answers = True
     for decoding in both.values():
         for _ in range(size.longest // 2):  # until sequences end and begin all the time
-            decoding.go(Slot.write)
+            decoding.write()
     with torch.inference_mode():
-        for number in range(steps + _WARMING):
-            answers = []
-            for each in list(both)[:: -1 if number % 2 else 1]:
-                torch.cuda.synchronize()
-                began = time.perf_counter()
-                answers.append(both[each].go(Slot.step))
-                torch.cuda.synchronize()
-                seconds[each].append((time.perf_counter() - began) / size.sequences)
+        for step in range(steps + _WARMING):
+            for taken in seconds.values():
+                taken.append(0.0)
+            for number in range(size.sequences):
+                answers = []
+                for each in list(both)[:: -1 if (step + number) % 2 else 1]:
+                    torch.cuda.synchronize()
+                    began = time.perf_counter()
+                    answers.append(both[each].advance(number, Slot.step))
+                    torch.cuda.synchronize()
+                    seconds[each][-1] += (time.perf_counter() - began) / size.sequences
             has_same_answers = has_same_answers and torch.equal(*answers)
     told = {each: taken[_WARMING:] for each, taken in seconds.items()}
     ratios = [its / static for static, its in zip(told["static"], told[way], strict=True)]
