@@ -11,6 +11,10 @@
 
 enum { BLOCKS = 14, STRIDE_BYTES = 509 /* of the bytes that are looked at */ };
 
+/* Of the calls that fail in turn. One thread makes them all, so the sanitizer that looks for races,
+ * under which they take ten times as long, is shown some. */
+enum { EVERY = HAS_THREAD_SANITIZER ? 8 : 1 };
+
 typedef struct sleeper_test {
     gml_lake *lake;
     gml_address blocks[BLOCKS]; /* 0: none */
@@ -181,7 +185,7 @@ fail_in_turn(const char *policy, gml_backup backup)
     CHECK_OK(gml_lake_wake(plain.lake, &report));
     count_calls(plain.lake, &ignored, &last_call);
     CHECK_OK(gml_lake_close(plain.lake));
-    for (uint64_t call = first_call + 1; call <= last_call; call++) {
+    for (uint64_t call = first_call + 1; call <= last_call; call += EVERY) {
         sleeper_test test = {.lake = open_lake("host", policy, call), .has_bytes = true};
         if (!populate(&test)) { /* where calls of mallocs were counted too low */
             CHECK_OK(gml_lake_close(test.lake));
@@ -202,7 +206,7 @@ fail_in_turn(const char *policy, gml_backup backup)
         check_contents(&test);
         CHECK_OK(gml_lake_close(test.lake));
     }
-    CHECK(failures > 20);
+    CHECK(failures > 20 / EVERY);
 }
 
 TEST(every_failing_call_leaves_contents_and_addresses)
