@@ -4,6 +4,7 @@
  * with NVIDIA H100s. Taken in huge pages by several threads and locked afterwards it takes 1.1 s,
  * the copies among them, and those are as fast (benchmarks/results/gpu_sleeping.json).
  */
+#include "base/rounding.h"
 #include "driver/cuda_internal.h"
 
 #include <inttypes.h>
@@ -40,15 +41,16 @@ touch_all(char *memory, uint64_t size_bytes)
     uint64_t count = size_bytes / LEAST_PART_BYTES + 1;
     count = count < MOST_THREADS ? count : MOST_THREADS;
     count = cores > 0 && count > (uint64_t)cores ? (uint64_t)cores : count;
-    uint64_t part_bytes = (size_bytes / count + HUGE_PAGE_BYTES - 1) & ~(HUGE_PAGE_BYTES - 1);
+    uint64_t part_bytes = gml_round_up(gml_divide_up(size_bytes, count), HUGE_PAGE_BYTES);
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     part parts[MOST_THREADS];
     pthread_t threads[MOST_THREADS];
     bool is_started[MOST_THREADS] = {false};
     for (uint64_t i = 0; i < count; i++) {
         uint64_t begin = i * part_bytes < size_bytes ? i * part_bytes : size_bytes;
         uint64_t left_bytes = size_bytes - begin;
-        parts[i] = (part){memory + begin, left_bytes < part_bytes ? left_bytes : part_bytes,
-                          (uint64_t)sysconf(_SC_PAGESIZE)};
+        parts[i] =
+            (part){memory + begin, left_bytes < part_bytes ? left_bytes : part_bytes, page_bytes};
         is_started[i] = i > 0 && pthread_create(&threads[i], NULL, touch, &parts[i]) == 0;
     }
     for (uint64_t i = 0; i < count; i++) {
