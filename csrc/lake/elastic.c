@@ -17,17 +17,17 @@
 /* ---- growing and shrinking ------------------------------------------------------------------- */
 
 /* Takes a chunk for a place from the policy. Before memory is refused all that is idle in the lake
- * goes back to the device, once. */
+ * goes back to the device, if it may. */
 static gml_status
-take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *has_trimmed)
+take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *may_trim)
 {
     gml_policy *policy = lake->policy;
     gml_block *block = NULL;
     uint64_t ahead_bytes = (end - place) * of->chunk_bytes, released_bytes = 0;
     gml_status status =
         policy->ops->take_chunk(policy, of->homes[place], ahead_bytes, of->stream, &block);
-    if (status == GML_OUT_OF_MEMORY && !*has_trimmed) {
-        *has_trimmed = true;
+    if (status == GML_OUT_OF_MEMORY && *may_trim) {
+        *may_trim = false;
         lake->torch.num_alloc_retries++;
         (void)gml_lake_trim_locked(lake, &released_bytes);
         status = policy->ops->take_chunk(policy, 0, ahead_bytes, of->stream, &block);
@@ -79,8 +79,9 @@ check_capture(gml_lake *lake, const gml_elastic *of)
                : status;
 }
 
+/* All of it or nothing. */
 static gml_status
-grow(gml_lake *lake, gml_elastic *of, size_t end)
+grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
 {
     gml_status status = check_capture(lake, of);
     if (status == GML_OK && gml_map_reserve(&lake->blocks, end - of->count) != GML_OK) {
@@ -88,9 +89,8 @@ grow(gml_lake *lake, gml_elastic *of, size_t end)
                                  "the table of live blocks cannot grow");
     }
     size_t taken = of->count;
-    bool has_trimmed = false;
     while (taken < end && status == GML_OK) {
-        status = take_chunk(lake, of, taken, end, &has_trimmed);
+        status = take_chunk(lake, of, taken, end, &may_trim);
         taken += status == GML_OK;
     }
     if (status == GML_OK) {
@@ -107,6 +107,17 @@ grow(gml_lake *lake, gml_elastic *of, size_t end)
         of->count = end;
     }
     gml_lake_note_reserved(lake);
+    return status;
+}
+
+/* To `end`, and to `wished` where that needs nothing from others. */
+static gml_status
+grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished)
+{
+    gml_status status = wished > end ? grow_to(lake, of, wished, false) : GML_OUT_OF_MEMORY;
+    if (status == GML_OUT_OF_MEMORY) {
+        status = grow_to(lake, of, end, true);
+    }
     if (status == GML_OUT_OF_MEMORY) {
         uint64_t asked_bytes = (end - of->count) * of->chunk_bytes;
         gml_lake_explain_refusal(lake, asked_bytes);
@@ -208,7 +219,7 @@ gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gm
 }
 
 static gml_status
-resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes)
+resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahead_bytes)
 {
     if (size_bytes > of->size_bytes) {
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
@@ -226,15 +237,21 @@ resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes)
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "this memory is asleep: wake it before a buffer grows");
     }
-    return grow(lake, of, end);
+    uint64_t most_bytes = of->size_bytes - size_bytes;
+    uint64_t wished_bytes = size_bytes + (ahead_bytes < most_bytes ? ahead_bytes : most_bytes);
+    return grow(lake, of, end, (size_t)gml_divide_up(wished_bytes, of->chunk_bytes));
 }
 
 gml_status
-gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes)
+gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                        uint64_t ahead_bytes, uint64_t *memory_bytes)
 {
     pthread_mutex_lock(&lake->lock);
     gml_elastic *of = find(lake, address);
-    gml_status status = of ? resize_locked(lake, of, size_bytes) : GML_UNKNOWN_ADDRESS;
+    gml_status status = of ? resize_locked(lake, of, size_bytes, ahead_bytes) : GML_UNKNOWN_ADDRESS;
+    if (status == GML_OK) {
+        *memory_bytes = of->count * of->chunk_bytes;
+    }
     gml_lake_show_request(lake, status);
     pthread_mutex_unlock(&lake->lock);
     return status;

@@ -34,9 +34,9 @@ PyObject *
 lake_resize_elastic(PyObject *object, PyObject *args)
 {
     lake_object *self = (lake_object *)object;
-    number_argument address = {"address", 0}, size = {"size", 0};
-    if (!PyArg_ParseTuple(args, "O&O&:resize_elastic", convert_number, &address, convert_number,
-                          &size)) {
+    number_argument address = {"address", 0}, size = {"size", 0}, ahead = {"ahead", 0};
+    if (!PyArg_ParseTuple(args, "O&O&O&:resize_elastic", convert_number, &address, convert_number,
+                          &size, convert_number, &ahead)) {
         return NULL;
     }
     gml_lake *lake = lake_enter(self);
@@ -44,10 +44,11 @@ lake_resize_elastic(PyObject *object, PyObject *args)
         return NULL;
     }
     gml_status status;
+    uint64_t memory = 0;
     Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_resize_elastic(lake, address.value, size.value);
+    status = gml_lake_resize_elastic(lake, address.value, size.value, ahead.value, &memory);
     Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
+    PyObject *result = lake_answer_number(self, lake, status, memory);
     lake_leave(self);
     return result;
 }
@@ -121,8 +122,9 @@ const char lake_open_elastic_doc[] =
     "Raises UnsupportedError for a policy that has no chunks to give, ValueError for a\n"
     "size that is none, OutOfMemoryError, DriverError.";
 const char lake_resize_elastic_doc[] =
-    "resize_elastic($self, address, size, /)\n--\n\n"
-    "Let an elastic buffer have memory for its first `size` bytes.\n\n"
+    "resize_elastic($self, address, size, ahead, /)\n--\n\n"
+    "Let an elastic buffer have memory for its first `size` bytes, and where it grows for\n"
+    "`ahead` more if that needs nothing from others; return the bytes that it has.\n\n"
     "Raises ValueError for another address or a size above the buffer's, OutOfMemoryError,\n"
     "UnsupportedError for growing while a graph is captured or the lake is asleep,\n"
     "DriverError; then it is as before.";

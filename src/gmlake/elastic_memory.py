@@ -40,8 +40,11 @@ class ElasticMemory:
         self.chunk: Final = described["chunk_bytes"]
         self.memory = 0
 
-    def resize(self, size: int) -> None:
+    def resize(self, size: int, ahead: int = 0) -> None:
         """Have memory for the first `size` bytes, rounded up to whole chunks.
+
+        ahead: where it grows, so many bytes more, if there is memory that nobody has to give up for
+        them. What grows by little makes fewer calls so.
 
         What stays keeps its content; new memory holds anything. What is given up serves others at
         once, behind what is queued on the stream by now: work of other streams must be ordered
@@ -50,8 +53,7 @@ class ElasticMemory:
         then everything is as before.
         """
         self._check_open()
-        self._lake.resize_elastic(self.address, size)
-        self.memory = -(-size // self.chunk) * self.chunk
+        self.memory = self._lake.resize_elastic(self.address, size, ahead)
 
     def close(self) -> None:
         """Give memory and addresses back, once. No tensor over it may be used from here on."""

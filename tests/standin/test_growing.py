@@ -9,9 +9,9 @@ TRUTHS = {
     "contents": ("starts_empty", "kept", "contents", "address", "memory", "length", "text"),
     "types": ("half", "device", "ones", "eighth"),
     "lifetime": ("held", "gone", "closed"),
-    "ahead": ("memory", "no_call"),
+    "ahead": ("memory", "no_call", "little"),
     "shared": ("no_more", "apart"),
-    "streams": ("contents",),
+    "streams": ("contents", "behind"),
     "too_little": ("gives_back", "same"),
     "in_a_region": ("moved", "asleep", "kept", "grows"),
 }

@@ -13,6 +13,7 @@ from torch.utils.dlpack import from_dlpack
 from gmlake.errors import OutOfMemoryError
 from gmlake.friends.lakes import serving_lake_of
 from gmlake.pytorch import lakes
+from gmlake.pytorch.compat import current_stream
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from gmlake.elastic_memory import ElasticMemory
 
+_AHEAD_PART: Final = 32  # of its memory may be ahead of the rows
+
 
 class Elastic:
     """A tensor whose address space is reserved and whose memory is that of its first rows.
@@ -31,7 +34,7 @@ class Elastic:
     tensor. rows: how many there are now. tensor: these rows, a torch tensor without a copy. whole:
     all rows that there may be, at the same address for ever, of which only the first `rows` may be
     touched: using others is an illegal address or somebody else's memory. memory_bytes: what it has
-    from the device, whole chunks of `chunk_bytes`.
+    from the device, whole chunks of `chunk_bytes`, and a little ahead where it grew.
 
     Made by gmlake.elastic(). It gives everything back where neither it nor a tensor over it is
     left, or at close(). One is for one thread at a time.
@@ -52,6 +55,7 @@ class Elastic:
         )
         self._rows = 0
         self._stream = torch.cuda.current_stream(device)
+        self._ordered = {self._stream.cuda_stream}
 
     @property
     def rows(self) -> int:
@@ -86,16 +90,24 @@ class Elastic:
         Rows that stay keep their content, new ones hold anything. The memory of rows that go, but
         for what was cut from a chunk, serves everything else at once, behind what is queued now on
         the current stream and the one that was current when this was made: let one of these wait
-        for others that use the rows. Raises torch.OutOfMemoryError with everything as before,
-        ValueError for more rows than it may have and after close(), UnsupportedError for growing
-        while a graph is captured or a region asleep.
+        for others that use the rows.
+
+        Growing costs calls. So its memory, where it must grow, grows by a 32nd part of itself if
+        that takes nothing from others, and stays where less than that would go.
+
+        Raises torch.OutOfMemoryError with everything as before, ValueError for more rows than it
+        may have and after close(), UnsupportedError for growing while a graph is captured or a
+        region asleep.
         """
         self._check(rows)
-        if rows < self._rows:
+        held = self._memory.memory
+        ahead = held // _AHEAD_PART
+        if rows >= self._rows:
+            self._reserve(rows, ahead)
+            self._order_use()
+        elif rows * self._row_bytes + ahead < held:
             self._order(torch.cuda.current_stream(self.device), before=self._stream)
             self._memory.resize(rows * self._row_bytes)
-        else:
-            self._reserve(rows)
         self._rows = rows
         return self.tensor
 
@@ -105,7 +117,7 @@ class Elastic:
         It stays until rows go. Raises as resize() does.
         """
         self._check(rows)
-        self._reserve(rows)
+        self._reserve(rows, 0)
 
     def close(self) -> None:
         """Give memory and addresses back. No tensor over it may be used from here on."""
@@ -118,15 +130,22 @@ class Elastic:
             raise ValueError(f"{rows} rows asked for; it may have 0 to {self.shape[0]}")
         _ = self.whole
 
-    def _reserve(self, rows: int) -> None:
-        wanted = rows * self._row_bytes
-        if wanted <= self._memory.memory:
+    def _reserve(self, rows: int, ahead: int) -> None:
+        wanted, held = rows * self._row_bytes, self._memory.memory
+        if wanted <= held:
             return
         try:
-            self._memory.resize(wanted)
+            self._memory.resize(wanted, max(0, held + ahead - wanted))
         except OutOfMemoryError:
             self._resize_after_all(wanted)
-        self._order(self._stream, before=torch.cuda.current_stream(self.device))
+        self._ordered = {self._stream.cuda_stream}
+
+    def _order_use(self) -> None:
+        """Let a stream that uses memory for the first time wait for whom it served before."""
+        stream = current_stream(self.device.index)
+        if stream not in self._ordered:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+            self._ordered.add(stream)
 
     def _order(self, stream: torch.cuda.Stream, before: torch.cuda.Stream) -> None:
         """Let what comes on one stream run after what is queued on another.

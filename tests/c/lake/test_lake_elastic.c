@@ -54,6 +54,17 @@ memory_of(gml_lake *lake, gml_address buffer)
     return info.memory_bytes;
 }
 
+static gml_status
+resize_to(gml_lake *lake, gml_address buffer, uint64_t size_bytes)
+{
+    uint64_t memory_bytes = 0;
+    gml_status status = gml_lake_resize_elastic(lake, buffer, size_bytes, 0, &memory_bytes);
+    if (status == GML_OK) {
+        CHECK_EQ(memory_bytes, memory_of(lake, buffer));
+    }
+    return status;
+}
+
 static unsigned char
 byte_of(unsigned salt, uint64_t at)
 {
@@ -95,21 +106,21 @@ check_one_buffer(const char *driver, const char *policy)
     CHECK_OK(gml_lake_open_elastic(lake, 40 * MIB - 5, 3, &buffer));
     CHECK_EQ(memory_of(lake, buffer), 0);
     CHECK_EQ(stats_of(lake).reserved_bytes, 0);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 5 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 5 * MIB));
     CHECK_EQ(memory_of(lake, buffer), 6 * MIB);
     CHECK_EQ(stats_of(lake).live_bytes, 6 * MIB);
     CHECK_EQ(stats_of(lake).reserved_bytes, 6 * MIB);
     if (has_bytes) {
         fill(lake, buffer, 0, 6 * MIB, 1);
     }
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 40 * MIB - 5));
+    CHECK_OK(resize_to(lake, buffer, 40 * MIB - 5));
     CHECK_EQ(memory_of(lake, buffer), 40 * MIB);
     if (has_bytes) {
         check_bytes(lake, buffer, 6 * MIB, 1);
         fill(lake, buffer, 0, 40 * MIB, 2);
     }
-    CHECK_STATUS(gml_lake_resize_elastic(lake, buffer, 40 * MIB + 1), GML_INVALID_ARGUMENT);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 7 * MIB));
+    CHECK_STATUS(resize_to(lake, buffer, 40 * MIB + 1), GML_INVALID_ARGUMENT);
+    CHECK_OK(resize_to(lake, buffer, 7 * MIB));
     CHECK_EQ(memory_of(lake, buffer), 8 * MIB);
     CHECK_EQ(stats_of(lake).live_bytes, 8 * MIB);
     if (has_bytes) {
@@ -117,7 +128,7 @@ check_one_buffer(const char *driver, const char *policy)
     }
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close_elastic(lake, buffer));
-    CHECK_STATUS(gml_lake_resize_elastic(lake, buffer, 1), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(resize_to(lake, buffer, 1), GML_UNKNOWN_ADDRESS);
     CHECK_STATUS(gml_lake_close_elastic(lake, buffer), GML_UNKNOWN_ADDRESS);
     CHECK_EQ(stats_of(lake).live_bytes, 0);
     uint64_t released_bytes = 0;
@@ -138,9 +149,9 @@ TEST(what_it_gives_back_serves_everything_else)
     gml_lake *lake = open_lake("host", "stitch", 32 * MIB, 0);
     gml_address buffer = 0, block = 0;
     CHECK_OK(gml_lake_open_elastic(lake, 30 * MIB, 0, &buffer));
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 30 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 30 * MIB));
     CHECK_STATUS(gml_lake_allocate(lake, 20 * MIB, 0, &block), GML_OUT_OF_MEMORY);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 10 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 10 * MIB));
     uint64_t created = calls(lake, GML_CALL_CREATE);
     CHECK_OK(gml_lake_allocate(lake, 20 * MIB, 0, &block));
     CHECK_EQ(calls(lake, GML_CALL_CREATE), created);
@@ -150,10 +161,10 @@ TEST(what_it_gives_back_serves_everything_else)
     CHECK_OK(gml_lake_bytes(lake, block, &bytes));
     memset(bytes, 0x5a, 20 * MIB);
     uint64_t reserved_bytes = stats_of(lake).reserved_bytes;
-    CHECK_STATUS(gml_lake_resize_elastic(lake, buffer, 20 * MIB), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(resize_to(lake, buffer, 20 * MIB), GML_OUT_OF_MEMORY);
     CHECK_EQ(stats_of(lake).reserved_bytes, reserved_bytes);
     check_bytes(lake, buffer, 10 * MIB, 3);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 12 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 12 * MIB));
     fill(lake, buffer, 10 * MIB, 12 * MIB, 3);
     CHECK_EQ(((unsigned char *)bytes)[0], 0x5a);
     CHECK_EQ(((unsigned char *)bytes)[20 * MIB - 1], 0x5a);
@@ -168,10 +179,10 @@ TEST(growth_by_a_chunk_is_a_map_and_a_set_access)
     gml_address buffer = 0, other = 0;
     CHECK_OK(gml_lake_open_elastic(lake, 30 * MIB, 0, &buffer));
     CHECK_OK(gml_lake_open_elastic(lake, 30 * MIB, 0, &other));
-    CHECK_OK(gml_lake_resize_elastic(lake, other, 10 * MIB));
-    CHECK_OK(gml_lake_resize_elastic(lake, other, 0));
+    CHECK_OK(resize_to(lake, other, 10 * MIB));
+    CHECK_OK(resize_to(lake, other, 0));
     gml_stats before = stats_of(lake);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, CHUNK));
+    CHECK_OK(resize_to(lake, buffer, CHUNK));
     gml_stats after = stats_of(lake);
     for (size_t i = 0; i < GML_CALL_COUNT; i++) {
         bool is_one =
@@ -179,12 +190,36 @@ TEST(growth_by_a_chunk_is_a_map_and_a_set_access)
         CHECK_EQ(after.driver_calls[i] - before.driver_calls[i], is_one);
     }
     /* The same again needs neither. */
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 0));
+    CHECK_OK(resize_to(lake, buffer, 0));
     before = stats_of(lake);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, CHUNK));
+    CHECK_OK(resize_to(lake, buffer, CHUNK));
     after = stats_of(lake);
     CHECK_EQ(after.driver_calls[GML_CALL_MAP], before.driver_calls[GML_CALL_MAP]);
     CHECK_EQ(after.driver_calls[GML_CALL_SET_ACCESS], before.driver_calls[GML_CALL_SET_ACCESS]);
+    CHECK_OK(gml_lake_close(lake));
+}
+
+TEST(what_grows_may_take_more_ahead)
+{
+    gml_lake *lake = open_lake("sim", "stitch", 64 * MIB, 0);
+    gml_address buffer = 0, other = 0;
+    uint64_t memory_bytes = 0;
+    CHECK_OK(gml_lake_open_elastic(lake, 40 * MIB, 0, &buffer));
+    CHECK_OK(gml_lake_open_elastic(lake, 60 * MIB, 0, &other));
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 10 * MIB, 5 * MIB, &memory_bytes));
+    CHECK_EQ(memory_bytes, 16 * MIB);
+    CHECK_EQ(memory_of(lake, buffer), 16 * MIB);
+    CHECK_EQ(calls(lake, GML_CALL_SET_ACCESS), 2); /* at its place in the policy, and here */
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 12 * MIB, 5 * MIB, &memory_bytes));
+    CHECK_EQ(memory_bytes, 12 * MIB); /* it did not grow */
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 14 * MIB, UINT64_MAX, &memory_bytes));
+    CHECK_EQ(memory_bytes, 40 * MIB); /* there is no more */
+    CHECK_OK(gml_lake_resize_elastic(lake, other, 20 * MIB, 10 * MIB, &memory_bytes));
+    CHECK_EQ(memory_bytes, 20 * MIB); /* without what there is no memory for */
+    CHECK_STATUS(gml_lake_resize_elastic(lake, other, 30 * MIB, 10 * MIB, &memory_bytes),
+                 GML_OUT_OF_MEMORY);
+    CHECK_EQ(memory_of(lake, other), 20 * MIB);
+    CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }
 
@@ -195,16 +230,16 @@ TEST(what_is_trimmed_can_be_had_again)
     gml_address buffer = 0, block = 0;
     uint64_t released_bytes = 0;
     CHECK_OK(gml_lake_open_elastic(lake, 60 * MIB, 0, &buffer));
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 60 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 60 * MIB));
     uint64_t unmapped = calls(lake, GML_CALL_UNMAP);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 10 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 10 * MIB));
     CHECK_EQ(calls(lake, GML_CALL_UNMAP), unmapped);
     CHECK_OK(gml_lake_trim(lake, &released_bytes));
     CHECK_EQ(released_bytes, 50 * MIB);
     CHECK(calls(lake, GML_CALL_UNMAP) > unmapped + 1);
     CHECK_OK(gml_lake_allocate(lake, 50 * MIB, 0, &block));
     CHECK_OK(gml_lake_free(lake, block));
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 60 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 60 * MIB));
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }
@@ -213,6 +248,7 @@ TEST(what_is_trimmed_can_be_had_again)
 TEST(large_chunks_make_room)
 {
     const uint64_t most_bytes = 65536 * MIB;
+    uint64_t memory_bytes = 0;
     gml_lake *lake = open_lake("sim", "stitch", most_bytes, 0);
     gml_address blocks[6] = {0}, buffer = 0;
     for (int i = 0; i < 6; i++) {
@@ -223,9 +259,10 @@ TEST(large_chunks_make_room)
         CHECK_OK(gml_lake_free(lake, blocks[i]));
     }
     CHECK_OK(gml_lake_open_elastic(lake, most_bytes, 0, &buffer));
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 20 * MIB));
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 20 * MIB, most_bytes, &memory_bytes));
+    CHECK_EQ(memory_bytes, 20 * MIB); /* it is no reason to take more ahead */
     CHECK_EQ(calls(lake, GML_CALL_RELEASE), 0);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, most_bytes));
+    CHECK_OK(resize_to(lake, buffer, most_bytes));
     CHECK(calls(lake, GML_CALL_RELEASE) > 0);
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
@@ -255,21 +292,21 @@ TEST(a_capture_delays_what_must_wait)
     const gml_pool_id pool = {1, 2};
     CHECK_OK(gml_lake_open_elastic(lake, 20 * MIB, 0, &kept));
     CHECK_OK(gml_lake_open_elastic(lake, 20 * MIB, 0, &closed));
-    CHECK_OK(gml_lake_resize_elastic(lake, kept, 10 * MIB));
-    CHECK_OK(gml_lake_resize_elastic(lake, closed, 10 * MIB));
+    CHECK_OK(resize_to(lake, kept, 10 * MIB));
+    CHECK_OK(resize_to(lake, closed, 10 * MIB));
     fill(lake, kept, 0, 10 * MIB, 5);
     CHECK_OK(gml_lake_begin_pool(lake, pool));
     uint64_t unmapped = calls(lake, GML_CALL_UNMAP);
-    CHECK_STATUS(gml_lake_resize_elastic(lake, kept, 12 * MIB), GML_UNSUPPORTED);
-    CHECK_OK(gml_lake_resize_elastic(lake, kept, 4 * MIB));
+    CHECK_STATUS(resize_to(lake, kept, 12 * MIB), GML_UNSUPPORTED);
+    CHECK_OK(resize_to(lake, kept, 4 * MIB));
     CHECK_OK(gml_lake_close_elastic(lake, closed));
-    CHECK_STATUS(gml_lake_resize_elastic(lake, closed, 0), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(resize_to(lake, closed, 0), GML_UNKNOWN_ADDRESS);
     CHECK_EQ(calls(lake, GML_CALL_UNMAP), unmapped);
     CHECK_OK(gml_lake_end_pool(lake, pool));
     uint64_t given = calls(lake, GML_CALL_UNRESERVE);
     CHECK_OK(gml_lake_open_elastic(lake, 2 * MIB, 0, &third));
     CHECK_EQ(calls(lake, GML_CALL_UNRESERVE), given + 1);
-    CHECK_OK(gml_lake_resize_elastic(lake, kept, 12 * MIB));
+    CHECK_OK(resize_to(lake, kept, 12 * MIB));
     check_bytes(lake, kept, 4 * MIB, 5);
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
@@ -285,16 +322,16 @@ TEST(a_buffer_sleeps_with_its_lake)
     gml_sleep_report report = {0};
     CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
     CHECK_OK(gml_lake_open_elastic(lake, 20 * MIB, 0, &buffer));
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 12 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 12 * MIB));
     fill(lake, buffer, 0, 12 * MIB, 6);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 10 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 10 * MIB));
     CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
     CHECK_EQ(report.saved_bytes, 10 * MIB);
-    CHECK_STATUS(gml_lake_resize_elastic(lake, buffer, 14 * MIB), GML_UNSUPPORTED);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 8 * MIB));
+    CHECK_STATUS(resize_to(lake, buffer, 14 * MIB), GML_UNSUPPORTED);
+    CHECK_OK(resize_to(lake, buffer, 8 * MIB));
     CHECK_OK(gml_lake_wake(lake, &report));
     check_bytes(lake, buffer, 8 * MIB, 6);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 14 * MIB));
+    CHECK_OK(resize_to(lake, buffer, 14 * MIB));
     fill(lake, buffer, 8 * MIB, 14 * MIB, 6);
     check_bytes(lake, buffer, 14 * MIB, 6);
     CHECK_OK(gml_lake_check(lake));
@@ -311,13 +348,27 @@ typedef struct crowd {
     uint64_t written[BUFFERS]; /* bytes that hold what fill() wrote */
 } crowd;
 
-static void
-resize(crowd *of, size_t i, uint64_t size_bytes)
+static uint64_t
+in_chunks(uint64_t size_bytes)
 {
-    uint64_t before = memory_of(of->lake, of->buffers[i]);
-    gml_status status = gml_lake_resize_elastic(of->lake, of->buffers[i], size_bytes);
+    return (size_bytes + CHUNK - 1) / CHUNK * CHUNK;
+}
+
+static void
+resize(crowd *of, size_t i, uint64_t size_bytes, uint64_t ahead_bytes)
+{
+    uint64_t before = memory_of(of->lake, of->buffers[i]), told = before;
+    gml_status status =
+        gml_lake_resize_elastic(of->lake, of->buffers[i], size_bytes, ahead_bytes, &told);
     uint64_t after = memory_of(of->lake, of->buffers[i]);
-    CHECK_EQ(after, status == GML_OK ? (size_bytes + CHUNK - 1) / CHUNK * CHUNK : before);
+    CHECK_EQ(told, after);
+    if (status != GML_OK) {
+        CHECK_EQ(after, before);
+    } else if (after != in_chunks(size_bytes)) {
+        uint64_t wished = in_chunks(size_bytes + ahead_bytes);
+        CHECK(after > before);
+        CHECK_EQ(after, wished < 24 * MIB ? wished : 24 * MIB);
+    }
     if (of->written[i] > after) {
         of->written[i] = after;
     }
@@ -353,7 +404,8 @@ run_crowd(crowd *of, uint64_t seed, int steps)
         uint64_t kind = check_below(&random, 20);
         size_t buffer = check_below(&random, BUFFERS);
         if (kind < 10) {
-            resize(of, buffer, check_below(&random, 24 * MIB + 1));
+            uint64_t size_bytes = check_below(&random, 24 * MIB + 1);
+            resize(of, buffer, size_bytes, check_below(&random, 8 * MIB));
         } else if (kind < 19) {
             swap_block(of, check_below(&random, BLOCKS), 1 + check_below(&random, 6 * MIB),
                        check_below(&random, 2));
@@ -407,7 +459,7 @@ use_every_place(gml_lake *lake, gml_address buffer)
     for (uint64_t end = memory_of(lake, buffer) + CHUNK; end <= 24 * MIB; end += CHUNK) {
         gml_status status = GML_DRIVER_FAILED;
         for (int i = 0; i < MOST_TRIES && status != GML_OK; i++) {
-            status = gml_lake_resize_elastic(lake, buffer, end);
+            status = resize_to(lake, buffer, end);
         }
         CHECK_OK(status);
     }

@@ -55,6 +55,17 @@ def test_memory_follows_and_contents_stay(lake: gmlake.Lake) -> None:
     lake.check()
 
 
+def test_what_grows_may_take_more_ahead(lake: gmlake.Lake) -> None:
+    buffer = lake.elastic("32MiB")
+    buffer.resize(4 * MIB, ahead=5 * MIB)
+    assert buffer.memory == 10 * MIB == lake.describe_elastic(buffer.address)["memory_bytes"]
+    buffer.resize(3 * MIB, ahead=5 * MIB)
+    assert buffer.memory == 4 * MIB
+    other = lake.elastic("64MiB")
+    other.resize(60 * MIB, ahead=4 * MIB)
+    assert other.memory == 60 * MIB
+
+
 def test_what_it_gives_back_serves_blocks(lake: gmlake.Lake) -> None:
     with lake.elastic(60 * MIB) as buffer:
         buffer.resize(60 * MIB)

@@ -197,11 +197,11 @@ def use_lakes_below_pytorch() -> None:
 def use_elastic_memory() -> None:
     with gmlake.Lake("host", capacity="64MiB") as lake:
         address = lake.open_elastic(8 * MIB, 0)
-        lake.resize_elastic(address, 3 * MIB)
+        lake.resize_elastic(address, 3 * MIB, MIB)
         _ = (lake.elastic_bytes(address), lake.describe_elastic(address))
         _ = _core.dlpack_bytes(lake, address, 100, 1, 0)
         with contextlib.suppress(ValueError):
-            lake.resize_elastic(address, 9 * MIB)
+            lake.resize_elastic(address, 9 * MIB, 0)
         lake.close_elastic(address)
         buffer = lake.elastic(8 * MIB)
         buffer.resize(3 * MIB)

@@ -109,7 +109,22 @@ def ahead() -> Result:
         "memory": cache.memory_bytes == 6 * MIB,
         "no_call": {name: again[name] - calls[name] for name in ("map", "set_access", "create")}
         == {"map": 0, "set_access": 0, "create": 0},
+        **by_little(),
     }
+
+
+def by_little() -> Result:
+    """What is large and grows by little takes a 32nd part ahead, and keeps no more than that."""
+    cache = gmlake.elastic((400_000, 256), torch.float32, rows=200_000)
+    begins_exact = cache.memory_bytes == 196 * MIB
+    cache.resize(200_704)
+    cache.resize(200_705)
+    has_more = cache.memory_bytes == 204 * MIB
+    cache.resize(202_752)
+    cache.resize(202_500)
+    has_kept = cache.memory_bytes == 204 * MIB
+    cache.resize(200_704)
+    return {"little": begins_exact and has_more and has_kept and cache.memory_bytes == 196 * MIB}
 
 
 def shared() -> Result:
@@ -143,7 +158,22 @@ def streams() -> Result:
         cache.resize(30_000)[:].copy_(numbers(30_000))
         kept = cache.tensor.cpu()
     del other
-    return {"contents": torch.equal(kept, numbers(30_000))}
+    return {"contents": torch.equal(kept, numbers(30_000)), "behind": comes_behind(side)}
+
+
+def comes_behind(side: torch.cuda.Stream) -> bool:
+    """Rows that one stream reserved and another one uses, while the first still writes there."""
+    pinned = numbers(20_000).pin_memory()
+    one = gmlake.elastic((20_000, 256), torch.float32, rows=20_000)
+    two = gmlake.elastic((20_000, 256), torch.float32)
+    one.tensor.copy_(pinned.neg().pin_memory(), non_blocking=True)
+    one.resize(0)
+    two.reserve(20_000)
+    with torch.cuda.stream(side):
+        two.resize(20_000).copy_(pinned, non_blocking=True)
+        side.synchronize()
+    torch.cuda.synchronize()
+    return torch.equal(two.tensor.cpu(), pinned)
 
 
 def too_little() -> Result:
