@@ -384,7 +384,8 @@ def main() -> int:
         type=_allocators,
         default=_allocators("default,expandable,gmlake"),
         help="a,b: of default, expandable, async, gmlake; gmlake:chunk_size=16MiB:mode=native "
-        "has settings, gmlake:path=FOLDER is imported from there",
+        "has settings, gmlake:path=FOLDER is imported from there, gmlake:region=NAME runs in a "
+        "region that can sleep",
     )
     add("--rounds", type=int, default=3)
     add("--steps", type=int, help=f"{STEPS}, of generate {STEPS_OF['generate']}, unless said")

@@ -21,7 +21,7 @@ import json
 import os
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from gpu.workers import BEGIN_BYTES
 from workloads.ending import end_process
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
     from gpu.programs import Program
 
@@ -77,12 +77,17 @@ def used_past_allocator() -> int:
     return int(total_bytes - free_bytes - torch.cuda.memory_reserved())
 
 
-def region(options: argparse.Namespace) -> AbstractContextManager[gmlake.Region | None]:
-    """Return what the whole run happens in."""
+@contextmanager
+def region(options: argparse.Namespace) -> Iterator[gmlake.Region | None]:
+    """Serve the whole run, in a region that can sleep where a setting `region` names one."""
     if options.allocator != "gmlake":
-        return nullcontext()
+        yield None
+        return
     settings: dict[str, Any] = dict(text.split("=", 1) for text in options.knobs)
-    return gmlake.enabled(**{"policy": options.policy} | settings)
+    name = settings.pop("region", None)
+    inside = gmlake.region(name, everywhere=True) if name else nullcontext()
+    with gmlake.enabled(**{"policy": options.policy} | settings) as lake, inside:
+        yield None if name else lake
 
 
 def wait(options: argparse.Namespace) -> None:
