@@ -31,7 +31,7 @@ part() {
 
 ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
     dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits inferred planned_steps
-    wavelet overhead overhead_on_oom standin_elastic versions"
+    wavelet overhead overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
 for wanted in "$@"; do
     case $wanted in
@@ -53,10 +53,6 @@ for wanted in "$@"; do
     planner)
         part planner "$PYTHON" benchmarks/planner.py --instances "${INSTANCES:?names a folder}" \
             examples/traces/*.gmtrace --write
-        ;;
-    standin_elastic)
-        part standin_elastic env PYTHONPATH=benchmarks:. "$STANDIN" -m tests.standin --capacity 80GiB \
-            -m gpu.elastic --steps 1 --output benchmarks/results/standin_elastic.json
         ;;
     recording) part recording "$STANDIN" benchmarks/recording_costs.py --write ;;
     opening) part opening "$PYTHON" benchmarks/opening.py --rounds 5 --write ;;
