@@ -12,6 +12,7 @@ TRUTHS = {
     "ahead": ("memory", "no_call", "little"),
     "shared": ("no_more", "apart"),
     "streams": ("contents", "behind"),
+    "in_a_graph": ("refused", "kept"),
     "too_little": ("gives_back", "same"),
     "in_a_region": ("moved", "asleep", "kept", "grows"),
 }

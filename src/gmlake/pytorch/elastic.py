@@ -143,7 +143,7 @@ class Elastic:
     def _order_use(self) -> None:
         """Let a stream that uses memory for the first time wait for whom it served before."""
         stream = current_stream(self.device.index)
-        if stream not in self._ordered:
+        if stream not in self._ordered and not torch.cuda.is_current_stream_capturing():
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
             self._ordered.add(stream)
 
@@ -151,8 +151,9 @@ class Elastic:
         """Let what comes on one stream run after what is queued on another.
 
         The core knows the stream that was current at first; work may be on the one that is now.
+        What is being captured is queued on none.
         """
-        if stream != before:
+        if stream != before and not torch.cuda.is_current_stream_capturing():
             before.wait_stream(stream)
 
     def _resize_after_all(self, wanted: int) -> None:

@@ -176,6 +176,23 @@ def comes_behind(side: torch.cuda.Stream) -> bool:
     return torch.equal(two.tensor.cpu(), pinned)
 
 
+def in_a_graph() -> Result:
+    """Rows come and go in what was reserved, while a graph is captured; growing is refused."""
+    cache = gmlake.elastic((40_000, 256), torch.float32)
+    cache.reserve(20_000)
+    source = torch.empty(10_000, 256, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        cache.resize(20_000)
+        refused = failure(lambda: cache.resize(40_000))
+        cache.resize(10_000).copy_(source)
+    source.copy_(numbers(10_000))
+    graph.replay()
+    torch.cuda.synchronize()
+    kept = torch.equal(cache.tensor.cpu(), numbers(10_000))
+    return {"refused": "captured" in refused, "kept": kept}
+
+
 def too_little() -> Result:
     """The end of memory is PyTorch's exception, and nothing has changed."""
     cache = gmlake.elastic((4_000_000, 256), torch.float32, rows=1000)
@@ -225,7 +242,8 @@ def main() -> int:
     """Run all parts in the mode that is named."""
     gmlake.enable(mode=sys.argv[1])
     parts: list[Callable[[], Result]] = [
-        contents, types, lifetime, ahead, shared, streams, too_little, in_a_region, errors,
+        contents, types, lifetime, ahead, shared,
+        streams, in_a_graph, too_little, in_a_region, errors,
     ]  # fmt: skip
     results: Result = {part.__name__: part() for part in parts}
     gc.collect()
