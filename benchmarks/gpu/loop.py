@@ -202,6 +202,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         "losses": losses,
         "tokens": tokens,
         "asleep_bytes": asleep,
+        "grown_bytes": max(asleep[5:], default=asleep[-1]) - asleep[min(5, len(asleep) - 1)],
         "turn_seconds": turns,
         "seconds": seconds,
         "device": torch.cuda.get_device_name(),
@@ -210,7 +211,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the first rank of a way measured, or `failed`."""
+    """Return what the first rank of a way measured, the most of all ranks, or `failed`."""
     words = [
         *("--one", way, "--rounds", str(options.rounds), "--size", options.size),
         *("--ranks", str(options.ranks), "--backend", options.backend),
@@ -219,19 +220,29 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     failed = [
         f"rank {rank}: {told['failed']}" for rank, told in enumerate(found) if "failed" in told
     ]
-    return {"failed": ", ".join(failed)} if failed else found[0]
+    if failed:
+        return {"failed": ", ".join(failed)}
+    most: dict[str, Any] = {
+        name: [max(each) for each in zip(*(told[name] for told in found), strict=True)]
+        for name in ("asleep_bytes", "turn_seconds")
+    }
+    most["grown_bytes"] = max(told["grown_bytes"] for told in found)
+    has_one_result = all(
+        told[name] == found[0][name] for told in found for name in ("losses", "tokens")
+    )
+    return {**found[0], **most, "has_one_result": has_one_result}
 
 
 def compare(ways: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return whether the two ways agree, and by how much what stays has grown since round 5."""
+    """Return whether ways and ranks agree, and by how much what stays has grown since round 5."""
     if any("failed" in told for told in ways.values()):
         return {}
     never, sleeps = ways["never"], ways["sleeps"]
-    asleep = sleeps["asleep_bytes"]
     return {
         "has_same_losses": never["losses"] == sleeps["losses"],
         "has_same_tokens": never["tokens"] == sleeps["tokens"],
-        "grown_bytes": max(asleep[5:], default=0) - asleep[min(5, len(asleep) - 1)],
+        "has_one_result": all(told["has_one_result"] for told in ways.values()),
+        "grown_bytes": sleeps["grown_bytes"],
     }
 
 
@@ -265,7 +276,8 @@ def main() -> int:
     if options.write or options.output:
         gpu = machine.devices_of(ways)
         print(machine.write("gpu_loop", figures, path=options.output, gpu=gpu))
-    return int(not (found and found["has_same_losses"] and found["has_same_tokens"]))
+    agree = ("has_same_losses", "has_same_tokens", "has_one_result")
+    return int(not (found and all(found[name] for name in agree)))
 
 
 if __name__ == "__main__":
