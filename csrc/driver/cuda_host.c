@@ -1,8 +1,9 @@
 /* Page-locked memory of the host.
  *
- * cuMemHostAlloc takes it page by page: with it the first sleep of 13.5 GB took 6.7 s on a machine
- * with NVIDIA H100s. Taken in huge pages by several threads and locked afterwards it takes 1.1 s,
- * the copies among them, and those are as fast (benchmarks/results/gpu_sleeping.json).
+ * CUDA's own calls take it page by page: for allocators that use them a first sleep of 13.5 GB took
+ * 8 to 10 s on a machine with an NVIDIA H100. Taken in huge pages by several threads and locked
+ * afterwards it took 1.2 s, and 4.9 s in the first process on that machine, the copies among them;
+ * those are as fast (benchmarks/results/gpu_sleeping.json).
  */
 #include "base/rounding.h"
 #include "driver/cuda_internal.h"

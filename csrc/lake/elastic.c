@@ -17,20 +17,20 @@
 /* ---- growing and shrinking ------------------------------------------------------------------- */
 
 /* Takes a chunk for a place from the policy. Before memory is refused all that is idle in the lake
- * goes back to the device, if it may. */
+ * goes back to the device, once, where *may_trim. */
 static gml_status
 take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *may_trim)
 {
     gml_policy *policy = lake->policy;
     gml_block *block = NULL;
-    uint64_t ahead_bytes = (end - place) * of->chunk_bytes, released_bytes = 0;
+    uint64_t missing_bytes = (end - place) * of->chunk_bytes, released_bytes = 0;
     gml_status status =
-        policy->ops->take_chunk(policy, of->homes[place], ahead_bytes, of->stream, &block);
+        policy->ops->take_chunk(policy, of->homes[place], missing_bytes, of->stream, &block);
     if (status == GML_OUT_OF_MEMORY && *may_trim) {
         *may_trim = false;
         lake->torch.num_alloc_retries++;
         (void)gml_lake_trim_locked(lake, &released_bytes);
-        status = policy->ops->take_chunk(policy, 0, ahead_bytes, of->stream, &block);
+        status = policy->ops->take_chunk(policy, 0, missing_bytes, of->stream, &block);
     }
     if (status != GML_OK) {
         return status;
@@ -114,8 +114,8 @@ grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
 static gml_status
 grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished)
 {
-    gml_status status = wished > end ? grow_to(lake, of, wished, false) : GML_OUT_OF_MEMORY;
-    if (status == GML_OUT_OF_MEMORY) {
+    gml_status status = grow_to(lake, of, wished, wished == end);
+    if (status == GML_OUT_OF_MEMORY && wished > end) {
         status = grow_to(lake, of, end, true);
     }
     if (status == GML_OUT_OF_MEMORY) {

@@ -161,11 +161,11 @@ chunk(gml_policy *self, gml_address address, gml_chunk *out)
 }
 
 static gml_status
-take_chunk(gml_policy *self, gml_address wanted, uint64_t ahead_bytes, gml_stream stream,
+take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes, gml_stream stream,
            gml_block **out)
 {
     gml_planned *planned = gml_planned_of(self);
-    gml_status status = gml_stitch_take_chunk(planned->inner, wanted, ahead_bytes, stream, out);
+    gml_status status = gml_stitch_take_chunk(planned->inner, wanted, missing_bytes, stream, out);
     follow(planned);
     return status;
 }

@@ -94,10 +94,10 @@ typedef struct gml_policy_ops {
      * is no chunk's. */
     gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
     /* Serves one chunk of the smallest size, whole, for whoever maps it elsewhere: the one at
-     * `wanted` where that is free for the stream, else any. `ahead_bytes`: of all chunks that are
+     * `wanted` where that is free for the stream, else any. `missing_bytes`: of all chunks that are
      * taken now, this one included, so that new memory for them comes at once or not at all. What
      * is free in larger chunks is no help, so GML_OUT_OF_MEMORY may be mended by trim(). */
-    gml_status (*take_chunk)(gml_policy *self, gml_address wanted, uint64_t ahead_bytes,
+    gml_status (*take_chunk)(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
                              gml_stream stream, gml_block **out);
     /* What streams lent each other, see gml_lake_forget_stream() and those behind it. `see` is
      * called with each pair. */

@@ -166,7 +166,7 @@ gml_placement_serve(gml_stitch *stitch, gml_placement *placement)
 
 /* ---- whole.c: chunks for who maps them elsewhere --------------------------------------------- */
 
-gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t ahead_bytes,
+gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
                                  gml_stream stream, gml_block **out);
 
 /* ---- choose.c: which bytes serve a request --------------------------------------------------- */

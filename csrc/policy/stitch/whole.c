@@ -78,8 +78,8 @@ grow(gml_stitch *stitch, gml_pond *pond, uint64_t missing_bytes, uint64_t *out)
 }
 
 gml_status
-gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t ahead_bytes, gml_stream stream,
-                      gml_block **out)
+gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
+                      gml_stream stream, gml_block **out)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_pond *pond;
@@ -94,7 +94,7 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t ahead_bytes
     if (!may_take(stitch, pond, offset) && !find_chunk(stitch, pond, &offset) &&
         !borrow_chunk(stitch, pond, &offset, &status)) {
         state = GML_STATE_GROW;
-        status = status == GML_OK ? grow(stitch, pond, ahead_bytes, &offset) : status;
+        status = status == GML_OK ? grow(stitch, pond, missing_bytes, &offset) : status;
     }
     gml_placement *placement = NULL;
     if (status == GML_OK) {

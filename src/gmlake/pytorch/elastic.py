@@ -143,18 +143,22 @@ class Elastic:
     def _order_use(self) -> None:
         """Let a stream that uses memory for the first time wait for whom it served before."""
         stream = current_stream(self.device.index)
-        if stream not in self._ordered and not torch.cuda.is_current_stream_capturing():
-            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+        if stream not in self._ordered and self._order(
+            self._stream, before=torch.cuda.current_stream(self.device)
+        ):
             self._ordered.add(stream)
 
-    def _order(self, stream: torch.cuda.Stream, before: torch.cuda.Stream) -> None:
+    def _order(self, stream: torch.cuda.Stream, before: torch.cuda.Stream) -> bool:
         """Let what comes on one stream run after what is queued on another.
 
         The core knows the stream that was current at first; work may be on the one that is now.
-        What is being captured is queued on none.
+        False, and nothing is done, while a graph is captured: that queues no work.
         """
-        if stream != before and not torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        if stream != before:
             before.wait_stream(stream)
+        return True
 
     def _resize_after_all(self, wanted: int) -> None:
         """Try again with what PyTorch's own allocator holds idle."""
