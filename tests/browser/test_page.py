@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 DRAWN = ("timeline", "addressmap", "packing")
 ALL = (*DRAWN, "policies", "blocks")
-PATIENT_SECONDS = 30  # it is about 1 s; a machine that is busy may take much longer
+MOST_CPU_SECONDS = 30  # of a page that takes about 1
+# Counts the pictures that are drawn whenever the page notes a moment. What waits for a frame takes
+# its turn among the page's own tasks: how busy the machine is does not change the order.
+COUNT_DRAWN = """
+window.requestAnimationFrame = (then) => setTimeout(() => then(performance.now()));
+window.drawn = {};
+performance.mark = (name) => {
+    window.drawn[name] = document.querySelectorAll("[data-ready]:not(html)").length;
+};
+"""
 
 
 @pytest.fixture
@@ -280,7 +289,7 @@ def test_a_hundred_thousand_rectangles_open_soon(browser: Browser, tmp_path: Pat
     page = render_page(report(rectangles=100_000))
     assert len(page.encode()) < 10_000_000
     browser.open(page, tmp_path)
-    assert browser.opened_seconds < PATIENT_SECONDS
+    assert browser.cpu_seconds() < MOST_CPU_SECONDS
     assert "100,000 rectangles" in browser.find("section.packing").text
     assert browser.complaints() == []
 
@@ -291,7 +300,7 @@ def test_a_million_events_open_soon(browser: Browser, tmp_path: Path) -> None:
     page = render_page(report_of(random_trace(1_000_000)))
     assert len(page.encode()) < 10_000_000
     browser.open(page, tmp_path)
-    assert browser.opened_seconds < PATIENT_SECONDS
+    assert browser.cpu_seconds() < MOST_CPU_SECONDS
     assert "1,000,000 events" in browser.find("section.timeline").text
     assert browser.complaints() == []
 
@@ -299,10 +308,12 @@ def test_a_million_events_open_soon(browser: Browser, tmp_path: Path) -> None:
 def test_the_first_picture_does_not_wait_for_the_others(browser: Browser, tmp_path: Path) -> None:
     figures = report(rectangles=20_000).figures
     pictures = [figures[0], *[figures[2]] * 8]
-    browser.open(render_page(Report("many", (), tuple(pictures))), tmp_path)
-    seen = "return performance.getEntriesByName(arguments[0])[0]?.startTime"
-    browser.wait(lambda: browser.run(seen, "gmlake-all"))
-    assert browser.run(seen, "gmlake-first") < browser.run(seen, "gmlake-all") / 2
+    with browser.before_pages(COUNT_DRAWN):
+        browser.open(render_page(Report("many", (), tuple(pictures))), tmp_path)
+    browser.wait(lambda: "gmlake-all" in browser.run("return window.drawn"))
+    drawn = browser.run("return window.drawn")
+    assert 1 <= drawn["gmlake-first"] < drawn["gmlake-all"] / 2
+    assert drawn["gmlake-all"] == 9
     heights = browser.run(
         "return [...document.querySelectorAll('.picture')].map((box) => box.offsetHeight)"
     )

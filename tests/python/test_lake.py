@@ -368,7 +368,7 @@ def test_close_waits_for_other_threads(policy: str) -> None:
     threading.Event().wait(0.05)
     lake.close()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=600)
     assert not any(thread.is_alive() for thread in threads)
     assert all("closed" in error for error in errors)
     assert len(errors) == 3

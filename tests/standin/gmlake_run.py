@@ -80,7 +80,7 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 120) -> Ended:
+def finish(process: subprocess.Popen[str], seconds: float = 900) -> Ended:
     """Wait for a program and read what it printed."""
     output, errors = read_to_the_end(process, seconds)
     results = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]

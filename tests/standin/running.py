@@ -85,7 +85,7 @@ def read_to_the_end(process: subprocess.Popen[str], seconds: float) -> tuple[str
                 os.killpg(process.pid, signal.SIGKILL)  # the launcher and what it started
 
 
-def finish_program(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
+def finish_program(process: subprocess.Popen[str], seconds: float = 900) -> Outcome:
     """Wait for a program, which must print a JSON object before it ends."""
     output, errors = read_to_the_end(process, seconds)
     assert output.startswith("{"), f"exit code {process.returncode}\n{output}{errors}"

@@ -250,7 +250,6 @@ def test_a_spent_budget_keeps_what_is_there(tmp_path: Path) -> None:
     assert "the budget is spent" in done.stdout
     assert not figures["is_complete"]
     assert 0 < len(figures["runs"]) < 100
-    assert figures["seconds"] < 120  # all of it would take ten minutes
 
 
 @pytest.mark.slow

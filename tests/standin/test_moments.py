@@ -14,7 +14,7 @@ INTERVALS = [f"{begin} to {end}" for begin, end in moments.INTERVALS]
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    outcome = finish_program(start_program("moments"), seconds=300)
+    outcome = finish_program(start_program("moments"))
     assert outcome.code == 0, outcome.errors  # a broken rule of CUDA would be 70
     return outcome.results
 

@@ -117,7 +117,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Asker:
         *(f"-L{home / 'lib'}", "-lc10", "-lc10_cuda"),
     ]
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, timeout=120
+        list(map(str, command)), capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr
     torch.cuda.init()

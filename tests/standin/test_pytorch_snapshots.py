@@ -159,8 +159,8 @@ def test_times_stay_what_they_were_in_a_later_snapshot() -> None:
         times = []
         for _ in range(3):
             times.append(allocations()[0]["time_us"])
-            time.sleep(0.05)
-    assert max(times) - min(times) < 20_000
+            time.sleep(0.5)
+    assert max(times) - min(times) < 250_000
     del held
 
 

@@ -32,7 +32,7 @@ enum {
     ALLOC_FROM_POOL = 611,
     LAUNCH_EX = 652,
     MOST_RECORDS = 512,
-    MOST_SECONDS = 20 /* of a program that hangs */
+    MOST_SECONDS = 300 /* of a program that hangs */
 };
 
 static char folder[] = "/tmp/gmlake_collect_XXXXXX";

@@ -44,6 +44,7 @@ typedef struct worker {
 static pthread_mutex_t exchange_lock = PTHREAD_MUTEX_INITIALIZER;
 static block exchange[EXCHANGED]; /* guarded by the lock */
 static atomic_bool is_over;
+static atomic_bool was_refused, was_lent; /* of some worker, once at least */
 
 static void *
 handle_of(gml_stream stream)
@@ -91,6 +92,7 @@ allocate(worker *self)
         stamp_write(made.address, made.size_bytes, made.seed, 64 * KIB);
     } else {
         self->refused += made.size_bytes > 0;
+        atomic_store_explicit(&was_refused, true, memory_order_relaxed);
     }
     return made;
 }
@@ -133,6 +135,7 @@ lend(worker *self, const block *lent)
     (void)gml_streams_enqueue(streams, other, nothing, NULL);
     gml_torch_record_stream(lent->address, handle_of(other));
     self->recorded++;
+    atomic_store_explicit(&was_lent, true, memory_order_relaxed);
 }
 
 static void
@@ -183,12 +186,20 @@ now_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Lets every stream run a little behind, and now and then changes what holds for all lakes. */
+static bool
+is_missing_something(void)
+{
+    return !atomic_load_explicit(&was_refused, memory_order_relaxed) ||
+           !atomic_load_explicit(&was_lent, memory_order_relaxed);
+}
+
+/* Lets every stream run a little behind, and now and then changes what holds for all lakes; longer
+ * than it should where the machine is so busy that something has not happened yet. */
 static void
 direct(double seconds)
 {
     double end = now_seconds() + seconds;
-    for (uint64_t round = 0; now_seconds() < end; round++) {
+    for (uint64_t round = 0; now_seconds() < end || is_missing_something(); round++) {
         for (int device = 0; device < DEVICES; device++) {
             gml_lake *lake = gml_torch_lake(device);
             for (gml_stream stream = 0; stream < STREAMS; stream++) {

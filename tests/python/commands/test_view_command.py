@@ -102,7 +102,7 @@ def test_a_wrong_word_is_one_line(folder: Path, capsys: Any, words: list[str], s
 def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     command = [sys.executable, "-m", "gmlake", "view", "pipe"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 2
     assert "pipe: cannot be read: not a regular file" in done.stderr
 

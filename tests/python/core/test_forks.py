@@ -15,7 +15,7 @@ from gmlake import _core
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PATIENT_SECONDS = 20
+PATIENT_SECONDS = 300
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 

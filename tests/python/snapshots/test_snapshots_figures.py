@@ -246,10 +246,9 @@ def _long_trace(events: int) -> gmlake.Trace:
 
 def test_a_million_events_become_a_few_thousand_points_in_seconds() -> None:
     trace = _long_trace(1_000_000)
-    begin = time.perf_counter()
+    begin = time.process_time()
     report = gmlake.report_of(trace)
-    seconds = time.perf_counter() - begin
-    assert seconds < 15
+    assert time.process_time() - begin < 60  # takes about 2
     timeline, packing = _figure(report, Timeline), _figure(report, Packing)
     assert len(timeline.at) <= MOST
     assert len(packing.begin) <= MOST

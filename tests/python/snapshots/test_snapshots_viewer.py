@@ -315,6 +315,6 @@ def _run_viewer(*words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "torch.cuda._memory_viz", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )

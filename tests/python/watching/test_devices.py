@@ -189,7 +189,7 @@ def test_top_asks_nvml_and_reads_the_environment(tmp_path: Path) -> None:
         )
     finally:
         for process in processes:
-            process.communicate("\n", timeout=30)
+            process.communicate("\n", timeout=600)
     lines = once.stdout.splitlines()
     assert lines[0] == "GPU 0  A device: 50.0 GiB of 80.0 GiB in use"
     assert "█ live 30.0 GiB  ▒ reserved, idle 20.0 GiB  ░ all else 0 B" in lines[2]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from gmlake.watching import CountersError, find, folders, publishing, read
+from gmlake.watching import CountersError, find, folders, publishing, read, reader
 from gmlake.watching.counters import Counters
 from gmlake.watching.table import Interval
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GIB = 1 << 30
+BEGUN_NS = time.time_ns()
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,7 @@ def publisher(program: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    process.communicate("\n", timeout=30)
+    process.communicate("\n", timeout=600)
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -105,7 +106,7 @@ def test_a_lake_is_published(lake: gmlake.Lake) -> None:
     stats = lake.stats()
     assert counters.pid == source.pid == os.getpid()
     assert counters.device == 0
-    assert abs(counters.time_ns - time.time_ns()) < 60e9
+    assert BEGUN_NS <= counters.time_ns <= time.time_ns()
     assert counters.start_ns <= counters.time_ns
     for name in ("live_blocks", "live_bytes", "requested_bytes", "reserved_bytes"):
         assert getattr(counters, name) == stats[name], name
@@ -224,10 +225,8 @@ def changed(path: Path, at: int, data: bytes) -> None:
 
 def problem() -> str:
     (source,) = find()
-    begin = time.monotonic()
     with pytest.raises(CountersError) as error:
         read(source)
-    assert time.monotonic() - begin < 5
     return str(error.value)
 
 
@@ -268,7 +267,7 @@ def test_a_file_that_is_never_whole(copy: Path) -> None:
     assert problem() == "it was being written whenever it was looked at"
 
 
-def test_a_write_that_ends_is_waited_for(copy: Path) -> None:
+def test_a_write_that_ends_is_waited_for(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the number is odd, bytes may be half old, half new: none of them may be told."""
     sequence = int.from_bytes(copy.read_bytes()[16:24], "little")
     (source,) = find()
@@ -276,15 +275,18 @@ def test_a_write_that_ends_is_waited_for(copy: Path) -> None:
     changed(copy, 16, (sequence + 1).to_bytes(8, "little"))
     changed(copy, 48, (live + 7).to_bytes(8, "little"))
 
-    def finish() -> None:
-        changed(copy, 48, (live + 8).to_bytes(8, "little"))
-        changed(copy, 16, (sequence + 2).to_bytes(8, "little"))
+    pauses: list[float] = []
 
-    writer = threading.Timer(0.05, finish)  # as long as a writer may be without its processor
-    writer.start()
-    seen = read(source)
-    writer.join()
-    assert seen.live_blocks == live + 8
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            changed(copy, 48, (live + 8).to_bytes(8, "little"))
+            changed(copy, 16, (sequence + 2).to_bytes(8, "little"))
+
+    monkeypatch.setattr(reader, "_PATIENCE_S", 600)
+    monkeypatch.setattr(time, "sleep", pause)
+    assert read(source).live_blocks == live + 8
+    assert len(pauses) == 5
 
 
 def test_a_file_of_another_process(copy: Path) -> None:
@@ -390,6 +392,7 @@ def test_a_write_while_it_is_read(copy: Path, monkeypatch: pytest.MonkeyPatch) -
             changed(copy, 48, number.to_bytes(8, "little"))
         return data
 
+    monkeypatch.setattr(reader, "_PATIENCE_S", 600)
     monkeypatch.setattr(os, "pread", read_slowly)
     (source,) = find()
     assert read(source).live_blocks == 3
@@ -407,7 +410,7 @@ def test_readings_are_never_torn() -> None:
     try:
         (source,) = find()
         readings: list[Counters] = []
-        until = time.monotonic() + 30
+        until = time.monotonic() + 600
         while len({reading.allocations for reading in readings}) < 100:
             assert time.monotonic() < until, "the publisher does nothing"
             with contextlib.suppress(CountersError):  # on a busy machine one may come too late
@@ -537,7 +540,7 @@ class Terminal:
         self.text = ""
 
     def wait_for(self, text: str) -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 600
         while text not in self.text:
             assert time.monotonic() < until, self.text
             if select.select([self._ours], [], [], 0.1)[0]:
@@ -550,7 +553,7 @@ class Terminal:
                     break
             except OSError:
                 break
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=600)
         os.close(self._ours)
         return code
 

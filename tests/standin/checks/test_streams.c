@@ -197,7 +197,7 @@ run_child(void)
     void *memory = NULL;
     uint64_t count = 0;
     const char *name = "";
-    (void)alarm(20);
+    (void)alarm(200);
     for (uint64_t i = 0; name; i++) {
         count += gmlake_standin_calls(i, &name);
     }

@@ -14,13 +14,13 @@ import os
 import resource
 import sys
 import threading
-import time
 import warnings
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from tests.standin import control
+from tests.standin.quiet import wait_for_other_threads
 from tests.standin.refusal import refused
 
 import gmlake
@@ -408,7 +408,7 @@ def forks() -> dict[str, Any]:
 
         process = context.Process(target=run)
         process.start()
-        process.join(60)
+        process.join(600)
         return process.exitcode if process.exitcode is not None else -1
 
     with gmlake.enabled() as region:
@@ -467,7 +467,7 @@ def main() -> None:
     results |= {"warnings": said, "is_ours": where <= {__file__}, "installed": backend}
     json.dump(results, sys.stdout)
     # Else the threads of PyTorch's backward passes may end the process: docs/troubleshooting.md.
-    time.sleep(0.2)
+    wait_for_other_threads()
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from tests.standin import control
 from tests.standin.accounting import reserved_bytes, tensor_bytes
+from tests.standin.quiet import wait_for_other_threads
 from tests.standin.training import Trainer, memory_calls
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 def settled(device: int) -> int:
     """Return the allocated bytes, once the threads of gloo have dropped what they sent."""
     torch.cuda.synchronize(device)
-    seen: list[int] = []
-    while len(seen) < 5 or len(set(seen[-5:])) > 1:
-        time.sleep(0.02)
-        seen.append(torch.cuda.memory_allocated(device))
-    return seen[-1]
+    dist.barrier()  # else they may wait for what another process has yet to send
+    wait_for_other_threads()
+    return torch.cuda.memory_allocated(device)
 
 
 def watch(device: int, step: Callable[[], None]) -> dict[str, Any]:
