@@ -15,30 +15,31 @@ static const uint64_t PART_BYTES = UINT64_C(512) << 20;
 
 /* Physical memory, as this driver's caller knows it. */
 typedef struct chunk {
-    gml_handle behind; /* of the inner driver; 0: asleep */
+    gml_handle behind; /* of the inner driver; 0: given back */
     uint64_t size_bytes;
     uint64_t places; /* where it is mapped */
     uint64_t absent; /* of them: not now */
-    bool is_new;     /* taken by the waking that is under way */
+    bool is_fresh;   /* taken by a waking that has not ended: it holds anything */
     bool is_released;
-    bool is_exported; /* another process may map it */
 } chunk;
+
+typedef enum presence { ABSENT, MAPPED, ACCESSIBLE } presence;
 
 /* One mapping. */
 typedef struct place {
     gml_tree_node node; /* by address; its size is unused */
     uint64_t size_bytes;
     chunk *chunk;
-    gml_handle handle;  /* of the chunk, here */
-    bool is_mapped;     /* now: no while asleep */
-    bool is_new;        /* mapped by the waking that is under way */
-    bool is_accessible; /* while it is mapped */
-    bool continues;     /* in the reservation of what lies before it: once opened in one call */
+    gml_handle handle; /* of the chunk, here */
+    presence now;
+    presence wanted; /* while awake, when it is the same */
+    bool continues;  /* in the reservation of what lies before it: once opened in one call */
 } place;
 
 struct gml_sleeper {
     gml_wrapped wrapped; /* must be first */
-    bool is_asleep;
+    bool is_asleep;      /* from the first step of a sleep to the end of a wake */
+    bool is_copying;     /* copies may be under way: until all have been waited for */
     gml_handle last_handle;
     gml_map chunks;  /* handle here -> chunk */
     gml_tree places; /* by address */
@@ -69,12 +70,45 @@ next_place(const place *of)
     return (place *)(void *)gml_tree_next(&of->node);
 }
 
+/* What is in a slot of the table, or NULL. */
+static chunk *
+chunk_at(const gml_sleeper *sleeper, size_t slot)
+{
+    const gml_map_slot *at = &sleeper->chunks.slots[slot];
+    return at->key ? at->value : NULL;
+}
+
 static gml_status
 check_awake(gml_driver *self, const char *call)
 {
     return !sleeper_of(self)->is_asleep
                ? GML_OK
                : gml_driver_fail(self, GML_UNSUPPORTED, "%s: this memory is asleep", call);
+}
+
+/* Passes a status of the inner driver on that was not asked through `counted`, with its reason. */
+static gml_status
+count(const gml_sleeper *sleeper, gml_driver *counted, gml_driver_call call, gml_status status)
+{
+    counted->calls[call]++;
+    if (status != GML_OK) {
+        memcpy(counted->reason, sleeper->wrapped.inner->reason, sizeof counted->reason);
+    }
+    return status;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Waits for the copies that a failure left behind: before what they touch goes. */
+static gml_status
+settle(gml_sleeper *sleeper, gml_driver *counted)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = sleeper->is_copying ? count(sleeper, counted, GML_CALL_DEVICE_SYNCHRONIZE,
+                                                    inner->ops->device_synchronize(inner))
+                                            : GML_OK;
+    sleeper->is_copying = status != GML_OK;
+    return status;
 }
 
 /* ---- physical memory ------------------------------------------------------------------------- */
@@ -110,8 +144,10 @@ end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
 {
     gml_sleeper *sleeper = sleeper_of(self);
     gml_driver *inner = sleeper->wrapped.inner;
-    gml_status status =
-        ended->behind ? gml_wrapped_relay(self, inner->ops->release(inner, ended->behind)) : GML_OK;
+    gml_status status = settle(sleeper_of(self), self);
+    if (status == GML_OK && ended->behind) {
+        status = gml_wrapped_relay(self, inner->ops->release(inner, ended->behind));
+    }
     if (status == GML_OK) {
         (void)gml_map_take(&sleeper->chunks, handle);
         gml_pool_give(&sleeper->chunk_objects, ended);
@@ -161,7 +197,7 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
     made->size_bytes = size_bytes;
     made->chunk = mapped;
     made->handle = handle;
-    made->is_mapped = true;
+    made->now = made->wanted = MAPPED;
     mapped->places++;
     gml_tree_insert(&sleeper->places, &made->node);
     return GML_OK;
@@ -175,33 +211,48 @@ forget_place(gml_driver *self, place *gone)
     gml_sleeper *sleeper = sleeper_of(self);
     chunk *mapped = gone->chunk;
     gml_tree_remove(&sleeper->places, &gone->node);
-    mapped->absent -= !gone->is_mapped;
+    mapped->absent -= gone->now == ABSENT;
     if (--mapped->places == 0 && mapped->is_released) {
         (void)end_chunk(self, gone->handle, mapped);
     }
     gml_pool_give(&sleeper->place_objects, gone);
 }
 
+/* Ends one mapping below. */
+static gml_status
+end_mapping(gml_sleeper *sleeper, gml_driver *counted, place *at)
+{
+    gml_driver *inner = sleeper->wrapped.inner;
+    gml_status status = GML_OK;
+    if (at->now != ABSENT) {
+        status = count(sleeper, counted, GML_CALL_UNMAP,
+                       inner->ops->unmap(inner, at->node.address, at->size_bytes));
+        at->chunk->absent += status == GML_OK;
+        at->now = status == GML_OK ? ABSENT : at->now;
+    }
+    return status;
+}
+
+/* Asleep, some of the places may be there still: nothing is forgotten before all are gone. */
 static gml_status
 unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
     gml_sleeper *sleeper = sleeper_of(self);
     gml_driver *inner = sleeper->wrapped.inner;
-    gml_status status = GML_OK;
-    if (!sleeper->is_asleep) {
+    gml_address end = address + size_bytes;
+    gml_status status = settle(sleeper_of(self), self);
+    if (status == GML_OK && !sleeper->is_asleep) {
         status = gml_wrapped_relay(self, inner->ops->unmap(inner, address, size_bytes));
     }
-    for (place *at = place_from(sleeper, address);
-         status == GML_OK && at && at->node.address < address + size_bytes;) {
-        place *next = next_place(at);
-        if (sleeper->is_asleep && at->is_mapped) { /* left from a failure */
-            status =
-                gml_wrapped_relay(self, inner->ops->unmap(inner, at->node.address, at->size_bytes));
-        }
-        if (status == GML_OK) {
-            forget_place(self, at);
-        }
-        at = next;
+    place *at = place_from(sleeper, address);
+    for (; sleeper->is_asleep && status == GML_OK && at && at->node.address < end;
+         at = next_place(at)) {
+        status = end_mapping(sleeper, self, at);
+    }
+    at = status == GML_OK ? place_from(sleeper, address) : NULL;
+    for (place *next; at && at->node.address < end; at = next) {
+        next = next_place(at);
+        forget_place(self, at);
     }
     return status;
 }
@@ -217,7 +268,7 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
     }
     place *at = status == GML_OK ? place_from(sleeper, address) : NULL;
     for (; at && at->node.address < address + size_bytes; at = next_place(at)) {
-        at->is_accessible = true;
+        at->now = at->wanted = ACCESSIBLE;
         at->continues |= at->node.address > address;
     }
     return status;
@@ -306,10 +357,8 @@ export_file(gml_driver *self, gml_handle handle, int *out)
     if (!exported) {
         return gml_driver_fail(self, GML_MISUSE, "export: %" PRIu64 " is no handle", handle);
     }
-    status = gml_wrapped_relay(
+    return gml_wrapped_relay(
         self, gml_driver_export_file(gml_wrapped_inner(self), exported->behind, out));
-    exported->is_exported |= status == GML_OK;
-    return status;
 }
 
 static gml_status
@@ -324,14 +373,16 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 /* ---- sleeping and waking --------------------------------------------------------------------- */
 
 bool
-gml_sleeper_is_exported(const gml_sleeper *sleeper)
+gml_sleeper_holds(const gml_sleeper *sleeper, gml_address address, uint64_t size_bytes)
 {
-    bool is_any = false;
-    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
-        const chunk *at = sleeper->chunks.slots[i].value;
-        is_any |= sleeper->chunks.slots[i].key && at->is_exported;
+    const gml_tree_node *above = gml_tree_at_least(&sleeper->places, 0, address + 1);
+    const gml_tree_node *at = above ? gml_tree_previous(above) : gml_tree_last(&sleeper->places);
+    bool is_held = true;
+    for (; at && at->address < address + size_bytes && is_held; at = gml_tree_next(at)) {
+        const chunk *mapped = ((const place *)(const void *)at)->chunk;
+        is_held = mapped->behind && !mapped->is_fresh;
     }
-    return is_any;
+    return is_held;
 }
 
 static void
@@ -345,34 +396,21 @@ give_back(gml_sleeper *sleeper, gml_driver *counted, chunk *given, uint64_t *rel
     counted->calls[GML_CALL_RELEASE]++;
     if (inner->ops->release(inner, given->behind) == GML_OK) {
         given->behind = 0;
+        given->is_fresh = false;
         *released_bytes += given->size_bytes;
     } else {
         *kept_bytes += given->size_bytes;
     }
 }
 
-static gml_status
-end_mapping(gml_sleeper *sleeper, gml_driver *counted, place *at)
-{
-    gml_driver *inner = sleeper->wrapped.inner;
-    counted->calls[GML_CALL_UNMAP]++;
-    gml_status status = inner->ops->unmap(inner, at->node.address, at->size_bytes);
-    if (status == GML_OK) {
-        at->is_mapped = false;
-        at->chunk->absent++;
-        return status;
-    }
-    memcpy(counted->reason, inner->reason, sizeof counted->reason);
-    return status;
-}
-
 gml_status
 gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, gml_address below, bool keeps_content,
                   uint64_t *released_bytes, uint64_t *kept_bytes)
 {
+    sleeper->is_asleep = sleeper->is_copying = true;
     place *at = place_from(sleeper, 0);
     for (; at && at->node.address + at->size_bytes <= below; at = next_place(at)) {
-        if (!at->is_mapped) {
+        if (at->now == ABSENT) {
             continue;
         }
         gml_status status = end_mapping(sleeper, counted, at);
@@ -383,19 +421,13 @@ gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, gml_address below, 
             give_back(sleeper, counted, at->chunk, released_bytes, kept_bytes);
         }
     }
-    if (below < UINT64_MAX) {
-        return GML_OK;
-    }
-    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
-        if (sleeper->chunks.slots[i].key) {
-            chunk *left = sleeper->chunks.slots[i].value;
-            bool is_tried = !keeps_content && left->places > 0;
-            if (!is_tried) {
-                give_back(sleeper, counted, left, released_bytes, kept_bytes);
-            }
+    for (size_t i = 0; i < sleeper->chunks.capacity && below == UINT64_MAX; i++) {
+        chunk *left = chunk_at(sleeper, i);
+        if (left && (keeps_content || !left->places)) { /* the others have been tried */
+            give_back(sleeper, counted, left, released_bytes, kept_bytes);
         }
     }
-    sleeper->is_asleep = true;
+    sleeper->is_copying &= below < UINT64_MAX;
     return GML_OK;
 }
 
@@ -403,17 +435,13 @@ static gml_status
 take_again(gml_sleeper *sleeper, gml_driver *counted, chunk *taken)
 {
     gml_driver *inner = sleeper->wrapped.inner;
-    if (taken->behind) {
-        return GML_OK;
+    gml_status status = GML_OK;
+    if (!taken->behind && (taken->places || !taken->is_released)) { /* else it is over */
+        status = count(sleeper, counted, GML_CALL_CREATE,
+                       inner->ops->create(inner, taken->size_bytes, &taken->behind));
+        taken->is_fresh = status == GML_OK;
     }
-    counted->calls[GML_CALL_CREATE]++;
-    gml_status status = inner->ops->create(inner, taken->size_bytes, &taken->behind);
-    if (status != GML_OK) {
-        taken->behind = 0;
-        return status;
-    }
-    taken->is_new = true;
-    return GML_OK;
+    return status;
 }
 
 static gml_status
@@ -421,119 +449,106 @@ map_again(gml_sleeper *sleeper, gml_driver *counted, place *at)
 {
     gml_driver *inner = sleeper->wrapped.inner;
     gml_status status = take_again(sleeper, counted, at->chunk);
-    if (status == GML_OK) {
-        counted->calls[GML_CALL_MAP]++;
-        status = inner->ops->map(inner, at->node.address, at->size_bytes, at->chunk->behind);
-    }
-    if (status == GML_OK) {
-        at->is_mapped = true;
-        at->is_new = true;
-        at->chunk->absent--;
+    if (status == GML_OK && at->now == ABSENT) {
+        status = count(sleeper, counted, GML_CALL_MAP,
+                       inner->ops->map(inner, at->node.address, at->size_bytes, at->chunk->behind));
+        at->chunk->absent -= status == GML_OK;
+        at->now = status == GML_OK ? MAPPED : ABSENT;
     }
     return status;
 }
 
-static bool
-is_opened_again(const place *at, gml_address address)
-{
-    return at->node.address == address && at->is_new && at->is_accessible;
-}
-
-/* Opens what was mapped again from `at` on, up to `end`: one call for what lies side by side in one
- * reservation. */
+/* Opens the places of [at, end) that were once open and are not: one call for what lies side by
+ * side in one reservation. */
 static gml_status
 open_again(gml_sleeper *sleeper, gml_driver *counted, place *at, const place *end)
 {
     gml_driver *inner = sleeper->wrapped.inner;
     gml_status status = GML_OK;
     while (at != end && status == GML_OK) {
+        place *first = at;
         gml_address begin = at->node.address, behind = begin;
-        for (; at != end && is_opened_again(at, behind) && (behind == begin || at->continues);
+        for (; at != end && at->node.address == behind && at->now < at->wanted &&
+               (at == first || at->continues);
              at = next_place(at)) {
             behind += at->size_bytes;
         }
-        if (behind > begin) {
-            counted->calls[GML_CALL_SET_ACCESS]++;
-            status = inner->ops->set_access(inner, begin, behind - begin);
-        } else {
+        if (at == first) {
             at = next_place(at);
+            continue;
+        }
+        status = count(sleeper, counted, GML_CALL_SET_ACCESS,
+                       inner->ops->set_access(inner, begin, behind - begin));
+        for (; status == GML_OK && first != at; first = next_place(first)) {
+            first->now = ACCESSIBLE;
         }
     }
     return status;
 }
 
-/* Maps and opens what is missing from *at on, a part of it; *at: the place behind. */
 static gml_status
-wake_part(gml_sleeper *sleeper, gml_driver *counted, place **at)
+wake_all(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_watch *watch)
 {
-    place *first = *at;
-    gml_status status = GML_OK;
-    for (uint64_t bytes = 0; *at && bytes < PART_BYTES && status == GML_OK; *at = next_place(*at)) {
-        status = (*at)->is_mapped ? GML_OK : map_again(sleeper, counted, *at);
-        bytes += (*at)->size_bytes;
+    gml_status status = settle(sleeper, counted);
+    sleeper->is_copying = true; /* `watch` does */
+    place *at = place_from(sleeper, 0);
+    for (place *first = at; at && status == GML_OK; first = at) {
+        for (uint64_t bytes = 0; at && bytes < PART_BYTES && status == GML_OK;
+             at = next_place(at)) {
+            status = map_again(sleeper, counted, at);
+            bytes += at->size_bytes;
+        }
+        status = status == GML_OK ? open_again(sleeper, counted, first, at) : status;
+        if (status == GML_OK && at) {
+            status = watch->mapped(watch->context, at->node.address);
+        }
     }
-    return status == GML_OK ? open_again(sleeper, counted, first, *at) : status;
+    for (size_t i = 0; i < sleeper->chunks.capacity && status == GML_OK; i++) {
+        chunk *left = chunk_at(sleeper, i);
+        status = left ? take_again(sleeper, counted, left) : GML_OK;
+    }
+    return status == GML_OK ? watch->mapped(watch->context, UINT64_MAX) : status;
 }
 
-/* What this waking did is what it made last: nothing of that has been used. */
+/* After a waking that failed: what it took goes again, as far as the driver lets it, for none of it
+ * holds anything that is not somewhere else. The rest is known, and serves the next waking. */
 static void
-undo_waking(gml_sleeper *sleeper, gml_driver *counted)
+give_back_fresh(gml_sleeper *sleeper, gml_driver *counted)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
     uint64_t released_bytes = 0, kept_bytes = 0;
     char reason[GML_REASON_BYTES];
     memcpy(reason, counted->reason, sizeof reason);
-    (void)inner->ops->device_synchronize(inner); /* the watch may have queued copies */
-    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
-        if (at->is_new && at->is_mapped) {
+    bool is_quiet = settle(sleeper, counted) == GML_OK;
+    for (place *at = place_from(sleeper, 0); at && is_quiet; at = next_place(at)) {
+        if (at->chunk->is_fresh) {
             (void)end_mapping(sleeper, counted, at);
         }
     }
-    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
-        chunk *at = sleeper->chunks.slots[i].value;
-        if (sleeper->chunks.slots[i].key && at->is_new && at->absent == at->places) {
+    for (size_t i = 0; i < sleeper->chunks.capacity && is_quiet; i++) {
+        chunk *at = chunk_at(sleeper, i);
+        if (at && at->is_fresh && at->absent == at->places) {
             give_back(sleeper, counted, at, &released_bytes, &kept_bytes);
         }
     }
     memcpy(counted->reason, reason, sizeof reason);
 }
 
-static void
-forget_news(gml_sleeper *sleeper)
-{
-    for (place *at = place_from(sleeper, 0); at; at = next_place(at)) {
-        at->is_new = false;
-        at->chunk->is_new = false;
-    }
-}
-
 gml_status
 gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_watch *watch)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
-    gml_status status = GML_OK;
-    for (place *at = place_from(sleeper, 0); at && status == GML_OK;) {
-        status = wake_part(sleeper, counted, &at);
-        if (status != GML_OK) {
-            memcpy(counted->reason, inner->reason, sizeof counted->reason);
-        } else if (watch) {
-            status = watch->mapped(watch->context, at ? at->node.address : UINT64_MAX);
-        }
-    }
-    for (size_t i = 0; i < sleeper->chunks.capacity && status == GML_OK; i++) {
-        if (sleeper->chunks.slots[i].key) {
-            status = take_again(sleeper, counted, sleeper->chunks.slots[i].value);
-            if (status != GML_OK) {
-                memcpy(counted->reason, inner->reason, sizeof counted->reason);
-            }
-        }
-    }
+    gml_status status = wake_all(sleeper, counted, watch);
     if (status != GML_OK) {
-        undo_waking(sleeper, counted);
+        give_back_fresh(sleeper, counted);
+        return status;
     }
-    forget_news(sleeper);
-    sleeper->is_asleep = status != GML_OK;
-    return status;
+    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
+        chunk *at = chunk_at(sleeper, i);
+        if (at) {
+            at->is_fresh = false;
+        }
+    }
+    sleeper->is_asleep = sleeper->is_copying = false;
+    return GML_OK;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -77,7 +77,7 @@ raise_active_peaks(gml_lake *lake)
 void
 gml_lake_count_begin(gml_lake *lake, gml_block *block)
 {
-    block->is_let_go = false;
+    block->is_let_go = block->is_exported = block->is_elastic = false;
     gml_stats *stats = &lake->stats;
     stats->live_blocks++;
     stats->requested_bytes += block->requested_bytes;

@@ -91,8 +91,8 @@ see_piece(void *context, const gml_piece_info *piece)
 static gml_status
 export_locked(gml_lake *lake, gml_address address, tour *of)
 {
-    const gml_block *block = gml_map_find(&lake->blocks, address);
-    if (!address || !block) {
+    gml_block *block = gml_map_find(&lake->blocks, address);
+    if (!address || !block || block->is_elastic) {
         return gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
                                "no live block begins at 0x%" PRIx64, address);
     }
@@ -104,7 +104,11 @@ export_locked(gml_lake *lake, gml_address address, tour *of)
         add_chunks(of, address, of->size_bytes); /* in no view, so at home */
     }
     status = gml_first_failure(status, of->status);
-    return status == GML_OK && of->found_bytes < of->size_bytes ? not_exportable(of) : status;
+    if (status == GML_OK && of->found_bytes < of->size_bytes) {
+        status = not_exportable(of);
+    }
+    block->is_exported |= status == GML_OK && !of->is_count;
+    return status;
 }
 
 gml_status

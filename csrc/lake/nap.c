@@ -35,7 +35,8 @@ gml_nap_list(gml_lake *lake, gml_nap *nap)
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         const gml_block *block = lake->blocks.slots[i].value;
         if (lake->blocks.slots[i].key && count < room) {
-            blocks[count++] = (gml_saved){block->address, block->requested_bytes, 0, block->id};
+            blocks[count++] =
+                (gml_saved){block->address, block->requested_bytes, 0, block->id, false};
         }
     }
     qsort(blocks, count, sizeof *blocks, by_address);
@@ -58,6 +59,27 @@ gml_nap_is_live(const gml_lake *lake, const gml_saved *saved)
     return block && block->id == saved->id;
 }
 
+bool
+gml_nap_is_away(const gml_lake *lake, const gml_saved *saved)
+{
+    return saved->is_saved && !gml_sleeper_holds(lake->sleeper, saved->address, saved->size_bytes);
+}
+
+const gml_saved *
+gml_nap_find(const gml_nap *nap, gml_address address)
+{
+    size_t first = 0, end = nap->count; /* the last that begins there or below is at `first` - 1 */
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (nap->blocks[middle].address <= address) {
+            first = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return first ? &nap->blocks[first - 1] : NULL;
+}
+
 /* What was freed meanwhile does not come back: it may not be mapped any more. */
 void
 gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap)
@@ -76,7 +98,7 @@ gml_nap_bytes(const gml_nap *nap)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < nap->count; i++) {
-        sum += nap->blocks[i].size_bytes;
+        sum += nap->blocks[i].is_saved ? nap->blocks[i].size_bytes : 0;
     }
     return sum;
 }
@@ -128,15 +150,6 @@ fail_file(gml_lake *lake, const char *what, const char *where)
     return gml_driver_fail(lake->driver, GML_DRIVER_FAILED, "%s %.120s: %m", what, where);
 }
 
-gml_status
-gml_nap_open_file(gml_lake *lake, gml_nap *nap, const char *folder)
-{
-    const char *where = folder ? folder : "/tmp";
-    nap->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    return nap->file >= 0 ? gml_nap_have_memory(lake, nap, RING_BUFFERS * RING_BYTES)
-                          : fail_file(lake, "what sleeps cannot be saved to a file in", where);
-}
-
 static void
 close_file(gml_nap *nap)
 {
@@ -175,12 +188,14 @@ typedef struct piece {
     uint64_t size_bytes;
 } piece;
 
-/* The piece after `at`; false at the end. */
+/* The piece after `at` of those that move; false at the end. */
 static bool
-next_piece(const gml_nap *nap, piece *at)
+next_piece(const gml_lake *lake, const gml_nap *nap, bool is_out, piece *at)
 {
     at->begin_bytes += at->size_bytes;
-    while (at->block < nap->count && at->begin_bytes == nap->blocks[at->block].size_bytes) {
+    while (at->block < nap->count &&
+           (at->begin_bytes == nap->blocks[at->block].size_bytes ||
+            !(is_out || gml_nap_is_away(lake, &nap->blocks[at->block])))) {
         at->block++;
         at->begin_bytes = 0;
     }
@@ -211,7 +226,7 @@ gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out)
     bool has_before = false;
     size_t turn = 0;
     gml_status status = GML_OK;
-    while (status == GML_OK && next_piece(nap, &at)) {
+    while (status == GML_OK && next_piece(lake, nap, is_out, &at)) {
         char *buffer = ring + turn * RING_BYTES;
         char *other = ring + (1 - turn) * RING_BYTES;
         uint64_t offset_bytes = nap->blocks[at.block].offset_bytes + at.begin_bytes;
@@ -238,7 +253,22 @@ gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out)
         status = move_file(lake, nap, true, ring + (1 - turn) * RING_BYTES, before.size_bytes,
                            nap->blocks[before.block].offset_bytes + before.begin_bytes);
     }
+    for (size_t i = 0; i < nap->count && status == GML_OK && is_out; i++) {
+        nap->blocks[i].is_saved = true;
+    }
     return status;
+}
+
+gml_status
+gml_nap_save_to_file(gml_lake *lake, gml_nap *nap, const char *folder)
+{
+    const char *where = folder ? folder : "/tmp";
+    nap->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (nap->file < 0) {
+        return fail_file(lake, "what sleeps cannot be saved to a file in", where);
+    }
+    gml_status status = gml_nap_have_memory(lake, nap, RING_BUFFERS * RING_BYTES);
+    return status == GML_OK ? gml_nap_move_all(lake, nap, true) : status;
 }
 
 void
@@ -266,6 +296,9 @@ gml_nap_end(gml_lake *lake)
 {
     if (lake->nap) {
         (void)gml_nap_give_memory(lake);
+        if (lake->nap->event) {
+            (void)gml_driver_event_destroy(lake->driver, lake->nap->event);
+        }
         free(lake->nap);
         lake->nap = NULL;
     }

@@ -7,12 +7,13 @@
 
 enum { GML_NO_FILE = -1 };
 
-/* A block's content. */
+/* A block's content, which is on the device, saved, or both. */
 typedef struct gml_saved {
     gml_address address;
     uint64_t size_bytes;
     uint64_t offset_bytes; /* in the memory or file */
     uint64_t id;           /* the block's: another one may have the address later */
+    bool is_saved;         /* the copy has ended; false: gml_sleeper_holds() the block */
 } gml_saved;
 
 typedef struct gml_nap {
@@ -22,6 +23,7 @@ typedef struct gml_nap {
     uint64_t room_bytes; /* that they take side by side */
     void *memory;        /* page-locked; kept, since to make it takes longer than to fill it */
     uint64_t memory_bytes;
+    gml_event event; /* behind the part that is being copied; 0: none was needed yet */
     int file;
 } gml_nap;
 
@@ -34,7 +36,13 @@ bool gml_nap_is_live(const gml_lake *lake, const gml_saved *saved);
 /* Takes what was freed meanwhile from the list: it does not come back, and may not be mapped. */
 void gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap);
 
-/* What the blocks of the list hold together. */
+/* Whether the block's content is saved, and no longer on the device. */
+bool gml_nap_is_away(const gml_lake *lake, const gml_saved *saved);
+
+/* The block of the list that saves the address, or NULL. */
+const gml_saved *gml_nap_find(const gml_nap *nap, gml_address address);
+
+/* What the blocks that are saved hold together. */
 uint64_t gml_nap_bytes(const gml_nap *nap);
 
 /* Forgets the list, and the file; the host's memory stays for the next time. */
@@ -52,10 +60,10 @@ gml_stream gml_nap_stream(const gml_lake *lake);
 /* Queues the copy of one block to its place in the memory, or back. */
 gml_status gml_nap_copy(gml_lake *lake, const gml_nap *nap, size_t block, bool is_out);
 
-/* Opens a file without a name in the folder, and has the buffers between it and the device. */
-gml_status gml_nap_open_file(gml_lake *lake, gml_nap *nap, const char *folder);
+/* Saves all blocks in a file without a name in the folder. */
+gml_status gml_nap_save_to_file(gml_lake *lake, gml_nap *nap, const char *folder);
 
-/* Moves all blocks between device and file, and waits. */
+/* Moves all blocks to the file, or those back that are away, and waits. */
 gml_status gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out);
 
 #endif

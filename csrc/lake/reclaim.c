@@ -55,8 +55,8 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     first = gml_first_failure(first, trim_guest(lake, &given_bytes));
     first = gml_first_failure(first, gml_pools_trim(&lake->pools));
     first = gml_first_failure(first, trim_policy(lake));
-    if (lake->nap && lake->blocks.count == 0) {
-        first = gml_first_failure(first, gml_nap_give_memory(lake));
+    if (first == GML_OK && lake->nap && lake->blocks.count == 0) {
+        first = gml_nap_give_memory(lake); /* what has gone is not being copied any more */
     }
     *released_bytes = before_bytes - lake->driver->held_bytes;
     gml_lake_note_reserved(lake);

@@ -1,8 +1,22 @@
-/* Putting a lake to sleep and waking it: in which order memory goes and comes, and what is undone.
+/* Putting a lake to sleep and waking it: in which order memory goes and comes.
+ *
+ * Why no failure loses what a live block holds, however many calls fail in a row. A block's content
+ * is on the device as long as gml_sleeper_holds() it, and is saved from the moment that its copy
+ * was waited for (gml_saved.is_saved). One of the two is true at every moment:
+ *
+ * - Going to sleep, memory is given back up to the first block that is not saved, no further; with
+ *   GML_BACKUP_NONE, where content may go, it is given back when nothing can fail any more.
+ * - A wake, and a sleep that failed, which is ended by a wake, give nothing back but what that wake
+ *   has taken. What it copied there stays saved until the wake has succeeded.
+ *
+ * A lake is awake only when all that it holds is mapped, open and copied back (sleeper.c), so no
+ * block is used, and none handed out, where memory or content is missing. If that cannot be reached
+ * it is asleep, and the next wake does what is missing.
  */
 #include "base/clock.h"
 #include "lake/nap.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,232 +26,197 @@ static const uint64_t LARGEST_PART_BYTES = UINT64_C(256) << 20;
 
 /* ---- copies, while memory goes and comes ----------------------------------------------------- */
 
-/* What is saved, and goes while the rest is being saved. */
-typedef struct saving {
-    gml_lake *lake;
-    gml_nap *nap;
-    gml_event event; /* after the part that is being copied */
-    size_t safe;     /* the blocks before this one are saved */
-    gml_sleep_report *report;
-} saving;
-
-/* Waits for the copies so far, which are those of the blocks before `end`, and gives back what lies
- * below the next block. */
+/* Waits for the copies so far, which are those of the blocks of [*saved, end), and gives back what
+ * lies below the next block. */
 static gml_status
-give_part(saving *of, size_t end)
+give_part(gml_lake *lake, gml_nap *nap, size_t *saved, size_t end, gml_sleep_report *report)
 {
-    gml_lake *lake = of->lake;
-    gml_status status = gml_driver_event_synchronize(lake->driver, of->event);
-    if (status != GML_OK || end == of->nap->count) {
-        of->safe = status == GML_OK ? end : of->safe;
+    gml_status status = gml_driver_event_synchronize(lake->driver, nap->event);
+    if (status != GML_OK) {
         return status;
     }
-    of->safe = end;
-    return gml_sleeper_sleep(lake->sleeper, lake->driver, of->nap->blocks[end].address, false,
-                             &of->report->released_bytes, &of->report->kept_bytes);
+    while (*saved < end) {
+        nap->blocks[(*saved)++].is_saved = true;
+    }
+    return end == nap->count
+               ? GML_OK
+               : gml_sleeper_sleep(lake->sleeper, lake->driver, nap->blocks[end].address, false,
+                                   &report->released_bytes, &report->kept_bytes);
 }
 
-/* Queues the copies of one part from `begin` on, and an event behind them; *end: the block after.
- */
+/* Queues the copies of one part from *end on; *end: the block after. */
 static gml_status
-queue_part(saving *of, size_t begin, size_t *end)
+queue_part(gml_lake *lake, const gml_nap *nap, size_t *end)
 {
     uint64_t bytes = 0;
-    uint64_t part_bytes = of->nap->room_bytes / PARTS;
+    uint64_t part_bytes = nap->room_bytes / PARTS;
     part_bytes = part_bytes < LARGEST_PART_BYTES ? part_bytes : LARGEST_PART_BYTES;
     gml_status status = GML_OK;
-    size_t block = begin;
-    for (; block < of->nap->count && bytes <= part_bytes && status == GML_OK; block++) {
-        status = gml_nap_copy(of->lake, of->nap, block, true);
-        bytes += of->nap->blocks[block].size_bytes;
+    for (; *end < nap->count && bytes <= part_bytes && status == GML_OK; ++*end) {
+        status = gml_nap_copy(lake, nap, *end, true);
+        bytes += nap->blocks[*end].size_bytes;
     }
-    *end = block;
     return status;
 }
 
 /* Copies all blocks out in address order. One part is copied while the one before it goes. */
 static gml_status
-save_and_give(saving *of)
+save_and_give(gml_lake *lake, gml_nap *nap, gml_sleep_report *report)
 {
-    gml_driver *driver = of->lake->driver;
-    gml_status status = gml_driver_event_create(driver, &of->event);
-    if (status != GML_OK) {
-        return status;
+    size_t saved = 0, end = 0;
+    gml_status status = gml_nap_have_memory(lake, nap, nap->room_bytes);
+    if (status == GML_OK && nap->count && !nap->event) {
+        status = gml_driver_event_create(lake->driver, &nap->event);
     }
-    size_t end = 0;
-    status = queue_part(of, 0, &end);
-    while (status == GML_OK && of->safe < of->nap->count) {
+    if (status == GML_OK) {
+        status = queue_part(lake, nap, &end);
+    }
+    while (status == GML_OK && saved < nap->count) {
         size_t copied = end;
-        status = gml_driver_event_record(driver, of->event, gml_nap_stream(of->lake));
+        status = gml_driver_event_record(lake->driver, nap->event, gml_nap_stream(lake));
         if (status == GML_OK) {
-            status = queue_part(of, copied, &end);
+            status = queue_part(lake, nap, &end);
         }
         if (status == GML_OK) {
-            status = give_part(of, copied);
+            status = give_part(lake, nap, &saved, copied, report);
         }
     }
-    char reason[GML_REASON_BYTES];
-    memcpy(reason, driver->reason, sizeof reason);
-    if (status != GML_OK) {
-        (void)gml_driver_stream_synchronize(driver, gml_nap_stream(of->lake)); /* what is queued */
-    }
-    gml_status ended = gml_driver_event_destroy(driver, of->event);
-    if (status != GML_OK) {
-        memcpy(driver->reason, reason, sizeof reason);
-    }
-    return status == GML_OK ? ended : status;
+    return status;
 }
 
-/* Copies back what lies in memory that is there again. */
+/* Copies back what is away and lies in memory that is there again, and waits at the end. */
 typedef struct restoring {
     gml_lake *lake;
-    const gml_nap *nap;
-    size_t next; /* the first block that is not being copied yet */
-    size_t end;
+    size_t next; /* the first block that was not looked at yet */
 } restoring;
 
 static gml_status
 restore_below(void *context, gml_address below)
 {
     restoring *of = context;
+    gml_nap *nap = of->lake->nap;
     gml_status status = GML_OK;
-    while (status == GML_OK && of->next < of->end &&
-           of->nap->blocks[of->next].address + of->nap->blocks[of->next].size_bytes <= below) {
-        status = gml_nap_copy(of->lake, of->nap, of->next++, false);
+    if (nap->backup == GML_BACKUP_DISK) {
+        return below == UINT64_MAX ? gml_nap_move_all(of->lake, nap, false) : GML_OK;
     }
-    return status;
+    for (; status == GML_OK && of->next < nap->count; of->next++) {
+        const gml_saved *at = &nap->blocks[of->next];
+        if (at->address + at->size_bytes > below) {
+            break;
+        }
+        status =
+            gml_nap_is_away(of->lake, at) ? gml_nap_copy(of->lake, nap, of->next, false) : GML_OK;
+    }
+    return status == GML_OK && below == UINT64_MAX
+               ? gml_driver_stream_synchronize(of->lake->driver, gml_nap_stream(of->lake))
+               : status;
 }
 
 /* ---- sleeping and waking --------------------------------------------------------------------- */
 
-/* Everything as before, after a failure: what is gone is taken again, and the blocks before `safe`,
- * which alone can have gone, are copied back. Where even that is impossible, it is asleep, and what
- * is not saved is where it was. */
-static void
-undo_sleep(gml_lake *lake, gml_nap *nap, size_t safe)
+/* From wherever a sleep or a wake has got to. */
+static gml_status
+wake_locked(gml_lake *lake)
 {
-    char reason[GML_REASON_BYTES];
-    memcpy(reason, lake->driver->reason, sizeof reason);
-    restoring of = {lake, nap, 0, safe};
+    gml_nap_drop_freed(lake, lake->nap);
+    restoring of = {lake, 0};
     const gml_sleeper_watch watch = {restore_below, &of};
-    if (gml_sleeper_wake(lake->sleeper, lake->driver, safe ? &watch : NULL) == GML_OK && safe) {
-        (void)gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
-    }
-    if (gml_sleeper_is_asleep(lake->sleeper)) {
-        nap->count = safe;
-    } else {
-        gml_nap_forget(nap);
-    }
-    memcpy(lake->driver->reason, reason, sizeof reason);
+    return gml_sleeper_wake(lake->sleeper, lake->driver, &watch);
 }
 
-/* Saves on the host and gives back what is saved. */
-static gml_status
-sleep_on_host(gml_lake *lake, gml_nap *nap, gml_sleep_report *out)
+/* Everything as before, after a failure; where even that is impossible, it is asleep. */
+static void
+undo_sleep(gml_lake *lake, gml_nap *nap)
 {
-    saving of = {.lake = lake, .nap = nap, .report = out};
-    gml_status status = gml_nap_have_memory(lake, nap, nap->room_bytes);
-    if (status == GML_OK && nap->count) {
-        status = save_and_give(&of);
+    gml_driver *driver = lake->driver;
+    char reason[GML_REASON_BYTES];
+    memcpy(reason, driver->reason, sizeof reason);
+    if (wake_locked(lake) != GML_OK) {
+        (void)gml_driver_fail(driver, GML_DRIVER_FAILED,
+                              "%.120s; nor can it be undone now, so it is asleep, with %" PRIu64
+                              " bytes saved and the rest in its memory: wake it",
+                              reason, gml_nap_bytes(nap));
+        return;
     }
-    if (status == GML_OK) {
-        status = gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, false,
-                                   &out->released_bytes, &out->kept_bytes);
+    gml_nap_forget(nap);
+    memcpy(driver->reason, reason, sizeof reason);
+}
+
+/* What other processes may map stays where it is. That is over with the block: see
+ * gmlake_share.h. */
+static gml_status
+check_shared(gml_lake *lake)
+{
+    uint64_t count = 0, bytes = 0;
+    for (size_t i = 0; i < lake->blocks.capacity; i++) {
+        const gml_block *block = lake->blocks.slots[i].value;
+        if (lake->blocks.slots[i].key && block->is_exported) {
+            count++;
+            bytes += block->requested_bytes;
+        }
     }
-    if (status != GML_OK) {
-        undo_sleep(lake, nap, of.safe);
-    }
-    return status;
+    return count ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                                   "memory that was shared with another process cannot sleep: "
+                                   "%" PRIu64 " blocks of %" PRIu64 " bytes are live",
+                                   count, bytes)
+                 : GML_OK;
 }
 
 static gml_status
-sleep_otherwise(gml_lake *lake, gml_nap *nap, const char *folder, gml_sleep_report *out)
+have_nap(gml_lake *lake)
 {
-    gml_status status = GML_OK;
-    if (nap->backup == GML_BACKUP_DISK) {
-        status = gml_nap_open_file(lake, nap, folder);
-        if (status == GML_OK) {
-            status = gml_nap_move_all(lake, nap, true);
+    if (!lake->nap) {
+        lake->nap = calloc(1, sizeof *lake->nap);
+        if (!lake->nap) {
+            return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY, "no host memory for sleeping");
         }
-        if (status != GML_OK) {
-            gml_nap_forget(nap);
-            return status;
-        }
+        lake->nap->file = GML_NO_FILE;
     }
-    status = gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, true, &out->released_bytes,
-                               &out->kept_bytes);
-    if (status != GML_OK) {
-        undo_sleep(lake, nap, 0);
-    }
-    return status;
+    return GML_OK;
 }
 
 static gml_status
 sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_report *out)
 {
-    gml_driver *driver = lake->driver;
     uint64_t idle_bytes = 0;
-    if (gml_sleeper_is_exported(lake->sleeper)) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "memory that was shared with another process cannot sleep");
-    }
-    if (!lake->nap) {
-        lake->nap = calloc(1, sizeof *lake->nap);
-        if (!lake->nap) {
-            return gml_driver_fail(driver, GML_NO_HOST_MEMORY, "no host memory for sleeping");
-        }
-        lake->nap->file = GML_NO_FILE;
-    }
+    gml_status status = have_nap(lake);
     gml_nap *nap = lake->nap;
-    gml_nap_forget(nap);
-    nap->backup = backup;
-    gml_status status = gml_driver_device_synchronize(driver);
+    if (status == GML_OK) {
+        status = gml_driver_device_synchronize(lake->driver);
+    }
     if (status == GML_OK) {
         status = gml_lake_trim_locked(lake, &idle_bytes);
     }
-    if (status == GML_OK && backup != GML_BACKUP_NONE) {
-        status = gml_nap_list(lake, nap);
+    if (status == GML_OK) {
+        status = check_shared(lake);
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_nap_forget(nap);
+    nap->backup = backup;
+    status = backup != GML_BACKUP_NONE ? gml_nap_list(lake, nap) : GML_OK;
+    if (status == GML_OK) { /* the first step: copies come before memory goes */
+        status = gml_sleeper_sleep(lake->sleeper, lake->driver, 0, false, &out->released_bytes,
+                                   &out->kept_bytes);
+    }
+    if (status == GML_OK && backup == GML_BACKUP_HOST) {
+        status = save_and_give(lake, nap, out);
+    }
+    if (status == GML_OK && backup == GML_BACKUP_DISK) {
+        status = gml_nap_save_to_file(lake, nap, folder);
     }
     if (status == GML_OK) {
-        out->saved_bytes = gml_nap_bytes(nap);
-        status = backup == GML_BACKUP_HOST ? sleep_on_host(lake, nap, out)
-                                           : sleep_otherwise(lake, nap, folder, out);
-        out->released_bytes += idle_bytes;
+        status =
+            gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, backup != GML_BACKUP_HOST,
+                              &out->released_bytes, &out->kept_bytes);
     }
-    return status;
-}
-
-static gml_status
-wake_locked(gml_lake *lake, gml_sleep_report *out)
-{
-    gml_nap *nap = lake->nap;
-    gml_nap_drop_freed(lake, nap);
-    restoring of = {lake, nap, 0, nap->backup == GML_BACKUP_HOST ? nap->count : 0};
-    const gml_sleeper_watch watch = {restore_below, &of};
-    gml_status status = gml_sleeper_wake(lake->sleeper, lake->driver, &watch);
     if (status != GML_OK) {
-        return status;
+        undo_sleep(lake, nap);
     }
-    status = nap->backup == GML_BACKUP_DISK
-                 ? gml_nap_move_all(lake, nap, false)
-                 : gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
-    if (status != GML_OK) {
-        char reason[GML_REASON_BYTES];
-        uint64_t released_bytes = 0, kept_bytes = 0;
-        memcpy(reason, lake->driver->reason, sizeof reason);
-        /* What was saved still is. */
-        (void)gml_driver_device_synchronize(lake->driver);
-        (void)gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, true, &released_bytes,
-                                &kept_bytes);
-        memcpy(lake->driver->reason, reason, sizeof reason);
-        return status;
-    }
+    out->released_bytes += idle_bytes;
     out->saved_bytes = gml_nap_bytes(nap);
-    out->released_bytes = lake->driver->held_bytes;
-    if (nap->backup != GML_BACKUP_HOST) {
-        gml_nap_forget(nap);
-    }
-    return GML_OK;
+    return status;
 }
 
 /* Whether the lake can do what is asked while it is in that state. */
@@ -287,8 +266,15 @@ gml_lake_wake(gml_lake *lake, gml_sleep_report *out)
     pthread_mutex_lock(&lake->lock);
     gml_status status = check_state(lake, false);
     if (status == GML_OK) {
-        status = wake_locked(lake, &report);
+        status = wake_locked(lake);
         gml_lake_show(lake);
+    }
+    if (status == GML_OK) {
+        report.saved_bytes = gml_nap_bytes(lake->nap);
+        report.released_bytes = lake->driver->held_bytes;
+        if (lake->nap->backup != GML_BACKUP_HOST) {
+            gml_nap_forget(lake->nap);
+        }
     }
     pthread_mutex_unlock(&lake->lock);
     report.time_ns = gml_clock_ns() - began_ns;
@@ -313,14 +299,11 @@ gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes, const v
     gml_status status = GML_UNKNOWN_ADDRESS;
     pthread_mutex_lock(&lake->lock);
     const gml_nap *nap = lake->nap;
-    bool is_saved = nap && nap->backup == GML_BACKUP_HOST;
-    for (size_t i = 0; is_saved && i < nap->count && status != GML_OK; i++) {
-        const gml_saved *at = &nap->blocks[i];
-        if (address >= at->address && address - at->address <= at->size_bytes &&
-            size_bytes <= at->size_bytes - (address - at->address) && gml_nap_is_live(lake, at)) {
-            *out = (const char *)nap->memory + at->offset_bytes + (address - at->address);
-            status = GML_OK;
-        }
+    const gml_saved *at = nap && nap->backup == GML_BACKUP_HOST ? gml_nap_find(nap, address) : NULL;
+    if (at && at->is_saved && address - at->address <= at->size_bytes &&
+        size_bytes <= at->size_bytes - (address - at->address) && gml_nap_is_live(lake, at)) {
+        *out = (const char *)nap->memory + at->offset_bytes + (address - at->address);
+        status = GML_OK;
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
