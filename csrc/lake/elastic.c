@@ -60,6 +60,7 @@ begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
         block->id = lake->next_id++;
         (void)gml_map_insert(&lake->blocks, block->address, block);
         gml_lake_count_allocation(lake, block);
+        block->is_elastic = true;
         gml_history_add(&lake->history, GML_REQUEST_ALLOC, block->id, block->address,
                         block->requested_bytes, of->stream);
     }
@@ -133,6 +134,7 @@ shrink(gml_lake *lake, gml_elastic *of, size_t end)
     gml_elastic_note_idle(lake, of);
     while (of->count > end) {
         of->count--;
+        of->blocks[of->count]->is_elastic = false;
         (void)gml_lake_free_locked(lake, of->blocks[of->count]->address);
     }
 }
@@ -265,6 +267,8 @@ gml_lake_close_elastic(gml_lake *lake, gml_address address)
     if (of) {
         shrink(lake, of, 0);
         of->is_over = true;
+        gml_list_remove(&of->all);
+        gml_list_append(lake->elastic_list.next, &of->all); /* before the first */
         (void)gml_elastics_end_late(lake);
         gml_lake_show(lake);
     }

@@ -43,7 +43,8 @@ void gml_elastic_end_uses(gml_lake *lake, const gml_elastic *of, size_t first, s
 /* Gives the host's memory of a buffer back that is in no list. */
 void gml_elastic_release(gml_elastic *of);
 
-/* Ends the buffers that were closed, as far as the driver lets them; returns the first failure. */
+/* Ends the buffers that were closed, as far as the driver lets them; returns the first failure. The
+ * open ones are not looked at. */
 gml_status gml_elastics_end_late(gml_lake *lake);
 
 #endif

@@ -371,9 +371,10 @@ static gml_block *
 find_block(gml_lake *lake, gml_address address)
 {
     gml_block *block = gml_map_find(&lake->blocks, address);
-    if (!block) {
+    if (!block || block->is_elastic) {
         (void)gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
                               "no live block begins at 0x%" PRIx64, address);
+        return NULL;
     }
     return block;
 }
@@ -398,6 +399,10 @@ gml_status
 gml_lake_free_locked(gml_lake *lake, gml_address address)
 {
     gml_block *block = gml_map_take(&lake->blocks, address);
+    if (block && block->is_elastic) {
+        (void)gml_map_insert(&lake->blocks, address, block); /* its place has just become free */
+        block = NULL;
+    }
     if (!block) {
         return gml_driver_fail(
             lake->driver, GML_UNKNOWN_ADDRESS,

@@ -66,7 +66,7 @@ struct gml_lake {
     gml_map imports;          /* see export.c */
     size_t over_imports;      /* of them: whose users are done */
     gml_map elastics;         /* see elastic.c: address -> buffer */
-    gml_link elastic_list;    /* the same, the oldest first */
+    gml_link elastic_list;    /* the same: first those that were closed and are still mapped */
     gml_map blocks;           /* live: address -> gml_block */
     gml_stats stats;          /* but for what gml_policy and gml_driver hold themselves */
     gml_torch_stats torch;    /* the part that policies leave to the lake, and what stands in for a

@@ -192,8 +192,8 @@ unmake(gml_lake *lake, gml_elastic *of)
 static gml_status
 end_late(gml_lake *lake, gml_elastic *of)
 {
-    gml_status status = of->is_over ? unmake(lake, of) : GML_OK;
-    if (of->is_over && status == GML_OK) {
+    gml_status status = unmake(lake, of);
+    if (status == GML_OK) {
         (void)gml_map_take(&lake->elastics, of->address);
         gml_list_remove(&of->all);
         gml_elastic_release(of);
@@ -204,8 +204,9 @@ end_late(gml_lake *lake, gml_elastic *of)
 gml_status
 gml_elastics_end_late(gml_lake *lake)
 {
+    gml_link *all = &lake->elastic_list;
     gml_status first = GML_OK;
-    for (gml_link *link = lake->elastic_list.next, *next; link != &lake->elastic_list;
+    for (gml_link *link = all->next, *next; link != all && gml_elastic_of_link(link)->is_over;
          link = next) {
         next = link->next;
         first = gml_first_failure(first, end_late(lake, gml_elastic_of_link(link)));
