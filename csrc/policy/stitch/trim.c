@@ -153,10 +153,13 @@ static bool
 has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
 {
     const gml_home *home = &stitch->home;
+    if (home->held_bytes > home->present_bytes) {
+        return true; /* what could not be released before */
+    }
     if (!gml_stitch_has_views(stitch)) {
         return ends_idle(home);
     }
-    return home->held_bytes > home->present_bytes || !gml_list_is_empty(&stitch->doomed) ||
+    return !gml_list_is_empty(&stitch->doomed) ||
            (free_bytes / home->grain_bytes && count_idle_bytes(home));
 }
 
