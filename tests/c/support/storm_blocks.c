@@ -1,0 +1,154 @@
+/* Blocks of a random program: allocating, freeing, handing over. */
+#include "support/stamp.h"
+#include "support/storm.h"
+
+enum {
+    OWN_STREAMS = 5, /* of each thread, which come and go; 0 is everybody's */
+    CAPTURING = OWN_STREAMS,
+    LASTING,
+    THREAD_STREAMS,
+    STRIDE_BYTES = 65536, /* between stamps: what takes long on `host` is to fill pages */
+};
+
+gml_stream
+storm_own_stream(storm *self)
+{
+    return 1 + self->number * THREAD_STREAMS + check_below(&self->random, OWN_STREAMS);
+}
+
+gml_stream
+storm_capturing_stream(const storm *self)
+{
+    return 1 + self->number * THREAD_STREAMS + CAPTURING;
+}
+
+gml_stream
+storm_lasting_stream(const storm *self)
+{
+    return 1 + self->number * THREAD_STREAMS + LASTING;
+}
+
+gml_stream
+storm_any_stream(storm *self, const storm_lake *at)
+{
+    uint64_t choice = check_below(&self->random, 8);
+    if (choice == 0) {
+        return 0;
+    }
+    bool captures = choice < 5 && self->captured_on == at;
+    return captures ? storm_capturing_stream(self) : storm_own_stream(self);
+}
+
+/* ---- contents -------------------------------------------------------------------------------- */
+
+void
+storm_touch(storm_block *held)
+{
+    storm_lake *at = held->at;
+    const live_block *block = &held->block;
+    void *bytes = NULL;
+    if (!lake_is_host()) {
+        return;
+    }
+    (void)pthread_rwlock_rdlock(&at->awake);
+    if (storm_is_asleep(at)) {
+        CHECK_STATUS(gml_lake_bytes(at->lake, block->address, &bytes), GML_UNSUPPORTED);
+    } else if (!CHECK_OK(gml_lake_bytes(at->lake, block->address, &bytes))) {
+        held->is_stamped = false;
+    } else if (held->is_stamped && held->stamped >= at->lost_nap) {
+        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRIDE_BYTES));
+    } else {
+        stamp_write(bytes, block->size_bytes, block->seed, STRIDE_BYTES);
+        held->is_stamped = true;
+        held->stamped = at->naps;
+    }
+    (void)pthread_rwlock_unlock(&at->awake);
+}
+
+void
+storm_touch_all(storm *self, const storm_lake *at)
+{
+    for (size_t i = 0; i < self->count; i++) {
+        if (self->blocks[i].at == at) {
+            storm_touch(&self->blocks[i]);
+        }
+    }
+}
+
+/* ---- living and ending ----------------------------------------------------------------------- */
+
+void
+storm_end_block(storm *self, size_t index)
+{
+    storm_block *held = &self->blocks[index];
+    storm_touch(held);
+    storm_expect(self, gml_lake_free(held->at->lake, held->block.address));
+    if (self->sea->is_alone && check_below(&self->random, 8) == 0) {
+        CHECK_STATUS(gml_lake_free(held->at->lake, held->block.address), GML_UNKNOWN_ADDRESS);
+    }
+    *held = self->blocks[--self->count];
+}
+
+/* Nothing that lay idle would have served it. */
+static void
+check_refusal(storm_block *held)
+{
+    live_block *block = &held->block;
+    CHECK_OK(gml_lake_trim(held->at->lake, NULL));
+    CHECK_STATUS(
+        gml_lake_allocate(held->at->lake, block->size_bytes, block->stream, &block->address),
+        GML_OUT_OF_MEMORY);
+}
+
+static void
+add_block(storm *self)
+{
+    storm_block *held = &self->blocks[self->count++];
+    (void)pthread_rwlock_rdlock(&held->at->awake);
+    held->born = held->at->naps;
+    (void)pthread_rwlock_unlock(&held->at->awake);
+    storm_touch(held);
+}
+
+void
+storm_begin_block(storm *self)
+{
+    storm_block *held = &self->blocks[self->count];
+    live_block *block = &held->block;
+    *held = (storm_block){.at = storm_any_lake(self)};
+    block->size_bytes = lake_draw_size(&self->random);
+    block->stream = storm_any_stream(self, held->at);
+    block->seed = check_next(&self->random);
+    gml_status status =
+        gml_lake_allocate(held->at->lake, block->size_bytes, block->stream, &block->address);
+    if (status == GML_OK) {
+        CHECK(!self->sea->is_alone || !storm_is_asleep(held->at));
+        add_block(self);
+        return;
+    }
+    if (status == GML_UNSUPPORTED) {
+        CHECK(self->sea->is_alone ? storm_is_asleep(held->at) : held->at->can_sleep);
+        return;
+    }
+    if (status != GML_OUT_OF_MEMORY) {
+        storm_expect(self, status);
+    } else if (self->sea->is_alone && !self->sea->per_million && !self->captured_on) {
+        check_refusal(held);
+    }
+    for (size_t i = self->count / 2; i > 0; i--) {
+        storm_end_block(self, check_below(&self->random, self->count));
+    }
+}
+
+void
+storm_exchange_block(storm *self)
+{
+    storm_block *mine = &self->blocks[check_below(&self->random, self->count)];
+    storm_sea *sea = self->sea;
+    (void)pthread_mutex_lock(&sea->lock);
+    storm_block *slot = &sea->exchange[check_below(&self->random, STORM_EXCHANGED)];
+    storm_block theirs = *slot;
+    *slot = *mine;
+    (void)pthread_mutex_unlock(&sea->lock);
+    *mine = theirs.at ? theirs : self->blocks[--self->count];
+}

@@ -1,0 +1,150 @@
+/* Elastic buffers of a random program. */
+#include "gmlake_elastic.h"
+#include "support/stamp.h"
+#include "support/storm.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define LARGEST_BUFFER (24 * MIB)
+
+enum { STRIDE_BYTES = 65536 };
+
+static gml_elastic_info
+describe(const storm_buffer *of)
+{
+    gml_elastic_info info = {0};
+    CHECK_OK(gml_lake_elastic(of->at->lake, of->address, &info));
+    return info;
+}
+
+/* Looks at what was stamped, and stamps the rest of its memory. */
+static void
+touch(storm_buffer *of)
+{
+    void *memory = NULL;
+    const gml_elastic_info info = describe(of);
+    if (!lake_is_host() || !info.memory_bytes) {
+        return;
+    }
+    (void)pthread_rwlock_rdlock(&of->at->awake);
+    if (storm_is_asleep(of->at)) {
+        CHECK_STATUS(gml_lake_elastic_bytes(of->at->lake, of->address, &memory), GML_UNSUPPORTED);
+    } else if (CHECK_OK(gml_lake_elastic_bytes(of->at->lake, of->address, &memory))) {
+        bool has_content = of->stamped >= of->at->lost_nap;
+        for (uint64_t at = 0; at < info.memory_bytes; at += info.chunk_bytes) {
+            char *chunk = (char *)memory + at;
+            if (has_content && at < of->stamped_bytes) {
+                CHECK(stamp_holds(chunk, info.chunk_bytes, of->seed + at, STRIDE_BYTES));
+            } else {
+                stamp_write(chunk, info.chunk_bytes, of->seed + at, STRIDE_BYTES);
+            }
+        }
+        of->stamped_bytes = info.memory_bytes;
+        of->stamped = of->at->naps;
+    }
+    (void)pthread_rwlock_unlock(&of->at->awake);
+}
+
+static void
+open_buffer(storm *self, storm_buffer *of)
+{
+    storm_lake *at = storm_any_lake(self);
+    gml_address address = 0;
+    uint64_t size_bytes = 1 + check_below(&self->random, LARGEST_BUFFER);
+    gml_status status =
+        gml_lake_open_elastic(at->lake, size_bytes, storm_lasting_stream(self), &address);
+    if (!at->has_elastic) {
+        CHECK_STATUS(status, GML_UNSUPPORTED);
+        return;
+    }
+    storm_expect(self, status);
+    if (status == GML_OK) {
+        *of = (storm_buffer){.address = address, .at = at, .seed = check_next(&self->random)};
+        of->size_bytes = describe(of).size_bytes;
+        CHECK(of->size_bytes >= size_bytes);
+        CHECK_STATUS(gml_lake_free(at->lake, address), GML_UNKNOWN_ADDRESS);
+    }
+}
+
+/* Why a buffer may not grow: memory that sleeps, and a capture, of this thread or another. */
+static bool
+may_be_unsupported(const storm *self, const storm_lake *at)
+{
+    return !self->sea->is_alone || storm_is_asleep(at) || self->captured_on == at;
+}
+
+static void
+resize_buffer(storm *self, storm_buffer *of)
+{
+    const gml_elastic_info before = describe(of);
+    uint64_t size_bytes = check_below(&self->random, of->size_bytes + 1);
+    uint64_t ahead_bytes =
+        check_below(&self->random, 2) ? check_below(&self->random, LARGEST_BUFFER) : 0;
+    uint64_t told_bytes = before.memory_bytes;
+    gml_status status =
+        gml_lake_resize_elastic(of->at->lake, of->address, size_bytes, ahead_bytes, &told_bytes);
+    const gml_elastic_info after = describe(of);
+    CHECK_EQ(told_bytes, after.memory_bytes);
+    uint64_t least_bytes = size_bytes + before.chunk_bytes - 1;
+    least_bytes -= least_bytes % before.chunk_bytes;
+    bool grows = least_bytes > before.memory_bytes;
+    if (status == GML_OK) {
+        CHECK(after.memory_bytes >= least_bytes && after.memory_bytes <= of->size_bytes);
+        CHECK(grows || after.memory_bytes == least_bytes);
+        CHECK(after.memory_bytes <= least_bytes + ahead_bytes + before.chunk_bytes);
+    } else {
+        CHECK(grows);
+        CHECK_EQ(after.memory_bytes, before.memory_bytes);
+    }
+    if (status == GML_UNSUPPORTED) {
+        CHECK(may_be_unsupported(self, of->at));
+    } else if (status != GML_OUT_OF_MEMORY) {
+        storm_expect(self, status);
+    }
+    if (of->stamped_bytes > after.memory_bytes) {
+        of->stamped_bytes = after.memory_bytes;
+    }
+    touch(of);
+}
+
+static void
+close_buffer(storm_buffer *of)
+{
+    touch(of);
+    CHECK_OK(gml_lake_close_elastic(of->at->lake, of->address));
+    CHECK_STATUS(gml_lake_close_elastic(of->at->lake, of->address), GML_UNKNOWN_ADDRESS);
+    of->address = 0;
+}
+
+void
+storm_change_buffer(storm *self)
+{
+    size_t most = self->sea->is_alone ? STORM_BUFFERS : 1;
+    storm_buffer *of = &self->buffers[check_below(&self->random, most)];
+    if (!of->address) {
+        open_buffer(self, of);
+    } else if (check_below(&self->random, 16)) {
+        resize_buffer(self, of);
+    } else {
+        close_buffer(of);
+    }
+}
+
+void
+storm_touch_buffers(storm *self, const storm_lake *at)
+{
+    for (size_t i = 0; i < STORM_BUFFERS; i++) {
+        if (self->buffers[i].address && self->buffers[i].at == at) {
+            touch(&self->buffers[i]);
+        }
+    }
+}
+
+void
+storm_close_buffers(storm *self)
+{
+    for (size_t i = 0; i < STORM_BUFFERS; i++) {
+        if (self->buffers[i].address) {
+            close_buffer(&self->buffers[i]);
+        }
+    }
+}

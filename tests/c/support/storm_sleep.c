@@ -1,0 +1,176 @@
+/* Lakes of a random program that sleep and wake.
+ *
+ * What a nap may do to contents: after a sleep that succeeded without a backup they hold anything;
+ * after any other, and after every failure, they hold what was there, as soon as the lake is awake.
+ */
+#include "gmlake_sleep.h"
+#include "support/stamp.h"
+#include "support/storm.h"
+
+#include <stdatomic.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+enum { STRIDE_BYTES = 65536 };
+
+/* What is written to disk: runs of hours must not wear it out. */
+static const uint64_t LARGEST_FILE_BYTES = 12 * MIB;
+
+/* While memory goes or comes, calls fail more often than else: to undo a failure fails as well. */
+static void
+strike_often(storm *self, storm_lake *at)
+{
+    static const uint64_t chances[] = {0, 10000, 50000, 200000, 500000};
+    if (self->sea->per_million) {
+        atomic_store(&at->strikes.per_million, chances[check_below(&self->random, 5)]);
+    }
+}
+
+static void
+strike_as_a_rule(storm *self, storm_lake *at)
+{
+    atomic_store(&at->strikes.per_million, self->sea->per_million);
+}
+
+/* Why neither may be: a capture, of this thread or another. */
+static bool
+may_be_captured(const storm *self, const storm_lake *at)
+{
+    return !self->sea->is_alone || self->captured_on == at;
+}
+
+static gml_backup
+draw_backup(storm *self, const storm_lake *at)
+{
+    gml_backup backup = (gml_backup)check_below(&self->random, 3);
+    bool is_large = lake_stats_of(at->lake).live_bytes > LARGEST_FILE_BYTES;
+    return backup == GML_BACKUP_DISK && is_large ? GML_BACKUP_HOST : backup;
+}
+
+static void
+fall_asleep(storm *self, storm_lake *at)
+{
+    gml_sleep_report report = {0};
+    gml_backup backup = draw_backup(self, at);
+    (void)pthread_rwlock_wrlock(&at->awake);
+    bool was_asleep = storm_is_asleep(at);
+    strike_often(self, at);
+    gml_status status = gml_lake_sleep(at->lake, backup, NULL, &report);
+    strike_as_a_rule(self, at);
+    if (!at->can_sleep) {
+        CHECK_STATUS(status, GML_UNSUPPORTED);
+    } else if (was_asleep) {
+        CHECK_STATUS(status, GML_INVALID_ARGUMENT);
+    } else if (status == GML_UNSUPPORTED) {
+        CHECK(may_be_captured(self, at) && !storm_is_asleep(at));
+    } else {
+        at->naps++;
+        at->is_saved = STORM_MAYBE;
+        storm_expect(self, status);
+    }
+    if (status == GML_OK) {
+        CHECK(storm_is_asleep(at) && !was_asleep);
+        at->lost_nap = backup == GML_BACKUP_NONE ? at->naps : at->lost_nap;
+        at->saved_nap = backup == GML_BACKUP_HOST ? at->naps : at->saved_nap;
+        at->is_saved = backup == GML_BACKUP_HOST ? STORM_YES : STORM_NO;
+    }
+    (void)pthread_rwlock_unlock(&at->awake);
+}
+
+/* Whether it is awake now. */
+static bool
+wake(storm *self, storm_lake *at)
+{
+    gml_sleep_report report = {0};
+    (void)pthread_rwlock_wrlock(&at->awake);
+    bool was_asleep = storm_is_asleep(at);
+    strike_often(self, at);
+    gml_status status = gml_lake_wake(at->lake, &report);
+    strike_as_a_rule(self, at);
+    bool is_asleep = storm_is_asleep(at);
+    if (!at->can_sleep) {
+        CHECK_STATUS(status, GML_UNSUPPORTED);
+    } else if (!was_asleep) {
+        CHECK_STATUS(status, GML_INVALID_ARGUMENT);
+    } else if (status == GML_UNSUPPORTED) {
+        CHECK(may_be_captured(self, at));
+    } else {
+        storm_expect(self, status);
+    }
+    CHECK_EQ(is_asleep, was_asleep && status != GML_OK);
+    (void)pthread_rwlock_unlock(&at->awake);
+    return was_asleep && !is_asleep;
+}
+
+/* What the host has of a block is what the block holds. */
+static void
+look_at_saved(storm *self, const storm_block *held)
+{
+    storm_lake *at = held->at;
+    const live_block *block = &held->block;
+    const void *bytes = NULL;
+    (void)pthread_rwlock_rdlock(&at->awake);
+    gml_status status = gml_lake_saved(at->lake, block->address, block->size_bytes, &bytes);
+    bool was_saved = held->born < at->saved_nap;
+    bool had_content =
+        held->is_stamped && held->stamped >= at->lost_nap && held->stamped < at->saved_nap;
+    if (was_saved && at->is_saved == STORM_YES) {
+        CHECK_OK(status);
+    } else if (self->sea->is_alone && at->is_saved == STORM_NO) {
+        CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
+    } else if (status != GML_OK) {
+        CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
+    }
+    if (status == GML_OK && had_content && lake_is_host()) {
+        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRIDE_BYTES));
+    }
+    (void)pthread_rwlock_unlock(&at->awake);
+}
+
+static void
+forget_saved(storm *self, storm_lake *at)
+{
+    (void)pthread_rwlock_wrlock(&at->awake);
+    gml_status status = gml_lake_forget_saved(at->lake);
+    storm_expect(self, status);
+    if (!storm_is_asleep(at)) {
+        at->is_saved = STORM_NO;
+    }
+    (void)pthread_rwlock_unlock(&at->awake);
+}
+
+void
+storm_change_sleep(storm *self)
+{
+    storm_lake *at = storm_any_lake(self);
+    uint64_t choice = check_below(&self->random, 16);
+    if (choice < 5 && self->count) {
+        look_at_saved(self, &self->blocks[check_below(&self->random, self->count)]);
+    } else if (choice < 6) {
+        forget_saved(self, at);
+    } else if (choice < 14 && storm_is_asleep(at)) {
+        if (wake(self, at)) {
+            storm_touch_all(self, at);
+            storm_touch_buffers(self, at);
+        }
+    } else if (choice < 8) {
+        CHECK(!wake(self, at) || !self->sea->is_alone);
+    } else {
+        fall_asleep(self, at);
+    }
+}
+
+void
+storm_wake_finally(storm *self, storm_lake *at)
+{
+    gml_sleep_report report = {0};
+    (void)pthread_rwlock_wrlock(&at->awake);
+    atomic_store(&at->strikes.per_million, 0);
+    if (storm_is_asleep(at)) {
+        CHECK_OK(gml_lake_wake(at->lake, &report));
+    }
+    strike_as_a_rule(self, at);
+    (void)pthread_rwlock_unlock(&at->awake);
+    storm_touch_all(self, at);
+    storm_touch_buffers(self, at);
+}

@@ -1,0 +1,245 @@
+/* What a random program asks of its lakes besides memory. */
+#include "gmlake_plan.h"
+#include "gmlake_share.h"
+#include "support/storm.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+enum { EVENTS = 100, PAIRS = 8 };
+
+typedef void storm_deed(storm *self, storm_lake *at);
+
+/* ---- captures -------------------------------------------------------------------------------- */
+
+static gml_pool_id
+own_pool(const storm *self)
+{
+    return (gml_pool_id){1, 1 + self->number};
+}
+
+static void
+begin_capture(storm *self, storm_lake *at)
+{
+    if (gml_lake_begin_pool(at->lake, own_pool(self)) == GML_OK) {
+        CHECK_OK(gml_streams_set_capturing(storm_streams(at), storm_capturing_stream(self), true));
+        self->captures[at - self->sea->lakes]++;
+        self->captured_on = at;
+    }
+}
+
+void
+storm_end_capture(storm *self)
+{
+    storm_lake *at = self->captured_on;
+    if (at) {
+        CHECK_OK(gml_streams_set_capturing(storm_streams(at), storm_capturing_stream(self), false));
+        storm_expect(self, gml_lake_end_pool(at->lake, own_pool(self)));
+        self->captured_on = NULL;
+    }
+}
+
+static void
+release_capture(storm *self, storm_lake *at)
+{
+    self->captures[at - self->sea->lakes]--;
+    storm_expect(self, gml_lake_release_pool(at->lake, own_pool(self)));
+}
+
+void
+storm_release_captures(storm *self)
+{
+    for (size_t i = 0; i < STORM_LAKES; i++) {
+        while (self->captures[i]) {
+            release_capture(self, &self->sea->lakes[i]);
+        }
+    }
+}
+
+static void
+capture(storm *self, storm_lake *at)
+{
+    if (self->captured_on) {
+        storm_end_capture(self);
+    } else if (self->captures[at - self->sea->lakes] && check_below(&self->random, 3)) {
+        release_capture(self, at);
+    } else {
+        begin_capture(self, at);
+    }
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static void
+do_nothing(void *context)
+{
+    (void)context;
+}
+
+/* Something is queued, or comes to run. */
+static void
+work(storm *self, storm_lake *at)
+{
+    gml_stream stream = storm_own_stream(self);
+    if (check_below(&self->random, 2)) {
+        CHECK_OK(gml_streams_enqueue(storm_streams(at), stream, do_nothing, NULL));
+    } else {
+        CHECK_OK(gml_streams_advance(storm_streams(at), stream, 1 + check_below(&self->random, 4),
+                                     NULL));
+    }
+}
+
+static void
+forget_stream(storm *self, storm_lake *at)
+{
+    if (self->sea->forgets) {
+        storm_expect(self, gml_lake_forget_stream(at->lake, storm_own_stream(self)));
+    }
+}
+
+static void
+distrust_stream(storm *self, storm_lake *at)
+{
+    storm_expect(self, gml_lake_distrust_stream(at->lake, storm_own_stream(self)));
+}
+
+static void
+record_stream(storm *self, storm_lake *at)
+{
+    (void)at;
+    if (self->count) {
+        const storm_block *held = &self->blocks[check_below(&self->random, self->count)];
+        storm_expect(self, gml_lake_record_stream(held->at->lake, held->block.address,
+                                                  storm_any_stream(self, held->at)));
+    }
+}
+
+/* ---- knobs ----------------------------------------------------------------------------------- */
+
+static void
+serve_with(storm *self, storm_lake *at)
+{
+    CHECK_OK(gml_lake_serve_with(at->lake, check_below(&self->random, 2) ? GML_SERVER_CACHING
+                                                                         : GML_SERVER_POLICY));
+}
+
+static void
+set_limit(storm *self, storm_lake *at)
+{
+    uint64_t most_bytes = at->capacity_bytes;
+    uint64_t limit_bytes =
+        check_below(&self->random, 2) ? most_bytes / 4 + check_below(&self->random, most_bytes) : 0;
+    CHECK_OK(gml_lake_set_limit(at->lake, limit_bytes));
+}
+
+static void
+set_margin(storm *self, storm_lake *at)
+{
+    uint64_t margin_bytes =
+        check_below(&self->random, 2) ? check_below(&self->random, at->capacity_bytes / 2) : 0;
+    CHECK_OK(gml_lake_set_margin(at->lake, margin_bytes));
+}
+
+static void
+grant(storm *self, storm_lake *at)
+{
+    int peer = (int)check_below(&self->random, STORM_DEVICES);
+    CHECK_STATUS(gml_lake_grant(at->lake, peer), GML_UNSUPPORTED);
+}
+
+static void
+trim(storm *self, storm_lake *at)
+{
+    storm_expect(self, gml_lake_trim(at->lake, NULL));
+}
+
+static void
+mark(storm *self, storm_lake *at)
+{
+    storm_expect(self, gml_lake_mark(at->lake));
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static void
+look_at_block(storm *self, storm_lake *at)
+{
+    (void)at;
+    if (!self->count) {
+        return;
+    }
+    const storm_block *held = &self->blocks[check_below(&self->random, self->count)];
+    gml_lake *lake = held->at->lake;
+    gml_address address = held->block.address;
+    gml_block_info info = {0};
+    size_t chunks = 0;
+    uint64_t offset_bytes = 0;
+    CHECK_OK(gml_lake_block(lake, address, &info));
+    CHECK_EQ(info.requested_bytes, held->block.size_bytes);
+    CHECK(info.block_bytes >= info.requested_bytes);
+    CHECK_EQ(info.stream, held->block.stream);
+    gml_status status = gml_lake_count_chunks(lake, address, &chunks);
+    CHECK(status == GML_UNSUPPORTED || (status == GML_OK && chunks > 0));
+    /* Drivers without a device have no files to give. */
+    CHECK_STATUS(gml_lake_export(lake, address, NULL, 0, &chunks, &offset_bytes), GML_UNSUPPORTED);
+}
+
+static void
+see_region(void *context, const gml_region_info *region)
+{
+    *(uint64_t *)context += region->used_bytes <= region->size_bytes ? 0 : 1;
+}
+
+static void
+see_range(void *context, const gml_range_info *range)
+{
+    *(uint64_t *)context += range->requested_bytes <= range->size_bytes ? 0 : 1;
+}
+
+static void
+look(storm *self, storm_lake *at)
+{
+    gml_stats stats = {0};
+    gml_torch_stats torch = {0};
+    gml_stream_pair pairs[PAIRS];
+    size_t count = 0;
+    uint64_t wrong = 0;
+    const gml_visitor visitor = {.context = &wrong, .region = see_region, .range = see_range};
+    CHECK_OK(gml_lake_stats(at->lake, &stats));
+    CHECK(stats.requested_bytes <= stats.live_bytes);
+    CHECK_OK(gml_lake_torch_stats(at->lake, &torch));
+    CHECK_OK(gml_lake_visit(at->lake, &visitor));
+    CHECK_EQ(wrong, 0);
+    CHECK_OK(gml_lake_stream_pairs(at->lake, pairs, PAIRS, &count));
+    if (check_below(&self->random, 4) == 0) {
+        CHECK_OK(gml_lake_reset_peaks(at->lake));
+    }
+}
+
+static void
+keep_history(storm *self, storm_lake *at)
+{
+    static _Thread_local gml_request events[EVENTS];
+    size_t count = 0;
+    uint64_t total = 0;
+    CHECK_OK(gml_lake_history(at->lake, events, NULL, EVENTS, &count, &total));
+    CHECK(count <= total && count <= EVENTS);
+    CHECK_OK(gml_lake_note_mark(at->lake, total));
+    CHECK_OK(gml_lake_keep_history(at->lake, check_below(&self->random, 2) * EVENTS));
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+void
+storm_tell(storm *self)
+{
+    /* Twice what is likelier, and first what happens in steps that repeat. */
+    static storm_deed *const deeds[] = {
+        work,          work,          record_stream,   record_stream, record_stream, record_stream,
+        forget_stream, forget_stream, distrust_stream, serve_with,    serve_with,    trim,
+        mark,          set_limit,     set_margin,      capture,       capture,       grant,
+        look_at_block, look,          keep_history,
+    };
+    enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
+    storm_lake *at = storm_any_lake(self);
+    deeds[check_below(&self->random, self->repeats ? REPEATED : DEEDS)](self, at);
+}
