@@ -43,7 +43,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench results mutate fuzz adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench results mutate fuzz storm adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,6 +129,11 @@ mutate: build/c/.built $(VENV)/.test ## Small changes of the code that no test n
 MINUTES ?= 60
 fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEED=1
 	@$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+OPERATIONS ?= 5000000
+FAILING ?= 4
+storm: build/address/.built build/thread/.built $(VENV)/.created ## Random programs under the sanitizers: OPERATIONS=5000000 SEED=1 FAILING=4
+	@$(BIN)/python tests/storm.py --operations $(OPERATIONS) --seed $(or $(SEED),1) --failing $(FAILING)
 
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c

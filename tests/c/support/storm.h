@@ -25,6 +25,7 @@ enum {
     STORM_LIVE = 100,
     STORM_BUFFERS = 3,
     STORM_EXCHANGED = 8,
+    STORM_STRIDE_BYTES = 1 << 18, /* between stamps: what takes long on `host` is to fill pages */
 };
 
 typedef enum storm_answer { STORM_NO, STORM_YES, STORM_MAYBE } storm_answer;
@@ -58,13 +59,23 @@ typedef struct storm_buffer {
     uint64_t stamped;       /* naps of the lake then */
 } storm_buffer;
 
+/* How often what matters happened: a storm in which nothing does proves nothing. */
+typedef struct storm_census {
+    atomic_uint_least64_t sleeps[3]; /* by backup */
+    atomic_uint_least64_t failed_sleeps, half_sleeps, wakes, failed_wakes, saved;
+    atomic_uint_least64_t grown, shrunk, refused, captures, struck, planned;
+} storm_census;
+
+extern storm_census storm_counts;
+
 /* What all threads of one run share. */
 typedef struct storm_sea {
     storm_lake lakes[STORM_LAKES];
     bool forgets;         /* streams end: not where a model serves whoever has the handle */
     bool is_alone;        /* one thread */
     bool repeats;         /* it comes in steps, which `plan` may foresee */
-    uint64_t per_million; /* driver calls that fail, as a rule; 0: none ever does */
+    uint64_t per_million; /* driver calls that fail, as a rule; 0: none does */
+    bool is_failing;      /* some may have failed */
     pthread_mutex_t lock;
     /* Guarded by the lock: blocks on their way to whoever frees them. */
     storm_block exchange[STORM_EXCHANGED];
@@ -93,8 +104,8 @@ void storm_open(storm_sea *sea, uint64_t seed, bool is_alone, bool failing);
 /* No call fails from here on: whatever a lake promises can be had. */
 void storm_calm(storm_sea *sea);
 
-/* Frees what is on its way, and closes. *planned grows by the requests that a plan served. */
-void storm_close(storm_sea *sea, uint64_t *planned);
+/* Frees what is on its way, and closes. */
+void storm_close(storm_sea *sea);
 
 /* GML_OK, or what a failing driver explains. */
 void storm_expect(const storm *self, gml_status status);

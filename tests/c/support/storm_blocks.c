@@ -2,12 +2,13 @@
 #include "support/stamp.h"
 #include "support/storm.h"
 
+#define MIB (UINT64_C(1) << 20)
+
 enum {
     OWN_STREAMS = 5, /* of each thread, which come and go; 0 is everybody's */
     CAPTURING = OWN_STREAMS,
     LASTING,
     THREAD_STREAMS,
-    STRIDE_BYTES = 65536, /* between stamps: what takes long on `host` is to fill pages */
 };
 
 gml_stream
@@ -56,9 +57,9 @@ storm_touch(storm_block *held)
     } else if (!CHECK_OK(gml_lake_bytes(at->lake, block->address, &bytes))) {
         held->is_stamped = false;
     } else if (held->is_stamped && held->stamped >= at->lost_nap) {
-        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRIDE_BYTES));
+        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STORM_STRIDE_BYTES));
     } else {
-        stamp_write(bytes, block->size_bytes, block->seed, STRIDE_BYTES);
+        stamp_write(bytes, block->size_bytes, block->seed, STORM_STRIDE_BYTES);
         held->is_stamped = true;
         held->stamped = at->naps;
     }
@@ -110,33 +111,64 @@ add_block(storm *self)
     storm_touch(held);
 }
 
+/* Up to 6 MiB: a lake has room for a few dozen. */
+static uint64_t
+draw_size(check_random *random)
+{
+    switch (check_below(random, 4)) {
+    case 0:
+        return 1 + check_below(random, 4096);
+    case 1:
+        return 1 + check_below(random, MIB);
+    case 2:
+        return 1 + check_below(random, 3 * MIB);
+    default:
+        return (1 + check_below(random, 3)) * 2 * MIB;
+    }
+}
+
+/* One that is awake, as a rule. */
+static storm_lake *
+draw_lake(storm *self)
+{
+    storm_lake *at = storm_any_lake(self);
+    for (int i = 0; i < 3 && storm_is_asleep(at); i++) {
+        at = storm_any_lake(self);
+    }
+    return at;
+}
+
 void
 storm_begin_block(storm *self)
 {
+    storm_lake *at = draw_lake(self);
     storm_block *held = &self->blocks[self->count];
     live_block *block = &held->block;
-    *held = (storm_block){.at = storm_any_lake(self)};
-    block->size_bytes = lake_draw_size(&self->random);
-    block->stream = storm_any_stream(self, held->at);
+    *held = (storm_block){.at = at};
+    block->size_bytes = draw_size(&self->random);
+    block->stream = storm_any_stream(self, at);
     block->seed = check_next(&self->random);
     gml_status status =
-        gml_lake_allocate(held->at->lake, block->size_bytes, block->stream, &block->address);
+        gml_lake_allocate(at->lake, block->size_bytes, block->stream, &block->address);
     if (status == GML_OK) {
-        CHECK(!self->sea->is_alone || !storm_is_asleep(held->at));
+        CHECK(!self->sea->is_alone || !storm_is_asleep(at));
         add_block(self);
         return;
     }
     if (status == GML_UNSUPPORTED) {
-        CHECK(self->sea->is_alone ? storm_is_asleep(held->at) : held->at->can_sleep);
+        CHECK(self->sea->is_alone ? storm_is_asleep(at) : at->can_sleep);
         return;
     }
+    storm_counts.refused += status == GML_OUT_OF_MEMORY;
     if (status != GML_OUT_OF_MEMORY) {
         storm_expect(self, status);
     } else if (self->sea->is_alone && !self->sea->per_million && !self->captured_on) {
         check_refusal(held);
     }
-    for (size_t i = self->count / 2; i > 0; i--) {
-        storm_end_block(self, check_below(&self->random, self->count));
+    for (size_t i = self->count; i > 0; i--) { /* half of what it has there */
+        if (self->blocks[i - 1].at == at && check_below(&self->random, 2)) {
+            storm_end_block(self, i - 1);
+        }
     }
 }
 

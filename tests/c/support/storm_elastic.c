@@ -4,9 +4,7 @@
 #include "support/storm.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define LARGEST_BUFFER (24 * MIB)
-
-enum { STRIDE_BYTES = 65536 };
+#define LARGEST_BUFFER (16 * MIB)
 
 static gml_elastic_info
 describe(const storm_buffer *of)
@@ -33,9 +31,9 @@ touch(storm_buffer *of)
         for (uint64_t at = 0; at < info.memory_bytes; at += info.chunk_bytes) {
             char *chunk = (char *)memory + at;
             if (has_content && at < of->stamped_bytes) {
-                CHECK(stamp_holds(chunk, info.chunk_bytes, of->seed + at, STRIDE_BYTES));
+                CHECK(stamp_holds(chunk, info.chunk_bytes, of->seed + at, STORM_STRIDE_BYTES));
             } else {
-                stamp_write(chunk, info.chunk_bytes, of->seed + at, STRIDE_BYTES);
+                stamp_write(chunk, info.chunk_bytes, of->seed + at, STORM_STRIDE_BYTES);
             }
         }
         of->stamped_bytes = info.memory_bytes;
@@ -87,6 +85,8 @@ resize_buffer(storm *self, storm_buffer *of)
     uint64_t least_bytes = size_bytes + before.chunk_bytes - 1;
     least_bytes -= least_bytes % before.chunk_bytes;
     bool grows = least_bytes > before.memory_bytes;
+    storm_counts.grown += after.memory_bytes > before.memory_bytes;
+    storm_counts.shrunk += after.memory_bytes < before.memory_bytes;
     if (status == GML_OK) {
         CHECK(after.memory_bytes >= least_bytes && after.memory_bytes <= of->size_bytes);
         CHECK(grows || after.memory_bytes == least_bytes);

@@ -11,8 +11,6 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-enum { STRIDE_BYTES = 65536 };
-
 /* What is written to disk: runs of hours must not wear it out. */
 static const uint64_t LARGEST_FILE_BYTES = 12 * MIB;
 
@@ -20,7 +18,7 @@ static const uint64_t LARGEST_FILE_BYTES = 12 * MIB;
 static void
 strike_often(storm *self, storm_lake *at)
 {
-    static const uint64_t chances[] = {0, 10000, 50000, 200000, 500000};
+    static const uint64_t chances[] = {0, 0, 5000, 50000, 300000};
     if (self->sea->per_million) {
         atomic_store(&at->strikes.per_million, chances[check_below(&self->random, 5)]);
     }
@@ -66,9 +64,12 @@ fall_asleep(storm *self, storm_lake *at)
     } else {
         at->naps++;
         at->is_saved = STORM_MAYBE;
+        storm_counts.failed_sleeps += status != GML_OK;
+        storm_counts.half_sleeps += status != GML_OK && storm_is_asleep(at);
         storm_expect(self, status);
     }
     if (status == GML_OK) {
+        storm_counts.sleeps[backup]++;
         CHECK(storm_is_asleep(at) && !was_asleep);
         at->lost_nap = backup == GML_BACKUP_NONE ? at->naps : at->lost_nap;
         at->saved_nap = backup == GML_BACKUP_HOST ? at->naps : at->saved_nap;
@@ -95,6 +96,8 @@ wake(storm *self, storm_lake *at)
     } else if (status == GML_UNSUPPORTED) {
         CHECK(may_be_captured(self, at));
     } else {
+        storm_counts.wakes += status == GML_OK;
+        storm_counts.failed_wakes += status != GML_OK;
         storm_expect(self, status);
     }
     CHECK_EQ(is_asleep, was_asleep && status != GML_OK);
@@ -121,8 +124,9 @@ look_at_saved(storm *self, const storm_block *held)
     } else if (status != GML_OK) {
         CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
     }
+    storm_counts.saved += status == GML_OK;
     if (status == GML_OK && had_content && lake_is_host()) {
-        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRIDE_BYTES));
+        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STORM_STRIDE_BYTES));
     }
     (void)pthread_rwlock_unlock(&at->awake);
 }
@@ -139,24 +143,36 @@ forget_saved(storm *self, storm_lake *at)
     (void)pthread_rwlock_unlock(&at->awake);
 }
 
+static void
+look_at_all_saved(storm *self, const storm_lake *at)
+{
+    for (size_t i = 0; i < self->count; i++) {
+        if (self->blocks[i].at == at) {
+            look_at_saved(self, &self->blocks[i]);
+        }
+    }
+}
+
 void
 storm_change_sleep(storm *self)
 {
     storm_lake *at = storm_any_lake(self);
     uint64_t choice = check_below(&self->random, 16);
-    if (choice < 5 && self->count) {
-        look_at_saved(self, &self->blocks[check_below(&self->random, self->count)]);
-    } else if (choice < 6) {
+    if (choice < 2) {
+        look_at_all_saved(self, at);
+    } else if (choice < 3) {
         forget_saved(self, at);
-    } else if (choice < 14 && storm_is_asleep(at)) {
+    } else if (choice < 12 && storm_is_asleep(at)) {
+        look_at_all_saved(self, at);
         if (wake(self, at)) {
             storm_touch_all(self, at);
             storm_touch_buffers(self, at);
         }
-    } else if (choice < 8) {
+    } else if (choice < 4) {
         CHECK(!wake(self, at) || !self->sea->is_alone);
     } else {
         fall_asleep(self, at);
+        look_at_all_saved(self, at);
     }
 }
 

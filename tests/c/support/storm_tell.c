@@ -24,6 +24,7 @@ begin_capture(storm *self, storm_lake *at)
         CHECK_OK(gml_streams_set_capturing(storm_streams(at), storm_capturing_stream(self), true));
         self->captures[at - self->sea->lakes]++;
         self->captured_on = at;
+        storm_counts.captures++;
     }
 }
 

@@ -4,6 +4,7 @@
 #include "aids/race.h"
 #include "base/mix.h"
 #include "driver/wrapped.h"
+#include "support/check.h"
 
 #include <stdlib.h>
 
@@ -94,10 +95,19 @@ COUNTED(host_free, (gml_driver * self, void *memory, uint64_t size_bytes),
         (self, memory, size_bytes), host -= size_bytes)
 #undef COUNTED
 
-bool
-strikes_is_even(const strikes *of)
+void
+strikes_check_memory(const strikes *of)
 {
-    return !of->memory && !of->addresses && !of->mapped && !of->host && !of->events;
+    CHECK_EQ(of->memory, 0);
+    CHECK_EQ(of->addresses, 0);
+    CHECK_EQ(of->mapped, 0);
+}
+
+void
+strikes_check_rest(const strikes *of)
+{
+    CHECK_EQ(of->host, 0);
+    CHECK_EQ(of->events, 0);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

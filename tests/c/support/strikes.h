@@ -23,7 +23,9 @@ typedef struct strikes {
 /* Opens a lake whose calls fail by `of`, which must outlive it, also while it opens. */
 gml_status strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out);
 
-/* Whether everything was given back. pre: the lake is closed. */
-bool strikes_is_even(const strikes *of);
+/* Checks that the device's memory and addresses were given back, or all else. pre: the lake is
+ * closed. */
+void strikes_check_memory(const strikes *of);
+void strikes_check_rest(const strikes *of);
 
 #endif
