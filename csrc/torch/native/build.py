@@ -67,7 +67,8 @@ def main() -> None:
         if not path.exists():
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 made = Path(place) / name
-                compiling.make(made, fetch(minor, Path(place)), minor)
+                made.write_bytes(compiling.make(fetch(minor, Path(place)), minor))
+                made.chmod(0o700)
                 if too_new := {k: v for k, v in needs(made).items() if v > LIMITS[k]}:
                     sys.exit(f"{name} wants a newer system than PyTorch does: {too_new}")
                 made.rename(path)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmlake import owned
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.errors import Error, PlanError
 from gmlake.pictures.drawing import require_bokeh
-from gmlake.pictures.page import write_page
+from gmlake.pictures.page import render_page, write_page
 from gmlake.planning import load_plans, plan
 from gmlake.planning.files import MAGIC
 from gmlake.planning.saved import report_of_saved
@@ -82,7 +83,10 @@ class ViewCommand(common.Command):
             report = _report(args, budget)
             try:
                 with budget:
-                    write_page(report, page)
+                    if args.output is None:  # nobody chose the name, and others may foresee it
+                        owned.write_path(page, render_page(report).encode())
+                    else:
+                        write_page(report, page)
             except OSError as error:
                 common.print_error(f"cannot write {page}: {error.strerror}")
                 return common.CANNOT_WRITE
@@ -101,7 +105,7 @@ def _page_path(source: str, output: str | None) -> Path:
             raise ValueError(msg)
         return page
     page = Path(f"{Path(source).stem or 'memory'}.html")
-    if page.exists() and not _is_ours(page):
+    if page.is_symlink() or (page.exists() and not _is_ours(page)):
         msg = f"{page} is there already, and is no page of gmlake; name another with -o"
         raise ValueError(msg)
     return page

@@ -21,13 +21,11 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gmlake import _core
+from gmlake import _core, owned
 from gmlake.errors import PlanError
 from gmlake.printable import printable
 from gmlake.reading import UnreadableError, contents
@@ -91,24 +89,7 @@ def save_plans(path: str | Path, plans: Iterable[SavedPlan], made_for: MadeFor) 
     if target.exists() and not target.is_file() and not target.is_dir():
         target.write_bytes(data)
         return
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:80]}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), 0o666 & ~_umask())  # mkstemp lets nobody else read
-        os.replace(name, target)  # noqa: PTH105 (`name` is text)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)  # noqa: PTH108
-        raise
-
-
-def _umask() -> int:
-    """Return the process's mask without changing it, which would be seen by other threads."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").split("\n"):
-        if line.startswith("Umask:"):
-            return int(line.partition(":")[2], 8)
-    return 0o077
+    owned.write_path(target, data)
 
 
 def encode_plans(plans: Iterable[SavedPlan], made_for: MadeFor) -> bytes:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gmlake import owned
 from gmlake.pytorch import compiling, notices
 from gmlake.pytorch.compiling import KNOWN, AdapterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def minor() -> int:
@@ -49,49 +50,63 @@ def find() -> Path:
     if (compiling.SOURCES / name).exists():
         return compiling.SOURCES / name
 
-    def make(path: Path) -> None:
+    @cache
+    def made() -> bytes:
         home = Path(torch.__file__).parent
-        compiling.make(path, home, minor(), has_cxx11_abi=has_cxx11_abi)
+        return compiling.make(home, minor(), has_cxx11_abi=has_cxx11_abi)
 
-    folder = _cache()
-    if folder is None:
+    try:
+        return _kept(name, made)
+    except AdapterError:
+        raise
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
+        where = error.filename if isinstance(error, OSError) and error.filename else "the cache"
+        why = error.strerror if isinstance(error, OSError) else error
         notices.once(
             "adapter cache",
-            f"{_cache_path()} cannot be written, so the adapter to PyTorch is compiled anew in "
-            "each process; set XDG_CACHE_HOME to a folder of yours",
+            f"{where} is not used ({why}), so the adapter to PyTorch is compiled anew in each "
+            "process; set XDG_CACHE_HOME to a folder of yours that no other user can write",
         )
-        path = Path(tempfile.mkdtemp(prefix="gmlake-")) / name
-        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
-        make(path)
-        return path
-    path = folder / name
-    if not path.exists():
-        with _locked(path.with_suffix(".lock")):
-            if not path.exists():
-                make(path)
+    path = Path(tempfile.mkdtemp(prefix="gmlake-")) / name
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    path.write_bytes(made())
     return path
 
 
-def _cache_path() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "gmlake"
+def _kept(name: str, made: Callable[[], bytes]) -> Path:
+    """Return the adapter in the user's cache, put there now if need be. Raises OSError.
 
-
-def _cache() -> Path | None:
-    """Return the folder for what is compiled; None where nothing can be written there."""
+    The path leads through the folder as it was found safe, which stays open for that.
+    """
+    cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gmlake"
+    cache_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = owned.open_folder(cache_folder, owned.NO_WRITE)
     try:
-        folder = _cache_path()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as trial:
-            trial.write(bytes(1 << 20))
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
-        return None
-    return folder
+        if not _is_there(folder, name):
+            with _locked(folder, f"{name.removesuffix('.so')}.lock"):
+                if not _is_there(folder, name):
+                    owned.write_file(folder, name, made(), 0o700)
+    except BaseException:
+        os.close(folder)
+        raise
+    return Path(f"/proc/self/fd/{folder}/{name}")
+
+
+def _is_there(folder: int, name: str) -> bool:
+    try:
+        os.close(owned.open_file(folder, name, owned.NO_WRITE))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(folder: int, name: str) -> Iterator[None]:
     """Hold the lock of a file, which the system takes back from a process that ends."""
-    with path.open("w", encoding="ascii") as file:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(file)

@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -45,36 +46,37 @@ def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str
     return f"adapter-2.{minor}-{digest.hexdigest()[:16]}.so"
 
 
-def make(path: Path, home: Path, minor: int, *, has_cxx11_abi: bool = True) -> None:
-    """Make the adapter at `path`, whole or not at all. Raises AdapterError.
+def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
+    """Return an adapter, made where nobody else can reach it. Raises AdapterError.
 
-    pre: nobody else makes it. home: the folder `torch` with the headers and libraries of a build
-    of PyTorch for CUDA.
+    home: the folder `torch` with the headers and libraries of a build of PyTorch for CUDA.
     """
-    made = path.with_suffix(".tmp")  # what a process that was killed left is written over
     command = [
         _compiler(),
         *_options(minor, has_cxx11_abi=has_cxx11_abi),
         *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
-        *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp"), "-o", str(made)),
+        *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp")),
         *(f"-L{home / 'lib'}", "-lc10", "-lc10_cuda"),
         # What is made of the same is the same, wherever that lies.
         *(f"-ffile-prefix-map={home}=torch", f"-ffile-prefix-map={SOURCES}=gmlake"),
     ]
     try:
-        done = subprocess.run(  # noqa: S603 (a compiler that the user chose)
-            command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False
-        )
-        if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if "error" in line]
-            why = errors[0] if errors else f"{command[0]} ended with code {done.returncode}"
-            raise AdapterError(f"the adapter to PyTorch cannot be compiled: {printable(why)[:300]}")
-        made.chmod(0o700)
-        made.replace(path)
+        with tempfile.TemporaryDirectory(prefix="gmlake-") as folder:
+            made = Path(folder) / "adapter.so"
+            done = subprocess.run(  # noqa: S603 (a compiler that the user chose)
+                [*command, "-o", str(made)],
+                capture_output=True,
+                text=True,
+                timeout=_COMPILE_SECONDS,
+                check=False,
+            )
+            if not done.returncode:
+                return made.read_bytes()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise AdapterError(f"the adapter to PyTorch cannot be compiled: {error}") from None
-    finally:
-        made.unlink(missing_ok=True)
+    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    why = errors[0] if errors else f"{command[0]} ended with code {done.returncode}"
+    raise AdapterError(f"the adapter to PyTorch cannot be compiled: {printable(why)[:300]}")
 
 
 def _options(minor: int, *, has_cxx11_abi: bool) -> tuple[str, ...]:

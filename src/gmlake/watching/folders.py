@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gmlake import owned
+
 SHARED_FOLDER: Final = Path("/tmp")  # noqa: S108 (what is made in it is checked)
-_OWNER_ONLY: Final = 0o700
-_OTHERS: Final = 0o077
 _NAME: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,10})-([0-9]{1,10})\.lake", re.ASCII)
 
 
@@ -61,42 +60,11 @@ def make() -> Path:
     for folder in candidates():
         try:
             with suppress(FileExistsError):
-                folder.mkdir(_OWNER_ONLY)
-            os.close(open_folder(folder))
+                folder.mkdir(0o700)
+            os.close(owned.open_folder(folder))
         except OSError as error:
             failed = failed or error
         else:
             return folder
     assert failed is not None  # noqa: S101 (there is a candidate)
     raise failed
-
-
-def open_folder(folder: Path) -> int:
-    """Return a descriptor of a folder that this user alone can enter; else OSError says why."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    why = _distrust(os.fstat(descriptor))
-    if why:
-        os.close(descriptor)
-        raise PermissionError(None, why, str(folder))
-    return descriptor
-
-
-def open_file(folder: int, name: Name) -> int:
-    """Return a descriptor of a plain file that this user alone can read or write; else OSError."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    descriptor = os.open(str(name), flags, dir_fd=folder)
-    about = os.fstat(descriptor)
-    why = _distrust(about) if stat.S_ISREG(about.st_mode) else "it is not a plain file"
-    if why:
-        os.close(descriptor)
-        raise PermissionError(None, why, str(name))
-    return descriptor
-
-
-def _distrust(about: os.stat_result) -> str:
-    """Say why something is not this user's alone; "" where it is."""
-    if about.st_uid != os.getuid():
-        return "it belongs to another user"
-    if about.st_mode & _OTHERS:
-        return f"other users may use it: its mode is {stat.S_IMODE(about.st_mode):o}"
-    return ""

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gmlake import owned
 from gmlake.watching import folders, processes
 from gmlake.watching.counters import MOST_BYTES, SEQUENCE, SEQUENCE_AT, CountersError, decode
 
@@ -44,7 +45,7 @@ def find() -> list[Source]:
     here = folders.namespace()
     found = []
     for folder in folders.candidates():
-        with suppress(OSError), _opened(folders.open_folder(folder)) as descriptor:
+        with suppress(OSError), _opened(owned.open_folder(folder)) as descriptor:
             for text in os.listdir(descriptor):  # noqa: PTH208 (a folder that was checked)
                 name = folders.Name.parse(text)
                 if name is None or name.namespace != here:
@@ -63,9 +64,9 @@ def read(source: Source) -> Counters:
     is also what a file is whose process ended while another one got its number. Takes half a
     second at most, where a writer was stopped in the middle.
     """
-    with _opened(folders.open_folder(source.folder)) as folder:
+    with _opened(owned.open_folder(source.folder)) as folder:
         try:
-            with _opened(folders.open_file(folder, source.name)) as file:
+            with _opened(owned.open_file(folder, str(source.name))) as file:
                 counters = decode(_consistent(file))
         except PermissionError as error:
             raise CountersError(error.strerror) from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from gmlake.commands import main
+from gmlake.commands import main, view
 from gmlake.planning import MadeFor, SavedPlan, save_plans
 from plans import made_plan
 from recording import pairs
@@ -97,6 +97,27 @@ def test_a_wrong_word_is_one_line(folder: Path, capsys: Any, words: list[str], s
     assert complaint.count("\n") == 1
     assert (folder / "run.gmtrace").read_bytes() == before
     assert (folder / "mine.html").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_link_in_the_place_of_a_page_is_not_written_through(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = folder / "run.html"
+    page.symlink_to(folder / "nothing")
+    assert main(["view", "run.gmtrace"]) == 2
+    assert "run.html is there already" in capsys.readouterr().err
+    page.unlink()
+    drawn = view.render_page
+
+    def draw(report: Any) -> str:
+        page.symlink_to(folder / "nothing")  # by another user, meanwhile
+        return drawn(report)
+
+    monkeypatch.setattr(view, "render_page", draw)
+    assert main(["view", "run.gmtrace"]) == 0
+    assert not page.is_symlink()
+    assert not (folder / "nothing").exists()
+    assert sorted(path.name for path in folder.iterdir()) == ["run.gmtrace", "run.html"]
 
 
 def test_a_pipe_is_not_waited_for(folder: Path) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
+from gmlake import owned
 from gmlake.watching import CountersError, find, folders, publishing, read, reader
 from gmlake.watching.counters import Counters
 from gmlake.watching.table import Interval
@@ -311,7 +312,7 @@ def test_a_folder_of_another_user(copy: Path) -> None:
     os.chown(copy.parent, 65534, -1)
     assert find() == []
     with pytest.raises(PermissionError, match="it belongs to another user"):
-        os.close(folders.open_folder(copy.parent))
+        os.close(owned.open_folder(copy.parent))
 
 
 def test_another_user_sees_nothing_of_ours(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +368,7 @@ def test_a_folder_that_is_not_safe(
         folder.touch()
     assert find() == []
     with pytest.raises(OSError, match=r"another user|mode is 755|[Nn]ot a directory|symbolic"):
-        os.close(folders.open_folder(folder))
+        os.close(owned.open_folder(folder))
     assert not (tmp_path / "shared").exists()
     (tmp_path / "shared").mkdir()
     gmlake.publish(lake)

@@ -1,0 +1,81 @@
+"""Folders and files that are this user's alone to change, and files that appear whole.
+
+Whatever is run, read back or written at a name that others can guess goes through here. A folder is
+judged once it is open, and files in it are opened from there: nobody can put another in its place
+between the two.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+NO_ACCESS: Final = 0o077
+NO_WRITE: Final = 0o022
+_OPEN: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def open_folder(folder: Path, forbidden: int = NO_ACCESS) -> int:
+    """Return a descriptor of a folder of this user's; else OSError says why.
+
+    forbidden: what others may not have, of the bits of its mode.
+    """
+    descriptor = os.open(folder, _OPEN | os.O_RDONLY | os.O_DIRECTORY)
+    return _judged(descriptor, folder, forbidden)
+
+
+def open_file(folder: int, name: str, forbidden: int = NO_ACCESS) -> int:
+    """Return a descriptor, to read, of a plain file of this user's; else OSError says why."""
+    descriptor = os.open(name, _OPEN | os.O_RDONLY, dir_fd=folder)
+    return _judged(descriptor, Path(name), forbidden, is_file=True)
+
+
+def write_file(folder: int, name: str, data: bytes, mode: int) -> None:
+    """Put a file in a folder, whole or not at all, in the place of what has its name. OSError."""
+    hidden = f".{name[:80]}.{secrets.token_hex(8)}"
+    flags = _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        with os.fdopen(os.open(hidden, flags, 0o600, dir_fd=folder), "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)
+        os.replace(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(hidden, dir_fd=folder)
+        raise
+
+
+def write_path(path: Path, data: bytes) -> None:
+    """Do so at a path in any folder, for whom the umask lets. A link there is replaced. OSError."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        write_file(folder, path.name, data, 0o666 & ~_umask())
+    finally:
+        os.close(folder)
+
+
+def _judged(descriptor: int, path: Path, forbidden: int, *, is_file: bool = False) -> int:
+    about = os.fstat(descriptor)
+    why = ""
+    if is_file and not stat.S_ISREG(about.st_mode):
+        why = "it is not a plain file"
+    elif about.st_uid != os.getuid():
+        why = "it belongs to another user"
+    elif about.st_mode & forbidden:
+        why = f"other users may use it: its mode is {stat.S_IMODE(about.st_mode):o}"
+    if why:
+        os.close(descriptor)
+        raise PermissionError(None, why, str(path))
+    return descriptor
+
+
+def _umask() -> int:
+    """Return the process's mask without changing it, which would be seen by other threads."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").split("\n"):
+        if line.startswith("Umask:"):
+            return int(line.partition(":")[2], 8)
+    return 0o077
