@@ -46,6 +46,22 @@ GML_API gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char 
  * GML_INVALID_ARGUMENT where it is awake, GML_DRIVER_FAILED. */
 GML_API gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out);
 
+/* One of several lakes that sleep or wake together. */
+typedef struct gml_sleeping {
+    gml_lake *lake;
+    gml_backup backup;  /* as gml_lake_sleep() takes it; not read for waking */
+    const char *folder; /* as gml_lake_sleep() takes it; for waking, where that is undone */
+} gml_sleeping;
+
+/* Puts all of them to sleep, or none: where one fails, those before it are woken again. *out is the
+ * sum of what was done; *failed, where not GML_OK, which of them has the reason. */
+GML_API gml_status gml_lakes_sleep(const gml_sleeping *each, size_t count, gml_sleep_report *out,
+                                   size_t *failed);
+
+/* Wakes all of them, or none: where one fails, those before it sleep again as they did. */
+GML_API gml_status gml_lakes_wake(const gml_sleeping *each, size_t count, gml_sleep_report *out,
+                                  size_t *failed);
+
 /* Whether it sleeps. */
 GML_API bool gml_lake_is_asleep(gml_lake *lake);
 

@@ -43,18 +43,25 @@ GML_API gml_status gml_torch_serve_with(gml_server server);
 GML_API gml_lake *gml_torch_lake(int number);
 
 /* What this thread asks for from now on comes from lakes of that region, one for each device, which
- * can sleep (gmlake_sleep.h); 0: from those of the devices; GML_TORCH_AS_ALL, as at first: from
- * those that gml_torch_enter_region_everywhere() chose. Regions are numbered by the caller, and two
- * bits say more: whether the region takes the memory of graphs that are captured in it, too, which
- * is left to PyTorch's own allocator otherwise; and whether each block lies in one chunk, as
- * transports want it, under PyTorch's caching algorithm. Returns the region before. */
+ * can sleep (gmlake_sleep.h), or, for region 0, from those of the devices, as at first;
+ * `is_everywhere`: also what threads ask for that are in no region of their own, those of backward
+ * passes among them. Of the entries that are open, a thread's last one counts. Regions are numbered
+ * by the caller, and two bits say more: whether the region takes the memory of graphs that are
+ * captured in it, too, which is left to PyTorch's own allocator otherwise; and whether each block
+ * lies in one chunk, as transports want it, under PyTorch's caching algorithm. `owner`: any
+ * address, by which the entry is ended. GML_NO_HOST_MEMORY. */
 enum { GML_TORCH_TAKES_GRAPHS = 1, GML_TORCH_EXCLUSIVE = 2 };
-enum { GML_TORCH_AS_ALL = -1 };
-GML_API int gml_torch_enter_region(int region);
+GML_API gml_status gml_torch_enter_region(int region, bool is_everywhere, const void *owner);
 
-/* The same for all threads that chose nothing themselves, those of backward passes among them; 0:
- * from those of the devices, as at first. Returns the region before. */
-GML_API int gml_torch_enter_region_everywhere(int region);
+/* Ends the owner's last entry of this thread, else its last of any thread; the others hold on,
+ * whatever the order. False where it has none. */
+GML_API bool gml_torch_leave_region(const void *owner);
+
+/* The region that this thread is in; 0: none. Hot: every request asks. */
+GML_API int gml_torch_region(void);
+
+/* Whether an entry is open, of any thread. */
+GML_API bool gml_torch_has_entered(void);
 
 /* The device of the open lake of that number. */
 GML_API int gml_torch_device_of(int number);

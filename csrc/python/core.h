@@ -181,6 +181,8 @@ PyObject *lake_wake(PyObject *object, PyObject *unused);
 PyObject *lake_saved(PyObject *object, PyObject *args);
 PyObject *lake_forget_saved(PyObject *object, PyObject *unused);
 PyObject *lake_get_asleep(PyObject *object, void *closure);
+/* sleep_lakes and wake_lakes; ended by an empty one. */
+extern PyMethodDef sleep_methods[];
 
 /* lake_elastic.c; the last is a function of the module */
 PyObject *lake_open_elastic(PyObject *object, PyObject *args);
@@ -234,7 +236,7 @@ gml_plan *plan_of(const core_state *state, PyObject *object);
 
 /* ---- the parts of the module ----------------------------------------------------------------- */
 
-extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec;
+extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec, inside_spec;
 
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);

@@ -1,7 +1,8 @@
-/* The methods of Lake about sleeping. */
+/* The methods of Lake about sleeping, and the same for several lakes in one call. */
 #include "core.h"
 #include "gmlake_sleep.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static PyObject *
@@ -132,3 +133,132 @@ lake_get_asleep(PyObject *object, void *Py_UNUSED(closure))
     lake_leave(self);
     return PyBool_FromLong(is_asleep);
 }
+
+/* ---- several lakes --------------------------------------------------------------------------- */
+
+/* What each is called, its Lake, and what the core is told of it. The first two are borrowed. */
+typedef struct several {
+    gml_sleeping *each;
+    PyObject **titles;
+    lake_object **lakes;
+    size_t count; /* that were entered */
+} several;
+
+static void
+leave_all(const several *of)
+{
+    for (size_t i = 0; i < of->count; i++) {
+        lake_leave(of->lakes[i]);
+    }
+    free(of->each);
+    free(of->titles);
+    free(of->lakes);
+}
+
+/* One of (title, lake, backup, folder). */
+static bool
+enter_one(const core_state *state, PyObject *order, several *of)
+{
+    gml_sleeping *one = &of->each[of->count];
+    PyObject *lake = NULL;
+    const char *backup = NULL;
+    if (!PyArg_ParseTuple(order, "UO!zz", &of->titles[of->count], state->lake_type, &lake, &backup,
+                          &one->folder) ||
+        !read_backup(backup, &one->backup)) {
+        return false;
+    }
+    of->lakes[of->count] = (lake_object *)lake;
+    one->lake = lake_enter(of->lakes[of->count]);
+    of->count += one->lake != NULL;
+    return one->lake != NULL;
+}
+
+static bool
+enter_all(const core_state *state, PyObject *orders, several *of)
+{
+    size_t count = (size_t)PyTuple_Size(orders);
+    of->each = calloc(count + 1, sizeof *of->each);
+    of->titles = calloc(count + 1, sizeof *of->titles);
+    of->lakes = calloc(count + 1, sizeof *of->lakes);
+    if (!of->each || !of->titles || !of->lakes) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!enter_one(state, PyTuple_GetItem(orders, (Py_ssize_t)i), of)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Sets the exception of the one that failed, behind its title. */
+static void
+raise_titled(const core_state *state, gml_status status, const several *of, size_t failed)
+{
+    char reason[REASON_BYTES] = "";
+    gml_lake_reason(of->each[failed].lake, reason, sizeof reason);
+    PyObject *text = PyUnicode_FromFormat("%U: %s", of->titles[failed], reason);
+    const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    if (utf8) {
+        raise_status(state, status, utf8);
+    }
+    Py_XDECREF(text);
+}
+
+typedef gml_status (*several_call)(const gml_sleeping *each, size_t count, gml_sleep_report *out,
+                                   size_t *failed);
+
+static PyObject *
+call_several(PyObject *module, PyObject *args, const char *format, several_call call)
+{
+    const core_state *state = PyModule_GetState(module);
+    PyObject *orders = NULL, *result = NULL;
+    several of = {0};
+    if (!PyArg_ParseTuple(args, format, &PyTuple_Type, &orders)) {
+        return NULL;
+    }
+    if (enter_all(state, orders, &of)) {
+        gml_sleep_report report = {0};
+        size_t failed = 0;
+        gml_status status;
+        Py_BEGIN_ALLOW_THREADS
+        status = call(of.each, of.count, &report, &failed);
+        Py_END_ALLOW_THREADS
+        if (status == GML_OK) {
+            result = report_dict(&report);
+        } else {
+            raise_titled(state, status, &of, failed);
+        }
+    }
+    leave_all(&of);
+    return result;
+}
+
+static PyObject *
+sleep_lakes(PyObject *module, PyObject *args)
+{
+    return call_several(module, args, "O!:sleep_lakes", gml_lakes_sleep);
+}
+
+static PyObject *
+wake_lakes(PyObject *module, PyObject *args)
+{
+    return call_several(module, args, "O!:wake_lakes", gml_lakes_wake);
+}
+
+PyDoc_STRVAR(
+    sleep_lakes_doc,
+    "sleep_lakes(orders, /)\n--\n\n"
+    "Put all lakes of a tuple of (title, lake, backup, folder) to sleep, or none; return\n"
+    "the sum of what Lake.sleep() returns. An exception begins with the title of the lake\n"
+    "that failed.");
+PyDoc_STRVAR(wake_lakes_doc,
+             "wake_lakes(orders, /)\n--\n\n"
+             "Wake all of them, or none, which sleep on as they did; the backups are not read.");
+
+PyMethodDef sleep_methods[] = {
+    {"sleep_lakes", sleep_lakes, METH_VARARGS, sleep_lakes_doc},
+    {"wake_lakes", wake_lakes, METH_VARARGS, wake_lakes_doc},
+    {NULL, NULL, 0, NULL},
+};

@@ -35,7 +35,10 @@ add_types(PyObject *module, core_state *state)
         add_type(module, &plan_spec, &state->plan_type) < 0) {
         return -1;
     }
-    return add_type(module, &replay_spec, &state->replay_type);
+    PyTypeObject *inside = NULL;
+    int added = add_type(module, &inside_spec, &inside);
+    Py_XDECREF(inside);
+    return added < 0 ? -1 : add_type(module, &replay_spec, &state->replay_type);
 }
 
 static int
@@ -80,6 +83,7 @@ core_exec(PyObject *module)
     }
     if (PyModule_AddFunctions(module, site_methods) < 0 ||
         PyModule_AddFunctions(module, torch_methods) < 0 ||
+        PyModule_AddFunctions(module, sleep_methods) < 0 ||
         PyModule_AddFunctions(module, friend_methods) < 0 ||
         PyModule_AddFunctions(module, planner_methods) < 0 ||
         PyModule_AddFunctions(module, diagnose_methods) < 0) {

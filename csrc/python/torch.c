@@ -227,23 +227,15 @@ torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 static PyObject *
-torch_enter_region(PyObject *Py_UNUSED(module), PyObject *args)
+torch_region(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    int region;
-    if (!PyArg_ParseTuple(args, "i:torch_enter_region", &region)) {
-        return NULL;
-    }
-    return PyLong_FromLong(gml_torch_enter_region(region));
+    return PyLong_FromLong(gml_torch_region());
 }
 
 static PyObject *
-torch_enter_region_everywhere(PyObject *Py_UNUSED(module), PyObject *args)
+torch_has_entered(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    int region;
-    if (!PyArg_ParseTuple(args, "i:torch_enter_region_everywhere", &region)) {
-        return NULL;
-    }
-    return PyLong_FromLong(gml_torch_enter_region_everywhere(region));
+    return PyBool_FromLong(gml_torch_has_entered());
 }
 
 static PyObject *
@@ -319,14 +311,11 @@ PyDoc_STRVAR(lake_doc,
              "a subclass; None while it is not open. Its close() does nothing.");
 PyDoc_STRVAR(devices_doc, "torch_devices()\n--\n\n"
                           "Return the devices with an open lake as a tuple, in ascending order.");
-PyDoc_STRVAR(enter_region_doc,
-             "torch_enter_region(region, /)\n--\n\n"
-             "Let this thread be served by lakes of that region, which can sleep; 0: by those of\n"
-             "the devices; -1: as torch_enter_region_everywhere() says. Bit 0 takes the memory of\n"
-             "graphs, too; bit 1 lets each block lie in one chunk. Return the region before.");
-PyDoc_STRVAR(enter_region_everywhere_doc,
-             "torch_enter_region_everywhere(region, /)\n--\n\n"
-             "Do the same for all threads that chose nothing themselves; 0: none.");
+PyDoc_STRVAR(region_doc, "torch_region()\n--\n\n"
+                         "Return the number of the region that this thread is in, see Inside; 0: "
+                         "none.");
+PyDoc_STRVAR(has_entered_doc, "torch_has_entered()\n--\n\n"
+                              "Whether any thread is inside of an Inside.");
 PyDoc_STRVAR(region_lakes_doc,
              "torch_region_lakes()\n--\n\n"
              "Return (number, region, device) of each open lake of a region; see torch_lake().");
@@ -351,9 +340,8 @@ PyMethodDef torch_methods[] = {
     {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},
     {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
     {"torch_devices", torch_devices, METH_NOARGS, devices_doc},
-    {"torch_enter_region", torch_enter_region, METH_VARARGS, enter_region_doc},
-    {"torch_enter_region_everywhere", torch_enter_region_everywhere, METH_VARARGS,
-     enter_region_everywhere_doc},
+    {"torch_region", torch_region, METH_NOARGS, region_doc},
+    {"torch_has_entered", torch_has_entered, METH_NOARGS, has_entered_doc},
     {"torch_region_lakes", torch_region_lakes, METH_NOARGS, region_lakes_doc},
     {"torch_set_margin", torch_set_margin, METH_O, set_margin_doc},
     {"torch_foreign_frees", torch_foreign_frees, METH_NOARGS, foreign_frees_doc},

@@ -42,9 +42,6 @@ typedef struct region_lake {
 static region_lake region_lakes[GML_TORCH_REGIONS];
 static _Atomic int region_lakes_end;
 
-static _Thread_local int region_now = GML_TORCH_AS_ALL;
-static _Atomic int region_of_all; /* of threads that chose none; 0: none */
-
 /* Guarded by the lock: */
 static struct {
     gml_lake_config config; /* without a device; its texts are constants, or in the next two */
@@ -102,39 +99,16 @@ gml_registry_end(void)
                    : atomic_load_explicit(&lakes_end, memory_order_acquire);
 }
 
-int
-gml_torch_enter_region(int region)
-{
-    int before = region_now;
-    region_now = region;
-    return before;
-}
-
-int
-gml_torch_enter_region_everywhere(int region)
-{
-    return atomic_exchange_explicit(&region_of_all, region, memory_order_relaxed);
-}
-
-/* The region that this thread is in; 0: none. */
-static inline int
-current_region(void)
-{
-    return region_now == GML_TORCH_AS_ALL
-               ? atomic_load_explicit(&region_of_all, memory_order_relaxed)
-               : region_now;
-}
-
 bool
 gml_registry_takes_graphs(void)
 {
-    return current_region() & GML_TORCH_TAKES_GRAPHS;
+    return gml_torch_region() & GML_TORCH_TAKES_GRAPHS;
 }
 
 int
 gml_registry_serving(int device)
 {
-    int region = current_region();
+    int region = gml_torch_region();
     if (__builtin_expect(!region, true)) {
         return device;
     }
@@ -421,7 +395,7 @@ gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
 gml_status
 gml_registry_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
 {
-    return open_region(device, current_region(), out, reason, reason_bytes);
+    return open_region(device, gml_torch_region(), out, reason, reason_bytes);
 }
 
 void

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from gmlake import _core
 from gmlake.units import format_size
@@ -22,8 +23,8 @@ _ON_CUDA: Final = 2  # as DLPack numbers them
 class ElasticMemory:
     """An elastic buffer of a lake: addresses that stay, and memory from their beginning on.
 
-    address: where it begins. size: the most that it can hold. memory: what it has now.
-    chunk: by which it grows and shrinks. All in bytes; made by Lake.elastic().
+    address: where it begins. size: the most that it can hold. chunk: by which it grows and shrinks.
+    All in bytes; made by Lake.elastic().
 
     Where neither it nor a tensor over it is left, it ends, as with close(). Many threads may use
     many of them; one is for one thread at a time.
@@ -32,13 +33,20 @@ class ElasticMemory:
     def __init__(self, lake: Lake, size: int, stream: int) -> None:
         """Reserve the addresses."""
         self._lake = lake
-        self._is_open = False
-        self.address: Final = lake.open_elastic(size, stream)
-        self._is_open = True
+        # It is open while its address is here. No interrupt comes between what is one call of C.
+        self._open: list[int] = []
+        self._open.extend(map(lake.open_elastic, (size,), (stream,)))
+        self.address: Final = self._open[0]
         described = lake.describe_elastic(self.address)
         self.size: Final = described["size_bytes"]
         self.chunk: Final = described["chunk_bytes"]
-        self.memory = 0
+
+    @property
+    def memory(self) -> int:
+        """What it has now; 0 after close()."""
+        if not self._open or self._lake.closed:
+            return 0
+        return self._lake.describe_elastic(self.address)["memory_bytes"]
 
     def resize(self, size: int, ahead: int = 0) -> None:
         """Have memory for the first `size` bytes, rounded up to whole chunks.
@@ -53,15 +61,13 @@ class ElasticMemory:
         then everything is as before.
         """
         self._check_open()
-        self.memory = self._lake.resize_elastic(self.address, size, ahead)
+        self._lake.resize_elastic(self.address, size, ahead)
 
     def close(self) -> None:
         """Give memory and addresses back, once. No tensor over it may be used from here on."""
-        if self._is_open:
-            self._is_open = False
-            self.memory = 0
-            if not self._lake.closed:
-                self._lake.close_elastic(self.address)
+        if not self._lake.closed:
+            taken = map(self._open.pop, range(len(self._open)))
+            deque(map(self._lake.close_elastic, taken), maxlen=0)
 
     def dlpack(self, device: int | None = None) -> object:
         """Return a DLPack capsule of all addresses as bytes (torch.utils.dlpack.from_dlpack).
@@ -77,7 +83,7 @@ class ElasticMemory:
         return _core.dlpack_bytes(self, address, self.size, on, number)
 
     def _check_open(self) -> None:
-        if not self._is_open:
+        if not self._open:
             raise ValueError("this elastic buffer was closed")
 
     def __enter__(self) -> Self:
@@ -98,9 +104,11 @@ class ElasticMemory:
         with contextlib.suppress(RuntimeError, ValueError):
             self.close()
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse: there is one of it."""
+        raise TypeError("memory that grows can be neither copied nor pickled")
+
     def __repr__(self) -> str:
         """Say what it has of what it may have."""
         state = f"{format_size(self.memory)} of {format_size(self.size)}"
-        return (
-            f"<gmlake.ElasticMemory at {self.address:#x}: {state if self._is_open else 'closed'}>"
-        )
+        return f"<gmlake.ElasticMemory at {self.address:#x}: {state if self._open else 'closed'}>"

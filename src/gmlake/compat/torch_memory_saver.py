@@ -45,6 +45,18 @@ class _Thread(threading.local):
         has_other = os.environ.get("TMS_INIT_CPU_BACKUP_BACKEND") == _RETURNED
         self.backend = _RETURNED if has_other else _PINNED
         self.graphs = False
+        self.chosen: _Inside | None = None  # by a function of the library, until the next choice
+
+
+class _Inside(_core.Inside):
+    """What a thread's settings mean."""
+
+    def __init__(self, number: int, *, everywhere: bool) -> None:
+        self._number = number
+        self.is_everywhere = everywhere
+
+    def number(self) -> int:
+        return self._number
 
 
 class TorchMemorySaver:
@@ -65,7 +77,7 @@ class TorchMemorySaver:
         self._impl: _Implementation | None = None
         if self._thread.is_inside:
             self._ensure_initialized()
-            _core.torch_enter_region_everywhere(self._region_of_thread().number())
+            self._everywhere = self._inside(everywhere=True).__enter__()
 
     @property
     def enabled(self) -> bool:
@@ -191,20 +203,15 @@ class TorchMemorySaver:
         before = dict(vars(self._thread))
         vars(self._thread).update(changed)
         try:
-            own = self._enter()
-        except BaseException:
-            vars(self._thread).update(before)
-            raise
-        try:
-            yield
+            with self._inside():
+                yield
         finally:
             vars(self._thread).update(before)
-            _core.torch_enter_region(own)
 
-    def _enter(self) -> int:
-        """Let this thread allocate as its settings say; return the core's number before."""
+    def _inside(self, *, everywhere: bool = False) -> _Inside:
+        """Return what lets this thread allocate as its settings say."""
         number = self._region_of_thread().number() if self._thread.is_inside else 0
-        return _core.torch_enter_region(number)
+        return _Inside(number, everywhere=everywhere)
 
     def _region_of_thread(self) -> sleeping.region:
         """Return the region that this thread's settings mean."""
@@ -297,7 +304,7 @@ class _Library:
 
     def _change(self, **changed: Any) -> None:  # noqa: ANN401
         vars(self._now).update(changed)
-        self._saver._enter()  # noqa: SLF001
+        self._now.chosen = self._saver._inside().__enter__()  # noqa: SLF001
 
 
 class _Implementation:

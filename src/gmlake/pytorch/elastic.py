@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+import operator
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -59,8 +60,8 @@ class Elastic:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
-        return self._rows
+        """How many rows there are: as many as were asked for last, and never without memory."""
+        return min(self._rows, self.memory_bytes // self._row_bytes)
 
     @property
     def whole(self) -> torch.Tensor:
@@ -72,7 +73,7 @@ class Elastic:
     @property
     def tensor(self) -> torch.Tensor:
         """The rows that there are. Raises ValueError after close()."""
-        return self.whole[: self._rows]
+        return self.whole[: self.rows]
 
     @property
     def memory_bytes(self) -> int:
@@ -99,25 +100,23 @@ class Elastic:
         may have and after close(), UnsupportedError for growing while a graph is captured or a
         region asleep.
         """
-        self._check(rows)
-        held = self._memory.memory
+        wanted, held = self._look(rows)
         ahead = held // _AHEAD_PART
         if rows >= self._rows:
-            self._reserve(rows, ahead)
+            self._reserve(wanted, held, ahead)
             self._order_use()
-        elif rows * self._row_bytes + ahead < held:
+        elif wanted + ahead < held:
             self._order(torch.cuda.current_stream(self.device), before=self._stream)
-            self._memory.resize(rows * self._row_bytes)
+            self._memory.resize(wanted)
         self._rows = rows
-        return self.tensor
+        return self.whole[:rows]
 
     def reserve(self, rows: int) -> None:
         """Have memory for so many rows ahead of time, so that growing needs no call until then.
 
         It stays until rows go. Raises as resize() does.
         """
-        self._check(rows)
-        self._reserve(rows, 0)
+        self._reserve(*self._look(rows), 0)
 
     def close(self) -> None:
         """Give memory and addresses back. No tensor over it may be used from here on."""
@@ -125,20 +124,23 @@ class Elastic:
         self._rows = 0
         self._memory.close()
 
-    def _check(self, rows: int) -> None:
-        if not 0 <= rows <= self.shape[0]:
+    def _look(self, rows: int) -> tuple[int, int]:
+        """Return the bytes of so many rows, and those that there are."""
+        if not 0 <= operator.index(rows) <= self.shape[0]:
             raise ValueError(f"{rows} rows asked for; it may have 0 to {self.shape[0]}")
         _ = self.whole
+        held = self.memory_bytes
+        self._rows = min(self._rows, held // self._row_bytes)  # where shrinking was broken off
+        return rows * self._row_bytes, held
 
-    def _reserve(self, rows: int, ahead: int) -> None:
-        wanted, held = rows * self._row_bytes, self._memory.memory
+    def _reserve(self, wanted: int, held: int, ahead: int) -> None:
         if wanted <= held:
             return
+        self._ordered = {self._stream.cuda_stream}
         try:
             self._memory.resize(wanted, max(0, held + ahead - wanted))
         except OutOfMemoryError:
             self._resize_after_all(wanted)
-        self._ordered = {self._stream.cuda_stream}
 
     def _order_use(self) -> None:
         """Let a stream that uses memory for the first time wait for whom it served before."""
@@ -166,14 +168,14 @@ class Elastic:
         try:
             self._memory.resize(wanted)
         except OutOfMemoryError as error:
-            more = format_size(wanted - self._memory.memory)
+            more = format_size(wanted - self.memory_bytes)
             raise torch.OutOfMemoryError(
                 f"an elastic tensor on {self.device} cannot grow by {more}: {error}"
             ) from None
 
     def __len__(self) -> int:
         """How many rows there are."""
-        return self._rows
+        return self.rows
 
     def __enter__(self) -> Self:
         """Nothing but the object: it is closed at the end."""
@@ -188,11 +190,15 @@ class Elastic:
         """Close it."""
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse: its memory is its own."""
+        raise TypeError("an elastic tensor can be neither copied nor pickled; its `tensor` can")
+
     def __repr__(self) -> str:
         """Say what it has of what it may have."""
         held = format_size(self.memory_bytes)
         return (
-            f"<gmlake.Elastic: {self._rows} of {self.shape[0]} rows of {list(self.shape[1:])}, "
+            f"<gmlake.Elastic: {self.rows} of {self.shape[0]} rows of {list(self.shape[1:])}, "
             f"{self.dtype}, {held} on {self.device}>"
         )
 
@@ -216,6 +222,8 @@ def elastic(
     """
     shape = tuple(int(size) for size in shape)
     dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype is a torch.dtype, not {dtype!r}")
     where = torch.device("cuda" if device is None else device)
     if where.type != "cuda":
         raise ValueError(f"an elastic tensor lies on a GPU, not on {str(where)!r}")

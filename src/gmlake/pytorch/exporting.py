@@ -42,8 +42,7 @@ class exportable(Inside):  # noqa: N801 (it is used as a function)
     def _recreate_cm(self) -> Self:
         return type(self)()
 
-    def number(self) -> int:
-        """Return the same for all; as region.number()."""
+    def _number(self) -> int:
         return _EXPORTABLE
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ContextDecorator
-from typing import TYPE_CHECKING
 
 from gmlake import _core
-from gmlake.pytorch.region import is_enabled
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
+from gmlake.pytorch.region import is_enabled, is_passed_by
 
 
-class Inside(ContextDecorator):
-    """Lets the thread that enters it be served by the lakes of a region, as number() says."""
+class Inside(_core.Inside, ContextDecorator):
+    """Lets the thread that enters it be served by the lakes of a region, until it leaves.
+
+    The core knows who is inside: an exit, on whatever thread, ends one entry and leaves the others
+    as they are, and what nobody holds any more is left, too.
+    """
 
     def __init__(self, title: str, *, everywhere: bool = False) -> None:
         """Nothing begins yet.
@@ -24,33 +22,21 @@ class Inside(ContextDecorator):
         of nothing themselves, too.
         """
         self._title = title
-        self._everywhere = everywhere
-        self._before: list[tuple[int, int]] = []
+        self.is_everywhere = everywhere
 
     def number(self) -> int:
-        """Return the core's number of the region, see gml_torch_enter_region()."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        """Begin."""
+        """Return the core's number of the region, which the entry asks for; RuntimeError."""
         if not is_enabled():
             raise RuntimeError(
                 f"{self._title}: gmlake does not serve this process; call gmlake.enable() first, "
                 "or start it by `gmlake run`"
             )
-        number = self.number()
-        others = _core.torch_enter_region_everywhere(number) if self._everywhere else 0
-        self._before.append((_core.torch_enter_region(number), others))
-        return self
+        if is_passed_by():
+            raise RuntimeError(
+                f'{self._title}: inside of gmlake.enabled("caching") PyTorch\'s own allocator '
+                "serves, which has no regions; enter it outside"
+            )
+        return self._number()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End: the thread allocates where it did before."""
-        own, others = self._before.pop()
-        _core.torch_enter_region(own)
-        if self._everywhere:
-            _core.torch_enter_region_everywhere(others)
+    def _number(self) -> int:
+        raise NotImplementedError

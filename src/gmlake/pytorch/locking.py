@@ -1,26 +1,25 @@
-"""The lock under which regions begin and end, and pools come and go."""
+"""Locks of the process, which a child of fork() finds free."""
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from threading import RLock
 
 
-class _Lock:
-    """A lock that its holder may take again, and that a child process can have anew."""
+def process_lock() -> RLock:
+    """Return a lock that its holder may take again, for as long as the process lasts.
 
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Forget who holds it: in a child that may be a thread that only the parent has."""
-        self._inner = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._inner.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._inner.release()
+    In a child its holder may be a thread that only the parent has. Taking and giving it back in a
+    `with` is no code of Python, so no interrupt comes between.
+    """
+    made = threading.RLock()
+    os.register_at_fork(after_in_child=made._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001
+    return made
 
 
-lock: Final = _Lock()
+lock: Final = process_lock()
+"""Under which regions begin and end, and pools come and go."""

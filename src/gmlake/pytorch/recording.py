@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import operator
 import os
-import threading
 import time
 import weakref
 from collections import defaultdict
@@ -21,6 +20,7 @@ import gmlake
 from gmlake import _core
 from gmlake.pytorch import categories, compat, device, lakes, notices, serving, sites, snapshots
 from gmlake.pytorch.callpaths import CallPaths
+from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
 from gmlake.snapshots.whole import snapshot
@@ -210,11 +210,11 @@ class _Turn:
 
     def __init__(self) -> None:
         """None is."""
-        self.renew()
+        self.lock = process_lock()
+        self.forget()
 
-    def renew(self) -> None:
-        """Forget it, in a forked child: another thread may have held the lock."""
-        self.lock = threading.RLock()
+    def forget(self) -> None:
+        """Begin anew, in a forked child."""
         self.session: _Session | None = None
         self.last: _Session | None = None
 
@@ -366,7 +366,7 @@ def _several(value: Any, kind: type, text: str) -> list[Any]:  # noqa: ANN401
 def _after_fork() -> None:
     """Record nothing in a child: the locks of its parent's lakes must not be touched."""
     session = _turn.session
-    _turn.renew()
+    _turn.forget()
     snapshots.forget_loan()
     if session is not None:
         session.forget()

@@ -4,21 +4,20 @@ A region is open from its entry to its exit, whatever thread does either. The on
 last and is still open decides how requests are served, of every thread of the process; where none
 is open, PyTorch's own algorithm serves. PyTorch is imported with the first entry.
 
-An interrupt (Ctrl-C) may come at any instant, also between the last line of an entry and the block
-behind it, and then nobody calls the exit. So what is open holds its region weakly: one that is gone
-is over, and so is one whose exit was broken off. Whoever looks next ends it.
+What is open holds its region weakly, see openings.py.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import weakref
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
+from gmlake import _core
 from gmlake.errors import needing_torch
 from gmlake.pytorch.locking import lock
+from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.settings import Given, Settings, with_changes
 from gmlake.watching.publishing import publish_if_asked
 
@@ -32,21 +31,22 @@ if TYPE_CHECKING:
     from gmlake.pytorch.serving import Serving
 
 _CLOSED = "it is not open"
+_PASSED_BY = ("native", "caching")  # mode and server where PyTorch's own allocator serves instead
 
 
-class _Opening:
-    """What one entry began, and the exit ends."""
+class _Opening(Opening):
+    """What one entry of a region began."""
 
     def __init__(self, region: Region) -> None:
-        self.region = weakref.ref(region)
+        super().__init__()
+        self.belongs_to(region)
         self.mode = ""  # that began; also where the entry was broken off later
         self.server = "caching"
         self.refusals = ""  # the file for what held the memory when it ran out
-        self.is_ended = False
 
     @property
-    def is_over(self) -> bool:
-        return self.is_ended or self.region() is None
+    def serves(self) -> bool:
+        return self.mode not in ("", "off")
 
 
 class _Process:
@@ -90,7 +90,7 @@ class Region(ContextDecorator):
         """
         with lock:
             _settle()
-            if any(opening.region() is self for opening in _process.open):
+            if any(opening.owner is self for opening in _process.open):
                 raise RuntimeError("this region is open already; make another one to nest them")
             opening = _Opening(self)
             try:
@@ -116,12 +116,12 @@ class Region(ContextDecorator):
         if sys.is_finalizing():
             return
         with lock:
-            mine = [opening for opening in _process.open if opening.region() is self]
+            mine = [opening for opening in _process.open if opening.owner is self]
             for opening in mine:
                 opening.is_ended = True
             self.mode, self.why = "", _CLOSED
             _settle()
-            if any(opening.mode not in ("", "off") for opening in mine):
+            if any(opening.serves for opening in mine):
                 from gmlake.pytorch import serving
 
                 serving.tell_of_fallbacks()
@@ -133,11 +133,16 @@ class Region(ContextDecorator):
         _process.serving = _process.serving or serving.Serving()
         mode = serving.decide(self.settings.mode)
         if mode.name != "off":
-            others = [other.region() for other in _process.open if other is not opening]
+            others = [other.owner for other in _process.open if other is not opening]
             is_alone = all(region is _process.lasting for region in others)
             self.policy, server = _process.serving.settle(
                 self._given, self.settings, is_alone=is_alone
             )
+            if (mode.name, server) == _PASSED_BY and _core.torch_has_entered():
+                raise RuntimeError(
+                    'gmlake.enabled("caching"): a thread is inside of a gmlake.region() or '
+                    "exportable(), which PyTorch's own allocator would not serve; enter it outside"
+                )
             opening.server = server
         if mode.name == "full" and not full.is_installed():
             full.install()
@@ -159,9 +164,16 @@ class Region(ContextDecorator):
         if mode not in ("auto", self.mode, self.settings.mode):
             raise ValueError(f"gmlake is enabled in mode {self.mode!r} already, not {mode!r}")
         difference = self.settings.difference(with_changes(self.settings, given))
-        if difference and self.devices:
+        if difference and self._is_used:
             raise ValueError(f"gmlake is enabled with other settings already: {difference}")
         return not difference
+
+    @property
+    def _is_used(self) -> bool:
+        """Whether it has a lake, be it a region's."""
+        from gmlake.pytorch import lakes
+
+        return self.mode in ("native", "full") and bool(lakes.everywhere())
 
     def __repr__(self) -> str:
         """Say how it serves and why."""
@@ -226,7 +238,7 @@ def _settle() -> None:
     """
     left = [opening for opening in _process.open if not opening.is_over]
     if _process.serving is not None:
-        serving = [opening for opening in left if opening.mode not in ("", "off")]
+        serving = [opening for opening in left if opening.serves]
         _process.serving.serve_with(serving[-1].server if serving else "caching")
         from gmlake.pytorch import on_oom
 
@@ -287,20 +299,17 @@ def enable(
     """Begin a region that lasts until disable() or the end of the process; see enabled().
 
     Where it lasts already, nothing changes and it is returned. Other settings replace it where no
-    device was used yet, and are a ValueError after that.
+    device was used yet, and are a ValueError after that, which changes nothing.
     """
     given = Given(policy, capacity, handle_types, knobs, on_oom)
     with lock:
         known = _process.lasting
         if known is not None and known.may_stay(given, mode):
             return known
-        disable()
-        _process.lasting = Region(given, mode)
-        try:
-            return _process.lasting.__enter__()
-        except BaseException:
-            _process.lasting = None
-            raise
+        _process.lasting = Region(given, mode).__enter__()
+        if known is not None:
+            known.__exit__(None, None, None)
+        return _process.lasting
 
 
 def disable() -> None:
@@ -313,18 +322,28 @@ def disable() -> None:
 
 def is_enabled() -> bool:
     """Whether gmlake serves PyTorch now: a region is open, and there is CUDA."""
+    return _innermost() is not None
+
+
+def is_passed_by() -> bool:
+    """Whether PyTorch's own allocator serves instead, as within gmlake.enabled("caching")."""
+    now = _innermost()
+    return now is not None and (now.mode, now.server) == _PASSED_BY
+
+
+def _innermost() -> _Opening | None:
+    """Return what decides how requests are served."""
     with lock:
         if any(opening.is_over for opening in _process.open):
             _settle()
-        return any(opening.mode not in ("", "off") for opening in _process.open)
+        return next((opening for opening in reversed(_process.open) if opening.serves), None)
 
 
 def _after_fork() -> None:
     """Begin anew in a child that cannot use CUDA; where its parent did not, the regions go on."""
-    lock.renew()
     compat = sys.modules.get("gmlake.pytorch.compat")  # not there: no region ever began
     if compat is not None and compat.is_in_bad_fork():
-        for region in filter(None, [opening.region() for opening in _process.open]):
+        for region in filter(None, [opening.owner for opening in _process.open]):
             region.mode, region.why = "", _CLOSED
         _process.open.clear()
         _process.lasting = None

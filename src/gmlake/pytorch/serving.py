@@ -75,7 +75,7 @@ class Serving:
         settings: what the region chose, of which `given` is what arguments said. is_alone: no
         other region is open. Raises ValueError where other settings hold already.
         """
-        if self._fixed is None or (is_alone and not lakes.devices()):
+        if self._fixed is None or (is_alone and not lakes.everywhere()):
             registry.configure(settings)
             self._fixed = settings
             return settings.policy, "policy"

@@ -13,23 +13,27 @@ import contextlib
 import ctypes
 import os
 import tempfile
-import threading
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gmlake.errors import Error, OutOfMemoryError
-from gmlake.pytorch import lakes
+from gmlake import _core
+from gmlake.errors import OutOfMemoryError
+from gmlake.pytorch import compat, lakes
 from gmlake.pytorch.inside import Inside
+from gmlake.pytorch.locking import process_lock
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from typing_extensions import Self
 
     from gmlake.lake import Lake
+
+    _Chosen = dict[str, list[tuple[int, Lake]]]  # lakes with their devices, by name
 
 _BACKUPS: Final = (None, "cpu", "disk")
 _SAME: Final = "same"
@@ -43,19 +47,30 @@ class _Named:
     backup: str | None
     folder: str | None
     graphs: bool
-    last_backup: str | None = None  # of the last sleep, which may have chosen another
 
 
-@dataclass
-class _Process:
-    named: dict[str, _Named] = field(default_factory=dict)
-    hooks: list[tuple[Callable[[str], object] | None, Callable[[str], object] | None]] = field(
-        default_factory=list
-    )
+@dataclass(eq=False)
+class _Hook:
+    """Whom on_sleep() added, and of which names it heard last that they sleep.
+
+    Noting that and calling it is one call of C, so an interrupt can come before both, or into the
+    program's own code.
+    """
+
+    before: Callable[[str], object]
+    after: Callable[[str], object]
+    told: dict[str, str] = field(default_factory=dict)
+
+    def tell_of_sleep(self, names: list[str]) -> None:
+        deque(map(self.before, map(self.told.setdefault, names, names)), maxlen=0)
+
+    def tell_of_waking(self, names: list[str]) -> None:
+        deque(map(self.after, map(self.told.pop, names)), maxlen=0)
 
 
-_process = _Process()
-_lock = threading.RLock()  # guards the above, and lets one sleep or wake at a time
+_named: Final[dict[str, _Named]] = {}
+_hooks: Final[list[_Hook]] = []
+_lock: Final = process_lock()  # guards these two, and lets one sleep or wake at a time
 
 
 @dataclass(frozen=True)
@@ -136,24 +151,27 @@ class region(Inside):  # noqa: N801 (it is used as a function)
             raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
         if folder is not None and backup != "disk":
             raise ValueError('a folder is for backup="disk"')
+        path = None if folder is None else os.fsdecode(folder)
+        if path is not None and "\0" in path:
+            raise ValueError(f"no folder is called {path!r}")
         super().__init__(f"region {name!r}", everywhere=everywhere)
         self.name = name
-        self._wanted = (backup, None if folder is None else os.fspath(folder), graphs)
+        self._wanted = (backup, path, graphs)
 
     def _recreate_cm(self) -> Self:
         backup, folder, graphs = self._wanted
         return type(self)(
-            self.name, backup=backup, folder=folder, graphs=graphs, everywhere=self._everywhere
+            self.name, backup=backup, folder=folder, graphs=graphs, everywhere=self.is_everywhere
         )
 
-    def number(self) -> int:
+    def _number(self) -> int:
         """Return the core's number of the region, which is known by its name from then on."""
         with _lock:
-            known = _process.named.get(self.name)
+            known = _named.get(self.name)
             if known is None:
                 backup, folder, graphs = self._wanted
-                number = 4 * (len(_process.named) + 1) + graphs
-                known = _process.named[self.name] = _Named(number, backup, folder, graphs)
+                number = 4 * (len(_named) + 1) + graphs
+                known = _named[self.name] = _Named(number, backup, folder, graphs)
             if (known.backup, known.folder, known.graphs) != self._wanted:
                 raise ValueError(
                     f"region {self.name!r} is there with backup={known.backup!r}, "
@@ -162,54 +180,78 @@ class region(Inside):  # noqa: N801 (it is used as a function)
             return known.number
 
 
-def _lakes_of(number: int) -> list[tuple[int, Lake]]:
-    """Return (device, lake) of each device where the region has memory."""
-    return [(device, lake) for region, device, lake in lakes.of_regions() if region == number]
+def _lakes_by_name() -> _Chosen:
+    """Return each region's lakes, with their devices."""
+    found = defaultdict(list)
+    for number, device, lake in lakes.of_regions():
+        found[number].append((device, lake))
+    return {name: found[one.number] for name, one in _named.items()}
 
 
-def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> list[tuple[str, _Named]]:
+def _sleeps(held: Iterable[tuple[int, Lake]]) -> bool:
+    return any(lake.is_asleep for _, lake in held)
+
+
+def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> _Chosen:
     """Return what is named, or all that is in that state; ValueError for what cannot be meant."""
+    held = _lakes_by_name()
     for name in names:
-        if name not in _process.named:
-            known = ", ".join(map(repr, _process.named)) or "none"
+        if name not in held:
+            known = ", ".join(map(repr, held)) or "none"
             raise ValueError(f"no region is called {name!r}; there are: {known}")
-        if _is_asleep(_process.named[name]) is not are_asleep:
+        if _sleeps(held[name]) is not are_asleep:
             raise ValueError(f"region {name!r} is {'awake' if are_asleep else 'asleep'} already")
     if len(set(names)) < len(names):
         raise ValueError("a region is named twice")
-    if names:
-        return [(name, _process.named[name]) for name in names]
-    return [(name, one) for name, one in _process.named.items() if _is_asleep(one) is are_asleep]
+    found = names or [name for name, each in held.items() if _sleeps(each) is are_asleep]
+    return {name: held[name] for name in found}
 
 
-def _is_asleep(one: _Named) -> bool:
-    return any(lake.is_asleep for _, lake in _lakes_of(one.number))
+def _orders(
+    chosen: _Chosen, backup: str | None = _SAME, *, are_asleep: bool
+) -> tuple[tuple[str, Lake, str | None, str], ...]:
+    """Return what the core is told of each lake, see sleep_lakes()."""
+    return tuple(
+        (
+            f"region {name!r} on GPU {device}",
+            lake,
+            _named[name].backup if backup == _SAME else backup,
+            _named[name].folder or tempfile.gettempdir(),
+        )
+        for name, held in chosen.items()
+        for device, lake in held
+        if lake.is_asleep is are_asleep
+    )
 
 
-def _folder_of(one: _Named, backup: str | None) -> str | None:
-    return (one.folder or tempfile.gettempdir()) if backup == "disk" else None
+def _tell_of_waking() -> None:
+    """Call after_wake of whom believes something asleep that is awake; raise the first failure.
+
+    What an interrupt leaves of it is done by the next sleep() or wake().
+    """
+    failures = []
+    awake = {name for name, held in _lakes_by_name().items() if not _sleeps(held)}
+    for hook in _hooks.copy():
+        while names := [name for name in hook.told if name in awake]:
+            try:
+                hook.tell_of_waking(names)
+            except BaseException as error:  # noqa: BLE001 (the others are to be called)
+                failures.append(error)
+    if failures:
+        raise failures[0]
 
 
-def _tell(hook: int, names: list[str]) -> None:
-    """Call the hooks of before (0) or after (1), in the order in which they were added."""
-    for pair in list(_process.hooks):
-        called = pair[hook]
-        if called is not None:
-            for name in names:
-                called(name)
-
-
-def _report(names: list[str], done: list[dict[str, int]], device: int) -> SleepReport:
-    sums = {key: sum(one[key] for one in done) for key in (done[0] if done else {})}
+def _report(names: Iterable[str], done: dict[str, int]) -> SleepReport:
+    device = lakes.current_device()
     main = lakes.find(device)
     main_bytes = main.stats()["reserved_bytes"] if main is not None else 0
     shares = lakes.shares_of_device(device, main_bytes)
     return SleepReport(
         tuple(names),
-        sums.get("released_bytes", 0),
-        sums.get("kept_bytes", 0),
-        sums.get("saved_bytes", 0),
-        sums.get("time_ns", 0) / 1e9,
+        done["released_bytes"],
+        done["kept_bytes"],
+        done["saved_bytes"],
+        done["time_ns"] / 1e9,
         main_bytes + lakes.in_regions_bytes(device),
         shares.get("pytorch_bytes", 0),
         shares.get("other_bytes", 0),
@@ -232,23 +274,17 @@ def sleep(*names: str, backup: str | None = _SAME) -> SleepReport:
     if backup not in (*_BACKUPS, _SAME):
         raise ValueError(f'backup is "same", "cpu", "disk" or None, not {backup!r}')
     with _lock:
+        _tell_of_waking()
         chosen = _chosen(names, are_asleep=False)
-        told = [name for name, _ in chosen]
-        _tell(0, told)
-        done: list[tuple[Lake, dict[str, int]]] = []
-        device = lakes.current_device()
         try:
-            for name, one in chosen:
-                how = one.last_backup = one.backup if backup == _SAME else backup
-                for number, lake in _lakes_of(one.number):
-                    with _naming(name, number):
-                        done.append((lake, lake.sleep(how, _folder_of(one, how))))
+            for hook in _hooks.copy():
+                hook.tell_of_sleep(list(chosen))
+            done = _core.sleep_lakes(_orders(chosen, backup, are_asleep=False))
         except BaseException:
-            for lake, _ in reversed(done):
-                lake.wake()
-            _tell(1, told)
+            with contextlib.suppress(Exception):
+                _tell_of_waking()
             raise
-        return _report(told, [report for _, report in done], device)
+        return _report(chosen, done)
 
 
 def wake(*names: str, keep_backup: bool = True) -> SleepReport:
@@ -262,66 +298,51 @@ def wake(*names: str, keep_backup: bool = True) -> SleepReport:
     ValueError for an unknown name and one that is awake, DriverError.
     """
     with _lock:
+        _tell_of_waking()
         chosen = _chosen(names, are_asleep=True)
-        told = [name for name, _ in chosen]
-        done: list[tuple[Lake, _Named, dict[str, int]]] = []
-        device = lakes.current_device()
         try:
-            for name, one in chosen:
-                for number, lake in _lakes_of(one.number):
-                    if lake.is_asleep:
-                        with _naming(name, number):
-                            report = _wake(lake)
-                        done.append((lake, one, report))
+            done = _wake(chosen)
+            if not keep_backup:
+                forget_saved(*chosen)
         except BaseException:
-            for lake, one, _ in reversed(done):
-                lake.sleep(one.last_backup, _folder_of(one, one.last_backup))
+            with contextlib.suppress(Exception):
+                _tell_of_waking()
             raise
-        if not keep_backup:
-            forget_saved(*told)
-        _tell(1, told)
-        return _report(told, [report for *_, report in done], device)
+        _tell_of_waking()
+        return _report(chosen, done)
 
 
 def forget_saved(*names: str) -> None:
     """Give back the host's memory that awake regions keep for their next sleep."""
     with _lock:
+        held = _lakes_by_name()
         for name in names:
-            for _, lake in _lakes_of(_process.named[name].number):
+            for _, lake in held[name]:
                 lake.forget_saved()
 
 
-def _wake(lake: Lake) -> dict[str, int]:
+def _wake(chosen: _Chosen) -> dict[str, int]:
     try:
-        return lake.wake()
+        return _core.wake_lakes(_orders(chosen, are_asleep=True))
     except OutOfMemoryError:
         torch.cuda.empty_cache()
-    return lake.wake()
-
-
-@contextlib.contextmanager
-def _naming(name: str, device: int) -> Iterator[None]:
-    """Say whose failure it was, and raise the end of memory as PyTorch does."""
     try:
-        yield
+        return _core.wake_lakes(_orders(chosen, are_asleep=True))
     except OutOfMemoryError as error:
-        raise torch.OutOfMemoryError(f"region {name!r} on GPU {device}: {error}") from None
-    except Error as error:
-        raise type(error)(f"region {name!r} on GPU {device}: {error}") from None
+        raise torch.OutOfMemoryError(str(error)) from None
 
 
 def regions() -> list[MemoryRegion]:
     """Return every region of this process, in the order in which they were first entered."""
     found = []
     with _lock:
-        for name, one in _process.named.items():
-            held = _lakes_of(one.number)
+        for name, held in _lakes_by_name().items():
             stats = [lake.stats() for _, lake in held]
             found.append(
                 MemoryRegion(
                     name,
-                    one.backup,
-                    _is_asleep(one),
+                    _named[name].backup,
+                    _sleeps(held),
                     sum(each["live_bytes"] for each in stats),
                     sum(each["reserved_bytes"] for each in stats),
                     tuple(sorted(device for device, _ in held)),
@@ -337,16 +358,18 @@ def on_sleep(
     """Let these be called with a region's name before it sleeps, and after it woke.
 
     For whoever registered its memory elsewhere (NCCL, NVSHMEM, RDMA) and has to end that before it
-    goes, and to do it again. An exception of before_sleep leaves everything awake. Return a
-    function that forgets both.
+    goes, and to do it again. An exception of before_sleep leaves everything awake, and after_wake
+    is called where before_sleep was, also where that raised: the last that one hears is so. One of
+    after_wake is raised once all were called. Return a function that forgets both.
     """
-    pair = (before_sleep, after_wake)
+    hook = _Hook(before_sleep or str, after_wake or str)  # which does nothing with a name
     with _lock:
-        _process.hooks.append(pair)
+        hook.told.update((name, name) for name, held in _lakes_by_name().items() if _sleeps(held))
+        _hooks.append(hook)
 
     def forget() -> None:
         with _lock, contextlib.suppress(ValueError):
-            _process.hooks.remove(pair)
+            _hooks.remove(hook)
 
     return forget
 
@@ -362,10 +385,20 @@ def saved_bytes(tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
         raise ValueError("only a contiguous tensor can be read where it is saved")
     size = tensor.numel() * tensor.element_size()
     with _lock:
-        for name, one in _process.named.items():
-            for _, lake in _lakes_of(one.number):
+        for name, held in _lakes_by_name().items():
+            for _, lake in held:
                 address = lake.saved(tensor.data_ptr(), size) if size else None
                 if address is not None:
                     buffer: Any = (ctypes.c_uint8 * size).from_address(address)
                     return name, torch.frombuffer(buffer, dtype=torch.uint8)
     return None
+
+
+def _after_fork() -> None:
+    """Know of no region in a child that cannot use CUDA: its parent has them."""
+    if compat.is_in_bad_fork():
+        _named.clear()
+        _hooks.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -7,7 +7,6 @@ everything else where it lies at home.
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ from gmlake import _core
 from gmlake.allocator_conf import VARIABLES, read_allocator_conf
 from gmlake.pytorch import compat, lakes
 from gmlake.pytorch import device as cuda
+from gmlake.pytorch.locking import process_lock
 from gmlake.snapshots.capture import capture, places_by_number
 from gmlake.snapshots.writing import Frames, document_of, events_of, segments_of
 
@@ -43,7 +43,7 @@ class _Recording:
     is_lent: bool = False  # the events are those of a gmlake.record() until it ends
 
 
-_lock = threading.Lock()  # guards _recording
+_lock = process_lock()  # guards _recording
 _recording = _Recording()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Final
 
 import torch
 
 from gmlake.pytorch import compat, lakes
+from gmlake.pytorch.locking import process_lock
 
 _POOLS: Final = ("all", "small_pool", "large_pool")
 _VALUES: Final = ("current", "peak", "allocated", "freed")
@@ -23,7 +23,7 @@ _COUNTS: Final = (
 _SETTING: Final = "max_split_size"  # which is no count
 _ACCUMULATED: Final = ("allocated", "freed")
 
-_lock = threading.Lock()  # guards the rest
+_lock = process_lock()  # guards the rest
 _forgotten: dict[int, dict[str, int]] = {}  # by device: what was counted before the last reset
 
 

@@ -175,6 +175,33 @@ def use_diagnosis() -> None:
             pytest.fail("this should have been refused")
 
 
+class In(_core.Inside):
+    is_everywhere = True
+
+    def __init__(self, region: int = 4) -> None:
+        self.region = region
+
+    def number(self) -> int:
+        return self.region
+
+
+def use_lakes_that_sleep_together() -> None:
+    with (
+        gmlake.Lake("host", capacity="64MiB", can_sleep=True) as lake,
+        gmlake.Lake("host") as other,
+    ):
+        lake.allocate(MIB)
+        _core.sleep_lakes((("the lake", lake, "cpu", None),))
+        _core.wake_lakes((("the lake", lake, None, None),))
+        for wrong in (
+            (("the", lake, "tape", None),),
+            (("the", lake, None, None), ("of", other, None, None)),
+            (1,),
+        ):
+            with contextlib.suppress(gmlake.Error, ValueError, TypeError):
+                _core.sleep_lakes(wrong)  # type: ignore[arg-type]
+
+
 def use_lakes_below_pytorch() -> None:
     # None is open here, as they could not be closed; test_serving.py has open ones.
     _core.torch_configure("cuda", "stitch", MIB, (("growth", 4 * MIB),))
@@ -183,8 +210,11 @@ def use_lakes_below_pytorch() -> None:
     _core.torch_keep_history(0)
     _ = (_core.torch_hooks(), _core.torch_find_exceptions(), _core.torch_foreign_frees())
     _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
-    _ = (_core.torch_enter_region(_core.torch_enter_region(2)), _core.torch_region_lakes())
-    _core.torch_enter_region_everywhere(_core.torch_enter_region_everywhere(2))
+    _ = (_core.torch_region(), _core.torch_has_entered(), _core.torch_region_lakes())
+    with In() as inside, inside:
+        pass
+    with contextlib.suppress(ValueError):
+        In(-1).__enter__()
     _core.torch_set_margin(0)
     _core.torch_distrust_stream(0, 8)
     _core.torch_note_refusals("")
@@ -368,6 +398,7 @@ def use_sleep() -> None:
             use_serving,
             use_lakes_below_pytorch,
             use_elastic_memory,
+            use_lakes_that_sleep_together,
             use_buffers,
             use_replay,
             use_wrongly,

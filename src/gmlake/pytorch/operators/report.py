@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import operator
 import os
-import threading
 from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from torch import nn
 from gmlake.diagnosing.detect import check_options, find_inefficiencies
 from gmlake.diagnosing.report import diagnosis_tables
 from gmlake.pytorch import notices
+from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.operators import indices
 from gmlake.pytorch.operators.collector import Collector
@@ -213,12 +213,8 @@ class _Turn:
     """Whose block is on."""
 
     def __init__(self) -> None:
-        self.renew()
+        self.lock = process_lock()
         self.block: _Block | None = None
-
-    def renew(self) -> None:
-        """Let nobody hold the lock, in a forked child: it may have been another thread."""
-        self.lock = threading.RLock()
 
     def settle(self) -> None:
         """End the block that is over. pre: the lock is held."""
@@ -277,7 +273,6 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
 
 def _after_fork() -> None:
     """Watch nothing in a child, where the block goes on but its end is the parent's."""
-    _turn.renew()
     if _turn.block is not None and _turn.block.collector is not None:
         _turn.block.collector.abandon()
 

@@ -1,0 +1,133 @@
+/* Who is in which region: the entries that are open, of all threads, in one list. A thread looks
+ * through it again once it has changed, so an entry can end on any thread, in any order. */
+#include "base/list.h"
+#include "gmlake_torch.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+typedef struct stay {
+    gml_link link; /* must be first */
+    const void *owner;
+    uint64_t thread; /* that entered */
+    int region;
+    bool is_everywhere;
+} stay;
+
+/* Held for a few instructions, while no other lock is taken. */
+static pthread_mutex_t stays_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Guarded by the lock: */
+static gml_link stays = {&stays, &stays}; /* the oldest first */
+static bool watches_forks;
+
+static _Atomic uint64_t changes; /* of the list; written under the lock */
+static _Atomic uint64_t threads; /* that have a number */
+
+/* What a thread knows. */
+static _Thread_local struct {
+    uint64_t number; /* its own; 0: none yet */
+    uint64_t seen;   /* the changes when it last looked */
+    int region;
+} mine;
+
+static void
+lock_stays(void)
+{
+    pthread_mutex_lock(&stays_lock);
+}
+
+static void
+unlock_stays(void)
+{
+    pthread_mutex_unlock(&stays_lock);
+}
+
+/* The last entry of this thread counts, else the last of those that hold everywhere. */
+static void
+look_locked(void)
+{
+    const stay *found = NULL;
+    for (const gml_link *link = stays.previous; link != &stays; link = link->previous) {
+        const stay *each = (const stay *)link;
+        if (each->thread == mine.number) {
+            found = each;
+            break;
+        }
+        found = !found && each->is_everywhere ? each : found;
+    }
+    mine.region = found ? found->region : 0;
+    mine.seen = atomic_load_explicit(&changes, memory_order_relaxed);
+}
+
+int
+gml_torch_region(void)
+{
+    if (__builtin_expect(mine.seen != atomic_load_explicit(&changes, memory_order_acquire), 0)) {
+        lock_stays();
+        look_locked();
+        unlock_stays();
+    }
+    return mine.region;
+}
+
+gml_status
+gml_torch_enter_region(int region, bool is_everywhere, const void *owner)
+{
+    stay *made = malloc(sizeof *made);
+    if (!made) {
+        return GML_NO_HOST_MEMORY;
+    }
+    if (!mine.number) {
+        mine.number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+    }
+    *made = (stay){
+        .owner = owner, .thread = mine.number, .region = region, .is_everywhere = is_everywhere};
+    lock_stays();
+    /* A child finds the list whole, and nobody holding the lock. */
+    watches_forks = watches_forks || pthread_atfork(lock_stays, unlock_stays, unlock_stays) == 0;
+    gml_status status = watches_forks ? GML_OK : GML_NO_HOST_MEMORY;
+    if (status == GML_OK) {
+        gml_list_append(&stays, &made->link);
+        atomic_fetch_add_explicit(&changes, 1, memory_order_release);
+    }
+    unlock_stays();
+    if (status != GML_OK) {
+        free(made);
+    }
+    return status;
+}
+
+bool
+gml_torch_leave_region(const void *owner)
+{
+    stay *found = NULL;
+    lock_stays();
+    for (gml_link *link = stays.previous; link != &stays; link = link->previous) {
+        stay *each = (stay *)link;
+        bool is_mine = each->thread == mine.number;
+        if (each->owner == owner && (is_mine || !found)) {
+            found = each;
+            if (is_mine) {
+                break;
+            }
+        }
+    }
+    if (found) {
+        gml_list_remove(&found->link);
+        atomic_fetch_add_explicit(&changes, 1, memory_order_release);
+    }
+    unlock_stays();
+    free(found);
+    return found != NULL;
+}
+
+bool
+gml_torch_has_entered(void)
+{
+    lock_stays();
+    bool has_entered = !gml_list_is_empty(&stays);
+    unlock_stays();
+    return has_entered;
+}
