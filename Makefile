@@ -123,8 +123,9 @@ sanitize-thread: build/thread/.built
 	@GMLAKE_STRESS_SECONDS=30 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --output-on-failure --parallel $(JOBS)
 
 COUNT ?= 20
-mutate: build/c/.built $(VENV)/.test ## Small changes of the code that no test notices: COUNT=20 SEED=1
-	@$(BIN)/python tests/mutate.py --count $(COUNT) $(if $(SEED),--seed $(SEED))
+mutate: $(VENV)/.test ## Small changes of the code that no test notices: ROOM=csrc/lake COUNT=20 SEED=1
+	@$(BIN)/python tests/mutate.py --jobs $(JOBS) --count $(COUNT) $(if $(ROOM),--room $(ROOM)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 MINUTES ?= 60
 fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEED=1
