@@ -34,7 +34,7 @@ STANDIN_PYTHON: Final = ROOT / ".venv-standin/bin/python"
 STANDIN_LIBRARY: Final = ROOT / "build/standin/standin/libcuda.so.1"
 
 # Tests of folders that are changed in no room but their own.
-ELSEWHERE: Final = ("planner", "diagnose", "lab")
+ELSEWHERE: Final = ("planner", "diagnose", "lab", "driver")
 # Python's tests of what is written in C, beside those in C.
 FURTHER: Final = {
     "csrc/torch/": (
@@ -75,6 +75,21 @@ GOOD: Final = (0, 77)  # 77: skipped
 
 class UnfitError(Exception):
     """The unchanged code does not build, or nothing tests it."""
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Make a folder or a file the same as another; what is the same already keeps its time."""
+    if source.is_file():
+        if not target.is_file() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+        return
+    for old in target.rglob("*"):
+        if old.is_file() and not (source / old.relative_to(target)).exists():
+            old.unlink()
+    for path in source.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            _copy(path, target / path.relative_to(source))
 
 
 def crowd() -> float:
@@ -201,6 +216,7 @@ class Tests:
     longest: float
     jobs: int
     _near: dict[str, list[Path]] = field(default_factory=dict)
+    _targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _programs: dict[Path, Check] = field(default_factory=dict)
     _files: dict[str, Check | None] = field(default_factory=dict)
     _lines: dict[str, dict[int, set[str]]] = field(default_factory=dict)
@@ -208,14 +224,10 @@ class Tests:
 
     def prepare(self, files: list[str]) -> None:
         """Copy the code; build what changes of the files need; run their tests once."""
-        for name in ("tree", "cache/gmlake"):
-            shutil.rmtree(WORK / name, ignore_errors=True)  # else changes would look older
-        for name in ("csrc", "lab", "tests/c", "src"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, TREE / name, ignore=ignored)
-        for name in ("CMakeLists.txt", "pyproject.toml"):
-            shutil.copy(ROOT / name, TREE)
+        for name in ("csrc", "lab", "tests/c", "src", "CMakeLists.txt", "pyproject.toml"):
+            _copy(ROOT / name, TREE / name)
         native, adapter = TREE / "csrc/torch/native", SOURCE / "gmlake/adapter"
+        shutil.rmtree(adapter, ignore_errors=True)
         (adapter / "cuda").mkdir(parents=True)
         found = [
             path.relative_to(native) for path in native.rglob("*") if path.suffix in (".cpp", ".h")
@@ -225,16 +237,18 @@ class Tests:
         (adapter / "gmlake.h").symlink_to(TREE / "csrc/include/gmlake.h")
         in_c = [file for file in files if file.endswith(".c")]
         if in_c:
-            self._configure("c", "-DGMLAKE_TESTS=ON", "-DGMLAKE_SANITIZE=leak")
-            if any(self._further(file) for file in in_c):
-                self._configure("python", "-DGMLAKE_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}")
             self._time_programs(in_c)
+        if any(self._further(file) for file in in_c):
+            self._configure("python", "-DGMLAKE_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}")
+            self._build_unchanged("python", "_core")
         cores = [
             *(WORK / "python/csrc/python").glob("_core*.so" if in_c else "-"),
             *_installed().glob("_core*.so"),
         ]
         if not cores:
             raise UnfitError("the extension gmlake._core is not there: run `make test-python` once")
+        for old in (SOURCE / "gmlake").glob("_core*.so"):
+            old.unlink()
         (SOURCE / "gmlake" / cores[0].name).symlink_to(cores[0])
         self._trace([file for file in files if file.endswith(".py")])
 
@@ -242,34 +256,41 @@ class Tests:
 
     def _configure(self, name: str, *options: str) -> None:
         """Build in a way that a change relinks one library alone."""
-        shutil.rmtree(WORK / name, ignore_errors=True)
         command = ("cmake", "-S", str(TREE), "-B", str(WORK / name), "-DGMLAKE_ONE_LIBRARY=ON")
         code, text = run((*command, *options), 3600)
-        if code or not self._build(name):
-            raise UnfitError(f"the unchanged code does not build\n{text[-1500:]}")
+        if code:
+            raise UnfitError(f"cmake fails\n{text[-1500:]}")
+
+    def _build_unchanged(self, name: str, *targets: str) -> None:
+        self._targets[name] = targets
+        if not self._build(name):
+            raise UnfitError(f"the unchanged code does not build in {WORK / name}")
 
     def _build(self, name: str) -> bool:
         """Return whether it builds."""
         command = ("cmake", "--build", str(WORK / name), "--parallel", str(self.jobs))
-        return run(command, 3600)[0] == 0
+        return run((*command, "--target", *self._targets[name]), 3600)[0] == 0
 
     def _time_programs(self, files: list[str]) -> None:
-        """Run all programs, those that are near to no file only where they are quick."""
+        """Build and run the programs; those that are near to no file count where they are quick."""
         folders = {Path(file).parts[1] for file in files}
-        for file in files:
-            self._near[file] = near_programs(file)
+        self._near = {file: near_programs(file) for file in files}
         near = set().union(*self._near.values())
+        self._configure("c", "-DGMLAKE_TESTS=ON", "-DGMLAKE_SANITIZE=leak")
         _, text = run(("ctest", "--test-dir", str(WORK / "c"), "--show-only=json-v1"), 600)
         sources = {path.stem: path for path in (ROOT / "tests/c").rglob("test_*.c")}
-        for test in json.loads(text)["tests"]:
-            source = sources[test["name"]]
-            if source not in near and source.parent.name in set(ELSEWHERE) - folders:
-                continue
-            properties = {one["name"]: one["value"] for one in test["properties"]}
-            variables = dict(one.split("=", 1) for one in properties.get("ENVIRONMENT", ()))
+        tests = {
+            sources[test["name"]]: {one["name"]: one["value"] for one in test["properties"]}
+            for test in json.loads(text)["tests"]
+        }
+        elsewhere = set(ELSEWHERE) - folders
+        wanted = [one for one in tests if one in near or one.parent.name not in elsewhere]
+        self._build_unchanged("c", *(source.stem for source in wanted))
+        for source in wanted:
+            variables = dict(one.split("=", 1) for one in tests[source].get("ENVIRONMENT", ()))
+            program = str(WORK / "c/tests/c" / source.stem)
             limit = self.longest if source in near else min(self.longest, QUICK_SECONDS)
-            check = timed(Check(test["name"], tuple(test["command"]), variables), limit)
-            if check:
+            if check := timed(Check(source.stem, (program,), variables), limit):
                 self._programs[source] = check
 
     def _further(self, file: str) -> tuple[str, ...]:
