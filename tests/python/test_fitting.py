@@ -75,6 +75,24 @@ def test_the_smallest_device_serves_and_a_smaller_one_does_not(
     assert need.is_served is None
 
 
+def test_a_policy_may_need_more_than_it_holds_where_there_is_no_end() -> None:
+    events, places = [], {}
+    program = "1:850 3:200 5:200 -3 6:200 -1 -5 9:100 -6 12:200 14:200 15:300 -12 -14 17:100 18:300"
+    for word in f"{program} 20:800".split():
+        if word.startswith("-"):
+            events.append(free(*places[word[1:]]))
+        else:
+            name, size = word.split(":")
+            places[name] = BASE + (int(name) << 32), int(size) * MIB
+            events.append(alloc(*places[name]))
+    trace = read(events)
+    (held,) = gmlake.replay(trace, "expandable").results
+    (need,) = gmlake.fit(trace, policies="expandable").needs
+    assert need.smallest_bytes > held.peak_reserved_bytes
+    assert serves(trace, "expandable", need.smallest_bytes)
+    assert not serves(trace, "expandable", need.smallest_bytes - GRAIN_BYTES)
+
+
 def test_stitching_needs_less_where_memory_lies_in_pieces() -> None:
     caching, stitch = gmlake.fit(read(pieces()), policies="caching,stitch").needs
     assert stitch.smallest_bytes == stitch.peak_live_bytes == 1000 * MIB

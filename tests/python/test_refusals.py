@@ -91,6 +91,25 @@ def test_a_limit_of_the_program_is_told_from_a_full_device() -> None:
     assert [answer.is_served for answer in refusal.answers] == [False, True, True]
 
 
+def test_a_device_that_has_just_enough_left_is_not_the_limit() -> None:
+    (limited,) = refusals_of(read([*halves(), oom(200 * MIB, 200 * MIB)]))
+    assert limited.is_limited
+    assert limited.capacity_bytes == limited.held_bytes == 600 * MIB
+    (full,) = refusals_of(read([*halves(), oom(200 * MIB, 200 * MIB - 1)]))
+    assert not full.is_limited
+    assert full.capacity_bytes == 800 * MIB - 1
+
+
+def test_a_policy_that_refused_something_before_serves_nothing() -> None:
+    far = BASE + 1000 * MIB
+    gone = [event("segment_alloc", far, 450 * MIB), alloc(far, 450 * MIB), free(far, 450 * MIB)]
+    events = [*halves(), *gone, event("segment_free", far, 450 * MIB), oom(100 * MIB, 60 * MIB)]
+    refusal = asked(read(events), "caching", "stitch")
+    assert refusal.capacity_bytes == 660 * MIB
+    assert [(one.is_served, one.refused_before) for one in refusal.answers] == [(False, 1)] * 2
+    assert refusal.sentences()[1:] == ["refused in the same 660 MiB by: caching, stitch"]
+
+
 def test_without_segments_nobody_is_asked() -> None:
     events = [one for one in halves() if one["action"] != "segment_alloc"]
     refusal = asked(read([*events, oom(500 * MIB, 300 * MIB)]))

@@ -10,6 +10,8 @@ import pytest
 
 import gmlake
 from gmlake.pictures.figures import CATEGORIES, AddressMap, Blocks, Packing, Timeline
+from gmlake.snapshots.inferred import infer
+from gmlake.snapshots.own_lines import OwnLines
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:
@@ -249,8 +251,7 @@ def test_what_was_there_before_the_recording_goes_by_its_sizes(
         training.update()
         training.clear()
     seen = training.load(tmp_path, behind)
-    drawn = next(each for each in seen.report().figures if isinstance(each, AddressMap))
-    keys = {piece.address: piece.key for row in drawn.rows for piece in row if piece.kind == "used"}
+    keys = keys_of(seen)
     assert {keys[at] for at in training.parameters} == {"parameter"}
     assert {keys[at] for at in training.states} == {"optimizer state"}
     timeline = timeline_of(seen)
@@ -260,6 +261,80 @@ def test_what_was_there_before_the_recording_goes_by_its_sizes(
         # The loss of the step before is freed in the first step.
         assert np.abs(found - expected).max() <= 512, what
     assert timeline.live["unknown"].astype(int).max() - WORKSPACE <= 512
+
+
+def keys_of(seen: gmlake.Snapshot) -> dict[int, str]:
+    """What each block is at the end, by address."""
+    drawn = next(each for each in seen.report().figures if isinstance(each, AddressMap))
+    return {piece.address: piece.key for row in drawn.rows for piece in row if piece.kind == "used"}
+
+
+def test_gradients_from_before_that_are_kept_come_once_for_each_parameter(tmp_path: Path) -> None:
+    training = Training(has_lines=True, workspace=7 * MIB)
+    training.train(2, keeps_gradients=True)
+    behind = len(training.events)
+    for _ in range(3):
+        training.backward(training.forward())
+        training.update()
+    keys = keys_of(training.load(tmp_path, behind))
+    assert {keys[at] for at in training.parameters} == {"parameter"}
+    assert {keys[at] for at in training.gradients} == {"gradient"}
+    assert {keys[at] for at in training.states} == {"optimizer state"}
+
+
+@pytest.mark.parametrize(("count", "what"), [(2, "unknown"), (3, "parameter")])
+def test_a_library_has_a_workspace_at_most_twice(tmp_path: Path, count: int, what: str) -> None:
+    training = Training(has_lines=False, workspace=7 * MIB)
+    for _ in range(count):
+        training.make(WORKSPACE, what, None)
+    training.train(4)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_gradients_of_a_pass_that_was_refused_are_not_sure(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.train(2)
+    activations = training.forward()
+    training.make(4, "temporary", LOSS)
+    made = []
+    for layer in reversed(range(LAYERS)):
+        made.append(training.make((layer + 1) * MIB, "gradient", None))
+        training.drop(activations.pop(), path=None)
+    training.refuse()
+    seen = training.load(tmp_path)
+    found = infer(seen[0], OwnLines(seen.sites))
+    assert found is not None
+    cut = np.isin(seen[0].lives.address, made)
+    others = ~cut & (found.categories == CATEGORIES.index("gradient"))
+    assert (found.categories[cut] == CATEGORIES.index("gradient")).all()
+    assert not found.is_sure[cut].any()
+    assert found.is_sure[others].all()
+    assert others.any()
+
+
+def one_number_while_others_go(count: int, kept_bytes: int) -> Training:
+    """A program without call paths: blocks are freed, the youngest first, as others are made."""
+    program = Training(has_lines=False)
+    program.make(64 * MIB, "unknown", None)
+    kept = program.make(kept_bytes, "unknown", None)
+    older = [program.make(MIB, "unknown", None) for _ in range(count)]
+    number = program.make(4, "unknown", None)
+    for at in older[::-1]:
+        made = [program.make(MIB // 2, "unknown", None) for _ in range(2)]
+        program.drop(at, *made)
+    program.drop(number, kept)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("count", "kept_bytes", "is_pass"),
+    [(4, 512, False), (5, 512, True), (20, 30 * MIB, True), (20, 60 * MIB, False)],
+)
+def test_a_pass_frees_five_blocks_and_much_of_what_was_there(
+    tmp_path: Path, count: int, kept_bytes: int, *, is_pass: bool
+) -> None:
+    seen = one_number_while_others_go(count, kept_bytes).load(tmp_path)
+    assert ("inferred" in timeline_of(seen).note) == is_pass
 
 
 @pytest.mark.parametrize("steps", [0, 2])

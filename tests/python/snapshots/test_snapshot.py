@@ -70,6 +70,24 @@ def test_blocks_live_before_come_first_in_address_order() -> None:
     trace.check()
 
 
+def test_what_is_written_of_a_segment_is_what_was_read() -> None:
+    events = [
+        alloc(BASE, 1000, stream=7),
+        alloc(BASE + KIB, 700, stream=7),
+        event("free_requested", BASE + KIB, 700, stream=7),
+    ]
+    blocks = [
+        block(BASE, 1024, 1000),
+        block(BASE + KIB, 1024, 700) | {"state": "active_pending_free"},
+        block(BASE + 2 * KIB, 2 * MIB - 2 * KIB),
+    ]
+    held = segment(BASE, 2 * MIB, blocks, stream=7, segment_pool_id=(3, 1))
+    (written,) = Trace.from_snapshot(snapshot(events, [held])).to_snapshot()["segments"]
+    assert written["requested_size"] == 1700
+    assert (written["allocated_size"], written["active_size"]) == (2048, 2048)
+    assert {key: written[key] for key in held} == held
+
+
 def test_start_segments_undo_every_segment_event() -> None:
     events = [
         event("segment_free", BASE + 64 * MIB, 20 * MIB, stream=3),

@@ -131,6 +131,18 @@ def test_every_block_is_in_a_segment_at_every_event(plain: dict[str, Any]) -> No
     assert list(unwind(plain["segments"], plain["device_traces"][0])) == []
 
 
+def test_what_a_view_took_from_home_has_the_stream_of_home() -> None:
+    with gmlake.Lake("sim", "gmlake-paper", capacity="1GiB", frag_limit="2MiB") as lake:
+        lake.keep_history(1000)
+        blocks = [lake.allocate(60 << 20, stream=5) for _ in range(16)]
+        for block in blocks[::2]:
+            lake.free(block)
+        lake.allocate(180 << 20, stream=5)
+        plain = json.loads(to_json(lake.snapshot()))
+    taken = [one for one in plain["device_traces"][0] if one["action"] == "segment_unmap"]
+    assert [(one["size"], one["stream"]) for one in taken] == [(60 << 20, 5)] * 3
+
+
 @pytest.mark.parametrize("policy", gmlake.policies())
 @pytest.mark.parametrize("seed", [2, 3, 5])
 def test_a_segment_given_back_for_another_of_its_size_is_told(policy: str, seed: int) -> None:
