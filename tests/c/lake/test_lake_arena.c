@@ -1,6 +1,7 @@
 /* One allocation in place of virtual memory: all blocks lie in it, and nothing else is asked for.
  */
 #include "gmlake_share.h"
+#include "support/breaking.h"
 #include "support/check.h"
 
 #include <string.h>
@@ -99,6 +100,34 @@ TEST(streams_lend_each_other_what_they_have)
     CHECK_OK(gml_lake_allocate(lake, 32 * MIB, 1, &first));
     CHECK_OK(gml_lake_free(lake, first));
     CHECK_OK(gml_lake_allocate(lake, 20 * MIB, 2, &second));
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+}
+
+/* A release that failed is tried again by the next trim, though nothing new is idle. */
+TEST(what_could_not_be_released_goes_later)
+{
+    const gml_setting setting = {"arena", 32 * MIB};
+    const gml_lake_config config = {.driver = "sim",
+                                    .policy = "stitch",
+                                    .settings = &setting,
+                                    .setting_count = 1,
+                                    .aids = {.wrap = breaking_wrap, .fail_call = UINT64_MAX}};
+    gml_lake *lake = NULL;
+    gml_address block = 0;
+    char reason[240] = "";
+    uint64_t released_bytes = 0;
+    CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
+    CHECK_OK(gml_lake_allocate(lake, 8 * MIB, 0, &block));
+    CHECK_OK(gml_lake_free(lake, block));
+    breaking_refuse(GML_CALL_RELEASE, true);
+    CHECK_STATUS(gml_lake_trim(lake, &released_bytes), GML_DRIVER_FAILED);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 8 * MIB);
+    CHECK_STATUS(gml_lake_trim(lake, &released_bytes), GML_DRIVER_FAILED);
+    breaking_refuse(GML_CALL_RELEASE, false);
+    CHECK_OK(gml_lake_trim(lake, &released_bytes));
+    CHECK_EQ(released_bytes, 8 * MIB);
+    CHECK_EQ(stats_of(lake).reserved_bytes, 0);
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }

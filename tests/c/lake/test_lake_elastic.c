@@ -1,6 +1,7 @@
 /* Elastic buffers: addresses stay, memory comes and goes, and serves everything else meanwhile. */
 #include "aids/aids.h"
 #include "gmlake_elastic.h"
+#include "gmlake_share.h"
 #include "gmlake_sleep.h"
 #include "support/check.h"
 
@@ -281,6 +282,89 @@ TEST(other_lakes_and_sizes_are_refused)
     CHECK_STATUS(gml_lake_open_elastic(lake, MIB, UINT64_MAX, &buffer), GML_INVALID_ARGUMENT);
     CHECK_STATUS(gml_lake_close_elastic(lake, 0), GML_UNKNOWN_ADDRESS);
     CHECK_STATUS(gml_lake_close_elastic(lake, 12345), GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_close(lake));
+}
+
+/* As a refused request does, and a second try that served. */
+TEST(a_refusal_is_counted_and_noted)
+{
+    enum { ROOM = 16 };
+    gml_lake *lake = open_lake("sim", "stitch", 32 * MIB, 0);
+    gml_address buffer = 0, block = 0;
+    gml_request list[ROOM];
+    gml_torch_stats torch = {0};
+    uint64_t count = 0, total = 0;
+    CHECK_OK(gml_lake_keep_history(lake, ROOM));
+    CHECK_OK(gml_lake_open_elastic(lake, 60 * MIB, 7, &buffer));
+    CHECK_STATUS(resize_to(lake, buffer, 40 * MIB), GML_OUT_OF_MEMORY);
+    CHECK_OK(gml_lake_torch_stats(lake, &torch));
+    CHECK_EQ(torch.num_alloc_retries, 1);
+    CHECK_EQ(torch.num_ooms, 1);
+    CHECK_OK(gml_lake_history(lake, list, NULL, ROOM, &count, &total));
+    CHECK_EQ(list[count - 1].kind, GML_REQUEST_OOM);
+    CHECK_EQ(list[count - 1].size_bytes, 40 * MIB);
+    CHECK_EQ(list[count - 1].stream, 7);
+    /* What another stream left idle makes room. */
+    CHECK_OK(gml_lake_allocate(lake, 24 * MIB + 512, 0, &block));
+    CHECK_OK(gml_lake_free(lake, block));
+    CHECK_OK(resize_to(lake, buffer, 30 * MIB));
+    CHECK_OK(gml_lake_close(lake));
+}
+
+/* Its place may have been another block's, which a program with a fault frees again. */
+TEST(a_chunk_of_a_buffer_is_no_block)
+{
+    gml_lake *lake = open_lake("host", "stitch", 64 * MIB, 0);
+    gml_address old = 0, buffer = 0, other = 0;
+    gml_block_info info = {0};
+    size_t count = 0;
+    CHECK_OK(gml_lake_allocate(lake, CHUNK, 0, &old));
+    CHECK_OK(gml_lake_free(lake, old));
+    CHECK_OK(gml_lake_open_elastic(lake, 60 * MIB, 0, &buffer));
+    CHECK_OK(resize_to(lake, buffer, 8 * MIB));
+    fill(lake, buffer, 0, 8 * MIB, 4);
+    CHECK_STATUS(gml_lake_free(lake, old), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(gml_lake_block(lake, old, &info), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(gml_lake_record_stream(lake, old, 1), GML_UNKNOWN_ADDRESS);
+    CHECK_STATUS(gml_lake_count_chunks(lake, old, &count), GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_allocate(lake, 1000, 0, &other));
+    check_bytes(lake, buffer, 8 * MIB, 4);
+    /* Once the buffer has given it up it is a block as any. */
+    CHECK_OK(resize_to(lake, buffer, 0));
+    CHECK_OK(gml_lake_allocate(lake, CHUNK, 0, &old));
+    CHECK_OK(gml_lake_block(lake, old, &info));
+    CHECK_OK(gml_lake_free(lake, old));
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+}
+
+/* Buffers that were closed and could not be ended are ended by whatever comes next. */
+TEST(closed_buffers_end_in_any_order)
+{
+    enum { MANY = 300 };
+    const gml_pool_id pool = {1, 2};
+    gml_lake *lake = open_lake("sim", "stitch", 1024 * MIB, 0);
+    gml_address buffers[MANY] = {0}, last = 0;
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_OK(gml_lake_open_elastic(lake, 4 * MIB, 0, &buffers[i]));
+        CHECK_OK(resize_to(lake, buffers[i], CHUNK));
+    }
+    CHECK_OK(gml_lake_begin_pool(lake, pool));
+    for (size_t i = 0; i < MANY; i += 3) {
+        CHECK_OK(gml_lake_close_elastic(lake, buffers[i]));
+    }
+    CHECK_OK(gml_lake_end_pool(lake, pool));
+    uint64_t given = calls(lake, GML_CALL_UNRESERVE);
+    CHECK_OK(gml_lake_open_elastic(lake, 4 * MIB, 0, &last));
+    CHECK_EQ(calls(lake, GML_CALL_UNRESERVE), given + MANY / 3);
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_STATUS(gml_lake_close_elastic(lake, buffers[i]),
+                     i % 3 ? GML_OK : GML_UNKNOWN_ADDRESS);
+    }
+    CHECK_EQ(calls(lake, GML_CALL_UNRESERVE), given + MANY);
+    CHECK_OK(resize_to(lake, last, CHUNK));
+    CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }
 

@@ -2,6 +2,7 @@
  * (GMLAKE_TEST_CUDA=fake) and on a GPU (any other value). */
 #include "gmlake_plan.h"
 #include "gmlake_share.h"
+#include "gmlake_sleep.h"
 #include "support/check.h"
 #include "support/raw_cuda.h"
 
@@ -198,6 +199,42 @@ TEST(so_is_what_a_plan_serves)
     for (int i = 1; i < PIECES; i += 2) {
         check_same_bytes(lake, lasting[i], 24 * MIB);
     }
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+}
+
+/* What another process may map stays where it is, as long as the block lives, and no longer: other
+ * blocks in its chunk do not keep it. */
+TEST(what_was_shared_sleeps_when_it_is_freed)
+{
+    gml_sleep_report report = {0};
+    char reason[REASON_BYTES] = "";
+    const gml_lake_config config = {
+        .driver = "cuda", .policy = "stitch", .capacity_bytes = CAPACITY_BYTES, .can_sleep = true};
+    gml_lake *lake = NULL;
+    CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
+    gml_address first = allocate(lake, MIB + 512), second = allocate(lake, MIB + 512);
+    gml_address large = allocate(lake, 40 * MIB);
+    size_t count = 0;
+    CHECK_OK(gml_lake_count_chunks(lake, large, &count)); /* opens no file */
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_wake(lake, &report));
+    (void)share(lake, first);
+    (void)share(lake, large);
+    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report), GML_UNSUPPORTED);
+    gml_lake_reason(lake, reason, sizeof reason);
+    CHECK(strstr(reason, "shared with another process cannot sleep: 2 blocks of") != NULL);
+    CHECK(!gml_lake_is_asleep(lake));
+    CHECK_OK(gml_lake_free(lake, large));
+    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report), GML_UNSUPPORTED);
+    CHECK_OK(gml_lake_free(lake, first));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_wake(lake, &report));
+    /* A block at the same address is another one. */
+    first = allocate(lake, MIB + 512);
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_wake(lake, &report));
+    check_same_bytes(lake, second, MIB + 512);
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }

@@ -264,6 +264,20 @@ TEST(what_is_saved_can_be_read)
     CHECK_EQ(((const unsigned char *)bytes)[0], byte_of(3, STRIDE_BYTES));
     CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[3], test.sizes[3] + 1, &bytes),
                  GML_UNKNOWN_ADDRESS);
+    for (size_t i = 0; i < BLOCKS; i++) { /* each to its end, and no further */
+        uint64_t last = test.sizes[i] - 1;
+        if (test.blocks[i]) {
+            CHECK_OK(gml_lake_saved(test.lake, test.blocks[i], last + 1, &bytes));
+            CHECK_EQ(((const unsigned char *)bytes)[0], byte_of(i, 0));
+            CHECK_OK(gml_lake_saved(test.lake, test.blocks[i] + last, 1, &bytes));
+            CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[i] + last, 2, &bytes),
+                         GML_UNKNOWN_ADDRESS);
+            CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[i] + last + 1, 1, &bytes),
+                         GML_UNKNOWN_ADDRESS);
+        }
+    }
+    CHECK_STATUS(gml_lake_saved(test.lake, 1, 1, &bytes), GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_saved(test.lake, test.blocks[3] + STRIDE_BYTES, 50, &bytes));
     CHECK_OK(gml_lake_forget_saved(test.lake)); /* nothing: it is needed */
     CHECK_OK(gml_lake_wake(test.lake, &report));
     const void *again = NULL;
@@ -272,6 +286,53 @@ TEST(what_is_saved_can_be_read)
     CHECK_EQ(((const unsigned char *)again)[0], byte_of(3, STRIDE_BYTES));
     CHECK_OK(gml_lake_forget_saved(test.lake));
     CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[3], 1, &bytes), GML_UNKNOWN_ADDRESS);
+    check_contents(&test);
+    CHECK_OK(gml_lake_close(test.lake));
+}
+
+/* What is idle goes first, and counts. */
+TEST(all_that_was_reserved_is_given_back)
+{
+    for (int backup = GML_BACKUP_NONE; backup <= GML_BACKUP_DISK; backup++) {
+        sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+        gml_sleep_report report = {0};
+        gml_stats stats = {0};
+        CHECK(populate(&test));
+        CHECK_OK(gml_lake_free(test.lake, test.blocks[BLOCKS - 1]));
+        test.blocks[BLOCKS - 1] = 0;
+        CHECK_OK(gml_lake_stats(test.lake, &stats));
+        uint64_t reserved_bytes = stats.reserved_bytes;
+        CHECK_OK(gml_lake_sleep(test.lake, (gml_backup)backup, NULL, &report));
+        CHECK_EQ(report.released_bytes, reserved_bytes);
+        CHECK_EQ(report.kept_bytes, 0);
+        CHECK_OK(gml_lake_stats(test.lake, &stats));
+        CHECK(stats.reserved_bytes < reserved_bytes);
+        CHECK_OK(gml_lake_wake(test.lake, &report));
+        CHECK_EQ(report.released_bytes, stats.reserved_bytes);
+        CHECK_OK(gml_lake_close(test.lake));
+    }
+}
+
+TEST(nothing_sleeps_or_wakes_while_a_graph_is_captured)
+{
+    const gml_pool_id pool = {1, 2};
+    sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+    gml_sleep_report report = {0};
+    char reason[240] = "";
+    CHECK(populate(&test));
+    CHECK_OK(gml_lake_begin_pool(test.lake, pool));
+    CHECK_STATUS(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report), GML_UNSUPPORTED);
+    gml_lake_reason(test.lake, reason, sizeof reason);
+    CHECK(strstr(reason, "captured") != NULL);
+    CHECK(!gml_lake_is_asleep(test.lake));
+    check_contents(&test);
+    CHECK_OK(gml_lake_end_pool(test.lake, pool));
+    CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_begin_pool(test.lake, pool));
+    CHECK_STATUS(gml_lake_wake(test.lake, &report), GML_UNSUPPORTED);
+    CHECK(gml_lake_is_asleep(test.lake));
+    CHECK_OK(gml_lake_end_pool(test.lake, pool));
+    CHECK_OK(gml_lake_wake(test.lake, &report));
     check_contents(&test);
     CHECK_OK(gml_lake_close(test.lake));
 }
