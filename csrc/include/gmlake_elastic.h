@@ -3,7 +3,8 @@
  * A buffer reserves addresses for all that it may ever hold, and has memory from its beginning on,
  * chunk by chunk, as much as it was last resized to. For what grows and shrinks while the device is
  * full, as the keys and values of sequences do. The chunks are the lake's: what one buffer gives
- * back serves any other request at once, and every buffer.
+ * back serves any other request at once, and every buffer. Where the policy keeps them they are no
+ * blocks that anybody may free: GML_UNKNOWN_ADDRESS.
  */
 #ifndef GMLAKE_ELASTIC_H
 #define GMLAKE_ELASTIC_H

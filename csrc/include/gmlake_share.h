@@ -1,8 +1,9 @@
 /* gmlake between processes, and for what registers memory: another process may map the chunks that
  * a block lies in.
  *
- * Both see the same bytes. The block must stay alive until the other process is done with it. How
- * its file descriptors reach the other process is the caller's affair.
+ * Both see the same bytes. The block must stay alive until the other process is done with it, and
+ * until then its lake does not sleep. How its file descriptors reach the other process is the
+ * caller's affair.
  */
 #ifndef GMLAKE_SHARE_H
 #define GMLAKE_SHARE_H

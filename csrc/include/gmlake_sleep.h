@@ -35,15 +35,17 @@ typedef struct gml_sleep_report {
  *
  * On failure it is awake and everything as before, with a reason in gml_lake_reason():
  * GML_INVALID_ARGUMENT where it sleeps already, GML_UNSUPPORTED for a lake without `can_sleep`,
- * while a graph is captured, or where memory was shared with another process; GML_NO_HOST_MEMORY;
- * GML_DRIVER_FAILED, also for the file. Should memory that was given back not be had again then, it
- * is asleep with everything saved, and can be woken. */
+ * while a graph is captured, or where a live block was shared with another process;
+ * GML_NO_HOST_MEMORY; GML_DRIVER_FAILED, also for the file. Where the driver goes on failing, so
+ * that this cannot be reached, it is asleep, and the reason says how much is saved. Nothing is lost
+ * then: what is not saved is where it was, and gml_lake_wake() does what is missing. */
 GML_API gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder,
                                   gml_sleep_report *out);
 
 /* Wakes it: all memory is taken again and mapped where it was, then what was saved is copied back.
  * On failure it sleeps as before: GML_OUT_OF_MEMORY where the device has not enough,
- * GML_INVALID_ARGUMENT where it is awake, GML_DRIVER_FAILED. */
+ * GML_INVALID_ARGUMENT where it is awake, GML_DRIVER_FAILED. What is saved stays saved, and what
+ * was taken goes back as far as the driver lets it; the next call goes on from there. */
 GML_API gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out);
 
 /* One of several lakes that sleep or wake together. */

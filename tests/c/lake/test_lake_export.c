@@ -378,6 +378,7 @@ main(void)
     RUN(a_segment_of_what_can_sleep_is_one_chunk);
     RUN(so_is_a_view_of_chunks_that_lie_apart);
     RUN(so_is_what_a_plan_serves);
+    RUN(what_was_shared_sleeps_when_it_is_freed);
     RUN(files_are_the_same_each_time_and_end_with_the_memory);
     RUN(what_is_mapped_outlives_what_was_shared);
     RUN(a_file_that_is_none_changes_nothing);
