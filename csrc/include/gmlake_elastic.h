@@ -4,7 +4,7 @@
  * chunk by chunk, as much as it was last resized to. For what grows and shrinks while the device is
  * full, as the keys and values of sequences do. The chunks are the lake's: what one buffer gives
  * back serves any other request at once, and every buffer. Where the policy keeps them they are no
- * blocks that anybody may free: GML_UNKNOWN_ADDRESS.
+ * blocks to be freed: GML_UNKNOWN_ADDRESS.
  */
 #ifndef GMLAKE_ELASTIC_H
 #define GMLAKE_ELASTIC_H

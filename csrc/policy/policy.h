@@ -29,7 +29,7 @@ typedef struct gml_block {
     /* The lake's, set when the policy has served: */
     bool is_let_go;       /* no longer counted as allocated, see gml_lake_let_go() */
     bool is_exported;     /* another process may map it */
-    bool is_elastic;      /* a chunk of an elastic buffer, which nobody knows by this address */
+    bool is_elastic;      /* a chunk of an elastic buffer: no block of a program's */
     uint64_t id;          /* of the allocation, in the history */
     gml_policy *owner;    /* whose free() ends it */
     struct gml_use *uses; /* other streams that may use it, see lake/uses.h */
