@@ -284,13 +284,14 @@ sleeper_free(gml_driver *self, gml_address address)
         return gml_driver_fail(self, GML_MISUSE, "free: no memory begins at 0x%" PRIx64, address);
     }
     uint64_t size_bytes = at->size_bytes;
-    gml_handle handle = at->handle;
+    chunk *freed = at->chunk;
     gml_driver *inner = gml_wrapped_inner(self);
+    freed->is_released = true; /* it ends with this mapping */
     gml_status status = unmap(self, address, size_bytes);
-    if (status == GML_OK) {
-        /* Nobody knows the rest any more: what fails now is kept until the driver closes. */
-        (void)release(self, handle);
+    if (status == GML_OK) { /* what fails now is kept until the driver closes */
         (void)inner->ops->unreserve(inner, address, size_bytes);
+    } else {
+        freed->is_released = false;
     }
     return status;
 }

@@ -289,3 +289,84 @@ TEST(saved_nowhere)
 {
     fail_together(GML_BACKUP_NONE);
 }
+
+static uint64_t
+calls(const bed *of, gml_driver_call call)
+{
+    gml_stats stats = {0};
+    CHECK_OK(gml_lake_stats(of->lake, &stats));
+    return stats.driver_calls[call];
+}
+
+/* Whatever was left half done is not done twice, and what is there is not copied back. */
+TEST(a_call_that_was_made_is_not_made_again)
+{
+    static const gml_driver_call made[] = {GML_CALL_CREATE, GML_CALL_MAP, GML_CALL_SET_ACCESS,
+                                           GML_CALL_COPY_IN};
+    enum { MADE = sizeof made / sizeof *made };
+    for (int backup = GML_BACKUP_NONE; backup <= GML_BACKUP_DISK; backup++) {
+        bed of = {.backup = (gml_backup)backup};
+        gml_sleep_report report = {0};
+        uint64_t before[MADE], once[MADE];
+        make_bed(&of);
+        for (size_t i = 0; i < MADE; i++) {
+            before[i] = calls(&of, made[i]);
+        }
+        CHECK(sleep_once(&of));
+        CHECK(wake_at_last(&of));
+        for (size_t i = 0; i < MADE; i++) {
+            once[i] = calls(&of, made[i]) - before[i];
+            before[i] = calls(&of, made[i]);
+        }
+        /* A sleep that ends nothing. */
+        write_all(&of);
+        breaking_refuse(GML_CALL_UNMAP, true);
+        CHECK(!sleep_once(&of));
+        for (size_t i = 0; i < MADE; i++) {
+            CHECK_EQ(calls(&of, made[i]), before[i]);
+        }
+        breaking_refuse(GML_CALL_UNMAP, false);
+        /* Two wakes: the first one maps, and neither opens it nor takes it back. */
+        CHECK(sleep_once(&of));
+        breaking_refuse(GML_CALL_UNMAP, true);
+        breaking_refuse(GML_CALL_SET_ACCESS, true);
+        CHECK_STATUS(gml_lake_wake(of.lake, &report), GML_DRIVER_FAILED);
+        breaking_refuse(GML_CALL_UNMAP, false);
+        breaking_refuse(GML_CALL_SET_ACCESS, false);
+        CHECK(wake_at_last(&of));
+        for (size_t i = 0; i < MADE; i++) {
+            CHECK_EQ(calls(&of, made[i]),
+                     before[i] + once[i] + (made[i] == GML_CALL_SET_ACCESS)); /* the refused one */
+        }
+        end_bed(&of);
+    }
+}
+
+/* What the device did not take back when it was freed goes with the next sleep, and does not come
+ * again. */
+TEST(memory_that_nobody_has_is_not_taken_again)
+{
+    const gml_lake_config config = {.driver = "sim",
+                                    .policy = "caching",
+                                    .aids = {.wrap = breaking_wrap, .fail_call = UINT64_MAX},
+                                    .can_sleep = true};
+    bed of = {.backup = GML_BACKUP_HOST};
+    gml_sleep_report report = {0};
+    gml_address kept = 0, gone = 0;
+    char reason[240] = "";
+    CHECK_OK(gml_lake_open(&config, &of.lake, reason, sizeof reason));
+    CHECK_OK(gml_lake_allocate(of.lake, 20 * MIB, 0, &kept));
+    CHECK_OK(gml_lake_allocate(of.lake, 30 * MIB, 0, &gone));
+    CHECK_OK(gml_lake_free(of.lake, gone));
+    breaking_refuse(GML_CALL_RELEASE, true);
+    (void)gml_lake_trim(of.lake, NULL);
+    breaking_refuse(GML_CALL_RELEASE, false);
+    uint64_t created = calls(&of, GML_CALL_CREATE);
+    CHECK_OK(gml_lake_sleep(of.lake, of.backup, NULL, &report));
+    CHECK_EQ(report.released_bytes, 50 * MIB);
+    CHECK_OK(gml_lake_wake(of.lake, &report));
+    CHECK_EQ(report.released_bytes, 20 * MIB);
+    CHECK_EQ(calls(&of, GML_CALL_CREATE), created + 1);
+    CHECK_OK(gml_lake_check(of.lake));
+    CHECK_OK(gml_lake_close(of.lake));
+}
