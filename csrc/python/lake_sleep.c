@@ -162,6 +162,10 @@ enter_one(const core_state *state, PyObject *order, several *of)
     gml_sleeping *one = &of->each[of->count];
     PyObject *lake = NULL;
     const char *backup = NULL;
+    if (!PyTuple_Check(order)) {
+        PyErr_SetString(PyExc_TypeError, "each is (title, lake, backup, folder)");
+        return false;
+    }
     if (!PyArg_ParseTuple(order, "UO!zz", &of->titles[of->count], state->lake_type, &lake, &backup,
                           &one->folder) ||
         !read_backup(backup, &one->backup)) {

@@ -12,6 +12,7 @@ What a program names in `with ... as name` lives on behind the block. So the own
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 
 class Opening:
@@ -27,7 +28,7 @@ class Opening:
         self._owner = weakref.ref(owner)
 
     @property
-    def owner(self) -> object | None:
+    def owner(self) -> Any:  # noqa: ANN401 (whatever it belongs to; None: gone)
         """Who can end it."""
         return None if self._owner is None else self._owner()
 

@@ -4,16 +4,13 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import json
 import sys
-from collections import Counter
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from tests.standin import interrupting
 from torch import overrides
 from torch.nn.modules import module
 from torch.optim import optimizer
@@ -25,22 +22,16 @@ from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
+
+    from tests.standin.interrupting import Place
 
     from gmlake.snapshots import DeviceSnapshot
     from gmlake.snapshots.model import Site
 
-ROOT: Final = str(gmlake.__file__).removesuffix("__init__.py")
 ROUNDS: Final = 2
 """How often to interrupt a line that runs again and again: in its first rounds."""
 ENOUGH: Final = 10
 """How many faults to tell of."""
-
-AT_ONCE: Final = ("lock", "without_torch_functions()")
-"""What a `with` of gmlake's ends by no code of Python, which no interrupt can keep from its end."""
-
-Place = tuple[str, int, int]
-"""A file, a line, and for the how manieth time it runs."""
 
 gmlake.enable()  # and let PyTorch import what a step needs
 torch.nn.Linear(1, 1).cuda()(torch.ones(1, device="cuda")).backward()
@@ -56,46 +47,13 @@ METHODS = {
 held: dict[str, Any] = {}  # by the program, as a notebook does
 
 
-@cache
-def blocks(filename: str) -> dict[int, range]:
-    """Return the lines of each block that ends at once, by the line of its `with`."""
-    found = ast.walk(ast.parse(Path(filename).read_text(encoding="utf-8")))
-    return {
-        one.lineno: range(one.lineno + 1, (one.end_lineno or 0) + 1)
-        for one in found
-        if isinstance(one, ast.With) and ast.unparse(one.items[0].context_expr).endswith(AT_ONCE)
-    }
-
-
 def run(use: Callable[[], object], until: Place | None = None) -> list[Place]:
     """Run it, with a KeyboardInterrupt at a line of gmlake's; return the lines that ran."""
-    counts: Counter[tuple[str, int]] = Counter()
-    seen: list[Place] = []
-    last: dict[FrameType, int] = {}
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        name = frame.f_code.co_filename
-        if not name.startswith(ROOT):
-            return None
-        before = last.pop(frame, 0)
-        if event != "return":
-            last[frame] = frame.f_lineno
-        if event == "line" and before not in blocks(name).get(frame.f_lineno, ()):
-            line = (name, frame.f_lineno)
-            counts[line] += 1
-            place = (*line, counts[line])
-            seen.append(place)
-            if place == until:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        use()
-    except KeyboardInterrupt as error:
+    seen, error = interrupting.run(use, until)
+    if isinstance(error, KeyboardInterrupt):
         held["error"] = error
-    finally:
-        sys.settrace(None)
+    elif error is not None:
+        raise error
     return seen
 
 
