@@ -48,9 +48,9 @@ operate(storm *self)
         storm_end_block(self, check_below(&self->random, self->count));
     } else if (choice < 84 && self->count && !self->repeats) {
         storm_exchange_block(self);
-    } else if (choice < 88 && !self->repeats) {
-        storm_change_buffer(self);
     } else if (choice < 90 && !self->repeats) {
+        storm_change_buffer(self);
+    } else if (choice < 93 && !self->repeats) {
         storm_change_sleep(self);
     } else {
         storm_tell(self);

@@ -74,7 +74,8 @@ static void
 resize_buffer(storm *self, storm_buffer *of)
 {
     const gml_elastic_info before = describe(of);
-    uint64_t size_bytes = check_below(&self->random, of->size_bytes + 1);
+    uint64_t most_bytes = of->size_bytes >> check_below(&self->random, 4);
+    uint64_t size_bytes = check_below(&self->random, most_bytes + 1);
     uint64_t ahead_bytes =
         check_below(&self->random, 2) ? check_below(&self->random, LARGEST_BUFFER) : 0;
     uint64_t told_bytes = before.memory_bytes;
