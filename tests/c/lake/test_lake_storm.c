@@ -176,7 +176,7 @@ run_seeds(uint64_t operations, size_t threads)
 
 TEST(whatever_a_program_tells_its_lakes)
 {
-    uint64_t operations = from_environment("GMLAKE_STORM_OPERATIONS", 20000);
+    uint64_t operations = from_environment("GMLAKE_STORM_OPERATIONS", 10000);
     storm_counts.planned = 0;
     run_seeds(operations, 1);
     bool foresees = operations && strcmp(contract_policy, "plan") == 0;
@@ -185,7 +185,7 @@ TEST(whatever_a_program_tells_its_lakes)
 
 TEST(whatever_four_threads_tell_their_lakes)
 {
-    run_seeds(from_environment("GMLAKE_STORM_THREADED_OPERATIONS", 10000), STORM_THREADS);
+    run_seeds(from_environment("GMLAKE_STORM_THREADED_OPERATIONS", 5000), STORM_THREADS);
 }
 
 /* That it happened at all, over all policies and drivers. */

@@ -105,7 +105,7 @@ wake(storm *self, storm_lake *at)
     return was_asleep && !is_asleep;
 }
 
-/* What the host has of a block is what the block holds. */
+/* What the host has of a block is what the block holds, and is had of no block that came later. */
 static void
 look_at_saved(storm *self, const storm_block *held)
 {
@@ -119,7 +119,7 @@ look_at_saved(storm *self, const storm_block *held)
         held->is_stamped && held->stamped >= at->lost_nap && held->stamped < at->saved_nap;
     if (was_saved && at->is_saved == STORM_YES) {
         CHECK_OK(status);
-    } else if (self->sea->is_alone && at->is_saved == STORM_NO) {
+    } else if (self->sea->is_alone && at->is_saved != STORM_MAYBE) {
         CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
     } else if (status != GML_OK) {
         CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
