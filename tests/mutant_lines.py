@@ -61,8 +61,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         SECONDS[report.nodeid] = -1e9
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(exitstatus: int) -> None:
     sys.settrace(None)
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return
     for test_file, path in json.loads(os.environ["GMLAKE_MUTANT_ANSWERS"]).items():
         lines = []
         for (file, line), tests in HITS.items():

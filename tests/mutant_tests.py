@@ -18,10 +18,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from resource import RLIMIT_CPU, RUSAGE_CHILDREN, getrusage, setrlimit
 from typing import Final
 
 from mutants import ROOT, Mutant
@@ -58,10 +58,11 @@ FURTHER: Final = {
 MOST_PROGRAMS: Final = 5  # of tests/c that count as near
 MOST_CALLS: Final = 3  # from what a test speaks of to a file
 QUICK_SECONDS: Final = 2.0  # other tests may take as long
-MOST_FILES: Final = 4  # of tests/python that are asked which lines they run
+MOST_FILES: Final = 3  # of tests/python where no folder has the name of a file's
 MOST_STANDIN_FILES: Final = 3
 SHORT: Final = 5  # names that say little
-SLOWER: Final = 10  # times as long as the unchanged code, on a machine that has nothing else to do
+LEAST_LIMIT: Final = 20.0  # seconds that every change has, and beyond them
+SLOWER: Final = 8  # times those of the unchanged code
 SETTINGS: Final = {
     "LSAN_OPTIONS": "allocator_may_return_null=1",
     "GMLAKE_STORM_OPERATIONS": "200000",  # with fewer, the storm misses what it must meet
@@ -94,11 +95,17 @@ def _copy(source: Path, target: Path) -> None:
 
 def crowd() -> float:
     """Return how many times as long things take, for all that runs on this machine."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return max(1.0, max(os.getloadavg()) / (os.cpu_count() or 1))
 
 
-def run(command: tuple[str, ...], seconds: float, **variables: str) -> tuple[int | None, str]:
-    """Return the exit code and what was printed; None: it did not end in time, and was ended."""
+def run(
+    command: tuple[str, ...], seconds: float, cpu_seconds: float = 3600, **variables: str
+) -> tuple[int | None, str]:
+    """Return the exit code and what was printed; None: it did not end in time, and was ended.
+
+    cpu_seconds: of each process, however many others there are.
+    """
+    most = int(cpu_seconds) + 1
     with subprocess.Popen(
         command,
         env={**os.environ, **SETTINGS, **variables},
@@ -107,20 +114,23 @@ def run(command: tuple[str, ...], seconds: float, **variables: str) -> tuple[int
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=lambda: setrlimit(RLIMIT_CPU, (most, most + 5)),  # noqa: PLW1509 (no threads)
         text=True,
         errors="replace",
     ) as running:
         try:
             text, _ = running.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             os.killpg(running.pid, signal.SIGKILL)  # with all that it started
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             return None, running.communicate()[0]
-        return running.returncode, text
+        return None if running.returncode == -signal.SIGXCPU else running.returncode, text
 
 
 @dataclass(frozen=True)
 class Check:
-    """Tests that one process runs. seconds: with the unchanged code."""
+    """Tests that one process runs. seconds: of CPU time, with the unchanged code."""
 
     name: str
     command: tuple[str, ...]
@@ -129,8 +139,8 @@ class Check:
 
     def verdict(self) -> str:
         """Return "" where they pass, else what became of them."""
-        limit = 60 + SLOWER * crowd() * self.seconds
-        code, text = run(self.command, limit, **self.variables)
+        limit = LEAST_LIMIT + SLOWER * self.seconds
+        code, text = run(self.command, 3 * crowd() * limit, limit, **self.variables)
         if code in GOOD:
             return ""
         failed = re.findall(r"^(?:FAILED|ERROR)S? (\S+)", text, re.MULTILINE)
@@ -139,12 +149,14 @@ class Check:
 
 def timed(check: Check, longest: float) -> Check | None:
     """Return it with its time, of unchanged code; None where it fails or takes longer."""
-    begin = time.monotonic()
-    code, text = run(check.command, longest * crowd(), **check.variables)
-    took = time.monotonic() - begin
-    if code in GOOD:
+    begin = getrusage(RUSAGE_CHILDREN)
+    code, text = run(check.command, 5 * crowd() * longest, longest, **check.variables)
+    end = getrusage(RUSAGE_CHILDREN)
+    took = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
+    if code in GOOD and took <= longest:
         return Check(check.name, check.command, check.variables, took)
-    why = f"takes more than {longest:g} s" if code is None else f"fails:\n{text[-1500:]}"
+    is_long = code is None or code in GOOD
+    why = f"takes more than {longest:g} s" if is_long else f"fails:\n{text[-1500:]}"
     print(f"left out: {check.name}, which without any change {why}", flush=True)
     return None
 
@@ -289,7 +301,9 @@ class Tests:
         for source in wanted:
             variables = dict(one.split("=", 1) for one in tests[source].get("ENVIRONMENT", ()))
             program = str(WORK / "c/tests/c" / source.stem)
-            limit = self.longest if source in near else min(self.longest, QUICK_SECONDS)
+            has_name = any(nearness(file, source)[0] for file in files)
+            limit = self.longest / 3 if source in near else QUICK_SECONDS
+            limit = self.longest if source in near and has_name else limit
             if check := timed(Check(source.stem, (program,), variables), limit):
                 self._programs[source] = check
 
@@ -340,16 +354,18 @@ class Tests:
             path: nearness(file, path, programs / f"{path.stem.removeprefix('test_')}.py")
             for path in places
         }
-        near = sorted((path for path in places if any(scores[path])), key=scores.__getitem__)
+        has_name = any(score[0] for score in scores.values())
+        near = [path for path in places if scores[path][0] or (scores[path][1] and not has_name)]
+        near.sort(key=scores.__getitem__)
         return tuple(str(path.relative_to(ROOT)) for path in reversed(near[-most:]))
 
     def _trace(self, files: list[str]) -> None:
         """Ask the tests near to some files which of their lines they run."""
         wanted: set[str] = set()
         for file in files:
-            same = ROOT / "tests/python" / Path(file).parent.name
-            wanted |= set(self._near_files(file, "tests/python", MOST_FILES))
-            wanted |= {str(path.relative_to(ROOT)) for path in same.rglob("test_*.py")}
+            same = sorted((ROOT / "tests/python" / Path(file).parent.name).rglob("test_*.py"))
+            own = tuple(str(path.relative_to(ROOT)) for path in same)
+            wanted |= set(own or self._near_files(file, "tests/python", MOST_FILES))
         if not wanted:
             return
         answers = WORK / "lines"

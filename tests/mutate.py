@@ -10,6 +10,7 @@ change that does not compile does not count. ONLY repeats one.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 
@@ -44,8 +45,11 @@ def main() -> int:
     parser.add_argument("--only", type=int, nargs="+", help="the numbers of those to repeat")
     parser.add_argument("--jobs", type=int, default=1, help="so many compilers at once")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no change after these")
-    parser.add_argument("--longest", type=float, default=60, help="leave out longer tests, in s")
+    parser.add_argument(
+        "--longest", type=float, default=60, help="leave out tests that take longer, in s of CPU"
+    )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         drawn = list(enumerate(in_order(options.room, options.seed), 1))
     except ValueError as error:
