@@ -1,0 +1,80 @@
+"""Recordings at the edges of what each rule takes: the first event, the last byte, exactly full."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import gmlake
+from gmlake import Trace
+from gmlake.snapshots.figures_of import MOST_POINTS, turning_points
+from gmlake.trace.layout import SMALL_LIMIT, Kind
+from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_segments_and_blocks_may_come_in_any_order() -> None:
+    parts = [
+        segment(place, 20 * MIB, [block(place, 20 * MIB, 20 * MIB)])
+        for place in (BASE + 80 * MIB, BASE, BASE + 40 * MIB)
+    ]
+    events = [free(BASE + 40 * MIB, 20 * MIB), event("segment_free", BASE + 40 * MIB, 20 * MIB)]
+    found = Trace.from_snapshot(snapshot(events, parts[:2]))
+    assert found.start_segments["address"].tolist() == [BASE, BASE + 40 * MIB, BASE + 80 * MIB]
+    assert found.final_segments["address"].tolist() == [BASE, BASE + 80 * MIB]
+    assert found.final_blocks["address"].tolist() == [BASE, BASE + 80 * MIB]
+    assert found.start_blocks["address"].tolist() == [BASE, BASE + 40 * MIB, BASE + 80 * MIB]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"), [((1 << 31) - 1, (1 << 31) - 1), (1 << 31, 0), (-1, 0), (0, 0)]
+)
+def test_a_line_that_no_file_has_is_none(tmp_path: Path, line: int, shown: int) -> None:
+    frames = [{"name": "step", "filename": "train.py", "line": line}]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(snapshot([alloc(BASE, MIB, frames=frames)])))
+    (site,) = gmlake.Snapshot.load(path).sites.values()
+    assert site.frames == (f"step  train.py:{shown}",)
+
+
+@pytest.mark.parametrize("rows", [MOST_POINTS, 2 * MOST_POINTS, 2 * MOST_POINTS + 3])
+def test_the_highest_and_the_lowest_point_are_drawn(rows: int) -> None:
+    values = np.arange(rows) % 1000
+    values[rows // 3], values[-2] = 5000, -7
+    chosen, stretch = turning_points(values)
+    assert {0, rows // 3, rows - 2, rows - 1} <= set(chosen.tolist())
+    assert len(chosen) <= MOST_POINTS + 4
+    assert stretch == (1 if rows == MOST_POINTS else -(-rows // (MOST_POINTS // 2)))
+
+
+def test_the_peak_may_be_the_first_event(tmp_path: Path) -> None:
+    events = [alloc(BASE, 2 * MIB, time_us=5), free(BASE, 2 * MIB, time_us=9)]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(snapshot(events)))
+    peak = gmlake.Snapshot.load(path)[0].peak
+    assert (peak.row, peak.live_bytes, peak.time_ns) == (0, 2 * MIB, 5000)
+
+
+@pytest.mark.parametrize(("gap", "slack"), [(SMALL_LIMIT, SMALL_LIMIT), (SMALL_LIMIT + 512, 0)])
+def test_a_gap_at_the_end_of_a_large_segment_is_slack_up_to_a_size(gap: int, slack: int) -> None:
+    size = 20 * MIB - gap
+    events = [free(BASE, size)]
+    parts = [segment(BASE, 20 * MIB, [block(BASE, 20 * MIB)])]
+    trace = Trace.from_snapshot(snapshot(events, parts))
+    assert trace.start_blocks["block_bytes"].tolist() == [size + slack]
+
+
+def test_a_tensor_of_one_byte_is_there_before_the_history() -> None:
+    with gmlake.Lake("sim", capacity="1GiB") as lake:
+        lake.allocate(1)
+        lake.keep_history(100)
+        lake.allocate(700)
+        trace = lake.snapshot()[0].trace
+    assert trace.start_blocks["requested_bytes"].tolist() == [1]
+    assert (trace.requests["reserved"] == 0).all()
+    assert trace.requests["kind"].tolist().count(Kind.ALLOC) == 1
