@@ -10,9 +10,13 @@ import pytest
 
 import gmlake
 from gmlake import Trace
+from gmlake.pictures.figures import AddressMap, Moments
 from gmlake.snapshots.figures_of import MOST_POINTS, turning_points
-from gmlake.trace.layout import SMALL_LIMIT, Kind
+from gmlake.snapshots.model import RegionKind
+from gmlake.snapshots.moments import MOST_MOMENTS
+from gmlake.trace.layout import LARGEST_SIZE, SMALL_LIMIT, Kind
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+from snapshot_programs import busy_lake
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,3 +82,71 @@ def test_a_tensor_of_one_byte_is_there_before_the_history() -> None:
     assert trace.start_blocks["requested_bytes"].tolist() == [1]
     assert (trace.requests["reserved"] == 0).all()
     assert trace.requests["kind"].tolist().count(Kind.ALLOC) == 1
+
+
+def test_the_shortest_recording_whose_moments_are_chosen_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    half = [alloc(BASE + at * MIB, MIB) for at in range(MOST_MOMENTS // 2)]
+    path.write_text(json.dumps(snapshot([*half, *(free(one["addr"], MIB) for one in half)])))
+    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    assert len(found.moments) == MOST_MOMENTS
+    assert found.note.startswith(f"{MOST_MOMENTS} moments of {MOST_MOMENTS} events are prepared")
+
+
+def test_one_view_that_is_not_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with busy_lake() as lake:
+        seen = lake.snapshot()
+    count = int((seen[0].regions["kind"] == RegionKind.VIEW).sum())
+    monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count - 1)
+    (found,) = [one for one in seen.report().figures if type(one) is AddressMap]
+    assert len(found.views) == count - 1
+    assert "the 1 smallest views are not drawn" in found.note
+    monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count)
+    (found,) = [one for one in seen.report().figures if type(one) is AddressMap]
+    assert "not drawn" not in found.note
+
+
+def test_a_small_piece_at_the_beginning_of_a_segment_is_free(tmp_path: Path) -> None:
+    """Behind a block of its segment it would be what PyTorch cannot split off."""
+    first, second, piece = BASE, BASE + 20 * MIB, MIB // 2
+    events = [
+        event("segment_alloc", first, 20 * MIB),
+        alloc(first, 20 * MIB),
+        event("segment_alloc", second, 20 * MIB),
+        alloc(second, piece),
+        alloc(second + piece, 20 * MIB - piece),
+        free(second, piece),
+    ]
+    parts = [
+        segment(first, 20 * MIB, [block(first, 20 * MIB, 20 * MIB)]),
+        segment(
+            second,
+            20 * MIB,
+            [block(second, piece), block(second + piece, 20 * MIB - piece, 20 * MIB - piece)],
+        ),
+    ]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(snapshot(events, parts)))
+    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    assert "held 40.0 MiB, free in pieces 512 KiB" in found.moments[-1].says[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stream": 1 << 64},
+        {"stream": -(1 << 63) - 1},
+        {"time_us": (1 << 64) // 1000},
+        {"time_us": -1},
+        {"addr": (1 << 64) - MIB},
+        {"size": LARGEST_SIZE + 1},
+        {"size": -1},
+    ],
+)
+def test_the_first_number_beyond_each_limit_is_named(wrong: dict[str, int]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(gmlake.TraceError, match=r"event 1\b") as caught:
+        Trace.from_snapshot(snapshot([alloc(BASE, MIB), alloc(BASE + MIB, MIB) | wrong]))
+    assert name in str(caught.value) or f"{value:#x}" in str(caught.value)
+    fits = {name: value + (1 if value < 0 else -1)}
+    Trace.from_snapshot(snapshot([alloc(BASE, MIB), alloc(BASE + MIB, MIB) | fits]))
