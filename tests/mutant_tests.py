@@ -18,13 +18,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from resource import RLIMIT_CPU, RUSAGE_CHILDREN, getrusage, setrlimit
 from typing import Final
 
-from mutants import ROOT, Mutant
+from mutants import ROOT, SUFFIXES, Mutant
 
 WORK: Final = Path(os.environ.get("GMLAKE_MUTATE_FOLDER", ROOT / "build/mutate")).absolute()
 TREE: Final = WORK / "tree"
@@ -91,6 +91,16 @@ def _copy(source: Path, target: Path) -> None:
     for path in source.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             _copy(path, target / path.relative_to(source))
+
+
+def _digest(*places: Path, extra: str = "") -> str:
+    """Return a name for what is in files and folders."""
+    digest = hashlib.sha256(extra.encode())
+    for place in places:
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.suffix in (*SUFFIXES, ".h"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:20]
 
 
 def crowd() -> float:
@@ -298,14 +308,22 @@ class Tests:
         elsewhere = set(ELSEWHERE) - folders
         wanted = [one for one in tests if one in near or one.parent.name not in elsewhere]
         self._build_unchanged("c", *(source.stem for source in wanted))
+        known_file = WORK / f"times-{_digest(*(ROOT / name for name in ('csrc', 'tests/c')))}.json"
+        known = json.loads(known_file.read_text()) if known_file.exists() else {}
         for source in wanted:
             variables = dict(one.split("=", 1) for one in tests[source].get("ENVIRONMENT", ()))
             program = str(WORK / "c/tests/c" / source.stem)
             has_name = any(nearness(file, source)[0] for file in files)
             limit = self.longest / 3 if source in near else QUICK_SECONDS
             limit = self.longest if source in near and has_name else limit
-            if check := timed(Check(source.stem, (program,), variables), limit):
-                self._programs[source] = check
+            check = Check(source.stem, (program,), variables)
+            key = f"{source.stem} {limit:g}"  # what is too long for one room may do for another
+            if key not in known:
+                fit = timed(check, limit)
+                known[key] = fit.seconds if fit else None
+                known_file.write_text(json.dumps(known))
+            if known[key] is not None:
+                self._programs[source] = replace(check, seconds=known[key])
 
     def _further(self, file: str) -> tuple[str, ...]:
         return next((tests for part, tests in FURTHER.items() if file.startswith(part)), ())
@@ -370,7 +388,11 @@ class Tests:
             return
         answers = WORK / "lines"
         answers.mkdir(exist_ok=True)
-        known = {name: answers / f"{self._digest(files, name)}.json" for name in sorted(wanted)}
+        sources = [ROOT / "src/gmlake", ROOT / "tests/mutant_lines.py"]
+        known = {
+            name: answers / f"{_digest(*sources, ROOT / name, extra=' '.join(files))}.json"
+            for name in sorted(wanted)
+        }
         text = ""
         if unknown := [name for name, path in known.items() if not path.exists()]:
             check = self._pytest("tests/python", "-p", "mutant_lines", "--maxfail=1000", *unknown)
@@ -390,15 +412,6 @@ class Tests:
                 one.setdefault(line, set()).update(tests)
         for name in (name for name, seconds in self._seconds.items() if seconds < 0):
             print(f"left out: {name}, which without any change fails", flush=True)
-
-    @staticmethod
-    def _digest(files: list[str], test: str) -> str:
-        """Return a name for the lines that a test runs of files, until either changes."""
-        sources = sorted((ROOT / "src/gmlake").rglob("*.py"))
-        digest = hashlib.sha256("".join(files).encode())
-        for path in (*sources, ROOT / test, ROOT / "tests/mutant_lines.py"):
-            digest.update(path.read_bytes())
-        return digest.hexdigest()[:20]
 
     def _of_line(self, mutant: Mutant) -> list[Check]:
         """Return the tests in tests/python that run a line, the shortest first."""

@@ -138,6 +138,15 @@ def test_expandable_segments_are_one_piece_until_they_are_unmapped() -> None:
     assert (refusal.held_bytes, refusal.largest_free_bytes) == (60 * MIB, 30 * MIB)
 
 
+def test_what_follows_a_part_that_was_unmapped_stays() -> None:
+    begin = [event("segment_map", BASE + i * 20 * MIB, 20 * MIB) for i in range(3)]
+    for at, size, largest in ((10, 10, 40), (0, 10, 50), (0, 20, 40), (20, 10, 30)):
+        cut = event("segment_unmap", BASE + at * MIB, size * MIB)
+        (refusal,) = refusals_of(read([*begin, cut, oom(500 * MIB, MIB)]))
+        assert refusal.held_bytes == (60 - size) * MIB
+        assert refusal.largest_free_bytes == largest * MIB
+
+
 def test_at_the_end_the_snapshot_tells_what_was_held() -> None:
     """A stitched tensor is another segment over memory that others hold already."""
     view = BASE + 1000 * MIB
