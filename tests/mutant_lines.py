@@ -1,4 +1,4 @@
-"""A plugin of pytest: which lines of some files each test runs, and how long it takes.
+"""A plugin of pytest: which lines of some files each test runs, and its CPU time.
 
 GMLAKE_MUTANT_FILES names the files, GMLAKE_MUTANT_ANSWERS where each test file's answer goes.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FILES = frozenset(os.environ.get("GMLAKE_MUTANT_FILES", "").split(os.pathsep))
 HITS: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
 SECONDS: defaultdict[str, float] = defaultdict(float)
+FAILED: set[str] = set()
 NOW = [""]  # the test that runs; the first has what runs before any
 
 
@@ -42,9 +43,16 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    SECONDS[item.nodeid] -= sum(os.times()[:4])
     NOW[0] = item.nodeid.split("::")[0]  # a fixture may be of the whole file
     sys.settrace(_at_call)
     yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    yield
+    SECONDS[item.nodeid] += sum(os.times()[:4])
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -56,9 +64,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    SECONDS[report.nodeid] += report.duration
     if report.failed:
-        SECONDS[report.nodeid] = -1e9
+        FAILED.add(report.nodeid)
 
 
 def pytest_sessionfinish(exitstatus: int) -> None:
@@ -71,6 +78,10 @@ def pytest_sessionfinish(exitstatus: int) -> None:
             own = [test for test in tests if test.split("::")[0] in ("", test_file)]
             if own:
                 lines.append((file, line, own))
-        seconds = {test: took for test, took in SECONDS.items() if test.split("::")[0] == test_file}
+        seconds = {
+            test: -1.0 if test in FAILED else took
+            for test, took in SECONDS.items()
+            if test.split("::")[0] == test_file
+        }
         answer = {"lines": lines, "seconds": seconds}
         Path(path).write_text(json.dumps(answer), encoding="utf-8")

@@ -61,8 +61,8 @@ QUICK_SECONDS: Final = 2.0  # other tests may take as long
 MOST_FILES: Final = 3  # of tests/python where no folder has the name of a file's
 MOST_STANDIN_FILES: Final = 3
 SHORT: Final = 5  # names that say little
-LEAST_LIMIT: Final = 20.0  # seconds that every change has, and beyond them
-SLOWER: Final = 8  # times those of the unchanged code
+LEAST_LIMIT: Final = 10.0  # seconds that every change has, and beyond them
+SLOWER: Final = 4  # times those of the unchanged code
 SETTINGS: Final = {
     "LSAN_OPTIONS": "allocator_may_return_null=1",
     "GMLAKE_STORM_OPERATIONS": "200000",  # with fewer, the storm misses what it must meet
@@ -71,6 +71,8 @@ SETTINGS: Final = {
     "PYTHONDONTWRITEBYTECODE": "1",  # a change in the same second would not be seen
     "XDG_CACHE_HOME": str(WORK / "cache"),
 }
+LONG: Final = float("inf")  # a time, of tests that take too long
+BAD: Final = -1.0  # a time, of tests that fail without any change
 GOOD: Final = (0, 77)  # 77: skipped
 
 
@@ -135,7 +137,8 @@ def run(
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             return None, running.communicate()[0]
-        return None if running.returncode == -signal.SIGXCPU else running.returncode, text
+        is_late = running.returncode in (-signal.SIGXCPU, -signal.SIGPROF)
+        return None if is_late else running.returncode, text
 
 
 @dataclass(frozen=True)
@@ -157,18 +160,21 @@ class Check:
         return f"{self.name} {'timed out' if code is None else ' '.join(failed[:1])}".strip()
 
 
-def timed(check: Check, longest: float) -> Check | None:
-    """Return it with its time, of unchanged code; None where it fails or takes longer."""
+def timed(check: Check, longest: float) -> Check:
+    """Return it with the time that it takes; without any change. LONG or BAD: it does not count."""
     begin = getrusage(RUSAGE_CHILDREN)
     code, text = run(check.command, 5 * crowd() * longest, longest, **check.variables)
     end = getrusage(RUSAGE_CHILDREN)
     took = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
-    if code in GOOD and took <= longest:
-        return Check(check.name, check.command, check.variables, took)
-    is_long = code is None or code in GOOD
-    why = f"takes more than {longest:g} s" if is_long else f"fails:\n{text[-1500:]}"
-    print(f"left out: {check.name}, which without any change {why}", flush=True)
-    return None
+    if code is not None and code not in GOOD:
+        print(
+            f"left out: {check.name}, which fails without any change:\n{text[-1500:]}", flush=True
+        )
+        took = BAD
+    elif code is None or took > longest:
+        print(f"left out: {check.name}, which takes more than {longest:g} s", flush=True)
+        took = LONG
+    return replace(check, seconds=took)
 
 
 def _installed() -> Path:
@@ -260,19 +266,18 @@ class Tests:
         in_c = [file for file in files if file.endswith(".c")]
         if in_c:
             self._time_programs(in_c)
-        if any(self._further(file) for file in in_c):
-            self._configure("python", "-DGMLAKE_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}")
-            self._build_unchanged("python", "_core")
-        cores = [
-            *(WORK / "python/csrc/python").glob("_core*.so" if in_c else "-"),
-            *_installed().glob("_core*.so"),
-        ]
+        self._link_core(_installed())
+        self._trace([file for file in files if file.endswith(".py")])
+
+    @staticmethod
+    def _link_core(folder: Path) -> None:
+        """Let the copy in Python use the extension that a folder has."""
+        cores = list(folder.glob("_core*.so"))
         if not cores:
             raise UnfitError("the extension gmlake._core is not there: run `make test-python` once")
         for old in (SOURCE / "gmlake").glob("_core*.so"):
             old.unlink()
         (SOURCE / "gmlake" / cores[0].name).symlink_to(cores[0])
-        self._trace([file for file in files if file.endswith(".py")])
 
     # ---- C ------------------------------------------------------------------------------------
 
@@ -293,6 +298,13 @@ class Tests:
         command = ("cmake", "--build", str(WORK / name), "--parallel", str(self.jobs))
         return run((*command, "--target", *self._targets[name]), 3600)[0] == 0
 
+    def _build_python(self) -> None:
+        """Build the extension of Python from what is in C."""
+        if "python" not in self._targets:
+            self._configure("python", "-DGMLAKE_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}")
+        self._build_unchanged("python", "_core")
+        self._link_core(WORK / "python/csrc/python")
+
     def _time_programs(self, files: list[str]) -> None:
         """Build and run the programs; those that are near to no file count where they are quick."""
         folders = {Path(file).parts[1] for file in files}
@@ -308,8 +320,11 @@ class Tests:
         elsewhere = set(ELSEWHERE) - folders
         wanted = [one for one in tests if one in near or one.parent.name not in elsewhere]
         self._build_unchanged("c", *(source.stem for source in wanted))
-        known_file = WORK / f"times-{_digest(*(ROOT / name for name in ('csrc', 'tests/c')))}.json"
-        known = json.loads(known_file.read_text()) if known_file.exists() else {}
+        times, digest = WORK / "times.json", _digest(ROOT / "csrc", ROOT / "tests/c")
+        known = json.loads(times.read_text()) if times.exists() else {}
+        if known.get("digest") != digest:  # what is long stays long
+            known = {name: took for name, took in known.items() if took == LONG}
+        known["digest"] = digest
         for source in wanted:
             variables = dict(one.split("=", 1) for one in tests[source].get("ENVIRONMENT", ()))
             program = str(WORK / "c/tests/c" / source.stem)
@@ -317,12 +332,11 @@ class Tests:
             limit = self.longest / 3 if source in near else QUICK_SECONDS
             limit = self.longest if source in near and has_name else limit
             check = Check(source.stem, (program,), variables)
-            key = f"{source.stem} {limit:g}"  # what is too long for one room may do for another
+            key = f"{source.stem} in {limit:g} s"
             if key not in known:
-                fit = timed(check, limit)
-                known[key] = fit.seconds if fit else None
-                known_file.write_text(json.dumps(known))
-            if known[key] is not None:
+                known[key] = timed(check, limit).seconds
+                times.write_text(json.dumps(known))
+            if known[key] not in (LONG, BAD):
                 self._programs[source] = replace(check, seconds=known[key])
 
     def _further(self, file: str) -> tuple[str, ...]:
@@ -357,7 +371,10 @@ class Tests:
                 is_there = is_there and STANDIN_LIBRARY.exists() and STANDIN_PYTHON.exists()
             if not is_there:
                 print(f"left out: {name}, which cannot run here (make standin)", flush=True)
-            self._files[name] = timed(self._pytest(name, name), self.longest) if is_there else None
+                self._files[name] = None
+                continue
+            check = timed(self._pytest(name, name), self.longest)
+            self._files[name] = check if check.seconds not in (LONG, BAD) else None
         return [check for name in names if (check := self._files[name])]
 
     def _near_files(self, file: str, folder: str, most: int) -> tuple[str, ...]:
@@ -430,47 +447,57 @@ class Tests:
                 listed = WORK / f"tests{number}.txt"
                 listed.write_text("\n".join(tests))
                 seconds = sum(self._seconds[test] for test in tests)
-                one = self._pytest("tests/python", f"@{listed}")
-                checks.append(Check("", one.command, one.variables, seconds))
+                one = self._pytest("tests/python", "-p", "mutant_limits", f"@{listed}")
+                longest = LEAST_LIMIT + SLOWER * self._seconds[tests[-1]]
+                variables = {
+                    "PYTHONPATH": os.pathsep.join((str(SOURCE), str(ROOT / "tests"))),
+                    "GMLAKE_MUTANT_SECONDS": str(longest),
+                }
+                checks.append(Check("", one.command, variables, seconds))
         return checks
 
     # ---- a mutant -----------------------------------------------------------------------------
 
-    def of(self, mutant: Mutant) -> list[Check]:
-        """Return what tests a mutant, in the order in which it is run. pre: nothing is changed."""
+    def _first(self, mutant: Mutant) -> list[Check]:
+        """Return the nearest tests of a mutant, in the order in which they are run."""
+        if mutant.file.endswith(".py"):
+            return self._of_line(mutant)
+        return self._of_c(mutant.file) if mutant.file.endswith(".c") else []
+
+    def _then(self, mutant: Mutant) -> list[Check]:
+        """Return those that come where the first notice nothing. pre: nothing is changed."""
         file = mutant.file
-        if file.endswith(".py"):
-            return self._of_line(mutant) + self._whole_files(
-                self._near_files(file, "tests/standin", MOST_STANDIN_FILES)
-                if "/pytorch/" in file or "elastic_memory" in file
-                else ()
-            )
-        return (self._of_c(file) if file.endswith(".c") else []) + self._whole_files(
-            self._further(file)
-        )
+        if not file.endswith(".py"):
+            names = self._further(file)
+            if names and file.endswith(".c"):
+                self._build_python()
+            return self._whole_files(names)
+        if "/pytorch/" in file or "elastic_memory" in file:
+            near = self._near_files(file, "tests/standin", MOST_STANDIN_FILES)
+            return self._whole_files(near)
+        return []
 
     def verdict(self, mutant: Mutant) -> str:
         """Return what noticed a change, "" where nothing did. Raises ValueError: no such code."""
-        checks = self.of(mutant)
-        if not checks:
-            raise UnfitError(f"nothing tests {mutant.file}")
         path = TREE / mutant.file
         whole = path.read_text()
         lines = whole.split("\n")
         lines[mutant.number] = mutant.after
-        path.write_text("\n".join(lines))
-        try:
-            if not self._compiles(mutant, "\n".join(lines)):
-                raise ValueError("it does not compile")
-            is_python_built = False
-            for check in checks:
-                if mutant.file.endswith(".c") and "PYTHONPATH" in check.variables:
-                    is_python_built = is_python_built or self._build("python")
-                if said := check.verdict():
-                    return said
-            return ""
-        finally:
-            path.write_text(whole)
+        changed = "\n".join(lines)
+        for is_first, find in ((True, self._first), (False, self._then)):
+            checks = find(mutant)
+            path.write_text(changed)
+            try:
+                if is_first and not self._compiles(mutant, changed):
+                    raise ValueError("it does not compile")
+                if checks and not is_first and mutant.file.endswith(".c"):
+                    self._build("python")
+                for check in checks:
+                    if said := check.verdict():
+                        return said
+            finally:
+                path.write_text(whole)
+        return ""
 
     def _compiles(self, mutant: Mutant, text: str) -> bool:
         if mutant.file.endswith(".py"):
