@@ -33,5 +33,6 @@ def test_parts_come_and_go(changes: list[tuple[int, int, bool]], count: int) -> 
                 expected[address] = number
     found = table.all()
     assert covered(found) == expected
+    assert all(size > 0 for _, size, *_ in found)
     ends = [address + size for address, size, *_ in found]
     assert all(end <= after[0] for end, after in zip(ends, found[1:], strict=False))

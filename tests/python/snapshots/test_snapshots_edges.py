@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,3 +151,33 @@ def test_the_first_number_beyond_each_limit_is_named(wrong: dict[str, int]) -> N
     assert name in str(caught.value) or f"{value:#x}" in str(caught.value)
     fits = {name: value + (1 if value < 0 else -1)}
     Trace.from_snapshot(snapshot([alloc(BASE, MIB), alloc(BASE + MIB, MIB) | fits]))
+
+
+def test_memory_that_was_gone_at_the_end_is_said_while_it_was_there(tmp_path: Path) -> None:
+    gone = BASE + (1 << 40)
+    events = [
+        alloc(BASE, 4 * MIB),
+        alloc(gone, 10 * MIB),
+        alloc(BASE + 4 * MIB, 4 * MIB),
+        free(gone, 10 * MIB),
+    ]
+    blocks = [block(BASE + at * MIB, 4 * MIB, 4 * MIB) for at in (0, 4)]
+    parts = [segment(BASE, 20 * MIB, [*blocks, block(BASE + 8 * MIB, 12 * MIB)])]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(snapshot(events, parts)))
+    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    said = [
+        "10.0 MiB of it lay in what was gone at the end: where is not recorded" in one.says[0]
+        for one in found.moments
+    ]
+    assert said == [False, False, True, True, False]
+
+
+def test_what_has_no_address_lies_in_blocks_of_whole_units() -> None:
+    trace = Trace.from_snapshot(snapshot([alloc(BASE + at * MIB, 512 + at) for at in range(3)]))
+    requests = trace.requests.copy()
+    requests["address"] = 0
+    written = replace(trace, requests=requests).to_snapshot()["segments"]
+    assert [one["total_size"] for one in written] == [512, 1024, 1024]
+    assert [one["blocks"][0]["size"] for one in written] == [512, 1024, 1024]
+    assert [one["requested_size"] for one in written] == [512, 513, 514]
