@@ -199,7 +199,6 @@ bool
 gml_hold_keep(gml_hold *hold, uint64_t offset, uint64_t size_bytes)
 {
     uint64_t end = offset + size_bytes;
-    gml_pond_settle(hold->stitch, hold->pond);
     /* All or nothing, so that extents of the hold end where atoms do. */
     bool is_kept = can_keep(hold, offset, end);
     while (is_kept && offset < end) {
@@ -221,11 +220,17 @@ make_idle(gml_hold *hold, const gml_run *run, gml_atoms atoms)
             are_bits_clear(hold->taken, atoms));
 }
 
-/* The view serves the hold's pond now. */
+/* The view serves the hold's pond now. It can be found as ever, and is not forgotten. */
 static gml_placement *
 take_view(gml_hold *hold, const gml_place *place)
 {
+    gml_stitch *stitch = hold->stitch;
     gml_placement *view = place->view;
+    uint64_t missing_bytes = place->missing_bytes;
+    if (view->state != GML_PLACEMENT_IDLE ||
+        (missing_bytes && gml_stitch_may_spend(stitch, view->block.block_bytes, missing_bytes))) {
+        return NULL;
+    }
     for (size_t i = 0; i < view->run_count; i++) {
         if (!make_idle(hold, &view->runs[i], place->of_view[i])) {
             return NULL;
@@ -233,6 +238,10 @@ take_view(gml_hold *hold, const gml_place *place)
     }
     for (size_t i = 0; i < view->run_count; i++) {
         set_bits(hold->taken, place->of_view[i]);
+    }
+    gml_list_remove(&view->idle);
+    if (missing_bytes) {
+        gml_economy_note_served(&stitch->economy);
     }
     view->pond->user_count--;
     view->pond = hold->pond;
@@ -258,6 +267,13 @@ gml_placement *
 gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
 {
     gml_stitch *stitch = hold->stitch;
+    const gml_placement *parked = hold->pond->parked ? hold->pond->parked : hold->parked;
+    parked = parked && parked->block.block_bytes == size_bytes ? parked : NULL;
+    if (parked != (place->missing_bytes ? NULL : place->view)) {
+        return NULL; /* the pond would serve the one that is parked, or has it not */
+    }
+    gml_pond_settle(stitch, hold->pond);
+    hold->parked = NULL;
     gml_placement *placement =
         place->view ? take_view(hold, place) : take_run(hold, place, size_bytes);
     if (!placement) {
@@ -273,7 +289,6 @@ gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
     };
     gml_list_append(&hold->live, &placement->live);
     hold->live_bytes += size_bytes;
-    hold->pond->timeline.requests++;
     stitch->held_bytes += size_bytes;
     if (stitch->peak_held_bytes < stitch->held_bytes) {
         stitch->peak_held_bytes = stitch->held_bytes;
@@ -298,8 +313,11 @@ gml_hold_give(gml_hold *hold, gml_placement *placement)
     for (size_t i = 0; i < placement->run_count; i++) {
         clear_bits(hold->taken, place->of_view[i]);
     }
+    gml_pond_settle(stitch, hold->pond);
+    hold->parked = placement;
     placement->freed = hold->instant;
     placement->state = GML_PLACEMENT_IDLE;
+    gml_list_append(&stitch->idle_views, &placement->idle);
 }
 
 /* ---- yielding -------------------------------------------------------------------------------- */
@@ -327,11 +345,25 @@ let_blocks_claim(gml_hold *hold)
     for (gml_link *link = hold->live.next; link != &hold->live; link = link->next) {
         gml_placement *placement = gml_placement_of_live(link);
         if (placement->view) {
-            gml_idle_view_remove(hold->stitch, placement);
+            gml_tree_remove(&hold->stitch->idle, &placement->by_runs);
         }
         gml_placement_claim(hold->stitch, placement);
     }
     gml_list_init(&hold->live);
+}
+
+/* So does the view that was given last, unless the pond has parked another one since then. */
+static void
+park(gml_hold *hold)
+{
+    gml_placement *parked = hold->parked;
+    hold->parked = NULL;
+    if (parked && !hold->pond->parked) {
+        gml_idle_view_remove(hold->stitch, parked);
+        gml_placement_claim(hold->stitch, parked);
+        parked->state = GML_PLACEMENT_PARKED;
+        hold->pond->parked = parked;
+    }
 }
 
 gml_status
@@ -340,7 +372,7 @@ gml_hold_yield(gml_hold *hold)
     if (!hold->held_bytes) {
         return GML_OK;
     }
-    size_t run_count = 0;
+    size_t run_count = hold->parked ? hold->parked->run_count : 0;
     for (gml_link *link = hold->live.next; link != &hold->live; link = link->next) {
         run_count += gml_placement_of_live(link)->run_count;
     }
@@ -350,6 +382,7 @@ gml_hold_yield(gml_hold *hold)
     }
     free_extents(hold);
     let_blocks_claim(hold);
+    park(hold);
     memset(hold->taken, 0xff, (hold->end_count / WORD_BITS + 1) * sizeof *hold->taken);
     hold->held_bytes = hold->live_bytes = 0;
     return GML_OK;

@@ -6,8 +6,8 @@
  * pond, if it is free there. Nothing is ever taken from the driver.
  *
  * Before the pond serves anybody else the hold yields: what is idle is the pond's again, and blocks
- * that live in the hold become placements as any others. Then the pond looks as if it had served
- * all of them itself.
+ * that live in the hold become placements as any others. Then the pond is as if it had served all
+ * of them itself, to the view that it freed last.
  *
  * The ends of all places that plans know cut the addresses into atoms. A place is a row of atoms,
  * and a bit for each tells whether it is idle: few bits, so that they stay in the processor's cache
@@ -24,10 +24,11 @@ typedef struct gml_atoms {
 
 /* Where a request lies. */
 typedef struct gml_place {
-    gml_run run;         /* in the home space */
-    gml_placement *view; /* or the view over several runs, pinned; NULL: none */
-    gml_atoms atoms;     /* of the run */
-    gml_atoms *of_view;  /* by run of the view */
+    gml_run run;            /* in the home space */
+    gml_placement *view;    /* or the view over several runs; NULL: none. Gone, it serves no more */
+    gml_atoms atoms;        /* of the run */
+    uint64_t missing_bytes; /* of a view: what growing would have added instead; 0: it was parked */
+    gml_atoms *of_view;     /* by run of the view */
 } gml_place;
 
 typedef struct gml_hold {
@@ -39,6 +40,7 @@ typedef struct gml_hold {
     size_t end_count;
     uint64_t *taken;                 /* bit by atom: it is not idle in the hold */
     gml_link live;                   /* the placements that live in it, by their link `live` */
+    gml_placement *parked;           /* as a pond's: the view that was given last */
     uint64_t held_bytes, live_bytes; /* all, and of those in which blocks live */
     uint64_t instant;                /* when the last byte was freed, see core/fences.h */
 } gml_hold;
@@ -60,8 +62,9 @@ gml_atoms gml_hold_atoms(const gml_hold *hold, uint64_t offset, uint64_t size_by
  * and maybe a part is held then. */
 bool gml_hold_keep(gml_hold *hold, uint64_t offset, uint64_t size_bytes);
 
-/* A block at just this place; NULL where a byte of it is in use, or without host memory. The place
- * stays where it is until the hold has yielded. Hot. */
+/* A block at just this place; NULL where a byte of it is in use, its view is gone or not worth its
+ * while any more, or the host has no memory. The place stays where it is until the hold has
+ * yielded. Hot. */
 gml_placement *gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes);
 
 /* The end of a block that lives in the hold. Hot. */

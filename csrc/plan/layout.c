@@ -82,8 +82,7 @@ gml_layout_free(const gml_planned *planned, gml_layout *layout)
         gml_placement *view = layout->entries[i].place.view;
         free(layout->entries[i].place.of_view);
         if (view) {
-            view->freed = gml_fence_now(&planned->stitch->fences, &view->pond->timeline);
-            view->pin_count--;
+            gml_view_unpin(planned->stitch, view);
         }
     }
     if (layout) {
@@ -109,30 +108,39 @@ has_room(gml_layout *layout)
 }
 
 bool
-gml_layout_push(gml_layout *layout, const gml_entry *entry, gml_address address)
+gml_layout_push(gml_layout *layout, const gml_entry *entry)
 {
+    const gml_place *place = &entry->place;
+    uint64_t where =
+        place->view ? place->view->block.address : place->run.offset + place->run.size_bytes;
     if (!has_room(layout)) {
         return false;
     }
     layout->entries[layout->entry_count++] = *entry;
     layout->fingerprint = gml_mix(layout->fingerprint ^ (entry->size_bytes + entry->stream));
-    layout->mark = gml_mix(layout->mark ^ (entry->size_bytes + entry->stream)) + gml_mix(address);
+    layout->mark =
+        gml_mix(layout->mark ^ (entry->size_bytes + entry->stream)) + gml_mix(where ^ entry->ended);
     return true;
 }
 
 bool
-gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block)
+gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
+               bool opens_slab, uint64_t ended)
 {
-    uint64_t size_bytes = gml_round_up(block->requested_bytes, GML_ALIGNMENT);
-    gml_placement *placement = block->is_small ? NULL : (gml_placement *)(void *)block;
-    gml_entry entry = {.size_bytes = size_bytes, .stream = block->stream};
-    if (placement && placement->view) {
+    gml_placement *placement =
+        block->is_small ? gml_small_placement(block) : (gml_placement *)(void *)block;
+    gml_entry entry = {.size_bytes = gml_round_up(block->requested_bytes, GML_ALIGNMENT),
+                       .stream = block->stream,
+                       .ended = ended};
+    bool has_place = opens_slab || !block->is_small;
+    if (has_place && placement->view) {
         entry.place.view = placement;
-    } else {
-        entry.place.run.offset = block->address - stitch->home.base;
-        entry.place.run.size_bytes = size_bytes;
+        entry.place.missing_bytes = stitch->missing_bytes;
+    } else if (has_place) {
+        entry.place.run = (gml_run){.offset = placement->block.address - stitch->home.base,
+                                    .size_bytes = placement->block.block_bytes};
     }
-    bool is_added = gml_layout_push(layout, &entry, block->address);
+    bool is_added = gml_layout_push(layout, &entry);
     if (is_added && entry.place.view) {
         placement->pin_count++;
     }
@@ -144,14 +152,9 @@ gml_layout_begin_of(const gml_planned *planned, const gml_layout *layout, size_t
 {
     gml_layout *begin = gml_layout_new(planned->open.state);
     for (size_t i = 0; i < count && begin; i++) {
-        const gml_entry *of = &layout->entries[i];
-        gml_entry entry = {.size_bytes = of->size_bytes,
-                           .stream = of->stream,
-                           .place = {.run = of->place.run, .view = of->place.view}};
-        gml_address address = entry.place.view
-                                  ? entry.place.view->block.address
-                                  : planned->stitch->home.base + entry.place.run.offset;
-        if (!gml_layout_push(begin, &entry, address)) {
+        gml_entry entry = layout->entries[i];
+        entry.place.of_view = NULL;
+        if (!gml_layout_push(begin, &entry)) {
             gml_layout_free(planned, begin);
             begin = NULL;
         } else if (entry.place.view) {

@@ -13,9 +13,10 @@
 static uint64_t
 state_of_run(const gml_run *run)
 {
-    return run->size_bytes > GML_SMALL_LIMIT ? gml_mix(run->offset ^ gml_mix(run->size_bytes)) : 0;
+    return gml_mix(run->offset ^ gml_mix(run->size_bytes));
 }
 
+/* A view that is parked counts as free: it is compared with the first request that ends that. */
 uint64_t
 gml_planned_state(const gml_planned *planned)
 {
@@ -23,7 +24,7 @@ gml_planned_state(const gml_planned *planned)
     uint64_t state = gml_mix(home->present_bytes);
     for (const gml_extent *extent = gml_home_find(home, 0); extent; extent = extent->next) {
         const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
-        if (holder && holder->state != GML_PLACEMENT_HELD && !holder->slab) {
+        if (holder && holder->state == GML_PLACEMENT_LIVE) {
             state += state_of_run(&(gml_run){extent->offset, extent->size_bytes, NULL});
         }
     }
@@ -37,6 +38,13 @@ gml_planned_state(const gml_planned *planned)
         }
     }
     return state ? state : 1;
+}
+
+/* Whether the inner policy would serve a step that begins like `open` as the layout tells. */
+static bool
+is_fit(const gml_layout *layout, const gml_open_step *open)
+{
+    return layout->is_loaded || layout->state == open->state;
 }
 
 /* ---- which serves ---------------------------------------------------------------------------- */
@@ -73,14 +81,14 @@ foresee_mark(const gml_kind *kind)
 /* Where nothing is foreseen, the one used least lately: of several that follow each other, as those
  * of a file do, that is the next. One that is foreseen and not there is to be learned. */
 gml_layout *
-gml_kind_foresee(const gml_kind *kind, uint64_t state)
+gml_kind_foresee(const gml_open_step *open)
 {
+    const gml_kind *kind = open->kind;
     uint64_t mark = foresee_mark(kind);
     gml_layout *best = NULL;
     for (size_t i = 0; i < kind->layout_count; i++) {
         gml_layout *layout = kind->layouts[i];
-        bool is_fit = layout->is_loaded || layout->state == state;
-        if (is_fit &&
+        if (is_fit(layout, open) &&
             (mark ? layout->mark == mark : !best || layout->last_used < best->last_used)) {
             best = layout;
         }
@@ -92,69 +100,50 @@ static bool
 is_same(const gml_entry *one, const gml_entry *other)
 {
     return one->size_bytes == other->size_bytes && one->stream == other->stream &&
-           one->hold == other->hold && one->place.view == other->place.view &&
-           one->place.run.offset == other->place.run.offset;
+           one->ended == other->ended && one->hold == other->hold &&
+           one->place.view == other->place.view && one->place.run.offset == other->place.run.offset;
 }
 
-gml_layout *
-gml_kind_find_other(const gml_open_step *open, uint64_t bytes, gml_stream stream)
+/* The next request of the layout, if it is that one and comes after the same has ended. */
+static const gml_entry *
+next_entry(const gml_layout *layout, const gml_open_step *open, uint64_t bytes, gml_stream stream)
 {
-    size_t position = open->position;
-    for (size_t i = 0; i < open->kind->layout_count; i++) {
-        gml_layout *layout = open->kind->layouts[i];
-        if (position >= layout->entry_count || layout->entries[position].size_bytes != bytes ||
-            layout->entries[position].stream != stream ||
-            (layout->state != open->state && !layout->is_loaded)) {
-            continue;
-        }
+    const gml_entry *entry =
+        open->position < layout->entry_count ? &layout->entries[open->position] : NULL;
+    bool is_it = entry && entry->size_bytes == bytes && entry->stream == stream &&
+                 (entry->ended == open->ended || layout->is_loaded);
+    return is_it ? entry : NULL;
+}
+
+const gml_entry *
+gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream)
+{
+    const gml_layout *served = open->layout;
+    const gml_entry *entry = next_entry(served, open, bytes, stream);
+    for (size_t i = 0; i < open->kind->layout_count && !entry; i++) {
+        gml_layout *other = open->kind->layouts[i];
         size_t same = 0;
-        while (same < position && is_same(&layout->entries[same], &open->layout->entries[same])) {
+        entry = is_fit(other, open) ? next_entry(other, open, bytes, stream) : NULL;
+        while (entry && same < open->position &&
+               is_same(&other->entries[same], &served->entries[same])) {
             same++;
         }
-        if (same == position) {
-            return layout;
-        }
+        entry = same == open->position ? entry : NULL;
+        open->layout = entry ? other : open->layout;
     }
-    return NULL;
+    return entry;
 }
 
 /* ---- learning -------------------------------------------------------------------------------- */
 
-/* Where a slab holds what an earlier step made, its other pieces are no place for a plan: the slab
- * stays, and serves them as it did. */
-static bool
-is_of_lasting_slab(const gml_planned *planned, const gml_entry *entry)
-{
-    const gml_extent *extent = gml_home_find(&planned->stitch->home, entry->place.run.offset);
-    const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
-    return holder && holder->slab &&
-           gml_slab_oldest_note(holder->slab) < planned->open.number << 32;
-}
-
-static bool
-is_in_home(const gml_planned *planned, const gml_entry *entry)
-{
-    const gml_home *home = &planned->stitch->home;
-    return entry->place.run.offset < home->slots * home->grain_bytes;
-}
-
-/* What a file's plan left has none: nobody remembers where it lay. */
-static bool
-has_place(const gml_entry *entry)
-{
-    return entry->place.view || entry->place.run.size_bytes;
-}
-
-/* Finds out which entries can be served from a hold: so many, or 0 where the host has no memory. */
+/* Finds the holds that entries are served from: for so many, or 0 where the host has no memory. */
 static size_t
 find_holds(gml_planned *planned, gml_layout *layout)
 {
     size_t held = 0;
     for (size_t i = 0; i < layout->entry_count; i++) {
         gml_entry *entry = &layout->entries[i];
-        bool is_left = !has_place(entry) ||
-                       (!entry->place.view &&
-                        (!is_in_home(planned, entry) || is_of_lasting_slab(planned, entry)));
+        bool is_left = !entry->place.view && !entry->place.run.size_bytes;
         entry->hold = is_left ? NULL : gml_planned_hold(planned, entry->stream);
         if (!is_left && !entry->hold) {
             return 0;
@@ -216,7 +205,7 @@ gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen)
         if (kind->serial < kind->learn_after) {
             why = "watched: plans for such steps did not last, the next is tried later";
         } else if (find_holds(planned, seen) * LEAST_HELD_PART < seen->entry_count) {
-            why = "watched: most of its requests are small, and lie between what lasts";
+            why = "watched: most of its requests are small";
         } else if (!has_layout(kind, seen->mark) && gml_planned_yield(planned) == GML_OK) {
             seen->last_used = planned->open.number;
             return gml_kind_keep_layout(planned, kind, seen) ? why
@@ -231,7 +220,8 @@ gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen)
 
 enum { MOST_FAILURES = 4, LONGEST_PATIENCE = 1024 };
 
-/* The step is learned from as if it had been watched from the beginning. A plan that is left
+/* The step is learned from as if it had been watched from the beginning, unless the plan is of a
+ * file: the inner policy has never served such a beginning. A plan that is left
  * several times in a row is dropped, and the next one learned after a while, each time after twice
  * as many steps until one has served a whole step. */
 void
@@ -242,7 +232,7 @@ gml_planned_depart(gml_planned *planned, const char *why)
     gml_layout *layout = open->layout;
     open->layout = NULL;
     open->report.why = why;
-    open->seen = gml_layout_begin_of(planned, layout, open->position);
+    open->seen = layout->is_loaded ? NULL : gml_layout_begin_of(planned, layout, open->position);
     /* Without host memory it stays, for another time. */
     if (++layout->failures < MOST_FAILURES || gml_planned_yield(planned) != GML_OK) {
         return;

@@ -26,7 +26,7 @@ add_entry(const plan_pool *pool, const gml_plan *plan, const gml_plan_entry *pla
         entry.hold = pool->hold;
         entry.place.run = (gml_run){.offset = pool->offset + offset, .size_bytes = size_bytes};
     }
-    return gml_layout_push(layout, &entry, entry.place.run.offset);
+    return gml_layout_push(layout, &entry);
 }
 
 static void

@@ -11,15 +11,6 @@ count_calls(const gml_driver *driver)
     return calls;
 }
 
-/* What the step before has parked must not tell where this one begins. */
-static void
-settle(gml_stitch *stitch)
-{
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond_settle(stitch, gml_pond_of_link(link));
-    }
-}
-
 gml_status
 gml_steps_begin(gml_policy *policy, uint64_t id)
 {
@@ -35,22 +26,20 @@ gml_steps_begin(gml_policy *policy, uint64_t id)
         gml_planned_place_loaded(planned);
         planned->policy.reserved_bytes = planned->inner->reserved_bytes;
     }
-    settle(planned->stitch);
     while (planned->next_number > UINT32_MAX ||
            gml_map_find(&planned->records, planned->next_number)) {
         planned->next_number = planned->next_number % UINT32_MAX + 1;
     }
-    uint64_t state = gml_planned_state(planned);
     planned->open = (gml_open_step){
         .kind = kind,
-        .layout = gml_kind_foresee(kind, state),
-        .state = state,
+        .state = gml_planned_state(planned),
         .number = planned->next_number++,
         .calls_before = count_calls(policy->driver),
         .report = {.kind = id,
                    .serial = ++kind->serial,
                    .why = "watched: idle memory was given back in it, or the host has too little"},
     };
+    planned->open.layout = gml_kind_foresee(&planned->open);
     if (!planned->open.layout) {
         gml_planned_watch(planned);
     }
@@ -63,7 +52,7 @@ why_planned(const gml_open_step *open)
     if (open->layout->is_loaded) {
         return "planned: every request that its file places got its place";
     }
-    return open->report.left ? "planned: every request but small ones between what lasts"
+    return open->report.left ? "planned: every request but small ones"
                              : "planned: every request got the place that it had before";
 }
 

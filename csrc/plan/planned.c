@@ -1,6 +1,7 @@
 /* The policy `plan`: its place around the policy `stitch`. */
 #include "plan/planned.h"
 
+#include "base/mix.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -106,34 +107,38 @@ allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **o
     return status;
 }
 
-/* The hold that a block lives in; NULL: it is the inner policy's. */
-static gml_hold *
-hold_of(const gml_planned *planned, const gml_block *block)
+static void
+end(gml_planned *planned, gml_placement *placement)
 {
-    const gml_placement *placement = (const gml_placement *)(const void *)block;
-    if (block->is_small || placement->state != GML_PLACEMENT_HELD) {
-        return NULL;
-    }
-    gml_hold *hold = planned->holds;
-    while (hold->pond != placement->pond) {
+    gml_hold *hold = placement->state == GML_PLACEMENT_HELD ? planned->holds : NULL;
+    planned->open.ended += gml_mix(placement->block.address);
+    while (hold && hold->pond != placement->pond) {
         hold = hold->next;
     }
-    return hold;
+    if (hold) {
+        gml_hold_give(hold, placement);
+    } else {
+        gml_placement_end(planned->stitch, placement);
+    }
 }
 
 static void
 free_block(gml_policy *self, gml_block *block)
 {
     gml_planned *planned = gml_planned_of(self);
-    gml_hold *hold = hold_of(planned, block);
-    if (hold) {
-        gml_hold_give(hold, (gml_placement *)(void *)block);
-        return;
-    }
+    gml_placement *placement = (gml_placement *)(void *)block;
+    bool is_planned = !block->is_small && placement->state == GML_PLACEMENT_HELD;
     uint64_t note = block->note;
-    planned->inner->ops->free(planned->inner, block);
-    follow(planned);
-    gml_planned_note_free(planned, note);
+    if (block->is_small) {
+        placement = gml_small_free(planned->stitch, block);
+        follow(planned);
+    }
+    if (placement) {
+        end(planned, placement);
+    }
+    if (!is_planned) {
+        gml_planned_note_free(planned, note);
+    }
 }
 
 /* Views of chunks that go are forgotten, and chunks come back elsewhere: so are plans. */
@@ -165,7 +170,14 @@ take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes, gml_str
            gml_block **out)
 {
     gml_planned *planned = gml_planned_of(self);
-    gml_status status = gml_stitch_take_chunk(planned->inner, wanted, missing_bytes, stream, out);
+    if (planned->open.layout) {
+        gml_planned_depart(planned, "left: a chunk was taken");
+    }
+    gml_status status = gml_planned_yield(planned);
+    if (status == GML_OK) {
+        status = gml_stitch_take_chunk(planned->inner, wanted, missing_bytes, stream, out);
+    }
+    planned->open.ended += gml_mix(wanted);
     follow(planned);
     return status;
 }

@@ -7,10 +7,14 @@
  *   hold    what makes it cheap to serve a layout (hold.h)
  *
  * A step that the inner policy has served twice in just the same way is a plan: the next one that
- * asks for the same gets the same, without a search. At the first request that is another one, or
- * whose place is in use, the rest of the step is the inner policy's, which finds its memory as if
- * it had served the step from the beginning. So no plan ever takes memory, or makes a driver call,
- * that the inner policy alone would not.
+ * asks for the same gets the same, without a search. What serves a request is chosen by what was
+ * live when the step began, and by all that began and ended since then. So the plan compares these:
+ * at the first request that is another one, or before which something else has ended, the rest of
+ * the step is the inner policy's, which finds its memory as if it had served the step from the
+ * beginning. So no plan ever takes memory, or makes a driver call, that the inner policy alone
+ * would not.
+ *
+ * Small requests are served by the inner policy, in slabs; a plan places the slabs.
  *
  * The only other plans are those of a file. Their pool is taken from the driver in one piece,
  * before the first step.
@@ -32,8 +36,9 @@ enum {
 typedef struct gml_entry {
     uint64_t size_bytes; /* a multiple of 512 */
     gml_stream stream;
-    gml_hold *hold; /* NULL: left to the inner policy */
-    gml_place place;
+    uint64_t ended;  /* gml_open_step.ended at the request */
+    gml_hold *hold;  /* NULL: left to the inner policy */
+    gml_place place; /* of a small request: of the slab that is opened for it, if one is */
 } gml_entry;
 
 typedef struct gml_layout {
@@ -75,6 +80,7 @@ typedef struct gml_open_step {
     gml_record *record; /* NULL: the step is not watched */
     gml_layout *seen;   /* the step as it was served so far, to learn from; NULL: a plan serves */
     uint64_t state;
+    uint64_t ended;  /* a number for the placements that ended in it, in whatever order */
     uint64_t number; /* over all kinds */
     uint64_t calls_before;
     gml_step_report report;
@@ -132,11 +138,13 @@ gml_layout *gml_layout_new(uint64_t state);
 /* A layout with the first entries of another. NULL, as there. */
 gml_layout *gml_layout_begin_of(const gml_planned *planned, const gml_layout *layout, size_t count);
 
-/* Adds a request at its address. false: the host has no memory. */
-bool gml_layout_push(gml_layout *layout, const gml_entry *entry, gml_address address);
+/* Adds a request. false: the host has no memory. */
+bool gml_layout_push(gml_layout *layout, const gml_entry *entry);
 
-/* Adds the request that `block` serves. false: the host has no memory. */
-bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block);
+/* Adds the request that `block` serves, in a slab that was opened for it or not, when so much had
+ * ended. false: the host has no memory. */
+bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
+                    bool opens_slab, uint64_t ended);
 
 /* Frees a layout, and lets go of its views. pre: all holds have yielded. NULL is allowed. */
 void gml_layout_free(const gml_planned *planned, gml_layout *layout);
@@ -150,15 +158,16 @@ bool gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layo
 
 /* ---- learn.c: from steps to layouts, and which serves ---------------------------------------- */
 
-/* A number for what is large and lives, and for how much memory there is: where it is the same when
- * a step begins, the inner policy serves the step in the same way. */
+/* A number for all that lives, but for what lies in slabs, and for how much memory there is: where
+ * it is the same when a step begins, the inner policy serves the step in the same way. */
 uint64_t gml_planned_state(const gml_planned *planned);
 
-/* The layout to begin the next step of the kind with; NULL: the step is to be watched. */
-gml_layout *gml_kind_foresee(const gml_kind *kind, uint64_t state);
+/* The layout to begin the open step with; NULL: the step is to be watched. */
+gml_layout *gml_kind_foresee(const gml_open_step *open);
 
-/* Another layout that begins as the open step did, and goes on with that request; NULL: none. */
-gml_layout *gml_kind_find_other(const gml_open_step *open, uint64_t bytes, gml_stream stream);
+/* The entry that a request of the open step is, by the plan that serves or another that began like
+ * it, which then serves; NULL: there is none. */
+const gml_entry *gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream);
 
 /* Remembers how a step was served, and makes it a plan if that was so before. Takes `seen`. Returns
  * what there is to say about it. */

@@ -6,6 +6,7 @@ static gml_status
 ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
 {
     gml_policy *inner = planned->inner;
+    planned->stitch->missing_bytes = 0;
     gml_status status = inner->ops->allocate(inner, size_bytes, stream, out);
     if (status == GML_OK) {
         (*out)->note = 0;
@@ -21,39 +22,34 @@ ask_after_yield(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gm
     return status == GML_OK ? ask_inner(planned, size_bytes, stream, out) : status;
 }
 
-/* What is left to the inner policy is small, and fits between what lasts: the hold may stay. In a
- * plan of a file it is also what lasts; that must not lie in the pool. */
+/* In a plan of a file it is also what lasts; that must not lie in the pool. */
 static gml_status
 serve_left(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
 {
-    gml_pond *pond;
-    gml_status status = gml_pond_find(planned->stitch, stream, &pond);
-    if (status != GML_OK) {
-        return status;
-    }
-    uint64_t bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
-    bool fits = bytes <= GML_SMALL_LIMIT && gml_tree_at_least(&pond->small_free, bytes, 0);
-    if (!fits && !planned->open.layout->is_loaded) {
-        return ask_after_yield(planned, size_bytes, stream, out);
-    }
-    status = ask_inner(planned, size_bytes, stream, out);
+    gml_status status = ask_inner(planned, size_bytes, stream, out);
     return status == GML_OUT_OF_MEMORY ? ask_after_yield(planned, size_bytes, stream, out) : status;
 }
 
-/* The entry that the request is, by the plan that serves or another that began like it. NULL: there
- * is none. */
-static const gml_entry *
-meet(gml_open_step *open, uint64_t bytes, gml_stream stream)
+/* Whether a slab has room for a small request just where the plan opens none. */
+static bool
+is_slab_as_planned(gml_planned *planned, const gml_entry *entry)
 {
-    const gml_layout *layout = open->layout;
-    const gml_entry *entry =
-        open->position < layout->entry_count ? &layout->entries[open->position] : NULL;
-    if (entry && entry->size_bytes == bytes && entry->stream == stream) {
-        return entry;
+    gml_pond *pond;
+    return gml_pond_find(planned->stitch, entry->stream, &pond) == GML_OK &&
+           !gml_tree_at_least(&pond->small_free, entry->size_bytes, 0) == (entry->hold != NULL);
+}
+
+/* Takes the place of a request, or of the slab that is opened for it. NULL: it cannot be had. */
+static gml_placement *
+take_place(gml_planned *planned, const gml_entry *entry, bool is_small)
+{
+    uint64_t size_bytes = is_small ? GML_SLAB_BYTES : entry->size_bytes;
+    gml_placement *placement = gml_hold_take(entry->hold, &entry->place, size_bytes);
+    if (placement && is_small && gml_slab_open(planned->stitch, placement) != GML_OK) {
+        gml_hold_give(entry->hold, placement);
+        placement = NULL;
     }
-    gml_layout *other = gml_kind_find_other(open, bytes, stream);
-    open->layout = other ? other : open->layout;
-    return other ? &other->entries[open->position] : NULL;
+    return placement;
 }
 
 /* By the plan. NULL, and *status GML_OK: no plan serves it any more. */
@@ -62,30 +58,31 @@ serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
 {
     gml_open_step *open = &planned->open;
     uint64_t bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
-    const gml_entry *entry = meet(open, bytes, stream);
+    const gml_entry *entry = gml_step_meet(open, bytes, stream);
+    bool is_small = bytes <= GML_SMALL_LIMIT && !open->layout->is_loaded; /* to the inner policy */
+    gml_placement *placement = NULL;
     gml_block *block = NULL;
     *status = GML_OK;
     if (!entry && !open->position) { /* a step of another sort than was expected */
         open->layout = NULL;
         gml_planned_watch(planned);
-    } else if (!entry) {
-        gml_planned_depart(planned, "left: a request came that the plan has not");
+    } else if (!entry || (is_small && !is_slab_as_planned(planned, entry))) {
+        gml_planned_depart(planned,
+                           "left: a request came, or a block ended, that the plan has not");
     } else if (!entry->hold) {
         *status = serve_left(planned, size_bytes, stream, &block);
-        open->position += block != NULL;
-        open->report.left += block != NULL;
+    } else if (!(placement = take_place(planned, entry, is_small))) {
+        gml_planned_depart(planned, "left: a place of its plan was in use, or another stream's");
+    } else if (is_small) {
+        *status = serve_left(planned, size_bytes, stream, &block);
     } else {
-        gml_placement *placement = gml_hold_take(entry->hold, &entry->place, bytes);
-        if (placement) {
-            block = &placement->block;
-            block->requested_bytes = size_bytes;
-            open->position++;
-            open->report.served++;
-        } else {
-            gml_planned_depart(planned,
-                               "left: a place of its plan was in use, or another stream's");
-        }
+        entry->hold->pond->timeline.requests++;
+        block = &placement->block;
+        block->requested_bytes = size_bytes;
     }
+    open->position += block != NULL;
+    open->report.served += block && placement;
+    open->report.left += block && !placement;
     return block;
 }
 
@@ -96,6 +93,7 @@ gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_stream strea
     gml_status status = GML_OK;
     gml_block *block = open->layout ? serve_planned(planned, size_bytes, stream, &status) : NULL;
     bool is_watched = !block;
+    uint64_t small_bytes = planned->inner->small_bytes;
     if (!block && status == GML_OK) {
         status = ask_after_yield(planned, size_bytes, stream, &block);
     }
@@ -104,7 +102,9 @@ gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_stream strea
     }
     open->report.requests++;
     *out = block;
-    if (is_watched && open->seen && !gml_layout_add(open->seen, planned->stitch, block)) {
+    bool opens_slab = planned->inner->small_bytes > small_bytes;
+    if (is_watched && open->seen &&
+        !gml_layout_add(open->seen, planned->stitch, block, opens_slab, open->ended)) {
         gml_layout_free(planned, open->seen);
         open->seen = NULL;
     }

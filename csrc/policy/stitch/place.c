@@ -69,19 +69,25 @@ as_grown(gml_placement *placement)
     return placement;
 }
 
+bool
+gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes)
+{
+    uint64_t held_bytes = stitch->held_bytes + size_bytes;
+    uint64_t peak_bytes =
+        held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
+    return !gml_share_is_open(stitch) &&
+           gml_economy_may_spend(&stitch->economy, &stitch->home, missing_bytes, peak_bytes);
+}
+
 static gml_placement *
 spend(gml_ascent *request)
 {
     gml_stitch *stitch = request->stitch;
-    uint64_t held_bytes = stitch->held_bytes + request->size_bytes;
-    uint64_t peak_bytes =
-        held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
     uint64_t missing_bytes = gml_choose_missing_at_end(stitch, request->pond, request->size_bytes);
-    if (gml_share_is_open(stitch) ||
-        !gml_economy_may_spend(&stitch->economy, &stitch->home, missing_bytes, peak_bytes)) {
-        return NULL;
-    }
-    return take_more(request, missing_bytes) ? as_grown(fit(request)) : NULL;
+    stitch->missing_bytes = missing_bytes;
+    bool is_spent = gml_stitch_may_spend(stitch, request->size_bytes, missing_bytes) &&
+                    take_more(request, missing_bytes);
+    return is_spent ? as_grown(fit(request)) : NULL;
 }
 
 static gml_placement *

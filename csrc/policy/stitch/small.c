@@ -7,8 +7,6 @@
 
 #include <stddef.h>
 
-#define SLAB_BYTES (UINT64_C(2) << 20)
-
 typedef struct gml_slab_piece {
     gml_block block;                        /* what the lake sees while used */
     gml_tree_node fit;                      /* free: in pond->small_free */
@@ -53,32 +51,41 @@ fail_for_host(gml_stitch *stitch)
                            "no host memory for a small block");
 }
 
+gml_status
+gml_slab_open(gml_stitch *stitch, gml_placement *placement)
+{
+    gml_slab *slab = gml_pool_take(&stitch->slabs);
+    gml_slab_piece *whole = gml_pool_take(&stitch->pieces);
+    if (!slab || !whole) {
+        gml_pool_give(&stitch->slabs, slab);
+        gml_pool_give(&stitch->pieces, whole);
+        return fail_for_host(stitch);
+    }
+    stitch->policy.small_bytes += GML_SLAB_BYTES;
+    placement->slab = slab;
+    *slab = (gml_slab){placement, whole};
+    whole->slab = slab;
+    whole->address = placement->block.address;
+    whole->size_bytes = GML_SLAB_BYTES;
+    add_free(placement->pond, whole);
+    return GML_OK;
+}
+
 /* A new slab, which is one free piece. */
 static gml_status
 add_slab(gml_stitch *stitch, gml_pond *pond, gml_slab_piece **out)
 {
-    gml_slab *slab = gml_pool_take(&stitch->slabs);
-    gml_slab_piece *whole = gml_pool_take(&stitch->pieces);
-    gml_status status = GML_NO_HOST_MEMORY;
-    if (!slab || !whole) {
-        (void)fail_for_host(stitch);
-    } else {
-        status = gml_stitch_place(stitch, pond, SLAB_BYTES, &slab->placement);
+    gml_placement *placement;
+    gml_status status = gml_stitch_place(stitch, pond, GML_SLAB_BYTES, &placement);
+    if (status == GML_OK) {
+        status = gml_slab_open(stitch, placement);
+        if (status != GML_OK) {
+            gml_placement_end(stitch, placement);
+            return status;
+        }
+        *out = placement->slab->first;
     }
-    if (status != GML_OK) {
-        gml_pool_give(&stitch->slabs, slab);
-        gml_pool_give(&stitch->pieces, whole);
-        return status;
-    }
-    stitch->policy.small_bytes += SLAB_BYTES;
-    slab->placement->slab = slab;
-    slab->first = whole;
-    whole->slab = slab;
-    whole->address = slab->placement->block.address;
-    whole->size_bytes = SLAB_BYTES;
-    add_free(pond, whole);
-    *out = whole;
-    return GML_OK;
+    return status;
 }
 
 /* Cuts `piece` down to `size_bytes`; the rest becomes a free piece. */
@@ -154,12 +161,19 @@ absorb(gml_stitch *stitch, gml_slab_piece *left)
     gml_pool_give(&stitch->pieces, gone);
 }
 
-void
+gml_placement *
+gml_small_placement(const gml_block *block)
+{
+    return ((const gml_slab_piece *)(const void *)block)->slab->placement;
+}
+
+gml_placement *
 gml_small_free(gml_stitch *stitch, gml_block *block)
 {
     gml_slab_piece *freed = (gml_slab_piece *)(void *)block;
     gml_slab *slab = freed->slab;
-    gml_pond *pond = slab->placement->pond;
+    gml_placement *placement = slab->placement;
+    gml_pond *pond = placement->pond;
     if (freed->next && !freed->next->is_used) {
         gml_tree_remove(&pond->small_free, &freed->next->fit);
         absorb(stitch, freed);
@@ -169,15 +183,15 @@ gml_small_free(gml_stitch *stitch, gml_block *block)
         gml_tree_remove(&pond->small_free, &freed->fit);
         absorb(stitch, freed);
     }
-    if (freed->size_bytes < SLAB_BYTES) {
+    if (freed->size_bytes < GML_SLAB_BYTES) {
         add_free(pond, freed);
-        return;
+        return NULL;
     }
-    stitch->policy.small_bytes -= SLAB_BYTES;
-    slab->placement->slab = NULL;
-    gml_placement_end(stitch, slab->placement);
+    stitch->policy.small_bytes -= GML_SLAB_BYTES;
+    placement->slab = NULL;
     gml_pool_give(&stitch->pieces, freed);
     gml_pool_give(&stitch->slabs, slab);
+    return placement;
 }
 
 void
@@ -218,15 +232,5 @@ gml_slab_is_valid(const gml_slab *slab)
         has_used |= piece->is_used;
         address += piece->size_bytes;
     }
-    return has_used && address == slab->placement->block.address + SLAB_BYTES;
-}
-
-uint64_t
-gml_slab_oldest_note(const gml_slab *slab)
-{
-    uint64_t oldest = UINT64_MAX;
-    for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {
-        oldest = piece->is_used && piece->block.note < oldest ? piece->block.note : oldest;
-    }
-    return oldest;
+    return has_used && address == slab->placement->block.address + GML_SLAB_BYTES;
 }

@@ -168,10 +168,10 @@ static void
 free_block(gml_policy *self, gml_block *block)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    if (block->is_small) {
-        gml_small_free(stitch, block);
-    } else {
-        gml_placement_end(stitch, (gml_placement *)(void *)block);
+    gml_placement *ended =
+        block->is_small ? gml_small_free(stitch, block) : (gml_placement *)(void *)block;
+    if (ended) {
+        gml_placement_end(stitch, ended);
     }
 }
 

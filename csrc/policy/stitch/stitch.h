@@ -10,6 +10,8 @@
  *              same size takes it back at once, however many there are. Any other request ends that
  *   idle       a view without its extents. It stays mapped for the next time that a request is to
  *              be made up of just these runs. A placement without a mapping is no more instead
+ *   held       serves a block from what a plan holds; see plan/hold.h
+ *   gone       a view without its mapping, or about to lose it
  *
  * Which bytes serve a request depends on nothing but which bytes are live and which view is parked;
  * the views there are only save making them anew. So a program that repeats its requests from the
@@ -39,7 +41,8 @@ typedef enum gml_placement_state {
     GML_PLACEMENT_LIVE,
     GML_PLACEMENT_PARKED,
     GML_PLACEMENT_HELD,
-    GML_PLACEMENT_IDLE
+    GML_PLACEMENT_IDLE,
+    GML_PLACEMENT_GONE
 } gml_placement_state;
 
 /* One range of the home space. */
@@ -66,7 +69,7 @@ typedef struct gml_placement {
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
     gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
     gml_link idle;         /* idle: in stitch->idle_views; after a refusal in stitch->doomed */
-    size_t pin_count;      /* plans that name it, and keep it mapped */
+    size_t pin_count;      /* plans that name it: what is left of it when it is gone stays */
 } gml_placement;
 
 struct gml_pond {
@@ -89,6 +92,7 @@ typedef struct gml_stitch {
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t views, view_bytes;           /* mapped */
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
+    uint64_t missing_bytes;               /* when it was last asked whether to spend */
     gml_fences fences;
     gml_map pond_by_stream; /* by stream + 1 */
     gml_pond *last_pond;
@@ -152,6 +156,10 @@ gml_view_is_unused(const gml_placement *placement)
 /* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                             gml_placement **out);
+
+/* Whether the home space grows by `missing_bytes` for a request that no free extent holds, instead
+ * of its being stitched. */
+bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes);
 
 /* The block of a placement that has just been made for its pond begins to live. */
 static inline void
@@ -250,6 +258,9 @@ gml_status gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t siz
  * doomed: out of every list but stitch->doomed. */
 gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement);
 
+/* A plan names the view no longer. */
+void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);
+
 /* Tries again to destroy everything that is doomed; returns the first failure. */
 gml_status gml_view_destroy_doomed(gml_stitch *stitch);
 
@@ -340,15 +351,22 @@ void gml_small_init(gml_stitch *stitch);
 
 gml_status gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                               gml_block **out);
-void gml_small_free(gml_stitch *stitch, gml_block *block);
+
+/* Returns the placement of its slab if nothing lives there any more: that is to end. Else NULL. */
+gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
+
+#define GML_SLAB_BYTES (UINT64_C(2) << 20)
+
+/* Makes a live placement of that size a slab. GML_NO_HOST_MEMORY, and it is none. */
+gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
+
+/* The placement of the slab that a small block lies in. */
+gml_placement *gml_small_placement(const gml_block *block);
 
 /* The pieces of a slab, for snapshots; and their invariants, for checks. */
 void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);
 uint64_t gml_slab_used_bytes(const gml_slab *slab);
 bool gml_slab_is_valid(const gml_slab *slab);
-
-/* The smallest note (gml_block.note) of what lives in it. */
-uint64_t gml_slab_oldest_note(const gml_slab *slab);
 
 /* ---- trim.c ---------------------------------------------------------------------------------- */
 

@@ -16,21 +16,19 @@ is_over(const gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
     return stitch->views > most_views || stitch->view_bytes > most_bytes;
 }
 
-/* Forgets idle views that no plan names and no work can use any more, those idle longest first,
- * until the limits hold or the next one may still be used. */
+/* Forgets idle views that no work can use any more, those idle longest first, until the limits hold
+ * or the next one may still be used. */
 static gml_status
 forget_unused(gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
 {
     gml_status status = GML_OK;
-    gml_link *link = stitch->idle_views.next;
-    while (status == GML_OK && link != &stitch->idle_views &&
+    while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
            is_over(stitch, most_views, most_bytes)) {
-        gml_placement *oldest = gml_view_of_idle(link);
-        link = link->next;
-        if (!oldest->pin_count && !gml_view_is_unused(oldest)) {
+        gml_placement *oldest = gml_view_of_idle(stitch->idle_views.next);
+        if (!gml_view_is_unused(oldest)) {
             break;
         }
-        status = oldest->pin_count ? GML_OK : gml_view_destroy(stitch, oldest);
+        status = gml_view_destroy(stitch, oldest);
     }
     return status;
 }
@@ -110,13 +108,30 @@ unmap(gml_stitch *stitch, gml_placement *placement)
 
 /* ---- forgetting ------------------------------------------------------------------------------ */
 
+/* Once it is unmapped, and no plan names it. */
+static void
+release_gone(gml_stitch *stitch, gml_placement *placement)
+{
+    if (!placement->view && !placement->pin_count) {
+        gml_placement_release(stitch, placement);
+    }
+}
+
+void
+gml_view_unpin(gml_stitch *stitch, gml_placement *placement)
+{
+    placement->pin_count--;
+    release_gone(stitch, placement);
+}
+
 gml_status
 gml_view_destroy(gml_stitch *stitch, gml_placement *placement)
 {
     gml_idle_view_remove(stitch, placement);
+    placement->state = GML_PLACEMENT_GONE;
     gml_status status = unmap(stitch, placement);
     if (status == GML_OK) {
-        gml_placement_release(stitch, placement);
+        release_gone(stitch, placement);
     } else {
         gml_list_append(&stitch->doomed, &placement->idle);
     }
@@ -133,7 +148,7 @@ gml_view_destroy_doomed(gml_stitch *stitch)
         gml_status status = unmap(stitch, placement);
         if (status == GML_OK) {
             gml_list_remove(&placement->idle);
-            gml_placement_release(stitch, placement);
+            release_gone(stitch, placement);
         } else if (first == GML_OK) {
             first = status;
         }
