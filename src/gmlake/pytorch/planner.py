@@ -19,7 +19,7 @@ class StepReport:
 
     kind: as given to AutoPlan.step(). index: of the step, over all kinds, from 0.
     requests: for memory. served: of those, at the place that a plan has for them; left: of those,
-    that the plan leaves to the policy: small ones between what lasts.
+    that the plan leaves to the policy: small ones.
     driver_calls: made during the step. reserved_bytes: held in all at its end.
     fingerprint: of the requests; 0: not known.
     why: what became of the step, in words.

@@ -126,3 +126,78 @@ TEST(so_do_small_ones)
     compare(1, false);
     compare(1, true);
 }
+
+/* ---- what a plan leaves behind --------------------------------------------------------------- */
+
+static void
+begin_step(twins *self)
+{
+    CHECK_OK(gml_lake_begin_step(self->lakes[1], 0));
+}
+
+static void
+end_step(twins *self)
+{
+    gml_step_report report;
+    CHECK_OK(gml_lake_end_step(self->lakes[1], &report));
+    self->served += report.served;
+}
+
+/* A hole of eight MiB and two of three, and the blocks that make them. */
+static void
+make_holes(twins *self)
+{
+    for (int i = 0; i < 6; i++) {
+        take(self, (i ? 3 : 8) * MIB, 0);
+    }
+    give(self, 4);
+    give(self, 2);
+    give(self, 0);
+}
+
+/* The view that a step gave last serves the same size again, though a range would fit. */
+TEST(the_view_that_was_given_last)
+{
+    twins self = open_twins(0);
+    make_holes(&self);
+    size_t before = self.count;
+    for (int step = 0; step < 8; step++) {
+        begin_step(&self);
+        take(&self, 8 * MIB, 0);
+        take(&self, 4 * MIB, 0);
+        give(&self, before + 1);
+        give(&self, before);
+        end_step(&self);
+        take(&self, 4 * MIB, 0);
+        give(&self, before);
+    }
+    CHECK(self.served > 0);
+    CHECK_EQ(self.apart, 0);
+    close_twins(&self);
+}
+
+/* A slab that had room for what a step needs has it no more. */
+TEST(a_slab_is_full)
+{
+    twins self = open_twins(0);
+    make_holes(&self);
+    take(&self, 512, 0);
+    size_t before = self.count;
+    for (int step = 0; step < 8; step++) {
+        if (step == 7) {
+            take(&self, MIB, 0);
+            take(&self, 512, 0);
+        }
+        begin_step(&self);
+        take(&self, 2 * MIB, 0);
+        take(&self, MIB - 512, 0);
+        take(&self, 3 * MIB, 0);
+        end_step(&self);
+        while (self.count > before + (step == 7 ? 2 : 0)) {
+            give(&self, self.count - 1);
+        }
+    }
+    CHECK(self.served > 0);
+    CHECK_EQ(self.apart, 0);
+    close_twins(&self);
+}
