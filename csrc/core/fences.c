@@ -118,7 +118,7 @@ advance(gml_fences *fences, gml_timeline *timeline, uint64_t instant)
 void
 gml_fence_poll(gml_fences *fences, gml_timeline *timeline)
 {
-    while (timeline->mark_count && !fences->driver->is_frozen) {
+    while (timeline->mark_count && !gml_driver_is_frozen(fences->driver)) {
         mark *oldest = mark_of(timeline->marks.next);
         if (gml_driver_event_query(fences->driver, oldest->event) != GML_OK) {
             return;
@@ -178,7 +178,7 @@ gml_status
 gml_fence_mark(gml_fences *fences, gml_timeline *timeline, bool *is_marked)
 {
     *is_marked = timeline->marked >= timeline->last;
-    if (*is_marked || !timeline->is_callable || fences->driver->is_frozen) {
+    if (*is_marked || !timeline->is_callable || gml_driver_is_frozen(fences->driver)) {
         return GML_OK;
     }
     return add_mark(fences, timeline, is_marked);
@@ -189,7 +189,7 @@ gml_fence_settle(gml_fences *fences, gml_timeline *timeline, bool *is_done)
 {
     gml_fence_poll(fences, timeline);
     *is_done = gml_timeline_is_complete(timeline);
-    if (*is_done || fences->driver->is_frozen) {
+    if (*is_done || gml_driver_is_frozen(fences->driver)) {
         return GML_OK;
     }
     bool is_marked = false;
@@ -334,7 +334,7 @@ gml_fence_pass(gml_fences *fences, gml_timeline *borrower, gml_timeline *owner, 
 {
     *is_passed = is_known_to_pass(fences, borrower, owner, instant);
     if (*is_passed || effort == GML_KNOWN || !fences->rules.may_wait || !borrower->is_callable ||
-        fences->driver->is_frozen) {
+        gml_driver_is_frozen(fences->driver)) {
         return GML_OK;
     }
     gml_pair *pair = find_pair(fences, borrower, owner);

@@ -56,7 +56,7 @@ clear_stuck(gml_home *home)
     if (!home->stuck_bytes) {
         return GML_OK;
     }
-    if (home->driver->is_frozen) {
+    if (gml_driver_is_frozen(home->driver)) {
         return gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
                                "the home space cannot grow while a graph is being captured: "
                                "addresses of an earlier growth must be unmapped first");
@@ -382,13 +382,13 @@ gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes)
 static gml_status
 check_limit(gml_home *home, uint64_t bytes)
 {
-    if (bytes <= gml_driver_room(home->driver)) {
+    if (bytes <= gml_device_room(home->driver->device)) {
         return GML_OK;
     }
-    return gml_driver_fail(home->driver, GML_OUT_OF_MEMORY,
-                           "%" PRIu64 " bytes more asked for, and the limit of %" PRIu64
-                           " leaves %" PRIu64,
-                           bytes, home->driver->limit_bytes, gml_driver_room(home->driver));
+    return gml_driver_fail(
+        home->driver, GML_OUT_OF_MEMORY,
+        "%" PRIu64 " bytes more asked for, and the limit of %" PRIu64 " leaves %" PRIu64, bytes,
+        GML_DEVICE_READ(home->driver->device, limit_bytes), gml_device_room(home->driver->device));
 }
 
 /* From this many bytes on it pays to ask the driver first, instead of creating most of the chunks

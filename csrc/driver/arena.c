@@ -25,7 +25,7 @@ destroy(gml_driver *self)
 {
     arena_driver *arena = arena_of(self);
     gml_driver *inner = arena->wrapped.inner;
-    (void)gml_driver_free(inner, self->arena);
+    (void)inner->ops->free(inner, self->arena);
     gml_driver_close(inner);
     gml_map_clear(&arena->sizes);
     free(arena);
@@ -130,7 +130,7 @@ gml_arena_driver_open(uint64_t size_bytes, gml_driver **driver)
         return gml_driver_fail(inner, GML_NO_HOST_MEMORY, "no host memory for an arena");
     }
     gml_address address;
-    gml_status status = gml_driver_malloc(inner, size_bytes, &address);
+    gml_status status = inner->ops->malloc(inner, size_bytes, &address); /* its parts count */
     if (status != GML_OK) {
         free(arena);
         return status;

@@ -73,15 +73,6 @@ account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t 
 #define ADDRESS_BIT (UINT64_C(1) << 63)
 
 uint64_t
-gml_driver_room(const gml_driver *driver)
-{
-    if (!driver->limit_bytes) {
-        return UINT64_MAX;
-    }
-    return driver->held_bytes < driver->limit_bytes ? driver->limit_bytes - driver->held_bytes : 0;
-}
-
-uint64_t
 gml_driver_left(const gml_driver *driver)
 {
     uint64_t had_bytes = driver->info.free_bytes + driver->held_when_told;
@@ -113,43 +104,87 @@ keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
                                  driver->margin_bytes);
 }
 
+/* Counts so many bytes more as held on the device, or GML_OUT_OF_MEMORY where the limit forbids it.
+ */
+static gml_status
+take(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
+{
+    return gml_device_take(driver->device, size_bytes)
+               ? GML_OK
+               : gml_driver_fail(driver, GML_OUT_OF_MEMORY,
+                                 "%s: %" PRIu64 " bytes more would exceed the limit of %" PRIu64
+                                 ", of which %" PRIu64 " are held",
+                                 gml_driver_call_name(call), size_bytes,
+                                 GML_DEVICE_READ(driver->device, limit_bytes),
+                                 GML_DEVICE_READ(driver->device, held_bytes));
+}
+
+gml_status
+gml_driver_take_behind(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
+{
+    gml_status status = take(driver, GML_CALL_CREATE, size_bytes);
+    if (status == GML_OK) {
+        status = driver->ops->create(driver, size_bytes, out);
+        if (status != GML_OK) {
+            gml_device_give(driver->device, size_bytes);
+        }
+    }
+    return status;
+}
+
+gml_status
+gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handle)
+{
+    gml_status status = driver->ops->release(driver, handle);
+    if (status == GML_OK) {
+        gml_device_give(driver->device, size_bytes);
+    }
+    return status;
+}
+
+/* What can sleep counts for itself what it has of the device, see sleeper.c. */
+static void
+give(gml_driver *driver, uint64_t size_bytes)
+{
+    if (!driver->can_sleep) {
+        gml_device_give(driver->device, size_bytes);
+    }
+}
+
 /* Whether `size_bytes` more may be held; there is room in the map then, so that nothing can fail
  * once the backend has given them. */
 static gml_status
 admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
 {
-    if (size_bytes > gml_driver_room(driver)) {
-        return gml_driver_fail(driver, GML_OUT_OF_MEMORY,
-                               "%s: %" PRIu64 " bytes more would exceed the limit of %" PRIu64
-                               ", of which %" PRIu64 " are held",
-                               gml_driver_call_name(call), size_bytes, driver->limit_bytes,
-                               driver->held_bytes);
-    }
     gml_status status = driver->margin_bytes ? keep_margin(driver, call, size_bytes) : GML_OK;
-    if (status != GML_OK) {
-        return status;
+    if (status == GML_OK && gml_map_reserve(&driver->sizes, 1) != GML_OK) {
+        status =
+            gml_driver_fail(driver, GML_NO_HOST_MEMORY, "%s: no host memory for the record of it",
+                            gml_driver_call_name(call));
     }
-    if (gml_map_reserve(&driver->sizes, 1) != GML_OK) {
-        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
-                               "%s: no host memory for the record of it",
-                               gml_driver_call_name(call));
-    }
-    return GML_OK;
+    return status == GML_OK && !driver->can_sleep ? take(driver, call, size_bytes) : status;
 }
 
-/* Notes what was given under `key`. pre: admitted. */
-static void
-hold(gml_driver *driver, uint64_t key, uint64_t size_bytes)
+/* Notes what was given under `key`, or takes an admission back. pre: admitted. */
+static gml_status
+hold(gml_driver *driver, gml_status status, uint64_t key, uint64_t size_bytes)
 {
+    if (status != GML_OK) {
+        give(driver, size_bytes);
+        return status;
+    }
     (void)gml_map_insert(&driver->sizes, key, (void *)(uintptr_t)size_bytes);
     driver->held_bytes += size_bytes;
     driver->given_count++;
+    return GML_OK;
 }
 
 static void
 let_go(gml_driver *driver, uint64_t key)
 {
-    driver->held_bytes -= (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
+    uint64_t size_bytes = (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
+    driver->held_bytes -= size_bytes;
+    give(driver, size_bytes);
 }
 
 /* What a capture would not survive, and what would take memory from under it. */
@@ -163,7 +198,7 @@ static const uint64_t FREEZING =
 static inline gml_status
 check_thawed(gml_driver *driver, gml_driver_call call)
 {
-    if (!driver->is_frozen || !(FREEZING & BIT(call))) {
+    if (!gml_driver_is_frozen(driver) || !(FREEZING & BIT(call))) {
         return GML_OK;
     }
     return gml_driver_fail(driver, GML_UNSUPPORTED, "%s: not while a graph is being captured",
@@ -198,9 +233,7 @@ gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
     }
     uint64_t start_ns = clock_of(driver);
     status = driver->ops->create(driver, size_bytes, out);
-    if (status == GML_OK) {
-        hold(driver, *out, size_bytes);
-    }
+    status = hold(driver, status, status == GML_OK ? *out : 0, size_bytes);
     return account(driver, GML_CALL_CREATE, size_bytes, start_ns, status);
 }
 
@@ -228,9 +261,7 @@ gml_driver_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out)
     }
     uint64_t start_ns = clock_of(driver);
     status = driver->ops->malloc(driver, size_bytes, out);
-    if (status == GML_OK) {
-        hold(driver, *out | ADDRESS_BIT, size_bytes);
-    }
+    status = hold(driver, status, status == GML_OK ? *out | ADDRESS_BIT : 0, size_bytes);
     return account(driver, GML_CALL_MALLOC, size_bytes, start_ns, status);
 }
 
@@ -335,7 +366,7 @@ gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t
 gml_status
 gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes)
 {
-    if (driver->is_frozen) {
+    if (gml_driver_is_frozen(driver)) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
                                "memory of another process is kept while a graph is captured");
     }

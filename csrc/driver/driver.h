@@ -17,6 +17,7 @@
 #define GML_DRIVER_DRIVER_H
 
 #include "base/map.h"
+#include "driver/device.h"
 #include "gmlake.h"
 #include "gmlake_share.h"
 
@@ -148,16 +149,12 @@ struct gml_driver {
     uint64_t held_bytes;            /* created or malloc'ed and not given back */
     uint64_t given_count;           /* pieces that were created or malloc'ed so far */
     uint64_t held_when_told;        /* held_bytes when info.free_bytes was asked last */
-    uint64_t limit_bytes;           /* create and malloc refuse to hold more; 0: no limit */
-    uint64_t margin_bytes;          /* and to leave less of the device to others; 0: none */
-
-    /* A graph is being captured: calls that a capture would not survive (events, waiting) and those
-     * that would take memory from under it (release, unmap, free) are refused with
-     * GML_UNSUPPORTED before the backend sees them. */
-    bool is_frozen;
-    bool can_sleep;                /* the calls for a chunk come again, see sleeper.h */
-    gml_address arena;             /* where all memory lies that is created, see arena.h, */
-    uint64_t arena_bytes;          /* and what there is of it; 0: anywhere */
+    uint64_t margin_bytes;          /* create and malloc leave so much of the device to others */
+    gml_device *device;             /* what this driver's lake has in common with others */
+    gml_device own;       /* where it has none: `device` points here, or to a wrapped one's */
+    bool can_sleep;       /* the calls for a chunk come again, see sleeper.h */
+    gml_address arena;    /* where all memory lies that is created, see arena.h, */
+    uint64_t arena_bytes; /* and what there is of it; 0: anywhere */
     char reason[GML_REASON_BYTES]; /* of the last failure */
 };
 
@@ -173,8 +170,17 @@ void gml_driver_close(gml_driver *driver);
 gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* How many bytes more may be held by the limit; UINT64_MAX without one. */
-uint64_t gml_driver_room(const gml_driver *driver);
+/* Whether a graph is being captured on the device. */
+static inline bool
+gml_driver_is_frozen(const gml_driver *driver)
+{
+    return gml_device_is_frozen(driver->device);
+}
+
+/* create and release of the driver behind what can sleep: not counted as calls, but as held on the
+ * device while it is awake. */
+gml_status gml_driver_take_behind(gml_driver *driver, uint64_t size_bytes, gml_handle *out);
+gml_status gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handle);
 
 /* What the device may have left above the margin: what it said last, less what was taken since. */
 uint64_t gml_driver_left(const gml_driver *driver);

@@ -127,12 +127,12 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
         gml_pool_give(&sleeper->chunk_objects, made);
         return gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
     }
-    status = gml_wrapped_relay(self, inner->ops->create(inner, size_bytes, &made->behind));
+    made->size_bytes = size_bytes;
+    status = gml_wrapped_relay(self, gml_driver_take_behind(inner, size_bytes, &made->behind));
     if (status != GML_OK) {
         gml_pool_give(&sleeper->chunk_objects, made);
         return status;
     }
-    made->size_bytes = size_bytes;
     *out = ++sleeper->last_handle;
     (void)gml_map_insert(&sleeper->chunks, *out, made);
     return GML_OK;
@@ -146,7 +146,8 @@ end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
     gml_driver *inner = sleeper->wrapped.inner;
     gml_status status = settle(sleeper_of(self), self);
     if (status == GML_OK && ended->behind) {
-        status = gml_wrapped_relay(self, inner->ops->release(inner, ended->behind));
+        status = gml_wrapped_relay(self,
+                                   gml_driver_give_behind(inner, ended->size_bytes, ended->behind));
     }
     if (status == GML_OK) {
         (void)gml_map_take(&sleeper->chunks, handle);
@@ -395,7 +396,7 @@ give_back(gml_sleeper *sleeper, gml_driver *counted, chunk *given, uint64_t *rel
         return;
     }
     counted->calls[GML_CALL_RELEASE]++;
-    if (inner->ops->release(inner, given->behind) == GML_OK) {
+    if (gml_driver_give_behind(inner, given->size_bytes, given->behind) == GML_OK) {
         given->behind = 0;
         given->is_fresh = false;
         *released_bytes += given->size_bytes;
@@ -439,7 +440,7 @@ take_again(gml_sleeper *sleeper, gml_driver *counted, chunk *taken)
     gml_status status = GML_OK;
     if (!taken->behind && (taken->places || !taken->is_released)) { /* else it is over */
         status = count(sleeper, counted, GML_CALL_CREATE,
-                       inner->ops->create(inner, taken->size_bytes, &taken->behind));
+                       gml_driver_take_behind(inner, taken->size_bytes, &taken->behind));
         taken->is_fresh = status == GML_OK;
     }
     return status;

@@ -118,5 +118,6 @@ gml_wrap(gml_wrapped *wrapped, gml_driver *inner, void (*destroy)(gml_driver *se
     wrapped->base.arena = inner->arena;
     wrapped->base.arena_bytes = inner->arena_bytes;
     wrapped->base.can_sleep = inner->can_sleep;
+    wrapped->base.device = inner->device;
     wrapped->inner = inner;
 }

@@ -154,6 +154,17 @@ typedef struct gml_aids {
                                   or to unmap it, without an ordering between the two */
 } gml_aids;
 
+/* What the lakes of one device have in common; all zero at first. Threads read and change it by
+ * atomic operations. */
+typedef struct gml_device {
+    uint64_t captures;    /* graphs that are being captured: while there are any, all lakes refuse
+                             what would break one or take memory from under it */
+    void (*settle)(void); /* ends captures that failed without a word; NULL: none can */
+    uint64_t held_bytes;  /* by all lakes; not what sleeps */
+    uint64_t limit_bytes; /* they hold no more than this together; 0: no limit */
+    const uint64_t *divisions; /* PyTorch's roundup_power2_divisions, 16; NULL: none */
+} gml_device;
+
 typedef struct gml_lake_config {
     const char *driver;   /* "sim", "host" or "cuda" */
     const char *policy;   /* a name from gml_policy_name() */
@@ -164,7 +175,8 @@ typedef struct gml_lake_config {
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
     gml_aids aids;
-    bool can_sleep; /* see gmlake_sleep.h */
+    bool can_sleep;     /* see gmlake_sleep.h */
+    gml_device *shared; /* with other lakes of the device; NULL: with none */
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */
@@ -186,6 +198,11 @@ GML_API gml_status gml_lake_close(gml_lake *lake);
  * A failed call changes no live block. */
 GML_API gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                                      gml_address *out);
+
+/* The same for a request that will be repeated where it is refused: GML_OUT_OF_MEMORY is then no
+ * refusal yet, so it is neither counted nor kept in the history, and has no reason. */
+GML_API gml_status gml_lake_try_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                                         gml_address *out);
 
 /* Ends the life of the block at `address`, which may be called on any thread. Work already queued
  * on the block's own stream may still use it. Address 0 is allowed. GML_UNKNOWN_ADDRESS if no live

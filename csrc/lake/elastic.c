@@ -70,7 +70,7 @@ begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 static gml_status
 check_capture(gml_lake *lake, const gml_elastic *of)
 {
-    bool is_capturing = lake->driver->is_frozen;
+    bool is_capturing = gml_driver_is_frozen(lake->driver);
     gml_status status = is_capturing
                             ? GML_OK
                             : gml_driver_stream_capturing(lake->driver, of->stream, &is_capturing);

@@ -115,6 +115,7 @@ gml_guest_open(gml_policy *host, const gml_knobs *knobs, gml_guest **out)
     }
     guest->driver.ops = &guest_ops;
     guest->driver.info = host->driver->info;
+    guest->driver.device = &guest->driver.own; /* never frozen: it makes no call of the device */
     guest->host = host;
     gml_status status =
         report(guest, gml_caching_policy.create(&guest->driver, 0, knobs, &guest->caching));

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "driver/arena.h"
+#include "policy/torch/size.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,6 +43,11 @@ open_backend(const gml_lake_config *config, gml_driver **out, char *reason)
     gml_driver *driver;
     gml_status status = gml_driver_open(config->driver, config->device, config->capacity_bytes,
                                         &driver, reason, GML_REASON_BYTES);
+    if (status == GML_OK && config->shared) {
+        driver->device = config->shared;
+    } else if (status == GML_OK) {
+        driver->device->limit_bytes = config->capacity_bytes;
+    }
     if (status == GML_OK && config->handle_type) {
         status = gml_driver_share(driver, config->handle_type);
         if (status != GML_OK) {
@@ -181,7 +187,6 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
         return refuse(reason, reason_bytes, status, text);
     }
     pthread_mutex_init(&lake->lock, NULL);
-    lake->driver->limit_bytes = config->capacity_bytes;
     gml_pools_init(&lake->pools);
     gml_list_init(&lake->elastic_list);
     gml_uses_init(&lake->uses, lake->driver, finish_free, lake);
@@ -215,7 +220,7 @@ gml_lake_close(gml_lake *lake)
     if (!lake) {
         return GML_OK;
     }
-    lake->driver->is_frozen = false;
+    gml_pools_end_all(&lake->pools, lake->driver);
     end_uses(lake);
     gml_uses_close(&lake->uses);
     gml_status status = gml_elastics_end(lake);
@@ -293,12 +298,15 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
     }
     gml_block *block = NULL;
     size_t pending_before = lake->uses.pending_count;
-    status = ask(lake, server, size_bytes, stream, &block);
+    const uint64_t *divisions = GML_DEVICE_READ(lake->driver->device, divisions);
+    uint64_t wanted_bytes = divisions ? gml_torch_round(divisions, size_bytes) : size_bytes;
+    status = ask(lake, server, wanted_bytes, stream, &block);
     if (status == GML_OUT_OF_MEMORY && may_ask_again(lake, server, pending_before)) {
         lake->torch.num_alloc_retries++;
-        status = ask(lake, server, size_bytes, stream, &block);
+        status = ask(lake, server, wanted_bytes, stream, &block);
     }
     if (status == GML_OK) {
+        block->requested_bytes = size_bytes;
         block->owner = server;
         block->uses = NULL;
         status = begin_use(lake, block);
@@ -311,7 +319,8 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
 }
 
 static gml_status
-allocate_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
+allocate_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
+                gml_address *out)
 {
     if (lake->uses.pending_count) {
         gml_uses_poll(&lake->uses);
@@ -325,7 +334,7 @@ allocate_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_addr
     status = serve(lake, size_bytes, stream, &block);
     gml_lake_note_reserved(lake);
     if (status != GML_OK) {
-        if (status == GML_OUT_OF_MEMORY) {
+        if (status == GML_OUT_OF_MEMORY && is_last) {
             gml_lake_explain_refusal(lake, size_bytes);
             gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
         }
@@ -339,8 +348,8 @@ allocate_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_addr
     return GML_OK;
 }
 
-gml_status
-gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
+static gml_status
+allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last, gml_address *out)
 {
     if (size_bytes == 0) {
         *out = 0;
@@ -359,11 +368,23 @@ gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_ad
         status =
             gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT, "2^64 - 1 is not a stream handle");
     } else {
-        status = allocate_locked(lake, size_bytes, stream, out);
-        gml_lake_show_request(lake, status);
+        status = allocate_locked(lake, size_bytes, stream, is_last, out);
+        gml_lake_show_request(lake, is_last ? status : GML_OK);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
+}
+
+gml_status
+gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
+{
+    return allocate(lake, size_bytes, stream, true, out);
+}
+
+gml_status
+gml_lake_try_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
+{
+    return allocate(lake, size_bytes, stream, false, out);
 }
 
 /* The live block at `address`, or NULL with a reason. */
@@ -450,6 +471,7 @@ gml_status
 gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
 {
     uint64_t released = 0;
+    gml_device_settle(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_lake_trim_locked(lake, &released);
     gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, released, 0);
@@ -525,7 +547,8 @@ gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes)
 {
     pthread_mutex_lock(&lake->lock);
     bool is_below = limit_bytes && (!lake->capacity_bytes || limit_bytes < lake->capacity_bytes);
-    lake->driver->limit_bytes = is_below ? limit_bytes : lake->capacity_bytes;
+    __atomic_store_n(&lake->driver->device->limit_bytes,
+                     is_below ? limit_bytes : lake->capacity_bytes, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }

@@ -278,4 +278,7 @@ gml_stats gml_lake_complete_stats(gml_lake *lake);
 /* Puts the reason of a refused allocation into driver->reason. pre: the lock is held. */
 void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);
 
+/* The same of a waking for which there was no memory. */
+void gml_lake_explain_waking(gml_lake *lake);
+
 #endif

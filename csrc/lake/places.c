@@ -147,7 +147,7 @@ void
 gml_elastic_note_idle(gml_lake *lake, gml_elastic *of)
 {
     gml_driver *driver = lake->driver;
-    bool is_capturing = driver->is_frozen;
+    bool is_capturing = gml_driver_is_frozen(driver);
     gml_status status =
         is_capturing ? GML_OK : gml_driver_stream_capturing(driver, of->stream, &is_capturing);
     if (status == GML_OK && !is_capturing && !of->has_event) {

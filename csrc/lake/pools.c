@@ -132,14 +132,21 @@ forget(gml_pools *pools, pool *forgotten)
     return status;
 }
 
+void
+gml_pools_end_all(gml_pools *pools, gml_driver *driver)
+{
+    for (gml_link *link = pools->begun.next, *next; link != &pools->begun; link = next) {
+        next = link->next;
+        (void)__atomic_sub_fetch(&driver->device->captures, 1, __ATOMIC_RELAXED);
+        free(link);
+    }
+    gml_list_init(&pools->begun);
+}
+
 gml_status
 gml_pools_close(gml_pools *pools)
 {
     gml_status first = GML_OK;
-    for (gml_link *link = pools->begun.next, *next; link != &pools->begun; link = next) {
-        next = link->next;
-        free(link);
-    }
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
         first = gml_first_failure(first, forget(pools, (pool *)link));
@@ -177,7 +184,7 @@ gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,
     added->thread = pthread_self();
     gml_list_append(&pools->begun, &added->link);
     gml_list_append(&begun->begins, &added->of_pool);
-    driver->is_frozen = true;
+    (void)__atomic_add_fetch(&driver->device->captures, 1, __ATOMIC_RELAXED);
     return GML_OK;
 }
 
@@ -213,7 +220,7 @@ gml_pools_end(gml_pools *pools, gml_driver *driver, gml_pool_id id)
     if (!is_begun(ended)) {
         pools->settled_bytes += ended->policy->reserved_bytes;
     }
-    driver->is_frozen = !gml_list_is_empty(&pools->begun);
+    (void)__atomic_sub_fetch(&driver->device->captures, 1, __ATOMIC_RELAXED);
     return GML_OK;
 }
 
@@ -258,7 +265,7 @@ gml_pools_release(gml_pools *pools, gml_driver *driver, gml_pool_id id)
                                id.first, id.second);
     }
     /* The use has ended whether or not the device takes its memory back now: a later trim will. */
-    if (--released->use_count == 0 && !driver->is_frozen) {
+    if (--released->use_count == 0 && !gml_driver_is_frozen(driver)) {
         (void)trim_pool(pools, released);
     }
     return GML_OK;

@@ -1,7 +1,7 @@
 /* Private pools: what serves the streams that capture a graph.
  *
  * Each pool is a policy `caching` of its own on the lake's driver, so it has segments that nothing
- * else touches. While any is begun the driver is frozen: see gml_driver.is_frozen.
+ * else touches. While any is begun the device is frozen: see gml_device.captures.
  */
 #ifndef GML_LAKE_POOLS_H
 #define GML_LAKE_POOLS_H
@@ -18,6 +18,9 @@ typedef struct gml_pools {
 } gml_pools;
 
 void gml_pools_init(gml_pools *pools);
+
+/* Ends every begin, for which nobody else will: before the lake closes. */
+void gml_pools_end_all(gml_pools *pools, gml_driver *driver);
 
 /* Gives everything back, live blocks included, and returns the first failure. */
 gml_status gml_pools_close(gml_pools *pools);

@@ -13,7 +13,7 @@ void
 gml_lake_finish_pending(void *context)
 {
     gml_lake *lake = context;
-    if (!lake->driver->is_frozen) {
+    if (!gml_driver_is_frozen(lake->driver)) {
         /* What fails here stays pending, and is tried again at the next chance. */
         (void)wait_for_uses(lake);
     }
@@ -46,7 +46,7 @@ gml_status
 gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
 {
     *released_bytes = 0;
-    if (lake->driver->is_frozen) {
+    if (gml_driver_is_frozen(lake->driver)) {
         return GML_OK;
     }
     uint64_t before_bytes = lake->driver->held_bytes;
@@ -76,7 +76,7 @@ trim_others(gml_lake *lake, const gml_policy *policy, bool is_guest)
 gml_status
 gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is_any)
 {
-    bool is_frozen = lake->driver->is_frozen;
+    bool is_frozen = gml_driver_is_frozen(lake->driver);
     bool is_guest = lake->guest && policy == gml_guest_policy(lake->guest);
     size_t pending_before = lake->uses.pending_count;
     uint64_t held_before_bytes = lake->driver->held_bytes;

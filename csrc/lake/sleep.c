@@ -231,7 +231,7 @@ check_state(gml_lake *lake, bool wants_awake)
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
                                wants_awake ? "it is asleep already" : "it is awake already");
     }
-    return lake->driver->is_frozen
+    return gml_driver_is_frozen(lake->driver)
                ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                  "nothing can sleep or wake while a graph is being captured")
                : GML_OK;
@@ -244,6 +244,7 @@ gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_
 {
     gml_sleep_report report = {0};
     uint64_t began_ns = gml_clock_ns();
+    gml_device_settle(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     gml_status status = check_state(lake, true);
     if (status == GML_OK) {
@@ -263,10 +264,14 @@ gml_lake_wake(gml_lake *lake, gml_sleep_report *out)
 {
     gml_sleep_report report = {0};
     uint64_t began_ns = gml_clock_ns();
+    gml_device_settle(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     gml_status status = check_state(lake, false);
     if (status == GML_OK) {
         status = wake_locked(lake);
+        if (status == GML_OUT_OF_MEMORY) {
+            gml_lake_explain_waking(lake);
+        }
         gml_lake_show(lake);
     }
     if (status == GML_OK) {

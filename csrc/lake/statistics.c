@@ -13,6 +13,8 @@ gml_lake_stats(gml_lake *lake, gml_stats *out)
     return GML_OK;
 }
 
+static const double MIB = 1024.0 * 1024.0;
+
 /* ---- in PyTorch's form ----------------------------------------------------------------------- */
 
 /* From malloc to the end of the last use. */
@@ -142,14 +144,13 @@ gml_lake_reset_peaks(gml_lake *lake)
 void
 gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
 {
-    const double mib = 1024.0 * 1024.0;
     gml_stats stats = gml_lake_complete_stats(lake);
-    uint64_t limit =
-        lake->driver->limit_bytes ? lake->driver->limit_bytes : lake->driver->info.total_bytes;
+    uint64_t limit = GML_DEVICE_READ(lake->driver->device, limit_bytes);
+    limit = limit ? limit : lake->driver->info.total_bytes;
     char margin[64] = "";
     if (lake->driver->margin_bytes) {
         (void)snprintf(margin, sizeof margin, "; %.1f MiB are left to others",
-                       (double)lake->driver->margin_bytes / mib);
+                       (double)lake->driver->margin_bytes / MIB);
     }
     lake->stats.states[GML_STATE_OOM]++;
     lake->torch.num_ooms++;
@@ -157,7 +158,27 @@ gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
                           "out of memory: %.1f MiB asked for; device %d has %.1f MiB, of which "
                           "%.1f MiB are live, %.1f MiB reserved, and %.1f MiB the largest request "
                           "that could be served%s",
-                          (double)size_bytes / mib, lake->device, (double)limit / mib,
-                          (double)stats.live_bytes / mib, (double)stats.reserved_bytes / mib,
-                          (double)stats.largest_free_bytes / mib, margin);
+                          (double)size_bytes / MIB, lake->device, (double)limit / MIB,
+                          (double)stats.live_bytes / MIB, (double)stats.reserved_bytes / MIB,
+                          (double)stats.largest_free_bytes / MIB, margin);
+}
+
+void
+gml_lake_explain_waking(gml_lake *lake)
+{
+    gml_driver *driver = lake->driver;
+    uint64_t free_bytes = 0, total_bytes = 0;
+    uint64_t awake_bytes = GML_DEVICE_READ(driver->device, held_bytes);
+    uint64_t limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
+    char limit[96] = "";
+    if (limit_bytes) {
+        (void)snprintf(limit, sizeof limit, "; all may hold %.1f MiB, by capacity or fraction",
+                       (double)limit_bytes / MIB);
+    }
+    (void)gml_driver_memory_info(driver, &free_bytes, &total_bytes);
+    (void)gml_driver_fail(driver, GML_OUT_OF_MEMORY,
+                          "out of memory: waking needs %.1f MiB; of %.1f MiB %.1f are free, gmlake "
+                          "holds %.1f awake, and others the rest%s",
+                          (double)driver->held_bytes / MIB, (double)total_bytes / MIB,
+                          (double)free_bytes / MIB, (double)awake_bytes / MIB, limit);
 }

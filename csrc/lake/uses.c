@@ -316,7 +316,7 @@ gml_uses_free(gml_uses *uses, gml_block *block)
     uses->pending_count++;
     uses->pending_bytes += block->block_bytes;
     gml_list_append(&uses->unrecorded, &first->pending);
-    if (!uses->driver->is_frozen) {
+    if (!gml_driver_is_frozen(uses->driver)) {
         (void)settle(uses, first);
     }
 }
@@ -325,7 +325,7 @@ gml_uses_free(gml_uses *uses, gml_block *block)
 static void
 note_last_work(gml_uses *uses, queue *last)
 {
-    gml_status status = uses->driver->is_frozen ? GML_MISUSE : GML_OK;
+    gml_status status = gml_driver_is_frozen(uses->driver) ? GML_MISUSE : GML_OK;
     while (status == GML_OK && !gml_list_is_empty(&last->bare)) {
         gml_use *use = use_of_link(last->bare.next);
         status = record_or_wait(uses, use);
@@ -392,7 +392,7 @@ finish_all_anyway(gml_uses *uses, gml_link *blocks)
 void
 gml_uses_poll(gml_uses *uses)
 {
-    if (uses->pending_count && !uses->driver->is_frozen) {
+    if (uses->pending_count && !gml_driver_is_frozen(uses->driver)) {
         (void)settle_all(uses);
         (void)drain_all(uses, gml_driver_event_query);
     }

@@ -60,7 +60,7 @@ gml_friend_free(void *stream, void *address, int device)
 static gml_status
 wait_locked(gml_driver *driver, const gml_stream *stream)
 {
-    if (driver->is_frozen) {
+    if (gml_driver_is_frozen(driver)) {
         return gml_driver_fail(driver, GML_NOT_READY,
                                "a graph is captured, and nothing can be waited for until its end");
     }

@@ -52,6 +52,15 @@ human(uint64_t size_bytes)
     return result;
 }
 
+/* In PyTorch's words, which programs look for. */
+static void
+say_request(text *out, uint64_t size_bytes)
+{
+    bool is_absurd = size_bytes >= UINT64_C(1) << 60;
+    say(out, "CUDA out of memory. Tried to allocate %s.",
+        is_absurd ? "more than 1EB memory" : human(size_bytes).text);
+}
+
 /* ---- what there is --------------------------------------------------------------------------- */
 
 typedef struct situation {
@@ -66,7 +75,9 @@ typedef struct situation {
     uint64_t live_bytes, live_blocks; /* in use by the program */
     uint64_t pending_bytes;           /* freed, but other streams still use it */
     uint64_t reserved_bytes, idle_bytes, largest_bytes;
-    uint64_t beside_bytes; /* held by PyTorch's own allocator */
+    uint64_t beside_bytes; /* held by PyTorch's own allocator, */
+    uint64_t others_bytes; /* and by other lakes of the device, awake */
+    bool is_region;
 } situation;
 
 static uint64_t
@@ -85,8 +96,11 @@ look_at(gml_lake *lake)
     now.policy = lake->policy->ops->name;
     now.has_guest = lake->guest != NULL;
     now.has_pools = gml_pools_reserved(&lake->pools) > 0;
-    now.is_capturing = lake->driver->is_frozen;
-    now.limit_bytes = lake->driver->limit_bytes;
+    now.is_capturing = gml_driver_is_frozen(lake->driver);
+    now.limit_bytes = GML_DEVICE_READ(lake->driver->device, limit_bytes);
+    now.others_bytes =
+        difference(GML_DEVICE_READ(lake->driver->device, held_bytes), lake->driver->held_bytes);
+    now.is_region = lake->sleeper != NULL;
     now.margin_bytes = lake->driver->margin_bytes;
     now.is_arena = lake->driver->arena_bytes > 0;
     now.pending_bytes = lake->uses.pending_bytes;
@@ -121,7 +135,7 @@ say_device(text *out, const situation *now, int device)
             human(now->total_bytes).text, human(now->free_bytes).text);
     }
     if (now->limit_bytes) {
-        say(out, " gmlake may hold %s of it, by its capacity or the memory fraction.",
+        say(out, " gmlake may hold %s of it in all, by its capacity or the memory fraction.",
             human(now->limit_bytes).text);
     }
     if (now->margin_bytes) {
@@ -139,7 +153,9 @@ say_held(text *out, const situation *now)
         say(out, ", %s are freed but still used by other streams", human(now->pending_bytes).text);
     }
     say(out, ", and %s are idle", human(now->idle_bytes).text);
-    if (now->idle_bytes) {
+    if (now->idle_bytes && !now->largest_bytes) {
+        say(out, ", in pieces that serve only requests of up to 1 MiB");
+    } else if (now->idle_bytes) {
         uint64_t largest =
             now->largest_bytes < now->idle_bytes ? now->largest_bytes : now->idle_bytes;
         say(out, "; the largest request that they could serve is %s (fragmentation %.2f)",
@@ -155,7 +171,12 @@ say_others(text *out, const situation *now)
     if (now->beside_bytes) {
         say(out, " PyTorch's own allocator holds %s.", human(now->beside_bytes).text);
     }
-    uint64_t known_bytes = now->free_bytes + now->reserved_bytes + now->beside_bytes;
+    if (now->others_bytes) {
+        say(out, now->is_region ? " gmlake holds %s outside of this region." : " Regions hold %s.",
+            human(now->others_bytes).text);
+    }
+    uint64_t known_bytes =
+        now->free_bytes + now->reserved_bytes + now->beside_bytes + now->others_bytes;
     uint64_t rest_bytes = difference(now->total_bytes, known_bytes);
     if (rest_bytes) {
         say(out,
@@ -183,7 +204,7 @@ say_tried(text *out, const situation *now)
 static void
 write_out_of_memory(text *out, const situation *now, int device, uint64_t size_bytes)
 {
-    say(out, "CUDA out of memory. Tried to allocate %s.", human(size_bytes).text);
+    say_request(out, size_bytes);
     say_device(out, now, device);
     say_held(out, now);
     say_others(out, now);
@@ -214,7 +235,8 @@ gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status, c
 {
     text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
-        say(&whole, "CUDA out of memory. Tried to allocate %s. ", human(size_bytes).text);
+        say_request(&whole, size_bytes);
+        say(&whole, " ");
     }
     say(&whole, "gmlake cannot use GPU %d: %s", device, reason);
 }

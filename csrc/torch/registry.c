@@ -20,7 +20,8 @@ enum {
 typedef struct device_state {
     bool has_fraction;
     double fraction;
-    gml_map distrusted; /* streams, as keys */
+    uint64_t total_bytes; /* 0: no lake was opened yet */
+    gml_map distrusted;   /* streams, as keys */
     char fallback[GML_REASON_BYTES];
 } device_state;
 
@@ -30,6 +31,15 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(gml_lake *) lakes[GML_TORCH_DEVICES];
 static _Atomic int lakes_end;  /* above the ordinal of every device with an open lake */
 static _Atomic int server_now; /* a gml_server; changed under the lock */
+
+/* What the lakes of a device have in common. */
+static gml_device devices[GML_TORCH_DEVICES];
+
+gml_device *
+gml_registry_device(int device)
+{
+    return &devices[device];
+}
 
 /* A region's lake on a device. Its number is GML_TORCH_DEVICES plus its place here. */
 typedef struct region_lake {
@@ -189,6 +199,7 @@ open_either(int device, int region, gml_lake **out, char *text)
 {
     gml_lake_config config = registry.config;
     config.device = device;
+    config.shared = &devices[device];
     config.can_sleep = region != 0;
     if (region & GML_TORCH_EXCLUSIVE) {
         config.policy = gml_caching_policy.name; /* a segment is one chunk where memory can sleep */
@@ -207,16 +218,18 @@ open_either(int device, int region, gml_lake **out, char *text)
     return status;
 }
 
+/* Limits what all lakes of the device hold together. pre: the lock is held. */
 static void
-apply_fraction(gml_lake *lake, const device_state *state)
+apply_limit(int device)
 {
-    if (!state->has_fraction) {
-        return;
+    const device_state *state = &registry.devices[device];
+    uint64_t limit_bytes = registry.config.capacity_bytes;
+    double part = state->fraction * (double)state->total_bytes;
+    if (state->has_fraction && state->fraction < 1 && state->total_bytes &&
+        (!limit_bytes || part < (double)limit_bytes)) {
+        limit_bytes = part < 1 ? 1 : (uint64_t)part; /* 0 would be no limit at all */
     }
-    double limit = state->fraction * (double)lake->driver->info.total_bytes;
-    /* 0 would be no limit at all. */
-    uint64_t limit_bytes = state->fraction >= 1 ? 0 : limit < 1 ? 1 : (uint64_t)limit;
-    (void)gml_lake_set_limit(lake, limit_bytes);
+    __atomic_store_n(&devices[device].limit_bytes, limit_bytes, __ATOMIC_RELAXED);
 }
 
 static gml_status
@@ -245,7 +258,6 @@ prepare(gml_lake *lake, int device, char *text)
                        registry.history_events);
         return status;
     }
-    apply_fraction(lake, &registry.devices[device]);
     status = apply_distrust(lake, &registry.devices[device].distrusted);
     if (status != GML_OK) {
         gml_lake_reason(lake, text, GML_REASON_BYTES);
@@ -286,6 +298,7 @@ forget_lakes(void)
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         atomic_store_explicit(&lakes[device], NULL, memory_order_release);
         registry.devices[device].fallback[0] = '\0';
+        devices[device].captures = devices[device].held_bytes = 0;
         /* A thread of the parent may have been at work on it: nothing of it is looked at. */
         registry.devices[device].distrusted = (gml_map){0};
     }
@@ -328,6 +341,7 @@ open_locked(int device, int region, gml_lake **out, char *text)
                        GML_TORCH_REGIONS);
         return GML_UNSUPPORTED;
     }
+    apply_limit(device);
     gml_status status = watch_forks();
     if (status == GML_OK) {
         status = open_either(device, region, &lake, text);
@@ -335,6 +349,8 @@ open_locked(int device, int region, gml_lake **out, char *text)
     if (status != GML_OK) {
         return status;
     }
+    registry.devices[device].total_bytes = lake->driver->info.total_bytes;
+    apply_limit(device);
     status = prepare(lake, device, text);
     if (status == GML_OK && region) {
         status = gml_lake_set_margin(lake, registry.margin_bytes);
@@ -540,9 +556,6 @@ gml_registry_limit(int device, double fraction)
     device_state *state = &registry.devices[device];
     state->has_fraction = true;
     state->fraction = fraction;
-    gml_lake *lake = gml_torch_lake(device);
-    if (lake) {
-        apply_fraction(lake, state);
-    }
+    apply_limit(device);
     pthread_mutex_unlock(&registry_lock);
 }

@@ -24,10 +24,13 @@ int gml_registry_serving(int device);
 /* Whether this thread is in a region that takes the memory of graphs. */
 bool gml_registry_takes_graphs(void);
 
+/* What the lakes of a device have in common, whether or not any is open. */
+gml_device *gml_registry_device(int device);
+
 /* Opens the memory of a lake, which is that device's, to every device that can reach it. */
 void gml_registry_grant_all(gml_lake *lake, int device);
 
-/* The most that each lake may hold, as configured; 0: all that its device has. */
+/* The most that the lakes of a device may hold together, as configured; 0: all that it has. */
 uint64_t gml_registry_capacity(void);
 
 /* No open lake has this number or a higher one. */
@@ -36,8 +39,8 @@ int gml_registry_end(void);
 /* Who serves on every lake, as gml_torch_serve_with() said last. */
 gml_server gml_registry_server(void);
 
-/* The most that the device's lake may hold, as a fraction of the device's memory; 1 or more: all.
- * Remembered for a lake that is not open yet. Nothing for what is no fraction or no device. */
+/* The most that the device's lakes may hold together, as a fraction of the device's memory; 1 or
+ * more: all. Remembered where none is open yet. Nothing for what is no fraction or no device. */
 void gml_registry_limit(int device, double fraction);
 
 #endif

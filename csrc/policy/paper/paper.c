@@ -177,7 +177,7 @@ paper_trim(gml_policy *base, uint64_t *released_bytes)
     gml_paper *self = paper_of(base);
     uint64_t held_bytes = base->reserved_bytes;
     *released_bytes = 0;
-    if (base->driver->is_frozen) {
+    if (gml_driver_is_frozen(base->driver)) {
         return GML_OK;
     }
     gml_status first = gml_driver_device_synchronize(base->driver);

@@ -124,7 +124,8 @@ has_room(const gml_paper *self, uint64_t size_bytes, uint64_t spare_views, uint6
 void
 gml_paper_stitch_free(gml_paper *self, uint64_t size_bytes)
 {
-    if (has_room(self, size_bytes, 0, 0) || !self->oldest || self->base.driver->is_frozen ||
+    if (has_room(self, size_bytes, 0, 0) || !self->oldest ||
+        gml_driver_is_frozen(self->base.driver) ||
         gml_driver_device_synchronize(self->base.driver) != GML_OK) {
         return;
     }

@@ -48,7 +48,8 @@ uint64_t
 gml_economy_room(const gml_home *home)
 {
     uint64_t space_bytes = home->slots * home->grain_bytes - home->held_bytes;
-    return least(least(space_bytes, gml_driver_room(home->driver)), gml_driver_left(home->driver));
+    return least(least(space_bytes, gml_device_room(home->driver->device)),
+                 gml_driver_left(home->driver));
 }
 
 bool

@@ -133,7 +133,7 @@ close_pond(gml_stitch *stitch, gml_pond *pond)
 void
 gml_pond_sweep(gml_stitch *stitch)
 {
-    if (stitch->policy.driver->is_frozen) {
+    if (gml_driver_is_frozen(stitch->policy.driver)) {
         return;
     }
     gml_stitch_poll(stitch);

@@ -7,7 +7,7 @@ gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done
 {
     gml_driver *driver = stitch->policy.driver;
     gml_status status = GML_OK;
-    bool is_capturing = driver->is_frozen;
+    bool is_capturing = gml_driver_is_frozen(driver);
     if (asking && !is_capturing) {
         status = gml_driver_stream_capturing(driver, asking->stream, &is_capturing);
     }
@@ -75,7 +75,8 @@ gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
         return GML_OK;
     }
     /* One stream alone is not worth an event. */
-    if (stitch->pond_count > 1 && !stitch->policy.driver->is_frozen && are_all_callable(stitch)) {
+    if (stitch->pond_count > 1 && !gml_driver_is_frozen(stitch->policy.driver) &&
+        are_all_callable(stitch)) {
         *is_done = true;
         settle_each(stitch, is_done);
     }

@@ -45,7 +45,8 @@ static gml_status
 make_room(gml_stitch *stitch, const gml_pond *pond, uint64_t view_bytes)
 {
     uint64_t most_bytes = without(stitch->max_view_bytes, view_bytes);
-    if (stitch->policy.driver->is_frozen || !is_over(stitch, stitch->max_views - 1, most_bytes)) {
+    if (gml_driver_is_frozen(stitch->policy.driver) ||
+        !is_over(stitch, stitch->max_views - 1, most_bytes)) {
         return GML_OK;
     }
     uint64_t target_views = stitch->max_views - gml_divide_up(stitch->max_views, 8);

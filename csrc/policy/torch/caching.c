@@ -69,7 +69,7 @@ add_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_bl
 static gml_status
 obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
-    bool may_free = !heap->base.driver->is_frozen;
+    bool may_free = !gml_driver_is_frozen(heap->base.driver);
     gml_status status = may_free && has_garbage_limit(heap) ? gml_caching_collect(heap) : GML_OK;
     if (status == GML_OK) {
         status = add_segment(heap, request, out);

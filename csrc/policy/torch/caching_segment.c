@@ -225,7 +225,7 @@ release_idle(gml_torch_heap *heap, bool is_retired_only)
 gml_status
 gml_caching_release_all(gml_torch_heap *heap)
 {
-    if (heap->base.driver->is_frozen) {
+    if (gml_driver_is_frozen(heap->base.driver)) {
         return GML_OK;
     }
     heap->stats.num_sync_all_streams++;

@@ -245,7 +245,7 @@ release_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
 static gml_status
 release_all(gml_torch_heap *heap)
 {
-    if (heap->base.driver->is_frozen) {
+    if (gml_driver_is_frozen(heap->base.driver)) {
         return GML_OK;
     }
     heap->stats.num_sync_all_streams++;

@@ -113,7 +113,7 @@ free_stuck(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place)
     if (segment->granules[place] != GML_GRANULE_STUCK) {
         return GML_OK;
     }
-    if (heap->base.driver->is_frozen) {
+    if (gml_driver_is_frozen(heap->base.driver)) {
         return gml_driver_fail(heap->base.driver, GML_OUT_OF_MEMORY,
                                "a granule cannot be mapped anew while a graph is being captured");
     }

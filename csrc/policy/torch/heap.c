@@ -117,7 +117,7 @@ gml_torch_drop_lanes(gml_torch_heap *heap)
 static gml_status
 make_request(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream, gml_torch_request *out)
 {
-    uint64_t rounded_bytes = gml_torch_round(&heap->knobs, size_bytes);
+    uint64_t rounded_bytes = gml_torch_round(heap->knobs.roundup_power2_divisions, size_bytes);
     bool is_small = rounded_bytes <= GML_SMALL_LIMIT;
     gml_torch_lane *lane = heap->recent[is_small];
     if (!lane || lane->stream != stream) {
@@ -354,7 +354,7 @@ static gml_status
 obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
     gml_status status = heap->rules->obtain(heap, request, out);
-    if (status == GML_OUT_OF_MEMORY && !heap->base.driver->is_frozen) {
+    if (status == GML_OUT_OF_MEMORY && !gml_driver_is_frozen(heap->base.driver)) {
         status = heap->rules->release_all(heap);
         if (status != GML_OK) {
             return status;

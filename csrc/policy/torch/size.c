@@ -13,30 +13,30 @@ log2_floor(uint64_t value)
 
 /* The distance of the sizes that `size_bytes` is rounded to; 512 where no division applies. */
 static uint64_t
-grain_of(const gml_knobs *knobs, uint64_t size_bytes)
+grain_of(const uint64_t *divisions, uint64_t size_bytes)
 {
     unsigned power = log2_floor(size_bytes);
     unsigned interval = power > FIRST_INTERVAL ? power - FIRST_INTERVAL : 0;
     if (interval >= GML_ROUNDUP_INTERVALS) {
         interval = GML_ROUNDUP_INTERVALS - 1;
     }
-    uint64_t divisions = knobs->roundup_power2_divisions[interval];
-    if (divisions <= 1 || (size_bytes - 1) / GML_ALIGNMENT < divisions) {
+    uint64_t count = divisions[interval];
+    if (count <= 1 || (size_bytes - 1) / GML_ALIGNMENT < count) {
         return GML_ALIGNMENT;
     }
-    return (UINT64_C(1) << power) >> log2_floor(divisions);
+    return (UINT64_C(1) << power) >> log2_floor(count);
 }
 
 uint64_t
-gml_torch_round(const gml_knobs *knobs, uint64_t size_bytes)
+gml_torch_round(const uint64_t *divisions, uint64_t size_bytes)
 {
-    return gml_round_up(size_bytes, grain_of(knobs, size_bytes));
+    return gml_round_up(size_bytes, grain_of(divisions, size_bytes));
 }
 
 uint64_t
 gml_torch_round_down(const gml_knobs *knobs, uint64_t block_bytes)
 {
-    uint64_t grain_bytes = grain_of(knobs, block_bytes);
+    uint64_t grain_bytes = grain_of(knobs->roundup_power2_divisions, block_bytes);
     return block_bytes / grain_bytes * grain_bytes;
 }
 

@@ -11,9 +11,9 @@ enum {
     GML_TORCH_SEGMENT_GRAIN = 2 << 20,
 };
 
-/* `size_bytes` above 0, rounded up to a multiple of 512 or, by roundup_power2_divisions, to the
- * next division of its power of two. */
-uint64_t gml_torch_round(const gml_knobs *knobs, uint64_t size_bytes);
+/* `size_bytes` above 0, rounded up to a multiple of 512 or, by roundup_power2_divisions (see
+ * gml_knobs), to the next division of its power of two. */
+uint64_t gml_torch_round(const uint64_t *divisions, uint64_t size_bytes);
 
 /* The largest size that gml_torch_round() leaves at or below `block_bytes`, a multiple of 512. */
 uint64_t gml_torch_round_down(const gml_knobs *knobs, uint64_t block_bytes);

@@ -33,9 +33,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <torch/csrc/api/include/torch/version.h>
 #include <unordered_map>
 #include <vector>
+
+#if TORCH_VERSION_MINOR >= 11
+#include <c10/core/AllocatorConfig.h>
+#endif
 
 /* Newer C libraries have a variable of this name, and newer compilers ask for it. With one of its
  * own the adapter needs no newer C library than PyTorch does. Zero: there may be threads. */
@@ -155,6 +160,12 @@ open_to_all(Open open, c10::DeviceIndex device, char *reason, size_t reason_byte
     return lake;
 }
 
+bool
+is_frozen(int device)
+{
+    return __atomic_load_n(&core->device(device)->captures, __ATOMIC_RELAXED) > 0;
+}
+
 /* The lake that serves this thread; NULL until it is open. */
 gml_lake *
 serving_lake(int device)
@@ -174,14 +185,27 @@ find_block(const void *pointer, gml_block_info *block, int *number)
 
 /* ---- private pools ------------------------------------------------------------------------------
  *
- * Requests that a pool takes are native's, which keeps the pools. While a graph is captured, lakes
- * make no call that would break it: each has a pool of the same name begun, which serves nobody.
+ * Requests that a pool takes are native's, which keeps the pools. A capture freezes the device: its
+ * lakes make no call that would break one. A capture in a region that takes graphs is served by the
+ * region's lake, from a pool there, which freezes the device itself.
  *
  * A capture begins its pool before it begins itself, so the filter of that pool takes nothing yet.
  * That of every other pool takes what the thread that begins it asks for.
  *
- * A capture in a region that takes graphs is served by the region's lake, from a pool there.
+ * PyTorch says nothing of a capture that fails at its end. Its thread finds out: where that calls
+ * again and its stream does not capture, the capture has failed. No other thread can tell that from
+ * an end that PyTorch is about to tell of.
  */
+
+bool
+is_capturing(cudaStream_t stream)
+{
+    auto status = cudaStreamCaptureStatus::cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) { /* it is gone */
+        (void)cudaGetLastError();
+    }
+    return status != cudaStreamCaptureStatus::cudaStreamCaptureStatusNone;
+}
 
 struct Routes {
     struct Route {
@@ -189,25 +213,49 @@ struct Routes {
         MempoolId_t id;
         std::function<bool(cudaStream_t)> filter;
         bool is_capture;
-        bool is_held;      /* for a capture: the lake's pool is begun, too */
         gml_lake *regions; /* that serves the capture in place of native; NULL: none */
+        cudaStream_t stream;
+        std::thread::id thread;
     };
 
     std::atomic<size_t> count{0};
-    std::atomic<size_t> captures{0}; /* of them */
-    std::mutex mutex;                /* guards the rest */
+    std::mutex mutex; /* guards the rest */
     std::vector<Route> list;
+
+    /* A thread ends: whatever it captures is over. */
+    struct Leaving {
+        Routes *of;
+
+        explicit Leaving(Routes *routes) : of(routes)
+        {
+        }
+
+        ~Leaving()
+        {
+            of->settle();
+        }
+    };
 
     void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
     {
-        bool is_capture = !filter(c10::cuda::getCurrentCUDAStream(device));
-        gml_lake *lake = is_capture ? core->find(device) : nullptr;
-        bool is_held = lake && core->begin_pool(lake, {id.first, id.second}) == GML_OK;
+        thread_local Leaving leaving(this);
+        settle();
+        cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
+        bool is_capture = !filter(stream);
         gml_lake *regions = is_capture ? begin_in_region(device, id) : nullptr;
-        captures += is_capture;
+        if (is_capture && !regions) {
+            freeze(device, 1);
+        }
         std::lock_guard<std::mutex> lock(mutex);
-        list.push_back({device, id, std::move(filter), is_capture, is_held, regions});
+        list.push_back({device, id, std::move(filter), is_capture, regions, stream,
+                        std::this_thread::get_id()});
         count.store(list.size(), std::memory_order_release);
+    }
+
+    static void freeze(c10::DeviceIndex device, int change)
+    {
+        uint64_t *captures = &core->device(device)->captures;
+        (void)__atomic_add_fetch(captures, static_cast<uint64_t>(change), __ATOMIC_RELAXED);
     }
 
     /* The lake of this thread's region, where it takes graphs. */
@@ -226,29 +274,45 @@ struct Routes {
 
     void end(c10::DeviceIndex device, MempoolId_t id)
     {
-        bool is_held = false;
-        gml_lake *regions = nullptr;
+        end_where([&](const Route &route) { return route.device == device && route.id == id; },
+                  false);
+    }
+
+    /* Ends the captures of this thread that failed; see gml_device. */
+    void settle()
+    {
+        auto has_failed = [thread = std::this_thread::get_id()](const Route &route) {
+            return route.is_capture && route.thread == thread && !is_capturing(route.stream);
+        };
+        while (end_where(has_failed, true)) {
+        }
+    }
+
+    /* Ends the first route of which `is_meant`; false: there is none. The memory of a graph in a
+     * region is held until the graph is gone, see releasePool; there is none where it failed. */
+    template <typename Meant> bool end_where(Meant is_meant, bool has_failed)
+    {
+        Route ended{};
         {
             std::lock_guard<std::mutex> lock(mutex);
-            auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
-                return route.device == device && route.id == id;
-            });
-            if (found != list.end()) {
-                is_held = found->is_held;
-                regions = found->regions;
-                captures -= found->is_capture;
-                list.erase(found);
+            auto found = std::find_if(list.begin(), list.end(), is_meant);
+            if (found == list.end()) {
+                return false;
             }
+            ended = std::move(*found);
+            list.erase(found);
             count.store(list.size(), std::memory_order_release);
         }
-        if (is_held) {
-            gml_lake *lake = core->find(device);
-            (void)core->end_pool(lake, {id.first, id.second});
-            (void)core->release_pool(lake, {id.first, id.second});
+        gml_pool_id id{ended.id.first, ended.id.second};
+        if (ended.regions) {
+            (void)core->end_pool(ended.regions, id);
+            if (has_failed) {
+                (void)core->release_pool(ended.regions, id);
+            }
+        } else if (ended.is_capture) {
+            freeze(ended.device, -1);
         }
-        if (regions) { /* the graph holds its memory until it is gone: see releasePool */
-            (void)core->end_pool(regions, {id.first, id.second});
-        }
+        return true;
     }
 
     /* Whether native takes the request; *regions: the lake that does in its place. */
@@ -257,6 +321,7 @@ struct Routes {
         if (count.load(std::memory_order_acquire) == 0) {
             return false;
         }
+        settle();
         std::lock_guard<std::mutex> lock(mutex);
         auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
             return route.device == device && route.filter(stream);
@@ -602,6 +667,18 @@ trim(int number, gml_lake *lake, const Context &context = nullptr)
     history.look(number, lake, context);
 }
 
+/* The same for all lakes of a device. */
+void
+trim_idle(int device)
+{
+    each_lake(device, [](gml_lake *lake, int number) {
+        gml_stats stats{};
+        if (core->stats(lake, &stats) == GML_OK && stats.reserved_bytes > stats.live_bytes) {
+            trim(number, lake);
+        }
+    });
+}
+
 /* ---- statistics --------------------------------------------------------------------------------- */
 
 void
@@ -831,7 +908,7 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
 /* ---- limits --------------------------------------------------------------------------------------
  *
  * The memory fraction of a device, and the capacity that gmlake was given, limit what native and
- * the lake hold together. Each may hold what the other does not; both are told whenever that may
+ * the lakes hold together. Each may hold what the other does not; both are told whenever that may
  * have changed, which is only done where there is such a limit.
  */
 
@@ -972,7 +1049,7 @@ class Adapter final : public CUDAAllocator
         gml_address address = 0;
         gml_status status = GML_DRIVER_ABSENT; /* until it is opened */
         if (C10_LIKELY(lake)) {
-            status = core->allocate(lake, size_bytes, handle_of(stream), &address);
+            status = core->try_allocate(lake, size_bytes, handle_of(stream), &address);
         }
         if (C10_UNLIKELY(status != GML_OK)) {
             address = take_slowly(lake, status, size_bytes, device, stream);
@@ -1423,16 +1500,14 @@ class Adapter final : public CUDAAllocator
         gml_address address = 0;
         if (!lake) {
             lake = open_to_all(core->open, device, reason, sizeof reason);
-            status = lake ? core->allocate(lake, size_bytes, handle_of(stream), &address)
+            status = lake ? core->try_allocate(lake, size_bytes, handle_of(stream), &address)
                           : GML_DRIVER_FAILED;
         }
-        if (status == GML_OUT_OF_MEMORY && routes.captures == 0) {
-            native->emptyCache({0, 0});
-            each_lake(device, [&](gml_lake *other, int number) {
-                if (other != lake) {
-                    trim(number, other);
-                }
-            });
+        if (status == GML_OUT_OF_MEMORY) {
+            if (!is_frozen(device)) {
+                native->emptyCache({0, 0});
+                trim_idle(device);
+            }
             if (limits.is_limited(device)) {
                 share_limit(device, 0);
             }
@@ -1478,7 +1553,7 @@ class Adapter final : public CUDAAllocator
                 return pointer;
             }
             let_go(std::move(pointer));
-            if (routes.captures == 0) {
+            if (!is_frozen(device)) {
                 native->emptyCache({0, 0});
             }
         } catch (const c10::OutOfMemoryError &) {
@@ -1521,26 +1596,25 @@ class Adapter final : public CUDAAllocator
         c10::DeviceIndex device;
     };
 
-    /* Tells native and the lake what they may hold. Where native is about to be asked for
-     * `size_bytes` that are not left, the lake gives back what it holds idle. */
+    /* Tells native and the lakes what they may hold. Where native is about to be asked for
+     * `size_bytes` that are not left, lakes give back what they hold idle. */
     void share_limit(c10::DeviceIndex device, size_t size_bytes)
     {
-        gml_lake *lake = core->find(device);
-        gml_stats ours{};
-        auto read = [&] { return lake && core->stats(lake, &ours) == GML_OK; };
+        const uint64_t *held_bytes = &core->device(device)->held_bytes;
+        auto ours_bytes = [&] {
+            return static_cast<double>(__atomic_load_n(held_bytes, __ATOMIC_RELAXED));
+        };
         double total_bytes = limits.total_bytes(device);
         double allowed_bytes = limits.allowed_bytes(device);
         auto natives_bytes = static_cast<double>(held_by_native(device));
         double left_bytes = allowed_bytes - natives_bytes;
-        if (read() && size_bytes > 0 && ours.reserved_bytes > ours.live_bytes &&
-            left_bytes < static_cast<double>(ours.reserved_bytes + size_bytes + spare_bytes)) {
-            trim(device, lake);
-            (void)read();
+        if (size_bytes > 0 &&
+            left_bytes < ours_bytes() + static_cast<double>(size_bytes + spare_bytes)) {
+            trim_idle(device);
         }
         auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
         core->limit(device, part(left_bytes));
-        native->setMemoryFraction(
-            std::min(1.0, part(allowed_bytes - static_cast<double>(ours.reserved_bytes))), device);
+        native->setMemoryFraction(std::min(1.0, part(allowed_bytes - ours_bytes())), device);
     }
 
     void tell_of(c10::DeviceIndex device, void *pointer, size_t size_bytes, cudaStream_t stream)
@@ -1617,13 +1691,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
         size_t free_bytes = 0, total_bytes = 0;
         if (core && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
             asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes) {
-            each_lake(device, [](gml_lake *lake, int number) {
-                gml_stats stats{};
-                if (core->stats(lake, &stats) == GML_OK &&
-                    stats.reserved_bytes > stats.live_bytes) {
-                    trim(number, lake);
-                }
-            });
+            trim_idle(device);
         }
         return false; /* native's free blocks are what they were */
     }
@@ -1640,6 +1708,34 @@ int
 gml_native_minor()
 {
     return TORCH_VERSION_MINOR;
+}
+
+/* Lets lakes round sizes as PyTorch does, by a setting that may change at any time. The other ones
+ * of PyTorch's allocator have no meaning for lakes. */
+static void
+follow_settings()
+{
+#if TORCH_VERSION_MINOR >= 11
+    using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+    static auto tell = [] {
+        static std::array<uint64_t, 16> kept{}; /* as many as PyTorch has intervals */
+        const std::vector<size_t> &now = Config::roundup_power2_divisions();
+        std::copy_n(now.begin(), std::min(now.size(), kept.size()), kept.begin());
+        bool is_any = std::any_of(kept.begin(), kept.end(), [](uint64_t n) { return n > 0; });
+        const uint64_t *first = is_any ? kept.data() : nullptr;
+        for (int device = 0; device < C10_COMPILE_TIME_MAX_GPUS; device++) {
+            __atomic_store_n(&core->device(device)->divisions, first, __ATOMIC_RELAXED);
+        }
+    };
+    Config::getConfigParserHook() = [before =
+                                         Config::getConfigParserHook()](const std::string &text) {
+        if (before) {
+            before(text);
+        }
+        tell();
+    };
+    tell();
+#endif
 }
 
 /* Whether events have stacks; where there is none yet they will, as PyTorch records by default. */
@@ -1676,6 +1772,10 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
     } else {
         core = given;
         adapter = new Adapter(before);
+        for (int device = 0; device < C10_COMPILE_TIME_MAX_GPUS; device++) {
+            core->device(device)->settle = [] { routes.settle(); };
+        }
+        follow_settings();
         is_caching = before->isEnabled();
         if (before->initialized()) {
             if (before->name() == "native" && before->isHistoryEnabled()) { /* others throw */

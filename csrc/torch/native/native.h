@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 6,
+    GML_NATIVE_VERSION = 7,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -39,6 +39,8 @@ typedef struct gml_native_core {
     int (*end)(void);
     /* Whether this thread is in a region that takes the memory of graphs that are captured. */
     bool (*takes_graphs)(void);
+    gml_status (*try_allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                               gml_address *out);
     gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                            gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);
@@ -53,7 +55,9 @@ typedef struct gml_native_core {
     gml_status (*torch_stats)(gml_lake *lake, gml_torch_stats *out);
     gml_status (*reset_peaks)(gml_lake *lake);
     gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
-    /* The most that a device's lake may hold, of the device's memory; also before it is opened. */
+    /* What the lakes of a device have in common, whether or not any is open. */
+    gml_device *(*device)(int device);
+    /* The most that they may hold together, of the device's memory; also before any is opened. */
     void (*limit)(int device, double fraction);
     /* The most that any device's memory may be, as configured; 0: all of it. */
     uint64_t (*capacity)(void);

@@ -39,15 +39,15 @@ TEST(a_live_block_of_a_forgotten_stream_has_a_fence_too)
 /* Where the last mark cannot be made, only a wait for the device ends it. */
 TEST(a_stream_that_is_forgotten_while_it_captures_needs_the_device)
 {
-    for (int is_frozen = 0; is_frozen < 2; is_frozen++) {
+    for (uint64_t is_frozen = 0; is_frozen < 2; is_frozen++) {
         bench self;
         bench_open(&self, bench_all_rules);
         uint64_t instant = bench_now(&self, 0);
-        self.driver->is_frozen = is_frozen;
+        self.driver->device->captures = is_frozen;
         CHECK_OK(gml_streams_set_capturing(self.queues, FIRST_STREAM, true));
         gml_fence_forget(&self.fences, &self.lines[0]);
         CHECK_OK(gml_streams_set_capturing(self.queues, FIRST_STREAM, false));
-        self.driver->is_frozen = false;
+        self.driver->device->captures = 0;
         uint64_t calls = bench_all_calls(&self);
         CHECK(!bench_passes(&self, 1, 0, instant, GML_URGENT));
         CHECK(!bench_settles(&self, 0));
@@ -107,7 +107,7 @@ TEST(a_frozen_driver_is_not_called)
     uint64_t marked = bench_now(&self, 0);
     CHECK(bench_marks(&self, 0));
     uint64_t instant = bench_now(&self, 0), calls = bench_all_calls(&self);
-    self.driver->is_frozen = true;
+    self.driver->device->captures = 1;
     self.driver->reason[0] = '\0';
     gml_fence_poll(&self.fences, &self.lines[0]);
     CHECK(!bench_marks(&self, 0));
@@ -117,7 +117,7 @@ TEST(a_frozen_driver_is_not_called)
     CHECK(!bench_settles(&self, 0));
     CHECK_EQ(bench_all_calls(&self), calls);
     CHECK_EQ(self.driver->reason[0], '\0'); /* nor was it asked and refused */
-    self.driver->is_frozen = false;
+    self.driver->device->captures = 0;
     CHECK(bench_passes(&self, 1, 0, instant, GML_WAIT));
     bench_close(&self);
 }

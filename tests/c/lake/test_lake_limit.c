@@ -153,7 +153,7 @@ TEST(a_frozen_lake_grows_or_refuses_and_takes_nothing_back)
         gml_lake *lake = lake_open(128 * MIB);
         fill_and_leave(lake, (gml_server)server);
         gml_stats before = lake_stats_of(lake);
-        lake->driver->is_frozen = true;
+        lake->driver->device->captures = true;
         gml_address grown = lake_take(lake, 20 * MIB, 3);
         gml_address address;
         CHECK_STATUS(gml_lake_allocate(lake, 100 * MIB, 3, &address), GML_OUT_OF_MEMORY);
@@ -168,7 +168,7 @@ TEST(a_frozen_lake_grows_or_refuses_and_takes_nothing_back)
         for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++) {
             CHECK_EQ(after.driver_calls[forbidden[i]], before.driver_calls[forbidden[i]]);
         }
-        lake->driver->is_frozen = false;
+        lake->driver->device->captures = false;
         address = lake_take(lake, 100 * MIB, 3);
         lake_give(lake, address);
         lake_finish(lake);
@@ -182,12 +182,12 @@ TEST(a_frozen_lake_waits_for_no_stream)
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
     gml_address first = lake_take(lake, 40 * MIB, 0);
     CHECK_OK(gml_lake_record_stream(lake, first, 7));
-    lake->driver->is_frozen = true;
+    lake->driver->device->captures = true;
     lake_give(lake, first);
     gml_address second = 0;
     CHECK_STATUS(gml_lake_allocate(lake, 40 * MIB, 0, &second), GML_OUT_OF_MEMORY);
     CHECK_EQ(lake_stats_of(lake).live_blocks, 1);
-    lake->driver->is_frozen = false;
+    lake->driver->device->captures = false;
     second = lake_take(lake, 40 * MIB, 0);
     CHECK_EQ(lake_stats_of(lake).live_blocks, 1);
     lake_give(lake, second);
@@ -206,7 +206,7 @@ TEST(calls_may_fail_in_a_frozen_lake)
         }
         gml_address taken[6];
         size_t count = 0;
-        lake->driver->is_frozen = true;
+        lake->driver->device->captures = true;
         for (size_t i = 0; i < 6; i++) {
             gml_status status =
                 gml_lake_allocate(lake, (i % 3 + 1) * 4 * MIB + 512, i % 2, &taken[count]);
@@ -214,7 +214,7 @@ TEST(calls_may_fail_in_a_frozen_lake)
             count += status == GML_OK;
             CHECK_OK(gml_lake_check(lake));
         }
-        lake->driver->is_frozen = false;
+        lake->driver->device->captures = false;
         give_all(lake, taken, count);
         for (int i = 0; i < 5 && lake_stats_of(lake).reserved_bytes; i++) {
             (void)gml_lake_trim(lake, NULL);
@@ -274,18 +274,18 @@ TEST(the_driver_asks_for_nothing_beyond_its_limit)
     gml_driver *driver = open_wrapped();
     gml_handle handle, other;
     gml_address address;
-    CHECK_EQ(gml_driver_room(driver), UINT64_MAX);
-    driver->limit_bytes = 10 * MIB;
+    CHECK_EQ(gml_device_room(driver->device), UINT64_MAX);
+    driver->device->limit_bytes = 10 * MIB;
     CHECK_OK(gml_driver_create(driver, 8 * MIB, &handle));
-    CHECK_EQ(gml_driver_room(driver), 2 * MIB);
+    CHECK_EQ(gml_device_room(driver->device), 2 * MIB);
     CHECK_STATUS(gml_driver_create(driver, 4 * MIB, &other), GML_OUT_OF_MEMORY);
     CHECK(strstr(driver->reason, "limit of 10485760") != NULL);
     CHECK_STATUS(gml_driver_malloc(driver, 4 * MIB, &address), GML_OUT_OF_MEMORY);
     CHECK_EQ(driver->calls[GML_CALL_CREATE], 1);
     CHECK_EQ(driver->calls[GML_CALL_MALLOC], 0);
     CHECK_OK(gml_driver_malloc(driver, 2 * MIB, &address));
-    driver->limit_bytes = 4 * MIB;
-    CHECK_EQ(gml_driver_room(driver), 0);
+    driver->device->limit_bytes = 4 * MIB;
+    CHECK_EQ(gml_device_room(driver->device), 0);
     CHECK_OK(gml_driver_free(driver, address));
     CHECK_OK(gml_driver_release(driver, handle));
     CHECK_OK(gml_driver_create(driver, 4 * MIB, &handle));
@@ -308,7 +308,7 @@ TEST(a_frozen_driver_makes_no_call_that_a_capture_forbids)
     gml_event event;
     CHECK_OK(gml_driver_create(driver, 4 * MIB, &handle));
     CHECK_OK(gml_driver_malloc(driver, 4 * MIB, &plain));
-    driver->is_frozen = true;
+    driver->device->captures = true;
     CHECK_OK(gml_driver_reserve(driver, 4 * MIB, 0, &range));
     CHECK_OK(gml_driver_map(driver, range, 4 * MIB, handle));
     CHECK_OK(gml_driver_set_access(driver, range, 4 * MIB));
@@ -326,7 +326,7 @@ TEST(a_frozen_driver_makes_no_call_that_a_capture_forbids)
     for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++) {
         CHECK_EQ(driver->calls[forbidden[i]], 0);
     }
-    driver->is_frozen = false;
+    driver->device->captures = false;
     CHECK_OK(gml_driver_event_destroy(driver, event));
     CHECK_OK(gml_driver_unmap(driver, range, 4 * MIB));
     CHECK_OK(gml_driver_unreserve(driver, range, 4 * MIB));

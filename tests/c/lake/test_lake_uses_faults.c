@@ -89,10 +89,10 @@ static void
 run_bench(bench *self)
 {
     for (size_t i = 0; i < BLOCKS; i++) {
-        self->driver->is_frozen = i == 3;
+        self->driver->device->captures = i == 3;
         use_and_free(self, i);
         gml_uses_poll(&self->uses);
-        self->driver->is_frozen = false;
+        self->driver->device->captures = false;
         CHECK_OK(gml_streams_advance(gml_driver_streams(self->driver), 2 + i % 2, 3, NULL));
         gml_uses_poll(&self->uses);
     }

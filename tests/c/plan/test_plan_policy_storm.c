@@ -139,10 +139,10 @@ disturb(storm *self)
         (void)policy->ops->trim(policy, &released_bytes);
         break;
     case 1: /* a graph is captured, or no longer */
-        self->rig.driver->is_frozen = !self->rig.driver->is_frozen;
+        self->rig.driver->device->captures = !gml_driver_is_frozen(self->rig.driver);
         break;
     case 2:
-        self->rig.driver->limit_bytes = check_below(&self->random, 3) ? 0 : CAPACITY / 2;
+        self->rig.driver->device->limit_bytes = check_below(&self->random, 3) ? 0 : CAPACITY / 2;
         break;
     case 3:
         make_plan(self);
@@ -209,7 +209,7 @@ run_storm(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
         operate(&self, i);
         look(&self, i);
     }
-    self.rig.driver->is_frozen = false;
+    self.rig.driver->device->captures = false;
     gml_status status = self.fault ? GML_OK : rig_destroy_policy(&self.rig);
     if (!self.fault && status == GML_OK && rig_leftovers(&self.rig)) {
         self.fault = "memory or addresses were left behind";

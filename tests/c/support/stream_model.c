@@ -230,7 +230,7 @@ model_order_streams(stream_program *self)
 {
     const stream_slot *later = model_pick_free_stream(self);
     const stream_slot *earlier = model_pick_free_stream(self);
-    if (later && earlier && later != earlier && !self->lake->driver->is_frozen &&
+    if (later && earlier && later != earlier && !gml_driver_is_frozen(self->lake->driver) &&
         make_wait(self, later->handle, earlier->handle)) {
         (void)model_accept(self, "order_streams",
                            gml_lake_order_streams(self->lake, later->handle, earlier->handle));

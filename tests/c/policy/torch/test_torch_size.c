@@ -20,7 +20,7 @@ TEST(rounds_to_512)
         {UINT64_C(1) << 48, UINT64_C(1) << 48},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        CHECK_EQ(gml_torch_round(&knobs, table[i][0]), table[i][1]);
+        CHECK_EQ(gml_torch_round(knobs.roundup_power2_divisions, table[i][0]), table[i][1]);
     }
 }
 
@@ -45,7 +45,7 @@ TEST(rounds_to_divisions_of_powers_of_two)
         {5 * GIB + 1, 6 * GIB},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        CHECK_EQ(gml_torch_round(&knobs, table[i][0]), table[i][1]);
+        CHECK_EQ(gml_torch_round(knobs.roundup_power2_divisions, table[i][0]), table[i][1]);
     }
 }
 
@@ -71,7 +71,7 @@ TEST(rounds_per_interval)
         {65 * GIB, 96 * GIB}, /* the last interval has no upper end */
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        CHECK_EQ(gml_torch_round(&knobs, table[i][0]), table[i][1]);
+        CHECK_EQ(gml_torch_round(knobs.roundup_power2_divisions, table[i][0]), table[i][1]);
     }
 }
 
@@ -85,8 +85,8 @@ TEST(round_down_is_the_largest_that_fits)
         CHECK_OK(gml_knobs_apply(&knobs, &all, 1, NULL, 0));
         uint64_t block_bytes = (1 + (check_next(&random) >> (30 + check_below(&random, 30)))) * 512;
         uint64_t size_bytes = gml_torch_round_down(&knobs, block_bytes);
-        CHECK(gml_torch_round(&knobs, size_bytes) <= block_bytes);
-        CHECK(gml_torch_round(&knobs, size_bytes + 1) > block_bytes);
+        CHECK(gml_torch_round(knobs.roundup_power2_divisions, size_bytes) <= block_bytes);
+        CHECK(gml_torch_round(knobs.roundup_power2_divisions, size_bytes + 1) > block_bytes);
     }
 }
 
