@@ -15,7 +15,7 @@ def outcome() -> Outcome:
     return run_program("captures", settings=("--capacity", "8GiB"))
 
 
-@pytest.mark.parametrize("thread", ("same", "other"))
+@pytest.mark.parametrize("thread", ["same", "other"])
 @pytest.mark.parametrize("call", CALLS)
 def test_no_call_breaks_a_capture(outcome: Outcome, call: str, thread: str) -> None:
     said, broken = outcome.results["sweep"][f"{call} {thread}"]
@@ -27,7 +27,7 @@ def test_no_call_breaks_a_capture(outcome: Outcome, call: str, thread: str) -> N
         assert said == ""
 
 
-@pytest.mark.parametrize("where", ("no_memory", "no_memory_graphs"))
+@pytest.mark.parametrize("where", ["no_memory", "no_memory_graphs"])
 def test_the_end_of_memory_leaves_a_capture_whole(outcome: Outcome, where: str) -> None:
     inside, broken = outcome.results[where]
     assert inside.startswith("OutOfMemoryError: CUDA out of memory.")
@@ -54,6 +54,10 @@ def test_one_limit_holds_for_all_lakes_of_a_device(outcome: Outcome) -> None:
 def test_a_request_that_no_device_could_hold_is_told_in_pytorchs_words(outcome: Outcome) -> None:
     assert "Tried to allocate more than 1EB memory" in outcome.results["refused"]["absurd"]
     assert "Tried to allocate 100.00 GiB. GPU 0 has a total" in outcome.results["refused"]["text"]
+
+
+def test_a_refusal_is_counted_once(outcome: Outcome) -> None:
+    assert outcome.results["refused"]["count"] == 1
 
 
 def test_sizes_are_rounded_as_pytorchs_setting_says_now(outcome: Outcome) -> None:

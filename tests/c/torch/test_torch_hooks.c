@@ -3,6 +3,7 @@
 #include "aids/aids.h"
 #include "driver/streams.h"
 #include "gmlake_share.h"
+#include "gmlake_sleep.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
 #include "support/check.h"
@@ -724,6 +725,75 @@ TEST(a_refusal_says_who_else_has_memory)
     check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 5 * MIB),
                "PyTorch's own allocator holds 5.00 MiB.");
     release(kept, 0);
+}
+
+TEST(what_pytorch_holds_is_not_told_as_others)
+{
+    configure_host();
+    void *kept = allocate(20 * MIB, 0);
+    gml_driver *driver = gml_torch_lake(0)->driver;
+    gml_handle handle = 0;
+    CHECK_OK(gml_driver_create(driver, 8 * MIB, &handle)); /* no policy knows of it */
+    check_says(refusal(1024, GML_OUT_OF_MEMORY, 5 * MIB), "The other 3.00 MiB are taken");
+    check_says(refusal(1024, GML_OUT_OF_MEMORY, 0), "The other 8.00 MiB are taken");
+    check_says(refusal(1024, GML_OUT_OF_MEMORY, 0), "Tried to allocate 1024 bytes.");
+    check_says(refusal(1025, GML_OUT_OF_MEMORY, 0), "Tried to allocate 1.00 KiB.");
+    check_says(refusal(UINT64_C(1) << 60, GML_OUT_OF_MEMORY, 0), "more than 1EB memory.");
+    CHECK_OK(gml_driver_release(driver, handle));
+    release(kept, 0);
+}
+
+TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
+{
+    configure_host();
+    void *kept = allocate(20 * MIB, 0);
+    gml_torch_memory_fraction(0.5, 0);
+    CHECK_EQ(gml_torch_enter_region(4), GML_TORCH_AS_ALL);
+    CHECK(gml_torch_alloc(20 * MIB, 0, NULL) == NULL); /* its device's lake holds 20 of 32 */
+    void *within = allocate(8 * MIB, 0);
+    gml_lake *region = gml_torch_lake(GML_TORCH_DEVICES);
+    CHECK(gml_torch_enter_region(0) == 4);
+    check_says(refusal(20 * MIB, GML_OUT_OF_MEMORY, 0), "Regions hold 8.00 MiB.");
+    CHECK_OK(gml_lake_begin_pool(gml_torch_lake(0), (gml_pool_id){1, 0}));
+    gml_sleep_report report;
+    CHECK_STATUS(gml_lake_sleep(region, GML_BACKUP_NONE, NULL, &report), GML_UNSUPPORTED);
+    CHECK_OK(gml_lake_end_pool(gml_torch_lake(0), (gml_pool_id){1, 0}));
+    CHECK_OK(gml_lake_sleep(region, GML_BACKUP_NONE, NULL, &report));
+    CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 20 * MIB); /* not what sleeps */
+    void *instead = allocate(12 * MIB, 0);
+    CHECK_STATUS(gml_lake_wake(region, &report), GML_OUT_OF_MEMORY);
+    release(instead, 0);
+    gml_torch_empty_cache();
+    CHECK_OK(gml_lake_wake(region, &report));
+    release(within, 0);
+    release(kept, 0);
+    gml_torch_empty_cache();
+    CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 0);
+}
+
+TEST(other_handles_and_a_checked_order_are_another_configuration)
+{
+    configure_host();
+    release(allocate(MIB, 0), 0);
+    gml_lake_config config = {.driver = "host", .policy = "stitch", .capacity_bytes = 64 * MIB};
+    CHECK_OK(gml_torch_configure(&config, NULL, 0));
+    config.handle_type = 1;
+    CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
+    config.handle_type = 0;
+    config.aids.check_order = true;
+    CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
+}
+
+TEST(a_request_that_is_tried_is_no_refusal)
+{
+    configure_host();
+    release(allocate(MIB, 0), 0);
+    gml_address address = 0;
+    gml_lake *lake = gml_torch_lake(0);
+    CHECK_STATUS(gml_lake_try_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 0);
+    CHECK_STATUS(gml_lake_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 1);
 }
 
 TEST(a_refusal_during_a_capture_says_so)

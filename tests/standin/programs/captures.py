@@ -8,8 +8,9 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
-import gmlake
 import torch
+
+import gmlake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +109,10 @@ def no_memory(*, graphs: bool) -> list[str]:
         some(6 * GIB)
 
     def capture() -> None:
-        with gmlake.region("graphs", graphs=graphs), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        with (
+            gmlake.region(f"graphs {graphs}", graphs=graphs),
+            torch.cuda.graph(torch.cuda.CUDAGraph()),
+        ):
             texts.append(told(ask)[:60])
 
     texts.append(told(capture))
@@ -122,7 +126,7 @@ def failed() -> dict[str, Any]:
         weights = some(64 * MIB)
 
     def capture() -> None:
-        with gmlake.region("graphs", graphs=True), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        with gmlake.region("failed", graphs=True), torch.cuda.graph(torch.cuda.CUDAGraph()):
             some(500 * MIB)
             torch.cuda.synchronize()
 
@@ -154,12 +158,19 @@ def limited() -> dict[str, Any]:
     return {"texts": texts, "held": (total - free) // MIB}
 
 
+def refusals() -> int:
+    """Return how many the device's lake counts."""
+    lake = lakes.find(0)
+    return lake.stats()["states"]["oom"] if lake is not None else 0
+
+
 def refused() -> dict[str, Any]:
     """Let one request be refused, and one that no device could hold."""
-    before = gmlake.memory_stats()["num_ooms"] if hasattr(gmlake, "memory_stats") else 0
+    before = refusals()
     text = told(lambda: some(100 * GIB))
+    count = refusals() - before
     absurd = told(lambda: some(GIB * 8000000000))
-    return {"text": text, "absurd": absurd, "before": before}
+    return {"text": text, "absurd": absurd, "count": count}
 
 
 def rounded() -> list[int]:
@@ -170,8 +181,10 @@ def rounded() -> list[int]:
         before = torch.cuda.memory_stats()
         block = some(84 * MIB)
         after = torch.cuda.memory_stats()
-        for key in ("active_bytes.all.allocated", "requested_bytes.all.allocated"):
-            sizes.append((after[key] - before[key]) // MIB)
+        sizes += [
+            (after[key] - before[key]) // MIB
+            for key in ("active_bytes.all.allocated", "requested_bytes.all.allocated")
+        ]
         del block
     return sizes
 
