@@ -748,11 +748,11 @@ TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
     configure_host();
     void *kept = allocate(20 * MIB, 0);
     gml_torch_memory_fraction(0.5, 0);
-    CHECK_EQ(gml_torch_enter_region(4), GML_TORCH_AS_ALL);
+    CHECK_OK(gml_torch_enter_region(4, false, &current));
     CHECK(gml_torch_alloc(20 * MIB, 0, NULL) == NULL); /* its device's lake holds 20 of 32 */
     void *within = allocate(8 * MIB, 0);
     gml_lake *region = gml_torch_lake(GML_TORCH_DEVICES);
-    CHECK(gml_torch_enter_region(0) == 4);
+    CHECK(gml_torch_leave_region(&current));
     check_says(refusal(20 * MIB, GML_OUT_OF_MEMORY, 0), "Regions hold 8.00 MiB.");
     CHECK_OK(gml_lake_begin_pool(gml_torch_lake(0), (gml_pool_id){1, 0}));
     gml_sleep_report report;

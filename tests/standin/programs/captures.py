@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import gmlake
+from gmlake.pytorch import lakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
