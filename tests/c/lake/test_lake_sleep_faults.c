@@ -342,6 +342,25 @@ TEST(a_call_that_was_made_is_not_made_again)
     }
 }
 
+/* Others may need it: a wake that fails at its end leaves the device as much as it had. */
+TEST(what_a_failed_wake_took_goes_back)
+{
+    for (int backup = GML_BACKUP_HOST; backup <= GML_BACKUP_DISK; backup++) {
+        bed of = {.backup = (gml_backup)backup};
+        gml_sleep_report report = {0};
+        make_bed(&of);
+        CHECK(sleep_once(&of));
+        uint64_t created = calls(&of, GML_CALL_CREATE), released = calls(&of, GML_CALL_RELEASE);
+        breaking_refuse(GML_CALL_COPY_IN, true);
+        CHECK_STATUS(gml_lake_wake(of.lake, &report), GML_DRIVER_FAILED);
+        breaking_refuse(GML_CALL_COPY_IN, false);
+        CHECK(calls(&of, GML_CALL_CREATE) > created);
+        CHECK_EQ(calls(&of, GML_CALL_RELEASE) - released, calls(&of, GML_CALL_CREATE) - created);
+        CHECK(wake_at_last(&of));
+        end_bed(&of);
+    }
+}
+
 /* What the device did not take back when it was freed goes with the next sleep, and does not come
  * again. */
 TEST(memory_that_nobody_has_is_not_taken_again)
