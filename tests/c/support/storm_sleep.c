@@ -98,7 +98,9 @@ wake(storm *self, storm_lake *at)
     } else {
         storm_counts.wakes += status == GML_OK;
         storm_counts.failed_wakes += status != GML_OK;
-        storm_expect(self, status);
+        if (status != GML_OUT_OF_MEMORY) { /* there may be a limit */
+            storm_expect(self, status);
+        }
     }
     CHECK_EQ(is_asleep, was_asleep && status != GML_OK);
     (void)pthread_rwlock_unlock(&at->awake);
@@ -182,6 +184,7 @@ storm_wake_finally(storm *self, storm_lake *at)
     gml_sleep_report report = {0};
     (void)pthread_rwlock_wrlock(&at->awake);
     atomic_store(&at->strikes.per_million, 0);
+    CHECK_OK(gml_lake_set_limit(at->lake, 0));
     if (storm_is_asleep(at)) {
         CHECK_OK(gml_lake_wake(at->lake, &report));
     }
