@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TORCH: Final = "/env/lib/python3.11/site-packages/torch"
 MODULE: Final = ("convert", f"{TORCH}/nn/modules/module.py")
 FORWARD: Final = ("_call_impl", f"{TORCH}/nn/modules/module.py")
+ENGINE: Final = ("_engine_run_backward", f"{TORCH}/autograd/graph.py")
 LOSS: Final = ("_make_grads", f"{TORCH}/autograd/__init__.py")
 STATE: Final = ("_init_group", f"{TORCH}/optim/adam.py")
 OPTIMIZER: Final = ("_multi_tensor_adam", f"{TORCH}/optim/adam.py")
@@ -280,6 +281,29 @@ def test_gradients_from_before_that_are_kept_come_once_for_each_parameter(tmp_pa
     assert {keys[at] for at in training.parameters} == {"parameter"}
     assert {keys[at] for at in training.gradients} == {"gradient"}
     assert {keys[at] for at in training.states} == {"optimizer state"}
+
+
+def test_copies_of_a_parameter_that_no_pass_trains_are_parameters(tmp_path: Path) -> None:
+    """The gradient of their size belongs to the module's own parameter."""
+    training = Training(has_lines=True)
+    for _ in range(4):
+        training.make(3 * MIB, "parameter", OWN)
+    training.train(3)
+    assert_right(training, training.load(tmp_path))
+
+
+def test_a_pass_that_begins_where_one_ends_is_the_same(tmp_path: Path) -> None:
+    training = Training(has_lines=True)
+    training.train(2)
+    activations = training.forward()
+    seed = training.make(4, "temporary", LOSS)
+    flowing = training.make(2 * MIB + 4096, "temporary", None)
+    training.drop(*activations, path=None)
+    training.drop(seed)
+    made = training.make(MIB + 4096, "temporary", ENGINE)
+    training.drop(flowing, made, path=ENGINE)
+    training.update()
+    assert_right(training, training.load(tmp_path))
 
 
 @pytest.mark.parametrize(("count", "what"), [(2, "unknown"), (3, "parameter")])
