@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -181,3 +182,39 @@ def test_what_has_no_address_lies_in_blocks_of_whole_units() -> None:
     assert [one["total_size"] for one in written] == [512, 1024, 1024]
     assert [one["blocks"][0]["size"] for one in written] == [512, 1024, 1024]
     assert [one["requested_size"] for one in written] == [512, 513, 514]
+
+
+def test_what_was_mapped_at_once_may_be_unmapped_in_parts(tmp_path: Path) -> None:
+    places = [("map", 0, 10), ("map", 10, 30), ("unmap", 20, 10), ("unmap", 30, 10)]
+    events = [
+        event(f"segment_{what}", BASE + at * MIB, size * MIB, segment_type="large")
+        for what, at, size in places
+    ]
+    events.insert(1, alloc(BASE, 8 * MIB))
+    blocks = [block(BASE, 8 * MIB, 8 * MIB), block(BASE + 8 * MIB, 12 * MIB)]
+    parts = [segment(BASE, 20 * MIB, blocks, is_expandable=True)]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(snapshot(events, parts)))
+    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    held = [re.findall(r", held ([\d.]+) MiB", one.says[0]) for one in found.moments[1:]]
+    assert held == [["10.0"], ["10.0"], ["40.0"], ["30.0"], ["20.0"]]
+
+
+def test_a_part_that_went_without_an_event_was_held_before(tmp_path: Path) -> None:
+    events = [
+        event("segment_map", BASE + at * MIB, size * MIB)
+        for at, size in ((0, 10), (10, 30), (60, 10))
+    ]
+    parts = [
+        segment(
+            BASE + at * MIB, size * MIB, [block(BASE + at * MIB, size * MIB)], is_expandable=True
+        )
+        for at, size in ((0, 10), (20, 20), (60, 10))
+    ]
+    events.insert(1, alloc(BASE, 8 * MIB))
+    events.append(free(BASE, 8 * MIB))
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(snapshot(events, parts)))
+    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    held = [re.findall(r", held ([\d.]+) MiB", one.says[0]) for one in found.moments[1:]]
+    assert held == [["10.0"], ["10.0"], ["40.0"], ["40.0"], ["40.0"]]
