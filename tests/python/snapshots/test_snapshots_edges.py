@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 import gmlake
+import stories
 from gmlake import Trace
-from gmlake.pictures.figures import AddressMap, Moments
+from gmlake.pictures.figures import AddressMap, Moments, Packing
 from gmlake.snapshots.figures_of import MOST_POINTS, turning_points
 from gmlake.snapshots.model import RegionKind
 from gmlake.snapshots.moments import MOST_MOMENTS
@@ -218,3 +220,43 @@ def test_a_part_that_went_without_an_event_was_held_before(tmp_path: Path) -> No
     (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
     held = [re.findall(r", held ([\d.]+) MiB", one.says[0]) for one in found.moments[1:]]
     assert held == [["10.0"], ["10.0"], ["40.0"], ["40.0"], ["40.0"]]
+
+
+def test_a_block_lies_in_the_part_of_its_segment_that_holds_it(tmp_path: Path) -> None:
+    """A segment of 40 MiB takes the places of two that went, and its second half has a block."""
+    story = stories.Story()
+    places = [BASE + number * 64 * MIB for number in range(4)]
+    for at in places[:3]:
+        story.add("segment_alloc", 20 * MIB, at)
+        story.alloc(at, 20 * MIB, "f f.py:1")
+    for at in (places[0], places[2]):
+        story.free(at)
+        story.add("segment_free", 20 * MIB, at)
+    story.add("segment_alloc", 40 * MIB, places[3])
+    story.alloc(places[3] + 20 * MIB, 20 * MIB, "g f.py:2")
+    parts = [
+        segment(places[1], 20 * MIB, [block(places[1], 20 * MIB, 20 * MIB)]),
+        segment(
+            places[3],
+            40 * MIB,
+            [block(places[3], 20 * MIB), block(places[3] + 20 * MIB, 20 * MIB, 20 * MIB)],
+        ),
+    ]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(story.snapshot(parts)))
+    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Packing]
+    assert sorted(found.offset.tolist()) == [0, 20 * MIB, 40 * MIB, 40 * MIB]
+    assert found.size.tolist() == [20 * MIB] * 4
+
+
+def test_annotations_count_against_what_a_file_can_hold(tmp_path: Path) -> None:
+    entries = [{"action": "snapshot"}] * 10_000
+    data = snapshot(entries)
+    data["device_traces"] = [entries, entries]
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps(data, 4))
+    gmlake.Snapshot.load(path)
+    data["external_annotations"] = entries
+    path.write_bytes(pickle.dumps(data, 4))
+    with pytest.raises(gmlake.TraceError, match="names the same entries over and over"):
+        gmlake.Snapshot.load(path)
