@@ -104,6 +104,7 @@ def test_one_view_that_is_not_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count - 1)
     (found,) = [one for one in seen.report().figures if type(one) is AddressMap]
     assert len(found.views) == count - 1
+    assert all(view.label.startswith("view of ") for view in found.views)
     assert "the 1 smallest views are not drawn" in found.note
     monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count)
     (found,) = [one for one in seen.report().figures if type(one) is AddressMap]
