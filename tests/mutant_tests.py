@@ -398,7 +398,7 @@ class Tests:
         """Ask the tests near to some files which of their lines they run."""
         wanted: set[str] = set()
         for file in files:
-            same = sorted((ROOT / "tests/python" / Path(file).parent.name).rglob("test_*.py"))
+            same = sorted((ROOT / "tests/python" / Path(file).parent.name).glob("test_*.py"))
             own = tuple(str(path.relative_to(ROOT)) for path in same)
             wanted |= set(own or self._near_files(file, "tests/python", MOST_FILES))
         if not wanted:
