@@ -261,3 +261,12 @@ def test_annotations_count_against_what_a_file_can_hold(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(data, 4))
     with pytest.raises(gmlake.TraceError, match="names the same entries over and over"):
         gmlake.Snapshot.load(path)
+
+
+def test_without_segments_what_no_block_ever_covered_is_left_out(tmp_path: Path) -> None:
+    places = [BASE, BASE + MIB, BASE + 100 * MIB]
+    events = [*(alloc(at, MIB) for at in places), free(BASE, MIB), alloc(BASE, MIB)]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(snapshot(events)))
+    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Packing]
+    assert sorted(found.offset.tolist()) == [0, 0, MIB, 2 * MIB]
