@@ -35,7 +35,7 @@ STANDIN_LIBRARY: Final = ROOT / "build/standin/standin/libcuda.so.1"
 
 # Tests of folders that are changed in no room but their own.
 ELSEWHERE: Final = ("planner", "diagnose", "lab", "driver")
-# Python's tests of what is written in C, beside those in C.
+# Python's tests of what is written in C, beside those in C; and those whose names do not tell.
 FURTHER: Final = {
     "csrc/torch/": (
         *(
@@ -53,6 +53,8 @@ FURTHER: Final = {
         "tests/python/core/test_sleeping.py",
         "tests/standin/test_exporting.py",
     ),
+    "src/gmlake/pytorch/elastic": ("tests/standin/test_growing.py",),
+    "src/gmlake/elastic_memory": ("tests/standin/test_growing.py",),
     "csrc/plan/": ("tests/python/planning/test_plan_bindings.py", "tests/standin/test_autoplan.py"),
 }
 MOST_PROGRAMS: Final = 5  # of tests/c that count as near
@@ -474,7 +476,7 @@ class Tests:
             return self._whole_files(names)
         if "/pytorch/" in file or "elastic_memory" in file:
             near = self._near_files(file, "tests/standin", MOST_STANDIN_FILES)
-            return self._whole_files(near)
+            return self._whole_files(self._further(file) or near)
         return []
 
     def verdict(self, mutant: Mutant) -> str:
