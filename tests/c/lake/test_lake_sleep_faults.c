@@ -308,6 +308,7 @@ TEST(a_call_that_was_made_is_not_made_again)
         bed of = {.backup = (gml_backup)backup};
         gml_sleep_report report = {0};
         uint64_t before[MADE], once[MADE];
+        const void *bytes = NULL;
         make_bed(&of);
         for (size_t i = 0; i < MADE; i++) {
             before[i] = calls(&of, made[i]);
@@ -322,6 +323,9 @@ TEST(a_call_that_was_made_is_not_made_again)
         write_all(&of);
         breaking_refuse(GML_CALL_UNMAP, true);
         CHECK(!sleep_once(&of));
+        for (size_t i = 0; i < BLOCKS; i++) { /* of which it saved some */
+            CHECK(gml_lake_saved(of.lake, of.blocks[i], 1, &bytes) != GML_OK);
+        }
         for (size_t i = 0; i < MADE; i++) {
             CHECK_EQ(calls(&of, made[i]), before[i]);
         }
