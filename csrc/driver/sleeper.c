@@ -144,10 +144,10 @@ end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
 {
     gml_sleeper *sleeper = sleeper_of(self);
     gml_driver *inner = sleeper->wrapped.inner;
-    gml_status status = settle(sleeper_of(self), self);
+    gml_status status = settle(sleeper, self);
     if (status == GML_OK && ended->behind) {
-        status = gml_wrapped_relay(self,
-                                   gml_driver_give_behind(inner, ended->size_bytes, ended->behind));
+        status = gml_driver_give_behind(inner, ended->size_bytes, ended->behind);
+        (void)gml_wrapped_relay(self, status);
     }
     if (status == GML_OK) {
         (void)gml_map_take(&sleeper->chunks, handle);
@@ -241,7 +241,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     gml_sleeper *sleeper = sleeper_of(self);
     gml_driver *inner = sleeper->wrapped.inner;
     gml_address end = address + size_bytes;
-    gml_status status = settle(sleeper_of(self), self);
+    gml_status status = settle(sleeper, self);
     if (status == GML_OK && !sleeper->is_asleep) {
         status = gml_wrapped_relay(self, inner->ops->unmap(inner, address, size_bytes));
     }
@@ -286,11 +286,10 @@ sleeper_free(gml_driver *self, gml_address address)
     }
     uint64_t size_bytes = at->size_bytes;
     chunk *freed = at->chunk;
-    gml_driver *inner = gml_wrapped_inner(self);
     freed->is_released = true; /* it ends with this mapping */
     gml_status status = unmap(self, address, size_bytes);
     if (status == GML_OK) { /* what fails now is kept until the driver closes */
-        (void)inner->ops->unreserve(inner, address, size_bytes);
+        (void)gml_wrapped_inner(self)->ops->unreserve(gml_wrapped_inner(self), address, size_bytes);
     } else {
         freed->is_released = false;
     }
