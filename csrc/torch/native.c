@@ -59,6 +59,7 @@ gml_torch_native_core(void)
         .reset_peaks = gml_lake_reset_peaks,
         .visit = gml_lake_visit,
         .device = gml_registry_device,
+        .freeze = gml_registry_freeze,
         .limit = gml_registry_limit,
         .capacity = gml_registry_capacity,
         .refusal = gml_refusal_status,

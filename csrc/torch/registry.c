@@ -371,6 +371,25 @@ open_locked(int device, int region, gml_lake **out, char *text)
 }
 
 void
+gml_registry_freeze(int device, int change)
+{
+    pthread_mutex_lock(&registry_lock); /* no lake opens meanwhile */
+    int end = gml_registry_end();
+    for (int number = 0; number < end; number++) {
+        if (gml_torch_lake(number) && gml_torch_device_of(number) == device) {
+            pthread_mutex_lock(&gml_torch_lake(number)->lock);
+        }
+    }
+    (void)__atomic_add_fetch(&devices[device].captures, (uint64_t)change, __ATOMIC_RELAXED);
+    for (int number = 0; number < end; number++) {
+        if (gml_torch_lake(number) && gml_torch_device_of(number) == device) {
+            pthread_mutex_unlock(&gml_torch_lake(number)->lock);
+        }
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void
 gml_registry_grant_all(gml_lake *lake, int device)
 {
     gml_status status = GML_OK;

@@ -187,7 +187,7 @@ find_block(const void *pointer, gml_block_info *block, int *number)
  *
  * Requests that a pool takes are native's, which keeps the pools. A capture freezes the device: its
  * lakes make no call that would break one. A capture in a region that takes graphs is served by the
- * region's lake, from a pool there, which freezes the device itself.
+ * region's lake, from a pool there.
  *
  * A capture begins its pool before it begins itself, so the filter of that pool takes nothing yet.
  * That of every other pool takes what the thread that begins it asks for.
@@ -242,20 +242,23 @@ struct Routes {
         settle();
         cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
         bool is_capture = !filter(stream);
-        gml_lake *regions = is_capture ? begin_in_region(device, id) : nullptr;
-        if (is_capture && !regions) {
-            freeze(device, 1);
-        }
+        gml_lake *regions = is_capture ? begin_capture(device, id) : nullptr;
         std::lock_guard<std::mutex> lock(mutex);
         list.push_back({device, id, std::move(filter), is_capture, regions, stream,
                         std::this_thread::get_id()});
         count.store(list.size(), std::memory_order_release);
     }
 
-    static void freeze(c10::DeviceIndex device, int change)
+    /* Freezes the device; returns who serves the capture in place of native, or NULL. */
+    static gml_lake *begin_capture(c10::DeviceIndex device, MempoolId_t id)
     {
-        uint64_t *captures = &core->device(device)->captures;
-        (void)__atomic_add_fetch(captures, static_cast<uint64_t>(change), __ATOMIC_RELAXED);
+        core->freeze(device, 1);
+        try {
+            return begin_in_region(device, id);
+        } catch (...) {
+            core->freeze(device, -1);
+            throw;
+        }
     }
 
     /* The lake of this thread's region, where it takes graphs. */
@@ -306,11 +309,12 @@ struct Routes {
         gml_pool_id id{ended.id.first, ended.id.second};
         if (ended.regions) {
             (void)core->end_pool(ended.regions, id);
-            if (has_failed) {
-                (void)core->release_pool(ended.regions, id);
-            }
-        } else if (ended.is_capture) {
-            freeze(ended.device, -1);
+        }
+        if (ended.is_capture) {
+            core->freeze(ended.device, -1);
+        }
+        if (ended.regions && has_failed) {
+            (void)core->release_pool(ended.regions, id);
         }
         return true;
     }
