@@ -60,6 +60,7 @@ TRAINERS: Final = (
 )
 HEADERS: Final = {
     "gmlake.h": "The allocator",
+    "gmlake_replay.h": "Replay",
     "gmlake_torch.h": "Below PyTorch",
     "gmlake_share.h": "Memory for other processes",
     "gmlake_sleep.h": "Memory that sleeps",

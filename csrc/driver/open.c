@@ -1,4 +1,4 @@
-/* Drivers by name. */
+/* Drivers by name, and what a device can do, told without a lake on it. */
 #include "driver/cuda.h"
 #include "driver/driver.h"
 #include "driver/host.h"
@@ -37,4 +37,25 @@ gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_drive
     return open_named(name ? name : "", device, capacity_bytes, out,
                       wants_reason ? reason : ignored,
                       wants_reason ? reason_bytes : sizeof ignored);
+}
+
+gml_status
+gml_device_describe(const char *driver, int device, gml_device_info *out, char *reason,
+                    size_t reason_bytes)
+{
+    gml_driver *opened;
+    gml_status status = gml_driver_open(driver, device, 0, &opened, reason, reason_bytes);
+    if (status != GML_OK) {
+        return status;
+    }
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    status = gml_driver_memory_info(opened, &free_bytes, &total_bytes);
+    if (status == GML_OK) {
+        *out = opened->info;
+    } else if (reason && reason_bytes > 0) {
+        (void)snprintf(reason, reason_bytes, "%s", opened->reason);
+    }
+    gml_driver_close(opened);
+    return status;
 }

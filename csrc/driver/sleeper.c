@@ -163,11 +163,8 @@ release(gml_driver *self, gml_handle handle)
     if (!released || released->is_released) {
         return gml_driver_fail(self, GML_MISUSE, "release: %" PRIu64 " is no handle", handle);
     }
-    if (released->places) {
-        released->is_released = true; /* it ends with its last mapping */
-        return GML_OK;
-    }
-    return end_chunk(self, handle, released);
+    released->is_released = released->places > 0; /* it ends with its last mapping */
+    return released->is_released ? GML_OK : end_chunk(self, handle, released);
 }
 
 /* ---- mappings -------------------------------------------------------------------------------- */

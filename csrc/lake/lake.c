@@ -103,40 +103,22 @@ wrap_sleeper(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher,
 }
 
 static gml_status
-open_driver(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t arena_bytes,
-            gml_lake *lake, char *reason)
-{
-    gml_driver **out = &lake->driver;
-    gml_watcher **watcher = &lake->watcher;
-    gml_driver *driver;
-    gml_status status = open_backend(config, &driver, reason);
-    if (status != GML_OK) {
-        return status;
-    }
-    status = open_arena(config, policy, arena_bytes, &driver);
-    if (status == GML_OK) {
-        status = config->can_sleep ? wrap_sleeper(&config->aids, &driver, watcher, &lake->sleeper)
-                                   : wrap_driver(&config->aids, &driver, watcher);
-    }
-    if (status != GML_OK) {
-        snprintf(reason, GML_REASON_BYTES, "%s",
-                 driver->reason[0] ? driver->reason : gml_status_text(status));
-        gml_driver_close(driver);
-        return status;
-    }
-    *out = driver;
-    return GML_OK;
-}
-
-static gml_status
 open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *policy,
-           const gml_knobs *knobs, char *reason)
+           char *reason)
 {
-    gml_status status = open_driver(config, policy, knobs->arena, lake, reason);
+    gml_status status = open_backend(config, &lake->driver, reason);
     if (status != GML_OK) {
         return status;
     }
-    status = policy->create(lake->driver, config->capacity_bytes, knobs, &lake->policy);
+    status = open_arena(config, policy, lake->knobs.arena, &lake->driver);
+    if (status == GML_OK) {
+        status = config->can_sleep
+                     ? wrap_sleeper(&config->aids, &lake->driver, &lake->watcher, &lake->sleeper)
+                     : wrap_driver(&config->aids, &lake->driver, &lake->watcher);
+    }
+    if (status == GML_OK) {
+        status = policy->create(lake->driver, config->capacity_bytes, &lake->knobs, &lake->policy);
+    }
     if (status != GML_OK) {
         snprintf(reason, GML_REASON_BYTES, "%s",
                  lake->driver->reason[0] ? lake->driver->reason : gml_status_text(status));
@@ -181,7 +163,7 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     lake->knobs = knobs;
     lake->capacity_bytes = config->capacity_bytes;
     lake->device = config->device;
-    status = open_parts(lake, config, policy, &knobs, text);
+    status = open_parts(lake, config, policy, text);
     if (status != GML_OK) {
         free(lake);
         return refuse(reason, reason_bytes, status, text);

@@ -12,6 +12,7 @@
 #define GML_POLICY_POLICY_H
 
 #include "driver/driver.h"
+#include "gmlake_replay.h"
 #include "policy/knobs.h"
 
 typedef struct gml_policy gml_policy;

@@ -1,5 +1,6 @@
 /* The type Replay: recorded requests run through a lake, a slice at a time. */
 #include "core.h"
+#include "gmlake_replay.h"
 
 #include <stdio.h>
 #include <stdlib.h>

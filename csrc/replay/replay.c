@@ -1,6 +1,7 @@
 /* A recorded trace run through a lake: ids become addresses. */
 #include "base/clock.h"
 #include "gmlake_plan.h"
+#include "gmlake_replay.h"
 #include "lake/lake.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* The last events of a lake: what is kept, in which order, with which sites, how many, and
  * when it stops. */
+#include "gmlake_replay.h"
 #include "support/contract.h"
 
 #include <pthread.h>
