@@ -113,9 +113,9 @@ do_nothing(gml_driver *self, gml_address address, uint64_t size_bytes)
 /* ---- other processes ------------------------------------------------------------------------- */
 
 static gml_status
-export_file(gml_driver *self, gml_handle handle, int *out)
+export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
 {
-    (void)handle, (void)out;
+    (void)handle, (void)is_kept, (void)out;
     return gml_driver_fail(self, GML_UNSUPPORTED, "an arena cannot be exported by its parts");
 }
 

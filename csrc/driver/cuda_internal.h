@@ -13,7 +13,7 @@ typedef struct gml_cuda_driver {
     gml_cu_context context; /* the primary one, retained; NULL before */
     gml_cu_allocation allocation;
     gml_cuda_peers peers;
-    gml_map files;   /* exported handles to their file descriptors, plus 1 */
+    gml_map files;   /* exported handles to the files that are kept, plus 1 */
     int caller_mode; /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */
 } gml_cuda_driver;
 
@@ -46,7 +46,7 @@ void gml_cuda_forget_files(gml_cuda_driver *cuda);
 
 /* Entries of the table. */
 gml_status gml_cuda_share(gml_driver *self, unsigned handle_type);
-gml_status gml_cuda_export_file(gml_driver *self, gml_handle handle, int *out);
+gml_status gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out);
 gml_status gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count,
                                gml_address *out);
 gml_status gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes);

@@ -86,11 +86,11 @@ no_file_left(void)
 }
 
 gml_status
-gml_cuda_export_file(gml_driver *self, gml_handle handle, int *out)
+gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
 {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     const void *kept = gml_map_find(&cuda->files, handle);
-    if (kept) {
+    if (kept && is_kept) {
         *out = file_of(kept);
         return GML_OK;
     }
@@ -112,7 +112,9 @@ gml_cuda_export_file(gml_driver *self, gml_handle handle, int *out)
                               : status;
     }
     (void)fcntl(file, F_SETFD, FD_CLOEXEC); /* programs that are started need not have it */
-    (void)gml_map_insert(&cuda->files, handle, kept_file(file));
+    if (is_kept) {
+        (void)gml_map_insert(&cuda->files, handle, kept_file(file));
+    }
     *out = file;
     return GML_OK;
 }

@@ -340,9 +340,9 @@ gml_driver_share(gml_driver *driver, unsigned handle_type)
 }
 
 gml_status
-gml_driver_export_file(gml_driver *driver, gml_handle handle, int *out)
+gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out)
 {
-    return driver->ops->export_file ? driver->ops->export_file(driver, handle, out)
+    return driver->ops->export_file ? driver->ops->export_file(driver, handle, is_kept, out)
                                     : cannot_export(driver);
 }
 

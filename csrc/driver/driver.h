@@ -122,9 +122,9 @@ typedef struct gml_driver_ops {
     /* Physical memory created from now on can be exported as the given kind of handle, a
      * CUmemAllocationHandleType. */
     gml_status (*share)(gml_driver *self, unsigned handle_type);
-    /* What another process maps a handle by: a file descriptor, the same each time, which the
-     * driver closes when the handle is released. */
-    gml_status (*export_file)(gml_driver *self, gml_handle handle, int *out);
+    /* What another process maps a handle by: a file descriptor. is_kept: the same each time, which
+     * the driver closes when the handle is released; else a new one, the caller's. */
+    gml_status (*export_file)(gml_driver *self, gml_handle handle, bool is_kept, int *out);
     /* The handle behind what malloc gave, where that is mapped memory. */
     gml_status (*behind_malloc)(gml_driver *self, gml_address address, gml_handle *out);
     /* Maps what another process exported, side by side. The files stay the caller's, and the memory
@@ -200,7 +200,7 @@ gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t si
 gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_driver_grant(gml_driver *driver, int peer);
 gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
-gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, int *out);
+gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out);
 gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out);
 gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
                                  gml_address *out);

@@ -345,7 +345,7 @@ behind_malloc(gml_driver *self, gml_address address, gml_handle *out)
 /* ---- other processes, and the host ----------------------------------------------------------- */
 
 static gml_status
-export_file(gml_driver *self, gml_handle handle, int *out)
+export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
 {
     chunk *exported = gml_map_find(&sleeper_of(self)->chunks, handle);
     gml_status status = check_awake(self, "export");
@@ -356,7 +356,7 @@ export_file(gml_driver *self, gml_handle handle, int *out)
         return gml_driver_fail(self, GML_MISUSE, "export: %" PRIu64 " is no handle", handle);
     }
     return gml_wrapped_relay(
-        self, gml_driver_export_file(gml_wrapped_inner(self), exported->behind, out));
+        self, gml_driver_export_file(gml_wrapped_inner(self), exported->behind, is_kept, out));
 }
 
 static gml_status

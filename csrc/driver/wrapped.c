@@ -59,9 +59,9 @@ share(gml_driver *self, unsigned handle_type)
 }
 
 static gml_status
-export_file(gml_driver *self, gml_handle handle, int *out)
+export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
 {
-    return gml_wrapped_relay(self, gml_driver_export_file(inner_of(self), handle, out));
+    return gml_wrapped_relay(self, gml_driver_export_file(inner_of(self), handle, is_kept, out));
 }
 
 static gml_status

@@ -29,6 +29,19 @@ typedef struct gml_shared_piece {
 GML_API gml_status gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out,
                                    size_t capacity, size_t *count, uint64_t *offset_bytes);
 
+/* The chunks of a block as lent files show them. mark: another one for another block, also for one
+ * that lies at the same address later. */
+typedef struct gml_lent {
+    size_t count;
+    uint64_t offset_bytes, mark;
+    bool are_alike; /* all of one size */
+} gml_lent;
+
+/* As gml_lake_export(), with files that are the caller's to close; on failure none is open. With a
+ * `capacity` of 0 it tells about them without keeping one open. */
+GML_API gml_status gml_lake_lend(gml_lake *lake, gml_address address, gml_shared_piece *out,
+                                 size_t capacity, gml_lent *about);
+
 /* In how many chunks the live block at `address` lies, without opening a file. What transports take
  * whole (NCCL, RDMA) lies in one, see GML_TORCH_EXCLUSIVE. Otherwise as gml_lake_export(). */
 GML_API gml_status gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count);

@@ -4,6 +4,10 @@
 #include "lake/lake.h"
 
 #include <inttypes.h>
+#include <unistd.h>
+
+#define FNV_BEGIN UINT64_C(0xcbf29ce484222325)
+#define FNV_PRIME UINT64_C(0x100000001b3)
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
@@ -14,8 +18,12 @@ typedef struct tour {
     uint64_t size_bytes;
     gml_shared_piece *out;
     size_t capacity, count;
-    bool is_count;         /* no file is wanted */
+    bool is_count;  /* no file is wanted */
+    bool is_lent;   /* files are the caller's, not the lake's */
+    bool are_alike; /* all chunks are of one size */
+    uint64_t mark;
     uint64_t offset_bytes; /* of the block in the first chunk */
+    uint64_t first_bytes;  /* of the first chunk */
     uint64_t found_bytes;  /* of the block */
     gml_status status;
 } tour;
@@ -41,22 +49,27 @@ add_chunks(tour *of, gml_address home, uint64_t size_bytes)
         of->status = policy->ops->chunk ? policy->ops->chunk(policy, home + done, &chunk)
                                         : not_exportable(of);
         if (of->status == GML_OK && !of->is_count) {
-            of->status = gml_driver_export_file(of->lake->driver, chunk.handle, &file);
+            of->status =
+                gml_driver_export_file(of->lake->driver, chunk.handle, !of->is_lent, &file);
         }
         if (of->status != GML_OK) {
             return;
         }
         uint64_t skipped = home + done - chunk.address;
-        if (of->count == 0) {
+        if (of->count < of->capacity) {
+            of->out[of->count] = (gml_shared_piece){file, chunk.size_bytes};
+        } else if (of->is_lent) {
+            (void)close(file);
+        }
+        of->first_bytes = of->count ? of->first_bytes : chunk.size_bytes;
+        of->are_alike &= chunk.size_bytes == of->first_bytes;
+        of->mark = (of->mark ^ chunk.handle) * FNV_PRIME;
+        if (of->count++ == 0) {
             of->offset_bytes = skipped;
         } else if (skipped) {
             of->status = not_exportable(of);
             return;
         }
-        if (of->count < of->capacity) {
-            of->out[of->count] = (gml_shared_piece){file, chunk.size_bytes};
-        }
-        of->count++;
         done += chunk.size_bytes - skipped;
     }
     of->found_bytes += size_bytes;
@@ -122,6 +135,27 @@ gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out, size
     if (status == GML_OK) {
         *count = of.count;
         *offset_bytes = of.offset_bytes;
+    }
+    return status;
+}
+
+gml_status
+gml_lake_lend(gml_lake *lake, gml_address address, gml_shared_piece *out, size_t capacity,
+              gml_lent *about)
+{
+    tour of = {.lake = lake,
+               .address = address,
+               .out = out,
+               .capacity = capacity,
+               .is_lent = true,
+               .are_alike = true,
+               .mark = (FNV_BEGIN ^ address) * FNV_PRIME};
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = export_locked(lake, address, &of);
+    pthread_mutex_unlock(&lake->lock);
+    *about = (gml_lent){of.count, of.offset_bytes, of.mark, of.are_alike};
+    for (size_t i = 0; status != GML_OK && i < of.count && i < capacity; i++) {
+        (void)close(out[i].file);
     }
     return status;
 }

@@ -1,23 +1,16 @@
-/* Texts by which processes open each other's memory. Files go from one to the other by the kernel:
- * whoever may trace a process may have its descriptors. */
+/* Texts by which processes open each other's memory. */
 #include "torch/ipc.h"
 
 #include "base/status.h"
+#include "driver/driver.h"
+#include "torch/courier.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
+#include <sys/resource.h>
 #include <unistd.h>
-
-/* Older headers lack these numbers, which are the same on all machines. */
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 /* What an expandable segment of PyTorch begins with: the version and kind of the text, then this.
  * From 2.13 on the kind of the descriptors follows. */
@@ -28,13 +21,14 @@ typedef struct torch_header {
 
 enum { TORCH_EXPANDABLE = 'e', TORCH_FILES = 1, FIRST_WITH_KIND = 13 };
 
-/* Of odd length, as every own text is then: PyTorch takes 64 bytes for a handle of cudaMalloc(). */
-static const char magic[9] = "gmlake:1";
+static const char magic[8] = "gmlake:2";
 
-typedef struct own_header {
-    int32_t process;
-    uint32_t count;
-} own_header;
+/* What every text ends with, and some consist of. PyTorch passes over what follows its own part. */
+typedef struct ending {
+    char magic[sizeof magic];
+    gml_ticket ticket;
+    int64_t process;
+} ending;
 
 static gml_status
 fail(gml_status status, char *reason, size_t reason_bytes, const char *text)
@@ -45,15 +39,18 @@ fail(gml_status status, char *reason, size_t reason_bytes, const char *text)
 
 /* ---- sharing --------------------------------------------------------------------------------- */
 
+/* Whether this process can well keep so many more files open. New ones have the lowest number that
+ * is free. */
 static bool
-are_alike(const gml_shared_piece *pieces, size_t count)
+has_files_for(size_t count)
 {
-    for (size_t i = 1; i < count; i++) {
-        if (pieces[i].size_bytes != pieces[0].size_bytes) {
-            return false;
-        }
+    struct rlimit most;
+    int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (next < 0 || getrlimit(RLIMIT_NOFILE, &most) != 0) {
+        return count == 1;
     }
-    return true;
+    (void)close(next);
+    return count == 1 || (uint64_t)next + count <= most.rlim_cur / 2;
 }
 
 static void
@@ -76,132 +73,95 @@ write_torch(const gml_shared_piece *pieces, size_t count, int minor, gml_ipc_wri
     }
 }
 
-static void
-write_own(const gml_shared_piece *pieces, size_t count, gml_ipc_write write, void *to)
+/* PyTorch's part, for which the files stay open as long as their chunks live: a process without
+ * gmlake gets them by the kernel, if that lets it. */
+static gml_status
+share_files(gml_lake *lake, gml_address address, size_t count, int minor, gml_ipc_write write,
+            void *to)
 {
-    const own_header header = {.process = (int32_t)getpid(), .count = (uint32_t)count};
-    write(to, magic, sizeof magic);
-    write(to, (const char *)&header, sizeof header);
-    for (size_t i = 0; i < count; i++) {
-        gml_shared_piece piece;
-        memset(&piece, 0, sizeof piece);
-        piece.file = pieces[i].file;
-        piece.size_bytes = pieces[i].size_bytes;
-        write(to, (const char *)&piece, sizeof piece);
+    uint64_t offset_bytes = 0;
+    gml_shared_piece *pieces = malloc(count * sizeof *pieces);
+    if (!pieces) {
+        return GML_OK; /* the other part is enough for gmlake */
     }
+    gml_status status = gml_lake_export(lake, address, pieces, count, &count, &offset_bytes);
+    if (status == GML_OK) {
+        write_torch(pieces, count, minor, write, to);
+    }
+    free(pieces);
+    return status;
 }
 
 gml_status
 gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc_write write, void *to,
               uint64_t *offset_bytes, char *reason, size_t reason_bytes)
 {
-    gml_shared_piece *pieces = NULL;
-    size_t count = 0;
-    gml_status status = gml_lake_export(lake, address, NULL, 0, &count, offset_bytes);
-    if (status == GML_OK) {
-        pieces = malloc(count * sizeof *pieces);
-        if (!pieces) {
-            return fail(GML_NO_HOST_MEMORY, reason, reason_bytes, "out of host memory");
-        }
-        status = gml_lake_export(lake, address, pieces, count, &count, offset_bytes);
+    ending end;
+    gml_lent about = {0};
+    memset(&end, 0, sizeof end); /* a text is also a key: no byte of it may be by chance */
+    memcpy(end.magic, magic, sizeof magic);
+    int error = gml_courier_name(end.ticket.name);
+    if (error) {
+        (void)snprintf(reason, reason_bytes, "no socket can be made for it: error %d", -error);
+        return GML_DRIVER_FAILED;
+    }
+    gml_status status = gml_lake_lend(lake, address, NULL, 0, &about);
+    if (status == GML_OK && about.are_alike && has_files_for(about.count)) {
+        status = share_files(lake, address, about.count, minor, write, to);
     }
     if (status != GML_OK) {
         gml_lake_reason(lake, reason, reason_bytes);
-    } else if (are_alike(pieces, count)) {
-        write_torch(pieces, count, minor, write, to);
-    } else {
-        write_own(pieces, count, write, to);
+        return status;
     }
-    free(pieces);
-    return status;
+    end.ticket.address = address;
+    end.ticket.mark = about.mark;
+    end.process = getpid();
+    write(to, (const char *)&end, sizeof end);
+    *offset_bytes = about.offset_bytes;
+    return GML_OK;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static bool
+is_whole(const char *text, size_t size)
+{
+    return size >= sizeof(ending) && memcmp(text + size - sizeof(ending), magic, sizeof magic) == 0;
+}
+
 bool
 gml_ipc_is_ours(const char *text, size_t size)
 {
-    return size >= sizeof magic && memcmp(text, magic, sizeof magic) == 0;
-}
-
-static gml_status
-fail_to_fetch(int32_t process, char *reason, size_t reason_bytes)
-{
-    const char *advice = "what it shared may be gone";
-    if (errno == EPERM) {
-        advice = "the kernel forbids to look into it; see /proc/sys/kernel/yama/ptrace_scope, or "
-                 "run the container with SYS_PTRACE";
-    } else if (errno == ENOSYS) {
-        advice = "the kernel is older than 5.6";
-    } else if (errno == ESRCH) {
-        advice = "it has ended";
-    }
-    (void)snprintf(reason, reason_bytes,
-                   "memory of process %d cannot be opened: %s (%m); what is made outside of "
-                   "gmlake.enabled() is shared in another way",
-                   (int)process, advice);
-    return GML_DRIVER_FAILED;
-}
-
-static void
-close_files(gml_shared_piece *pieces, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        (void)close(pieces[i].file);
-    }
-}
-
-/* Replaces the files of another process by own ones; on failure none is open. */
-static gml_status
-fetch_files(int32_t process, gml_shared_piece *pieces, size_t count, char *reason,
-            size_t reason_bytes)
-{
-    int owner = (int)syscall(SYS_pidfd_open, process, 0);
-    if (owner < 0) {
-        return fail_to_fetch(process, reason, reason_bytes);
-    }
-    gml_status status = GML_OK;
-    for (size_t i = 0; i < count && status == GML_OK; i++) {
-        int file = (int)syscall(SYS_pidfd_getfd, owner, pieces[i].file, 0);
-        if (file < 0) {
-            status = fail_to_fetch(process, reason, reason_bytes);
-            close_files(pieces, i);
-        } else {
-            pieces[i].file = file;
-        }
-    }
-    (void)close(owner);
-    return status;
+    return is_whole(text, size) || (size >= sizeof magic && !memcmp(text, magic, sizeof magic));
 }
 
 gml_status
 gml_ipc_open(gml_lake *lake, const char *text, size_t size, gml_address *out, char *reason,
              size_t reason_bytes)
 {
-    own_header header;
-    const size_t begin = sizeof magic + sizeof header;
-    bool is_whole = gml_ipc_is_ours(text, size) && size >= begin;
-    if (is_whole) {
-        memcpy(&header, text + sizeof magic, sizeof header);
-        is_whole = header.count > 0 && (size - begin) / sizeof(gml_shared_piece) == header.count &&
-                   (size - begin) % sizeof(gml_shared_piece) == 0;
-    }
-    if (!is_whole) {
+    ending end;
+    size_t count = 0;
+    char why[GML_REASON_BYTES];
+    gml_shared_piece *pieces = NULL;
+    if (!is_whole(text, size)) {
         return fail(GML_INVALID_ARGUMENT, reason, reason_bytes,
                     "this is no text by which a tensor is shared");
     }
-    gml_shared_piece *pieces = malloc(size - begin);
-    if (!pieces) {
-        return fail(GML_NO_HOST_MEMORY, reason, reason_bytes, "out of host memory");
+    memcpy(&end, text + size - sizeof end, sizeof end);
+    gml_status status = gml_courier_fetch(&end.ticket, &pieces, &count, why, sizeof why);
+    if (status != GML_OK) {
+        (void)snprintf(reason, reason_bytes,
+                       "memory of process %lld cannot be opened: %s; what is made outside of "
+                       "gmlake.enabled() is shared in another way",
+                       (long long)end.process, why);
+        return status;
     }
-    memcpy(pieces, text + begin, size - begin);
-    gml_status status = fetch_files(header.process, pieces, header.count, reason, reason_bytes);
-    if (status == GML_OK) {
-        status = gml_lake_import(lake, pieces, header.count, out);
-        if (status != GML_OK) {
-            gml_lake_reason(lake, reason, reason_bytes);
-        }
-        close_files(pieces, header.count);
+    status = gml_lake_import(lake, pieces, count, out);
+    if (status != GML_OK) {
+        gml_lake_reason(lake, reason, reason_bytes);
+    }
+    for (size_t i = 0; i < count; i++) {
+        (void)close(pieces[i].file);
     }
     free(pieces);
     return status;

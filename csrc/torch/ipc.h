@@ -1,8 +1,10 @@
 /* How a process tells another where a tensor lies.
  *
- * The text is PyTorch's, that of an expandable segment, wherever that can say it: where all chunks
- * are of one size. Then the other process need not know of gmlake. Elsewhere it is gmlake's own,
- * and PyTorch without gmlake refuses it as one "from a future version".
+ * A text ends with where gmlake gets the files of the tensor's chunks from, see courier.h. Before
+ * it comes PyTorch's own, that of an expandable segment, wherever that can say it: where all chunks
+ * are of one size, and there are not so many that this process would run out of files, each of
+ * which stays open for it. Then the other process need not know of gmlake. PyTorch without gmlake
+ * refuses the rest as one "from a future version".
  */
 #ifndef GML_TORCH_IPC_H
 #define GML_TORCH_IPC_H
@@ -18,7 +20,7 @@ typedef void (*gml_ipc_write)(void *to, const char *text, size_t size);
 gml_status gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc_write write,
                          void *to, uint64_t *offset_bytes, char *reason, size_t reason_bytes);
 
-/* Whether a text is gmlake's own. */
+/* Whether gmlake made a text. */
 bool gml_ipc_is_ours(const char *text, size_t size);
 
 /* Maps what such a text leads to, until gml_lake_unimport(). */

@@ -41,7 +41,7 @@ def test_folders_that_others_may_use_are_told_apart(tmp_path: Path) -> None:
 def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(0o700)
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(OSError, match="directory|symbolic"):
+    with pytest.raises(OSError, match=r"directory|symbolic"):
         owned.open_folder(tmp_path / "link")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from gmlake.commands import main, view
+from gmlake.commands import main
 from gmlake.planning import MadeFor, SavedPlan, save_plans
 from plans import made_plan
 from recording import pairs
@@ -107,13 +107,13 @@ def test_a_link_in_the_place_of_a_page_is_not_written_through(
     assert main(["view", "run.gmtrace"]) == 2
     assert "run.html is there already" in capsys.readouterr().err
     page.unlink()
-    drawn = view.render_page
+    read = gmlake.Snapshot.load
 
-    def draw(report: Any) -> str:
+    def load(path: str) -> gmlake.Snapshot:
         page.symlink_to(folder / "nothing")  # by another user, meanwhile
-        return drawn(report)
+        return read(path)
 
-    monkeypatch.setattr(view, "render_page", draw)
+    monkeypatch.setattr(gmlake.Snapshot, "load", load)
     assert main(["view", "run.gmtrace"]) == 0
     assert not page.is_symlink()
     assert not (folder / "nothing").exists()

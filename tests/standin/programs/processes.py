@@ -5,11 +5,18 @@
 from __future__ import annotations
 
 import base64
+import ctypes
+import errno
 import gc
 import json
+import os
 import pickle
+import resource
+import socket
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +26,7 @@ import gmlake
 
 MIB = 1 << 20
 WRITTEN = 77
+FILES = 256  # that a process may have open
 TEXT = 7  # of what reduce_tensor() returns: where another process finds the memory
 
 
@@ -85,7 +93,7 @@ def share() -> dict[str, Any]:
             seen[who] = opened_by(who, reduced)
             seen[f"{who}_back"] = [int(each[0]) for each in shared]
         texts = [arguments[TEXT] for _, arguments in reduced]
-        seen["are_own"] = [text.startswith(b"gmlake:1") for text in texts]
+        seen["are_own"] = [text.startswith(b"gmlake:2") for text in texts]
         seen["is_same"] = texts[0] == texts[3]
         del wide, shared, each, reduced
         gc.collect()
@@ -130,13 +138,150 @@ def queue() -> dict[str, Any]:
     return seen
 
 
+def refuse_to_look() -> None:
+    """Let the kernel refuse pidfd_getfd(), as it does in containers."""
+
+    class Filter(ctypes.Structure):
+        _fields_ = (
+            ("code", ctypes.c_uint16),
+            ("if_true", ctypes.c_uint8),
+            ("if_false", ctypes.c_uint8),
+            ("value", ctypes.c_uint32),
+        )
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_uint16), ("filters", ctypes.POINTER(Filter)))
+
+    rows = ((0x20, 0, 0, 0), (0x15, 0, 1, 438), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000))
+    filters = (Filter * len(rows))(*(Filter(*row) for row in rows))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(Program(len(rows), filters)), 0, 0) == 0
+    assert libc.syscall(438, 0, 0, 0) == -1
+    assert ctypes.get_errno() == errno.EPERM
+
+
+def consume_contained(given: Any, answers: Any) -> None:
+    """Do as consume() where the kernel refuses to look into another process."""
+    refuse_to_look()
+    consume(given, answers)
+
+
+def contained() -> dict[str, Any]:
+    """Send tensors of each kind to such a process."""
+    context = torch.multiprocessing.get_context("spawn")
+    given, answers = context.Queue(), context.Queue()
+    seen: dict[str, Any] = {"last": [], "first": []}
+    with gmlake.enabled(economy="time"):
+        process = context.Process(target=consume_contained, args=(given, answers))
+        process.start()
+        with gmlake.exportable():
+            exportable = tensor(6)
+        for shared in (tensor(3), stitched(), exportable):
+            given.put(shared)
+            seen["last"].append(answers.get(timeout=600) + 1 == shared.numel())
+            answers.get(timeout=600)
+            seen["first"].append(int(shared[0]))
+        given.put(None)
+        process.join(600)
+        seen["exit"] = process.exitcode
+    return seen
+
+
+def files() -> int:
+    """Count the files that are open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def keep(given: Any, answers: Any) -> None:
+    """Keep each tensor that comes; answer with its size, and at the end with the files."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+    gmlake.enable()
+    kept = []
+    while (shared := given.get()) is not None:
+        kept.append(shared)
+        answers.put(shared.nbytes)
+    answers.put(files())
+    given.get()
+
+
+def many() -> dict[str, Any]:
+    """Send more chunks than either process may have files; memory with bytes would take some."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+    context = torch.multiprocessing.get_context("spawn")
+    given, answers = context.Queue(), context.Queue()
+    seen: dict[str, Any] = {"bytes": []}
+    with gmlake.enabled():
+        process = context.Process(target=keep, args=(given, answers))
+        process.start()
+        sent = [torch.empty(40 * MIB, dtype=torch.uint8, device="cuda") for _ in range(30)]
+        seen["before"] = files()
+        for shared in sent:
+            given.put(shared)
+            seen["bytes"].append(answers.get(timeout=600))
+        given.put(None)
+        seen["receiver"] = answers.get(timeout=600)
+        seen["sender"] = files()
+        given.put(None)
+        process.join(600)
+        del sent, shared
+        gc.collect()
+        torch.cuda.ipc_collect()
+        torch.cuda.empty_cache()
+        seen["left"] = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), files()]
+    return seen
+
+
+def sockets() -> set[str]:
+    """Name the sockets that are open."""
+    links = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            links.add(str(file.readlink()))
+    return {link for link in links if link.startswith("socket:")}
+
+
+def answer_to(text: bytes, user: int) -> bytes:
+    """Ask for the files of a text as a child of this user; return what it is told."""
+    ours, theirs = os.pipe()
+    if not os.fork():
+        os.setuid(user)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(b"\0" + text[8:24])
+            with suppress(OSError):
+                peer.send(text[8:40])
+                os.write(theirs, peer.recv(8) or b"nothing")
+        os._exit(0)
+    os.close(theirs)
+    os.wait()
+    return os.read(ours, 100)
+
+
+def courier() -> dict[str, Any]:
+    """Look at who answers: to whom, and in which process."""
+    with gmlake.enabled(economy="time"):
+        before = sockets()
+        text = reduce_tensor(stitched())[1][TEXT]
+        made = sockets() - before
+        child = os.fork()
+        if not child:
+            os._exit(len(made & sockets()))
+        told = {"in_child": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "made": len(made)}
+        told["own"] = len(answer_to(text, os.getuid()))
+        if os.getuid() == 0:
+            told["stranger"] = len(answer_to(text, 65534).removeprefix(b"nothing"))
+    return told
+
+
 def ended() -> dict[str, Any]:
     """Open what a process shared that has ended, and what was no handle."""
     with gmlake.enabled(economy="time"):
         rebuild, arguments = reduce_tensor(stitched())
         text = arguments[TEXT]
         others = {
-            "gone": text[:9] + (1 << 22).to_bytes(4, "little") + text[13:],
+            "gone": text[:8] + bytes(16) + text[24:],
+            "freed": text[:24] + bytes(8) + text[32:],
+            "another": text[:32] + bytes(8) + text[40:],
             "short": text[:-1],
             "long": text + b"x",
         }
