@@ -21,7 +21,6 @@ by_address(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Lists the live blocks, side by side. */
 gml_status
 gml_nap_list(gml_lake *lake, gml_nap *nap)
 {
@@ -80,7 +79,6 @@ gml_nap_find(const gml_nap *nap, gml_address address)
     return first ? &nap->blocks[first - 1] : NULL;
 }
 
-/* What was freed meanwhile does not come back: it may not be mapped any more. */
 void
 gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap)
 {
@@ -124,22 +122,26 @@ gml_nap_have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes)
     return status;
 }
 
-/* The stream of the copies: of this thread, so that nobody else's work waits for them. */
 gml_stream
 gml_nap_stream(const gml_lake *lake)
 {
     return lake->driver->per_thread_stream;
 }
 
+/* Queues the copy of a piece of memory to the host, or back. */
+static gml_status
+copy(gml_lake *lake, bool is_out, gml_address address, char *host, uint64_t size_bytes)
+{
+    gml_stream stream = gml_nap_stream(lake);
+    return is_out ? gml_driver_copy_out(lake->driver, host, address, size_bytes, stream)
+                  : gml_driver_copy_in(lake->driver, address, host, size_bytes, stream);
+}
+
 gml_status
 gml_nap_copy(gml_lake *lake, const gml_nap *nap, size_t block, bool is_out)
 {
     const gml_saved *at = &nap->blocks[block];
-    char *host = (char *)nap->memory + at->offset_bytes;
-    return is_out ? gml_driver_copy_out(lake->driver, host, at->address, at->size_bytes,
-                                        gml_nap_stream(lake))
-                  : gml_driver_copy_in(lake->driver, at->address, host, at->size_bytes,
-                                       gml_nap_stream(lake));
+    return copy(lake, is_out, at->address, (char *)nap->memory + at->offset_bytes, at->size_bytes);
 }
 
 /* ---- a file ---------------------------------------------------------------------------------- */
@@ -207,14 +209,13 @@ next_piece(const gml_lake *lake, const gml_nap *nap, bool is_out, piece *at)
     return true;
 }
 
+/* Writes a piece, if there is one. */
 static gml_status
-copy_piece(gml_lake *lake, const gml_nap *nap, bool is_out, const piece *at, char *buffer)
+write_piece(gml_lake *lake, const gml_nap *nap, const piece *at, char *buffer)
 {
-    gml_address address = nap->blocks[at->block].address + at->begin_bytes;
-    return is_out ? gml_driver_copy_out(lake->driver, buffer, address, at->size_bytes,
-                                        gml_nap_stream(lake))
-                  : gml_driver_copy_in(lake->driver, address, buffer, at->size_bytes,
-                                       gml_nap_stream(lake));
+    return at->size_bytes ? move_file(lake, nap, true, buffer, at->size_bytes,
+                                      nap->blocks[at->block].offset_bytes + at->begin_bytes)
+                          : GML_OK;
 }
 
 /* Between device and file, by two buffers: the device copies one while the file has the other. */
@@ -223,35 +224,32 @@ gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out)
 {
     char *ring = nap->memory;
     piece at = {0}, before = {0};
-    bool has_before = false;
     size_t turn = 0;
     gml_status status = GML_OK;
     while (status == GML_OK && next_piece(lake, nap, is_out, &at)) {
         char *buffer = ring + turn * RING_BYTES;
         char *other = ring + (1 - turn) * RING_BYTES;
-        uint64_t offset_bytes = nap->blocks[at.block].offset_bytes + at.begin_bytes;
+        const gml_saved *of = &nap->blocks[at.block];
         if (!is_out) {
-            status = move_file(lake, nap, false, buffer, at.size_bytes, offset_bytes);
+            status = move_file(lake, nap, false, buffer, at.size_bytes,
+                               of->offset_bytes + at.begin_bytes);
         }
         if (status == GML_OK) {
             status = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
         }
         if (status == GML_OK) {
-            status = copy_piece(lake, nap, is_out, &at, buffer);
+            status = copy(lake, is_out, of->address + at.begin_bytes, buffer, at.size_bytes);
         }
-        if (status == GML_OK && is_out && has_before) {
-            status = move_file(lake, nap, true, other, before.size_bytes,
-                               nap->blocks[before.block].offset_bytes + before.begin_bytes);
+        if (status == GML_OK && is_out) {
+            status = write_piece(lake, nap, &before, other);
         }
         before = at;
-        has_before = true;
         turn = 1 - turn;
     }
     gml_status waited = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
     status = status == GML_OK ? waited : status;
-    if (status == GML_OK && is_out && has_before) {
-        status = move_file(lake, nap, true, ring + (1 - turn) * RING_BYTES, before.size_bytes,
-                           nap->blocks[before.block].offset_bytes + before.begin_bytes);
+    if (status == GML_OK && is_out) {
+        status = write_piece(lake, nap, &before, ring + (1 - turn) * RING_BYTES);
     }
     for (size_t i = 0; i < nap->count && status == GML_OK && is_out; i++) {
         nap->blocks[i].is_saved = true;

@@ -219,6 +219,23 @@ sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_re
     return status;
 }
 
+static gml_status
+wake_whole(gml_lake *lake, gml_sleep_report *out)
+{
+    gml_status status = wake_locked(lake);
+    if (status == GML_OUT_OF_MEMORY) {
+        gml_lake_explain_waking(lake);
+    }
+    if (status == GML_OK) {
+        out->saved_bytes = gml_nap_bytes(lake->nap);
+        out->released_bytes = lake->driver->held_bytes;
+        if (lake->nap->backup != GML_BACKUP_HOST) {
+            gml_nap_forget(lake->nap);
+        }
+    }
+    return status;
+}
+
 /* Whether the lake can do what is asked while it is in that state. */
 static gml_status
 check_state(gml_lake *lake, bool wants_awake)
@@ -239,16 +256,18 @@ check_state(gml_lake *lake, bool wants_awake)
 
 /* ---- the interface --------------------------------------------------------------------------- */
 
-gml_status
-gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_report *out)
+/* Sleeps in that way, or wakes where `how` is NULL. */
+static gml_status
+change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out)
 {
     gml_sleep_report report = {0};
     uint64_t began_ns = gml_clock_ns();
     gml_device_settle(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
-    gml_status status = check_state(lake, true);
+    gml_status status = check_state(lake, how != NULL);
     if (status == GML_OK) {
-        status = sleep_locked(lake, backup, folder, &report);
+        status =
+            how ? sleep_locked(lake, how->backup, how->folder, &report) : wake_whole(lake, &report);
         gml_lake_show(lake);
     }
     pthread_mutex_unlock(&lake->lock);
@@ -260,33 +279,15 @@ gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_
 }
 
 gml_status
+gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_report *out)
+{
+    return change(lake, &(gml_sleeping){lake, backup, folder}, out);
+}
+
+gml_status
 gml_lake_wake(gml_lake *lake, gml_sleep_report *out)
 {
-    gml_sleep_report report = {0};
-    uint64_t began_ns = gml_clock_ns();
-    gml_device_settle(lake->driver->device);
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = check_state(lake, false);
-    if (status == GML_OK) {
-        status = wake_locked(lake);
-        if (status == GML_OUT_OF_MEMORY) {
-            gml_lake_explain_waking(lake);
-        }
-        gml_lake_show(lake);
-    }
-    if (status == GML_OK) {
-        report.saved_bytes = gml_nap_bytes(lake->nap);
-        report.released_bytes = lake->driver->held_bytes;
-        if (lake->nap->backup != GML_BACKUP_HOST) {
-            gml_nap_forget(lake->nap);
-        }
-    }
-    pthread_mutex_unlock(&lake->lock);
-    report.time_ns = gml_clock_ns() - began_ns;
-    if (status == GML_OK) {
-        *out = report;
-    }
-    return status;
+    return change(lake, NULL, out);
 }
 
 bool

@@ -176,8 +176,6 @@ PyObject *lake_history_sites(PyObject *object, PyObject *unused);
 PyObject *lake_publish(PyObject *object, PyObject *path);
 
 /* lake_sleep.c */
-PyObject *lake_sleep(PyObject *object, PyObject *args, PyObject *keywords);
-PyObject *lake_wake(PyObject *object, PyObject *unused);
 PyObject *lake_saved(PyObject *object, PyObject *args);
 PyObject *lake_forget_saved(PyObject *object, PyObject *unused);
 PyObject *lake_get_asleep(PyObject *object, void *closure);

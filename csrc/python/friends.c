@@ -112,9 +112,8 @@ PyDoc_STRVAR(lake_doc, "friend_lake(kind, device, /)\n--\n\n"
                        "Return the lake of a device below PyTorch, opened if need be, as an\n"
                        "object of `kind`, which is Lake or a subclass. Its close() does nothing.\n"
                        "Raises DriverError, UnsupportedError, OutOfMemoryError and ValueError.");
-PyDoc_STRVAR(serving_lake_doc,
-             "friend_serving_lake(kind, device, /)\n--\n\n"
-             "The same for the lake that serves this thread, see Inside.");
+PyDoc_STRVAR(serving_lake_doc, "friend_serving_lake(kind, device, /)\n--\n\n"
+                               "The same for the lake that serves this thread, see Inside.");
 PyDoc_STRVAR(functions_doc,
              "friend_functions()\n--\n\n"
              "Return the addresses of gml_friend_alloc and gml_friend_free as \"alloc\" and "

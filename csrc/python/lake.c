@@ -443,19 +443,6 @@ PyDoc_STRVAR(publish_doc,
              "publish($self, path, /)\n--\n\n"
              "Publish the counters in a file at an absolute path that is not there yet, for this\n"
              "user only, until the lake is closed; None: no more. Raises OSError.");
-PyDoc_STRVAR(sleep_doc,
-             "sleep($self, backup=None, folder=None)\n--\n\n"
-             "Give all memory back to the device; addresses stay, and what blocks hold is saved\n"
-             "by backup: \"cpu\", \"disk\" (in a file in the folder), None (it is lost). Return a\n"
-             "dict: released_bytes, kept_bytes, saved_bytes, time_ns.\n\n"
-             "Raises ValueError where it sleeps already, UnsupportedError for a lake that was not\n"
-             "opened with can_sleep, and DriverError; then everything is as before.");
-PyDoc_STRVAR(wake_doc,
-             "wake($self, /)\n--\n\n"
-             "Take memory again at the same addresses, and copy back what was saved. Return a\n"
-             "dict as sleep() does.\n\n"
-             "Raises OutOfMemoryError where the device has not enough, ValueError where it is\n"
-             "awake, DriverError; then it sleeps as before.");
 PyDoc_STRVAR(
     saved_doc,
     "saved($self, address, size, /)\n--\n\n"
@@ -516,8 +503,6 @@ static PyMethodDef lake_methods[] = {
     {"history", lake_history, METH_NOARGS, history_doc},
     {"history_sites", lake_history_sites, METH_NOARGS, history_sites_doc},
     {"publish", lake_publish, METH_O, publish_doc},
-    {"sleep", (PyCFunction)(void (*)(void))lake_sleep, METH_VARARGS | METH_KEYWORDS, sleep_doc},
-    {"wake", lake_wake, METH_NOARGS, wake_doc},
     {"saved", lake_saved, METH_VARARGS, saved_doc},
     {"forget_saved", lake_forget_saved, METH_NOARGS, forget_saved_doc},
     {"count_chunks", lake_count_chunks, METH_O, lake_count_chunks_doc},

@@ -1,4 +1,4 @@
-/* The methods of Lake about sleeping, and the same for several lakes in one call. */
+/* The methods of Lake about what sleeps, and how lakes sleep and wake: several in one call. */
 #include "core.h"
 #include "gmlake_sleep.h"
 
@@ -18,15 +18,6 @@ report_dict(const gml_sleep_report *report)
     return dict;
 }
 
-static PyObject *
-answer(lake_object *self, gml_lake *lake, gml_status status, const gml_sleep_report *report)
-{
-    PyObject *result =
-        status == GML_OK ? report_dict(report) : raise_from_lake(self->state, status, lake);
-    lake_leave(self);
-    return result;
-}
-
 static bool
 read_backup(const char *text, gml_backup *out)
 {
@@ -36,45 +27,6 @@ read_backup(const char *text, gml_backup *out)
     }
     *out = !text ? GML_BACKUP_NONE : text[0] == 'c' ? GML_BACKUP_HOST : GML_BACKUP_DISK;
     return true;
-}
-
-PyObject *
-lake_sleep(PyObject *object, PyObject *args, PyObject *keywords)
-{
-    static char *names[] = {"backup", "folder", NULL};
-    lake_object *self = (lake_object *)object;
-    const char *text = NULL, *folder = NULL;
-    gml_backup backup = GML_BACKUP_NONE;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|zz:sleep", names, &text, &folder) ||
-        !read_backup(text, &backup)) {
-        return NULL;
-    }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_sleep_report report = {0};
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_sleep(lake, backup, folder, &report);
-    Py_END_ALLOW_THREADS
-    return answer(self, lake, status, &report);
-}
-
-PyObject *
-lake_wake(PyObject *object, PyObject *Py_UNUSED(unused))
-{
-    lake_object *self = (lake_object *)object;
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_sleep_report report = {0};
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_wake(lake, &report);
-    Py_END_ALLOW_THREADS
-    return answer(self, lake, status, &report);
 }
 
 PyObject *
@@ -136,11 +88,12 @@ lake_get_asleep(PyObject *object, void *Py_UNUSED(closure))
 
 /* ---- several lakes --------------------------------------------------------------------------- */
 
-/* What each is called, its Lake, and what the core is told of it. The first two are borrowed. */
+/* What the core is told of each, and what it is called and its Lake, which are borrowed. */
 typedef struct several {
     gml_sleeping *each;
-    PyObject **titles;
-    lake_object **lakes;
+    struct {
+        PyObject *title, *lake;
+    } *whose;
     size_t count; /* that were entered */
 } several;
 
@@ -148,11 +101,10 @@ static void
 leave_all(const several *of)
 {
     for (size_t i = 0; i < of->count; i++) {
-        lake_leave(of->lakes[i]);
+        lake_leave((lake_object *)of->whose[i].lake);
     }
     free(of->each);
-    free(of->titles);
-    free(of->lakes);
+    free(of->whose);
 }
 
 /* One of (title, lake, backup, folder). */
@@ -160,19 +112,17 @@ static bool
 enter_one(const core_state *state, PyObject *order, several *of)
 {
     gml_sleeping *one = &of->each[of->count];
-    PyObject *lake = NULL;
+    PyObject **title = &of->whose[of->count].title, **lake = &of->whose[of->count].lake;
     const char *backup = NULL;
     if (!PyTuple_Check(order)) {
         PyErr_SetString(PyExc_TypeError, "each is (title, lake, backup, folder)");
         return false;
     }
-    if (!PyArg_ParseTuple(order, "UO!zz", &of->titles[of->count], state->lake_type, &lake, &backup,
-                          &one->folder) ||
+    if (!PyArg_ParseTuple(order, "UO!zz", title, state->lake_type, lake, &backup, &one->folder) ||
         !read_backup(backup, &one->backup)) {
         return false;
     }
-    of->lakes[of->count] = (lake_object *)lake;
-    one->lake = lake_enter(of->lakes[of->count]);
+    one->lake = lake_enter((lake_object *)*lake);
     of->count += one->lake != NULL;
     return one->lake != NULL;
 }
@@ -182,9 +132,8 @@ enter_all(const core_state *state, PyObject *orders, several *of)
 {
     size_t count = (size_t)PyTuple_Size(orders);
     of->each = calloc(count + 1, sizeof *of->each);
-    of->titles = calloc(count + 1, sizeof *of->titles);
-    of->lakes = calloc(count + 1, sizeof *of->lakes);
-    if (!of->each || !of->titles || !of->lakes) {
+    of->whose = calloc(count + 1, sizeof *of->whose);
+    if (!of->each || !of->whose) {
         PyErr_NoMemory();
         return false;
     }
@@ -202,7 +151,7 @@ raise_titled(const core_state *state, gml_status status, const several *of, size
 {
     char reason[REASON_BYTES] = "";
     gml_lake_reason(of->each[failed].lake, reason, sizeof reason);
-    PyObject *text = PyUnicode_FromFormat("%U: %s", of->titles[failed], reason);
+    PyObject *text = PyUnicode_FromFormat("%U%s", of->whose[failed].title, reason);
     const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
     if (utf8) {
         raise_status(state, status, utf8);
@@ -254,9 +203,9 @@ wake_lakes(PyObject *module, PyObject *args)
 PyDoc_STRVAR(
     sleep_lakes_doc,
     "sleep_lakes(orders, /)\n--\n\n"
-    "Put all lakes of a tuple of (title, lake, backup, folder) to sleep, or none; return\n"
-    "the sum of what Lake.sleep() returns. An exception begins with the title of the lake\n"
-    "that failed.");
+    "Put all lakes of a tuple of (title, lake, backup, folder) to sleep, or none, as\n"
+    "gmlake.Lake.sleep() tells; return the sums. An exception begins with the title of the\n"
+    "lake that failed.");
 PyDoc_STRVAR(wake_lakes_doc,
              "wake_lakes(orders, /)\n--\n\n"
              "Wake all of them, or none, which sleep on as they did; the backups are not read.");

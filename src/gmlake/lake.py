@@ -106,6 +106,24 @@ class Lake(_core.Lake):
         """
         return ElasticMemory(self, parse_size(size) if isinstance(size, str) else size, stream)
 
+    def sleep(self, backup: str | None = None, folder: str | None = None) -> dict[str, int]:
+        """Give all memory back to the device; addresses stay.
+
+        backup: how what blocks hold is saved: "cpu", "disk" (in a file in the folder), None (it is
+        lost). Returns a dict: released_bytes, kept_bytes, saved_bytes, time_ns. Raises ValueError
+        where it sleeps already, UnsupportedError for a lake that was not opened with can_sleep,
+        and DriverError; then everything is as before.
+        """
+        return _core.sleep_lakes((("", self, backup, folder),))
+
+    def wake(self) -> dict[str, int]:
+        """Take memory again at the same addresses, and copy back what was saved.
+
+        Returns a dict as sleep() does. Raises OutOfMemoryError where the device has not enough,
+        ValueError where it is awake, DriverError; then it sleeps as before.
+        """
+        return _core.wake_lakes((("", self, None, None),))
+
     def snapshot(self, device: int = 0) -> Snapshot:
         """Return what is held, and the events that keep_history() has kept.
 

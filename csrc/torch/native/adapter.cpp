@@ -226,10 +226,6 @@ struct Routes {
     struct Leaving {
         Routes *of;
 
-        explicit Leaving(Routes *routes) : of(routes)
-        {
-        }
-
         ~Leaving()
         {
             of->settle();
@@ -238,7 +234,7 @@ struct Routes {
 
     void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
     {
-        thread_local Leaving leaving(this);
+        thread_local Leaving leaving{this};
         settle();
         cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
         bool is_capture = !filter(stream);

@@ -213,7 +213,7 @@ def _orders(
     """Return what the core is told of each lake, see sleep_lakes()."""
     return tuple(
         (
-            f"region {name!r} on GPU {device}",
+            f"region {name!r} on GPU {device}: ",
             lake,
             _named[name].backup if backup == _SAME else backup,
             _named[name].folder or tempfile.gettempdir(),
@@ -322,10 +322,9 @@ def forget_saved(*names: str) -> None:
 
 
 def _wake(chosen: _Chosen) -> dict[str, int]:
-    try:
+    with contextlib.suppress(OutOfMemoryError):
         return _core.wake_lakes(_orders(chosen, are_asleep=True))
-    except OutOfMemoryError:
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
     try:
         return _core.wake_lakes(_orders(chosen, are_asleep=True))
     except OutOfMemoryError as error:
