@@ -1,21 +1,7 @@
 /* Several lakes that sleep or wake together: all of them, or none. */
 #include "lake/nap.h"
 
-typedef gml_status (*step)(const gml_sleeping *one, gml_sleep_report *out);
-
-static gml_status
-sleep_one(const gml_sleeping *one, gml_sleep_report *out)
-{
-    return gml_lake_sleep(one->lake, one->backup, one->folder, out);
-}
-
-static gml_status
-wake_one(const gml_sleeping *one, gml_sleep_report *out)
-{
-    return gml_lake_wake(one->lake, out);
-}
-
-/* Its nap knows how it slept last. */
+/* As it slept last, which its nap knows. */
 static gml_status
 sleep_again(const gml_sleeping *one, gml_sleep_report *out)
 {
@@ -26,17 +12,19 @@ sleep_again(const gml_sleeping *one, gml_sleep_report *out)
 }
 
 static gml_status
-all_or_none(const gml_sleeping *each, size_t count, step go, step back, gml_sleep_report *out,
+all_or_none(const gml_sleeping *each, size_t count, bool sleeps, gml_sleep_report *out,
             size_t *failed)
 {
-    gml_sleep_report sum = {0};
+    gml_sleep_report sum = {0}, report = {0};
     for (size_t i = 0; i < count; i++) {
-        gml_sleep_report report = {0};
-        gml_status status = go(&each[i], &report);
+        const gml_sleeping *one = &each[i];
+        gml_status status = sleeps ? gml_lake_sleep(one->lake, one->backup, one->folder, &report)
+                                   : gml_lake_wake(one->lake, &report);
         if (status != GML_OK) {
             *failed = i;
             while (i-- > 0) {
-                (void)back(&each[i], &report);
+                (void)(sleeps ? gml_lake_wake(each[i].lake, &report)
+                              : sleep_again(&each[i], &report));
             }
             return status;
         }
@@ -52,11 +40,11 @@ all_or_none(const gml_sleeping *each, size_t count, step go, step back, gml_slee
 gml_status
 gml_lakes_sleep(const gml_sleeping *each, size_t count, gml_sleep_report *out, size_t *failed)
 {
-    return all_or_none(each, count, sleep_one, wake_one, out, failed);
+    return all_or_none(each, count, true, out, failed);
 }
 
 gml_status
 gml_lakes_wake(const gml_sleeping *each, size_t count, gml_sleep_report *out, size_t *failed)
 {
-    return all_or_none(each, count, wake_one, sleep_again, out, failed);
+    return all_or_none(each, count, false, out, failed);
 }

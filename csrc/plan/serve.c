@@ -69,16 +69,18 @@ serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
     } else if (!entry || (is_small && !is_slab_as_planned(planned, entry))) {
         gml_planned_depart(planned,
                            "left: a request came, or a block ended, that the plan has not");
-    } else if (!entry->hold) {
-        *status = serve_left(planned, size_bytes, stream, &block);
-    } else if (!(placement = take_place(planned, entry, is_small))) {
-        gml_planned_depart(planned, "left: a place of its plan was in use, or another stream's");
-    } else if (is_small) {
-        *status = serve_left(planned, size_bytes, stream, &block);
     } else {
-        entry->hold->pond->timeline.requests++;
-        block = &placement->block;
-        block->requested_bytes = size_bytes;
+        placement = entry->hold ? take_place(planned, entry, is_small) : NULL;
+        if (entry->hold && !placement) {
+            gml_planned_depart(planned,
+                               "left: a place of its plan was in use, or another stream's");
+        } else if (!placement || is_small) {
+            *status = serve_left(planned, size_bytes, stream, &block);
+        } else {
+            entry->hold->pond->timeline.requests++;
+            block = &placement->block;
+            block->requested_bytes = size_bytes;
+        }
     }
     open->position += block != NULL;
     open->report.served += block && placement;
