@@ -128,9 +128,10 @@ def test_a_program_goes_on_where_memory_ends(mode: str) -> None:
     assert results["mode"] == mode
     assert results["text"].startswith("CUDA out of memory. Tried to allocate 4.00 GiB.")
     assert results["count"] == 1000
-    *before, host_before = results["before"]
-    *after, host_after = results["after"]
+    *before, reserved_before, host_before = results["before"]
+    *after, reserved_after, host_after = results["after"]
     assert after == before
+    assert reserved_after <= reserved_before  # a refusal gives idle memory back first
     assert host_after - host_before < 4096  # KiB
     assert results["sizes"] == [2048, 1024]
     assert results["ooms"] == 1002
