@@ -61,8 +61,19 @@ likeness(const gml_kind *kind, size_t at)
     return length;
 }
 
+static bool
+has_layout(const gml_kind *kind, uint64_t mark)
+{
+    size_t i = 0;
+    while (i < kind->layout_count && kind->layouts[i]->mark != mark) {
+        i++;
+    }
+    return i < kind->layout_count;
+}
+
 /* The mark of the step that followed the last time that steps went as they just did, over the
- * longest stretch; 0: they never did. */
+ * longest stretch; 0: they never did. A stretch that a plan followed counts as one step longer, or
+ * a single other step would stop the plan until as many have passed as before it. */
 static uint64_t
 foresee_mark(const gml_kind *kind)
 {
@@ -70,6 +81,7 @@ foresee_mark(const gml_kind *kind)
     uint64_t mark = 0;
     for (size_t at = 1; at < kind->past_count; at++) {
         size_t length = likeness(kind, at);
+        length += length && has_layout(kind, kind->past[at - 1].mark);
         if (length > longest) {
             longest = length;
             mark = kind->past[at - 1].mark;
@@ -166,21 +178,7 @@ push(gml_kind *kind, uint64_t mark, uint64_t fingerprint)
 void
 gml_kind_note_step(gml_kind *kind, const gml_layout *layout)
 {
-    if (layout) {
-        push(kind, layout->mark, layout->fingerprint);
-    } else {
-        push(kind, gml_mix(kind->serial), 0);
-    }
-}
-
-static bool
-has_layout(const gml_kind *kind, uint64_t mark)
-{
-    size_t i = 0;
-    while (i < kind->layout_count && kind->layouts[i]->mark != mark) {
-        i++;
-    }
-    return i < kind->layout_count;
+    push(kind, layout ? layout->mark : gml_mix(kind->serial), layout ? layout->fingerprint : 0);
 }
 
 /* A plan that can place less than this part of its requests is not worth its while. */

@@ -75,6 +75,22 @@ TEST(the_layout_used_least_lately_is_next)
     gml_plan_release(plan);
 }
 
+/* After one step of another sort in a long row, the plan serves all that follow. */
+TEST(one_other_step_does_not_stop_a_plan)
+{
+    enum { ROW = 20 };
+    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
+    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
+    for (int step = 0; step < ROW; step++) {
+        CHECK_EQ(run_step(lake, 4 * MIB).served, step < 2 ? 0 : 2);
+    }
+    CHECK_EQ(run_step(lake, 5 * MIB).served, 1);
+    for (int step = 0; step < 2 * ROW; step++) {
+        CHECK_EQ(run_step(lake, 4 * MIB).served, 2);
+    }
+    trainer_close(lake);
+}
+
 /* What the plan of a file leaves lies beside its pool, unless only the pool has room for it. */
 TEST(the_pool_gives_way_where_memory_ends)
 {
