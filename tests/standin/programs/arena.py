@@ -67,7 +67,7 @@ def train(capacity: str, arena: str) -> dict[str, Any]:
 def plan(path: str) -> dict[str, Any]:
     """Plan steps, and save the plan."""
     with gmlake.enabled(arena="2GiB") as region:
-        auto, training = gmlake.AutoPlan(), Training()
+        auto, training = gmlake.AutoPlan(), Training("after")
         for _ in range(10):
             with auto.step():
                 training.step()
@@ -78,7 +78,7 @@ def plan(path: str) -> dict[str, Any]:
 def loaded(path: str, arena: str) -> dict[str, Any]:
     """Serve steps by a saved plan, from an arena of just that size."""
     with gmlake.enabled(arena=arena) as region:
-        auto, training = gmlake.AutoPlan.load(path), Training()
+        auto, training = gmlake.AutoPlan.load(path), Training("after")
         hits = []
         for _ in range(4):
             with auto.step():

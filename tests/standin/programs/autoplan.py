@@ -29,7 +29,7 @@ import gmlake
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CONFIG = Config(layers=4, width=256, heads=4, context=256, vocab=2000)
+CONFIG = Config(layers=4, width=1024, heads=8, context=256, vocab=2000)
 MIB = 1 << 20
 
 
@@ -248,14 +248,14 @@ def out_of_memory() -> dict[str, Any]:
     training = Training("after")
     steps = run(auto, 8, lambda _number: training.step())
     total = torch.cuda.get_device_properties(0).total_memory
+    taken = torch.cuda.memory_reserved()
     try:
         with auto.step():
             torch.empty(2 * total, dtype=torch.uint8, device="cuda")
     except torch.OutOfMemoryError as error:
         refusal = str(error).splitlines()[0]
     # Nearly everything is taken outside of the plan: what is left has to do.
-    reserved = torch.cuda.memory_reserved()
-    held = torch.empty(total - reserved - 64 * MIB, dtype=torch.uint8, device="cuda")
+    held = torch.empty(total - taken - 4 * MIB, dtype=torch.uint8, device="cuda")
     run(auto, 2, lambda _number: training.step())
     del held
     torch.cuda.empty_cache()
