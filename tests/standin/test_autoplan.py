@@ -200,7 +200,7 @@ def example(*options: str) -> dict[str, Any]:
 
 
 def test_the_example_is_planned_and_then_planned_at_once(tmp_path: Path) -> None:
-    options = ("--size", "small", "--batch", "2", "--plan", str(tmp_path / "gpt.gmplan"))
+    options = ("--size", "small", "--batch", "8", "--plan", str(tmp_path / "gpt.gmplan"))
     first = example(*options, "--steps", "41")
     trained = planned(first["steps"])
     assert_steady(trained[-5:])
