@@ -84,8 +84,9 @@ share_files(gml_lake *lake, gml_address address, size_t count, int minor, gml_ip
     if (!pieces) {
         return GML_OK; /* the other part is enough for gmlake */
     }
-    gml_status status = gml_lake_export(lake, address, pieces, count, &count, &offset_bytes);
-    if (status == GML_OK) {
+    size_t found = 0;
+    gml_status status = gml_lake_export(lake, address, pieces, count, &found, &offset_bytes);
+    if (status == GML_OK && found == count) {
         write_torch(pieces, count, minor, write, to);
     }
     free(pieces);

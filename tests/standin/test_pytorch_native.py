@@ -12,7 +12,6 @@ from tests.standin.launcher import ROOT
 
 LIMITS = {
     "test_the_pieces_of_segments_are_counted": "segments are pieces of physical memory",
-    "test_sizes_are_rounded_as_a_setting_says": "settings of a running program do not reach lakes",
     "test_a_segment_tells_the_stream_that_it_is_for": "memory of a lake serves every stream",
     "test_a_free_that_waits_for_a_stream_completes_later": "a lake looks when it needs the memory",
 }

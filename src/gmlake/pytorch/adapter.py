@@ -76,7 +76,8 @@ def find() -> Path:
 def _kept(name: str, made: Callable[[], bytes]) -> Path:
     """Return the adapter in the user's cache, put there now if need be. Raises OSError.
 
-    The path leads through the folder as it was found safe, which stays open for that.
+    The path leads through the folder as it was found safe, which stays open for that, and names
+    this process: what a process starts, a symbolizer say, finds the same file there.
     """
     cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gmlake"
     cache_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ def _kept(name: str, made: Callable[[], bytes]) -> Path:
     except BaseException:
         os.close(folder)
         raise
-    return Path(f"/proc/self/fd/{folder}/{name}")
+    return Path(f"/proc/{os.getpid()}/fd/{folder}/{name}")
 
 
 def _is_there(folder: int, name: str) -> bool:

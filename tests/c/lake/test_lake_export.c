@@ -231,7 +231,7 @@ TEST(what_was_shared_sleeps_when_it_is_freed)
     CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
     CHECK_OK(gml_lake_wake(lake, &report));
     /* A block at the same address is another one. */
-    first = allocate(lake, MIB + 512);
+    CHECK(allocate(lake, MIB + 512) == first);
     CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
     CHECK_OK(gml_lake_wake(lake, &report));
     check_same_bytes(lake, second, MIB + 512);

@@ -27,21 +27,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONFIG = Config(layers=2, width=256, heads=4, context=128, vocab=1000)
+# Plans are for what is larger than 1 MiB.
+PLANNED = Config(layers=2, width=1024, heads=4, context=256, vocab=1000)
 
 
 class Training:
     """A GPT, and one step of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config = CONFIG) -> None:
+        self.config = config
         self.device = torch.device("cuda")
         with self.device:
-            self.model = GPT(CONFIG, has_checkpoints=False)
+            self.model = GPT(config, has_checkpoints=False)
         self.optimizer = torch.optim.AdamW(self.model.parameters())
 
     def step(self) -> None:
         """Train once."""
         self.optimizer.zero_grad(set_to_none=True)
-        batch = random_batch(CONFIG, 4, CONFIG.context, self.device)
+        batch = random_batch(self.config, 4, self.config.context, self.device)
         language_loss(self.model, batch).backward()
         self.optimizer.step()
 
@@ -185,7 +188,7 @@ def beside_pytorch() -> dict[str, Any]:
 def steps() -> dict[str, Any]:
     """Steps of an AutoPlan are marked, and those of optimizers in them are not."""
     auto = gmlake.AutoPlan()
-    training = Training()
+    training = Training(PLANNED)
     with gmlake.record() as recording:
         for _ in range(6):
             with auto.step():
