@@ -76,7 +76,8 @@ def test_the_smallest_device_serves_and_a_smaller_one_does_not(
 
 
 def test_a_policy_may_need_more_than_it_holds_where_there_is_no_end() -> None:
-    events, places = [], {}
+    events: list[dict[str, Any]] = []
+    places: dict[str, tuple[int, int]] = {}
     program = "1:850 3:200 5:200 -3 6:200 -1 -5 9:100 -6 12:200 14:200 15:300 -12 -14 17:100 18:300"
     for word in f"{program} 20:800".split():
         if word.startswith("-"):

@@ -11,7 +11,7 @@ import pytest
 from gmlake import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 
 class In(_core.Inside):
@@ -133,7 +133,7 @@ def test_what_nobody_holds_is_left() -> None:
 
 
 def test_a_generator_is_inside_until_it_ends() -> None:
-    def steps() -> Iterator[int]:
+    def steps() -> Generator[int, None, None]:
         with In(4):
             yield _core.torch_region()
 

@@ -212,7 +212,7 @@ def resizing(start: int, to: int, use: Callable[[], object], expected: int) -> C
         waits.append(stream)
         plain(self, stream)
 
-    torch.cuda.Stream.wait_stream = noting
+    torch.cuda.Stream.wait_stream = noting  # type: ignore[method-assign, assignment]
 
     def before() -> None:
         held["cache"].resize(0)
@@ -315,9 +315,21 @@ def main() -> None:
     """Print what was seen."""
     gmlake.enable()
     torch.empty(1, device="cuda")
-    kinds = (sleep, wake, refused_sleep, grow, shrink, reserve, make_elastic)
-    kinds += (region, everywhere, exportable)
-    found = {one.__name__: one for one in kinds}
+    found = {
+        one.__name__: one
+        for one in (
+            sleep,
+            wake,
+            refused_sleep,
+            grow,
+            shrink,
+            reserve,
+            make_elastic,
+            region,
+            everywhere,
+            exportable,
+        )
+    }
     print(json.dumps(sweep(*found[sys.argv[1]]())))
 
 

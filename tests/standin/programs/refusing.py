@@ -162,7 +162,7 @@ def odd() -> Result:
         "unharmed": tuple(cache.resize(4).shape) == (4, MIB),
         "dtypes": [fails(gmlake.elastic, (4, 4), dtype) for dtype in (int, "float32")],
         "no_folder": fails(lambda: gmlake.region("q", backup="disk", folder="\0")),
-        "number": fails(lambda: gmlake.region("q", backup="disk", folder=5)),
+        "number": fails(lambda: gmlake.region("q", backup="disk", folder=5)),  # type: ignore[arg-type]
         "bytes": saved_in(b"/tmp"),
         "left": [name for name in sleeping._named if name == "q"],  # noqa: SLF001
     }
@@ -177,7 +177,7 @@ def streams() -> Result:
         waits.append((self.cuda_stream, stream.cuda_stream))
         plain(self, stream)
 
-    torch.cuda.Stream.wait_stream = noting  # type: ignore[method-assign]
+    torch.cuda.Stream.wait_stream = noting  # type: ignore[method-assign, assignment]
     own, other = torch.cuda.current_stream(), torch.cuda.Stream()
     cache = gmlake.elastic((100, MIB), torch.uint8)
     behind, before = (other.cuda_stream, own.cuda_stream), (own.cuda_stream, other.cuda_stream)
@@ -205,7 +205,7 @@ def idle() -> Result:
 def many() -> Result:
     """The cost of regions() grows as they do: in calls, not in time."""
     costs = []
-    kept = []
+    kept: list[Any] = []
     for count in (50, 100):
         while len(kept) < count:
             kept.append(fill(f"r{len(kept)}"))
