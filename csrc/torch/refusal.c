@@ -156,10 +156,9 @@ say_held(text *out, const situation *now)
     if (now->idle_bytes && !now->largest_bytes) {
         say(out, ", in pieces that serve only requests of up to 1 MiB");
     } else if (now->idle_bytes) {
-        uint64_t largest =
-            now->largest_bytes < now->idle_bytes ? now->largest_bytes : now->idle_bytes;
         say(out, "; the largest request that they could serve is %s (fragmentation %.2f)",
-            human(largest).text, 1 - (double)largest / (double)now->idle_bytes);
+            human(now->largest_bytes).text,
+            1 - (double)now->largest_bytes / (double)now->idle_bytes);
     }
     say(out, ".");
 }

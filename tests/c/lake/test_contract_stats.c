@@ -90,6 +90,7 @@ TEST(largest_free_can_be_had_without_new_memory)
     size_t count = lake_churn(lake, blocks, 40, 300, 1, 26);
     gml_stats before = lake_stats_of(lake);
     CHECK(before.largest_free_bytes > 0);
+    CHECK(before.largest_free_bytes <= before.reserved_bytes - before.live_bytes);
     gml_address address = lake_take(lake, before.largest_free_bytes, 0);
     CHECK_EQ(lake_stats_of(lake).reserved_bytes, before.reserved_bytes);
     lake_give(lake, address);

@@ -716,6 +716,21 @@ TEST(a_refusal_says_what_there_is_and_what_was_tried)
     release(kept, 0);
 }
 
+TEST(a_refusal_says_what_idle_memory_could_serve)
+{
+    configure_host();
+    void *kept = allocate(20 * MIB, 0);
+    void *small = allocate(1024, 0);
+    const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
+    check_says(text, "2.00 MiB are idle, in pieces that serve only requests of up to 1 MiB.");
+    release(allocate(8 * MIB, 0), 0);
+    text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
+    check_says(text, "10.00 MiB are idle; the largest request that they could serve is 8.00 MiB "
+                     "(fragmentation 0.20).");
+    release(small, 0);
+    release(kept, 0);
+}
+
 TEST(a_refusal_says_who_else_has_memory)
 {
     configure_host();
