@@ -130,7 +130,7 @@ def test_the_search_finds_the_limit_from_any_guess(
 
 @pytest.mark.slow
 def test_planned_training_runs(tmp_path: Path) -> None:
-    options = ("--steps", "12", "--batch", "2", "--rounds", "1")
+    options = ("--steps", "12", "--batch", "16", "--rounds", "1")
     status, figures = measure("gpu.planned", tmp_path, *options)
     assert status == 0
     runs = figures["runs"]

@@ -70,7 +70,7 @@ for number in range(7):
     (report,) = run_code(tmp_path, code, "--report").reports
     assert report["planned"] == (
         "4 of 6 steps planned, with 16 of 17 requests; "  # CUDA is not in use when the first begins
-        "the last: left: a request came that the plan has not"
+        "the last: left: a request came, or a block ended, that the plan has not"
     )
 
 

@@ -56,7 +56,7 @@ def test_what_is_no_lack_of_memory_is_another_error(seen: dict[str, Any]) -> Non
 def test_what_no_device_has_is_a_lack_of_memory(seen: dict[str, Any]) -> None:
     kind, text = seen["endless"]
     assert kind == "OutOfMemoryError"
-    assert "Tried to allocate 1073741824.00 GiB. GPU 0 has a total capacity of 80.00 GiB" in text
+    assert "Tried to allocate more than 1EB memory. GPU 0 has a total capacity of 80.00 GiB" in text
 
 
 def test_a_memory_fraction_refuses_and_is_named(seen: dict[str, Any]) -> None:

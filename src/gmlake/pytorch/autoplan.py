@@ -193,7 +193,8 @@ class AutoPlan:
             for kind, plan in planner.plans().items()
         ]
         if not saved and not self._saved:
-            raise PlanError("no step is planned yet; run a few more before saving")
+            last = f" (the last: {self.last.why})" if self.last else ""
+            raise PlanError(f"no step is planned yet{last}; run a few more before saving")
         saved += [
             files.SavedPlan(planner.device, kind + _FIRST, plan)
             for planner in self._planners.values()
