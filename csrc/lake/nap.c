@@ -34,8 +34,8 @@ gml_nap_list(gml_lake *lake, gml_nap *nap)
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         const gml_block *block = lake->blocks.slots[i].value;
         if (lake->blocks.slots[i].key && count < room) {
-            blocks[count++] =
-                (gml_saved){block->address, block->requested_bytes, 0, block->id, false};
+            blocks[count++] = (gml_saved){
+                .address = block->address, .size_bytes = block->requested_bytes, .id = block->id};
         }
     }
     qsort(blocks, count, sizeof *blocks, by_address);

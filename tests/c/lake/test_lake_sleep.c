@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -169,6 +170,24 @@ TEST(contents_come_back_under_every_policy)
             sleep_and_wake("host", policies[i], backups[j]);
             sleep_and_wake("sim", policies[i], backups[j]);
         }
+    }
+}
+
+/* A daemon has no standard input, and the first file that it opens gets its number. */
+TEST(a_file_may_have_any_number)
+{
+    sleeper_test test = {.lake = open_lake("host", "stitch", UINT64_MAX), .has_bytes = true};
+    gml_sleep_report report = {0};
+    CHECK(populate(&test));
+    int input = dup(STDIN_FILENO);
+    (void)close(STDIN_FILENO);
+    CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_DISK, NULL, &report));
+    CHECK_OK(gml_lake_wake(test.lake, &report));
+    check_contents(&test);
+    CHECK_OK(gml_lake_close(test.lake));
+    if (input >= 0) {
+        CHECK(dup2(input, STDIN_FILENO) == STDIN_FILENO);
+        CHECK(close(input) == 0);
     }
 }
 
