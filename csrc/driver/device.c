@@ -1,6 +1,53 @@
 /* What the lakes of a device have in common. */
 #include "driver/device.h"
 
+void
+gml_device_join(gml_device *device, gml_sharer *sharer)
+{
+    pthread_mutex_lock(&device->lock);
+    sharer->next = device->sharers;
+    device->sharers = sharer;
+    pthread_mutex_unlock(&device->lock);
+}
+
+void
+gml_device_leave(gml_device *device, gml_sharer *sharer)
+{
+    pthread_mutex_lock(&device->lock);
+    gml_sharer **at = &device->sharers;
+    while (*at != sharer) {
+        at = &(*at)->next;
+    }
+    *at = sharer->next;
+    pthread_mutex_unlock(&device->lock);
+}
+
+void
+gml_device_halt(gml_device *device)
+{
+    pthread_mutex_lock(&device->lock);
+    for (gml_sharer *at = device->sharers; at; at = at->next) {
+        pthread_mutex_lock(at->lock);
+    }
+}
+
+void
+gml_device_go_on(gml_device *device)
+{
+    for (gml_sharer *at = device->sharers; at; at = at->next) {
+        pthread_mutex_unlock(at->lock);
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
+void
+gml_device_freeze(gml_device *device, int change)
+{
+    gml_device_halt(device);
+    (void)__atomic_add_fetch(&device->captures, (uint64_t)change, __ATOMIC_RELAXED);
+    gml_device_go_on(device);
+}
+
 uint64_t
 gml_device_room(const gml_device *device)
 {

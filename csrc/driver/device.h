@@ -1,6 +1,7 @@
 /* What all lakes of one device have in common: a lake that is opened alone has one of its own,
- * those below PyTorch share the registry's. Read and changed under no lock, since each lake has its
- * own.
+ * those below PyTorch share the registry's.
+ *
+ * Lock: see gml_device. A function that takes it is called without any lake's lock.
  */
 #ifndef GML_DRIVER_DEVICE_H
 #define GML_DRIVER_DEVICE_H
@@ -9,7 +10,23 @@
 
 #define GML_DEVICE_READ(device, field) __atomic_load_n(&(device)->field, __ATOMIC_RELAXED)
 
-/* Whether a graph is being captured. */
+/* One of the lakes: a part of it. */
+typedef struct gml_sharer {
+    struct gml_sharer *next;
+    pthread_mutex_t *lock; /* the lake's: held during each call on it */
+} gml_sharer;
+
+void gml_device_join(gml_device *device, gml_sharer *sharer);
+void gml_device_leave(gml_device *device, gml_sharer *sharer);
+
+/* Waits for the calls that are under way on all lakes; none begins before gml_device_go_on(). */
+void gml_device_halt(gml_device *device);
+void gml_device_go_on(gml_device *device);
+
+/* A capture begins (1) or ends (-1). */
+void gml_device_freeze(gml_device *device, int change);
+
+/* Whether a graph is being captured, as long as the caller holds the lock of one of the lakes. */
 static inline bool
 gml_device_is_frozen(const gml_device *device)
 {

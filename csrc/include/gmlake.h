@@ -15,6 +15,7 @@
 #ifndef GMLAKE_H
 #define GMLAKE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -154,11 +155,14 @@ typedef struct gml_aids {
                                   or to unmap it, without an ordering between the two */
 } gml_aids;
 
-/* What the lakes of one device have in common; all zero at first. Threads read and change it by
- * atomic operations. */
+/* What the lakes of one device have in common; all zero at first, and again in a child of fork().
+ * Threads read and change the numbers by atomic operations. */
 typedef struct gml_device {
+    pthread_mutex_t lock;       /* taken before any lake's; guards the next two against changes */
+    struct gml_sharer *sharers; /* the open lakes */
     uint64_t captures;    /* graphs that are being captured: while there are any, all lakes refuse
-                             what would break one or take memory from under it */
+                             what would break one or take memory from under it. Changes only while
+                             no call is under way on any of them */
     void (*settle)(void); /* ends captures that failed without a word; NULL: none can */
     uint64_t held_bytes;  /* by all lakes; not what sleeps */
     uint64_t limit_bytes; /* they hold no more than this together; 0: no limit */
@@ -311,7 +315,8 @@ typedef struct gml_pool_id {
 
 /* From here on until the matching end, requests of capturing streams are served by the pool, which
  * is made if need be: by the one that the same thread began last, else by the one begun last. Each
- * begin is also a use of the pool, ended by gml_lake_release_pool(). GML_NO_HOST_MEMORY. */
+ * begin is also a use of the pool, ended by gml_lake_release_pool(). Waits, as does the end, for
+ * the calls that are under way on all lakes of the device. GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_lake_begin_pool(gml_lake *lake, gml_pool_id id);
 
 /* GML_INVALID_ARGUMENT for a pool that is not begun. */
@@ -431,7 +436,7 @@ typedef struct gml_visitor {
     void (*piece)(void *context, const gml_piece_info *piece); /* likewise; may be NULL */
 } gml_visitor;
 
-/* Walks everything held, under the lake's lock: a visitor may not call back into the lake. */
+/* Walks everything held, under the lake's lock: a visitor may call no lake of the device. */
 GML_API gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor);
 
 /* ---- counters for others to follow --------------------------------------------------------------

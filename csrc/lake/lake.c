@@ -173,6 +173,8 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     gml_list_init(&lake->elastic_list);
     gml_uses_init(&lake->uses, lake->driver, finish_free, lake);
     finish_frees_of(lake, lake->policy);
+    lake->sharer.lock = &lake->lock;
+    gml_device_join(lake->driver->device, &lake->sharer);
     *out = lake;
     return GML_OK;
 }
@@ -202,7 +204,11 @@ gml_lake_close(gml_lake *lake)
     if (!lake) {
         return GML_OK;
     }
+    gml_device *device = lake->driver->device;
+    gml_device_halt(device);
     gml_pools_end_all(&lake->pools, lake->driver);
+    gml_device_go_on(device);
+    pthread_mutex_lock(&lake->lock); /* no capture begins meanwhile */
     end_uses(lake);
     gml_uses_close(&lake->uses);
     gml_status status = gml_elastics_end(lake);
@@ -211,6 +217,8 @@ gml_lake_close(gml_lake *lake)
     status = gml_first_failure(status, gml_lake_end_imports(lake));
     status = gml_first_failure(status, lake->policy->ops->destroy(lake->policy));
     gml_nap_end(lake);
+    pthread_mutex_unlock(&lake->lock);
+    gml_device_leave(device, &lake->sharer);
     gml_driver_close(lake->driver);
     gml_map_clear(&lake->blocks);
     gml_history_close(&lake->history);
@@ -556,19 +564,19 @@ gml_lake_grant(gml_lake *lake, int peer)
 gml_status
 gml_lake_begin_pool(gml_lake *lake, gml_pool_id id)
 {
-    pthread_mutex_lock(&lake->lock);
+    gml_device_halt(lake->driver->device);
     gml_status status =
         gml_pools_begin(&lake->pools, lake->driver, lake->capacity_bytes, &lake->knobs, id);
-    pthread_mutex_unlock(&lake->lock);
+    gml_device_go_on(lake->driver->device);
     return status;
 }
 
 gml_status
 gml_lake_end_pool(gml_lake *lake, gml_pool_id id)
 {
-    pthread_mutex_lock(&lake->lock);
+    gml_device_halt(lake->driver->device);
     gml_status status = gml_pools_end(&lake->pools, lake->driver, id);
-    pthread_mutex_unlock(&lake->lock);
+    gml_device_go_on(lake->driver->device);
     return status;
 }
 

@@ -3,6 +3,7 @@
  * Lock: `lock` guards every field but itself, everything below the policy, and the driver. It is
  * the only lock of the library that is held while the driver is called, and nothing is called back
  * under it but the functions of a gml_visitor. Under Python the GIL is released before it is taken.
+ * Where captures change, those of all lakes of a device are held: see driver/device.h.
  *
  * Three kinds of policies may serve on one lake, all with the same driver below them:
  *
@@ -51,6 +52,7 @@ typedef struct gml_board gml_board; /* counters in a file that others map, see g
 
 struct gml_lake {
     pthread_mutex_t lock;
+    gml_sharer sharer; /* of the driver's device */
     gml_driver *driver;
     gml_watcher *watcher; /* a part of the driver, closed with it; NULL: nobody checks the order */
     gml_sleeper *sleeper; /* likewise; NULL: cannot sleep */

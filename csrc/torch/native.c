@@ -1,6 +1,7 @@
 /* The table of functions that PyTorch's C++ interface is served with. */
 #include "torch/native/native.h"
 
+#include "driver/device.h"
 #include "gmlake_share.h"
 #include "gmlake_torch.h"
 #include "torch/ipc.h"
@@ -59,7 +60,7 @@ gml_torch_native_core(void)
         .reset_peaks = gml_lake_reset_peaks,
         .visit = gml_lake_visit,
         .device = gml_registry_device,
-        .freeze = gml_registry_freeze,
+        .freeze = gml_device_freeze,
         .limit = gml_registry_limit,
         .capacity = gml_registry_capacity,
         .refusal = gml_refusal_status,

@@ -298,6 +298,8 @@ forget_lakes(void)
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         atomic_store_explicit(&lakes[device], NULL, memory_order_release);
         registry.devices[device].fallback[0] = '\0';
+        (void)pthread_mutex_init(&devices[device].lock, NULL);
+        devices[device].sharers = NULL;
         devices[device].captures = devices[device].held_bytes = 0;
         /* A thread of the parent may have been at work on it: nothing of it is looked at. */
         registry.devices[device].distrusted = (gml_map){0};
@@ -368,25 +370,6 @@ open_locked(int device, int region, gml_lake **out, char *text)
     announce(device, region, lake);
     *out = lake;
     return GML_OK;
-}
-
-void
-gml_registry_freeze(int device, int change)
-{
-    pthread_mutex_lock(&registry_lock); /* no lake opens meanwhile */
-    int end = gml_registry_end();
-    for (int number = 0; number < end; number++) {
-        if (gml_torch_lake(number) && gml_torch_device_of(number) == device) {
-            pthread_mutex_lock(&gml_torch_lake(number)->lock);
-        }
-    }
-    (void)__atomic_add_fetch(&devices[device].captures, (uint64_t)change, __ATOMIC_RELAXED);
-    for (int number = 0; number < end; number++) {
-        if (gml_torch_lake(number) && gml_torch_device_of(number) == device) {
-            pthread_mutex_unlock(&gml_torch_lake(number)->lock);
-        }
-    }
-    pthread_mutex_unlock(&registry_lock);
 }
 
 void

@@ -27,10 +27,6 @@ bool gml_registry_takes_graphs(void);
 /* What the lakes of a device have in common, whether or not any is open. */
 gml_device *gml_registry_device(int device);
 
-/* A capture on the device begins (1) or ends (-1). Waits for the calls that are under way on its
- * lakes, so that none of them meets the change halfway. pre: no lock is held. */
-void gml_registry_freeze(int device, int change);
-
 /* Opens the memory of a lake, which is that device's, to every device that can reach it. */
 void gml_registry_grant_all(gml_lake *lake, int device);
 

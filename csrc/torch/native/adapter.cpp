@@ -238,26 +238,18 @@ struct Routes {
         settle();
         cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
         bool is_capture = !filter(stream);
-        gml_lake *regions = is_capture ? begin_capture(device, id) : nullptr;
+        gml_lake *regions = is_capture ? begin_in_region(device, id) : nullptr;
+        if (is_capture && !regions) {
+            core->freeze(core->device(device), 1);
+        }
         std::lock_guard<std::mutex> lock(mutex);
         list.push_back({device, id, std::move(filter), is_capture, regions, stream,
                         std::this_thread::get_id()});
         count.store(list.size(), std::memory_order_release);
     }
 
-    /* Freezes the device; returns who serves the capture in place of native, or NULL. */
-    static gml_lake *begin_capture(c10::DeviceIndex device, MempoolId_t id)
-    {
-        core->freeze(device, 1);
-        try {
-            return begin_in_region(device, id);
-        } catch (...) {
-            core->freeze(device, -1);
-            throw;
-        }
-    }
-
-    /* The lake of this thread's region, where it takes graphs. */
+    /* The lake of this thread's region, where that serves the capture in place of native; or NULL.
+     */
     static gml_lake *begin_in_region(c10::DeviceIndex device, MempoolId_t id)
     {
         if (!is_serving.load(std::memory_order_relaxed) || !core->takes_graphs()) {
@@ -305,9 +297,8 @@ struct Routes {
         gml_pool_id id{ended.id.first, ended.id.second};
         if (ended.regions) {
             (void)core->end_pool(ended.regions, id);
-        }
-        if (ended.is_capture) {
-            core->freeze(ended.device, -1);
+        } else if (ended.is_capture) {
+            core->freeze(core->device(ended.device), -1);
         }
         if (ended.regions && has_failed) {
             (void)core->release_pool(ended.regions, id);

@@ -57,8 +57,8 @@ typedef struct gml_native_core {
     gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
     /* What the lakes of a device have in common, whether or not any is open. */
     gml_device *(*device)(int device);
-    /* A capture there begins (1) or ends (-1). Waits for the calls under way on its lakes. */
-    void (*freeze)(int device, int change);
+    /* A capture there begins (1) or ends (-1) that no pool of its lakes serves. */
+    void (*freeze)(gml_device *device, int change);
     /* The most that they may hold together, of the device's memory; also before any is opened. */
     void (*limit)(int device, double fraction);
     /* The most that any device's memory may be, as configured; 0: all of it. */
