@@ -283,10 +283,13 @@ sleeper_free(gml_driver *self, gml_address address)
     }
     uint64_t size_bytes = at->size_bytes;
     chunk *freed = at->chunk;
+    gml_driver *inner = gml_wrapped_inner(self);
+    /* A device waits before it takes plain memory back, and not before it unmaps. */
+    gml_status status = gml_wrapped_relay(self, inner->ops->device_synchronize(inner));
     freed->is_released = true; /* it ends with this mapping */
-    gml_status status = unmap(self, address, size_bytes);
+    status = status == GML_OK ? unmap(self, address, size_bytes) : status;
     if (status == GML_OK) { /* what fails now is kept until the driver closes */
-        (void)gml_wrapped_inner(self)->ops->unreserve(gml_wrapped_inner(self), address, size_bytes);
+        (void)inner->ops->unreserve(inner, address, size_bytes);
     } else {
         freed->is_released = false;
     }

@@ -2,7 +2,8 @@
  *
  * The wrapper hands out handles of its own, and knows for each which memory is behind it and where
  * that is mapped. So all of it can be unmapped and released, and made and mapped anew, below
- * whoever uses it. What malloc gives is mapped memory too, and sleeps like the rest.
+ * whoever uses it. What malloc gives is mapped memory too, and sleeps like the rest; free waits for
+ * the device.
  *
  * What is behind a handle and how far each mapping is are noted after each call that the driver
  * took, and nowhere else. Sleeping and waking are loops over those notes that make the calls which

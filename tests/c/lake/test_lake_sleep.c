@@ -1,7 +1,9 @@
 /* Lakes that sleep and wake: addresses and contents hold, and the device has its memory meanwhile.
  */
 #include "aids/aids.h"
+#include "driver/streams.h"
 #include "gmlake_sleep.h"
+#include "lake/lake.h"
 #include "support/check.h"
 
 #include <stdlib.h>
@@ -105,8 +107,8 @@ populate(sleeper_test *test)
     return true;
 }
 
-/* Calls that can have failed so far: at least, and at most. What a lake calls a malloc are four
- * calls below it where memory can sleep, and a free three. */
+/* Calls that can have failed so far: at least, and at most. What a lake calls a malloc or a free
+ * are four calls below it where memory can sleep. */
 static void
 count_calls(gml_lake *lake, uint64_t *least, uint64_t *most)
 {
@@ -235,6 +237,39 @@ TEST(every_failing_call_leaves_contents_and_addresses)
         fail_in_turn(policies[i], GML_BACKUP_HOST);
     }
     fail_in_turn("stitch", GML_BACKUP_DISK);
+}
+
+static void
+note_run(void *context)
+{
+    *(bool *)context = true;
+}
+
+/* As a device does not take plain memory back before the work is done that may use it. */
+TEST(plain_memory_stays_until_queued_work_has_run)
+{
+    const gml_setting oversize = {"max_split_size", 20 * MIB};
+    const gml_lake_config config = {
+        .driver = "sim",
+        .policy = "caching",
+        .capacity_bytes = 64 * MIB,
+        .settings = &oversize,
+        .setting_count = 1,
+        .can_sleep = true,
+    };
+    gml_lake *lake = NULL;
+    gml_address block = 0;
+    bool has_run = false;
+    CHECK_OK(gml_lake_open(&config, &lake, NULL, 0));
+    gml_streams *streams = gml_driver_streams(lake->driver);
+    CHECK_OK(gml_streams_set_manual(streams, true));
+    CHECK_OK(gml_lake_allocate(lake, 40 * MIB, 1, &block));
+    CHECK_OK(gml_streams_enqueue(streams, 1, note_run, &has_run));
+    CHECK_OK(gml_lake_free(lake, block));
+    CHECK(!has_run);
+    CHECK_OK(gml_lake_allocate(lake, 60 * MIB, 1, &block)); /* for which the other goes */
+    CHECK(has_run);
+    CHECK_OK(gml_lake_close(lake));
 }
 
 TEST(other_lakes_refuse)

@@ -115,7 +115,8 @@ queue_use(storm *self, const storm_block *held)
     void *bytes = NULL;
     bool is_captured =
         self->captured_on == held->at && held->block.stream == storm_capturing_stream(self);
-    if (lake_is_host() && self->sea->is_alone && !is_captured && held->at->has_elastic &&
+    if (lake_is_host() && self->sea->is_alone && !is_captured &&
+        (held->at->can_sleep || held->at->has_elastic) &&
         CHECK_OK(gml_lake_bytes(held->at->lake, held->block.address, &bytes))) {
         CHECK_OK(
             gml_streams_enqueue(storm_streams(held->at), held->block.stream, read_first, bytes));
