@@ -34,6 +34,7 @@ typedef struct storm_lake {
     gml_lake *lake;
     strikes strikes;
     uint64_t capacity_bytes;
+    gml_device *device;
     bool can_sleep, has_elastic, is_arena;
     pthread_rwlock_t awake;
     /* Guarded by it. A nap is a try to sleep, counted from 1. */
@@ -71,6 +72,7 @@ extern storm_census storm_counts;
 /* What all threads of one run share. */
 typedef struct storm_sea {
     storm_lake lakes[STORM_LAKES];
+    gml_device devices[STORM_DEVICES]; /* what lakes of one have in common */
     bool forgets;         /* streams end: not where a model serves whoever has the handle */
     bool is_alone;        /* one thread */
     bool repeats;         /* it comes in steps, which `plan` may foresee */
@@ -112,6 +114,8 @@ void storm_expect(const storm *self, gml_status status);
 
 storm_lake *storm_any_lake(storm *self);
 bool storm_is_asleep(const storm_lake *at);
+/* Whether this thread or another may capture a graph on the lake's device. */
+bool storm_may_capture(const storm *self, const storm_lake *at);
 gml_streams *storm_streams(const storm_lake *at); /* behind its driver */
 
 /* ---- storm_blocks.c -------------------------------------------------------------------------- */

@@ -67,7 +67,7 @@ open_buffer(storm *self, storm_buffer *of)
 static bool
 may_be_unsupported(const storm *self, const storm_lake *at)
 {
-    return !self->sea->is_alone || storm_is_asleep(at) || self->captured_on == at;
+    return storm_is_asleep(at) || storm_may_capture(self, at);
 }
 
 static void
@@ -108,11 +108,13 @@ resize_buffer(storm *self, storm_buffer *of)
 }
 
 static void
-close_buffer(storm_buffer *of)
+close_buffer(const storm *self, storm_buffer *of)
 {
     touch(of);
     CHECK_OK(gml_lake_close_elastic(of->at->lake, of->address));
-    CHECK_STATUS(gml_lake_close_elastic(of->at->lake, of->address), GML_UNKNOWN_ADDRESS);
+    if (self->sea->is_alone) { /* another thread may open one at the address */
+        CHECK_STATUS(gml_lake_close_elastic(of->at->lake, of->address), GML_UNKNOWN_ADDRESS);
+    }
     of->address = 0;
 }
 
@@ -126,7 +128,7 @@ storm_change_buffer(storm *self)
     } else if (check_below(&self->random, 16)) {
         resize_buffer(self, of);
     } else {
-        close_buffer(of);
+        close_buffer(self, of);
     }
 }
 
@@ -145,7 +147,7 @@ storm_close_buffers(storm *self)
 {
     for (size_t i = 0; i < STORM_BUFFERS; i++) {
         if (self->buffers[i].address) {
-            close_buffer(&self->buffers[i]);
+            close_buffer(self, &self->buffers[i]);
         }
     }
 }

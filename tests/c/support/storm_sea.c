@@ -35,7 +35,8 @@ static const struct {
 
 enum { CHOICES = sizeof choices / sizeof *choices, SETTINGS = CHOICES + 1 };
 
-static const uint64_t capacities[STORM_LAKES] = {64 * MIB, 48 * MIB, 48 * MIB, 32 * MIB};
+/* Those of one device have one limit together. */
+static const uint64_t capacities[STORM_LAKES] = {128 * MIB, 48 * MIB, 128 * MIB, 128 * MIB};
 static const int devices[STORM_LAKES] = {0, 1, 0, 0};
 
 storm_census storm_counts;
@@ -68,6 +69,12 @@ storm_is_asleep(const storm_lake *at)
     return gml_lake_is_asleep(at->lake);
 }
 
+bool
+storm_may_capture(const storm *self, const storm_lake *at)
+{
+    return !self->sea->is_alone || (self->captured_on && self->captured_on->device == at->device);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static bool
@@ -96,19 +103,21 @@ draw_settings(check_random *random, const storm_lake *at, gml_setting *out)
 }
 
 static void
-open_lake(storm_lake *at, size_t index, check_random *random, const storm_sea *sea)
+open_lake(storm_lake *at, size_t index, check_random *random, storm_sea *sea)
 {
     gml_setting settings[SETTINGS];
     bool has_chunks = is_policy("stitch") || is_policy("plan");
-    *at = (storm_lake){.capacity_bytes = capacities[index]};
+    *at =
+        (storm_lake){.capacity_bytes = capacities[index], .device = &sea->devices[devices[index]]};
     CHECK(pthread_rwlock_init(&at->awake, NULL) == 0);
-    at->is_arena = index == 0 && gml_policy_find(contract_policy)->can_serve_arena &&
+    at->is_arena = index == 1 && gml_policy_find(contract_policy)->can_serve_arena &&
                    check_below(random, 3) == 0;
     at->can_sleep = index > 1 || (!at->is_arena && check_below(random, 2));
     at->has_elastic = has_chunks && !at->is_arena;
     at->strikes.random_state = check_next(random);
     gml_lake_config config = lake_config_of(at->capacity_bytes);
     config.device = devices[index];
+    config.shared = &sea->devices[devices[index]];
     config.can_sleep = at->can_sleep;
     config.settings = settings;
     config.setting_count = draw_settings(random, at, settings);

@@ -30,13 +30,6 @@ strike_as_a_rule(storm *self, storm_lake *at)
     atomic_store(&at->strikes.per_million, self->sea->per_million);
 }
 
-/* Why neither may be: a capture, of this thread or another. */
-static bool
-may_be_captured(const storm *self, const storm_lake *at)
-{
-    return !self->sea->is_alone || self->captured_on == at;
-}
-
 static gml_backup
 draw_backup(storm *self, const storm_lake *at)
 {
@@ -60,7 +53,7 @@ fall_asleep(storm *self, storm_lake *at)
     } else if (was_asleep) {
         CHECK_STATUS(status, GML_INVALID_ARGUMENT);
     } else if (status == GML_UNSUPPORTED) {
-        CHECK(may_be_captured(self, at) && !storm_is_asleep(at));
+        CHECK(storm_may_capture(self, at) && !storm_is_asleep(at));
     } else {
         at->naps++;
         at->is_saved = STORM_MAYBE;
@@ -94,7 +87,7 @@ wake(storm *self, storm_lake *at)
     } else if (!was_asleep) {
         CHECK_STATUS(status, GML_INVALID_ARGUMENT);
     } else if (status == GML_UNSUPPORTED) {
-        CHECK(may_be_captured(self, at));
+        CHECK(storm_may_capture(self, at));
     } else {
         storm_counts.wakes += status == GML_OK;
         storm_counts.failed_wakes += status != GML_OK;
@@ -184,10 +177,11 @@ storm_wake_finally(storm *self, storm_lake *at)
     gml_sleep_report report = {0};
     (void)pthread_rwlock_wrlock(&at->awake);
     atomic_store(&at->strikes.per_million, 0);
-    CHECK_OK(gml_lake_set_limit(at->lake, 0));
+    __atomic_store_n(&at->device->limit_bytes, 0, __ATOMIC_RELAXED); /* what others hold stays */
     if (storm_is_asleep(at)) {
         CHECK_OK(gml_lake_wake(at->lake, &report));
     }
+    CHECK_OK(gml_lake_set_limit(at->lake, 0));
     strike_as_a_rule(self, at);
     (void)pthread_rwlock_unlock(&at->awake);
     storm_touch_all(self, at);
