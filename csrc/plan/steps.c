@@ -41,8 +41,6 @@ watch_locked(gml_lake *lake)
     if (status != GML_OK) {
         return status;
     }
-    policy->finish_frees = lake->policy->finish_frees;
-    policy->finish_context = lake->policy->finish_context;
     inherit_blocks(lake, policy);
     lake->policy = policy;
     if (lake->guest) {

@@ -16,9 +16,9 @@ run_step(gml_lake *lake, uint64_t second_bytes)
 }
 
 /* Four steps that leave it drop a plan. Each time it is tried again after twice as many steps. */
-TEST(patience_doubles)
+TEST(patience_doubles_until_a_plan_serves)
 {
-    enum { ROUNDS = 7, FAILURES = 4 };
+    enum { ROUNDS = 9, SERVED = 7, FAILURES = 4 };
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     uint64_t others = 0, patience = 1;
     CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
@@ -33,6 +33,10 @@ TEST(patience_doubles)
         if (round) {
             CHECK_EQ(later, patience - 1);
             patience *= 2;
+        }
+        if (round == SERVED) {
+            CHECK_EQ(run_step(lake, 4 * MIB).served, 2);
+            patience = 1;
         }
         for (uint64_t left = 0; left < FAILURES; left += report.served) {
             report = run_step(lake, 5 * MIB + 512 * ++others);

@@ -32,6 +32,7 @@ repeat_steps(const char *policy, gml_stream stream)
     CHECK_OK(gml_lake_plan_stats(self.lake, &stats));
     CHECK_EQ(stats.steps, serial + 5);
     CHECK_EQ(stats.planned_steps, 6);
+    CHECK_EQ(stats.requests, 6 * report.requests);
     CHECK_EQ(stats.served, 6 * report.requests);
     CHECK_EQ(stats.plans_made, 1);
     CHECK_EQ(trainer_state(self.lake, self.gradients[0].address), GML_STATE_PLAN);
@@ -474,6 +475,35 @@ TEST(marks_are_enough)
     CHECK_EQ(stats.steps, 8);
     CHECK_EQ(stats.planned_steps, 5);
     CHECK_EQ(stats.plans_made, 1);
+    gml_profile *profile;
+    CHECK_STATUS(gml_lake_profile(lake, 1, &profile), GML_MISUSE);
+    CHECK_OK(gml_lake_profile(lake, 0, &profile)); /* they are steps of that kind */
+    gml_profile_free(profile);
+    trainer_close(lake);
+}
+
+/* Small requests cut the place of a large one into more parts than a word has bits. */
+TEST(a_place_of_many_parts)
+{
+    enum { PARTS = 300 };
+    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
+    gml_address parts[PARTS];
+    gml_step_report report = {0};
+    for (int step = 0; step < 8; step++) {
+        CHECK_OK(gml_lake_begin_step(lake, 1));
+        for (int round = 0; round < 2; round++) {
+            CHECK_OK(gml_lake_free(lake, trainer_take(lake, PARTS * 2 * MIB, 0)));
+            for (size_t i = 0; i < PARTS; i++) {
+                parts[i] = trainer_take(lake, 2 * MIB, 0);
+            }
+            for (size_t i = 0; i < PARTS; i++) {
+                CHECK_OK(gml_lake_free(lake, parts[i]));
+            }
+        }
+        CHECK_OK(gml_lake_end_step(lake, &report));
+    }
+    CHECK_EQ(report.served, 2 * (PARTS + 1));
+    CHECK_EQ(trainer_stats(lake).reserved_bytes, PARTS * 2 * MIB);
     trainer_close(lake);
 }
 
