@@ -104,11 +104,10 @@ gml_timeline_close(gml_fences *fences, gml_timeline *timeline)
 }
 
 static void
-advance(gml_fences *fences, gml_timeline *timeline, uint64_t instant)
+advance(gml_timeline *timeline, uint64_t instant)
 {
     if (timeline->completed < instant) {
         timeline->completed = instant;
-        fences->progress++;
     }
     if (timeline->marked < instant) {
         timeline->marked = instant;
@@ -123,7 +122,7 @@ gml_fence_poll(gml_fences *fences, gml_timeline *timeline)
         if (gml_driver_event_query(fences->driver, oldest->event) != GML_OK) {
             return;
         }
-        advance(fences, timeline, oldest->instant);
+        advance(timeline, oldest->instant);
         drop_mark(fences, timeline, oldest);
     }
 }
@@ -132,7 +131,7 @@ void
 gml_fence_complete(gml_fences *fences, gml_timeline *timeline)
 {
     drop_marks(fences, timeline);
-    advance(fences, timeline, timeline->last);
+    advance(timeline, timeline->last);
 }
 
 /* Records `event` on the timeline; *is_recorded false: its stream captures. */
@@ -262,7 +261,6 @@ gml_fence_tell(gml_fences *fences, const gml_timeline *later, const gml_timeline
                                "no host memory for an ordering of streams");
     }
     pair->ordered = earlier->last;
-    fences->progress++;
     return GML_OK;
 }
 
@@ -321,7 +319,6 @@ wait_for(gml_fences *fences, const gml_timeline *borrower, const mark *awaited, 
     pair->waits++;
     pair->window_waits++;
     fences->waits++;
-    fences->progress++;
     if (pair->ordered < awaited->instant) {
         pair->ordered = awaited->instant;
     }

@@ -59,8 +59,7 @@ typedef struct gml_fences {
     gml_driver *driver;
     gml_fence_rules rules;
     gml_events events;
-    uint64_t clock;    /* the latest instant */
-    uint64_t progress; /* counts what may have brought memory into reach of a stream */
+    uint64_t clock; /* the latest instant */
     uint64_t next_number;
     gml_map pairs; /* by both numbers */
     gml_link all_pairs;

@@ -240,9 +240,6 @@ take_view(gml_hold *hold, const gml_place *place)
         set_bits(hold->taken, place->of_view[i]);
     }
     gml_list_remove(&view->idle);
-    if (missing_bytes) {
-        gml_economy_note_served(&stitch->economy);
-    }
     view->pond->user_count--;
     view->pond = hold->pond;
     view->pond->user_count++;

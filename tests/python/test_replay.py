@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import gmlake
 from gmlake import Trace, _core
 from gmlake.trace import REQUEST, Kind
+from places import SHIPPED, VARYING
 from recording import BASE, MIB, alloc, block, free, segment, snapshot
 
 if TYPE_CHECKING:
@@ -186,6 +187,15 @@ def test_stitch_holds_no_more_than_caching_on_shipped_traces(shipped_trace: Trac
 
 def test_stitch_holds_no_more_than_caching_on_recorded_traces(recorded_trace: Path) -> None:
     check_promise_7(gmlake.load_trace(recorded_trace))
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *VARYING], ids=lambda path: path.stem)
+def test_with_room_stitch_holds_hardly_more_than_the_better_of_pytorchs(path: Path) -> None:
+    theirs, others, ours = gmlake.replay(
+        gmlake.load_trace(path), "caching,expandable,stitch", capacity="80GiB"
+    ).results
+    lesser = min(theirs.peak_reserved_bytes, others.peak_reserved_bytes)
+    assert ours.peak_reserved_bytes <= lesser + 64 * MIB
 
 
 def test_stitch_wastes_little_on_recorded_traces(recorded_trace: Path) -> None:

@@ -3,13 +3,14 @@
  * Chunks are kept whole, and what is odd about sizes is packed where it leaves least behind. A
  * request is put together as
  *
- *     [head][whole chunks ... cut]     or, if that does not do,     [head][whole chunks ...][tail]
+ *     [head][whole chunks ...][tail]     or     [head][whole chunks ... cut]
  *
- * where a head is the free end of a chunk and a tail the free start of one (freeset.h). A head is
- * used up before a chunk is cut, so there are as many leftovers afterwards as before: leftovers do
- * not multiply.
- * Only a run at the end may stop inside a chunk: what a view maps behind it is the rest of that
- * chunk, and no memory of its own.
+ * where a head is the free end of a chunk and a tail the free start of one (freeset.h). Of the
+ * heads and tails that together leave next to nothing, the two with most bytes go: two leftovers
+ * are gone for good, large ones first. Among a few dozen of each there mostly are such two. Where
+ * there are none, a head is used up before a chunk is cut, so there are as many leftovers
+ * afterwards as before: leftovers do not multiply. Only a run at the end may stop inside a chunk:
+ * what a view maps behind it is the rest of that chunk, and no memory of its own.
  */
 #include "base/rounding.h"
 #include "policy/stitch/stitch.h"
@@ -18,7 +19,10 @@
 #include <stdlib.h>
 
 /* How many heads a search for a pair looks at: enough in practice, and a bound on the time. */
-enum { MAX_HEADS_TRIED = 32 };
+enum { MAX_HEADS_TRIED = 64 };
+
+/* What a pair may leave of its tail. */
+enum { NEXT_TO_NOTHING = 64 << 10 };
 
 typedef struct assembly {
     uint64_t head_offset, head_bytes;
@@ -126,29 +130,92 @@ add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, gml_choic
     return status;
 }
 
-static gml_status
-build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, gml_choice *choice)
+static bool
+build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, gml_choice *choice,
+      gml_status *status)
 {
     choice->runs = stitch->scratch;
     choice->run_count = 0;
-    gml_status status = add_run(stitch, choice, plan->head_offset, plan->head_bytes);
-    if (status == GML_OK) {
-        status = add_middle(stitch, set, plan->middle_bytes, choice);
+    *status = add_run(stitch, choice, plan->head_offset, plan->head_bytes);
+    if (*status == GML_OK) {
+        *status = add_middle(stitch, set, plan->middle_bytes, choice);
     }
-    if (status == GML_OK) {
-        status = add_run(stitch, choice, plan->tail_offset, plan->tail_bytes);
+    if (*status == GML_OK) {
+        *status = add_run(stitch, choice, plan->tail_offset, plan->tail_bytes);
     }
-    return status;
+    return *status == GML_OK;
+}
+
+/* Whole chunks of just so many bytes. */
+static bool
+add_wholes(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, gml_choice *choice,
+           gml_status *status)
+{
+    const gml_home *home = &stitch->home;
+    const gml_tree_node *node = gml_tree_last(&set->wholes);
+    for (; bytes && node && *status == GML_OK; node = gml_tree_previous(node)) {
+        uint64_t taken = node->size_bytes;
+        if (taken > bytes) {
+            node = gml_tree_at_least(&set->wholes, bytes, 0);
+            taken = gml_home_chunk_begin(home, node->address + bytes) - node->address;
+        }
+        *status = add_run(stitch, choice, node->address, taken);
+        bytes -= taken;
+    }
+    return !bytes && *status == GML_OK;
 }
 
 /* ---- the ways -------------------------------------------------------------------------------- */
 
-static bool
-finish(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, gml_choice *out,
-       gml_status *status)
+/* Of those that go with the head, the tail with most bytes, if it and the head have more than
+ * `best`. */
+static void
+try_tails(const gml_freeset *set, const gml_tree_node *head, uint64_t size_bytes,
+          uint64_t grain_bytes, assembly *best)
 {
-    *status = build(stitch, set, plan, out);
-    out->state = out->run_count > 1 ? GML_STATE_STITCH : GML_STATE_SPLIT;
+    uint64_t head_bytes = head ? head->size_bytes : 0;
+    uint64_t most_bytes = gml_tree_largest(&set->tails);
+    for (uint64_t tail_bytes = (size_bytes - head_bytes) % grain_bytes;
+         tail_bytes <= most_bytes && head_bytes + tail_bytes <= size_bytes;
+         tail_bytes += grain_bytes) {
+        const gml_tree_node *tail =
+            tail_bytes ? gml_tree_at_least(&set->tails, tail_bytes, 0) : NULL;
+        bool leaves_much = tail && tail->size_bytes - tail_bytes > NEXT_TO_NOTHING;
+        uint64_t middle_bytes = size_bytes - head_bytes - tail_bytes;
+        if (!leaves_much && middle_bytes <= set->whole_bytes &&
+            head_bytes + tail_bytes > best->head_bytes + best->tail_bytes) {
+            *best = (assembly){head ? head->address : 0, head_bytes, tail ? tail->address : 0,
+                               tail_bytes, middle_bytes};
+        }
+    }
+}
+
+/* A head, a tail, or both, that leave next to nothing, and whole chunks. */
+static bool
+stitch_exactly(gml_stitch *stitch, const gml_freeset *set, uint64_t size_bytes, gml_choice *choice,
+               gml_status *status)
+{
+    assembly best = {0};
+    const gml_tree_node *head = gml_tree_last(&set->heads);
+    for (int tried = 0; tried < MAX_HEADS_TRIED; tried++) {
+        if (!head || head->size_bytes <= size_bytes) {
+            try_tails(set, head, size_bytes, stitch->home.grain_bytes, &best);
+        }
+        if (!head) {
+            break;
+        }
+        head = smaller(&set->heads, head);
+    }
+    if (!best.head_bytes && !best.tail_bytes) {
+        return false;
+    }
+    choice->runs = stitch->scratch;
+    choice->run_count = 0;
+    *status = add_run(stitch, choice, best.head_offset, best.head_bytes);
+    if (!add_wholes(stitch, set, best.middle_bytes, choice, status)) {
+        return false;
+    }
+    *status = add_run(stitch, choice, best.tail_offset, best.tail_bytes);
     return *status == GML_OK;
 }
 
@@ -175,9 +242,16 @@ gml_choose_stitched(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml
                     gml_status *status)
 {
     assembly plan;
+    const gml_freeset *set = &pond->set;
     gml_freeset_index(&pond->set);
-    return plan_stitch(&pond->set, size_bytes, stitch->home.largest_bytes, &plan) &&
-           finish(stitch, &pond->set, &plan, out, status);
+    bool is_found =
+        stitch_exactly(stitch, set, size_bytes, out, status) ||
+        (*status == GML_OK && plan_stitch(set, size_bytes, stitch->home.largest_bytes, &plan) &&
+         build(stitch, set, &plan, out, status));
+    if (is_found) {
+        out->state = out->run_count > 1 ? GML_STATE_STITCH : GML_STATE_SPLIT;
+    }
+    return is_found;
 }
 
 uint64_t
@@ -206,12 +280,17 @@ gml_status
 gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
 {
     gml_home *home = &stitch->home;
-    /* Up to where a chunk ends, so that the next growth begins with a whole one, too. */
     uint64_t chunk_bytes = gml_economy_chunk(&stitch->economy, home);
-    uint64_t least_bytes = size_bytes > stitch->growth_bytes ? size_bytes : stitch->growth_bytes;
+    uint64_t step_bytes = gml_round_up(stitch->growth_bytes, home->grain_bytes);
+    size_bytes = gml_round_up(size_bytes, home->grain_bytes);
     gml_tree_node *lowest = gml_tree_first(&home->absent);
-    uint64_t begin = lowest ? gml_extent_of_fit(lowest)->offset : 0;
-    uint64_t step_bytes = gml_round_up(begin + least_bytes, chunk_bytes) - begin;
+    if (lowest && stitch->economy.chunks == GML_ECONOMY_TIME) {
+        /* To where a chunk ends, so that the next growth begins with a whole one: large chunks
+         * are what `time` and memory that can sleep are for. */
+        uint64_t begin = gml_extent_of_fit(lowest)->offset;
+        uint64_t even_bytes = gml_round_up(begin + size_bytes, chunk_bytes) - begin;
+        step_bytes = step_bytes < even_bytes ? even_bytes : step_bytes;
+    }
     uint64_t wanted_bytes = pond->set.whole_bytes + size_bytes;
     gml_status status = GML_OUT_OF_MEMORY;
     if (step_bytes > size_bytes && step_bytes <= gml_economy_room(home)) {

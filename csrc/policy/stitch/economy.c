@@ -4,22 +4,24 @@
 #define MIB (UINT64_C(1) << 20)
 
 /* By kind. A view leaves a part of a chunk behind at its end, so what is wasted is about (views at
- * the peak, 25 to 75) x chunk; calls are about held / chunk. The
- * figures were chosen by replaying benchmarks/recordings/varying and examples/traces. */
+ * the peak, 25 to 75) x chunk; calls are about held / chunk. The figures were chosen by replaying
+ * benchmarks/recordings/varying and examples/traces, and programs of random sizes. */
 static const struct {
     uint64_t largest_bytes; /* chunk, at most */
     uint64_t of_held;       /* a chunk is at most this part of what is held, */
     uint64_t of_room;       /* and this part of the room: the end needs small ones */
-    uint64_t slack;    /* reserved memory may exceed the peak of live bytes by this part; 0: not */
+    uint64_t slack;    /* what is spent may exceed the peak of live bytes by this part; 0: not */
     uint64_t pressure; /* begins when less than this part is left; 0: never */
 } prices[] = {
-    [GML_ECONOMY_TIME] = {64 * MIB, 32, 128, 24, 0},
-    [GML_ECONOMY_BALANCED] = {16 * MIB, 512, 4096, 200, 3},
+    [GML_ECONOMY_TIME] = {64 * MIB, 32, 128, 13, 0},
+    [GML_ECONOMY_BALANCED] = {16 * MIB, 550, 4096, 200, 3},
     [GML_ECONOMY_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
 };
 
-/* So many fruitless views allow one slack more, up to MOST_PARTS. */
-enum { FRUITLESS_PER_PART = 96, MOST_PARTS = 16 };
+/* One block more than those of a small program may be spent: blocks that are replaced by ones a
+ * little larger slide along then, instead of being stitched each time. */
+#define LEAST_SPENT (64 * MIB)
+enum { LEAST_SPENT_PART = 32 }; /* of the peak, at most */
 
 /* A chunk is at most this part of the device or capacity. */
 enum { LEAST_CHUNKS = 512 };
@@ -79,8 +81,8 @@ gml_economy_may_spend(const gml_economy *economy, const gml_home *home, uint64_t
                       uint64_t peak_bytes)
 {
     uint64_t part = prices[economy->kind].slack;
-    uint64_t parts = 1 + economy->fruitless / FRUITLESS_PER_PART;
-    parts = parts < MOST_PARTS ? parts : MOST_PARTS;
+    uint64_t least_bytes = least(LEAST_SPENT, peak_bytes / LEAST_SPENT_PART);
     return part && !gml_economy_is_tight(economy, home) &&
-           home->held_bytes + more_bytes <= peak_bytes + peak_bytes / part * parts;
+           (home->held_bytes + more_bytes <= peak_bytes + peak_bytes / part ||
+            home->held_bytes + more_bytes <= peak_bytes + least_bytes);
 }

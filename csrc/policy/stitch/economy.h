@@ -25,13 +25,11 @@ typedef enum gml_economy_kind {
     GML_ECONOMY_MEMORY,   /* as if there were never room */
 } gml_economy_kind;
 
-/* Fixed when the policy opens, but for what the program shows. Sizes of chunks are a grain times a
- * power of two. */
+/* Fixed when the policy opens. Sizes of chunks are a grain times a power of two. */
 typedef struct gml_economy {
     gml_economy_kind kind;
     gml_economy_kind chunks; /* by whose prices chunks are made */
     uint64_t largest_bytes;  /* chunk */
-    uint64_t fruitless;      /* views that were made, less those that served again */
 } gml_economy;
 
 /* `chunk_bytes`, where the user has set it, is the grain, and all chunks are so large; 0: not set.
@@ -51,19 +49,5 @@ uint64_t gml_economy_chunk(const gml_economy *economy, const gml_home *home);
  * together. */
 bool gml_economy_may_spend(const gml_economy *economy, const gml_home *home, uint64_t more_bytes,
                            uint64_t peak_bytes);
-
-/* A view was made, or served again. Views are paid for by serving again: the more of them do not,
- * the more memory may be spent instead. */
-static inline void
-gml_economy_note_made(gml_economy *economy)
-{
-    economy->fruitless++;
-}
-
-static inline void
-gml_economy_note_served(gml_economy *economy)
-{
-    economy->fruitless -= economy->fruitless != 0;
-}
 
 #endif

@@ -120,7 +120,6 @@ join_shared_chunks(gml_stitch *stitch)
                     gml_home_chunk_begin(home, next->offset) != next->offset;
         extent = meet ? gml_home_move(home, next->offset, next->size_bytes, extent->set, 0) : next;
     }
-    stitch->fences.progress++;
 }
 
 /* What trim() does once it has found something to give back. */

@@ -183,7 +183,6 @@ revive(gml_stitch *stitch, gml_pond *pond, gml_placement *placement)
     };
     gml_placement_claim(stitch, placement);
     placement->block.state = GML_STATE_EXACT;
-    gml_economy_note_served(&stitch->economy);
 }
 
 /* Whether the runs lie side by side under whole mappings: none but the first begins inside a chunk,
@@ -249,7 +248,6 @@ create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_c
     if (status == GML_OK) {
         gml_placement_claim(stitch, placement);
         placement->block.state = choice->state;
-        gml_economy_note_made(&stitch->economy);
         *out = placement;
     } else if (placement->view) {
         gml_list_append(&stitch->doomed, &placement->idle);

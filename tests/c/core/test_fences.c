@@ -95,11 +95,9 @@ TEST(marks_complete_in_order_and_are_asked_no_more)
         instants[i] = bench_now(&self, 0);
         CHECK(bench_marks(&self, 0));
     }
-    uint64_t progress = self.fences.progress;
     bench_advance(&self, 0, 2);
     gml_fence_poll(&self.fences, &self.lines[0]);
     CHECK_EQ(bench_calls(&self, GML_CALL_EVENT_QUERY), 3);
-    CHECK(self.fences.progress > progress);
     CHECK(bench_passes(&self, 1, 0, instants[1], GML_KNOWN));
     CHECK(!bench_passes(&self, 1, 0, instants[2], GML_KNOWN));
     bench_advance(&self, 0, 1);
@@ -199,9 +197,7 @@ TEST(an_ordering_by_the_program_covers_what_was_freed_by_then)
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t before = bench_now(&self, 0);
-    uint64_t progress = self.fences.progress;
     CHECK_OK(gml_fence_tell(&self.fences, &self.lines[1], &self.lines[0]));
-    CHECK(self.fences.progress > progress);
     uint64_t after = bench_now(&self, 0);
     CHECK(bench_passes(&self, 1, 0, before, GML_KNOWN));
     CHECK(!bench_passes(&self, 1, 0, after, GML_KNOWN));

@@ -108,7 +108,7 @@ def test_one_view_that_is_not_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert "the 1 smallest views are not drawn" in found.note
     monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count)
     (found,) = [one for one in seen.report().figures if type(one) is AddressMap]
-    assert "not drawn" not in found.note
+    assert "views are not drawn" not in found.note
 
 
 def test_a_small_piece_at_the_beginning_of_a_segment_is_free(tmp_path: Path) -> None:

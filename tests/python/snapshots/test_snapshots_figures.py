@@ -174,7 +174,8 @@ def test_a_lake_that_keeps_no_events_still_shows_what_is_held() -> None:
         seen[1]
 
 
-def test_views_show_where_their_bytes_lie() -> None:
+def test_views_show_where_their_bytes_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gmlake.snapshots.maps.MOST_PIECES", 40_000)
     with busy_lake() as lake:
         seen = lake.snapshot()
     report = seen.report()

@@ -245,6 +245,23 @@ TEST(a_distrusted_stream_lends_after_a_wait_for_the_device)
     sharing_finish(lake);
 }
 
+/* The wait for the device is for all: no other stream is waited for before. */
+TEST(where_one_stream_cannot_be_asked_none_is)
+{
+    gml_lake *lake = open_bounded(4 * BLOCK);
+    sharing_leave(lake, BLOCK, MAIN);
+    CHECK_OK(gml_lake_distrust_stream(lake, GONE));
+    sharing_leave(lake, 2 * BLOCK, GONE);
+    call_watch_end_stream(GONE);
+    uint64_t records = sharing_count(lake).records;
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(sharing_reserved(lake), 0);
+    CHECK_EQ(sharing_count(lake).records, records);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_EVENT_SYNCHRONIZE), 0);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 1);
+    sharing_finish(lake);
+}
+
 TEST(a_stream_that_is_known_may_be_distrusted_later)
 {
     gml_lake *lake = open_bounded(2 * BLOCK);

@@ -1,0 +1,253 @@
+/* What the setting `economy` promises: how large chunks are, and how much more is reserved than the
+ * program needs. */
+#include "support/check.h"
+#include "support/contract.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+enum { TIME, BALANCED, MEMORY };
+
+static gml_lake *
+open_with(uint64_t capacity_bytes, const gml_setting *settings, size_t count)
+{
+    const gml_lake_config config = {.driver = "sim",
+                                    .policy = "stitch",
+                                    .capacity_bytes = capacity_bytes,
+                                    .settings = settings,
+                                    .setting_count = count};
+    gml_lake *lake = NULL;
+    char reason[256] = "";
+    if (!CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason))) {
+        fprintf(stderr, "%s\n", reason);
+        exit(1);
+    }
+    return lake;
+}
+
+static gml_lake *
+open_for(uint64_t capacity_bytes, uint64_t economy)
+{
+    return open_with(capacity_bytes, &(gml_setting){"economy", economy}, 1);
+}
+
+static void
+close_lake(gml_lake *lake)
+{
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
+}
+
+static uint64_t
+count_chunks(gml_lake *lake)
+{
+    return lake_stats_of(lake).driver_calls[GML_CALL_CREATE];
+}
+
+/* How many chunks so many bytes more consist of, taken a bit at a time. */
+static uint64_t
+chunks_of(gml_lake *lake, uint64_t more_bytes)
+{
+    uint64_t before = count_chunks(lake);
+    for (uint64_t taken = 0; taken < more_bytes; taken += 64 * MIB) {
+        (void)lake_take(lake, 64 * MIB, 0);
+    }
+    return count_chunks(lake) - before;
+}
+
+static uint64_t
+chunks_for(uint64_t held_bytes, uint64_t capacity_bytes, const gml_setting *setting)
+{
+    gml_lake *lake = open_with(capacity_bytes, setting, setting != NULL);
+    uint64_t count = chunks_of(lake, held_bytes);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, held_bytes);
+    close_lake(lake);
+    return count;
+}
+
+TEST(chunks_grow_with_what_is_held_and_shrink_with_what_is_left)
+{
+    const gml_setting fixed = {"chunk_size", 2 * MIB}, time = {"economy", TIME},
+                      memory = {"economy", MEMORY};
+    CHECK_EQ(chunks_for(GIB, 1024 * GIB, NULL), 512);
+    /* 2 MiB up to 2.15 GiB, 4 up to 4.3, 8 up to 8.6, 16 from there on. */
+    CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, NULL), 2688);
+    CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, &fixed), 8192);
+    CHECK(chunks_for(16 * GIB, 1024 * GIB, &time) < 1024);
+    CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, &memory), 8192);
+    /* Where all of it will be needed, they stay small. */
+    CHECK_EQ(chunks_for(8 * GIB, 8 * GIB, NULL), 4096);
+}
+
+/* With less than a third left they are made for what is left, and then some. */
+TEST(chunks_are_small_under_pressure)
+{
+    gml_lake *lake = open_for(192 * GIB, BALANCED);
+    CHECK(chunks_of(lake, 127 * GIB) < 127 * 128);
+    CHECK_EQ(chunks_of(lake, GIB / 2), 32);
+    (void)chunks_of(lake, GIB);
+    CHECK_EQ(chunks_of(lake, GIB / 2), 256);
+    close_lake(lake);
+}
+
+/* The two free halves are stitched; with room, a little more would be taken. */
+TEST(under_pressure_nothing_is_spent)
+{
+    for (int has_room = 0; has_room < 2; has_room++) {
+        gml_lake *lake = open_for((has_room ? 64 : 12) * GIB, BALANCED);
+        gml_address freed[2];
+        (void)chunks_of(lake, 8 * GIB);
+        for (int i = 0; i < 2; i++) {
+            freed[i] = lake_take(lake, 16 * MIB, 0);
+            (void)lake_take(lake, 16 * MIB, 0);
+        }
+        lake_give(lake, freed[0]);
+        lake_give(lake, freed[1]);
+        uint64_t before = lake_stats_of(lake).reserved_bytes;
+        (void)lake_take(lake, 32 * MIB, 0);
+        CHECK_EQ(lake_stats_of(lake).reserved_bytes, before + (has_room ? 32 * MIB : 0));
+        close_lake(lake);
+    }
+}
+
+TEST(no_chunk_is_more_than_a_512th_of_the_device)
+{
+    gml_lake *lake = open_for(4 * GIB, TIME);
+    (void)chunks_of(lake, GIB);
+    CHECK_EQ(chunks_of(lake, GIB / 2), 64);
+    close_lake(lake);
+}
+
+TEST(a_growth_step_for_which_no_room_is_left_is_not_tried)
+{
+    const gml_setting growth = {"growth", 32 * MIB};
+    gml_lake *lake = open_with(GIB, &growth, 1);
+    CHECK_OK(gml_lake_set_margin(lake, GIB - 66 * MIB));
+    (void)lake_take(lake, 32 * MIB, 0);
+    (void)lake_take(lake, 32 * MIB, 0);
+    uint64_t before = count_chunks(lake);
+    (void)lake_take(lake, 2 * MIB, 0);
+    CHECK_EQ(count_chunks(lake) - before, 1);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 66 * MIB);
+    close_lake(lake);
+}
+
+TEST(with_time_to_save_sizes_that_never_repeat_do_not_stitch_for_ever)
+{
+    gml_lake *lake = open_for(1024 * GIB, TIME);
+    static gml_address live[2000];
+    check_random random = {7};
+    for (int i = 0; i < 2000; i++) {
+        live[i] = lake_take(lake, MIB + check_below(&random, 31 * MIB), 0);
+    }
+    uint64_t stitched = 0;
+    for (int round = 0; round < 4; round++) {
+        stitched = lake_stats_of(lake).states[GML_STATE_STITCH];
+        for (int i = 0; i < 10000; i++) {
+            gml_address *slot = &live[check_below(&random, 2000)];
+            lake_give(lake, *slot);
+            *slot = lake_take(lake, MIB + check_below(&random, 31 * MIB), 0);
+        }
+    }
+    gml_stats stats = lake_stats_of(lake);
+    CHECK(stats.states[GML_STATE_STITCH] - stitched < 500);
+    CHECK(stats.peak_reserved_bytes < stats.peak_live_bytes / 10 * 11 + 192 * MIB);
+    close_lake(lake);
+}
+
+enum { PROGRAMS = 200, OPERATIONS = 3000, MOST_LIVE = 2048 };
+
+/* What a program of random sizes does next, given its live bytes: one stays at a level, one has few
+ * sizes, one has phases, one builds up and tears down, the last first. */
+typedef struct random_program {
+    check_random random;
+    uint64_t kind, level_bytes, wanted_bytes, few[16];
+} random_program;
+
+static bool
+does_allocate(random_program *program, int turn, uint64_t live_bytes)
+{
+    if (program->kind == 2 && turn % 400 == 0) {
+        program->wanted_bytes =
+            program->level_bytes / 4 + check_below(&program->random, program->level_bytes / 4 * 3);
+    }
+    bool is_below = live_bytes < program->wanted_bytes;
+    if (program->kind == 3) {
+        return turn / 300 % 2 ? live_bytes <= program->level_bytes / 8 : is_below;
+    }
+    return check_below(&program->random, 100) < (is_below ? 80u : 20u);
+}
+
+static size_t
+next_to_free(random_program *program, size_t count)
+{
+    bool is_last = program->kind == 2 && check_below(&program->random, 2);
+    size_t among = program->kind == 3 && count > 8 ? 8 : count;
+    return is_last ? count - 1 : count - 1 - check_below(&program->random, among);
+}
+
+static random_program
+open_program(uint64_t seed)
+{
+    random_program program = {.random = {seed}, .kind = seed % 4};
+    program.level_bytes = (2 + check_below(&program.random, 60)) * GIB;
+    program.level_bytes /= 1 + check_below(&program.random, 3);
+    program.wanted_bytes = program.level_bytes;
+    for (int i = 0; i < 16; i++) {
+        program.few[i] = 512 * (2048 + check_below(&program.random, 95 * 2048));
+    }
+    return program;
+}
+
+/* The most bytes by which reserved memory ever exceeded a part more than the peak of live bytes so
+ * far. */
+static uint64_t
+most_above(uint64_t economy, uint64_t per_mille, uint64_t *driver_ns)
+{
+    static gml_address live[MOST_LIVE];
+    static uint64_t sizes[MOST_LIVE];
+    uint64_t most = 0;
+    *driver_ns = 0;
+    for (uint64_t seed = 1; seed <= PROGRAMS; seed++) {
+        gml_lake *lake = open_for(80 * GIB, economy);
+        random_program program = open_program(seed);
+        size_t count = 0;
+        uint64_t live_bytes = 0, peak_bytes = 0;
+        for (int i = 0; i < OPERATIONS; i++) {
+            bool allocates = does_allocate(&program, i, live_bytes);
+            if (!count || (allocates && count < MOST_LIVE)) {
+                uint64_t any = 512 * (2048 + check_below(&program.random, 95 * 2048));
+                sizes[count] =
+                    program.kind == 1 ? program.few[check_below(&program.random, 16)] : any;
+                live[count] = lake_take(lake, sizes[count], 0);
+                live_bytes += sizes[count++];
+            } else {
+                size_t k = next_to_free(&program, count);
+                lake_give(lake, live[k]);
+                live_bytes -= sizes[k];
+                live[k] = live[--count];
+                sizes[k] = sizes[count];
+            }
+            peak_bytes = live_bytes > peak_bytes ? live_bytes : peak_bytes;
+            uint64_t allowed = peak_bytes + peak_bytes / 1000 * per_mille;
+            uint64_t reserved = lake_stats_of(lake).reserved_bytes;
+            most = reserved > allowed + most ? reserved - allowed : most;
+        }
+        *driver_ns += lake_stats_of(lake).driver_time_ns;
+        close_lake(lake);
+    }
+    return most;
+}
+
+TEST(random_sizes_reserve_no_more_than_the_economy_says)
+{
+    uint64_t time_ns, balanced_ns, memory_ns;
+    CHECK(most_above(TIME, 100, &time_ns) < 192 * MIB);
+    CHECK(most_above(BALANCED, 15, &balanced_ns) < 64 * MIB);
+    CHECK(most_above(MEMORY, 10, &memory_ns) < 64 * MIB);
+    CHECK(time_ns * 6 < balanced_ns);
+    CHECK(balanced_ns * 3 < memory_ns * 2);
+}
