@@ -57,7 +57,7 @@ def test_it_takes_less_than_pytorch_in_either_way(
 ) -> None:
     taken = {mode: trainings[mode].results["peak_reserved_bytes"] for mode in MODES}
     assert taken[mode] < taken["expandable"] < taken["default"]
-    assert trainings[mode].results["peak_allocated_bytes"] > 0.995 * taken[mode]
+    assert trainings[mode].results["peak_allocated_bytes"] > 0.98 * taken[mode]
 
 
 @pytest.mark.parametrize("mode", ["native", "full"])

@@ -14,7 +14,7 @@ static const struct {
     uint64_t pressure; /* begins when less than this part is left; 0: never */
 } prices[] = {
     [GML_ECONOMY_TIME] = {64 * MIB, 32, 128, 13, 0},
-    [GML_ECONOMY_BALANCED] = {16 * MIB, 550, 4096, 200, 3},
+    [GML_ECONOMY_BALANCED] = {16 * MIB, 512, 4096, 66, 3},
     [GML_ECONOMY_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
 };
 
