@@ -95,6 +95,22 @@ TEST(one_other_step_does_not_stop_a_plan)
     trainer_close(lake);
 }
 
+/* Of the only step like the last one, what came next was not planned: it is watched again, though a
+ * plan would begin like it. */
+TEST(what_is_foreseen_is_learned_first)
+{
+    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
+    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
+    CHECK_EQ(run_step(lake, 4 * MIB).served, 0);
+    CHECK_EQ(run_step(lake, 5 * MIB).served, 0);
+    CHECK(strstr(run_step(lake, 4 * MIB).why, "will be served"));
+    CHECK(strstr(run_step(lake, 5 * MIB).why, "will be served"));
+    for (uint64_t step = 0; step < 6; step++) {
+        CHECK_EQ(run_step(lake, (4 + step % 2) * MIB).served, 2);
+    }
+    trainer_close(lake);
+}
+
 /* What the plan of a file leaves lies beside its pool, unless only the pool has room for it. */
 TEST(the_pool_gives_way_where_memory_ends)
 {
