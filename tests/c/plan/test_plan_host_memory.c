@@ -161,7 +161,7 @@ run_steps(program *self)
     check_may_lack(gml_lake_profile(self->lake, 0, &profile));
     gml_profile_free(profile);
     check_may_lack(gml_lake_add_plan(self->lake, BY_FILE, self->plan));
-    spares_malloc = true; /* a hold without its words could not keep the pool of a file */
+    spares_malloc = true; /* not survived here: a hold that could not be cut cannot yield */
     run_step(self, BY_FILE, 0);
     spares_malloc = false;
     run_step(self, BY_FILE, 0);
