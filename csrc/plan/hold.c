@@ -380,7 +380,9 @@ gml_hold_yield(gml_hold *hold)
     free_extents(hold);
     let_blocks_claim(hold);
     park(hold);
-    memset(hold->taken, 0xff, (hold->end_count / WORD_BITS + 1) * sizeof *hold->taken);
+    if (hold->taken) { /* else the host had no memory for atoms, and no place is known */
+        memset(hold->taken, 0xff, (hold->end_count / WORD_BITS + 1) * sizeof *hold->taken);
+    }
     hold->held_bytes = hold->live_bytes = 0;
     return GML_OK;
 }

@@ -11,7 +11,6 @@ static int64_t pieces;              /* taken and not given back */
 static uint64_t asked, refused_one; /* how often since it was armed; which time it is refused */
 static bool is_armed;
 static volatile bool is_looking; /* the compiler takes it that dlsym() calls none of these */
-static bool spares_malloc;       /* it is not refused, nor counted */
 
 /* These stand before those of the C library, also for a library that this program is linked to. */
 void *malloc(size_t size_bytes);
@@ -46,7 +45,7 @@ void *
 malloc(size_t size_bytes)
 {
     static void *(*next)(size_t);
-    if (is_looking || (!spares_malloc && is_refused())) {
+    if (is_looking || is_refused()) {
         return NULL;
     }
     if (!next) {
@@ -161,9 +160,7 @@ run_steps(program *self)
     check_may_lack(gml_lake_profile(self->lake, 0, &profile));
     gml_profile_free(profile);
     check_may_lack(gml_lake_add_plan(self->lake, BY_FILE, self->plan));
-    spares_malloc = true; /* not survived here: a hold that could not be cut cannot yield */
     run_step(self, BY_FILE, 0);
-    spares_malloc = false;
     run_step(self, BY_FILE, 0);
     run_step(self, BY_FILE, 2 * MIB);
     check_may_lack(gml_lake_check(self->lake));
