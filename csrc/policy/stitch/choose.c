@@ -112,57 +112,38 @@ add_run(gml_stitch *stitch, gml_choice *choice, uint64_t offset, uint64_t size_b
 }
 
 /* Whole chunks for `bytes`: the largest ranges, and for what is left then the smallest range that
- * holds it. */
-static gml_status
-add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, gml_choice *choice)
-{
-    const gml_tree_node *node = gml_tree_last(&set->wholes);
-    gml_status status = GML_OK;
-    while (bytes && status == GML_OK) {
-        if (node->size_bytes >= bytes) {
-            node = gml_tree_at_least(&set->wholes, bytes, 0);
-        }
-        uint64_t taken = node->size_bytes < bytes ? node->size_bytes : bytes;
-        status = add_run(stitch, choice, node->address, taken);
-        bytes -= taken;
-        node = gml_tree_previous(node);
-    }
-    return status;
-}
-
+ * holds it, which may be cut within a chunk or not. False where that leaves some. */
 static bool
-build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, gml_choice *choice,
-      gml_status *status)
+add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, bool may_cut,
+           gml_choice *choice, gml_status *status)
 {
-    choice->runs = stitch->scratch;
-    choice->run_count = 0;
-    *status = add_run(stitch, choice, plan->head_offset, plan->head_bytes);
-    if (*status == GML_OK) {
-        *status = add_middle(stitch, set, plan->middle_bytes, choice);
-    }
-    if (*status == GML_OK) {
-        *status = add_run(stitch, choice, plan->tail_offset, plan->tail_bytes);
-    }
-    return *status == GML_OK;
-}
-
-/* Whole chunks of just so many bytes. */
-static bool
-add_wholes(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, gml_choice *choice,
-           gml_status *status)
-{
-    const gml_home *home = &stitch->home;
     const gml_tree_node *node = gml_tree_last(&set->wholes);
     for (; bytes && node && *status == GML_OK; node = gml_tree_previous(node)) {
         uint64_t taken = node->size_bytes;
-        if (taken > bytes) {
+        if (taken > bytes || (may_cut && taken == bytes)) {
             node = gml_tree_at_least(&set->wholes, bytes, 0);
-            taken = gml_home_chunk_begin(home, node->address + bytes) - node->address;
+            uint64_t end = node->address + bytes;
+            taken = (may_cut ? end : gml_home_chunk_begin(&stitch->home, end)) - node->address;
         }
         *status = add_run(stitch, choice, node->address, taken);
         bytes -= taken;
     }
     return !bytes && *status == GML_OK;
+}
+
+static bool
+build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, bool may_cut,
+      gml_choice *choice, gml_status *status)
+{
+    choice->runs = stitch->scratch;
+    choice->run_count = 0;
+    *status = add_run(stitch, choice, plan->head_offset, plan->head_bytes);
+    if (!add_middle(stitch, set, plan->middle_bytes, may_cut, choice, status)) {
+        return false;
+    }
+    *status = add_run(stitch, choice, plan->tail_offset, plan->tail_bytes);
+    choice->state = choice->run_count > 1 ? GML_STATE_STITCH : GML_STATE_SPLIT;
+    return *status == GML_OK;
 }
 
 /* ---- the ways -------------------------------------------------------------------------------- */
@@ -192,31 +173,20 @@ try_tails(const gml_freeset *set, const gml_tree_node *head, uint64_t size_bytes
 
 /* A head, a tail, or both, that leave next to nothing, and whole chunks. */
 static bool
-stitch_exactly(gml_stitch *stitch, const gml_freeset *set, uint64_t size_bytes, gml_choice *choice,
-               gml_status *status)
+plan_exactly(const gml_freeset *set, uint64_t size_bytes, uint64_t grain_bytes, assembly *out)
 {
-    assembly best = {0};
+    *out = (assembly){0};
     const gml_tree_node *head = gml_tree_last(&set->heads);
     for (int tried = 0; tried < MAX_HEADS_TRIED; tried++) {
         if (!head || head->size_bytes <= size_bytes) {
-            try_tails(set, head, size_bytes, stitch->home.grain_bytes, &best);
+            try_tails(set, head, size_bytes, grain_bytes, out);
         }
         if (!head) {
             break;
         }
         head = smaller(&set->heads, head);
     }
-    if (!best.head_bytes && !best.tail_bytes) {
-        return false;
-    }
-    choice->runs = stitch->scratch;
-    choice->run_count = 0;
-    *status = add_run(stitch, choice, best.head_offset, best.head_bytes);
-    if (!add_wholes(stitch, set, best.middle_bytes, choice, status)) {
-        return false;
-    }
-    *status = add_run(stitch, choice, best.tail_offset, best.tail_bytes);
-    return *status == GML_OK;
+    return out->head_bytes || out->tail_bytes;
 }
 
 static bool
@@ -244,14 +214,12 @@ gml_choose_stitched(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml
     assembly plan;
     const gml_freeset *set = &pond->set;
     gml_freeset_index(&pond->set);
-    bool is_found =
-        stitch_exactly(stitch, set, size_bytes, out, status) ||
-        (*status == GML_OK && plan_stitch(set, size_bytes, stitch->home.largest_bytes, &plan) &&
-         build(stitch, set, &plan, out, status));
-    if (is_found) {
-        out->state = out->run_count > 1 ? GML_STATE_STITCH : GML_STATE_SPLIT;
+    if (plan_exactly(set, size_bytes, stitch->home.grain_bytes, &plan) &&
+        (build(stitch, set, &plan, false, out, status) || *status != GML_OK)) {
+        return *status == GML_OK;
     }
-    return is_found;
+    return plan_stitch(set, size_bytes, stitch->home.largest_bytes, &plan) &&
+           build(stitch, set, &plan, true, out, status);
 }
 
 uint64_t

@@ -81,8 +81,11 @@ gml_economy_may_spend(const gml_economy *economy, const gml_home *home, uint64_t
                       uint64_t peak_bytes)
 {
     uint64_t part = prices[economy->kind].slack;
+    if (!part || gml_economy_is_tight(economy, home)) {
+        return false;
+    }
+    uint64_t slack_bytes = peak_bytes / part;
     uint64_t least_bytes = least(LEAST_SPENT, peak_bytes / LEAST_SPENT_PART);
-    return part && !gml_economy_is_tight(economy, home) &&
-           (home->held_bytes + more_bytes <= peak_bytes + peak_bytes / part ||
-            home->held_bytes + more_bytes <= peak_bytes + least_bytes);
+    slack_bytes = slack_bytes > least_bytes ? slack_bytes : least_bytes;
+    return home->held_bytes + more_bytes <= peak_bytes + slack_bytes;
 }
