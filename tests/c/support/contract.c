@@ -34,13 +34,13 @@ lake_config_of(uint64_t capacity_bytes)
                              .aids = {gml_aids_wrap, .check_order = true}};
 }
 
-static gml_lake *
-open_by(const gml_lake_config *config)
+gml_lake *
+lake_open_by(const gml_lake_config *config)
 {
     gml_lake *lake = NULL;
     char reason[256] = "";
     if (gml_lake_open(config, &lake, reason, sizeof reason) != GML_OK) {
-        fprintf(stderr, "%s over %s does not open: %s\n", contract_policy, contract_driver, reason);
+        fprintf(stderr, "%s over %s does not open: %s\n", config->policy, config->driver, reason);
         exit(1);
     }
     return lake;
@@ -50,7 +50,7 @@ gml_lake *
 lake_open(uint64_t capacity_bytes)
 {
     const gml_lake_config config = lake_config_of(capacity_bytes);
-    return open_by(&config);
+    return lake_open_by(&config);
 }
 
 gml_lake *
@@ -58,7 +58,7 @@ lake_open_unchecked(uint64_t capacity_bytes)
 {
     gml_lake_config config = lake_config_of(capacity_bytes);
     config.aids.check_order = false;
-    return open_by(&config);
+    return lake_open_by(&config);
 }
 
 bool

@@ -25,6 +25,8 @@ gml_lake_config lake_config_of(uint64_t capacity_bytes);
 gml_lake *lake_open(uint64_t capacity_bytes);
 /* Without the driver that checks the order of streams, for tests that put one of their own in. */
 gml_lake *lake_open_unchecked(uint64_t capacity_bytes);
+/* For tests of what no contract has: a lake with settings of its own. */
+gml_lake *lake_open_by(const gml_lake_config *config);
 bool lake_is_host(void);
 gml_stats lake_stats_of(gml_lake *lake);
 uint64_t lake_calls(gml_lake *lake); /* of the driver, made so far */

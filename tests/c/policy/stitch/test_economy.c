@@ -19,13 +19,7 @@ open_with(uint64_t capacity_bytes, const gml_setting *settings, size_t count)
                                     .capacity_bytes = capacity_bytes,
                                     .settings = settings,
                                     .setting_count = count};
-    gml_lake *lake = NULL;
-    char reason[256] = "";
-    if (!CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason))) {
-        fprintf(stderr, "%s\n", reason);
-        exit(1);
-    }
-    return lake;
+    return lake_open_by(&config);
 }
 
 static gml_lake *
