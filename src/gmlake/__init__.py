@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gmlake import annexes
 from gmlake.errors import (
     DriverError,
     Error,
@@ -34,7 +35,7 @@ from gmlake.units import format_size, parse_size
 if TYPE_CHECKING:
     from gmlake._core import Block, Plan, Profile, device_describe, knobs, policies
     from gmlake._core import __version__ as __version__
-    from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
+    from gmlake.annexes import *  # noqa: F403 (the one list of what they add)
     from gmlake.elastic_memory import ElasticMemory
     from gmlake.fitting import FitReport, fit
     from gmlake.lake import Lake
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from gmlake.pytorch.autoplan import AutoPlan
     from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.exporting import exportable, is_exportable
-    from gmlake.pytorch.operators import diagnose
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.planner import StepReport
     from gmlake.pytorch.recording import Recording, record, stop_recording
@@ -86,7 +86,6 @@ __all__ = [
     "AutoPlan",
     "Block",
     "DeviceSnapshot",
-    "Diagnosis",
     "DriverError",
     "Elastic",
     "ElasticMemory",
@@ -97,7 +96,6 @@ __all__ = [
     "Lake",
     "MemoryRegion",
     "Notes",
-    "ObjectTrace",
     "OutOfMemoryError",
     "Plan",
     "PlanError",
@@ -116,20 +114,17 @@ __all__ = [
     "StepReport",
     "StepResult",
     "Trace",
-    "TraceBuilder",
     "TraceError",
     "UnsupportedError",
     "ValidationReport",
     "ValidationResult",
     "__version__",
     "device_describe",
-    "diagnose",
     "disable",
     "elastic",
     "enable",
     "enabled",
     "exportable",
-    "find_inefficiencies",
     "fit",
     "forget_stream",
     "format_size",
@@ -166,7 +161,6 @@ __all__ = [
 
 _NAMES = {
     "gmlake._core": "Block Plan Profile device_describe knobs policies __version__",
-    "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
     "gmlake.elastic_memory": "ElasticMemory",
     "gmlake.fitting": "FitReport fit",
     "gmlake.lake": "Lake",
@@ -180,7 +174,6 @@ _NAMES = {
     "gmlake.pytorch.autoplan": "AutoPlan",
     "gmlake.pytorch.elastic": "Elastic elastic",
     "gmlake.pytorch.exporting": "exportable is_exportable",
-    "gmlake.pytorch.operators": "diagnose",
     "gmlake.pytorch.phases": "phase",
     "gmlake.pytorch.planner": "StepReport",
     "gmlake.pytorch.recording": "Recording record stop_recording",
@@ -195,6 +188,12 @@ _NAMES = {
     "gmlake.watching": "publish",
 }
 """What each module has of the public names."""
+
+if TYPE_CHECKING:
+    __all__ += annexes.__all__
+else:
+    _NAMES |= annexes.names()
+    __all__ += [name for text in annexes.names().values() for name in text.split()]
 
 __getattr__ = lazily(__name__, _NAMES)
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import gmlake
+from gmlake import annexes
 from gmlake.commands import common
 from gmlake.errors import Error
 
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
+_ANNEXED: Final = annexes.commands()
+
 COMMANDS: Final = {
     "run": "Run a Python program, unchanged, with its GPU memory served by gmlake.",
     "replay": "Replay traces under several policies and compare what each would have reserved.",
     "fit": "Say how large a device recordings need, or the largest batch that fits into one.",
     "plan": "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
-    "diagnose": "Find patterns of memory inefficiency in traces of objects, each with the line "
-    "to change.",
+    **{name: command.purpose for name, command in _ANNEXED.items()},
     "validate": "Check the policies `caching` and `expandable` against what PyTorch recorded.",
     "view": "Draw a snapshot, trace or plan as one HTML page, to be opened in any browser.",
     "top": "Follow running processes: what they hold, and how requests are served.",
@@ -77,7 +79,8 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def load(name: str) -> common.Command:
     """Return a command by its name."""
-    made: common.Command = import_module(f"gmlake.commands.{name}").COMMAND
+    module = _ANNEXED[name].module if name in _ANNEXED else f"gmlake.commands.{name}"
+    made: common.Command = import_module(module).COMMAND
     return made
 
 

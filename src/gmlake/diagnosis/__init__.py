@@ -1,0 +1,1 @@
+"""The diagnosis: patterns of memory inefficiency, each with the line to change."""

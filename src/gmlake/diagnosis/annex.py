@@ -1,0 +1,21 @@
+"""What the diagnosis adds to gmlake."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gmlake.annexes import Annex, Command
+
+ANNEX: Final = Annex(
+    names={
+        "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
+        "gmlake.pytorch.operators": "diagnose",
+    },
+    commands={
+        "diagnose": Command(
+            "Find patterns of memory inefficiency in traces of objects, each with the line to "
+            "change.",
+            "gmlake.commands.diagnose",
+        ),
+    },
+)
