@@ -7,13 +7,11 @@
 #ifndef GML_PYTHON_CORE_H
 #define GML_PYTHON_CORE_H
 
-#define PY_SSIZE_T_CLEAN
 #include "base/map.h"
 #include "gmlake_plan.h"
+#include "values.h"
 
 #include <pthread.h>
-#include <Python.h>
-#include <stdbool.h>
 
 enum { REASON_BYTES = 320 };
 
@@ -64,33 +62,6 @@ PyObject *raise_from_lake(const core_state *state, gml_status status, gml_lake *
 /* The same for what the planner and plan files answer: GML_CORRUPT and GML_UNSUPPORTED are a
  * PlanError. */
 PyObject *raise_plan_status(const core_state *state, gml_status status, const char *reason);
-
-/* ---- arguments ------------------------------------------------------------------------------- */
-
-typedef struct number_argument {
-    const char *name; /* for the message */
-    uint64_t value;
-} number_argument;
-
-/* A converter for "O&": an integer from 0 to 2^64 - 1; ValueError outside, TypeError for others. */
-int convert_number(PyObject *object, void *argument);
-
-/* The same for a method's only argument; false with an exception. */
-bool read_number(PyObject *object, const char *name, uint64_t *out);
-
-/* A private, aligned copy of a bytes-like object of whole records; NULL with an exception. The
- * caller frees it. */
-void *copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name);
-
-/* The same; None has no records. */
-void *copy_optional_records(PyObject *object, size_t record_bytes, size_t *count, const char *name);
-
-/* A writable buffer of `count` aligned 64-bit integers; false with an exception. */
-bool get_numbers(PyObject *object, size_t count, Py_buffer *view, const char *name);
-
-/* dict[name] = value; steals `value`, which may be NULL after a failure. -1 on failure. */
-int put(PyObject *dict, const char *name, PyObject *value);
-int put_number(PyObject *dict, const char *name, uint64_t value);
 
 /* ---- lakes ----------------------------------------------------------------------------------- */
 
