@@ -445,7 +445,9 @@ gml_home_grow(gml_home *home, uint64_t size_bytes, uint64_t chunk_bytes, gml_fre
     }
     if (status != GML_OK) {
         uint64_t released_bytes = 0;
+        gml_driver_begin_undo(home->driver);
         (void)gml_home_release_leftovers(home, &released_bytes);
+        gml_driver_end_undo(home->driver);
     }
     return status;
 }

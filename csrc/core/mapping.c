@@ -118,10 +118,12 @@ gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handl
         status = open_access(driver, address, handles, count, access);
     }
     uint64_t stuck = 0;
+    gml_driver_begin_undo(driver);
     if (status != GML_OK && mapped_bytes &&
         gml_unmap_finally(driver, address, mapped_bytes) != GML_OK) {
         stuck = mapped_bytes;
     }
+    gml_driver_end_undo(driver);
     if (stuck_bytes) {
         *stuck_bytes = stuck;
     }
@@ -144,9 +146,11 @@ gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
     if (status == GML_OK) {
         *mapped_bytes = size_bytes;
     }
+    gml_driver_begin_undo(driver);
     if (*mapped_bytes || gml_unreserve_finally(driver, address, size_bytes) != GML_OK) {
         *out = address;
     }
+    gml_driver_end_undo(driver);
     return status;
 }
 

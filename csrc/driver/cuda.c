@@ -277,10 +277,9 @@ find_device(gml_cuda_driver *cuda, int ordinal)
     gml_cu_result result = cuda->api.cuInit(0);
     if (result != GML_CU_SUCCESS) {
         (void)gml_cuda_check(cuda, "cuInit", result);
-        char why[GML_REASON_BYTES];
-        (void)snprintf(why, sizeof why, "%.150s", cuda->base.reason);
         return gml_driver_fail(&cuda->base, GML_DRIVER_ABSENT,
-                               "%s; see what nvidia-smi says, or choose 'sim' or 'host'", why);
+                               "%.150s; see what nvidia-smi says, or choose 'sim' or 'host'",
+                               cuda->base.reason);
     }
     return get_device(cuda, ordinal, &cuda->device);
 }

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 /* ---- which kind of handle -------------------------------------------------------------------- */
@@ -45,12 +44,10 @@ gml_cuda_share(gml_driver *self, unsigned handle_type)
     if (status == GML_OUT_OF_MEMORY) {
         return status;
     }
-    char why[GML_REASON_BYTES];
-    (void)snprintf(why, sizeof why, "%.120s", cuda->base.reason);
     return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
                            "no memory that can be exported as handle type %u (1: file descriptor, "
-                           "8: fabric): %s",
-                           handle_type, why);
+                           "8: fabric): %.120s",
+                           handle_type, cuda->base.reason);
 }
 
 void
@@ -182,13 +179,13 @@ gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t cou
         *out = address;
         return GML_OK;
     }
-    char why[GML_REASON_BYTES];
-    (void)snprintf(why, sizeof why, "%s", self->reason);
+    gml_driver_begin_undo(self);
     if (mapped_bytes) {
         (void)ops->unmap(self, address, mapped_bytes);
     }
     (void)ops->unreserve(self, address, size_bytes);
-    return gml_driver_fail(self, status, "%s", why);
+    gml_driver_end_undo(self);
+    return status;
 }
 
 gml_status

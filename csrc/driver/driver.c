@@ -21,13 +21,32 @@ gml_driver_call_name(gml_driver_call call)
 }
 
 gml_status
+gml_driver_vfail(gml_driver *driver, gml_status status, const char *format, va_list arguments)
+{
+    if (!driver->undo_depth) {
+        char text[GML_REASON_BYTES]; /* the reason before may be an argument */
+        (void)vsnprintf(text, sizeof text, format, arguments);
+        memcpy(driver->reason, text, sizeof text);
+    }
+    return status;
+}
+
+gml_status
 gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(driver->reason, sizeof driver->reason, format, arguments);
+    (void)gml_driver_vfail(driver, status, format, arguments);
     va_end(arguments);
     return status;
+}
+
+void
+gml_driver_take_reason(gml_driver *driver, const gml_driver *from)
+{
+    if (!driver->undo_depth) {
+        memcpy(driver->reason, from->reason, sizeof driver->reason);
+    }
 }
 
 void

@@ -21,6 +21,8 @@
 #include "gmlake.h"
 #include "gmlake_share.h"
 
+#include <stdarg.h>
+
 typedef uint64_t gml_handle; /* physical memory; 0 is none */
 typedef uint64_t gml_event;  /* a point in a stream; 0 is none */
 
@@ -155,7 +157,8 @@ struct gml_driver {
     bool can_sleep;       /* the calls for a chunk come again, see sleeper.h */
     gml_address arena;    /* where all memory lies that is created, see arena.h, */
     uint64_t arena_bytes; /* and what there is of it; 0: anywhere */
-    char reason[GML_REASON_BYTES]; /* of the last failure */
+    char reason[GML_REASON_BYTES]; /* of the last failure that was not one of undoing */
+    unsigned undo_depth;           /* see gml_driver_begin_undo() */
 };
 
 /* Opens a backend by name. `capacity_bytes` bounds `sim` and `host` (0: 80 GiB for `sim`, 1 GiB for
@@ -166,9 +169,28 @@ gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes
 /* NULL is allowed. */
 void gml_driver_close(gml_driver *driver);
 
-/* Keeps a printf-style reason and returns `status`. */
+/* Keeps a printf-style reason, in which the one before may be quoted, and returns `status`. */
 gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+gml_status gml_driver_vfail(gml_driver *driver, gml_status status, const char *format,
+                            va_list arguments) __attribute__((format(printf, 3, 0)));
+
+/* Keeps the reason that another driver has. */
+void gml_driver_take_reason(gml_driver *driver, const gml_driver *from);
+
+/* Between these two, failures leave driver->reason as it is: undoing what has failed may fail too,
+ * and callers ask why the first call failed. They nest. */
+static inline void
+gml_driver_begin_undo(gml_driver *driver)
+{
+    driver->undo_depth++;
+}
+
+static inline void
+gml_driver_end_undo(gml_driver *driver)
+{
+    driver->undo_depth--;
+}
 
 /* Whether a graph is being captured on the device. */
 static inline bool

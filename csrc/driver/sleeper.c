@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* So much is mapped, opened and told of at a time: opening waits for copies that are under way. */
 static const uint64_t PART_BYTES = UINT64_C(512) << 20;
@@ -92,7 +91,7 @@ count(const gml_sleeper *sleeper, gml_driver *counted, gml_driver_call call, gml
 {
     counted->calls[call]++;
     if (status != GML_OK) {
-        memcpy(counted->reason, sleeper->wrapped.inner->reason, sizeof counted->reason);
+        gml_driver_take_reason(counted, sleeper->wrapped.inner);
     }
     return status;
 }
@@ -321,8 +320,7 @@ sleeper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
         *out = address;
         return GML_OK;
     }
-    char reason[GML_REASON_BYTES];
-    memcpy(reason, self->reason, sizeof reason);
+    gml_driver_begin_undo(self);
     if (is_mapped) {
         (void)unmap(self, address, whole_bytes);
     }
@@ -330,7 +328,7 @@ sleeper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
         (void)inner->ops->unreserve(inner, address, whole_bytes);
     }
     (void)release(self, handle);
-    memcpy(self->reason, reason, sizeof reason);
+    gml_driver_end_undo(self);
     return status;
 }
 
@@ -517,8 +515,7 @@ static void
 give_back_fresh(gml_sleeper *sleeper, gml_driver *counted)
 {
     uint64_t released_bytes = 0, kept_bytes = 0;
-    char reason[GML_REASON_BYTES];
-    memcpy(reason, counted->reason, sizeof reason);
+    gml_driver_begin_undo(counted);
     bool is_quiet = settle(sleeper, counted) == GML_OK;
     for (place *at = place_from(sleeper, 0); at && is_quiet; at = next_place(at)) {
         if (at->chunk->is_fresh) {
@@ -531,7 +528,7 @@ give_back_fresh(gml_sleeper *sleeper, gml_driver *counted)
             give_back(sleeper, counted, at, &released_bytes, &kept_bytes);
         }
     }
-    memcpy(counted->reason, reason, sizeof reason);
+    gml_driver_end_undo(counted);
 }
 
 gml_status

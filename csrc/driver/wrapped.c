@@ -1,8 +1,6 @@
 /* One function per entry of the table, each of which asks the inner driver. */
 #include "driver/wrapped.h"
 
-#include <string.h>
-
 static gml_driver *
 inner_of(gml_driver *self)
 {
@@ -13,7 +11,7 @@ gml_status
 gml_wrapped_relay(gml_driver *self, gml_status status)
 {
     if (status != GML_OK && status != GML_NOT_READY) {
-        memcpy(self->reason, inner_of(self)->reason, sizeof self->reason);
+        gml_driver_take_reason(self, inner_of(self));
     }
     return status;
 }

@@ -18,7 +18,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Memory goes back in parts, each while the next is copied: so many, or more of this size. */
 enum { PARTS = 8 };
@@ -129,17 +128,17 @@ static void
 undo_sleep(gml_lake *lake, gml_nap *nap)
 {
     gml_driver *driver = lake->driver;
-    char reason[GML_REASON_BYTES];
-    memcpy(reason, driver->reason, sizeof reason);
-    if (wake_locked(lake) != GML_OK) {
+    gml_driver_begin_undo(driver);
+    gml_status status = wake_locked(lake);
+    gml_driver_end_undo(driver);
+    if (status != GML_OK) {
         (void)gml_driver_fail(driver, GML_DRIVER_FAILED,
                               "%.120s; nor can it be undone now, so it is asleep, with %" PRIu64
                               " bytes saved and the rest in its memory: wake it",
-                              reason, gml_nap_bytes(nap));
+                              driver->reason, gml_nap_bytes(nap));
         return;
     }
     gml_nap_forget(nap);
-    memcpy(driver->reason, reason, sizeof reason);
 }
 
 /* What other processes may map stays where it is. That is over with the block: see

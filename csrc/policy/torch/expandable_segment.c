@@ -151,11 +151,13 @@ gather_handles(gml_torch_heap *heap, gml_expandable_segment *segment, size_t fir
 static void
 drop_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, size_t count)
 {
+    gml_driver_begin_undo(heap->base.driver);
     for (size_t place = first; place < first + count; place++) {
         if (segment->granules[place] == GML_GRANULE_LOOSE) {
             (void)release_granule(heap, segment, place);
         }
     }
+    gml_driver_end_undo(heap->base.driver);
 }
 
 /* Maps loose granules; those that cannot be unmapped after a failure are left stuck. */
