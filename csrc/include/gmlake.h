@@ -217,6 +217,10 @@ GML_API gml_status gml_lake_free(gml_lake *lake, gml_address address);
  * device where the policy needs it. `released_bytes` may be NULL. */
 GML_API gml_status gml_lake_trim(gml_lake *lake, uint64_t *released_bytes);
 
+/* A step boundary, for policies that know of steps: the step before ends, and the next begins.
+ * Nothing on any other policy. */
+GML_API gml_status gml_lake_mark(gml_lake *lake);
+
 typedef struct gml_block_info {
     gml_address address;
     uint64_t requested_bytes; /* as asked for */

@@ -210,10 +210,6 @@ GML_API gml_status gml_lake_add_plan(gml_lake *lake, uint64_t kind, gml_plan *pl
 /* Forgets every plan of that kind. Live blocks stay. */
 GML_API gml_status gml_lake_drop_plans(gml_lake *lake, uint64_t kind);
 
-/* A step boundary for a lake whose policy is `plan`: the step before ends, and the next begins.
- * Nothing on any other policy. */
-GML_API gml_status gml_lake_mark(gml_lake *lake);
-
 /* Sums over all steps since watching began. */
 typedef struct gml_plan_stats {
     uint64_t steps, planned_steps;   /* the latter: a plan served some of it */

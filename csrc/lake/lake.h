@@ -87,6 +87,35 @@ struct gml_lake {
 /* gml_lake_visit() for a caller that holds the lock. */
 gml_status gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 
+/* ---- access.c: for the rooms above, which know nothing of what a lake is made of ---------------- */
+
+/* Calls `action` with the lake's policy under the lock, and takes what it did into the counters.
+ * Reasons go to policy->driver. */
+typedef gml_status (*gml_policy_action)(gml_policy *policy, void *context);
+gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context);
+
+/* Puts a policy around the lake's, which it owns from then on; blocks that the inner one served may
+ * be freed through either. `wrap` leaves *policy as it is where there is nothing to do. */
+typedef gml_status (*gml_policy_wrapper)(gml_policy *inner, const gml_knobs *knobs,
+                                         gml_policy **policy);
+gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap);
+
+/* See gml_replay_restore(). `addresses` receives the address of each block, by its id. */
+gml_status gml_lake_restore(gml_lake *lake, const gml_recorded_segment *segments,
+                            size_t segment_count, const gml_recorded_block *blocks,
+                            size_t block_count, gml_address *addresses);
+
+/* Keeps a printf-style reason for gml_lake_reason() and returns `status`. */
+gml_status gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Waits for a stream, or for the device where `stream` is NULL. GML_NOT_READY while a graph is
+ * captured. */
+gml_status gml_lake_wait(gml_lake *lake, const gml_stream *stream);
+
+/* What the device had when the lake was opened. */
+uint64_t gml_lake_total_bytes(const gml_lake *lake);
+
 /* ---- export.c -------------------------------------------------------------------------------- */
 
 /* Before the driver is closed. Returns the first failure. */
@@ -282,5 +311,25 @@ void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);
 
 /* The same of a waking for which there was no memory. */
 void gml_lake_explain_waking(gml_lake *lake);
+
+/* What a lake can say of itself and its device when it refuses a request. */
+typedef struct gml_situation {
+    const char *policy;
+    bool has_guest; /* PyTorch's algorithm serves, or has served, out of the policy */
+    bool has_pools;
+    bool is_capturing;
+    bool is_arena;                    /* free and total are of the one allocation that serves */
+    bool is_region;                   /* the lake can sleep */
+    uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
+    uint64_t limit_bytes;             /* 0: none */
+    uint64_t margin_bytes;            /* left to others */
+    uint64_t live_bytes, live_blocks; /* in use by the program */
+    uint64_t pending_bytes;           /* freed, but other streams still use it */
+    uint64_t reserved_bytes, idle_bytes, largest_bytes;
+    uint64_t others_bytes; /* held by other lakes of the device, awake */
+} gml_situation;
+
+/* For rooms above. The reason of the last failure stays. */
+void gml_lake_look(gml_lake *lake, gml_situation *out);
 
 #endif

@@ -141,6 +141,8 @@ gml_lake_reset_peaks(gml_lake *lake)
     return GML_OK;
 }
 
+/* ---- a refusal ------------------------------------------------------------------------------- */
+
 void
 gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
 {
@@ -181,4 +183,41 @@ gml_lake_explain_waking(gml_lake *lake)
                           "holds %.1f awake, and others the rest%s",
                           (double)driver->held_bytes / MIB, (double)total_bytes / MIB,
                           (double)free_bytes / MIB, (double)awake_bytes / MIB, limit);
+}
+
+static uint64_t
+difference(uint64_t whole, uint64_t part)
+{
+    return whole > part ? whole - part : 0;
+}
+
+void
+gml_lake_look(gml_lake *lake, gml_situation *out)
+{
+    gml_situation now = {0};
+    pthread_mutex_lock(&lake->lock);
+    gml_driver *driver = lake->driver;
+    gml_stats stats = gml_lake_complete_stats(lake);
+    now.policy = lake->policy->ops->name;
+    now.has_guest = lake->guest != NULL;
+    now.has_pools = gml_pools_reserved(&lake->pools) > 0;
+    now.is_capturing = gml_driver_is_frozen(driver);
+    now.is_arena = driver->arena_bytes > 0;
+    now.is_region = lake->sleeper != NULL;
+    now.limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
+    now.margin_bytes = driver->margin_bytes;
+    now.others_bytes = difference(GML_DEVICE_READ(driver->device, held_bytes), driver->held_bytes);
+    now.pending_bytes = lake->uses.pending_bytes;
+    now.live_bytes = difference(stats.live_bytes, lake->uses.pending_bytes);
+    now.live_blocks = difference(stats.live_blocks, lake->uses.pending_count);
+    now.reserved_bytes = stats.reserved_bytes;
+    now.idle_bytes = difference(stats.reserved_bytes, stats.live_bytes);
+    now.largest_bytes = stats.largest_free_bytes;
+    gml_driver_begin_undo(driver); /* the reason of the refusal stays */
+    if (gml_driver_memory_info(driver, &now.free_bytes, &now.total_bytes) != GML_OK) {
+        now.total_bytes = 0;
+    }
+    gml_driver_end_undo(driver);
+    pthread_mutex_unlock(&lake->lock);
+    *out = now;
 }

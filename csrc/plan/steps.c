@@ -1,99 +1,59 @@
-/* Steps: the functions of gmlake_plan.h that a lake has, under its lock. */
+/* Steps: the functions of gmlake_plan.h that a lake has. */
 #include "plan/steps.h"
 
 #include "gmlake_plan.h"
 #include "lake/lake.h"
 
-/* Makes the policy answerable for blocks that the one inside it has served. */
-typedef struct heir {
-    gml_policy *before, *policy;
-} heir;
-
-static void
-inherit(void *context, gml_block *block)
-{
-    const heir *to = context;
-    if (block->owner == to->before) {
-        block->owner = to->policy;
-    }
-}
-
-static void
-inherit_blocks(gml_lake *lake, gml_policy *policy)
-{
-    heir to = {lake->policy, policy};
-    for (size_t i = 0; i < lake->blocks.capacity; i++) {
-        if (lake->blocks.slots[i].key) {
-            inherit(&to, lake->blocks.slots[i].value);
-        }
-    }
-    gml_uses_each(&lake->uses, inherit, &to);
-}
-
 static gml_status
-watch_locked(gml_lake *lake)
+watch(gml_policy *inner, const gml_knobs *knobs, gml_policy **policy)
 {
-    gml_policy *policy;
-    if (gml_steps_are_watched(lake->policy)) {
-        return GML_OK;
-    }
-    gml_status status = gml_steps_wrap(lake->policy, &lake->knobs, &policy);
-    if (status != GML_OK) {
-        return status;
-    }
-    inherit_blocks(lake, policy);
-    lake->policy = policy;
-    if (lake->guest) {
-        gml_guest_move(lake->guest, policy);
-    }
-    return GML_OK;
+    return gml_steps_are_watched(inner) ? GML_OK : gml_steps_wrap(inner, knobs, policy);
 }
 
 gml_status
 gml_lake_watch_steps(gml_lake *lake)
 {
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = watch_locked(lake);
-    pthread_mutex_unlock(&lake->lock);
-    return status;
+    return gml_lake_wrap_policy(lake, watch);
 }
 
-/* The lock is held on GML_OK, and the lake's policy watches steps. */
+/* What a call takes and gives. */
+typedef struct call {
+    gml_status (*function)(gml_policy *policy, struct call *call);
+    gml_lake *lake;
+    uint64_t kind;
+    gml_plan *plan;
+    gml_step_report *report;
+    gml_profile **profile;
+    gml_plan_stats *stats;
+} call;
+
 static gml_status
-enter(gml_lake *lake)
+make_call(gml_policy *policy, void *context)
 {
-    pthread_mutex_lock(&lake->lock);
-    if (gml_steps_are_watched(lake->policy)) {
-        return GML_OK;
-    }
-    gml_status status =
-        gml_driver_fail(lake->driver, GML_MISUSE, "steps of this lake are not watched");
-    pthread_mutex_unlock(&lake->lock);
-    return status;
+    call *made = context;
+    return gml_steps_are_watched(policy)
+               ? made->function(policy, made)
+               : gml_driver_fail(policy->driver, GML_MISUSE, "steps of this lake are not watched");
 }
 
 static gml_status
-leave(gml_lake *lake, gml_status status)
+begin(gml_policy *policy, call *made)
 {
-    gml_lake_note_reserved(lake);
-    gml_lake_show(lake);
-    pthread_mutex_unlock(&lake->lock);
-    return status;
+    return gml_steps_begin(policy, made->kind);
 }
 
 gml_status
 gml_lake_begin_step(gml_lake *lake, uint64_t kind)
 {
-    gml_status status = enter(lake);
-    return status == GML_OK ? leave(lake, gml_steps_begin(lake->policy, kind)) : status;
+    return gml_lake_with_policy(lake, make_call, &(call){.function = begin, .kind = kind});
 }
 
 static gml_status
-end_locked(gml_lake *lake, gml_step_report *out)
+end(gml_policy *policy, call *made)
 {
-    gml_status status = gml_steps_end(lake->policy, out);
-    if (status == GML_OK && out) {
-        out->reserved_bytes = gml_lake_reserved(lake);
+    gml_status status = gml_steps_end(policy, made->report);
+    if (status == GML_OK && made->report) {
+        made->report->reserved_bytes = gml_lake_reserved(made->lake);
     }
     return status;
 }
@@ -101,41 +61,57 @@ end_locked(gml_lake *lake, gml_step_report *out)
 gml_status
 gml_lake_end_step(gml_lake *lake, gml_step_report *out)
 {
-    gml_status status = enter(lake);
-    if (status == GML_OK) {
-        status = leave(lake, end_locked(lake, out));
-    }
-    return status;
+    return gml_lake_with_policy(lake, make_call,
+                                &(call){.function = end, .lake = lake, .report = out});
+}
+
+static gml_status
+profile(gml_policy *policy, call *made)
+{
+    return gml_steps_profile(policy, made->kind, made->profile);
 }
 
 gml_status
 gml_lake_profile(gml_lake *lake, uint64_t kind, gml_profile **out)
 {
-    gml_status status = enter(lake);
-    return status == GML_OK ? leave(lake, gml_steps_profile(lake->policy, kind, out)) : status;
+    return gml_lake_with_policy(lake, make_call,
+                                &(call){.function = profile, .kind = kind, .profile = out});
+}
+
+static gml_status
+add_plan(gml_policy *policy, call *made)
+{
+    return gml_steps_add_plan(policy, made->kind, made->plan);
 }
 
 gml_status
 gml_lake_add_plan(gml_lake *lake, uint64_t kind, gml_plan *plan)
 {
-    gml_status status = enter(lake);
-    return status == GML_OK ? leave(lake, gml_steps_add_plan(lake->policy, kind, plan)) : status;
+    return gml_lake_with_policy(lake, make_call,
+                                &(call){.function = add_plan, .kind = kind, .plan = plan});
+}
+
+static gml_status
+drop_plans(gml_policy *policy, call *made)
+{
+    return gml_steps_drop_plans(policy, made->kind);
 }
 
 gml_status
 gml_lake_drop_plans(gml_lake *lake, uint64_t kind)
 {
-    gml_status status = enter(lake);
-    return status == GML_OK ? leave(lake, gml_steps_drop_plans(lake->policy, kind)) : status;
+    return gml_lake_with_policy(lake, make_call, &(call){.function = drop_plans, .kind = kind});
+}
+
+static gml_status
+stats(gml_policy *policy, call *made)
+{
+    gml_steps_stats(policy, made->stats);
+    return GML_OK;
 }
 
 gml_status
 gml_lake_plan_stats(gml_lake *lake, gml_plan_stats *out)
 {
-    gml_status status = enter(lake);
-    if (status == GML_OK) {
-        gml_steps_stats(lake->policy, out);
-        status = leave(lake, GML_OK);
-    }
-    return status;
+    return gml_lake_with_policy(lake, make_call, &(call){.function = stats, .stats = out});
 }

@@ -1,6 +1,5 @@
 /* A recorded trace run through a lake: ids become addresses. */
 #include "base/clock.h"
-#include "gmlake_plan.h"
 #include "gmlake_replay.h"
 #include "lake/lake.h"
 
@@ -55,11 +54,7 @@ gml_replay_close(gml_replay *replay)
 static gml_status
 corrupt(gml_replay *replay, const gml_request *request, const char *what)
 {
-    pthread_mutex_lock(&replay->lake->lock);
-    gml_status status = gml_driver_fail(replay->lake->driver, GML_CORRUPT, "%s (id %" PRIu64 ")",
-                                        what, request->id);
-    pthread_mutex_unlock(&replay->lake->lock);
-    return status;
+    return gml_lake_fail(replay->lake, GML_CORRUPT, "%s (id %" PRIu64 ")", what, request->id);
 }
 
 /* ---- frees that wait for other streams ------------------------------------------------------- */
@@ -101,27 +96,25 @@ finish_frees(void *context)
 }
 
 /* From here on the policy waits for the late frees too, where it waits at all. */
-static void
-begin_late(gml_replay *replay)
+static gml_status
+begin_late(gml_policy *policy, void *context)
 {
-    pthread_mutex_lock(&replay->lake->lock);
-    gml_policy *policy = replay->lake->policy;
+    gml_replay *replay = context;
     replay->lake_finish = policy->finish_frees;
     replay->lake_context = policy->finish_context;
     policy->finish_frees = finish_frees;
     policy->finish_context = replay;
-    pthread_mutex_unlock(&replay->lake->lock);
+    return GML_OK;
 }
 
-static void
-end_late(gml_replay *replay)
+static gml_status
+end_late(gml_policy *policy, void *context)
 {
-    pthread_mutex_lock(&replay->lake->lock);
-    gml_policy *policy = replay->lake->policy;
+    gml_replay *replay = context;
     free_all_late(replay);
     policy->finish_frees = replay->lake_finish;
     policy->finish_context = replay->lake_context;
-    pthread_mutex_unlock(&replay->lake->lock);
+    return GML_OK;
 }
 
 /* ---- one request ----------------------------------------------------------------------------- */
@@ -131,11 +124,11 @@ allocate(gml_replay *replay, const gml_request *request, gml_address *out)
 {
     bool has_late = replay->late_count > 0;
     if (has_late) {
-        begin_late(replay);
+        (void)gml_lake_with_policy(replay->lake, begin_late, replay);
     }
     gml_status status = gml_lake_allocate(replay->lake, request->size_bytes, request->stream, out);
     if (has_late) {
-        end_late(replay);
+        (void)gml_lake_with_policy(replay->lake, end_late, replay);
     }
     return status;
 }
@@ -195,16 +188,18 @@ has_id(const gml_request *request)
 }
 
 static gml_status
+expect_segment(gml_policy *policy, void *context)
+{
+    const gml_request *request = context;
+    return gml_driver_expect_malloc(policy->driver, request->address, request->size_bytes);
+}
+
+static gml_status
 replay_segment(gml_replay *replay, const gml_request *request)
 {
-    if (!replay->follows_segments) {
-        return GML_OK;
-    }
-    pthread_mutex_lock(&replay->lake->lock);
-    gml_status status =
-        gml_driver_expect_malloc(replay->lake->driver, request->address, request->size_bytes);
-    pthread_mutex_unlock(&replay->lake->lock);
-    return status;
+    gml_request segment = *request;
+    return replay->follows_segments ? gml_lake_with_policy(replay->lake, expect_segment, &segment)
+                                    : GML_OK;
 }
 
 static gml_status
@@ -259,25 +254,6 @@ gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
     return status;
 }
 
-/* Puts the restored blocks into the lake's books. pre: room for them in the table. */
-static void
-adopt(gml_replay *replay, gml_block *const *blocks, const gml_recorded_block *recorded,
-      size_t count)
-{
-    gml_lake *lake = replay->lake;
-    for (size_t i = 0; i < count; i++) {
-        blocks[i]->owner = lake->policy;
-        blocks[i]->uses = NULL;
-        blocks[i]->id = lake->next_id++;
-        (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
-        /* A use that could not be noted is not watched: a restored lake is a model, of the past. */
-        (void)gml_lake_begin_use(lake, blocks[i]);
-        gml_lake_count_begin(lake, blocks[i]);
-        replay->addresses[recorded[i].id] = blocks[i]->address;
-    }
-    gml_lake_note_reserved(lake);
-}
-
 /* Ids in range and each used once. */
 static gml_status
 check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count)
@@ -296,63 +272,37 @@ check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count)
     if (i == count) {
         return GML_OK;
     }
-    return gml_driver_fail(replay->lake->driver, GML_CORRUPT,
-                           "starting block %zu has the id %" PRIu64
-                           ", which is out of range or taken",
-                           i, blocks[i].id);
-}
-
-static gml_status
-restore_locked(gml_replay *replay, const gml_recorded_segment *segments, size_t segment_count,
-               const gml_recorded_block *blocks, size_t block_count)
-{
-    gml_lake *lake = replay->lake;
-    gml_policy *policy = lake->policy;
-    if (!policy->ops->restore) {
-        return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
-                               "the policy %s cannot be put into a recorded state",
-                               policy->ops->name);
-    }
-    gml_status status = check_ids(replay, blocks, block_count);
-    if (status == GML_OK) {
-        status = gml_map_reserve(&lake->blocks, block_count);
-    }
-    if (status != GML_OK) {
-        return status;
-    }
-    gml_block **restored = calloc(block_count ? block_count : 1, sizeof(gml_block *));
-    if (!restored) {
-        return GML_NO_HOST_MEMORY;
-    }
-    status = policy->ops->restore(policy, segments, segment_count, blocks, block_count, restored);
-    if (status == GML_OK) {
-        adopt(replay, restored, blocks, block_count);
-    }
-    free(restored);
-    return status;
+    return gml_lake_fail(replay->lake, GML_CORRUPT,
+                         "starting block %zu has the id %" PRIu64
+                         ", which is out of range or taken",
+                         i, blocks[i].id);
 }
 
 gml_status
 gml_replay_restore(gml_replay *replay, const gml_recorded_segment *segments, size_t segment_count,
                    const gml_recorded_block *blocks, size_t block_count)
 {
-    pthread_mutex_lock(&replay->lake->lock);
-    gml_status status = restore_locked(replay, segments, segment_count, blocks, block_count);
-    pthread_mutex_unlock(&replay->lake->lock);
-    return status;
+    gml_status status = check_ids(replay, blocks, block_count);
+    return status == GML_OK ? gml_lake_restore(replay->lake, segments, segment_count, blocks,
+                                               block_count, replay->addresses)
+                            : status;
+}
+
+static gml_status
+check_addresses(gml_policy *policy, void *context)
+{
+    (void)context;
+    gml_driver *driver = policy->driver;
+    return driver->ops->expect_malloc
+               ? GML_OK
+               : gml_driver_fail(driver, GML_UNSUPPORTED, "the driver %s chooses its own addresses",
+                                 driver->ops->name);
 }
 
 gml_status
 gml_replay_follow_segments(gml_replay *replay)
 {
-    pthread_mutex_lock(&replay->lake->lock);
-    gml_driver *driver = replay->lake->driver;
-    gml_status status =
-        driver->ops->expect_malloc
-            ? GML_OK
-            : gml_driver_fail(driver, GML_UNSUPPORTED, "the driver %s chooses its own addresses",
-                              driver->ops->name);
-    pthread_mutex_unlock(&replay->lake->lock);
+    gml_status status = gml_lake_with_policy(replay->lake, check_addresses, NULL);
     replay->follows_segments = status == GML_OK;
     return status;
 }

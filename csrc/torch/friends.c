@@ -56,32 +56,14 @@ gml_friend_free(void *stream, void *address, int device)
     gml_torch_free(address, 0, device, stream);
 }
 
-/* pre: the lock is held. */
-static gml_status
-wait_locked(gml_driver *driver, const gml_stream *stream)
-{
-    if (gml_driver_is_frozen(driver)) {
-        return gml_driver_fail(driver, GML_NOT_READY,
-                               "a graph is captured, and nothing can be waited for until its end");
-    }
-    return stream ? gml_driver_stream_synchronize(driver, *stream)
-                  : gml_driver_device_synchronize(driver);
-}
-
 gml_status
 gml_friend_wait_stream(gml_lake *lake, gml_stream stream)
 {
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = wait_locked(lake->driver, &stream);
-    pthread_mutex_unlock(&lake->lock);
-    return status;
+    return gml_lake_wait(lake, &stream);
 }
 
 gml_status
 gml_friend_wait_device(gml_lake *lake)
 {
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = wait_locked(lake->driver, NULL);
-    pthread_mutex_unlock(&lake->lock);
-    return status;
+    return gml_lake_wait(lake, NULL);
 }

@@ -61,62 +61,6 @@ say_request(text *out, uint64_t size_bytes)
         is_absurd ? "more than 1EB memory" : human(size_bytes).text);
 }
 
-/* ---- what there is --------------------------------------------------------------------------- */
-
-typedef struct situation {
-    const char *policy;
-    bool has_guest; /* PyTorch's algorithm serves, or has served, out of the policy */
-    bool has_pools;
-    bool is_capturing;
-    bool is_arena;                    /* free and total are of the one allocation that serves */
-    uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
-    uint64_t limit_bytes;             /* 0: none */
-    uint64_t margin_bytes;            /* left to others */
-    uint64_t live_bytes, live_blocks; /* in use by the program */
-    uint64_t pending_bytes;           /* freed, but other streams still use it */
-    uint64_t reserved_bytes, idle_bytes, largest_bytes;
-    uint64_t beside_bytes; /* held by PyTorch's own allocator, */
-    uint64_t others_bytes; /* and by other lakes of the device, awake */
-    bool is_region;
-} situation;
-
-static uint64_t
-difference(uint64_t whole, uint64_t part)
-{
-    return whole > part ? whole - part : 0;
-}
-
-static situation
-look_at(gml_lake *lake)
-{
-    gml_stats stats = {0};
-    situation now = {0};
-    (void)gml_lake_stats(lake, &stats);
-    pthread_mutex_lock(&lake->lock);
-    now.policy = lake->policy->ops->name;
-    now.has_guest = lake->guest != NULL;
-    now.has_pools = gml_pools_reserved(&lake->pools) > 0;
-    now.is_capturing = gml_driver_is_frozen(lake->driver);
-    now.limit_bytes = GML_DEVICE_READ(lake->driver->device, limit_bytes);
-    now.others_bytes =
-        difference(GML_DEVICE_READ(lake->driver->device, held_bytes), lake->driver->held_bytes);
-    now.is_region = lake->sleeper != NULL;
-    now.margin_bytes = lake->driver->margin_bytes;
-    now.is_arena = lake->driver->arena_bytes > 0;
-    now.pending_bytes = lake->uses.pending_bytes;
-    uint64_t pending_blocks = lake->uses.pending_count;
-    if (gml_driver_memory_info(lake->driver, &now.free_bytes, &now.total_bytes) != GML_OK) {
-        now.total_bytes = 0;
-    }
-    pthread_mutex_unlock(&lake->lock);
-    now.live_bytes = difference(stats.live_bytes, now.pending_bytes);
-    now.live_blocks = difference(stats.live_blocks, pending_blocks);
-    now.reserved_bytes = stats.reserved_bytes;
-    now.idle_bytes = difference(stats.reserved_bytes, stats.live_bytes);
-    now.largest_bytes = stats.largest_free_bytes;
-    return now;
-}
-
 /* ---- the sentences --------------------------------------------------------------------------- */
 
 /* What the program is told to look at; "": PyTorch's own summary. Guarded by note_lock, which is
@@ -125,7 +69,7 @@ static pthread_mutex_t note_lock = PTHREAD_MUTEX_INITIALIZER;
 static char note[GML_REFUSAL_BYTES / 2];
 
 static void
-say_device(text *out, const situation *now, int device)
+say_device(text *out, const gml_situation *now, int device)
 {
     if (now->is_arena) {
         say(out, " gmlake serves GPU %d from one allocation of %s, of which %s was never used.",
@@ -144,7 +88,7 @@ say_device(text *out, const situation *now, int device)
 }
 
 static void
-say_held(text *out, const situation *now)
+say_held(text *out, const gml_situation *now)
 {
     say(out, " gmlake (policy %s) holds %s, of which %s are in use by %" PRIu64 " tensor%s",
         now->policy, human(now->reserved_bytes).text, human(now->live_bytes).text, now->live_blocks,
@@ -165,28 +109,26 @@ say_held(text *out, const situation *now)
 
 /* The driver tells what is free, not who has the rest. */
 static void
-say_others(text *out, const situation *now)
+say_others(text *out, const gml_situation *now, uint64_t beside_bytes)
 {
-    if (now->beside_bytes) {
-        say(out, " PyTorch's own allocator holds %s.", human(now->beside_bytes).text);
+    if (beside_bytes) {
+        say(out, " PyTorch's own allocator holds %s.", human(beside_bytes).text);
     }
     if (now->others_bytes) {
         say(out, now->is_region ? " gmlake holds %s outside of this region." : " Regions hold %s.",
             human(now->others_bytes).text);
     }
-    uint64_t known_bytes =
-        now->free_bytes + now->reserved_bytes + now->beside_bytes + now->others_bytes;
-    uint64_t rest_bytes = difference(now->total_bytes, known_bytes);
-    if (rest_bytes) {
+    uint64_t known_bytes = now->free_bytes + now->reserved_bytes + beside_bytes + now->others_bytes;
+    if (now->total_bytes > known_bytes) {
         say(out,
             " The other %s are taken by CUDA itself, libraries such as NCCL, and other "
             "processes.",
-            human(rest_bytes).text);
+            human(now->total_bytes - known_bytes).text);
     }
 }
 
 static void
-say_tried(text *out, const situation *now)
+say_tried(text *out, const gml_situation *now)
 {
     if (now->is_capturing) {
         say(out, " Tried: idle memory and new memory from the driver; while a graph is captured "
@@ -201,12 +143,13 @@ say_tried(text *out, const situation *now)
 }
 
 static void
-write_out_of_memory(text *out, const situation *now, int device, uint64_t size_bytes)
+write_out_of_memory(text *out, const gml_situation *now, int device, uint64_t size_bytes,
+                    uint64_t beside_bytes)
 {
     say_request(out, size_bytes);
     say_device(out, now, device);
     say_held(out, now);
-    say_others(out, now);
+    say_others(out, now, beside_bytes);
     say_tried(out, now);
     pthread_mutex_lock(&note_lock);
     say(out, " To see what lives: %s.", *note ? note : "torch.cuda.memory_summary()");
@@ -252,9 +195,9 @@ gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status st
 {
     text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
-        situation now = look_at(lake);
-        now.beside_bytes = beside_bytes;
-        write_out_of_memory(&whole, &now, device, size_bytes);
+        gml_situation now;
+        gml_lake_look(lake, &now);
+        write_out_of_memory(&whole, &now, device, size_bytes, beside_bytes);
         return;
     }
     char reason[GML_REASON_BYTES];

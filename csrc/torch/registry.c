@@ -351,7 +351,7 @@ open_locked(int device, int region, gml_lake **out, char *text)
     if (status != GML_OK) {
         return status;
     }
-    registry.devices[device].total_bytes = lake->driver->info.total_bytes;
+    registry.devices[device].total_bytes = gml_lake_total_bytes(lake);
     apply_limit(device);
     status = prepare(lake, device, text);
     if (status == GML_OK && region) {

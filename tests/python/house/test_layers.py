@@ -138,6 +138,12 @@ def test_the_library_reads_no_environment(source: Path) -> None:
         assert re.findall(r"\bgetenv\s*\(", code_of(source)) == []
 
 
+def test_a_lake_is_opened_up_by_its_room_only(source: Path) -> None:
+    """Its lock and what it guards: the rooms above call the functions of lake/lake.h."""
+    if layer(source) != "lake":
+        assert re.findall(r"\blake\s*->\s*\w+", code_of(source)) == []
+
+
 MAX_FILE_LINES = 900
 LONGER_FILES = {"torch/native/adapter.cpp": 1800}
 """Files that must be cut before they grow any further."""

@@ -1,0 +1,172 @@
+/* What the rooms above ask of a lake's parts, under its lock. */
+#include "lake/lake.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+/* ---- the policy ------------------------------------------------------------------------------ */
+
+gml_status
+gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = action(lake->policy, context);
+    gml_lake_note_reserved(lake);
+    gml_lake_show(lake);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+static gml_status
+mark(gml_policy *policy, void *context)
+{
+    (void)context;
+    return policy->ops->mark ? policy->ops->mark(policy) : GML_OK;
+}
+
+gml_status
+gml_lake_mark(gml_lake *lake)
+{
+    return gml_lake_with_policy(lake, mark, NULL);
+}
+
+/* ---- a policy around it ---------------------------------------------------------------------- */
+
+/* Makes the policy answerable for blocks that the one inside it has served. */
+typedef struct heir {
+    gml_policy *before, *policy;
+} heir;
+
+static void
+inherit(void *context, gml_block *block)
+{
+    const heir *to = context;
+    if (block->owner == to->before) {
+        block->owner = to->policy;
+    }
+}
+
+static void
+inherit_blocks(gml_lake *lake, gml_policy *policy)
+{
+    heir to = {lake->policy, policy};
+    for (size_t i = 0; i < lake->blocks.capacity; i++) {
+        if (lake->blocks.slots[i].key) {
+            inherit(&to, lake->blocks.slots[i].value);
+        }
+    }
+    gml_uses_each(&lake->uses, inherit, &to);
+}
+
+gml_status
+gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_policy *policy = lake->policy;
+    gml_status status = wrap(lake->policy, &lake->knobs, &policy);
+    if (status == GML_OK && policy != lake->policy) {
+        inherit_blocks(lake, policy);
+        lake->policy = policy;
+        if (lake->guest) {
+            gml_guest_move(lake->guest, policy);
+        }
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+/* ---- a recorded state ------------------------------------------------------------------------ */
+
+/* Puts the restored blocks into the lake's books. pre: room for them in the table. */
+static void
+adopt(gml_lake *lake, gml_block *const *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        blocks[i]->owner = lake->policy;
+        blocks[i]->uses = NULL;
+        blocks[i]->id = lake->next_id++;
+        (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
+        /* A use that could not be noted is not watched: a restored lake is a model, of the past. */
+        (void)gml_lake_begin_use(lake, blocks[i]);
+        gml_lake_count_begin(lake, blocks[i]);
+    }
+    gml_lake_note_reserved(lake);
+}
+
+static gml_status
+restore_locked(gml_lake *lake, const gml_recorded_segment *segments, size_t segment_count,
+               const gml_recorded_block *blocks, size_t block_count, gml_block **restored)
+{
+    gml_policy *policy = lake->policy;
+    if (!policy->ops->restore) {
+        return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                               "the policy %s cannot be put into a recorded state",
+                               policy->ops->name);
+    }
+    gml_status status = gml_map_reserve(&lake->blocks, block_count);
+    if (status == GML_OK) {
+        status =
+            policy->ops->restore(policy, segments, segment_count, blocks, block_count, restored);
+    }
+    if (status == GML_OK) {
+        adopt(lake, restored, block_count);
+    }
+    return status;
+}
+
+gml_status
+gml_lake_restore(gml_lake *lake, const gml_recorded_segment *segments, size_t segment_count,
+                 const gml_recorded_block *blocks, size_t block_count, gml_address *addresses)
+{
+    gml_block **restored = calloc(block_count ? block_count : 1, sizeof(gml_block *));
+    if (!restored) {
+        return GML_NO_HOST_MEMORY;
+    }
+    pthread_mutex_lock(&lake->lock);
+    gml_status status =
+        restore_locked(lake, segments, segment_count, blocks, block_count, restored);
+    for (size_t i = 0; status == GML_OK && i < block_count; i++) {
+        addresses[blocks[i].id] = restored[i]->address;
+    }
+    pthread_mutex_unlock(&lake->lock);
+    free(restored);
+    return status;
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+uint64_t
+gml_lake_total_bytes(const gml_lake *lake)
+{
+    return lake->driver->info.total_bytes;
+}
+
+gml_status
+gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&lake->lock);
+    (void)gml_driver_vfail(lake->driver, status, format, arguments);
+    pthread_mutex_unlock(&lake->lock);
+    va_end(arguments);
+    return status;
+}
+
+gml_status
+gml_lake_wait(gml_lake *lake, const gml_stream *stream)
+{
+    gml_driver *driver = lake->driver;
+    gml_status status;
+    pthread_mutex_lock(&lake->lock);
+    if (gml_driver_is_frozen(driver)) {
+        status =
+            gml_driver_fail(driver, GML_NOT_READY,
+                            "a graph is captured, and nothing can be waited for until its end");
+    } else {
+        status = stream ? gml_driver_stream_synchronize(driver, *stream)
+                        : gml_driver_device_synchronize(driver);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
