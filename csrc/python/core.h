@@ -104,11 +104,25 @@ bool read_calls(PyObject *names, uint64_t *out);
 bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
                      gml_address *address);
 
+/* The frame of a method that makes one call on its lake: enters it, or returns from the method with
+ * the exception, and makes the call without the GIL. `lake` and `status` are there from then on,
+ * and the method ends with one of the functions below. */
+#define LAKE_CALL(self, call)                                                                      \
+    gml_lake *lake = lake_enter(self);                                                             \
+    if (!lake) {                                                                                   \
+        return NULL;                                                                               \
+    }                                                                                              \
+    gml_status status;                                                                             \
+    Py_BEGIN_ALLOW_THREADS                                                                         \
+    status = (call);                                                                               \
+    Py_END_ALLOW_THREADS
+
 /* None, or the exception of a call on a lake that is held open. */
 PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status);
 
-/* The same for calls that give a number. */
-PyObject *lake_answer_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number);
+/* The same for the end of a method: the lake is left. */
+PyObject *lake_end(lake_object *self, gml_lake *lake, gml_status status);
+PyObject *lake_end_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number);
 
 /* Calls without an argument or a result, without the GIL. */
 PyObject *lake_call(PyObject *object, gml_status (*call)(gml_lake *));

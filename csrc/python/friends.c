@@ -50,42 +50,38 @@ friend_functions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return dict;
 }
 
-/* True, or False where a graph is captured; NULL with an exception. */
-static PyObject *
-answer_wait(PyObject *module, lake_object *self, gml_lake *lake, gml_status status)
+/* The Lake that `object` is; NULL with an exception. */
+static lake_object *
+as_lake(PyObject *module, PyObject *object)
 {
-    PyObject *result = status == GML_OK || status == GML_NOT_READY
-                           ? PyBool_FromLong(status == GML_OK)
-                           : raise_from_lake(PyModule_GetState(module), status, lake);
-    lake_leave(self);
-    return result;
-}
-
-static gml_lake *
-enter(PyObject *module, PyObject *object, lake_object **self)
-{
-    core_state *state = PyModule_GetState(module);
+    const core_state *state = PyModule_GetState(module);
     if (!PyObject_TypeCheck(object, state->lake_type)) {
         PyErr_SetString(PyExc_TypeError, "lake must be a Lake");
         return NULL;
     }
-    *self = (lake_object *)object;
-    return lake_enter(*self);
+    return (lake_object *)object;
+}
+
+/* True, or False where a graph is captured; NULL with an exception. */
+static PyObject *
+end_wait(lake_object *self, gml_lake *lake, gml_status status)
+{
+    if (status != GML_OK && status != GML_NOT_READY) {
+        return lake_end(self, lake, status);
+    }
+    lake_leave(self);
+    return PyBool_FromLong(status == GML_OK);
 }
 
 static PyObject *
 friend_wait_device(PyObject *module, PyObject *object)
 {
-    lake_object *self = NULL;
-    gml_lake *lake = enter(module, object, &self);
-    if (!lake) {
+    lake_object *self = as_lake(module, object);
+    if (!self) {
         return NULL;
     }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_friend_wait_device(lake);
-    Py_END_ALLOW_THREADS
-    return answer_wait(module, self, lake, status);
+    LAKE_CALL(self, gml_friend_wait_device(lake));
+    return end_wait(self, lake, status);
 }
 
 static PyObject *
@@ -96,16 +92,12 @@ friend_wait_stream(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO&:friend_wait_stream", &object, convert_number, &stream)) {
         return NULL;
     }
-    lake_object *self = NULL;
-    gml_lake *lake = enter(module, object, &self);
-    if (!lake) {
+    lake_object *self = as_lake(module, object);
+    if (!self) {
         return NULL;
     }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_friend_wait_stream(lake, stream.value);
-    Py_END_ALLOW_THREADS
-    return answer_wait(module, self, lake, status);
+    LAKE_CALL(self, gml_friend_wait_stream(lake, stream.value));
+    return end_wait(self, lake, status);
 }
 
 PyDoc_STRVAR(lake_doc, "friend_lake(kind, device, /)\n--\n\n"

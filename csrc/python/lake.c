@@ -162,16 +162,26 @@ lake_get_closed(PyObject *object, void *Py_UNUSED(closure))
 /* ---- allocating and freeing ------------------------------------------------------------------ */
 
 PyObject *
-lake_answer_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number)
-{
-    return status == GML_OK ? PyLong_FromUnsignedLongLong(number)
-                            : raise_from_lake(self->state, status, lake);
-}
-
-PyObject *
 lake_answer(lake_object *self, gml_lake *lake, gml_status status)
 {
     return status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
+}
+
+PyObject *
+lake_end(lake_object *self, gml_lake *lake, gml_status status)
+{
+    PyObject *result = lake_answer(self, lake, status);
+    lake_leave(self);
+    return result;
+}
+
+PyObject *
+lake_end_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number)
+{
+    PyObject *result = status == GML_OK ? PyLong_FromUnsignedLongLong(number)
+                                        : raise_from_lake(self->state, status, lake);
+    lake_leave(self);
+    return result;
 }
 
 static gml_status
@@ -195,21 +205,12 @@ lake_allocate(PyObject *object, PyObject *args, PyObject *keywords)
                                      convert_number, &stream)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     gml_address address = 0;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_allocate(lake, size.value, stream.value, &address);
-    Py_END_ALLOW_THREADS
-    PyObject *block = NULL;
+    LAKE_CALL(self, gml_lake_allocate(lake, size.value, stream.value, &address));
     if (status != GML_OK) {
-        (void)raise_from_lake(self->state, status, lake);
-    } else {
-        block = block_new(self, lake, address, size.value, stream.value);
+        return lake_end(self, lake, status);
     }
+    PyObject *block = block_new(self, lake, address, size.value, stream.value);
     lake_leave(self);
     return block;
 }
@@ -275,35 +276,35 @@ static PyObject *
 lake_trim(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     lake_object *self = as_lake(object);
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     uint64_t released = 0;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_trim(lake, &released);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer_number(self, lake, status, released);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_trim(lake, &released));
+    return lake_end_number(self, lake, status, released);
 }
 
 PyObject *
 lake_call(PyObject *object, gml_status (*call)(gml_lake *))
 {
     lake_object *self = as_lake(object);
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
+    LAKE_CALL(self, call(lake));
+    return lake_end(self, lake, status);
+}
+
+PyObject *
+lake_call_number(PyObject *object, PyObject *value, const char *name, lake_number_call call,
+                 const char *misuse)
+{
+    lake_object *self = as_lake(object);
+    uint64_t number = 0;
+    if (!read_number(value, name, &number)) {
         return NULL;
     }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(lake);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, call(lake, number));
+    if (status == GML_MISUSE && misuse) {
+        lake_leave(self);
+        PyErr_SetString(PyExc_ValueError, misuse);
+        return NULL;
+    }
+    return lake_end(self, lake, status);
 }
 
 static PyObject *
@@ -529,13 +530,9 @@ static PyObject *
 lake_get_arena(PyObject *object, void *Py_UNUSED(closure))
 {
     lake_object *self = as_lake(object);
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     gml_address address = 0;
     uint64_t size_bytes = 0;
-    gml_status status = gml_lake_arena(lake, &address, &size_bytes);
+    LAKE_CALL(self, gml_lake_arena(lake, &address, &size_bytes));
     lake_leave(self);
     if (status != GML_OK) {
         Py_RETURN_NONE;

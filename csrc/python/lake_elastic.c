@@ -16,18 +16,9 @@ lake_open_elastic(PyObject *object, PyObject *args)
                           &stream)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     gml_address address = 0;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_open_elastic(lake, size.value, stream.value, &address);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer_number(self, lake, status, address);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_open_elastic(lake, size.value, stream.value, &address));
+    return lake_end_number(self, lake, status, address);
 }
 
 PyObject *
@@ -39,18 +30,9 @@ lake_resize_elastic(PyObject *object, PyObject *args)
                           &size, convert_number, &ahead)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
     uint64_t memory = 0;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_resize_elastic(lake, address.value, size.value, ahead.value, &memory);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer_number(self, lake, status, memory);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_resize_elastic(lake, address.value, size.value, ahead.value, &memory));
+    return lake_end_number(self, lake, status, memory);
 }
 
 PyObject *
@@ -58,6 +40,14 @@ lake_close_elastic(PyObject *object, PyObject *address)
 {
     return lake_call_number(object, address, "address", gml_lake_close_elastic, NULL);
 }
+
+static const number_field elastic_fields[] = {
+    NUMBER_FIELD(gml_elastic_info, address),
+    NUMBER_FIELD(gml_elastic_info, size_bytes),
+    NUMBER_FIELD(gml_elastic_info, memory_bytes),
+    NUMBER_FIELD(gml_elastic_info, chunk_bytes),
+    {NULL, 0},
+};
 
 PyObject *
 lake_elastic(PyObject *object, PyObject *number)
@@ -67,29 +57,13 @@ lake_elastic(PyObject *object, PyObject *number)
     if (!read_number(number, "address", &address)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     gml_elastic_info info = {0};
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_elastic(lake, address, &info);
-    Py_END_ALLOW_THREADS
-    PyObject *result = NULL;
+    LAKE_CALL(self, gml_lake_elastic(lake, address, &info));
     if (status != GML_OK) {
-        (void)raise_from_lake(self->state, status, lake);
-    } else {
-        result = PyDict_New();
-        if (result && (put_number(result, "address", info.address) < 0 ||
-                       put_number(result, "size_bytes", info.size_bytes) < 0 ||
-                       put_number(result, "memory_bytes", info.memory_bytes) < 0 ||
-                       put_number(result, "chunk_bytes", info.chunk_bytes) < 0)) {
-            Py_CLEAR(result);
-        }
+        return lake_end(self, lake, status);
     }
     lake_leave(self);
-    return result;
+    return fields_dict(&info, elastic_fields);
 }
 
 PyObject *
@@ -100,18 +74,9 @@ lake_elastic_bytes(PyObject *object, PyObject *number)
     if (!read_number(number, "address", &address)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     void *bytes = NULL;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_elastic_bytes(lake, address, &bytes);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer_number(self, lake, status, (uint64_t)(uintptr_t)bytes);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_elastic_bytes(lake, address, &bytes));
+    return lake_end_number(self, lake, status, (uint64_t)(uintptr_t)bytes);
 }
 
 /* ---- docstrings ------------------------------------------------------------------------------ */

@@ -9,14 +9,10 @@ lake_keep_history(PyObject *object, PyObject *max_events)
 {
     lake_object *self = (lake_object *)object;
     uint64_t count = 0;
-    gml_lake *lake = read_number(max_events, "max_events", &count) ? lake_enter(self) : NULL;
-    if (!lake) {
+    if (!read_number(max_events, "max_events", &count)) {
         return NULL;
     }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_keep_history(lake, (size_t)count);
-    Py_END_ALLOW_THREADS
+    LAKE_CALL(self, gml_lake_keep_history(lake, (size_t)count));
     lake_leave(self);
     return status == GML_OK ? Py_NewRef(Py_None) : raise_status(self->state, status, NULL);
 }

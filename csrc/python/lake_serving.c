@@ -16,17 +16,8 @@ lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
         !lake_read_block(self, used, &block, &address)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_record_stream(lake, address, stream.value);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_record_stream(lake, address, stream.value));
+    return lake_end(self, lake, status);
 }
 
 bool
@@ -53,17 +44,11 @@ lake_serve_with(PyObject *object, PyObject *server)
 {
     lake_object *self = (lake_object *)object;
     gml_server wanted = GML_SERVER_POLICY;
-    gml_lake *lake = read_server(server, &wanted) ? lake_enter(self) : NULL;
-    if (!lake) {
+    if (!read_server(server, &wanted)) {
         return NULL;
     }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_serve_with(lake, wanted);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_serve_with(lake, wanted));
+    return lake_end(self, lake, status);
 }
 
 PyObject *
@@ -86,15 +71,8 @@ call_pool(PyObject *object, PyObject *args, pool_call call, const char *complain
     if (!PyArg_ParseTuple(args, "O&O&", convert_number, &first, convert_number, &second)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     gml_pool_id id = {.first = first.value, .second = second.value};
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(lake, id);
-    Py_END_ALLOW_THREADS
+    LAKE_CALL(self, call(lake, id));
     lake_leave(self);
     if (status != GML_OK) {
         return raise_status(self->state, status, status == GML_INVALID_ARGUMENT ? complaint : NULL);
@@ -130,18 +108,9 @@ lake_count_chunks(PyObject *object, PyObject *number)
     if (!read_number(number, "address", &address)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     size_t count = 0;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_count_chunks(lake, address, &count);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer_number(self, lake, status, count);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_count_chunks(lake, address, &count));
+    return lake_end_number(self, lake, status, count);
 }
 
 const char lake_count_chunks_doc[] =

@@ -3,36 +3,16 @@
 
 #include <stdlib.h>
 
-typedef gml_status (*stream_call)(gml_lake *lake, gml_stream stream);
-
-static PyObject *
-call_with_stream(PyObject *object, PyObject *value, stream_call call)
-{
-    lake_object *self = (lake_object *)object;
-    number_argument stream = {"stream", 0};
-    gml_lake *lake = convert_number(value, &stream) ? lake_enter(self) : NULL;
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(lake, stream.value);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
-}
-
 PyObject *
 lake_forget_stream(PyObject *object, PyObject *stream)
 {
-    return call_with_stream(object, stream, gml_lake_forget_stream);
+    return lake_call_number(object, stream, "stream", gml_lake_forget_stream, NULL);
 }
 
 PyObject *
 lake_distrust_stream(PyObject *object, PyObject *stream)
 {
-    return call_with_stream(object, stream, gml_lake_distrust_stream);
+    return lake_call_number(object, stream, "stream", gml_lake_distrust_stream, NULL);
 }
 
 PyObject *
@@ -46,17 +26,8 @@ lake_order_streams(PyObject *object, PyObject *args, PyObject *keywords)
                                      &later, convert_number, &earlier)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_order_streams(lake, later.value, earlier.value);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
+    LAKE_CALL(self, gml_lake_order_streams(lake, later.value, earlier.value));
+    return lake_end(self, lake, status);
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -87,28 +58,23 @@ copy_pairs(gml_lake *lake, gml_stream_pair **out, size_t *count)
     return GML_OK;
 }
 
-static PyObject *
-pair_dict(const gml_stream_pair *pair)
-{
-    PyObject *dict = PyDict_New();
-    if (dict && (put_number(dict, "owner", pair->owner) < 0 ||
-                 put_number(dict, "borrower", pair->borrower) < 0 ||
-                 put_number(dict, "borrowed_bytes", pair->borrowed_bytes) < 0 ||
-                 put_number(dict, "borrows", pair->borrows) < 0 ||
-                 put_number(dict, "waits", pair->waits) < 0 ||
-                 put_number(dict, "refused_waits", pair->refused_waits) < 0 ||
-                 put_number(dict, "deferred_free_bytes", pair->deferred_free_bytes) < 0)) {
-        Py_CLEAR(dict);
-    }
-    return dict;
-}
+static const number_field pair_fields[] = {
+    NUMBER_FIELD(gml_stream_pair, owner),
+    NUMBER_FIELD(gml_stream_pair, borrower),
+    NUMBER_FIELD(gml_stream_pair, borrowed_bytes),
+    NUMBER_FIELD(gml_stream_pair, borrows),
+    NUMBER_FIELD(gml_stream_pair, waits),
+    NUMBER_FIELD(gml_stream_pair, refused_waits),
+    NUMBER_FIELD(gml_stream_pair, deferred_free_bytes),
+    {NULL, 0},
+};
 
 static PyObject *
 pair_list(const gml_stream_pair *pairs, size_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (size_t i = 0; list && i < count; i++) {
-        PyObject *dict = pair_dict(&pairs[i]);
+        PyObject *dict = fields_dict(&pairs[i], pair_fields);
         if (!dict || PyList_SetItem(list, (Py_ssize_t)i, dict) < 0) {
             Py_CLEAR(list);
         }
@@ -120,16 +86,9 @@ PyObject *
 lake_stream_pairs(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     lake_object *self = (lake_object *)object;
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     gml_stream_pair *pairs = NULL;
     size_t count = 0;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = copy_pairs(lake, &pairs, &count);
-    Py_END_ALLOW_THREADS
+    LAKE_CALL(self, copy_pairs(lake, &pairs, &count));
     PyObject *result =
         status == GML_OK ? pair_list(pairs, count) : raise_from_lake(self->state, status, lake);
     lake_leave(self);

@@ -5,18 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static PyObject *
-report_dict(const gml_sleep_report *report)
-{
-    PyObject *dict = PyDict_New();
-    if (dict && (put_number(dict, "released_bytes", report->released_bytes) < 0 ||
-                 put_number(dict, "kept_bytes", report->kept_bytes) < 0 ||
-                 put_number(dict, "saved_bytes", report->saved_bytes) < 0 ||
-                 put_number(dict, "time_ns", report->time_ns) < 0)) {
-        Py_CLEAR(dict);
-    }
-    return dict;
-}
+static const number_field report_fields[] = {
+    NUMBER_FIELD(gml_sleep_report, released_bytes),
+    NUMBER_FIELD(gml_sleep_report, kept_bytes),
+    NUMBER_FIELD(gml_sleep_report, saved_bytes),
+    NUMBER_FIELD(gml_sleep_report, time_ns),
+    {NULL, 0},
+};
 
 static bool
 read_backup(const char *text, gml_backup *out)
@@ -37,15 +32,8 @@ lake_saved(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&O&:saved", convert_number, &address, convert_number, &size)) {
         return NULL;
     }
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
     const void *found = NULL;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_saved(lake, address.value, size.value, &found);
-    Py_END_ALLOW_THREADS
+    LAKE_CALL(self, gml_lake_saved(lake, address.value, size.value, &found));
     lake_leave(self);
     if (status != GML_OK) {
         Py_RETURN_NONE;
@@ -56,18 +44,7 @@ lake_saved(PyObject *object, PyObject *args)
 PyObject *
 lake_forget_saved(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    lake_object *self = (lake_object *)object;
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_forget_saved(lake);
-    Py_END_ALLOW_THREADS
-    PyObject *result = lake_answer(self, lake, status);
-    lake_leave(self);
-    return result;
+    return lake_call(object, gml_lake_forget_saved);
 }
 
 PyObject *
@@ -179,7 +156,7 @@ call_several(PyObject *module, PyObject *args, const char *format, several_call 
         status = call(of.each, of.count, &report, &failed);
         Py_END_ALLOW_THREADS
         if (status == GML_OK) {
-            result = report_dict(&report);
+            result = fields_dict(&report, report_fields);
         } else {
             raise_titled(state, status, &of, failed);
         }

@@ -22,25 +22,6 @@ answer(lake_object *self, gml_lake *lake, gml_status status, const char *misuse)
 /* ---- calls with a number --------------------------------------------------------------------- */
 
 PyObject *
-lake_call_number(PyObject *object, PyObject *value, const char *name, lake_number_call call,
-                 const char *misuse)
-{
-    lake_object *self = as_lake(object);
-    uint64_t number = 0;
-    gml_lake *lake = read_number(value, name, &number) ? lake_enter(self) : NULL;
-    if (!lake) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(lake, number);
-    Py_END_ALLOW_THREADS
-    PyObject *result = answer(self, lake, status, misuse);
-    lake_leave(self);
-    return result;
-}
-
-PyObject *
 lake_begin_step(PyObject *object, PyObject *kind)
 {
     return lake_call_number(object, kind, "kind", gml_lake_begin_step,

@@ -8,11 +8,8 @@
 
 /* ---- counters -------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    size_t offset;
-} stat_fields[] = {
-#define FIELD(name) {#name, offsetof(gml_stats, name)}
+static const number_field stat_fields[] = {
+#define FIELD(name) NUMBER_FIELD(gml_stats, name)
     FIELD(live_blocks),
     FIELD(peak_live_blocks),
     FIELD(requested_bytes),
@@ -33,6 +30,7 @@ static const struct {
     FIELD(deferred_free_bytes),
     FIELD(driver_time_ns),
 #undef FIELD
+    {NULL, 0},
 };
 
 static PyObject *
@@ -71,17 +69,9 @@ report_stats(const core_state *state, gml_lake *lake)
     if (status != GML_OK) {
         return raise_from_lake(state, status, lake);
     }
-    PyObject *dict = PyDict_New();
-    if (!dict) {
-        return NULL;
-    }
-    int failed = 0;
-    for (size_t i = 0; !failed && i < sizeof stat_fields / sizeof *stat_fields; i++) {
-        const char *field = (const char *)&stats + stat_fields[i].offset;
-        failed = put_number(dict, stat_fields[i].name, *(const uint64_t *)(const void *)field);
-    }
-    if (failed || put(dict, "states", states_dict(&stats)) < 0 ||
-        put(dict, "driver_calls", calls_dict(&stats)) < 0) {
+    PyObject *dict = fields_dict(&stats, stat_fields);
+    if (dict && (put(dict, "states", states_dict(&stats)) < 0 ||
+                 put(dict, "driver_calls", calls_dict(&stats)) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -89,11 +79,8 @@ report_stats(const core_state *state, gml_lake *lake)
 
 /* ---- PyTorch's counters ---------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    size_t offset;
-} pooled_fields[] = {
-#define FIELD(name) {#name, offsetof(gml_torch_stats, name)}
+static const number_field pooled_fields[] = {
+#define FIELD(name) NUMBER_FIELD(gml_torch_stats, name)
     FIELD(allocation),      FIELD(segment),        FIELD(active),       FIELD(inactive_split),
     FIELD(allocated_bytes), FIELD(reserved_bytes), FIELD(active_bytes), FIELD(inactive_split_bytes),
     FIELD(requested_bytes),

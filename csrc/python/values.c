@@ -104,3 +104,16 @@ put_number(PyObject *dict, const char *name, uint64_t value)
 {
     return put(dict, name, PyLong_FromUnsignedLongLong(value));
 }
+
+PyObject *
+fields_dict(const void *from, const number_field *fields)
+{
+    PyObject *dict = PyDict_New();
+    for (const number_field *field = fields; dict && field->name; field++) {
+        const char *at = (const char *)from + field->offset;
+        if (put_number(dict, field->name, *(const uint64_t *)(const void *)at) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}

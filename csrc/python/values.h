@@ -5,6 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct number_argument {
@@ -27,6 +28,16 @@ void *copy_optional_records(PyObject *object, size_t record_bytes, size_t *count
 
 /* A writable buffer of `count` aligned 64-bit integers; false with an exception. */
 bool get_numbers(PyObject *object, size_t count, Py_buffer *view, const char *name);
+
+/* A field of a struct that is a number of 64 bits, for tables of such, which an empty one ends. */
+typedef struct number_field {
+    const char *name;
+    size_t offset;
+} number_field;
+#define NUMBER_FIELD(type, name) {#name, offsetof(type, name)}
+
+/* A new dict of those fields of a struct; NULL with an exception. */
+PyObject *fields_dict(const void *from, const number_field *fields);
 
 /* dict[name] = value; steals `value`, which may be NULL after a failure. -1 on failure. */
 int put(PyObject *dict, const char *name, PyObject *value);
