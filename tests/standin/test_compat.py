@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gmlake.pytorch import compat
+from gmlake.pytorch import compat, versions
 
 OPTIONAL = {"cuda._device_count_nvml", "_GLOBAL_DEVICE_CONTEXT"}  # looked for at each use
 
@@ -30,7 +30,7 @@ def test_it_is_there(path: str) -> None:
 
 
 def test_this_version_is_one_that_was_seen() -> None:
-    assert torch.__version__.rpartition(".")[0] in compat.SEEN
+    assert torch.__version__.rpartition(".")[0] in versions.SEEN
 
 
 def test_every_part_is_used() -> None:

@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from gmlake.pytorch import compiling
+from gmlake.pytorch import compiling, versions
 
 LIMITS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11)}
 """What the systems have that PyTorch's own wheels run on (manylinux_2_28)."""
@@ -58,7 +58,7 @@ def main() -> None:
     """Build what is missing in the folder that the command line names."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    names = {compiling.file_name(minor): minor for minor in compiling.KNOWN}
+    names = {compiling.file_name(minor): minor for minor in versions.KNOWN}
     for old in folder.glob("*.so"):
         if old.name not in names:
             old.unlink()

@@ -21,7 +21,8 @@ import torch
 
 from gmlake import owned
 from gmlake.pytorch import compiling, notices
-from gmlake.pytorch.compiling import KNOWN, AdapterError
+from gmlake.pytorch.compiling import AdapterError
+from gmlake.pytorch.versions import KNOWN, RANGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,9 +32,7 @@ def minor() -> int:
     """Return the minor version of PyTorch 2. Raises AdapterError for one that is not known."""
     major, number = (int(part) for part in torch.__version__.split(".")[:2])
     if major != 2 or number not in KNOWN:  # noqa: PLR2004
-        raise AdapterError(
-            f"it knows PyTorch 2.{KNOWN[0]} to 2.{KNOWN[-1]}, and this one is {torch.__version__}"
-        )
+        raise AdapterError(f"it knows PyTorch {RANGE}, and this one is {torch.__version__}")
     return number
 
 

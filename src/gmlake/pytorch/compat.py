@@ -1,6 +1,6 @@
 """What gmlake uses of PyTorch that is private to PyTorch. No other file names such a part.
 
-PARTS says of each what does not work where it is gone, SEEN in which versions all of them are.
+PARTS says of each what does not work where it is gone, versions.SEEN which PyTorch has them all.
 """
 
 # mypy: allow-untyped-calls, allow-subclassing-any
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _C: Final[Any] = torch._C
-
-SEEN: Final = ("2.11", "2.13", "2.14", "2.15")
-"""The versions of PyTorch that have all of PARTS."""
 
 PARTS: Final[dict[str, str]] = {
     "cuda._is_in_bad_fork": "a child of fork would take the locks of its parent's lakes",

@@ -18,8 +18,6 @@ from typing import Final
 import gmlake
 from gmlake.printable import printable
 
-KNOWN: Final = range(8, 16)
-"""The minor versions of PyTorch 2 whose interface the adapter has in full."""
 SOURCES: Final = Path(gmlake.__file__).parent / "adapter"
 COMPILERS: Final = ("c++", "g++", "clang++")
 _COMPILE_SECONDS: Final = 300

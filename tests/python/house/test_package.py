@@ -6,6 +6,7 @@ import ctypes
 import importlib.metadata
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,22 @@ def test_the_extension_exports_the_c_interface() -> None:
         assert hasattr(library, name), f"{name} is declared but not exported"
     library.gml_version.restype = ctypes.c_char_p
     assert library.gml_version().decode() == gmlake.__version__
+
+
+def test_every_header_is_installed(tmp_path: Path) -> None:
+    cmake = shutil.which("cmake") or shutil.which("cmake", path=str(Path(sys.executable).parent))
+    if cmake is None:
+        pytest.skip("there is no cmake")
+    build, prefix = tmp_path / "build", tmp_path / "prefix"
+    for words in (
+        ("-S", str(ROOT), "-B", str(build)),
+        ("--install", str(build), "--component", "headers", "--prefix", str(prefix)),
+    ):
+        subprocess.run([cmake, *words], check=True, capture_output=True)
+    here = {path.name for path in (ROOT / "csrc" / "include").glob("*.h")}
+    assert {path.name for path in (prefix / "include").iterdir()} == here
+    listed = (ROOT / "csrc" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(here) if f"`{name}`" not in listed] == []
 
 
 def test_a_second_interpreter_can_load_the_extension() -> None:
