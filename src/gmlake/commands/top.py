@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gmlake.commands import common
@@ -17,6 +20,8 @@ from gmlake.watching.processes import command_line, environment
 from gmlake.watching.table import MINUTE_S, Interval, picture
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.console import RenderableType
 
     from gmlake.watching import Counters, Source
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 _NS_PER_S: Final = 1e9
 _SHORTEST_S: Final = 0.1
 _LONGEST_S: Final = 3600.0
+_KEYS: Final = 64
 _LONG: Final = 10  # digits of a rank that nobody has
 _HOW: Final = "start it with GMLAKE_TOP=1, or call gmlake.publish() in it"
 _EPILOG: Final = (
@@ -35,7 +41,7 @@ _EPILOG: Final = (
 
 
 class TopCommand(common.Command):
-    """Follow running processes: what they hold, and how requests are served."""
+    """Follow running processes: what they hold, and how requests are served. q ends it."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
@@ -156,13 +162,60 @@ def _follow(watch: _Watch, interval_s: float) -> None:
     from rich.live import Live
 
     watch.look()
-    with Live(watch.picture(), console=Console(), auto_refresh=False) as live:
+    with (
+        _keyboard() as is_quit_within,
+        Live(watch.picture(), console=Console(), auto_refresh=False) as live,
+    ):
         live.refresh()
-        while watch.intervals:
-            time.sleep(interval_s)
+        while watch.intervals and not is_quit_within(interval_s):
             watch.look(may_be_none=True)
             if watch.intervals:
                 live.update(watch.picture(), refresh=True)
+
+
+@contextmanager
+def _keyboard() -> Iterator[Callable[[float], bool]]:
+    """Yield what waits some seconds, or until q is pressed, which it returns.
+
+    The terminal hands over each key at once meanwhile. A process in the background leaves it alone.
+    """
+    file = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
+    if file < 0 or _is_in_background(file):
+        yield _pause
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(file)
+    try:
+        tty.setcbreak(file, termios.TCSANOW)
+        yield partial(_is_pressed, file)
+    finally:
+        termios.tcsetattr(file, termios.TCSANOW, before)
+
+
+def _is_in_background(terminal: int) -> bool:
+    """Whether this process would be stopped for changing or reading its terminal."""
+    with suppress(OSError):  # it controls another one, or none
+        return os.tcgetpgrp(terminal) != os.getpgrp()
+    return False
+
+
+def _pause(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def _is_pressed(file: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if select.select([file], [], [], left)[0]:
+            keys = os.read(file, _KEYS)
+            if not keys:  # the terminal is gone
+                time.sleep(max(0.0, end - time.monotonic()))
+            elif b"q" in keys.lower():
+                return True
+    return False
 
 
 def _print_json(watch: _Watch) -> int:

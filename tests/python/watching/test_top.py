@@ -547,6 +547,9 @@ class Terminal:
             if select.select([self._ours], [], [], 0.1)[0]:
                 self.text += os.read(self._ours, 1 << 16).decode(errors="replace")
 
+    def press(self, key: str) -> None:
+        os.write(self._ours, key.encode())
+
     def close(self) -> int:
         while select.select([self._ours], [], [], 0.1)[0]:
             try:
@@ -566,6 +569,15 @@ def test_it_follows_until_interrupted(lake: gmlake.Lake) -> None:
     lake.allocate(3 * GIB)
     terminal.wait_for("5.00 GiB")
     terminal.process.send_signal(signal.SIGINT)
+    assert terminal.close() == 0
+
+
+@pytest.mark.usefixtures("lake")
+def test_q_ends_it() -> None:
+    terminal = Terminal("--interval", "600")
+    terminal.wait_for("2.00 GiB")
+    terminal.press("x")
+    terminal.press("q")
     assert terminal.close() == 0
 
 
