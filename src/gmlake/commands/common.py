@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
@@ -32,6 +33,8 @@ CANNOT_WRITE = 1
 """Exit code where the output could not be written."""
 
 NO_MEMORY = "needs more memory than this machine has"
+
+_NARROWEST = 40
 
 LONG_REPLAY = 200_000
 """Events from which a progress bar is worth its flicker."""
@@ -85,7 +88,7 @@ def add_settings_option(parser: argparse.ArgumentParser) -> None:
         type=_setting,
         dest="settings",
         metavar="NAME=VALUE",
-        help="a setting of the policies, as in economy=memory; `gmlake info` lists them",
+        help="a setting of the policies, as in economy=memory; `gmlake info --knobs` lists them",
     )
 
 
@@ -151,15 +154,19 @@ def silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-def print_report(report: RenderableType) -> None:
-    """Print a table: as wide as the terminal, or as the table needs where there is none."""
+def print_report(report: RenderableType, piped_width: int = 100) -> None:
+    """Print a table, as wide as COLUMNS or the terminal at most; `piped_width` without both."""
     from rich.console import Console
 
     class Output(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the program with an error
 
-    console = Output() if sys.stdout.isatty() else Output(width=100, color_system=None)
+    if sys.stdout.isatty():
+        console = Output()
+    else:
+        width = shutil.get_terminal_size((piped_width, 0)).columns
+        console = Output(width=max(width, _NARROWEST), color_system=None)
     console.print(report)
 
 

@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gmlake import _core
 from gmlake.commands import common
 from gmlake.errors import Error
+from gmlake.printable import printable
+from gmlake.pytorch import adapter
 from gmlake.settings import one_of
 from gmlake.tables import new_table
-from gmlake.units import format_size
+from gmlake.units import exact_size, format_size
 
 if TYPE_CHECKING:
     import argparse
+
+    from rich.console import RenderableType
 
     from gmlake._core import KnobInfo
 
 _DRIVERS = ("cuda", "host", "sim")
 _MAX_DEVICES = 64
+_NO_LIMIT = 2**64 - 1
+_SOURCES = {
+    "package": "in the package",
+    "cache": "in the user's cache, from an earlier use",
+    "compiler": "compiled at the first use, in some seconds",
+    "": "none",
+}
+"""Where the adapter to PyTorch comes from, see gmlake.pytorch.adapter.Outlook."""
 
 
 class InfoCommand(common.Command):
-    """Show the version, the drivers and devices found, and the policies with settings."""
+    """Show how gmlake would serve PyTorch here, the devices found, and the policies.
+
+    First the versions, where the adapter to PyTorch comes from, and the mode.
+    """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
+        parser.add_argument(
+            "--knobs", action="store_true", help="list every setting (--set NAME=VALUE) as well"
+        )
         common.add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask each driver; an absent one is an answer, not an error."""
+        drivers = [entry for name in _DRIVERS for entry in _devices(name)]
         about = {
             "version": _core.__version__,
-            "drivers": [entry for name in _DRIVERS for entry in _devices(name)],
+            "pytorch": _pytorch(drivers),
+            "drivers": drivers,
             "policies": [
                 {"name": name, "help": line}
                 for name, line in zip(_core.policies(), _core.policy_help(), strict=True)
@@ -41,8 +62,17 @@ class InfoCommand(common.Command):
         if args.json:
             common.print_json(about)
         else:
-            _print_tables(about)
+            _print_tables(about, has_knobs=args.knobs)
         return 0
+
+
+def _pytorch(drivers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Say how a process would be served that begins now; PyTorch is not imported for it."""
+    seen = asdict(adapter.outlook())
+    (absence, *_others) = [entry["reason"] for entry in drivers if entry["driver"] == "cuda"]
+    if seen["mode"] != "off" and absence:
+        seen |= {"mode": "off", "why": absence}
+    return seen
 
 
 def _devices(driver: str) -> list[dict[str, Any]]:
@@ -73,7 +103,7 @@ def _describe(driver: str, device: int) -> dict[str, Any]:
     try:
         entry.update(_core.device_describe(driver, device))
     except Error as error:
-        entry["reason"] = str(error)
+        entry["reason"] = str(error).removeprefix(f"{driver}: ")
         return entry
     entry["available"] = True
     if not entry["has_virtual_memory"]:
@@ -84,43 +114,95 @@ def _describe(driver: str, device: int) -> dict[str, Any]:
     return entry
 
 
-def _print_tables(about: dict[str, Any]) -> None:
+def _print_tables(about: dict[str, Any], *, has_knobs: bool) -> None:
     from rich.console import Group
     from rich.text import Text
 
-    drivers = new_table(Text(f"gmlake {about['version']}"))
+    parts = [_head(about), _drivers(about["drivers"]), _policies(about["policies"])]
+    if has_knobs:
+        parts.append(_knobs(about["knobs"]))
+    else:
+        parts.append(Text("`gmlake info --knobs` lists the settings of the policies", "dim"))
+    common.print_report(Group(*parts), piped_width=80)
+
+
+def _head(about: dict[str, Any]) -> RenderableType:
+    """Return what decides whether gmlake will serve, as names and values."""
+    from rich.table import Table
+    from rich.text import Text
+
+    pytorch = about["pytorch"]
+    mode = pytorch["mode"] + (f": {pytorch['why']}" if pytorch["why"] else "")
+    table = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("gmlake", about["version"]),
+        ("PyTorch", pytorch["torch"] or "not installed"),
+        ("adapter", _SOURCES[pytorch["source"]]),
+        ("C++ compiler", pytorch["compiler"] or "none; install g++, or name one in CXX"),
+        ("mode", mode),
+    ):
+        table.add_row(Text(name, "bold"), Text(printable(str(value))))
+    return table
+
+
+def _drivers(entries: list[dict[str, Any]]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    drivers = new_table(Text("\ndrivers"))
     for name in ("driver", "device", "granularity", "memory", "virtual memory"):
         drivers.add_column(name)
-    for entry in about["drivers"]:
+    for entry in entries:
         if entry["available"]:
             cells = [
                 entry["name"],
-                format_size(entry["granularity_bytes"]),
+                exact_size(entry["granularity_bytes"]),
                 format_size(entry["total_bytes"]),
-                "yes" if entry["has_virtual_memory"] else f"no: {entry['reason']}",
+                "yes" if entry["has_virtual_memory"] else "no",
             ]
         else:
-            cells = [f"none: {entry['reason']}", "-", "-", "-"]
-        drivers.add_row(entry["driver"], *(Text(cell) for cell in cells))
-    policies = new_table(Text("policies"))
+            cells = ["none", "-", "-", "-"]
+        drivers.add_row(entry["driver"], *(Text(printable(cell)) for cell in cells))
+    reasons = (
+        Text(printable(f"{entry['driver']}: {entry['reason']}"), "dim")
+        for entry in entries
+        if entry["reason"]
+    )
+    return Group(drivers, *reasons)
+
+
+def _policies(entries: list[dict[str, str]]) -> RenderableType:
+    from rich.text import Text
+
+    policies = new_table(Text("\npolicies"))
     policies.add_column("name", no_wrap=True)
     policies.add_column("what it is")
-    for policy in about["policies"]:
+    for policy in entries:
         policies.add_row(Text(policy["name"]), Text(policy["help"]))
+    return policies
+
+
+def _knobs(entries: list[KnobInfo]) -> RenderableType:
+    """Return a table of every setting, its policies below its name so that it fits 80 columns."""
+    from rich.text import Text
+
     knobs = new_table(Text("settings (--set NAME=VALUE)"))
-    knobs.add_column("name", no_wrap=True, min_width=max(len(k["name"]) for k in about["knobs"]))
-    for name in ("policies", "default", "meaning"):
-        knobs.add_column(name)
-    for knob in about["knobs"]:
-        row = (knob["name"], knob["policies"], _default(knob), _meaning(knob))
-        knobs.add_row(*(Text(cell) for cell in row))
-    common.print_report(Group(drivers, policies, knobs))
+    knobs.add_column("name and policies", no_wrap=True)
+    knobs.add_column("default", no_wrap=True)
+    knobs.add_column("meaning")
+    for knob in entries:
+        name = Text(knob["name"]).append(f"\n  {knob['policies']}", "dim")
+        knobs.add_row(name, Text(_default(knob)), Text(_meaning(knob)))
+    return knobs
 
 
 def _default(knob: KnobInfo) -> str:
+    value = knob["default"]
     if knob["words"]:
-        return knob["words"][knob["default"]]
-    return "no limit" if knob["default"] == 2**64 - 1 else str(knob["default"])
+        return knob["words"][value]
+    if value == _NO_LIMIT:
+        return "no limit"
+    return exact_size(value) if knob["is_size"] and value else str(value)
 
 
 def _meaning(knob: KnobInfo) -> str:

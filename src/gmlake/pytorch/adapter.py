@@ -1,7 +1,7 @@
-"""The adapter for the PyTorch that is here: the package's, or compiled once for this user.
+"""The adapter for the PyTorch that is installed: the package's, or compiled once for this user.
 
 The package brings adapters for releases of PyTorch, if it was built with them. Where none fits,
-one is compiled from the headers of the PyTorch that is here, into the user's cache.
+one is compiled from the headers of the installed PyTorch, into the user's cache.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import atexit
 import fcntl
 import os
 import re
+import runpy
 import shutil
+import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import torch
 
 from gmlake import owned
 from gmlake.pytorch import compiling, notices
@@ -28,12 +30,100 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+@dataclass(frozen=True)
+class Build:
+    """The PyTorch that is installed, known without importing it."""
+
+    version: str
+    cuda: str  # the version of CUDA that it was built for; "" for none
+    commit: str
+    home: Path
+    has_cxx11_abi: bool = True  # every release that has an adapter, see KNOWN
+
+    @property
+    def minor(self) -> int:
+        """The minor version of PyTorch 2. Raises AdapterError for one that is not known."""
+        major, minor = (int(part) for part in self.version.split(".")[:2])
+        if major != 2 or minor not in KNOWN:  # noqa: PLR2004
+            raise AdapterError(
+                f"gmlake's adapter knows PyTorch {RANGE}, and this is {self.version}; "
+                "install one of those, or a newer gmlake"
+            )
+        return minor
+
+    @property
+    def file_name(self) -> str:
+        """What its adapter is called. Raises AdapterError."""
+        is_release = re.fullmatch(r"[\d.]+(\+cu\d+)?", self.version)
+        build = "" if is_release else f"{self.version} {self.commit}"
+        return compiling.file_name(self.minor, has_cxx11_abi=self.has_cxx11_abi, build=build)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How gmlake would serve a process that begins now on a machine with a GPU.
+
+    torch: PyTorch's version; "" where there is none. source: where its adapter comes from:
+    "package", "cache", "compiler", or "" for nowhere. compiler: the path of the C++ compiler; ""
+    for none. mode: "native" or "off". why: the reason for "off", and what to do about it.
+    """
+
+    torch: str
+    source: str
+    compiler: str
+    mode: str
+    why: str
+
+
+def installed() -> Build | None:
+    """Return the PyTorch that is installed; None where there is none."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None:
+        about = vars(loaded.version)
+        home, has_cxx11_abi = Path(str(loaded.__file__)).parent, loaded.compiled_with_cxx11_abi()
+    else:
+        spec = find_spec("torch")
+        if spec is None or spec.origin is None:
+            return None
+        home, has_cxx11_abi = Path(spec.origin).parent, True
+        about = runpy.run_path(str(home / "version.py"))
+    return Build(
+        str(about["__version__"]),
+        about.get("cuda") or "",
+        about.get("git_version") or "",
+        home,
+        has_cxx11_abi=has_cxx11_abi,
+    )
+
+
+def outlook() -> Outlook:
+    """Say how gmlake would serve a process; nothing is imported, compiled or written for it."""
+    build, compiler, source = installed(), "", ""
+    if build is None:
+        return Outlook("", "", "", "off", "PyTorch is not installed")
+    with suppress(AdapterError):
+        compiler = compiling.compiler()
+    if not build.cuda:
+        return Outlook(build.version, "", compiler, "off", "this PyTorch was built without CUDA")
+    try:
+        name = build.file_name
+        if (compiling.SOURCES / name).exists():
+            source = "package"
+        elif _is_cached(name):
+            source = "cache"
+        elif compiling.compiler():
+            source = "compiler"
+    except AdapterError as error:
+        return Outlook(build.version, "", compiler, "off", str(error))
+    return Outlook(build.version, source, compiler, "native", "")
+
+
 def minor() -> int:
-    """Return the minor version of PyTorch 2. Raises AdapterError for one that is not known."""
-    major, number = (int(part) for part in torch.__version__.split(".")[:2])
-    if major != 2 or number not in KNOWN:  # noqa: PLR2004
-        raise AdapterError(f"it knows PyTorch {RANGE}, and this one is {torch.__version__}")
-    return number
+    """Return the minor version of the PyTorch that is here. Raises AdapterError."""
+    build = installed()
+    if build is None:
+        raise AdapterError("PyTorch is not installed")
+    return build.minor
 
 
 @cache
@@ -42,17 +132,16 @@ def find() -> Path:
 
     Raises AdapterError.
     """
-    is_release = re.fullmatch(r"[\d.]+(\+cu\d+)?", torch.__version__)
-    build = "" if is_release else f"{torch.__version__} {torch.version.git_version}"
-    has_cxx11_abi = torch.compiled_with_cxx11_abi()
-    name = compiling.file_name(minor(), has_cxx11_abi=has_cxx11_abi, build=build)
+    build = installed()
+    if build is None:
+        raise AdapterError("PyTorch is not installed")
+    name = build.file_name
     if (compiling.SOURCES / name).exists():
         return compiling.SOURCES / name
 
     @cache
     def made() -> bytes:
-        home = Path(torch.__file__).parent
-        return compiling.make(home, minor(), has_cxx11_abi=has_cxx11_abi)
+        return compiling.make(build.home, build.minor, has_cxx11_abi=build.has_cxx11_abi)
 
     try:
         return _kept(name, made)
@@ -72,13 +161,24 @@ def find() -> Path:
     return path
 
 
+def _cache_folder() -> Path:
+    """Raises RuntimeError where there is no home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gmlake"
+
+
+def _is_cached(name: str) -> bool:
+    with suppress(OSError, RuntimeError):
+        return (_cache_folder() / name).is_file()
+    return False
+
+
 def _kept(name: str, made: Callable[[], bytes]) -> Path:
     """Return the adapter in the user's cache, put there now if need be. Raises OSError.
 
     The path leads through the folder as it was found safe, which stays open for that, and names
     this process: what a process starts, a symbolizer say, finds the same file there.
     """
-    cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gmlake"
+    cache_folder = _cache_folder()
     cache_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = owned.open_folder(cache_folder, owned.NO_WRITE)
     try:

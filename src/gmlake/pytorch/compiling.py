@@ -39,7 +39,9 @@ def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str
     parts = (platform.machine(), *_options(minor, has_cxx11_abi=has_cxx11_abi), build)
     for part in parts:
         digest.update(part.encode() + b"\0")
-    for path in sorted(path for path in SOURCES.rglob("*") if path.suffix in {".cpp", ".h"}):
+    for path in sorted(
+        path for path in SOURCES.rglob("*") if path.suffix in {".cpp", ".hpp", ".h"}
+    ):
         digest.update(path.read_bytes() + b"\0")
     return f"adapter-2.{minor}-{digest.hexdigest()[:16]}.so"
 
@@ -50,7 +52,7 @@ def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
     home: the folder `torch` with the headers and libraries of a build of PyTorch for CUDA.
     """
     command = [
-        _compiler(),
+        compiler(),
         *_options(minor, has_cxx11_abi=has_cxx11_abi),
         *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
         *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp")),
@@ -82,7 +84,8 @@ def _options(minor: int, *, has_cxx11_abi: bool) -> tuple[str, ...]:
     return (standard, f"-D_GLIBCXX_USE_CXX11_ABI={int(has_cxx11_abi)}", *_OPTIONS)
 
 
-def _compiler() -> str:
+def compiler() -> str:
+    """Return the path of the C++ compiler. Raises AdapterError."""
     chosen = os.environ.get("CXX")
     for name in (chosen,) if chosen else COMPILERS:
         if found := shutil.which(name.split()[0] if name else ""):

@@ -16,6 +16,7 @@ import pytest
 
 import gmlake
 from gmlake.commands import COMMANDS, common, load
+from gmlake.pytorch import versions
 from places import ROOT, SHIPPED
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 RESULT_KEYS = {
     *("trace", "policy", "events", "allocations", "peak_live_bytes", "peak_reserved_bytes"),
     *("utilization", "states", "driver_calls", "driver_time_ns", "seconds", "wanted_bytes"),
-    *("first_refused", "refused_bytes", "asked_at"),
+    *("first_refused", "refused_bytes", "asked_at", "device"),
 }
 
 
@@ -215,11 +216,60 @@ def test_info() -> None:
         assert drivers["cuda"]["reason"]
     text = run("info").stdout
     assert gmlake.__version__ in text
+    assert not any(f" {knob['name']} " in text for knob in gmlake.knobs())
+    text = run("info", "--knobs").stdout
     assert all(knob["name"] in text for knob in gmlake.knobs())
     (economy,) = (knob for knob in about["knobs"] if knob["name"] == "economy")
     assert (economy["default"], economy["words"]) == (1, ["time", "balanced", "memory"])
-    (row,) = (line for line in text.splitlines() if line.startswith(" economy "))
-    assert row.split()[3:6] == ["balanced", "time,", "balanced"]
+    lines = [line.split() for line in text.splitlines() if line[:2] > "  "]
+    rows = {words[0]: words[1] for words in lines if len(words) > 1}
+    shown = {name: rows[name] for name in ("economy", "max_view_bytes", "frag_limit", "max_views")}
+    assert list(shown.values()) == ["balanced", "16TiB", "0", "16384"]
+    assert " max_split_size                     no limit  " in text
+
+
+@pytest.mark.parametrize("columns", ["60", ""])
+def test_info_is_as_wide_as_the_terminal(columns: str) -> None:
+    text = run("info", "--knobs", env=os.environ | {"COLUMNS": columns}).stdout
+    assert max(map(len, text.splitlines())) <= int(columns or 80)
+
+
+def fake_pytorch(folder: Path, version: str, cuda: str | None) -> None:
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text("raise SystemExit('it was imported')")
+    (folder / "torch" / "version.py").write_text(
+        f"__version__ = {version!r}\ncuda = {cuda!r}\ngit_version = 'a'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "said"),
+    [
+        ("2.11.0+cpu", None, "this PyTorch was built without CUDA"),
+        ("2.7.1", "12.8", f"PyTorch {versions.RANGE}, and this is 2.7.1"),
+        ("2.11.0", "13.0", "libcuda.so.1"),
+    ],
+)
+def test_info_says_how_pytorch_would_be_served(
+    tmp_path: Path, version: str, cuda: str | None, said: str
+) -> None:
+    fake_pytorch(tmp_path, version, cuda)
+    settings = {"PYTHONPATH": str(tmp_path), "CXX": "no-such-compiler"}
+    settings["XDG_CACHE_HOME"] = str(tmp_path)
+    about = json.loads(run("info", "--json", env=os.environ | settings).stdout)
+    pytorch, cuda_driver = about["pytorch"], about["drivers"][0]
+    assert pytorch["torch"] == version
+    assert pytorch["compiler"] == ""
+    if version != "2.11.0":
+        assert pytorch["source"] == ""
+        assert said in pytorch["why"]
+    elif not cuda_driver["available"]:
+        assert pytorch["why"]
+    if pytorch["mode"] == "off":
+        lines = run("info", env=os.environ | settings | {"COLUMNS": "400"}).stdout.splitlines()
+        assert lines[0].split() == ["gmlake", gmlake.__version__]
+        assert lines[1].split() == ["PyTorch", version]
+        assert f"off: {pytorch['why']}" in lines[4]
 
 
 def test_several_devices(tmp_path: Path) -> None:
