@@ -1,9 +1,11 @@
 /* Virtual memory of which every byte has its one place. */
 #include "driver/arena.h"
 
+#include "base/size.h"
 #include "driver/wrapped.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct arena_driver {
@@ -132,8 +134,13 @@ gml_arena_driver_open(uint64_t size_bytes, gml_driver **driver)
     gml_address address;
     gml_status status = inner->ops->malloc(inner, size_bytes, &address); /* its parts count */
     if (status != GML_OK) {
+        char why[GML_REASON_BYTES];
+        (void)snprintf(why, sizeof why, "%s", inner->reason);
         free(arena);
-        return status;
+        return gml_driver_fail(inner, status,
+                               "one allocation of %s, by the setting arena or the capacity, is "
+                               "refused: %s",
+                               gml_exact_size_of(size_bytes).text, why);
     }
     gml_wrap(&arena->wrapped, inner, destroy);
     gml_driver *self = &arena->wrapped.base;

@@ -260,6 +260,8 @@ gml_sim_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_dri
         free(sim);
         return status;
     }
+    gml_device_info *info = &sim->modelled.base.info;
+    (void)snprintf(info->name, sizeof info->name, "simulated %s", gml_sim_prices_name(sim->prices));
     *out = &sim->modelled.base;
     return GML_OK;
 }

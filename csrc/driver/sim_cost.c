@@ -30,6 +30,7 @@ static const uint64_t measured_bytes[MEASURED] = {2 * MIB,   20 * MIB,   128 * M
                                                   512 * MIB, 1024 * MIB, 2048 * MIB};
 
 struct gml_sim_prices {
+    const char *name;
     uint64_t cost_ns[MEASURED][SIZED_CALLS]; /* of one handle or plain block */
     uint64_t reserve_ns, unreserve_ns, event_call_ns, memory_info_ns;
     /* What a call costs between the kernels of a program, in per cent of what it costs alone: the
@@ -38,6 +39,7 @@ struct gml_sim_prices {
 };
 
 static const gml_sim_prices h100 = {
+    "NVIDIA H100",
     {{11675, 7473, 25864, 23850, 10825, 40593, 36295},
      {12885, 8335, 29276, 26617, 22876, 57281, 58846},
      {9848, 5699, 36449, 27839, 45825, 57553, 75337},
@@ -52,6 +54,7 @@ static const gml_sim_prices h100 = {
 };
 
 static const gml_sim_prices h200 = {
+    "NVIDIA H200",
     {{7053, 4658, 18957, 17178, 8931, 30677, 26819},
      {7279, 4669, 19187, 17293, 16864, 33641, 36597},
      {8183, 4698, 33901, 24503, 39825, 35365, 59746},
@@ -70,6 +73,12 @@ gml_sim_prices_of(uint64_t capacity_bytes)
 {
     const uint64_t most_of_h100 = UINT64_C(96) * 1024 * MIB;
     return capacity_bytes > most_of_h100 ? &h200 : &h100;
+}
+
+const char *
+gml_sim_prices_name(const gml_sim_prices *prices)
+{
+    return prices->name;
 }
 
 static uint64_t

@@ -10,6 +10,9 @@ typedef struct gml_sim_prices gml_sim_prices;
 /* Those of an H100 up to 96 GiB, of an H200 above. */
 const gml_sim_prices *gml_sim_prices_of(uint64_t capacity_bytes);
 
+/* The device that they were measured on: "NVIDIA H200". */
+const char *gml_sim_prices_name(const gml_sim_prices *prices);
+
 /* One call on `handles` handles that have `size_bytes` together; `handles` is 1 where the call has
  * none. */
 uint64_t gml_sim_cost_ns(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,

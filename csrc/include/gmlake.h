@@ -126,10 +126,17 @@ typedef struct gml_knob_info {
     uint64_t maximum;
     const char *words; /* what the values from 0 on are called, with a space between two; NULL: it
                           is a number */
+    bool is_size;      /* of bytes */
 } gml_knob_info;
 
 /* The knob at `index`, counting from 0; GML_INVALID_ARGUMENT past the last. */
 GML_API gml_status gml_knob_describe(size_t index, gml_knob_info *out);
+
+/* Whether a lake can be opened with these settings on a device whose chunks are multiples of
+ * granularity_bytes: GML_INVALID_ARGUMENT, with one line in `reason`, for a name that is not known
+ * and a value out of range. */
+GML_API gml_status gml_knobs_check(const gml_setting *settings, size_t count,
+                                   uint64_t granularity_bytes, char *reason, size_t reason_bytes);
 
 /* The name of the policy at `index`, counting from 0; NULL past the last. */
 GML_API const char *gml_policy_name(size_t index);
@@ -495,6 +502,10 @@ typedef struct gml_device_info {
     bool has_virtual_memory; /* can map physical memory at chosen addresses */
     char name[128];
 } gml_device_info;
+
+/* The device of a lake. The time of driver calls that a lake counts is what they cost there; `sim`
+ * names the device whose costs it models. */
+GML_API void gml_lake_device(const gml_lake *lake, gml_device_info *out);
 
 /* Describes a device without opening a lake on it. */
 GML_API gml_status gml_device_describe(const char *driver, int device, gml_device_info *out,

@@ -314,3 +314,9 @@ gml_lake_visit(gml_lake *lake, const gml_visitor *visitor)
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
+
+void
+gml_lake_device(const gml_lake *lake, gml_device_info *out)
+{
+    *out = lake->driver->info; /* never changes, so no lock */
+}

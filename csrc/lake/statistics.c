@@ -1,7 +1,7 @@
 /* The counters as others see them: as a whole, in PyTorch's form, and in the text of a refusal. */
+#include "base/size.h"
 #include "lake/lake.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 gml_status
@@ -12,8 +12,6 @@ gml_lake_stats(gml_lake *lake, gml_stats *out)
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }
-
-static const double MIB = 1024.0 * 1024.0;
 
 /* ---- in PyTorch's form ----------------------------------------------------------------------- */
 
@@ -151,18 +149,18 @@ gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
     limit = limit ? limit : lake->driver->info.total_bytes;
     char margin[64] = "";
     if (lake->driver->margin_bytes) {
-        (void)snprintf(margin, sizeof margin, "; %.1f MiB are left to others",
-                       (double)lake->driver->margin_bytes / MIB);
+        (void)snprintf(margin, sizeof margin, "; %s are left to others",
+                       gml_size_of(lake->driver->margin_bytes).text);
     }
     lake->stats.states[GML_STATE_OOM]++;
     lake->torch.num_ooms++;
     (void)gml_driver_fail(lake->driver, GML_OUT_OF_MEMORY,
-                          "out of memory: %.1f MiB asked for; device %d has %.1f MiB, of which "
-                          "%.1f MiB are live, %.1f MiB reserved, and %.1f MiB the largest request "
-                          "that could be served%s",
-                          (double)size_bytes / MIB, lake->device, (double)limit / MIB,
-                          (double)stats.live_bytes / MIB, (double)stats.reserved_bytes / MIB,
-                          (double)stats.largest_free_bytes / MIB, margin);
+                          "out of memory: %s asked for; device %d has %s, of which %s are live, "
+                          "%s reserved, and %s the largest request that could be served%s",
+                          gml_size_of(size_bytes).text, lake->device, gml_size_of(limit).text,
+                          gml_size_of(stats.live_bytes).text,
+                          gml_size_of(stats.reserved_bytes).text,
+                          gml_size_of(stats.largest_free_bytes).text, margin);
 }
 
 void
@@ -174,15 +172,15 @@ gml_lake_explain_waking(gml_lake *lake)
     uint64_t limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
     char limit[96] = "";
     if (limit_bytes) {
-        (void)snprintf(limit, sizeof limit, "; all may hold %.1f MiB, by capacity or fraction",
-                       (double)limit_bytes / MIB);
+        (void)snprintf(limit, sizeof limit, "; all may hold %s, by capacity or fraction",
+                       gml_size_of(limit_bytes).text);
     }
     (void)gml_driver_memory_info(driver, &free_bytes, &total_bytes);
     (void)gml_driver_fail(driver, GML_OUT_OF_MEMORY,
-                          "out of memory: waking needs %.1f MiB; of %.1f MiB %.1f are free, gmlake "
-                          "holds %.1f awake, and others the rest%s",
-                          (double)driver->held_bytes / MIB, (double)total_bytes / MIB,
-                          (double)free_bytes / MIB, (double)awake_bytes / MIB, limit);
+                          "out of memory: waking needs %s; of %s %s are free, gmlake holds %s "
+                          "awake, and others the rest%s",
+                          gml_size_of(driver->held_bytes).text, gml_size_of(total_bytes).text,
+                          gml_size_of(free_bytes).text, gml_size_of(awake_bytes).text, limit);
 }
 
 static uint64_t

@@ -1,6 +1,9 @@
 /* The table of settings. */
 #include "policy/knobs.h"
 
+#include "base/reason.h"
+#include "base/size.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,37 +22,38 @@ typedef struct knob_entry {
 #define FIELD(name) offsetof(gml_knobs, name), 1
 
 /* The end of an entry's info. */
-#define NUMBER(value, least, most) value, least, most, NULL
+#define NUMBER(value, least, most) value, least, most, NULL, false
+#define SIZE(value, least, most) value, least, most, NULL, true
 
 static const char ours[] = "stitch, plan, gmlake-paper";
 static const char torchs[] = "caching, expandable";
 
 static const knob_entry knobs_table[] = {
     {{"frag_limit", "smallest request that may be stitched, in bytes; 0: the policy's own default",
-      ours, NUMBER(0, 0, UINT64_C(1) << 48)},
+      ours, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(frag_limit)},
     {{"chunk_size",
       "physical chunk in bytes, a multiple of the device granularity; 0: 2 MiB and more, as it "
       "pays",
-      ours, NUMBER(0, 0, 64 * GIB)},
+      ours, SIZE(0, 0, 64 * GIB)},
      FIELD(chunk_size)},
     {{"economy",
       "what to save, as if there were always room for more, as room is left, or as if there never "
       "were any",
-      "stitch, plan", 1, 0, 2, "time balanced memory"},
+      "stitch, plan", 1, 0, 2, "time balanced memory", false},
      FIELD(economy)},
     {{"growth", "least number of bytes taken from the driver at a time; 0: what is missing",
-      "stitch, plan", NUMBER(0, 0, UINT64_C(1) << 48)},
+      "stitch, plan", SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(growth)},
     {{"arena",
       "bytes of one allocation that is made at once and serves all; what can be stitched to it is "
       "nothing; 0: none, but where the device has no virtual memory management: the capacity",
-      "stitch, plan", NUMBER(0, 0, UINT64_C(1) << 48)},
+      "stitch, plan", SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(arena)},
     {{"max_views", "stitched views kept mapped at most", ours, NUMBER(16384, 1, UINT32_MAX)},
      FIELD(max_views)},
     {{"max_view_bytes", "address space of stitched views at most, in bytes", ours,
-      NUMBER(16384 * GIB, 0, UINT64_C(1) << 46)},
+      SIZE(16384 * GIB, 0, UINT64_C(1) << 46)},
      FIELD(max_view_bytes)},
     {{"reuse_follow_event_dependencies",
       "1: a stream reuses what another freed before a point that it is known to come after; 0: not",
@@ -70,18 +74,18 @@ static const knob_entry knobs_table[] = {
       NUMBER(2, 1, 4)},
      FIELD(profile_steps)},
     {{"max_split_size", "blocks of this many bytes or more are not split; the maximum: no limit",
-      torchs, NUMBER(UINT64_MAX, 20 * MIB, UINT64_MAX)},
+      torchs, SIZE(UINT64_MAX, 20 * MIB, UINT64_MAX)},
      FIELD(max_split_size)},
     {{"max_non_split_rounding", "slack in bytes that an unsplittable block may have", torchs,
-      NUMBER(20 * MIB, 0, UINT64_MAX)},
+      SIZE(20 * MIB, 0, UINT64_MAX)},
      FIELD(max_non_split_rounding)},
     {{"large_segment_size", "segment in bytes for requests between 1 and 10 MiB", torchs,
-      NUMBER(20 * MIB, 2 * MIB, 64 * GIB)},
+      SIZE(20 * MIB, 2 * MIB, 64 * GIB)},
      FIELD(large_segment_size)},
     {{"memory_limit",
       "bytes that set_per_process_memory_fraction allows; expandable segments may exceed it by "
       "less than a granule; 0: no limit",
-      torchs, NUMBER(0, 0, UINT64_C(1) << 48)},
+      torchs, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(memory_limit)},
     {{"garbage_collection_percent",
       "share of the memory limit, or else the capacity, from which old cached blocks are freed; "
@@ -174,17 +178,29 @@ refuse_name(const char *name, char *reason, size_t reason_bytes)
     return GML_INVALID_ARGUMENT;
 }
 
+static gml_size_text
+value_text(const gml_knob_info *knob, uint64_t value)
+{
+    gml_size_text result;
+    if (!knob->is_size) {
+        (void)snprintf(result.text, sizeof result.text, "%" PRIu64, value);
+    } else if (value == UINT64_MAX) {
+        (void)snprintf(result.text, sizeof result.text, "no limit");
+    } else {
+        result = gml_exact_size_of(value);
+    }
+    return result;
+}
+
 static gml_status
 refuse_value(const gml_knob_info *knob, const gml_setting *setting, char *reason,
              size_t reason_bytes)
 {
-    int used = snprintf(reason, reason_bytes,
-                        "%s is %" PRIu64 ", but must be between %" PRIu64 " and %" PRIu64,
-                        setting->name, setting->value, knob->minimum, knob->maximum);
-    if (knob->words && used > 0 && (size_t)used < reason_bytes) {
-        snprintf(reason + used, reason_bytes - (size_t)used, ", for: %s", knob->words);
-    }
-    return GML_INVALID_ARGUMENT;
+    return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                      "%s is %s, but must be between %s and %s%s%s", setting->name,
+                      value_text(knob, setting->value).text, value_text(knob, knob->minimum).text,
+                      value_text(knob, knob->maximum).text, knob->words ? ", for: " : "",
+                      knob->words ? knob->words : "");
 }
 
 static gml_status
@@ -213,6 +229,23 @@ gml_knobs_apply(gml_knobs *knobs, const gml_setting *settings, size_t count, cha
     gml_status status = GML_OK;
     for (size_t i = 0; i < count && status == GML_OK; i++) {
         status = apply(knobs, &settings[i], reason, reason_bytes);
+    }
+    return status;
+}
+
+gml_status
+gml_knobs_check(const gml_setting *settings, size_t count, uint64_t granularity_bytes, char *reason,
+                size_t reason_bytes)
+{
+    gml_knobs knobs;
+    gml_knobs_init(&knobs);
+    gml_status status = gml_knobs_apply(&knobs, settings, count, reason, reason_bytes);
+    if (status == GML_OK && knobs.chunk_size % granularity_bytes) {
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                          "chunk_size is %s, but must be a multiple of the device's granularity of "
+                          "%s",
+                          gml_exact_size_of(knobs.chunk_size).text,
+                          gml_exact_size_of(granularity_bytes).text);
     }
     return status;
 }

@@ -223,6 +223,7 @@ extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec, 
 
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);
+PyObject *check_knobs(PyObject *module, PyObject *args);
 PyObject *describe_policies(PyObject *module, PyObject *unused);
 PyObject *describe_policy_help(PyObject *module, PyObject *unused);
 

@@ -1,6 +1,7 @@
 /* Functions that describe a device, the policies and their settings. */
 #include "core.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 PyObject *
@@ -52,11 +53,35 @@ knob_dict(const gml_knob_info *knob)
     if (!words) {
         return NULL;
     }
-    return Py_BuildValue("{s:s,s:s,s:s,s:K,s:K,s:K,s:N}", "name", knob->name, "help", knob->help,
-                         "policies", knob->policies, "default",
-                         (unsigned long long)knob->default_value, "minimum",
-                         (unsigned long long)knob->minimum, "maximum",
-                         (unsigned long long)knob->maximum, "words", words);
+    return Py_BuildValue(
+        "{s:s,s:s,s:s,s:K,s:K,s:K,s:N,s:N}", "name", knob->name, "help", knob->help, "policies",
+        knob->policies, "default", (unsigned long long)knob->default_value, "minimum",
+        (unsigned long long)knob->minimum, "maximum", (unsigned long long)knob->maximum, "words",
+        words, "is_size", PyBool_FromLong(knob->is_size));
+}
+
+PyObject *
+check_knobs(PyObject *module, PyObject *args)
+{
+    PyObject *settings;
+    number_argument granularity = {"granularity_bytes", 0};
+    if (!PyArg_ParseTuple(args, "O!O&:check_knobs", &PyTuple_Type, &settings, convert_number,
+                          &granularity)) {
+        return NULL;
+    }
+    size_t count = 0;
+    gml_setting *read = read_settings(settings, &count);
+    if (!read) {
+        return NULL;
+    }
+    char reason[REASON_BYTES] = "";
+    gml_status status = gml_knobs_check(read, count, granularity.value ? granularity.value : 1,
+                                        reason, sizeof reason);
+    free(read);
+    if (status != GML_OK) {
+        return raise_status(PyModule_GetState(module), status, reason);
+    }
+    Py_RETURN_NONE;
 }
 
 PyObject *

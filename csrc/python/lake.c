@@ -2,6 +2,8 @@
 #include "core.h"
 #include "gmlake_share.h"
 
+#include <string.h>
+
 static lake_object *
 as_lake(PyObject *self)
 {
@@ -540,12 +542,28 @@ lake_get_arena(PyObject *object, void *Py_UNUSED(closure))
     return Py_BuildValue("(KK)", (unsigned long long)address, (unsigned long long)size_bytes);
 }
 
+static PyObject *
+lake_get_device_name(PyObject *object, void *Py_UNUSED(closure))
+{
+    lake_object *self = as_lake(object);
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    gml_device_info info;
+    gml_lake_device(lake, &info);
+    lake_leave(self);
+    return PyUnicode_DecodeUTF8(info.name, (Py_ssize_t)strlen(info.name), "replace");
+}
+
 static PyGetSetDef lake_getset[] = {
     {"arena", lake_get_arena, NULL,
      "The one allocation that serves this lake, (address, bytes), where the setting arena or a "
      "device without virtual memory management made one; else None.",
      NULL},
     {"closed", lake_get_closed, NULL, "Whether close() was called.", NULL},
+    {"device_name", lake_get_device_name, NULL,
+     "What the device is called; of driver 'sim', the device whose costs it models.", NULL},
     {"is_asleep", lake_get_asleep, NULL, "Whether sleep() was called, and not wake() since.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -138,8 +138,14 @@ PyDoc_STRVAR(describe_device_doc,
              "free_bytes, has_virtual_memory. Raises DriverError where it is not there.");
 PyDoc_STRVAR(describe_knobs_doc, "knobs()\n--\n\n"
                                  "Return every setting of every policy as a list of dicts: name, "
-                                 "help, policies,\ndefault, minimum, maximum, and words: what the "
-                                 "values from 0 on are called, [] for numbers.");
+                                 "help, policies,\ndefault, minimum, maximum, words: what the "
+                                 "values from 0 on are called,\n[] for numbers, and is_size: "
+                                 "whether it is a number of bytes.");
+PyDoc_STRVAR(
+    check_knobs_doc,
+    "check_knobs(settings, granularity_bytes, /)\n--\n\n"
+    "Raise ValueError unless a lake can be opened with these pairs of a name and a number\n"
+    "on a device of that granularity.");
 PyDoc_STRVAR(describe_policies_doc,
              "policies()\n--\n\nReturn the names of the policies as a tuple.");
 PyDoc_STRVAR(describe_policy_help_doc,
@@ -167,6 +173,7 @@ static PyMethodDef core_methods[] = {
     {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,
      describe_device_doc},
     {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
+    {"check_knobs", check_knobs, METH_VARARGS, check_knobs_doc},
     {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
     {"policy_help", describe_policy_help, METH_NOARGS, describe_policy_help_doc},
     {"dlpack_bytes", dlpack_bytes, METH_VARARGS, dlpack_bytes_doc},

@@ -8,7 +8,7 @@ from gmlake import _core
 from gmlake.elastic_memory import ElasticMemory
 from gmlake.errors import Error
 from gmlake.settings import parse_capacity, settings_of
-from gmlake.units import parse_size
+from gmlake.units import exact_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,7 +150,7 @@ def _check_one_granule(
     except (ValueError, OverflowError, Error):
         return
     if 0 < capacity_bytes < granule:
-        msg = f"a capacity of {str(capacity)!r} does not hold one granule of {granule} bytes"
+        msg = f"a capacity of {str(capacity)!r} does not hold one granule of {exact_size(granule)}"
         raise ValueError(msg) from None
 
 

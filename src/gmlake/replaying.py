@@ -55,6 +55,7 @@ class ReplayResult:
     states: how many requests were served in each state; "oom" counts refusals.
     driver_calls: how often each driver call was made.
     driver_time_ns: what these calls cost; modelled by the driver "sim", measured by others.
+    device: what they cost that on; "sim" models an NVIDIA H100 up to 96 GiB, and an H200 above.
     seconds: wall time of the replay itself.
     plan: what the policy "plan" did, see gmlake.planning.serving; None for other policies.
     """
@@ -74,6 +75,7 @@ class ReplayResult:
     first_refused: int | None = None
     refused_bytes: int = 0
     asked_at: str = ""
+    device: str = ""
     plan: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,7 +140,7 @@ class ReplayReport(Drawable, Printed):
             for trace in traces
         ]
         facts = (
-            ("device", self.driver),
+            ("device", ", ".join(dict.fromkeys(result.device for result in self.results))),
             ("capacity", format_size(self.capacity_bytes)),
             *((name, str(word_of(name, value))) for name, value in self.knobs.items()),
         )
@@ -273,6 +275,7 @@ def _result(
         seconds=seconds,
         first_refused=first_refused,
         refused_bytes=refused_bytes,
+        device=lake.device_name,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from gmlake import _core
@@ -30,8 +31,16 @@ def check_knobs(names: Iterable[str]) -> None:
     known = [knob["name"] for knob in _core.knobs()]
     for name in names:
         if name.partition(".")[0] not in known:
-            msg = f"no setting is called {name[:60]!r}; there are: {' '.join(known)}"
+            msg = f"no setting is called {name[:60]!r}; {_suggestion(name, known)}"
             raise ValueError(msg)
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    """Say which setting may be meant; where none is like it, which there are."""
+    close = get_close_matches(name[:60].lower(), known, n=1)
+    if close:
+        return f"did you mean {close[0]}? `gmlake info --knobs` lists all"
+    return f"there are: {' '.join(known)}"
 
 
 def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:

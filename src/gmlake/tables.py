@@ -63,6 +63,8 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
         yield _replay_table(results)
     if report.results:
         yield Text("*: the largest share of what was reserved was in use", style="dim")
+        devices = ", ".join(dict.fromkeys(printable(result.device) for result in report.results))
+        yield Text(f"driver ms: what these calls cost on a {devices}", style="dim")
     if any(result.states.get("oom") for result in report.results):
         yield Text("(...): of what was left, since requests were refused", style="red")
 

@@ -60,6 +60,15 @@ def format_size(size_bytes: int) -> str:
     return f"{value:.{digits}f} {unit}"
 
 
+def exact_size(size_bytes: int) -> str:
+    """Write a size exactly, as parse_size() reads it: 20971520 is "20MiB", 1000 is "1000B"."""
+    for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
+        factor = _FACTORS[unit.lower()]
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes}B"
+
+
 def format_time(seconds: float) -> str:
     """Write a stretch of time for people, with three digits: 75 is "1 min 15 s"."""
     value = abs(seconds)

@@ -36,6 +36,7 @@ KEYS = [
     "first_refused",
     "refused_bytes",
     "asked_at",
+    "device",
 ]
 GROWTH_STEP = 2 * MIB
 """A growth step is one chunk, unless the setting growth asks for more."""

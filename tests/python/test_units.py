@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gmlake import format_size, parse_size
-from gmlake.units import format_time
+from gmlake.units import exact_size, format_time
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,16 @@ def test_refuses_in_one_line(text: str | int) -> None:
 def test_what_is_written_reads_back_to_three_digits(size: int) -> None:
     shown = parse_size_loosely(format_size(size))
     assert abs(shown - size) <= 0.006 * size
+
+
+@given(st.integers(0, 2**64 - 1) | st.integers(0, 2**14).map(lambda size: size << 50))
+def test_what_is_written_exactly_reads_back(size: int) -> None:
+    assert parse_size(exact_size(size)) == size
+
+
+def test_an_exact_size_is_short() -> None:
+    said = [exact_size(size) for size in (0, 1000, 3 << 20, 16 << 40)]
+    assert said == ["0B", "1000B", "3MiB", "16TiB"]
 
 
 def parse_size_loosely(text: str) -> float:

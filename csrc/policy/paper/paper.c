@@ -2,9 +2,9 @@
 #include "policy/paper/paper.h"
 
 #include "base/rounding.h"
+#include "base/size.h"
 #include "base/status.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #define DEFAULT_CHUNK_BYTES (UINT64_C(2) << 20)        /* section 3.2: "a uniform chunk size" */
@@ -277,9 +277,10 @@ configure(gml_paper *self, uint64_t capacity_bytes, const gml_knobs *knobs)
     }
     if (self->chunk_bytes % granularity) {
         return gml_driver_fail(self->base.driver, GML_INVALID_ARGUMENT,
-                               "chunk_size is %" PRIu64 "; make it a multiple of the device "
-                               "granularity, %" PRIu64 " bytes",
-                               self->chunk_bytes, granularity);
+                               "chunk_size is %s, but must be a multiple of the device's "
+                               "granularity of %s",
+                               gml_exact_size_of(self->chunk_bytes).text,
+                               gml_exact_size_of(granularity).text);
     }
     self->limit_bytes = capacity_bytes ? capacity_bytes : info->total_bytes;
     self->frag_limit_bytes = knobs->frag_limit ? knobs->frag_limit : DEFAULT_FRAG_LIMIT_BYTES;

@@ -3,6 +3,7 @@
 #include "policy/stitch/stitch.h"
 
 #include "base/rounding.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "core/mapping.h"
 
@@ -23,9 +24,10 @@ choose_grain(gml_driver *driver, const gml_knobs *knobs)
     }
     if (knobs->chunk_size % granularity) {
         (void)gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                              "chunk_size is %" PRIu64 ", but must be a multiple of the device's "
-                              "granularity of %" PRIu64 " bytes",
-                              knobs->chunk_size, granularity);
+                              "chunk_size is %s, but must be a multiple of the device's "
+                              "granularity of %s",
+                              gml_exact_size_of(knobs->chunk_size).text,
+                              gml_exact_size_of(granularity).text);
         return 0;
     }
     return knobs->chunk_size;
@@ -70,9 +72,8 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     }
     if (limit < grain_bytes) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "a capacity of %" PRIu64
-                               " bytes does not hold one chunk of %" PRIu64,
-                               limit, grain_bytes);
+                               "a capacity of %s does not hold one chunk of %s",
+                               gml_exact_size_of(limit).text, gml_exact_size_of(grain_bytes).text);
     }
     gml_stitch *stitch = calloc(1, sizeof *stitch);
     if (!stitch) {

@@ -17,7 +17,7 @@ def once(key: str, text: str) -> None:
     """Warn with one line, in the name of whoever called gmlake or PyTorch; once per process."""
     if key not in _said:
         _said.add(key)
-        warnings.warn(f"{text} (gmlake: docs/pytorch.md)", GmlakeWarning, stacklevel=_level())
+        warnings.warn(text, GmlakeWarning, stacklevel=_level())
 
 
 def say(text: str) -> None:

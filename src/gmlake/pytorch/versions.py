@@ -1,4 +1,4 @@
-"""The versions of PyTorch that gmlake knows, and how each was tested: the one place that lists them.
+"""The versions of PyTorch that gmlake knows, and how each was tested. No other place lists them.
 
 A version that is new: add a row. `tests/python/house/test_versions.py` then names each document,
 script and setting that disagrees.

@@ -1,6 +1,8 @@
-/* The containers: tree, map and pool against plain arrays that do the same slowly. */
+/* The containers: tree, map and pool against plain arrays that do the same slowly; sizes as text.
+ */
 #include "base/map.h"
 #include "base/pool.h"
+#include "base/size.h"
 #include "base/tree.h"
 #include "support/check.h"
 
@@ -220,4 +222,36 @@ TEST(pool_reuses_what_was_given_back)
     gml_pool_give(&pool, first);
     CHECK(gml_pool_take(&pool) == first);
     gml_pool_clear(&pool);
+}
+
+TEST(sizes_are_written_with_three_digits)
+{
+    static const struct {
+        uint64_t size_bytes;
+        const char *text;
+    } cases[] = {
+        {0, "0 B"},
+        {1023, "1023 B"},
+        {1024, "1.00 KiB"},
+        {1536 << 10, "1.50 MiB"},
+        {(UINT64_C(10) << 20) - 1, "10.0 MiB"},
+        {UINT64_C(99) << 20, "99.0 MiB"},
+        {(UINT64_C(100) << 20) - 1, "100 MiB"},
+        {(UINT64_C(1) << 30) - 1, "1.00 GiB"},
+        {UINT64_C(1) << 40, "1.00 TiB"},
+        {UINT64_MAX, "16384 PiB"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(strcmp(gml_size_of(cases[i].size_bytes).text, cases[i].text) == 0);
+    }
+}
+
+TEST(settings_are_written_exactly)
+{
+    CHECK(strcmp(gml_exact_size_of(0).text, "0B") == 0);
+    CHECK(strcmp(gml_exact_size_of(1000).text, "1000B") == 0);
+    CHECK(strcmp(gml_exact_size_of(UINT64_C(3) << 20).text, "3MiB") == 0);
+    CHECK(strcmp(gml_exact_size_of((UINT64_C(64) << 30) + 1).text, "68719476737B") == 0);
+    CHECK(strcmp(gml_exact_size_of(UINT64_C(1) << 62).text, "4096PiB") == 0);
+    CHECK(strcmp(gml_exact_size_of(UINT64_MAX).text, "18446744073709551615B") == 0);
 }

@@ -63,7 +63,7 @@ TEST(devices_are_described_without_a_lake)
     CHECK_EQ(info.total_bytes, UINT64_C(80) << 30);
     CHECK_EQ(info.free_bytes, info.total_bytes);
     CHECK(info.has_virtual_memory);
-    CHECK(strcmp(info.name, "sim") == 0);
+    CHECK(strcmp(info.name, "simulated NVIDIA H100") == 0);
     CHECK_OK(gml_device_describe("host", 0, &info, NULL, 0));
     CHECK_EQ(info.total_bytes, UINT64_C(1) << 30);
     info.total_bytes = 42;

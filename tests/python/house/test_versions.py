@@ -57,7 +57,9 @@ def test_the_makefile_and_scripts_try_what_the_table_says() -> None:
 
 
 def test_compatibility_says_how_each_version_was_tried() -> None:
-    rows = re.findall(r"^\| ((?:2\.\d+(?:, )?)+) \| (.*)$", text("docs/compatibility.md"), re.M)
+    rows = re.findall(
+        r"^\| ((?:2\.\d+(?:, )?)+) \| (.*)$", text("docs/compatibility.md"), re.MULTILINE
+    )
     said = {int(name[2:]): how for names, how in rows for name in names.split(", ")}
     assert sorted(said) == list(KNOWN)
     for minor, how in said.items():
