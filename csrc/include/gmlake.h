@@ -62,7 +62,7 @@ typedef enum gml_state {
     GML_STATE_STITCH,    /* a new view over free chunks */
     GML_STATE_GROW,      /* new physical memory, alone or stitched with free chunks */
     GML_STATE_OOM,       /* refused */
-    GML_STATE_PLAN,      /* in a planned pool, see gmlake_plan.h */
+    GML_STATE_PLAN,      /* at the place that a plan gave it, see gmlake_plan.h */
     GML_STATE_COUNT
 } gml_state;
 
@@ -406,11 +406,10 @@ typedef enum gml_region_kind {
     GML_REGION_SEGMENT = 0, /* memory with an address of its own, as PyTorch's allocator has it */
     GML_REGION_HOME,        /* physical memory where views may take it from */
     GML_REGION_VIEW,        /* home memory of several places, side by side */
-    GML_REGION_PLANNED,     /* home memory in a planned pool, see gmlake_plan.h */
     GML_REGION_KIND_COUNT
 } gml_region_kind;
 
-/* "segment", "home", "view", "planned pool". */
+/* "segment", "home", "view". */
 GML_API const char *gml_region_kind_name(gml_region_kind kind);
 
 /* One contiguous piece of address space that a policy holds. */
@@ -435,7 +434,7 @@ typedef struct gml_range_info {
 /* Bytes of a region with is_view, and where they lie at home. Pieces tile their region in address
  * order. */
 typedef struct gml_piece_info {
-    gml_address address;      /* in the view or planned pool */
+    gml_address address;      /* in the view */
     gml_address home_address; /* in a region of GML_REGION_HOME */
     uint64_t size_bytes;
 } gml_piece_info;

@@ -285,7 +285,6 @@ gml_region_kind_name(gml_region_kind kind)
         [GML_REGION_SEGMENT] = "segment",
         [GML_REGION_HOME] = "home",
         [GML_REGION_VIEW] = "view",
-        [GML_REGION_PLANNED] = "planned pool",
     };
     return (unsigned)kind < GML_REGION_KIND_COUNT ? names[kind] : "unknown kind";
 }

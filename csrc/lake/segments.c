@@ -37,7 +37,7 @@ static void
 see_region(void *context, const gml_region_info *region)
 {
     look *taken = context;
-    if (region->is_view || region->kind == GML_REGION_PLANNED || taken->is_short) {
+    if (region->is_view || taken->is_short) {
         return;
     }
     gml_held_list *held = taken->held;

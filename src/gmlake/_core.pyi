@@ -72,7 +72,7 @@ class Region(TypedDict):
     stream: int
     is_small: bool
     is_view: bool
-    kind: Literal["segment", "home", "view", "planned pool"]
+    kind: Literal["segment", "home", "view"]
     ranges: list[tuple[int, int, int, bool]]
     pieces: list[tuple[int, int, int]]
 

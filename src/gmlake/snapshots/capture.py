@@ -34,7 +34,6 @@ _COUNTED: Final = ("allocations", "frees")
 _KINDS: Final = {
     "home": RegionKind.HOME,
     "view": RegionKind.VIEW,
-    "planned pool": RegionKind.PLANNED_POOL,
     "segment": RegionKind.SEGMENT,
 }
 

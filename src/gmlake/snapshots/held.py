@@ -59,7 +59,7 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
 
     Empty where a recording tells nothing of it.
     """
-    real = ~np.isin(seen.regions["kind"], (RegionKind.VIEW, RegionKind.PLANNED_POOL))
+    real = seen.regions["kind"] != RegionKind.VIEW
     rows = len(seen.events)
     ranges = _Ranges()
     for region in seen.regions[real][["address", "size_bytes", "stream"]].tolist():

@@ -199,8 +199,7 @@ def _rows(
 
 
 def _views(seen: DeviceSnapshot) -> tuple[tuple[View, ...], str]:
-    kinds = seen.regions["kind"]
-    numbers = np.flatnonzero(np.isin(kinds, (RegionKind.VIEW, RegionKind.PLANNED_POOL)))
+    numbers = np.flatnonzero(seen.regions["kind"] == RegionKind.VIEW)
     order = np.argsort(-seen.regions["size_bytes"][numbers].astype(np.int64), kind="stable")
     used = np.bincount(
         seen.ranges["region"][seen.ranges["is_used"]], minlength=max(len(seen.regions), 1)
@@ -214,7 +213,6 @@ def _views(seen: DeviceSnapshot) -> tuple[tuple[View, ...], str]:
         region = seen.regions[number]
         pieces = by_region.get(number, [])[:left]
         left -= len(pieces)
-        is_pool = kinds[number] == RegionKind.PLANNED_POOL
         size = format_size(int(region["size_bytes"]))
         views.append(
             View(
@@ -222,7 +220,7 @@ def _views(seen: DeviceSnapshot) -> tuple[tuple[View, ...], str]:
                 size_bytes=int(region["size_bytes"]),
                 is_live=bool(used[number]),
                 pieces=tuple(pieces),
-                label=f"{'planned pool' if is_pool else 'view'} of {size}",
+                label=f"view of {size}",
             )
         )
     hidden = len(numbers) - len(views)

@@ -31,8 +31,6 @@ class RegionKind(IntEnum):
     """Physical memory where it lies."""
     VIEW = 1
     """Stitched: its bytes also have an address at home."""
-    PLANNED_POOL = 2
-    """The addresses of a plan, filled with chunks of home."""
     SEGMENT = 3
     """Taken from the driver in one piece."""
 
@@ -61,7 +59,7 @@ RANGE: Final = np.dtype(
         ("is_used", "?"),
     ]
 )
-"""A part of a region, in address order. Used with nothing requested: lent to a view or pool."""
+"""A part of a region, in address order. Used with nothing requested: lent to a view."""
 
 PIECE: Final = np.dtype(
     [
@@ -71,7 +69,7 @@ PIECE: Final = np.dtype(
         ("region", "<u4"),
     ]
 )
-"""Where bytes of a view or pool lie at home."""
+"""Where bytes of a view lie at home."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +142,8 @@ class DeviceSnapshot:
     @property
     def views(self) -> Records:
         """The stitched views, dtype REGION."""
-        return self._of_kind(RegionKind.VIEW)
-
-    @property
-    def planned_pools(self) -> Records:
-        """The memory of plans, dtype REGION."""
-        return self._of_kind(RegionKind.PLANNED_POOL)
+        found: Records = self.regions[self.regions["kind"] == RegionKind.VIEW]
+        return found
 
     @property
     def streams(self) -> tuple[int, ...]:
@@ -180,7 +174,7 @@ class DeviceSnapshot:
         counted = self.counters.get("reserved_bytes")
         if counted is not None:
             return int(counted)
-        is_real = ~np.isin(self.regions["kind"], (RegionKind.VIEW, RegionKind.PLANNED_POOL))
+        is_real = self.regions["kind"] != RegionKind.VIEW
         return int(self.regions["size_bytes"][is_real].sum())
 
     @property
@@ -216,10 +210,6 @@ class DeviceSnapshot:
     def peak(self) -> Peak:
         """The highest point of the events, and what was live there."""
         return peak_of(self.lives, self.trace, int(self.counters.get("peak_live_bytes", 0)))
-
-    def _of_kind(self, kind: RegionKind) -> Records:
-        found: Records = self.regions[self.regions["kind"] == kind]
-        return found
 
     @property
     def _holds_memory(self) -> NDArray[np.bool_]:

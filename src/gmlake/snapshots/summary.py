@@ -65,8 +65,6 @@ def _rows(seen: DeviceSnapshot) -> Iterator[tuple[str, str, str]]:
     yield "stitched views", views, ""
     for name, size in shares_of(seen):
         yield name, size, ""
-    if len(seen.planned_pools):
-        yield "planned pools", format_size(int(seen.planned_pools["size_bytes"].sum())), ""
     yield "streams", f"{len(seen.streams):,}", ""
     if counters.get("deferred_free_bytes"):
         yield "freed, still in use", format_size(int(counters["deferred_free_bytes"])), ""

@@ -332,7 +332,7 @@ def segment_actions(
 
     It goes back from the final segments, and fails where an event does not fit to what it has by
     then. A home space that grew is one segment at the end, of which the viewer can take a part only
-    by "segment_map". Memory that was lent to a planned pool is not drawn at home, and left out.
+    by "segment_map".
     unmapped: what else joins the segments on the way: (row, address, bytes, stream).
     """
     rows = np.flatnonzero(np.isin(seen.events["kind"], SEGMENT_KINDS))

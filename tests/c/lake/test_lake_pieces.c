@@ -1,4 +1,4 @@
-/* What a walk tells of views and planned pools: kinds, and where their bytes lie at home. */
+/* What a walk tells of views: kinds, and where their bytes lie at home. */
 #include "support/check.h"
 #include "support/trainer.h"
 
@@ -32,7 +32,7 @@ see_region(void *context, const gml_region_info *region)
     if (seen->region_count >= ROOM) {
         return;
     }
-    bool has_home = region->kind == GML_REGION_VIEW || region->kind == GML_REGION_PLANNED;
+    bool has_home = region->kind == GML_REGION_VIEW;
     CHECK_EQ(region->is_view, has_home);
     seen->regions[seen->region_count++] = *region;
     seen->next = region->address;
@@ -180,7 +180,7 @@ see_a_view(gml_lake *lake)
     gml_address address = stitch(lake, kept);
     atlas seen = atlas_of(lake);
     CHECK_EQ(count_of(&seen, GML_REGION_VIEW), 1);
-    CHECK_EQ(count_of(&seen, GML_REGION_SEGMENT) + count_of(&seen, GML_REGION_PLANNED), 0);
+    CHECK_EQ(count_of(&seen, GML_REGION_SEGMENT), 0);
     CHECK_EQ(seen.piece_count, 4);
     check_stamps(lake, &seen, address, 16 * MIB);
 
@@ -301,6 +301,5 @@ TEST(every_kind_has_a_name)
     for (int kind = 0; kind < GML_REGION_KIND_COUNT; kind++) {
         CHECK(strcmp(gml_region_kind_name((gml_region_kind)kind), "unknown kind") != 0);
     }
-    CHECK(strcmp(gml_region_kind_name(GML_REGION_PLANNED), "planned pool") == 0);
     CHECK(strcmp(gml_region_kind_name(GML_REGION_KIND_COUNT), "unknown kind") == 0);
 }

@@ -160,7 +160,7 @@ def test_no_physical_byte_is_drawn_at_two_addresses(
         begin, end = segment["address"], segment["address"] + segment["total_size"]
         around = np.flatnonzero(device.regions["address"] <= begin)
         region = int(around[np.argmax(device.regions["address"][around])])
-        if device.regions["kind"][region] in (RegionKind.VIEW, RegionKind.PLANNED_POOL):
+        if device.regions["kind"][region] == RegionKind.VIEW:
             mine = device.pieces[device.pieces["region"] == region]
             for address, home, size, _ in mine.tolist():
                 first, last = max(address, begin), min(address + size, end)
