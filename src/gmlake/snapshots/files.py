@@ -11,7 +11,8 @@ import numpy as np
 
 from gmlake.errors import Error, TraceError
 from gmlake.pictures.figures import CATEGORIES
-from gmlake.snapshots import fields, writing
+from gmlake.snapshots import entries, writing
+from gmlake.snapshots.entries import Visits, values_of_rows
 from gmlake.snapshots.model import (
     PIECE,
     RANGE,
@@ -24,7 +25,7 @@ from gmlake.snapshots.model import (
 )
 from gmlake.snapshots.opening import load_document, without_collection
 from gmlake.snapshots.places import Places
-from gmlake.snapshots.reading import Visits, read_snapshot, values_of_rows
+from gmlake.snapshots.reading import read_snapshot
 from gmlake.snapshots.traces import check, of_trace, with_addresses
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 from gmlake.trace.trace import Trace
@@ -32,8 +33,7 @@ from gmlake.trace.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gmlake.snapshots.event_table import Events
-    from gmlake.snapshots.fields import Entry
+    from gmlake.snapshots.entries import Entry, Events
     from gmlake.snapshots.whole import Snapshot
 
     Parts = tuple[tuple[DeviceSnapshot, ...], dict[int, Site], dict[str, Any]]
@@ -104,8 +104,8 @@ def _has_addresses(seen: DeviceSnapshot) -> bool:
 
 
 def _check_addresses(*tables: list[dict[str, Any]]) -> None:
-    for entries in tables:
-        if writing.highest_number(entries) >= _ADDRESS_LIMIT:
+    for table in tables:
+        if writing.highest_number(table) >= _ADDRESS_LIMIT:
             msg = "an address of 2^53 or more does not fit into the numbers of the viewer"
             raise Error(msg)
 
@@ -227,7 +227,7 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
     """Read what `_beside` wrote; every part of it may be wrong, or hostile."""
     beside = document[_KEY]
     if beside.get("version") != _VERSION:
-        reason = f"written by another version of gmlake ({fields.show(beside.get('version'))})"
+        reason = f"written by another version of gmlake ({entries.show(beside.get('version'))})"
         raise TraceError(reason)
     left = Visits(size_bytes)
     # Marks stand beside the events, and annotations would add others.
@@ -235,9 +235,9 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
     traces = {trace.device: trace for trace in read_snapshot(plain, size_bytes)}
     sites = _read_sites(beside, left)
     devices: dict[int, DeviceSnapshot] = {}
-    for index, raw in enumerate(fields.list_of(beside.get("devices", []), "'devices'")):
-        entry = fields.entry_of(raw, f"device {index} of gmlake's part")
-        number = fields.integer(entry, "device", "gmlake's part", low=0, high=1 << 16)
+    for index, raw in enumerate(entries.list_of(beside.get("devices", []), "'devices'")):
+        entry = entries.entry_of(raw, f"device {index} of gmlake's part")
+        number = entries.integer(entry, "device", "gmlake's part", low=0, high=1 << 16)
         if number in devices:
             reason = f"gmlake's part speaks of device {number} twice"
             raise TraceError(reason)
@@ -249,7 +249,7 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
 
 def _read_sites(beside: dict[Any, Any], left: Visits) -> dict[int, Site]:
     sites = {}
-    for row in fields.list_of(beside.get("sites", []), "'sites'"):
+    for row in entries.list_of(beside.get("sites", []), "'sites'"):
         match row:
             case [int() as number, str() as scope, str() as phase, list() as frames] if (
                 0 <= number < 1 << 64
@@ -280,7 +280,7 @@ def _restore(entry: dict[Any, Any], trace: Trace, events: Events, left: Visits) 
     is_whole = values_of_rows(events, _is_whole, np.bool_)
     others = _table(entry, "others", _OTHER_ROW, left)
     requests, event_sites = _with_others(others, trace.requests[is_whole], event_sites[is_whole])
-    said = fields.list_of(entry.get("labels", []), "'labels'")
+    said = entries.list_of(entry.get("labels", []), "'labels'")
     left.spend(len(said))
     labels = [text[:_LONGEST_TEXT] if type(text) is str else "" for text in said]
     trace.requests, trace.labels = requests, tuple(labels)
@@ -300,7 +300,7 @@ def _restore(entry: dict[Any, Any], trace: Trace, events: Events, left: Visits) 
         pieces=pieces,
         counters=_counters(entry.get("counters", {})),
         stream_pairs=_stream_pairs(entry, left),
-        total_events=fields.integer(
+        total_events=entries.integer(
             entry, "total_events", "gmlake's part", low=0, high=1 << 63, default=0
         ),
         has_reserved_events=bool(np.isin(requests["kind"], writing.SEGMENT_KINDS).any()),
@@ -385,7 +385,7 @@ def _with_others(table: Records, requests: Records, sites: Records) -> tuple[Rec
 
 
 def _table(entry: dict[Any, Any], name: str, dtype: np.dtype[Any], left: Visits) -> Records:
-    rows = fields.list_of(entry.get(name, []), repr(name))
+    rows = entries.list_of(entry.get(name, []), repr(name))
     left.spend(len(rows) * len(dtype.names or ()))
     try:
         return np.array([tuple(row) for row in rows], dtype)  # type: ignore[arg-type]
@@ -396,15 +396,15 @@ def _table(entry: dict[Any, Any], name: str, dtype: np.dtype[Any], left: Visits)
 
 def _stream_pairs(entry: dict[Any, Any], left: Visits) -> list[dict[str, int]]:
     pairs = []
-    for raw in fields.list_of(entry.get("stream_pairs", []), "pairs"):
-        left.spend(1 + len(fields.entry_of(raw, "a pair")))
+    for raw in entries.list_of(entry.get("stream_pairs", []), "pairs"):
+        left.spend(1 + len(entries.entry_of(raw, "a pair")))
         pairs.append(dict(_counts(raw, (1 << 64) - 1)))
     return pairs
 
 
 def _counters(raw: object) -> dict[str, Any]:
     """Keep whole numbers, and one level of named ones where a lake has these."""
-    entry = fields.entry_of(raw, "'counters'")
+    entry = entries.entry_of(raw, "'counters'")
     kept: dict[str, Any] = dict(_counts(entry, _HIGHEST_COUNT))
     for name in _GROUPS:
         if type(entry.get(name)) is dict:
@@ -415,6 +415,6 @@ def _counters(raw: object) -> dict[str, Any]:
 
 
 def _counts(entry: object, highest: int) -> Iterator[tuple[str, int]]:
-    for name, value in list(fields.entry_of(entry, "counters").items())[:_MOST_COUNTERS]:
+    for name, value in list(entries.entry_of(entry, "counters").items())[:_MOST_COUNTERS]:
         if type(name) is str and type(value) is int and 0 <= value <= highest:
             yield name[:_LONGEST_TEXT], value

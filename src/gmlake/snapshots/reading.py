@@ -8,51 +8,43 @@ segment event undone.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.snapshots import fields
-from gmlake.snapshots.event_table import EventTable, match_blocks
-from gmlake.snapshots.segment_table import Segment, SegmentTable
-from gmlake.snapshots.start_state import StartBlock, deduce_block_sizes, place_start_blocks
+from gmlake.snapshots import entries
+from gmlake.snapshots.entries import SEGMENT_KINDS, EventTable, Visits, is_row
 from gmlake.trace.layout import (
+    ALIGNMENT,
     FINAL_BLOCK,
     LARGEST_SIZE,
     REQUEST,
     SEGMENT,
+    SMALL_LIMIT,
     SMALL_SEGMENT,
+    START_BLOCK,
     Kind,
     Records,
 )
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import DTypeLike
-
-    from gmlake.snapshots.event_table import Events
-    from gmlake.snapshots.fields import Entry
+    from gmlake.snapshots.entries import Entry, Events
 
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 _STATES: Final = {*_LIVE_STATES, "inactive"}
-_SEGMENT_KINDS: Final = {
-    "segment_alloc": Kind.SEGMENT_ALLOC,
-    "segment_map": Kind.SEGMENT_ALLOC,
-    "segment_free": Kind.SEGMENT_FREE,
-    "segment_unmap": Kind.SEGMENT_FREE,
-}
-ADDED: Final = "gmlake_added"
-"""A key of segments' events that are not of the recording, but there for the viewer's sake."""
-
-NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
 _MAX_DEVICES: Final = 1 << 16
 _MAX_USED_DEVICES: Final = 1 << 10  # each costs a lake per policy, however little it did
 _MAX_SETTINGS: Final = 256
+
+
+Segment = tuple[int, int, int, int, int, bool]
+"""(address, bytes, stream, owner and number of the pool, whether it is small)."""
 
 
 @dataclass
@@ -63,42 +55,6 @@ class _State:
     blocks: list[tuple[int, int, int, bool]] = field(default_factory=list)
     events: Events = ()
     is_expandable: bool = False
-
-
-@dataclass
-class Visits:
-    """Entries that may still be visited: a file cannot honestly hold more than it has bytes."""
-
-    left: int
-
-    def spend(self, entries: int) -> None:
-        """Count entries that are about to be visited. Raises TraceError."""
-        self.left -= entries
-        if self.left < 0:
-            reason = "refused: the file names the same entries over and over (more than its bytes)"
-            raise TraceError(reason)
-
-
-def is_row(entry: Entry) -> bool:
-    """Whether an event, which has an action that is a text, becomes a row of the trace."""
-    action = entry["action"]
-    return action not in NOT_MEMORY and not (action in _SEGMENT_KINDS and entry.get(ADDED) is True)
-
-
-def values_of_rows(events: Events, value: Callable[[Any], object], dtype: DTypeLike) -> Records:
-    """Return value(event) for each event of a device that became a row of its trace, in order.
-
-    `value` may look at everything but the four numbers of a row.
-    """
-    if not isinstance(events, EventTable):
-        return np.array([value(entry) for entry in events if is_row(entry)], dtype)
-    rows = np.array([is_row(entry) for entry in events.shared], np.bool_)
-    values = np.zeros(len(rows), dtype)
-    told = [value(events.shared[number]) for number in np.flatnonzero(rows).tolist()]
-    values[rows] = np.array(told, dtype)
-    chosen = events.rows["id"]
-    result: Records = values[chosen if rows.all() else chosen[rows[chosen]]]
-    return result
 
 
 def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
@@ -112,7 +68,7 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
         reason = "not a memory snapshot: neither 'segments' nor 'device_traces' in it"
         raise TraceError(reason)
     if type(data) not in (dict, list, tuple):
-        reason = f"not a memory snapshot: the file holds {fields.show(data)}"
+        reason = f"not a memory snapshot: the file holds {entries.show(data)}"
         raise TraceError(reason)
     left = Visits(budget)
     states = _read_states(top, left)
@@ -129,21 +85,21 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
 
 def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
     states: dict[int, _State] = {}
-    segments = fields.list_of(top.get("segments", []), "'segments'")
+    segments = entries.list_of(top.get("segments", []), "'segments'")
     budget.spend(len(segments))
     for index, raw in enumerate(segments):
         what = f"segment {index}"
-        entry = fields.entry_of(raw, what)
-        device = fields.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
+        entry = entries.entry_of(raw, what)
+        device = entries.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
         _read_segment(entry, what, states.setdefault(device, _State()), budget)
-    traces = fields.list_of(top.get("device_traces", []), "'device_traces'")
+    traces = entries.list_of(top.get("device_traces", []), "'device_traces'")
     budget.spend(len(traces))
     for device, raw in enumerate(traces[:_MAX_DEVICES]):
         events: Events
         if isinstance(raw, EventTable):
             events = raw
         else:
-            events = fields.list_of(raw, f"device_traces[{device}]")
+            events = entries.list_of(raw, f"device_traces[{device}]")
         budget.spend(len(events))
         if events:
             states.setdefault(device, _State()).events = events
@@ -157,19 +113,19 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
 
 
 def _read_segment(entry: Entry, what: str, state: _State, budget: Visits) -> None:
-    address, size = fields.extent(entry, ("address", "total_size"), what)
+    address, size = entries.extent(entry, ("address", "total_size"), what)
     pool = entry.get("segment_pool_id", (0, 0))
     if type(pool) not in (tuple, list) or len(pool) != 2:  # type: ignore[arg-type]  # noqa: PLR2004
         reason = f"{what}: 'segment_pool_id' is not a pair of numbers"
         raise TraceError(reason)
     owner, number = (
-        fields.address({"segment_pool_id": part}, "segment_pool_id", what)
+        entries.address({"segment_pool_id": part}, "segment_pool_id", what)
         for part in pool  # type: ignore[attr-defined]
     )
     is_small = entry.get("segment_type", "large") == "small"
-    state.segments.append((address, size, fields.stream(entry, what), owner, number, is_small))
+    state.segments.append((address, size, entries.stream(entry, what), owner, number, is_small))
     state.is_expandable = state.is_expandable or entry.get("is_expandable") is True
-    blocks = fields.list_of(entry.get("blocks", []), f"{what}: 'blocks'")
+    blocks = entries.list_of(entry.get("blocks", []), f"{what}: 'blocks'")
     budget.spend(len(blocks))
     position = address
     for index, raw in enumerate(blocks):
@@ -179,19 +135,19 @@ def _read_segment(entry: Entry, what: str, state: _State, budget: Visits) -> Non
 
 
 def _read_block(raw: object, what: str, position: int, end: int) -> tuple[int, int, int, bool]:
-    entry = fields.entry_of(raw, what)
+    entry = entries.entry_of(raw, what)
     state = entry.get("state")
     if type(state) is not str or state not in _STATES:
-        reason = f"{what}: 'state' is {fields.show(state)}; known are {', '.join(sorted(_STATES))}"
+        reason = f"{what}: 'state' is {entries.show(state)}; known are {', '.join(sorted(_STATES))}"
         raise TraceError(reason)
-    size = fields.size(entry, "size", what)
+    size = entries.size(entry, "size", what)
     # Files written before PyTorch 2.1 give no addresses: blocks lie one after another.
-    address = fields.address(entry, "address", what) if "address" in entry else position
+    address = entries.address(entry, "address", what) if "address" in entry else position
     if address < position or address + size > end:
         reason = f"{what} lies outside its segment or overlaps the block before it"
         raise TraceError(reason)
     is_used = state in _LIVE_STATES
-    requested = fields.size(entry, "requested_size", what) if "requested_size" in entry else size
+    requested = entries.size(entry, "requested_size", what) if "requested_size" in entry else size
     return address, size, requested if is_used else 0, is_used
 
 
@@ -203,7 +159,7 @@ _KINDS: Final = {
     "free_completed": Kind.FREE,
     "free_requested": Kind.FREE_REQUESTED,
     "oom": Kind.OOM,
-    **_SEGMENT_KINDS,
+    **SEGMENT_KINDS,
 }
 _MAPPED: Final = ("segment_map", "segment_unmap")
 _NO_ROW: Final = 0  # no kind of event
@@ -258,7 +214,7 @@ class _Events:
                 requests[row] = self._refusal(row, table.shared[number])
             except TraceError:
                 return False
-        found = match_blocks(requests)
+        found = _match_blocks(requests)
         if found is None:
             return False
         before, self.named = found
@@ -291,10 +247,10 @@ class _Events:
             return False
         if not (
             type(address) is type(size) is type(stream) is type(time) is int
-            and 0 <= address < fields.ADDRESS_LIMIT - LARGEST_SIZE
+            and 0 <= address < entries.ADDRESS_LIMIT - LARGEST_SIZE
             and 0 <= size <= LARGEST_SIZE
-            and 0 <= stream < fields.ADDRESS_LIMIT
-            and 0 <= time < fields.TIME_LIMIT
+            and 0 <= stream < entries.ADDRESS_LIMIT
+            and 0 <= time < entries.TIME_LIMIT
         ):
             return False
         number, kind = self.live.get(address), _FREE
@@ -309,33 +265,33 @@ class _Events:
         return True
 
     def _read(self, event: int, raw: object) -> None:
-        entry = fields.entry_of(raw, "the event", event)
+        entry = entries.entry_of(raw, "the event", event)
         action = entry.get("action")
         if type(action) is not str:
-            reason = f"the event has no 'action' that is a text but {fields.show(action)}"
+            reason = f"the event has no 'action' that is a text but {entries.show(action)}"
             raise TraceError(reason, event=event)
         if not is_row(entry):
             return
         if action == "oom":
             self.rows.append(self._refusal(event, entry))
             return
-        stream = fields.stream(entry, action, event)
-        time = fields.time_ns(entry, action, event)
-        address, size = fields.extent(entry, ("addr", "size"), action, event)
-        if action in _SEGMENT_KINDS:
+        stream = entries.stream(entry, action, event)
+        time = entries.time_ns(entry, action, event)
+        address, size = entries.extent(entry, ("addr", "size"), action, event)
+        if action in SEGMENT_KINDS:
             self.has_mapped = self.has_mapped or action in _MAPPED
-            self.rows.append((0, size, address, time, stream, _SEGMENT_KINDS[action], 0))
+            self.rows.append((0, size, address, time, stream, SEGMENT_KINDS[action], 0))
             return
         number, kind = self._match(event, action, address, size, stream)
         self.rows.append((number, size, address, time, stream, kind, 0))
 
     @staticmethod
     def _refusal(event: int, entry: Entry) -> tuple[int, int, int, int, int, int, int]:
-        stream = fields.stream(entry, "oom", event)
-        time = fields.time_ns(entry, "oom", event)
+        stream = entries.stream(entry, "oom", event)
+        time = entries.time_ns(entry, "oom", event)
         # The amount is not served, so it may be as absurd as the program that asked for it.
-        size = fields.address(entry, "size", "oom", event)
-        free = fields.integer(
+        size = entries.address(entry, "size", "oom", event)
+        free = entries.integer(
             entry, "device_free", "oom", low=0, high=1 << 64, event=event, default=0
         )
         return 0, size, free, time, stream, Kind.OOM, 0
@@ -356,7 +312,7 @@ class _Events:
             return number, Kind.FREE
         if action == "free_requested":
             return self._owner(event, address, size, stream), Kind.FREE_REQUESTED
-        reason = f"the action {fields.show(action)} is not known"
+        reason = f"the action {entries.show(action)} is not known"
         raise TraceError(reason, event=event)
 
     def _born(self, address: int) -> int:
@@ -396,9 +352,41 @@ def _kinds_of(table: EventTable) -> Records | None:
 
 def _has_usual_numbers(requests: Records) -> bool:
     sizes = requests["size_bytes"]
-    highest = np.uint64(fields.ADDRESS_LIMIT - 1) - sizes
+    highest = np.uint64(entries.ADDRESS_LIMIT - 1) - sizes
     is_usual = (sizes <= LARGEST_SIZE) & (requests["address"] <= highest)
-    return bool((is_usual & (requests["time_ns"] < fields.TIME_LIMIT)).all())
+    return bool((is_usual & (requests["time_ns"] < entries.TIME_LIMIT)).all())
+
+
+def _match_blocks(requests: Records) -> tuple[Records, Records] | None:
+    """Find which allocation each event of a block speaks of, by its address, and set its id.
+
+    Allocations are numbered 0, 1, ..., blocks from before the events -1, -2, ..., in the order in
+    which events name them. Return the rows that first name each of the latter, and all addresses,
+    sorted. None, with nothing set, where an event contradicts those before it.
+    """
+    kind = requests["kind"]
+    is_alloc = kind == Kind.ALLOC
+    rows = np.flatnonzero(is_alloc | (kind == Kind.FREE) | (kind == Kind.FREE_REQUESTED))
+    addresses = requests["address"][rows]
+    order = np.argsort(addresses, kind="stable")
+    rows, addresses = rows[order], addresses[order]
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = addresses[1:] != addresses[:-1]
+    begins = is_alloc[rows]
+    has_ended = np.ones(len(rows), np.bool_)
+    has_ended[1:] = kind[rows[:-1]] == Kind.FREE
+    if not (is_first | (has_ended == begins)).all():
+        return None
+    before = np.sort(rows[is_first & ~begins])
+    starts = begins | is_first
+    of_starts = rows[starts]
+    numbers = np.where(
+        begins[starts],
+        (np.cumsum(is_alloc) - 1)[of_starts],
+        -1 - np.searchsorted(before, of_starts),
+    )
+    requests["id"][rows] = numbers[np.cumsum(starts) - 1]
+    return before, addresses
 
 
 def _build(
@@ -414,7 +402,7 @@ def _build(
     requests = events.requests
     undo = _undo_mapping if events.has_mapped else _undo_segment_events
     start_segments = undo(state.segments, requests)
-    order, start_blocks = place_start_blocks(events.before, settings)
+    order, start_blocks = _place_start_blocks(events.before, settings)
     requests["id"] = _renumber(requests["id"], order)
     trace = Trace(
         requests=requests.view(REQUEST),
@@ -427,7 +415,7 @@ def _build(
         is_expandable=state.is_expandable or events.has_mapped,
     )
     if not trace.is_expandable:
-        deduce_block_sizes(trace)
+        _deduce_block_sizes(trace)
     return add_marks(trace, annotations)
 
 
@@ -457,6 +445,9 @@ def _add_survivors(events: _Events, state: _State) -> None:
             events.add_before(address, requested, state.segments[index][2], size)
 
 
+# ---- segments before the events
+
+
 def _undo_segment_events(final: list[Segment], requests: Records) -> Records:
     held = {segment[0]: segment for segment in final}
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
@@ -480,6 +471,158 @@ def _undo_mapping(final: list[Segment], requests: Records) -> Records:
     return np.array(held.all(), SEGMENT)
 
 
+_MOST = 128
+
+
+class SegmentTable:
+    """Keeps them in many short lists, so that a change moves few of them."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        """Begin with segments that are sorted."""
+        self._parts = _divided(segments) or [[]]
+        self._starts = [part[0][0] if part else 0 for part in self._parts]
+
+    def all(self) -> list[Segment]:
+        """Return all of them."""
+        return list(chain.from_iterable(self._parts))
+
+    def replace(self, begin: int, end: int, added: Segment | None) -> None:
+        """Take out what lies in [begin, end), and put a segment in."""
+        first = max(bisect_right(self._starts, begin) - 1, 0)
+        behind = max(bisect_left(self._starts, end), first + 1)
+        held = list(chain.from_iterable(self._parts[first:behind]))
+        low, high, kept = _cut_out(held, begin, end)
+        held[low:high] = sorted([*kept, added]) if added else kept
+        parts = _divided(held)
+        if not parts and len(self._parts) == behind - first:
+            parts = [[]]
+        self._parts[first:behind] = parts
+        self._starts[first:behind] = [part[0][0] if part else 0 for part in parts]
+
+
+def _divided(segments: list[Segment]) -> list[list[Segment]]:
+    if len(segments) <= _MOST:
+        return [segments] if segments else []
+    step = _MOST // 2
+    return [segments[place : place + step] for place in range(0, len(segments), step)]
+
+
+def _cut_out(held: list[Segment], begin: int, end: int) -> tuple[int, int, list[Segment]]:
+    """Return which of the segments reach into [begin, end), and what that leaves of them."""
+    first, last = (bisect_left(held, (place,)) for place in (begin, end))
+    if first and held[first - 1][0] + held[first - 1][1] > begin:
+        first -= 1
+    kept: list[Segment] = []
+    for segment in held[first:last]:
+        address, size, *_ = segment
+        if address < begin:
+            kept.append((address, begin - address, *segment[2:]))
+        if address + size > end:
+            kept.append((end, address + size - end, *segment[2:]))
+    return first, last, kept
+
+
+# ---- blocks before the events
+#
+# A snapshot gives the requested size of such a block, not what the allocator held for it. The
+# large pool leaves up to 1 MiB that it did not split off at the end of a block; two facts show it:
+# no free range of the large pool is ever that small, and an allocation takes the beginning of a
+# free range.
+
+_MIB = 1 << 20
+_LARGEST_INTERVAL = 15
+
+
+@dataclass(frozen=True)
+class StartBlock:
+    """A block as found; block_bytes is 0 where the file does not tell it."""
+
+    address: int
+    requested_bytes: int
+    stream: int
+    block_bytes: int
+
+
+def _place_start_blocks(
+    found: list[StartBlock], settings: dict[str, Any]
+) -> tuple[Records, Records]:
+    """Return the rank of each block in address order, and the START_BLOCK table in that order.
+
+    The rank is the block's id. Raises TraceError if two blocks overlap.
+    """
+    order = sorted(range(len(found)), key=lambda index: found[index].address)
+    rank = np.zeros(len(found), np.int64)
+    rank[order] = np.arange(len(found))
+    table = np.zeros(len(found), START_BLOCK)
+    end = 0
+    for number, index in enumerate(order):
+        block = found[index]
+        if block.address < end:
+            reason = f"two blocks that were live before recording overlap at {block.address:#x}"
+            raise TraceError(reason)
+        held = block.block_bytes or round_size(block.requested_bytes, settings)
+        end = block.address + block.requested_bytes
+        table[number] = (number, block.address, held, block.requested_bytes, block.stream)
+    return rank, table
+
+
+def round_size(size_bytes: int, settings: dict[str, Any]) -> int:
+    """Round as PyTorch does: to 512, or to a fraction of a power of two where it is set so."""
+    divisions = settings.get("roundup_power2_divisions")
+    if isinstance(divisions, dict) and size_bytes > ALIGNMENT:
+        interval = min(max(size_bytes // _MIB, 1).bit_length() - 1, _LARGEST_INTERVAL)
+        count = divisions.get(str(1 << interval), 0)
+        if type(count) is int and count > 1 and size_bytes > ALIGNMENT * count:
+            floor = 1 << (size_bytes.bit_length() - 1)
+            step = floor // count
+            if floor != size_bytes and step > 0:
+                return -(-(size_bytes) // step) * step
+    return max(ALIGNMENT, -(-size_bytes // ALIGNMENT) * ALIGNMENT)
+
+
+def _deduce_block_sizes(trace: Trace) -> None:
+    """Enlarge start blocks of the large pool by the slack that the events betray."""
+    blocks, segments = trace.start_blocks, trace.start_segments
+    if not len(blocks) or not len(segments):
+        return
+    ends = blocks["address"] + blocks["block_bytes"]
+    home = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
+    inside = home >= 0
+    limit = (segments["address"] + segments["size_bytes"])[np.maximum(home, 0)]
+    following = np.append(blocks["address"][1:], np.uint64(2**64 - 1))
+    limit = np.minimum(limit, following)
+    gap = np.where(limit > ends, limit - ends, 0)
+    too_long = inside & (ends > limit) & (limit > blocks["address"])
+    blocks["block_bytes"] -= np.where(too_long, ends - limit, 0).astype(np.uint64)
+    is_large = inside & ~segments["is_small"][np.maximum(home, 0)]
+    first = _first_arrivals(trace, ends, gap)
+    slack = np.where(gap <= SMALL_LIMIT, gap, first)
+    blocks["block_bytes"] += np.where(is_large, slack, 0).astype(np.uint64)
+
+
+def _first_arrivals(trace: Trace, ends: Records, gap: Records) -> Records:
+    """For each block: how far behind it the first allocation in the gap began, if that is slack.
+
+    0 where nothing was allocated there before the block itself was freed, or where the distance is
+    too large to be slack.
+    """
+    kind, ids = trace.requests["kind"], trace.requests["id"]
+    allocs = np.flatnonzero(kind == Kind.ALLOC)
+    frees = np.flatnonzero((kind == Kind.FREE) & (ids < len(ends)))
+    freed_at = np.full(len(ends), len(kind), np.int64)
+    freed_at[ids[frees]] = frees
+    addresses = trace.requests["address"][allocs]
+    before = np.searchsorted(ends, addresses, side="right").astype(int) - 1
+    block = np.maximum(before, 0)
+    distance = addresses - ends[block]
+    arrives = (before >= 0) & (distance < gap[block]) & (allocs < freed_at[block])
+    owners, first = np.unique(block[arrives], return_index=True)
+    slack = np.zeros(len(ends), np.uint64)
+    slack[owners] = distance[arrives][first]
+    slack[slack > SMALL_LIMIT] = 0
+    return slack
+
+
 # ---- the rest
 
 
@@ -488,7 +631,7 @@ def _read_settings(raw: object) -> dict[str, Any]:
     if raw is None:
         return {}
     kept: dict[str, Any] = {}
-    for key, value in list(fields.entry_of(raw, "'allocator_settings'").items())[:_MAX_SETTINGS]:
+    for key, value in list(entries.entry_of(raw, "'allocator_settings'").items())[:_MAX_SETTINGS]:
         if type(key) is str and type(value) in (str, int, float, bool):
             kept[key] = value
         elif type(key) is str and type(value) is dict:
@@ -507,18 +650,18 @@ def _read_annotations(raw: object, budget: Visits) -> dict[int, list[tuple[int, 
     """
     if raw is None:
         return {}
-    entries = fields.list_of(raw, "'external_annotations'")
-    budget.spend(len(entries))
+    items = entries.list_of(raw, "'external_annotations'")
+    budget.spend(len(items))
     found: dict[int, list[tuple[int, str]]] = {}
-    for index, item in enumerate(entries):
+    for index, item in enumerate(items):
         what = f"external annotation {index}"
-        entry = fields.entry_of(item, what)
+        entry = entries.entry_of(item, what)
         name = entry.get("name")
         if entry.get("stage") != "END" or type(name) is not str:
             continue
         if name.startswith(("ProfilerStep#", "Optimizer.step#")):
-            device = fields.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
-            found.setdefault(device, []).append((fields.time_ns(entry, what), name[:80]))
+            device = entries.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
+            found.setdefault(device, []).append((entries.time_ns(entry, what), name[:80]))
     for device, marks in found.items():
         steps = [mark for mark in marks if mark[1].startswith("ProfilerStep#")]
         found[device] = sorted(steps or marks)

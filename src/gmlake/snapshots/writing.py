@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.entries import ADDED
 from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, RegionKind, Site
 from gmlake.snapshots.peaks import BEFORE
-from gmlake.snapshots.reading import ADDED
 from gmlake.snapshots.traces import of_trace, with_addresses
 from gmlake.trace.layout import Kind, Records
 

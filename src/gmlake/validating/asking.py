@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.snapshots.start_state import round_size
+from gmlake.snapshots.reading import round_size
 from gmlake.trace.layout import REQUEST, SMALL_LIMIT, SMALL_SEGMENT, Kind, Records
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gmlake import TraceError, _core
 from gmlake.snapshots import opening
-from gmlake.snapshots.event_table import EventTable
+from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.files import load
 from gmlake.snapshots.opening import read_pickle, read_recording
 from gmlake.snapshots.reading import read_snapshot

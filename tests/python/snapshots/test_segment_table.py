@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gmlake.snapshots.segment_table import Segment, SegmentTable
+from gmlake.snapshots.reading import Segment, SegmentTable
 
 ROOM = 4000
 CHANGES = st.lists(

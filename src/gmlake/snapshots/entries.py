@@ -1,0 +1,205 @@
+"""What a snapshot file says, entry by entry: values of untrusted dicts, and the events of a device.
+
+Type and range of each value are checked, or one line says what is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from gmlake.errors import TraceError
+from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from gmlake.trace.layout import Records
+
+Entry: TypeAlias = dict[object, object]
+
+ADDRESS_LIMIT: Final = 1 << 64
+_STREAM_LOW: Final = -(1 << 63)
+TIME_LIMIT: Final = (1 << 64) // 1000
+_SHOWN_TEXT: Final = 40
+
+
+def show(value: object) -> str:
+    """Describe a value in a few characters, however large, deep or cyclic it is."""
+    if type(value) is int and abs(value) < ADDRESS_LIMIT:
+        return str(value)
+    if type(value) is str:
+        return ascii(value[:_SHOWN_TEXT])
+    return f"a {type(value).__name__}"
+
+
+def entry_of(value: object, what: str, event: int | None = None) -> Entry:
+    """Return `value` if it is a dict, as every entry of a snapshot must be."""
+    if type(value) is not dict:
+        reason = f"{what} is {show(value)}, not a dict"
+        raise TraceError(reason, event=event)
+    return value
+
+
+def list_of(value: object, what: str) -> list[object]:
+    """Return `value` as a list if it is a list or a tuple."""
+    if type(value) is tuple:
+        return list(value)
+    if type(value) is not list:
+        reason = f"{what} is {show(value)}, not a list"
+        raise TraceError(reason)
+    return value
+
+
+def integer(  # noqa: PLR0913 (a range has two ends)
+    entry: Entry,
+    key: str,
+    what: str,
+    *,
+    low: int,
+    high: int,
+    event: int | None = None,
+    default: int | None = None,
+) -> int:
+    """Return entry[key] as an int with low <= value < high; `default` where it is missing."""
+    value = entry.get(key)
+    if type(value) is int and low <= value < high:
+        return value
+    if value is None and default is not None:
+        return default
+    if value is None:
+        reason = f"{what} has no {key!r}"
+    elif type(value) is not int:
+        reason = f"{what}: {key!r} is {show(value)}, not a whole number"
+    else:
+        reason = f"{what}: {key!r} is {show(value)}, outside {low} to {high - 1}"
+    raise TraceError(reason, event=event)
+
+
+def address(entry: Entry, key: str, what: str, event: int | None = None) -> int:
+    """Return a device address: 0 to 2^64 - 1."""
+    return integer(entry, key, what, low=0, high=ADDRESS_LIMIT, event=event)
+
+
+def size(entry: Entry, key: str, what: str, event: int | None = None) -> int:
+    """Return a size in bytes: 0 to 2^48."""
+    return integer(entry, key, what, low=0, high=LARGEST_SIZE + 1, event=event)
+
+
+def extent(
+    entry: Entry, keys: tuple[str, str], what: str, event: int | None = None
+) -> tuple[int, int]:
+    """Return address and size of a range that ends below 2^64."""
+    begin, size_bytes = address(entry, keys[0], what, event), size(entry, keys[1], what, event)
+    if begin + size_bytes >= ADDRESS_LIMIT:
+        reason = f"{what} reaches beyond the last address, 2^64 - 1"
+        raise TraceError(reason, event=event)
+    return begin, size_bytes
+
+
+def stream(entry: Entry, what: str, event: int | None = None) -> int:
+    """Return a stream handle as 64 bits without sign; 0, the default stream, where missing."""
+    value = integer(
+        entry, "stream", what, low=_STREAM_LOW, high=ADDRESS_LIMIT, event=event, default=0
+    )
+    return value % ADDRESS_LIMIT
+
+
+def time_ns(entry: Entry, what: str, event: int | None = None) -> int:
+    """Return the time in ns; 0 where missing, as in old files."""
+    return 1000 * integer(entry, "time_us", what, low=0, high=TIME_LIMIT, event=event, default=0)
+
+
+@dataclass
+class Visits:
+    """Entries that may still be visited: a file cannot honestly hold more than it has bytes."""
+
+    left: int
+
+    def spend(self, entries: int) -> None:
+        """Count entries that are about to be visited. Raises TraceError."""
+        self.left -= entries
+        if self.left < 0:
+            reason = "refused: the file names the same entries over and over (more than its bytes)"
+            raise TraceError(reason)
+
+
+# ---- events
+
+SEGMENT_KINDS: Final = {
+    "segment_alloc": Kind.SEGMENT_ALLOC,
+    "segment_map": Kind.SEGMENT_ALLOC,
+    "segment_free": Kind.SEGMENT_FREE,
+    "segment_unmap": Kind.SEGMENT_FREE,
+}
+ADDED: Final = "gmlake_added"
+"""A key of segments' events that are not of the recording, but there for the viewer's sake."""
+
+NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
+
+_ROWS_AT_ONCE: Final = 1 << 12
+
+
+class EventTable:
+    """What is read as a list of events: a row for each, with what many of them share kept once.
+
+    rows: of REQUEST. `id` is the place in `shared`, time_ns what the file gives as time_us, and
+    `reserved` 1 where the event is all that `id` names, 0 where it has the row's numbers, too.
+    """
+
+    def __init__(self, rows: bytearray, shared: list[Any]) -> None:
+        """Take what the core's read_pickled_events() found."""
+        self.rows: Records = np.frombuffer(rows, REQUEST)
+        self.shared = shared
+
+    def __len__(self) -> int:
+        """Count the events."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each event as the file has it."""
+        for first in range(0, len(self), _ROWS_AT_ONCE):
+            rows = self.rows[first : first + _ROWS_AT_ONCE].tolist()
+            for number, size, address, time, stream, _, is_whole in rows:
+                event = self.shared[number]
+                if not is_whole:
+                    numbers = {"addr": address, "size": size, "stream": stream, "time_us": time}
+                    event = {**event, **numbers}
+                yield event
+
+    @property
+    def is_whole(self) -> NDArray[np.bool_]:
+        """Which of `shared` are whole events."""
+        result = np.zeros(len(self.shared), np.bool_)
+        result[self.rows["id"][self.rows["reserved"] == 1]] = True
+        return result
+
+
+Events: TypeAlias = "list[Any] | tuple[Any, ...] | EventTable"
+"""The events of a device, as a file has them."""
+
+
+def is_row(entry: Entry) -> bool:
+    """Whether an event, which has an action that is a text, becomes a row of the trace."""
+    action = entry["action"]
+    return action not in NOT_MEMORY and not (action in SEGMENT_KINDS and entry.get(ADDED) is True)
+
+
+def values_of_rows(events: Events, value: Callable[[Any], object], dtype: DTypeLike) -> Records:
+    """Return value(event) for each event of a device that became a row of its trace, in order.
+
+    `value` may look at everything but the four numbers of a row.
+    """
+    if not isinstance(events, EventTable):
+        return np.array([value(entry) for entry in events if is_row(entry)], dtype)
+    rows = np.array([is_row(entry) for entry in events.shared], np.bool_)
+    values = np.zeros(len(rows), dtype)
+    told = [value(events.shared[number]) for number in np.flatnonzero(rows).tolist()]
+    values[rows] = np.array(told, dtype)
+    chosen = events.rows["id"]
+    result: Records = values[chosen if rows.all() else chosen[rows[chosen]]]
+    return result
