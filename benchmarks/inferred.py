@@ -25,7 +25,7 @@ import numpy as np
 import gmlake
 import machine
 from gmlake.snapshots.inferred import infer
-from gmlake.snapshots.own_lines import OwnLines
+from gmlake.snapshots.sites import OwnLines
 
 sys.path.insert(0, str(machine.ROOT))
 from tests.standin.known import UNKNOWN, known_categories

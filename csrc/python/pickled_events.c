@@ -5,7 +5,6 @@
 enum {
     NUMBERS = 4,
     OTHER = NUMBERS,       /* the role of a key that is none of NUMBER_NAMES */
-    MOST_KEYS = 16,        /* whose role is remembered */
     MOST_TABLES = 1 << 10, /* as many devices as are read */
     MOST_SHARED = 1 << 20, /* also of texts, and of lists */
     FEW_SHARED = 1 << 16,  /* beyond it, rows save nothing unless two name each on average */
@@ -33,12 +32,10 @@ typedef struct table {
 struct event_tables {
     table tables[MOST_TABLES];
     size_t table_count, shared_count;
-    PyObject *action;          /* the text */
-    PyObject *texts;           /* each text once, of those that a pickle repeats */
-    PyObject *lists;           /* the same of lists of dicts, by the addresses of these */
-    PyObject *keys[MOST_KEYS]; /* owned, so that no other key has the same address */
-    unsigned roles[MOST_KEYS];
-    size_t key_count;
+    PyObject *action;           /* the text */
+    PyObject *texts;            /* each text once, of those that a pickle repeats */
+    PyObject *lists;            /* the same of lists of dicts, by the addresses of these */
+    PyObject *names[NUMBERS];   /* NUMBER_NAMES, which `texts` has, too: so all keys are these */
     uint64_t words[MOST_WORDS]; /* what the event at hand shares; equal words are equal parts */
     size_t word_count, empty_lists;
 };
@@ -54,7 +51,13 @@ event_tables_open(void)
     self->action = PyUnicode_InternFromString("action");
     self->texts = PyDict_New();
     self->lists = PyDict_New();
-    if (!self->action || !self->texts || !self->lists) {
+    bool is_open = self->action && self->texts && self->lists;
+    for (size_t role = 0; role < NUMBERS && is_open; role++) {
+        self->names[role] = PyUnicode_FromString(NUMBER_NAMES[role]);
+        is_open =
+            self->names[role] && !PyDict_SetItem(self->texts, self->names[role], self->names[role]);
+    }
+    if (!is_open) {
         event_tables_close(self);
         return NULL;
     }
@@ -73,8 +76,8 @@ event_tables_close(event_tables *self)
         Py_XDECREF(self->tables[number].shared);
         Py_XDECREF(self->tables[number].places);
     }
-    for (size_t place = 0; place < self->key_count; place++) {
-        Py_DECREF(self->keys[place]);
+    for (size_t role = 0; role < NUMBERS; role++) {
+        Py_XDECREF(self->names[role]);
     }
     Py_XDECREF(self->action);
     Py_XDECREF(self->texts);
@@ -86,20 +89,11 @@ event_tables_close(event_tables *self)
 
 /* Which of the numbers a key names, or OTHER. */
 static unsigned
-role_of(event_tables *self, PyObject *key)
+role_of(const event_tables *self, PyObject *key)
 {
-    for (size_t place = 0; place < self->key_count; place++) {
-        if (self->keys[place] == key) {
-            return self->roles[place];
-        }
-    }
-    unsigned role = PyUnicode_CheckExact(key) ? 0 : OTHER;
-    while (role < NUMBERS && PyUnicode_CompareWithASCIIString(key, NUMBER_NAMES[role])) {
+    unsigned role = 0;
+    while (role < NUMBERS && self->names[role] != key) {
         role++;
-    }
-    if (self->key_count < MOST_KEYS) {
-        self->keys[self->key_count] = Py_NewRef(key);
-        self->roles[self->key_count++] = role;
     }
     return role;
 }
@@ -229,7 +223,7 @@ share(event_tables *self, const table *to, PyObject *event, uint64_t *place)
         *place = PyLong_AsUnsignedLongLong(known);
     } else if (now == TAKEN) {
         for (size_t role = 0; role < NUMBERS && now == TAKEN; role++) {
-            now = PyDict_DelItemString(event, NUMBER_NAMES[role]) ? RAISED : TAKEN;
+            now = PyDict_DelItem(event, self->names[role]) ? RAISED : TAKEN;
         }
         now = now == TAKEN ? add_shared(self, to, event, place) : now;
         PyObject *number = now == TAKEN ? PyLong_FromUnsignedLongLong(*place) : NULL;
@@ -259,7 +253,7 @@ make_room(table *to)
 
 /* Adds a row. `reserved` is 1 where what it names is the whole item, not what it shares. */
 static taken
-add_row(event_tables *self, table *to, PyObject *item, uint64_t *freed_parts)
+add_row(event_tables *self, table *to, PyObject *item, uint64_t *parts)
 {
     if (!make_room(to)) {
         return RAISED;
@@ -274,7 +268,7 @@ add_row(event_tables *self, table *to, PyObject *item, uint64_t *freed_parts)
         now = add_shared(self, to, item, &row.id);
     }
     if (kept == self->shared_count) {
-        *freed_parts += PARTS_OF_FULL_DICT + self->empty_lists - 1; /* one for the row */
+        *parts += PARTS_OF_FULL_DICT + self->empty_lists - 1; /* one for the row */
     }
     if (now == TAKEN) {
         memcpy(PyByteArray_AsString(to->rows) + to->count * sizeof row, &row, sizeof row);
@@ -323,11 +317,10 @@ new_table(event_tables *self, PyObject *list)
 
 taken
 event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
-                 uint64_t *freed_parts)
+                 uint64_t *parts)
 {
     size_t number = 0;
     table *to = NULL;
-    *freed_parts = 0;
     if (stands_for_table(list, &number)) {
         to = &self->tables[number];
     } else {
@@ -346,7 +339,7 @@ event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, siz
     }
     taken now = TAKEN;
     for (size_t index = 0; index < count && now == TAKEN; index++) {
-        now = add_row(self, to, items[index], freed_parts);
+        now = add_row(self, to, items[index], parts);
     }
     return now;
 }

@@ -26,9 +26,9 @@ void event_tables_close(event_tables *self);
 
 /* Adds items to a list, if that is a list of events: its first item is a dict with an action. The
  * list itself stays a mark. Items that nothing else refers to may be changed.
- * freed_parts: those of dicts and lists that are not kept. */
+ * parts: those of dicts and lists that are not kept are added. */
 taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
-                       uint64_t *freed_parts);
+                       uint64_t *parts);
 
 /* The text to take for all that are equal: borrowed, maybe the text itself. NULL with an exception.
  */

@@ -7,11 +7,13 @@
  * a single byte can build is counted. Shared objects stay shared (a file can name one list a
  * million times at two bytes each): who walks the result must bound its own work.
  */
-#include "pickle_reader.h"
+#include "pickled_events.h"
 
+#include <limits.h>
 #include <string.h>
 
 enum {
+    INSTRUCTIONS_PER_CHECK = 1 << 16, /* for a key that interrupts */
     MOST_MARKS = 1 << 16,
     HIGHEST_PROTOCOL = 5,
     FIRST_ROOM = 64,
@@ -19,12 +21,60 @@ enum {
 
 static const long long KEY_LIMIT = 1LL << 31;
 
+static const char CUT_OFF[] = "the file ends in the middle of the pickle: it was cut off";
+static const char NO_VALUE[] = "not a valid pickle: a value is missing from the stack";
 static const char NO_MARK[] = "not a valid pickle: a mark is missing";
 
 /* Instructions that load or call code, or name what is outside of the file. */
 static const char CALLS[] = "ciobRPQ\x81\x82\x83\x84\x92\x93";
 
-outcome
+typedef enum outcome { GO_ON, DONE, REFUSED, FAILED } outcome; /* FAILED: with an exception */
+
+/* Owned references, the last on top. */
+typedef struct pile {
+    PyObject **items;
+    size_t count, room;
+} pile;
+
+typedef struct reader {
+    const unsigned char *at, *end;
+    pile stack, memo;
+    size_t *marks; /* how high the stack was */
+    size_t mark_count, mark_room;
+    uint64_t parts_left;
+    const char *reason;        /* why it was refused; whole sentences for users */
+    event_tables *events;      /* NULL where events are dicts as everything else */
+    bool is_not_as_rows;       /* the pickle is to be read without them */
+    unsigned char *recalled;   /* a bit for each number that an instruction takes out of the memo */
+    uint64_t recallable_count; /* bits */
+} reader;
+
+/* ---- what the file says ---------------------------------------------------------------------- */
+
+static bool
+has_bytes(const reader *in, uint64_t count)
+{
+    return count <= (uint64_t)(in->end - in->at);
+}
+
+/* A little-endian number of at most 8 bytes; false, with the reason, where the file ends. */
+static bool
+take_number(reader *in, size_t bytes, uint64_t *out)
+{
+    if (!has_bytes(in, bytes)) {
+        in->reason = CUT_OFF;
+        return false;
+    }
+    uint64_t value = 0;
+    for (size_t index = 0; index < bytes; index++) {
+        value |= (uint64_t)in->at[index] << (8 * index);
+    }
+    in->at += bytes;
+    *out = value;
+    return true;
+}
+
+static outcome
 refuse(reader *in, const char *reason)
 {
     in->reason = reason;
@@ -56,7 +106,7 @@ grown(void *items, size_t count, size_t *room, size_t item_bytes)
     return larger;
 }
 
-outcome
+static outcome
 pile_add(pile *to, PyObject *item)
 {
     if (!item) {
@@ -72,7 +122,7 @@ pile_add(pile *to, PyObject *item)
     return GO_ON;
 }
 
-bool
+static bool
 spend(reader *in, uint64_t parts)
 {
     if (in->parts_left < parts) {
@@ -98,7 +148,7 @@ has_values(const reader *in, size_t count)
     return in->stack.count >= floor_of(in) + count;
 }
 
-PyObject *
+static PyObject *
 top_of(const reader *in)
 {
     bool has_top = in->stack.items && has_values(in, 1);
@@ -132,6 +182,203 @@ take_mark(reader *in, size_t *first)
     return true;
 }
 
+/* ---- numbers and texts, each taken from the file and pushed ---------------------------------- */
+
+enum { LONGEST_SHARED_TEXT = 256 };
+
+static const char LONG_NUMBER[] = "a whole number has more than 64 bits";
+
+static outcome
+push_unsigned(reader *in, size_t bytes)
+{
+    uint64_t value = 0;
+    if (!take_number(in, bytes, &value)) {
+        return REFUSED;
+    }
+    return pile_add(&in->stack, PyLong_FromUnsignedLongLong(value));
+}
+
+/* A number in two's complement of at most 8 bytes. */
+static outcome
+push_signed(reader *in, size_t bytes)
+{
+    uint64_t value = 0;
+    if (!take_number(in, bytes, &value)) {
+        return REFUSED;
+    }
+    unsigned unused_bits = 64U - 8U * (unsigned)bytes;
+    bool is_negative = bytes && (value >> (8 * bytes - 1));
+    if (is_negative && unused_bits) {
+        value |= UINT64_MAX << (64U - unused_bits);
+    }
+    int64_t number = 0;
+    memcpy(&number, &value, sizeof number);
+    return pile_add(&in->stack, PyLong_FromLongLong(number));
+}
+
+/* A ninth byte is there for the sign of what fills eight. */
+static outcome
+push_long(reader *in)
+{
+    uint64_t bytes = 0;
+    if (!take_number(in, 1, &bytes)) {
+        return REFUSED;
+    }
+    if (bytes <= sizeof bytes) {
+        return push_signed(in, (size_t)bytes);
+    }
+    if (bytes > sizeof bytes + 1) {
+        return refuse(in, LONG_NUMBER);
+    }
+    if (!has_bytes(in, bytes)) {
+        return refuse(in, CUT_OFF);
+    }
+    if (in->at[sizeof bytes]) {
+        return refuse(in, LONG_NUMBER);
+    }
+    outcome now = push_unsigned(in, sizeof bytes);
+    in->at++;
+    return now;
+}
+
+static outcome
+push_float(reader *in)
+{
+    if (!has_bytes(in, sizeof(double))) {
+        return refuse(in, CUT_OFF);
+    }
+    uint64_t bits = 0;
+    for (size_t index = 0; index < sizeof bits; index++) {
+        bits = bits << 8 | in->at[index];
+    }
+    in->at += sizeof bits;
+    double value = 0;
+    memcpy(&value, &bits, sizeof value);
+    return pile_add(&in->stack, PyFloat_FromDouble(value));
+}
+
+static outcome
+push_text(reader *in, size_t length_bytes)
+{
+    uint64_t length = 0;
+    if (!take_number(in, length_bytes, &length) || !has_bytes(in, length)) {
+        return refuse(in, CUT_OFF);
+    }
+    const char *bytes = (const char *)in->at;
+    PyObject *text = PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)length, "surrogatepass");
+    in->at += length;
+    if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+        PyErr_Clear();
+        return refuse(in, "not a valid pickle: a text is not UTF-8");
+    }
+    if (text && in->events && length <= LONGEST_SHARED_TEXT) {
+        PyObject *same = event_tables_same_text(in->events, text);
+        Py_XINCREF(same);
+        Py_DECREF(text);
+        text = same;
+    }
+    return pile_add(&in->stack, text);
+}
+
+/* ---- the memo: what a pickle stores by numbers, to name it again ----------------------------- */
+
+/* Bytes behind the code of an instruction; for texts and long numbers, those of their length. */
+static const unsigned char ARGUMENT_BYTES[1 << 8] = {
+    ['h'] = 1, ['j'] = 4, ['q'] = 1,  ['r'] = 4,  ['K'] = 1,  ['M'] = 2,  ['J'] = 4,
+    ['G'] = 8, ['X'] = 4, [0x80] = 1, [0x8a] = 1, [0x8c] = 1, [0x95] = 8,
+};
+
+/* Notes which numbers are taken out of the memo: what nothing asks for need not be kept. Code that
+ * is not known is passed over here, and refused when it is run. False with an exception. */
+static bool
+find_recalled(reader *in)
+{
+    /* Each takes a byte of the file at least, and a part, for good. */
+    uint64_t bytes = (uint64_t)(in->end - in->at);
+    in->recallable_count = in->parts_left < bytes ? in->parts_left : bytes;
+    in->recalled = PyMem_Calloc(in->recallable_count / CHAR_BIT + 1, 1);
+    if (!in->recalled) {
+        PyErr_NoMemory();
+        return false;
+    }
+    reader over = *in;
+    for (uint64_t count = 1; over.at < over.end; count++) {
+        unsigned char code = *over.at++;
+        uint64_t number = 0;
+        if (count % INSTRUCTIONS_PER_CHECK == 0 && PyErr_CheckSignals()) {
+            return false;
+        }
+        if (!take_number(&over, ARGUMENT_BYTES[code], &number)) {
+            break;
+        }
+        if ((code == 'h' || code == 'j') && number < in->recallable_count) {
+            in->recalled[number / CHAR_BIT] |= (unsigned char)(1U << number % CHAR_BIT);
+        }
+        if (code == 0x8a || code == 0x8c || code == 'X') {
+            if (!has_bytes(&over, number)) {
+                break;
+            }
+            over.at += number;
+        }
+    }
+    return true;
+}
+
+static bool
+is_recalled(const reader *in, uint64_t number)
+{
+    return number < in->recallable_count &&
+           in->recalled[number / CHAR_BIT] >> number % CHAR_BIT & 1;
+}
+
+/* Numbers without gaps: others nobody writes, and they would ask for any amount of memory. */
+static outcome
+remember(reader *in, uint64_t number)
+{
+    PyObject *value = top_of(in);
+    if (!value) {
+        return refuse(in, NO_VALUE);
+    }
+    if (number > in->memo.count) {
+        return refuse(in, "refused: the pickle leaves gaps between the values that it stores");
+    }
+    if (!is_recalled(in, number)) {
+        value = Py_None;
+    }
+    Py_INCREF(value);
+    if (number < in->memo.count) {
+        PyObject *old = in->memo.items[number];
+        in->memo.items[number] = value;
+        Py_DECREF(old);
+        return GO_ON;
+    }
+    if (!spend(in, 1)) {
+        Py_DECREF(value);
+        return REFUSED;
+    }
+    return pile_add(&in->memo, value);
+}
+
+static outcome
+remember_as(reader *in, size_t bytes)
+{
+    uint64_t number = 0;
+    return take_number(in, bytes, &number) ? remember(in, number) : REFUSED;
+}
+
+static outcome
+recall(reader *in, size_t bytes)
+{
+    uint64_t number = 0;
+    if (!take_number(in, bytes, &number)) {
+        return REFUSED;
+    }
+    if (number >= in->memo.count) {
+        return refuse(in, "not a valid pickle: it names a value that it has not stored");
+    }
+    return pile_add(&in->stack, Py_NewRef(in->memo.items[number]));
+}
+
 /* ---- containers ------------------------------------------------------------------------------ */
 
 static outcome
@@ -163,8 +410,7 @@ push_tuple(reader *in, size_t first)
 static outcome
 push_short_tuple(reader *in, size_t count)
 {
-    return has_values(in, count) ? push_tuple(in, in->stack.count - count)
-                                 : refuse(in, PICKLE_NO_VALUE);
+    return has_values(in, count) ? push_tuple(in, in->stack.count - count) : refuse(in, NO_VALUE);
 }
 
 static outcome
@@ -198,21 +444,6 @@ unite_list(reader *in)
     return GO_ON;
 }
 
-/* Adds items to a list that may be of events; *is_done where it is. */
-static outcome
-append_events(reader *in, PyObject *list, PyObject *const *items, size_t count, bool *is_done)
-{
-    uint64_t freed_parts = 0;
-    taken now = event_tables_add(in->events, list, items, count, &freed_parts);
-    *is_done = now == TAKEN;
-    in->parts_left += freed_parts;
-    if (now == NOT_AS_ROWS) {
-        in->is_not_as_rows = true;
-        return refuse(in, "the events cannot be rows");
-    }
-    return now == RAISED ? FAILED : GO_ON;
-}
-
 /* Appends everything from `first` on to the list below it. */
 static outcome
 append_from(reader *in, size_t first)
@@ -222,18 +453,19 @@ append_from(reader *in, size_t first)
     }
     PyObject *list = in->stack.items[first - 1], **items = in->stack.items + first;
     size_t count = in->stack.count - first;
-    bool is_done = false;
-    outcome now = in->events ? append_events(in, list, items, count, &is_done) : GO_ON;
-    if (now != GO_ON) {
-        return now;
+    taken now =
+        in->events ? event_tables_add(in->events, list, items, count, &in->parts_left) : LEFT;
+    if (now == NOT_AS_ROWS || now == RAISED) {
+        in->is_not_as_rows = now == NOT_AS_ROWS;
+        return in->is_not_as_rows ? REFUSED : FAILED;
     }
-    for (size_t index = 0; index < count && !is_done; index++) {
+    for (size_t index = 0; index < count && now == LEFT; index++) {
         if (PyList_Append(list, items[index])) {
             return FAILED;
         }
     }
     pile_drop(&in->stack, first);
-    return in->events && !is_done ? unite_list(in) : GO_ON;
+    return in->events && now == LEFT ? unite_list(in) : GO_ON;
 }
 
 /* Other keys could be built to collide, or nest so deep that hashing overflows the stack. */
@@ -289,7 +521,7 @@ fill_marked(reader *in, outcome (*fill)(reader *, size_t))
 static outcome
 fill_one(reader *in, size_t count, outcome (*fill)(reader *, size_t))
 {
-    return has_values(in, count) ? fill(in, in->stack.count - count) : refuse(in, PICKLE_NO_VALUE);
+    return has_values(in, count) ? fill(in, in->stack.count - count) : refuse(in, NO_VALUE);
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
@@ -310,8 +542,7 @@ static outcome
 check_frame(reader *in)
 {
     uint64_t length = 0;
-    return take_number(in, 8, &length) && has_bytes(in, length) ? GO_ON
-                                                                : refuse(in, PICKLE_CUT_OFF);
+    return take_number(in, 8, &length) && has_bytes(in, length) ? GO_ON : refuse(in, CUT_OFF);
 }
 
 static outcome
@@ -406,7 +637,7 @@ run_all(reader *in)
             return now;
         }
     }
-    return refuse(in, PICKLE_CUT_OFF);
+    return refuse(in, CUT_OFF);
 }
 
 static void

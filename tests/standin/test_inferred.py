@@ -11,7 +11,7 @@ from tests.standin.running import run_program
 
 import gmlake
 from gmlake.snapshots.inferred import infer
-from gmlake.snapshots.own_lines import OwnLines
+from gmlake.snapshots.sites import OwnLines
 
 if TYPE_CHECKING:
     from pathlib import Path

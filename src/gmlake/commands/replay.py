@@ -19,7 +19,7 @@ from gmlake.replaying import (
     replay,
 )
 from gmlake.snapshots.classes import Owners
-from gmlake.snapshots.own_lines import OwnLines
+from gmlake.snapshots.sites import OwnLines
 from gmlake.snapshots.whole import Snapshot
 from gmlake.trace.layout import Kind
 from gmlake.units import format_size

@@ -32,7 +32,7 @@ from gmlake.diagnosing.layout import (
 )
 from gmlake.diagnosing.notes import Holder, Work
 from gmlake.diagnosing.words import GUIDANCE, Pattern, line_of
-from gmlake.snapshots.own_lines import own_frame
+from gmlake.snapshots.sites import own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from gmlake.pictures.figures import (
     Touched,
 )
 from gmlake.snapshots.figures_of import turning_points
-from gmlake.snapshots.own_lines import own_frame
+from gmlake.snapshots.sites import own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal
 
 from gmlake import _core
-from gmlake.snapshots.own_lines import own_frame
+from gmlake.snapshots.sites import own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:

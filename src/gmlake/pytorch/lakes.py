@@ -9,6 +9,7 @@ import torch
 from gmlake import _core
 from gmlake.lake import Lake
 from gmlake.pytorch import compat
+from gmlake.snapshots.capture import providers
 
 
 def find(device: int) -> Lake | None:
@@ -24,6 +25,11 @@ def devices() -> tuple[int, ...]:
     return () if compat.is_in_bad_fork() else tuple(_core.torch_devices())
 
 
+def by_device() -> dict[int, Lake]:
+    """Return the lake of every device that has one."""
+    return {device: lake for device in devices() if (lake := find(device)) is not None}
+
+
 def current_device() -> int:
     """Return the device that PyTorch uses now, 0 where it uses none yet; starts nothing."""
     return int(torch.cuda.current_device()) if torch.cuda.is_initialized() else 0
@@ -31,7 +37,7 @@ def current_device() -> int:
 
 def all_lakes() -> list[Lake]:
     """Return the lake of every device that has one."""
-    return [lake for device in devices() if (lake := find(device)) is not None]
+    return list(by_device().values())
 
 
 def of_regions(device: int | None = None) -> list[tuple[int, int, Lake]]:
@@ -99,3 +105,6 @@ def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
         "pytorch_bytes": pytorch_bytes,
         "other_bytes": max(0, size_bytes - known_bytes),
     }
+
+
+providers.lakes, providers.shares = by_device, shares_of_device

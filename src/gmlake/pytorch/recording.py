@@ -23,6 +23,7 @@ from gmlake.pytorch.callpaths import CallPaths
 from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
+from gmlake.snapshots.capture import providers
 from gmlake.snapshots.whole import snapshot
 
 if TYPE_CHECKING:
@@ -308,6 +309,9 @@ def categories_of(seen: DeviceSnapshot) -> NDArray[np.int8]:
         session.table.sites(),
         session.known.of(seen.device),
     )
+
+
+providers.categories = categories_of
 
 
 def _tell_of_limits() -> None:

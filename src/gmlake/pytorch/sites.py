@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gmlake.snapshots.capture import providers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, FrameType
@@ -215,3 +217,6 @@ def table() -> dict[int, Site]:
 def labels() -> dict[int, str]:
     """Return the labels of that recording's marks by number."""
     return _current.labels()
+
+
+providers.sites, providers.labels = table, labels

@@ -15,7 +15,7 @@ import torch
 from gmlake.errors import GmlakeWarning
 from gmlake.pytorch import compat
 from gmlake.pytorch.exporting import is_exportable
-from gmlake.snapshots.own_lines import own_frame
+from gmlake.snapshots.sites import own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
-    from gmlake.snapshots.model import PIECE, RANGE, REGION, DeviceSnapshot, RegionKind, Site
+    from gmlake.snapshots.model import PIECE, RANGE, REGION, DeviceSnapshot, RegionKind
     from gmlake.snapshots.peaks import Lives, Peak
+    from gmlake.snapshots.sites import Site
     from gmlake.snapshots.whole import (
         MemorySummary,
         Snapshot,
@@ -38,8 +39,9 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "gmlake.snapshots.model": "PIECE RANGE REGION DeviceSnapshot RegionKind Site",
+        "gmlake.snapshots.model": "PIECE RANGE REGION DeviceSnapshot RegionKind",
         "gmlake.snapshots.peaks": "Lives Peak",
+        "gmlake.snapshots.sites": "Site",
         "gmlake.snapshots.whole": "MemorySummary Snapshot memory_summary report_of snapshot "
         "snapshot_lake",
     },

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -16,14 +15,14 @@ from gmlake.snapshots.model import (
     UNKNOWN,
     DeviceSnapshot,
     RegionKind,
-    Site,
     name_ranges,
 )
+from gmlake.snapshots.sites import Site
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind, Records
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,7 +41,7 @@ def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
     """Copy what a lake holds and the events that it kept."""
     counters, events, sites, total, regions = _agreeing(lake)
     tables = region_tables(regions)
-    trace, event_sites, start_sites = _trace_of(events, sites, tables, _labels_by_number())
+    trace, event_sites, start_sites = _trace_of(events, sites, tables, dict(providers.labels()))
     trace.device = device
     seen = DeviceSnapshot(
         device=device,
@@ -207,45 +206,37 @@ def _final(regions: Records, ranges: Records) -> tuple[Records, Records]:
 # ---- what PyTorch's side knows
 
 
-def torch_lakes() -> dict[int, _core.Lake]:
-    """Return the lakes below PyTorch; none where PyTorch was never imported."""
-    if "torch" not in sys.modules:
-        return {}
-    lakes: Any = import_module("gmlake.pytorch.lakes")
-    found = {number: lakes.find(number) for number in lakes.devices()}
-    return {number: lake for number, lake in found.items() if lake is not None}
+@dataclass
+class Providers:
+    """What PyTorch's side knows of the lakes that serve it; nothing where PyTorch is not there.
+
+    Filled in by the modules of gmlake.pytorch, as soon as they are imported. lakes: by device.
+    shares: who has what of a device of which a lake holds so many bytes. sites, labels: those that
+    a recording keeps, by number, to be asked for after the events that name them. categories: what
+    each allocation is for, an index into CATEGORIES by its id.
+    """
+
+    lakes: Callable[[], Mapping[int, _core.Lake]] = dict
+    shares: Callable[[int, int], dict[str, int]] = lambda _device, _held_bytes: {}
+    sites: Callable[[], Mapping[int, Any]] = dict
+    labels: Callable[[], Mapping[int, str]] = dict
+    categories: Callable[[DeviceSnapshot], NDArray[np.int8]] | None = None
 
 
-def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
-    """Return who has what of a device under PyTorch; see gmlake.pytorch.lakes."""
-    lakes: Any = import_module("gmlake.pytorch.lakes")
-    shares: dict[str, int] = lakes.shares_of_device(device, held_bytes)
-    return shares
+providers: Final = Providers()
 
 
 def places_by_number() -> dict[int, Site]:
-    """Return the sites that a recording keeps; to be asked for after the events that name them."""
-    places = sys.modules.get("gmlake.pytorch.sites")
-    if places is None:
-        return {}
-    return {number: _site(one) for number, one in dict(places.table()).items()}
-
-
-def _labels_by_number() -> dict[int, str]:
-    """Return the labels of marks that a recording keeps; the same applies."""
-    places = sys.modules.get("gmlake.pytorch.sites")
-    return {} if places is None else dict(places.labels())
-
-
-def _site(one: Any) -> Site:  # noqa: ANN401 (its type is loaded with PyTorch only)
-    return Site(one.scope or "", one.phase or "", tuple(map(str, one.frames or ())))
+    """Return the sites that a recording keeps."""
+    return {
+        number: Site(one.scope or "", one.phase or "", tuple(map(str, one.frames or ())))
+        for number, one in providers.sites().items()
+    }
 
 
 def _classify(seen: DeviceSnapshot) -> None:
     """Ask a recording what each allocation is for."""
-    recording = sys.modules.get("gmlake.pytorch.recording")
-    classify = getattr(recording, "categories_of", None)
-    if classify is not None:
-        found = np.asarray(classify(seen), np.int8)
+    if providers.categories is not None:
+        found = np.asarray(providers.categories(seen), np.int8)
         is_known = (found >= 0) & (found < len(CATEGORIES))
         seen.categories[:] = np.where(is_known, found, UNKNOWN)

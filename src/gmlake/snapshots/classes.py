@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.own_lines import OwnLines
+    from gmlake.snapshots.sites import OwnLines
 
     Integers = NDArray[np.int64]
 

@@ -12,9 +12,8 @@ from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
 from gmlake.snapshots.moments import Story, evenly
-from gmlake.snapshots.own_lines import OwnLines
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
-from gmlake.snapshots.summary import shares_of
+from gmlake.snapshots.sites import OwnLines
 from gmlake.trace.layout import Kind
 from gmlake.units import format_size
 
@@ -120,6 +119,24 @@ def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
         yield "events", f"the last {len(seen.events):,} of {seen.total_events:,}"
     elif len(seen.events):
         yield "events", f"{len(seen.events):,}"
+
+
+_SHARES: Final = {
+    "regions_bytes": "regions that are awake",
+    "pytorch_bytes": "PyTorch's own allocator",
+    "other_bytes": "all else on the device",
+    "device_free_bytes": "left on the device",
+}
+"""By their counters. All else: contexts of CUDA, NCCL, other processes."""
+
+
+def shares_of(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
+    """Yield what of the device is not gmlake's, where that was told when it was looked at."""
+    if seen.counters.get("device_bytes"):
+        for name, text in _SHARES.items():
+            size_bytes = int(seen.counters.get(name, 0))
+            if size_bytes or name != "regions_bytes":  # most programs have none
+                yield text, format_size(size_bytes)
 
 
 def reserved_behind(seen: DeviceSnapshot) -> NDArray[np.int64] | None:

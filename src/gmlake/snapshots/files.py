@@ -20,12 +20,11 @@ from gmlake.snapshots.model import (
     UNKNOWN,
     DeviceSnapshot,
     RegionKind,
-    Site,
     name_ranges,
 )
 from gmlake.snapshots.opening import load_document, without_collection
-from gmlake.snapshots.places import Places
 from gmlake.snapshots.reading import read_snapshot
+from gmlake.snapshots.sites import Places, Site
 from gmlake.snapshots.traces import check, of_trace, with_addresses
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 from gmlake.trace.trace import Trace

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.own_lines import OwnLines
     from gmlake.snapshots.peaks import Lives
+    from gmlake.snapshots.sites import OwnLines
 
     Integers = NDArray[np.int64]
     Flags = NDArray[np.bool_]

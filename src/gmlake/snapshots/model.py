@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
-from gmlake.snapshots.own_lines import own_frame
 from gmlake.snapshots.peaks import Lives, Peak, lives_of, peak_of
 from gmlake.trace.layout import Kind, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from gmlake.trace.trace import Trace
@@ -70,24 +67,6 @@ PIECE: Final = np.dtype(
     ]
 )
 """Where bytes of a view lie at home."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where memory was asked for.
-
-    scope: the module, "layers.3.mlp". phase: "forward", "backward", ... frames: the call path,
-    innermost first, each "function  file:line". Each may be empty.
-    """
-
-    scope: str = ""
-    phase: str = ""
-    frames: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Name it in one line; "" where nothing is known."""
-        named = " · ".join(part for part in (self.phase, self.scope) if part)
-        return named or own_frame(self.frames) or (self.frames[0] if self.frames else "")
 
 
 @dataclass(eq=False)
@@ -216,11 +195,6 @@ class DeviceSnapshot:
         kinds = self.regions["kind"][self.ranges["region"]]
         result: NDArray[np.bool_] = kinds != RegionKind.VIEW
         return result
-
-
-def known_sites(table: Mapping[int, Site], used: NDArray[np.uint64]) -> dict[int, Site]:
-    """Return the sites of a table that are in use."""
-    return {number: table[number] for number in np.unique(used).tolist() if number in table}
 
 
 def name_ranges(seen: DeviceSnapshot) -> None:

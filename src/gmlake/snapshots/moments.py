@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Numbers
     from gmlake.snapshots.held import Places
     from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.own_lines import OwnLines
+    from gmlake.snapshots.sites import OwnLines
 
     Integers = NDArray[np.int64]
     Short = NDArray[np.int32]

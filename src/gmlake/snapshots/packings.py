@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import Packing
-from gmlake.snapshots.own_lines import OwnLines
+from gmlake.snapshots.sites import OwnLines
 from gmlake.units import format_size
 
 if TYPE_CHECKING:

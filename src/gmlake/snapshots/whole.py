@@ -13,14 +13,12 @@ from gmlake.pictures.drawable import Drawable
 from gmlake.snapshots.capture import (
     capture,
     places_by_number,
-    shares_of_device,
-    torch_lakes,
+    providers,
 )
+from gmlake.snapshots.export import save_perfetto, snapshot_tables
 from gmlake.snapshots.figures_of import report_of_snapshot
 from gmlake.snapshots.files import load, save, to_json
-from gmlake.snapshots.model import known_sites
-from gmlake.snapshots.perfetto import save_perfetto
-from gmlake.snapshots.summary import snapshot_tables
+from gmlake.snapshots.sites import known_sites
 from gmlake.snapshots.traces import of_trace
 from gmlake.tables import Printed
 from gmlake.trace.trace import Trace
@@ -30,7 +28,8 @@ if TYPE_CHECKING:
 
     from gmlake import _core
     from gmlake.pictures.figures import Report
-    from gmlake.snapshots.model import DeviceSnapshot, Site
+    from gmlake.snapshots.model import DeviceSnapshot
+    from gmlake.snapshots.sites import Site
 
 
 @dataclass(eq=False)
@@ -114,7 +113,7 @@ def snapshot(device: int | None = None) -> Snapshot:
 
     Empty where gmlake serves nothing. Raises ValueError for a device that has no lake.
     """
-    found = torch_lakes()
+    found = providers.lakes()
     if device is not None and device not in found:
         held = ", ".join(map(str, found)) or "none"
         msg = f"gmlake holds nothing on device {device}; devices with memory of it: {held}"
@@ -122,7 +121,7 @@ def snapshot(device: int | None = None) -> Snapshot:
     chosen = {device: found[device]} if device is not None else found
     devices = tuple(capture(lake, number) for number, lake in chosen.items())
     for one in devices:
-        one.counters.update(shares_of_device(one.device, one.reserved_bytes))
+        one.counters.update(providers.shares(one.device, one.reserved_bytes))
     used = [part for one in devices for part in (one.event_sites, one.start_sites)]
     numbers = np.concatenate([np.zeros(0, np.uint64), *used])
     return Snapshot(devices, known_sites(places_by_number(), numbers))

@@ -15,8 +15,9 @@ import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.entries import ADDED
-from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, RegionKind, Site
+from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, RegionKind
 from gmlake.snapshots.peaks import BEFORE
+from gmlake.snapshots.sites import Site
 from gmlake.snapshots.traces import of_trace, with_addresses
 from gmlake.trace.layout import Kind, Records
 

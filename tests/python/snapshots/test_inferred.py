@@ -11,7 +11,7 @@ import pytest
 import gmlake
 from gmlake.pictures.figures import CATEGORIES, AddressMap, Blocks, Packing, Timeline
 from gmlake.snapshots.inferred import infer
-from gmlake.snapshots.own_lines import OwnLines
+from gmlake.snapshots.sites import OwnLines
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,7 +13,7 @@ import pytest
 import gmlake
 from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Policies, Report, Timeline
 from gmlake.snapshots import RegionKind
-from gmlake.snapshots.capture import capture
+from gmlake.snapshots.capture import capture, providers
 from gmlake.snapshots.whole import snapshot_lake
 from gmlake.trace import REQUEST, Kind
 from snapshot_programs import MIB, busy_lake
@@ -82,8 +80,7 @@ def test_a_program_that_never_stops_is_seen_at_one_moment(
 
 def test_marks_made_meanwhile_have_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[int, str] = {}
-    places = SimpleNamespace(table=dict, labels=names.copy)
-    monkeypatch.setitem(sys.modules, "gmlake.pytorch.sites", places)
+    monkeypatch.setattr(providers, "labels", names.copy)
 
     class Marked(Restless):
         def __getattr__(self, name: str) -> Any:

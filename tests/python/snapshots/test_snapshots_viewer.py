@@ -18,8 +18,9 @@ import pytest
 
 import gmlake
 from gmlake.snapshots.files import to_json
-from gmlake.snapshots.model import RegionKind, Site
+from gmlake.snapshots.model import RegionKind
 from gmlake.snapshots.opening import read_pickle
+from gmlake.snapshots.sites import Site
 from gmlake.trace.layout import Kind
 from snapshot_programs import busy_lake, unwind
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.standin.interrupting import Place
 
     from gmlake.snapshots import DeviceSnapshot
-    from gmlake.snapshots.model import Site
+    from gmlake.snapshots.sites import Site
 
 ROUNDS: Final = 2
 """How often to interrupt a line that runs again and again: in its first rounds."""

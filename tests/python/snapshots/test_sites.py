@@ -7,7 +7,7 @@ import pytest
 from gmlake.diagnosing.trace import Place
 from gmlake.diagnosing.words import line_of
 from gmlake.snapshots import Site
-from gmlake.snapshots.own_lines import OwnLines, own_frame
+from gmlake.snapshots.sites import OwnLines, own_frame
 
 LIBRARY = (
     "forward  /env/lib/python3.11/site-packages/torch/nn/modules/linear.py:134",
