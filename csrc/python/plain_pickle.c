@@ -1,11 +1,16 @@
 /* Reads plain data from pickles: dict, list, tuple, str, int, float, bool and None, as protocols 2
  * to 5 write them.
  *
- * The standard unpickler is a machine that can call any function by name, reserves memory on the
- * word of a number and crashes on a key that nests deeply. This one knows no instruction that
- * imports, calls or constructs, and no length is trusted: memory grows with what was read, and what
- * a single byte can build is counted. Shared objects stay shared (a file can name one list a
- * million times at two bytes each): who walks the result must bound its own work.
+ * Why not the standard unpickler, with a find_class that raises? It calls nothing then, but reserves
+ * memory on the word of a number, crashes on a key that nests deeply, and makes a dict of each
+ * event: of a million events (51 MB) 365 MB, where this one takes 60 MB, as it makes rows of them
+ * (pickled_events.c) and stores nothing that the file does not name again. Ten million of them would
+ * take 3.7 GB before anything is understood, and a command may take 4 GiB. It is the faster of the
+ * two, with 0.6 s to 0.9 s of CPU time, but what reads its dicts takes several times that.
+ *
+ * No length is trusted: memory grows with what was read, and what a single byte can build is
+ * counted. Shared objects stay shared (a file can name one list a million times at two bytes each):
+ * who walks the result must bound its own work.
  */
 #include "pickled_events.h"
 
