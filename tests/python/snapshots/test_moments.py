@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,39 +20,27 @@ from gmlake.pictures.figures import (
     Report,
     Timeline,
 )
-from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
 from snapshot_programs import busy_lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-Kind = TypeVar("Kind")
-
-
-def _read(tmp_path: Path, data: dict[str, Any]) -> gmlake.Snapshot:
-    path = tmp_path / "story.pickle"
-    path.write_bytes(pickle.dumps(data, protocol=4))
-    return gmlake.Snapshot.load(path)
-
-
-def _figure(report: Report, kind: type[Kind]) -> Kind:
-    return next(figure for figure in report.figures if isinstance(figure, kind))
-
 
 def _shown(report: Report) -> Moment:
-    moments = _figure(report, Moments)
+    moments = figure(report, Moments)
     return moments.moments[moments.shown]
 
 
 def _pieces(report: Report, moment: int, kind: str) -> list[Piece]:
-    drawn = _figure(report, AddressMap)
+    drawn = figure(report, AddressMap)
     found = [p for row in drawn.rows for p in row if p.kind == kind and p.first <= moment < p.end]
     return sorted(found, key=lambda piece: piece.address)
 
 
 def _topped(report: Report) -> float:
-    packing = _figure(report, Packing)
+    packing = figure(report, Packing)
     return float((packing.offset + packing.size).max())
 
 
@@ -62,7 +49,7 @@ def _topped(report: Report) -> float:
 
 @pytest.fixture
 def fragmented(tmp_path: Path) -> Report:
-    return _read(tmp_path, stories.fragmented()).report()
+    return load(tmp_path, stories.fragmented()).report()
 
 
 def test_the_headline_is_the_refusal_though_everything_was_freed_since(fragmented: Report) -> None:
@@ -81,7 +68,7 @@ def test_the_headline_is_the_refusal_though_everything_was_freed_since(fragmente
 
 
 def test_map_and_table_are_of_the_refusal(fragmented: Report) -> None:
-    drawn, blocks = _figure(fragmented, AddressMap), _figure(fragmented, Blocks)
+    drawn, blocks = figure(fragmented, AddressMap), figure(fragmented, Blocks)
     assert drawn.title == "addresses at the refusal"
     assert blocks.title == "live at the refusal"
     free = _pieces(fragmented, drawn.shown, "free")
@@ -106,7 +93,7 @@ def test_who_strands_memory_is_ranked(fragmented: Report) -> None:
 
 
 def test_each_event_of_a_short_recording_is_a_moment(fragmented: Report) -> None:
-    moments = _figure(fragmented, Moments).moments
+    moments = figure(fragmented, Moments).moments
     assert [moment.at for moment in moments] == list(range(-1, 45))
     live = [moment.live_bytes for moment in moments]
     assert max(live) == 1200 * MIB
@@ -151,18 +138,18 @@ def test_why_it_did_not_fit(size: int, left: int, stream: int, said: str) -> Non
 
 
 def test_without_a_refusal_it_is_the_peak(tmp_path: Path) -> None:
-    report = _read(tmp_path, stories.peaked()).report()
+    report = load(tmp_path, stories.peaked()).report()
     assert _shown(report).name == "at the peak"
     assert _shown(report).says[0] == (
         'The peak, at event 186 of 195, 185 ms in, after the mark "ProfilerStep#0": 400 MiB came '
         "last, asked for at train.py:31 in step(). Live then 500 MiB, held 600 MiB, free in pieces "
         "100 MiB, largest piece 100 MiB."
     )
-    assert _figure(report, Blocks).total_bytes == 500 * MIB
+    assert figure(report, Blocks).total_bytes == 500 * MIB
 
 
 def test_steps_are_marked_by_event_and_time(tmp_path: Path) -> None:
-    timeline = _figure(_read(tmp_path, stories.peaked()).report(), Timeline)
+    timeline = figure(load(tmp_path, stories.peaked()).report(), Timeline)
     assert [mark.label for mark in timeline.marks] == [f"ProfilerStep#{n}" for n in range(4)]
     assert timeline.marks[0].at == 183
     assert timeline.marks[0].seconds == pytest.approx(0.182)
@@ -172,7 +159,7 @@ def test_steps_are_marked_by_event_and_time(tmp_path: Path) -> None:
 
 
 def test_a_long_recording_has_prepared_moments_which_are_named(tmp_path: Path) -> None:
-    moments = _figure(_read(tmp_path, stories.peaked()).report(), Moments)
+    moments = figure(load(tmp_path, stories.peaked()).report(), Moments)
     rows = [moment.at for moment in moments.moments]
     assert len(rows) == 160
     assert {-1, 183, 186, 194} < set(rows)
@@ -183,29 +170,29 @@ def test_a_long_recording_has_prepared_moments_which_are_named(tmp_path: Path) -
 
 
 def test_what_grows_is_counted_at_every_moment(tmp_path: Path) -> None:
-    report = _read(tmp_path, stories.leaking()).report()
-    (row,) = _figure(report, Blocks).rows
+    report = load(tmp_path, stories.leaking()).report()
+    (row,) = figure(report, Blocks).rows
     assert (row.count, row.site, row.one_bytes) == (12, "train.py:40 in step()", 15 * MIB)
     assert [count for _, count in row.counts] == list(range(13))
     (owner,) = _shown(report).stranded
     assert (owner.kept_bytes, owner.blocks) == (60 * MIB, 12)
-    assert _figure(report, Timeline).live.keys() == {"train.py:40 in step()"}
+    assert figure(report, Timeline).live.keys() == {"train.py:40 in step()"}
 
 
 # ---- expandable segments
 
 
 def test_who_holds_most_is_named_and_that_it_grows(tmp_path: Path) -> None:
-    leaking = _read(tmp_path, stories.leaking()).report()
+    leaking = load(tmp_path, stories.leaking()).report()
     grew = "Most is held by train.py:40 in step(): 180 MiB in 12 blocks, and it grew all along."
     assert grew in _shown(leaking).says
-    peaked = _read(tmp_path, stories.peaked()).report()
+    peaked = load(tmp_path, stories.peaked()).report()
     assert "Most is held by train.py:31 in step(): 400 MiB in one block." in _shown(peaked).says
 
 
 def test_parts_of_an_expandable_segment_come_and_go(tmp_path: Path) -> None:
-    report = _read(tmp_path, stories.expandable()).report()
-    shown = _figure(report, AddressMap).shown
+    report = load(tmp_path, stories.expandable()).report()
+    shown = figure(report, AddressMap).shown
     assert (
         _shown(report)
         .says[0]
@@ -248,9 +235,9 @@ def test_what_a_stitched_tensor_took_from_home_is_held_once(tmp_path: Path) -> N
         )
     ]
     data = snapshot([*begin, *freed, *stitched, refused], parts)
-    report = _read(tmp_path, data).report()
+    report = load(tmp_path, data).report()
     assert "Live then 400 MiB, held 400 MiB, nothing of it free" in _shown(report).says[0]
-    before = _figure(report, Moments).moments[len(begin) + len(freed)]
+    before = figure(report, Moments).moments[len(begin) + len(freed)]
     assert "Live then 200 MiB, held 400 MiB, free in pieces 200 MiB" in before.says[0]
 
 
@@ -260,10 +247,10 @@ def test_what_a_stitched_tensor_took_from_home_is_held_once(tmp_path: Path) -> N
 def test_no_block_is_drawn_above_what_was_held(
     story: Callable[[], dict[str, Any]], tmp_path: Path
 ) -> None:
-    report = _read(tmp_path, story()).report()
-    reserved = _figure(report, Timeline).reserved
+    report = load(tmp_path, story()).report()
+    reserved = figure(report, Timeline).reserved
     assert reserved is not None
-    assert _topped(report) <= _figure(report, Packing).height_bytes == reserved.max()
+    assert _topped(report) <= figure(report, Packing).height_bytes == reserved.max()
 
 
 def test_segments_that_follow_each_other_share_a_place(tmp_path: Path) -> None:
@@ -274,8 +261,8 @@ def test_segments_that_follow_each_other_share_a_place(tmp_path: Path) -> None:
         story.alloc(at, 20 * MIB, "f f.py:1")
         story.free(at)
         story.add("segment_free", 20 * MIB, at)
-    report = _read(tmp_path, story.snapshot([])).report()
-    assert _figure(report, Packing).offset.tolist() == 5 * [0]
+    report = load(tmp_path, story.snapshot([])).report()
+    assert figure(report, Packing).offset.tolist() == 5 * [0]
     assert _topped(report) == 20 * MIB
 
 
@@ -286,8 +273,8 @@ def test_blocks_of_a_lake_lie_in_what_it_held(policy: str, seed: int) -> None:
         seen = lake.snapshot()
         peak = lake.stats()["peak_reserved_bytes"]
     report = seen.report()
-    assert _topped(report) <= _figure(report, Packing).height_bytes <= peak
-    for moment in range(len(_figure(report, Moments).moments)):
+    assert _topped(report) <= figure(report, Packing).height_bytes <= peak
+    for moment in range(len(figure(report, Moments).moments)):
         inside = _pieces(report, moment, "used") + _pieces(report, moment, "free")
         inside.sort(key=lambda piece: piece.address)
         ends = [piece.address + piece.size_bytes for piece in inside]
@@ -298,7 +285,7 @@ def test_a_walk_over_the_events_finds_the_same_free_bytes() -> None:
     with busy_lake("caching", seed=3) as lake:
         one = lake.snapshot()[0]
     report = gmlake.Snapshot((one,)).report()
-    for number, moment in enumerate(_figure(report, Moments).moments):
+    for number, moment in enumerate(figure(report, Moments).moments):
         segments, live = _walked(one, moment.at)
         held = {(p.address, p.size_bytes) for p in _pieces(report, number, "held")}
         assert held == set(segments.items())
@@ -337,14 +324,14 @@ def _without(names: set[str]) -> dict[str, Any]:
 
 
 def test_without_call_paths_and_times_the_moment_is_still_told(tmp_path: Path) -> None:
-    says = _shown(_read(tmp_path, _without({"frames", "time_us"})).report()).says
+    says = _shown(load(tmp_path, _without({"frames", "time_us"})).report()).says
     assert says[0].startswith("Refused: 500 MiB. Live then 80.0 MiB, held 1.17 GiB")
     assert "blocks of an unknown line, 80.0 MiB in all, the first since event 2." in says[2]
 
 
 def test_without_a_history_the_end_is_told(tmp_path: Path) -> None:
     data = stories.leaking() | {"device_traces": [[]]}
-    report = _read(tmp_path, data).report()
+    report = load(tmp_path, data).report()
     assert [type(figure) for figure in report.figures] == [Moments, AddressMap, Blocks]
     assert _shown(report).says[0] == (
         "No events were recorded; this is the end. Live then 180 MiB, held 240 MiB, free in pieces "

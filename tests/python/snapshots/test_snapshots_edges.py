@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +17,7 @@ from gmlake.snapshots.figures_of import MOST_POINTS, turning_points
 from gmlake.snapshots.model import RegionKind
 from gmlake.snapshots.moments import MOST_MOMENTS
 from gmlake.trace.layout import LARGEST_SIZE, SMALL_LIMIT, Kind
-from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
 from snapshot_programs import busy_lake
 
 if TYPE_CHECKING:
@@ -44,9 +42,7 @@ def test_segments_and_blocks_may_come_in_any_order() -> None:
 )
 def test_a_line_that_no_file_has_is_none(tmp_path: Path, line: int, shown: int) -> None:
     frames = [{"name": "step", "filename": "train.py", "line": line}]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(snapshot([alloc(BASE, MIB, frames=frames)])))
-    (site,) = gmlake.Snapshot.load(path).sites.values()
+    (site,) = load(tmp_path, snapshot([alloc(BASE, MIB, frames=frames)])).sites.values()
     assert site.frames == (f"step  train.py:{shown}",)
 
 
@@ -62,9 +58,7 @@ def test_the_highest_and_the_lowest_point_are_drawn(rows: int) -> None:
 
 def test_the_peak_may_be_the_first_event(tmp_path: Path) -> None:
     events = [alloc(BASE, 2 * MIB, time_us=5), free(BASE, 2 * MIB, time_us=9)]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(snapshot(events)))
-    peak = gmlake.Snapshot.load(path)[0].peak
+    peak = load(tmp_path, snapshot(events))[0].peak
     assert (peak.row, peak.live_bytes, peak.time_ns) == (0, 2 * MIB, 5000)
 
 
@@ -89,10 +83,9 @@ def test_a_tensor_of_one_byte_is_there_before_the_history() -> None:
 
 
 def test_the_shortest_recording_whose_moments_are_chosen_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
     half = [alloc(BASE + at * MIB, MIB) for at in range(MOST_MOMENTS // 2)]
-    path.write_text(json.dumps(snapshot([*half, *(free(one["addr"], MIB) for one in half)])))
-    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    document = snapshot([*half, *(free(one["addr"], MIB) for one in half)])
+    found = figure(load(tmp_path, document).report(), Moments)
     assert len(found.moments) == MOST_MOMENTS
     assert found.note.startswith(f"{MOST_MOMENTS} moments of {MOST_MOMENTS} events are prepared")
 
@@ -102,12 +95,12 @@ def test_one_view_that_is_not_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> 
         seen = lake.snapshot()
     count = int((seen[0].regions["kind"] == RegionKind.VIEW).sum())
     monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count - 1)
-    (found,) = [one for one in seen.report().figures if type(one) is AddressMap]
+    found = figure(seen.report(), AddressMap)
     assert len(found.views) == count - 1
     assert all(view.label.startswith("view of ") for view in found.views)
     assert "the 1 smallest views are not drawn" in found.note
     monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count)
-    (found,) = [one for one in seen.report().figures if type(one) is AddressMap]
+    found = figure(seen.report(), AddressMap)
     assert "views are not drawn" not in found.note
 
 
@@ -130,9 +123,7 @@ def test_a_small_piece_at_the_beginning_of_a_segment_is_free(tmp_path: Path) -> 
             [block(second, piece), block(second + piece, 20 * MIB - piece, 20 * MIB - piece)],
         ),
     ]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(snapshot(events, parts)))
-    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    found = figure(load(tmp_path, snapshot(events, parts)).report(), Moments)
     assert "held 40.0 MiB, free in pieces 512 KiB" in found.moments[-1].says[0]
 
 
@@ -167,9 +158,7 @@ def test_memory_that_was_gone_at_the_end_is_said_while_it_was_there(tmp_path: Pa
     ]
     blocks = [block(BASE + at * MIB, 4 * MIB, 4 * MIB) for at in (0, 4)]
     parts = [segment(BASE, 20 * MIB, [*blocks, block(BASE + 8 * MIB, 12 * MIB)])]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(snapshot(events, parts)))
-    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    found = figure(load(tmp_path, snapshot(events, parts)).report(), Moments)
     said = [
         "10.0 MiB of it lay in what was gone at the end: where is not recorded" in one.says[0]
         for one in found.moments
@@ -196,9 +185,7 @@ def test_what_was_mapped_at_once_may_be_unmapped_in_parts(tmp_path: Path) -> Non
     events.insert(1, alloc(BASE, 8 * MIB))
     blocks = [block(BASE, 8 * MIB, 8 * MIB), block(BASE + 8 * MIB, 12 * MIB)]
     parts = [segment(BASE, 20 * MIB, blocks, is_expandable=True)]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(snapshot(events, parts)))
-    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    found = figure(load(tmp_path, snapshot(events, parts)).report(), Moments)
     held = [re.findall(r", held ([\d.]+) MiB", one.says[0]) for one in found.moments[1:]]
     assert held == [["10.0"], ["10.0"], ["40.0"], ["30.0"], ["20.0"]]
 
@@ -216,9 +203,7 @@ def test_a_part_that_went_without_an_event_was_held_before(tmp_path: Path) -> No
     ]
     events.insert(1, alloc(BASE, 8 * MIB))
     events.append(free(BASE, 8 * MIB))
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(snapshot(events, parts)))
-    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Moments]
+    found = figure(load(tmp_path, snapshot(events, parts)).report(), Moments)
     held = [re.findall(r", held ([\d.]+) MiB", one.says[0]) for one in found.moments[1:]]
     assert held == [["10.0"], ["10.0"], ["40.0"], ["40.0"], ["40.0"]]
 
@@ -243,9 +228,7 @@ def test_a_block_lies_in_the_part_of_its_segment_that_holds_it(tmp_path: Path) -
             [block(places[3], 20 * MIB), block(places[3] + 20 * MIB, 20 * MIB, 20 * MIB)],
         ),
     ]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(story.snapshot(parts)))
-    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Packing]
+    found = figure(load(tmp_path, story.snapshot(parts)).report(), Packing)
     assert sorted(found.offset.tolist()) == [0, 20 * MIB, 40 * MIB, 40 * MIB]
     assert found.size.tolist() == [20 * MIB] * 4
 
@@ -254,21 +237,16 @@ def test_annotations_count_against_what_a_file_can_hold(tmp_path: Path) -> None:
     entries = [{"action": "snapshot"}] * 10_000
     data = snapshot(entries)
     data["device_traces"] = [entries, entries]
-    path = tmp_path / "x.pickle"
-    path.write_bytes(pickle.dumps(data, 4))
-    gmlake.Snapshot.load(path)
+    load(tmp_path, data)
     data["external_annotations"] = entries
-    path.write_bytes(pickle.dumps(data, 4))
     with pytest.raises(gmlake.TraceError, match="names the same entries over and over"):
-        gmlake.Snapshot.load(path)
+        load(tmp_path, data)
 
 
 def test_without_segments_what_no_block_ever_covered_is_left_out(tmp_path: Path) -> None:
     places = [BASE, BASE + MIB, BASE + 100 * MIB]
     events = [*(alloc(at, MIB) for at in places), free(BASE, MIB), alloc(BASE, MIB)]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(snapshot(events)))
-    (found,) = [one for one in gmlake.Snapshot.load(path).report().figures if type(one) is Packing]
+    found = figure(load(tmp_path, snapshot(events)).report(), Packing)
     assert sorted(found.offset.tolist()) == [0, 0, MIB, 2 * MIB]
 
 

@@ -5,28 +5,24 @@ from __future__ import annotations
 import random
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import gmlake
-from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Policies, Report, Timeline
+from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Policies, Timeline
 from gmlake.snapshots import RegionKind
 from gmlake.snapshots.capture import capture, providers
 from gmlake.snapshots.whole import snapshot_lake
 from gmlake.trace import REQUEST, Kind
+from recording import figure
 from snapshot_programs import MIB, busy_lake
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MOST = 5000
-Figure = TypeVar("Figure")
-
-
-def _figure(report: Report, kind: type[Figure]) -> Figure:
-    return next(figure for figure in report.figures if isinstance(figure, kind))
 
 
 @pytest.mark.parametrize("policy", gmlake.policies())
@@ -135,7 +131,7 @@ def test_a_peak_before_the_kept_events_is_said() -> None:
     assert seen.peak.earlier_bytes == 500 * MIB
     assert seen.peak.live_bytes == 100 * MIB
     assert "500 MiB before the events" in dict(report.facts)["live at the peak"]
-    assert "higher peak" in _figure(report, Blocks).note
+    assert "higher peak" in figure(report, Blocks).note
 
 
 def test_fragmentation_is_what_cannot_be_had() -> None:
@@ -176,7 +172,7 @@ def test_views_show_where_their_bytes_lie(monkeypatch: pytest.MonkeyPatch) -> No
     with busy_lake() as lake:
         seen = lake.snapshot()
     report = seen.report()
-    drawn, last = _figure(report, AddressMap), len(_figure(report, Moments).moments) - 1
+    drawn, last = figure(report, AddressMap), len(figure(report, Moments).moments) - 1
     pieces = [piece for row in drawn.rows for piece in row if piece.first <= last < piece.end]
     held = [piece for piece in pieces if piece.kind == "held"]
     spans: list[tuple[int, int]] = []
@@ -200,7 +196,7 @@ def test_stacked_categories_are_the_live_bytes() -> None:
         seen = lake.snapshot()
     one = seen[0]
     one.categories[:] = np.arange(len(one.categories)) % 6
-    drawn = _figure(seen.report(), Timeline)
+    drawn = figure(seen.report(), Timeline)
     total = np.sum(list(drawn.live.values()), axis=0)
     assert len(drawn.live) == 6
     assert total.max() == one.peak.live_bytes
@@ -212,15 +208,15 @@ def test_stacked_categories_are_the_live_bytes() -> None:
 def test_without_times_pictures_count_events() -> None:
     trace = _long_trace(1000)
     timed = gmlake.report_of(trace)
-    assert _figure(timed, Timeline).seconds is not None
-    assert _figure(timed, Packing).seconds is not None
+    assert figure(timed, Timeline).seconds is not None
+    assert figure(timed, Packing).seconds is not None
     trace.requests["time_ns"] = 0
     counted = gmlake.report_of(trace)
-    assert _figure(counted, Timeline).seconds is None
-    assert _figure(counted, Packing).seconds is None
+    assert figure(counted, Timeline).seconds is None
+    assert figure(counted, Packing).seconds is None
     for report in (timed, counted):
-        assert _figure(report, Timeline).unit == _figure(report, Packing).unit == "events"
-        assert _figure(report, Timeline).at.tolist() == list(range(1000))
+        assert figure(report, Timeline).unit == figure(report, Packing).unit == "events"
+        assert figure(report, Timeline).at.tolist() == list(range(1000))
 
 
 def _long_trace(events: int) -> gmlake.Trace:
@@ -247,10 +243,10 @@ def test_a_million_events_become_a_few_thousand_points_in_seconds() -> None:
     begin = time.process_time()
     report = gmlake.report_of(trace)
     assert time.process_time() - begin < 60  # takes about 2
-    timeline, packing = _figure(report, Timeline), _figure(report, Packing)
+    timeline, packing = figure(report, Timeline), figure(report, Packing)
     assert len(timeline.at) <= MOST
     assert len(packing.begin) <= MOST
-    assert len(_figure(report, Blocks).rows) <= MOST
+    assert len(figure(report, Blocks).rows) <= MOST
     assert np.sum(list(timeline.live.values()), axis=0).max() == trace.peak_live_bytes
     assert "1,000,000 events" in timeline.note
     assert "are drawn as" in packing.note
@@ -266,7 +262,7 @@ def test_many_blocks_at_the_peak_are_counted_and_put_together() -> None:
     requests["id"] = np.arange(20_000)
     requests["size_bytes"] = 512 * (1 + np.arange(20_000) % 6000)
     report = gmlake.report_of(gmlake.Trace(requests))
-    blocks = _figure(report, Blocks)
+    blocks = figure(report, Blocks)
     assert len(blocks.rows) <= MOST
     assert sum(row.count for row in blocks.rows) == 20_000
     assert sum(row.size_bytes for row in blocks.rows) == blocks.total_bytes
@@ -277,13 +273,13 @@ def test_replays_and_plans_have_figures() -> None:
     with busy_lake() as lake:
         trace = lake.snapshot()[0].trace
     replayed = gmlake.replay(trace, "caching,stitch")
-    drawn = _figure(gmlake.report_of(replayed), Policies)
+    drawn = figure(gmlake.report_of(replayed), Policies)
     assert drawn.names == ("caching", "stitch")
     assert drawn.reserved_bytes == tuple(r.peak_reserved_bytes for r in replayed.results)
     told = dict(gmlake.report_of(gmlake.replay(trace, "stitch", economy=2, growth=MIB)).facts)
     assert (told["economy"], told["growth"]) == ("memory", str(MIB))
     planned = gmlake.plan(trace)
-    packing = _figure(gmlake.report_of(planned), Packing)
+    packing = figure(gmlake.report_of(planned), Packing)
     assert packing.unit == "requests"
     assert packing.height_bytes == planned.results[0].peak_bytes
     assert (packing.offset + packing.size).max() == planned.results[0].peak_bytes

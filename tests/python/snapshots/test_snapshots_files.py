@@ -15,7 +15,7 @@ from gmlake.pictures.figures import Blocks, Timeline
 from gmlake.snapshots import Site
 from gmlake.snapshots.model import name_ranges
 from gmlake.trace import Kind
-from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
 from snapshot_programs import busy_lake
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def test_what_lived_before_the_events_keeps_its_category_in_a_file(tmp_path: Pat
     name_ranges(seen[0])
     seen.save(tmp_path / "x.pickle")
     report = gmlake.Snapshot.load(tmp_path / "x.pickle").report()
-    timeline = next(figure for figure in report.figures if isinstance(figure, Timeline))
-    blocks = next(figure for figure in report.figures if isinstance(figure, Blocks))
+    timeline = figure(report, Timeline)
+    blocks = figure(report, Blocks)
     assert set(timeline.live["parameter"].tolist()) == {64.0 * MIB}
     assert [(row.size_bytes, row.category) for row in blocks.rows] == [
         (64 * MIB, "parameter"),
@@ -114,14 +114,14 @@ def test_a_file_of_pytorch_tells_places_peak_and_reserved_memory(tmp_path: Path)
     assert seen.live_bytes == 4 * MIB
     assert seen.free_bytes == 16 * MIB
     assert seen.fragmentation == 0.5
-    figures = loaded.report().figures
-    blocks = next(figure for figure in figures if isinstance(figure, Blocks))
+    report = loaded.report()
+    blocks = figure(report, Blocks)
     assert [(row.size_bytes, row.site) for row in blocks.rows] == [
         (5 * MIB, "model.py:7 in forward() · step 1"),
         (4 * MIB, "main.py:2 in load()"),
         (3 * MIB, "model.py:7 in forward()"),
     ]
-    timeline = next(figure for figure in figures if isinstance(figure, Timeline))
+    timeline = figure(report, Timeline)
     assert timeline.reserved is not None
     assert timeline.reserved.max() == 20 * MIB
 
@@ -132,8 +132,7 @@ def test_a_trace_and_a_list_of_segments_are_read(tmp_path: Path) -> None:
     trace.save(tmp_path / "x.gmtrace")
     assert gmlake.Snapshot.load(tmp_path / "x.gmtrace")[0].peak.live_bytes == 12 * MIB
     document = pickle.loads(path.read_bytes())
-    (tmp_path / "list.json").write_text(json.dumps(document["segments"]))
-    assert gmlake.Snapshot.load(tmp_path / "list.json")[0].live_bytes == 4 * MIB
+    assert load(tmp_path, document["segments"])[0].live_bytes == 4 * MIB
 
 
 class _Trap:
@@ -212,10 +211,8 @@ def test_frames_named_a_million_times_are_looked_at_once(tmp_path: Path) -> None
     for number in range(20_000):
         address = BASE + 512 * (number % 100)
         events += [alloc(address, 512, frames=frames), free(address, 512, frames=frames)]
-    path = tmp_path / "many.pickle"
-    path.write_bytes(pickle.dumps(snapshot(events, []), protocol=4))
     begin = time.process_time()
-    loaded = gmlake.Snapshot.load(path)
+    loaded = load(tmp_path, snapshot(events))
     assert time.process_time() - begin < 60
     assert len(loaded.sites) == 1
     assert len(loaded.sites[1].frames) <= 64

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 import gmlake
 from gmlake import Notes, OutOfMemoryError, Reading, Trace
 from gmlake.trace import REQUEST, Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gmlake.pictures.figures import Report
+
+F = TypeVar("F")
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -57,6 +65,18 @@ def snapshot(
     events: list[dict[str, Any]], segments: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     return {"segments": segments or [], "device_traces": [events], "allocator_settings": {}}
+
+
+def load(folder: Path, document: object) -> gmlake.Snapshot:
+    """What is read of a document in a file."""
+    path = folder / "story.pickle"
+    path.write_bytes(pickle.dumps(document, protocol=4))
+    return gmlake.Snapshot.load(path)
+
+
+def figure(report: Report, kind: type[F]) -> F:
+    """The first figure of a kind."""
+    return next(one for one in report.figures if isinstance(one, kind))
 
 
 class Recorder:
