@@ -36,9 +36,9 @@ CMAKE_NEEDED := $(filter $(BIN)/cmake,$(CMAKE))
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find csrc src -type f \
-	\( -name '*.[ch]' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \
+	\( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \
 	-o -name '*.css' -o -name '*.js' \))
-C_FILES := $(shell find csrc lab tests/c tests/standin benchmarks examples -name '*.[ch]' -o -name '*.cpp')
+C_FILES := $(shell find csrc lab tests/c tests/standin benchmarks examples -name '*.[ch]' -o -name '*.[ch]pp')
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help

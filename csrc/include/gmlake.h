@@ -254,8 +254,7 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
  * it holds free, or frees later, serves other streams once that work has run. A stream that is
  * created later may have the same handle. Nothing for a stream that the lake does not know;
  * GML_INVALID_ARGUMENT for the stream 2^64 - 1. The policies `stitch` and `plan` do this; the
- * others, and GML_SERVER_CACHING, keep what a stream freed under its handle, as PyTorch's allocator
- * does. */
+ * others keep what a stream freed under its handle, as PyTorch's allocator does. */
 GML_API gml_status gml_lake_forget_stream(gml_lake *lake, gml_stream stream);
 
 /* `stream` may be destroyed at any time without a word: what it frees serves others only after a
@@ -289,17 +288,6 @@ GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block
 /* A host pointer to the bytes of the live block at `address`, valid until the block is freed.
  * GML_UNSUPPORTED unless the driver is `host`. */
 GML_API gml_status gml_lake_bytes(gml_lake *lake, gml_address address, void **out);
-
-/* ---- who serves ------------------------------------------------------------------------------ */
-
-typedef enum gml_server {
-    GML_SERVER_POLICY = 0, /* the lake's policy */
-    GML_SERVER_CACHING /* PyTorch's caching algorithm, in memory that it takes from that policy */
-} gml_server;
-
-/* Who serves requests from now on; at first GML_SERVER_POLICY. A block is freed by whoever served
- * it, whenever that is. GML_NO_HOST_MEMORY, and nothing changes. */
-GML_API gml_status gml_lake_serve_with(gml_lake *lake, gml_server server);
 
 /* The most bytes to hold from the device from now on; 0: the configured capacity. What is held
  * beyond it stays until it is freed and trimmed. */

@@ -1,17 +1,11 @@
-/* gmlake below PyTorch: the functions that PyTorch calls, and what decides how they answer.
+/* gmlake below PyTorch: the lakes that serve a process, and how they are opened.
  *
- * PyTorch takes the addresses of plain functions (torch.cuda.memory.CUDAPluggableAllocator and the
- * setters of its optional hooks). There is one set of them per process, hence one registry: a lake
- * per device, opened by the first request that needs it and never closed, since tensors may be
- * freed until the very end of the process.
- *
- * Two ways to be called:
- *   full  every tensor's request and free; a refusal is thrown as torch.OutOfMemoryError
- *   pool  the segments of a torch.cuda.MemPool; a refusal is NULL, and PyTorch does the rest
+ * PyTorch has one allocator per process, hence one registry: a lake per device, opened by the first
+ * request that needs it and never closed, since tensors may be freed until the very end of the
+ * process. The adapter (csrc/torch/native) asks these lakes on PyTorch's behalf.
  *
  * No function here takes Python's GIL, calls Python, or calls PyTorch's allocator. Any thread may
- * call any of them. After fork() the child has no lakes: it may free what it inherited, which does
- * nothing, and opens lakes of its own.
+ * call any of them. After fork() the child has no lakes and opens its own.
  */
 #ifndef GMLAKE_TORCH_H
 #define GMLAKE_TORCH_H
@@ -33,10 +27,6 @@ enum {
  * configuration is the same; GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_torch_configure(const gml_lake_config *config, char *reason,
                                        size_t reason_bytes);
-
-/* Who serves on every lake, open now or later. See gml_lake_serve_with(). After a failure every
- * lake has the server that it had. */
-GML_API gml_status gml_torch_serve_with(gml_server server);
 
 /* The lake of a device, NULL while nothing has been asked of it; from GML_TORCH_DEVICES on, without
  * a gap, those of regions, see gml_torch_region_of(). Do not close it. */
@@ -73,11 +63,6 @@ GML_API int gml_torch_region_of(int number);
  * `caching` instead; "" where it is as configured or not open. Always terminated. */
 GML_API void gml_torch_fallback(int device, char *out, size_t out_bytes);
 
-/* Looks for what is needed to throw PyTorch's exceptions, in the libraries that this process has
- * loaded. GML_UNSUPPORTED, with a reason: in full mode the end of memory would not be a
- * torch.OutOfMemoryError, and without PyTorch's libraries it would be a crash. */
-GML_API gml_status gml_torch_find_exceptions(char *reason, size_t reason_bytes);
-
 /* Keeps histories of every lake, open now or later. See gml_lake_keep_history(). GML_NO_HOST_MEMORY
  * where that failed for a lake, whose history is then as it was; lakes opened later do as before.
  */
@@ -98,40 +83,6 @@ GML_API gml_status gml_torch_forget_stream(int device, gml_stream stream);
 
 /* gml_lake_set_margin() for the lake of every region, open now or later. */
 GML_API void gml_torch_set_margin(uint64_t margin_bytes);
-
-/* How many frees there were of addresses that no lake served. Nothing was done for them. */
-GML_API uint64_t gml_torch_foreign_frees(void);
-
-/* ---- what PyTorch calls -------------------------------------------------------------------------
- *
- * `stream` is a cudaStream_t.
- */
-
-/* Throws c10::OutOfMemoryError where there is no memory, and c10::Error for any other
- * failure. Returns NULL if `size_bytes` is 0, and where gml_torch_find_exceptions() finds nothing
- * to throw. */
-GML_API void *gml_torch_alloc(size_t size_bytes, int device, void *stream);
-/* Ignores NULL. */
-GML_API void gml_torch_free(void *address, size_t size_bytes, int device, void *stream);
-
-/* Nothing: lakes are opened when they are needed. */
-GML_API void gml_torch_init(int device_count);
-/* Gives idle memory of every lake back; nothing while a graph is captured. */
-GML_API void gml_torch_empty_cache(void);
-/* The device may hold that fraction of its memory from now on, 1: all of it. */
-GML_API void gml_torch_memory_fraction(double fraction, int device);
-/* The start and, in *size_bytes, the size of the block that begins at `address`; for what no lake
- * served, `address` and 0. */
-GML_API void *gml_torch_base(void *address, size_t *size_bytes);
-/* Ignores NULL and what no lake served. Throws c10::Error where the host has no memory to remember
- * the use. */
-GML_API void gml_torch_record_stream(void *address, void *stream);
-/* Throws c10::Error where the lake cannot be opened or the host has no memory. `filter` is a
- * std::function of PyTorch's, by reference; not used, see gml_lake_begin_pool(). */
-GML_API void gml_torch_begin_pool(int device, gml_pool_id id, void *filter);
-/* These two ignore a pool that is not begun, or not in use. */
-GML_API void gml_torch_end_pool(int device, gml_pool_id id);
-GML_API void gml_torch_release_pool(int device, gml_pool_id id);
 
 #ifdef __cplusplus
 }

@@ -67,9 +67,6 @@ gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap)
     if (status == GML_OK && policy != lake->policy) {
         inherit_blocks(lake, policy);
         lake->policy = policy;
-        if (lake->guest) {
-            gml_guest_move(lake->guest, policy);
-        }
     }
     pthread_mutex_unlock(&lake->lock);
     return status;

@@ -166,7 +166,7 @@ void
 gml_lake_follow_reserved(gml_lake *lake)
 {
     uint64_t reserved_bytes = gml_lake_reserved(lake);
-    uint64_t small_bytes = gml_lake_small_bytes(lake);
+    uint64_t small_bytes = lake->policy->small_bytes;
     lake->noted_small_bytes = small_bytes;
     /* A segment may have been given back for another of its size. */
     bool is_traded = lake->driver->given_count != lake->noted_given;
@@ -187,30 +187,6 @@ gml_lake_follow_reserved(gml_lake *lake)
 
 /* ---- numbers for others ---------------------------------------------------------------------- */
 
-/* The largest request for whose segment `host_bytes` suffice. */
-static uint64_t
-largest_of_segment(const gml_knobs *knobs, uint64_t host_bytes)
-{
-    uint64_t segment_bytes = host_bytes / GML_TORCH_SEGMENT_GRAIN * GML_TORCH_SEGMENT_GRAIN;
-    if (!segment_bytes) {
-        return 0;
-    }
-    uint64_t size_bytes = gml_torch_round_down(knobs, segment_bytes);
-    bool is_enough = gml_torch_segment_size(knobs, size_bytes) <= host_bytes;
-    return is_enough ? size_bytes : (uint64_t)GML_SMALL_LIMIT;
-}
-
-static void
-add_guest_usage(gml_lake *lake, gml_usage *usage)
-{
-    gml_policy *guest = gml_guest_policy(lake->guest);
-    gml_usage own = {0};
-    guest->ops->usage(guest, &own);
-    uint64_t largest_bytes = largest_of_segment(&lake->knobs, usage->largest_free_bytes);
-    usage->largest_free_bytes =
-        own.largest_free_bytes > largest_bytes ? own.largest_free_bytes : largest_bytes;
-}
-
 /* Fills what the policy and the driver hold themselves. */
 void
 gml_lake_raise_highest(gml_stats *stats)
@@ -224,9 +200,6 @@ gml_lake_complete_stats(gml_lake *lake)
 {
     gml_usage usage = {0};
     lake->policy->ops->usage(lake->policy, &usage);
-    if (lake->guest && lake->server == GML_SERVER_CACHING) {
-        add_guest_usage(lake, &usage);
-    }
     gml_stats stats = lake->stats;
     stats.reserved_bytes = gml_lake_reserved(lake);
     gml_lake_raise_highest(&stats);

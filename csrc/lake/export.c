@@ -112,11 +112,11 @@ export_locked(gml_lake *lake, gml_address address, tour *of)
     of->size_bytes = block->block_bytes;
     const gml_visitor visitor = {of, pass_region, pass_range, see_piece};
     of->status = GML_OK;
-    gml_status status = gml_lake_visit_locked(lake, &visitor);
-    if (status == GML_OK && of->status == GML_OK && of->found_bytes == 0) {
+    gml_lake_visit_locked(lake, &visitor);
+    if (of->status == GML_OK && of->found_bytes == 0) {
         add_chunks(of, address, of->size_bytes); /* in no view, so at home */
     }
-    status = gml_first_failure(status, of->status);
+    gml_status status = of->status;
     if (status == GML_OK && of->found_bytes < of->size_bytes) {
         status = not_exportable(of);
     }

@@ -133,14 +133,6 @@ finish_free(void *context, gml_block *block)
     gml_lake_finish_free(context, block);
 }
 
-/* Lets a policy that models PyTorch wait for other streams where PyTorch does. */
-static void
-finish_frees_of(gml_lake *lake, gml_policy *policy)
-{
-    policy->finish_frees = gml_lake_finish_pending;
-    policy->finish_context = lake;
-}
-
 gml_status
 gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_t reason_bytes)
 {
@@ -172,7 +164,9 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     gml_pools_init(&lake->pools);
     gml_list_init(&lake->elastic_list);
     gml_uses_init(&lake->uses, lake->driver, finish_free, lake);
-    finish_frees_of(lake, lake->policy);
+    /* A policy that models PyTorch waits for other streams where PyTorch does. */
+    lake->policy->finish_frees = gml_lake_finish_pending;
+    lake->policy->finish_context = lake;
     lake->sharer.lock = &lake->lock;
     gml_device_join(lake->driver->device, &lake->sharer);
     *out = lake;
@@ -212,7 +206,6 @@ gml_lake_close(gml_lake *lake)
     end_uses(lake);
     gml_uses_close(&lake->uses);
     gml_status status = gml_elastics_end(lake);
-    status = gml_first_failure(status, gml_guest_close(lake->guest));
     status = gml_first_failure(status, gml_pools_close(&lake->pools));
     status = gml_first_failure(status, gml_lake_end_imports(lake));
     status = gml_first_failure(status, lake->policy->ops->destroy(lake->policy));
@@ -240,18 +233,8 @@ find_server(gml_lake *lake, gml_stream stream, gml_policy **out)
             return status;
         }
     }
-    bool is_guest = lake->server == GML_SERVER_CACHING && lake->guest;
-    *out = pool ? pool : is_guest ? gml_guest_policy(lake->guest) : lake->policy;
+    *out = pool ? pool : lake->policy;
     return GML_OK;
-}
-
-static gml_status
-ask(gml_lake *lake, gml_policy *server, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
-    if (lake->guest && server == gml_guest_policy(lake->guest)) {
-        return gml_guest_allocate(lake->guest, size_bytes, stream, out);
-    }
-    return server->ops->allocate(server, size_bytes, stream, out);
 }
 
 /* Makes room for `server`, which has refused a request; whether it is worth asking again. A policy
@@ -290,10 +273,10 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
     size_t pending_before = lake->uses.pending_count;
     const uint64_t *divisions = GML_DEVICE_READ(lake->driver->device, divisions);
     uint64_t wanted_bytes = divisions ? gml_torch_round(divisions, size_bytes) : size_bytes;
-    status = ask(lake, server, wanted_bytes, stream, &block);
+    status = server->ops->allocate(server, wanted_bytes, stream, &block);
     if (status == GML_OUT_OF_MEMORY && may_ask_again(lake, server, pending_before)) {
         lake->torch.num_alloc_retries++;
-        status = ask(lake, server, wanted_bytes, stream, &block);
+        status = server->ops->allocate(server, wanted_bytes, stream, &block);
     }
     if (status == GML_OK) {
         block->requested_bytes = size_bytes;
@@ -511,25 +494,6 @@ gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes)
     pthread_mutex_lock(&lake->lock);
     snprintf(out, out_bytes, "%s", lake->driver->reason);
     pthread_mutex_unlock(&lake->lock);
-}
-
-gml_status
-gml_lake_serve_with(gml_lake *lake, gml_server server)
-{
-    gml_status status = GML_OK;
-    pthread_mutex_lock(&lake->lock);
-    bool is_caching_anyway = lake->policy->ops == &gml_caching_policy;
-    if (server == GML_SERVER_CACHING && !lake->guest && !is_caching_anyway) {
-        status = gml_guest_open(lake->policy, &lake->knobs, &lake->guest);
-        if (status == GML_OK) {
-            finish_frees_of(lake, gml_guest_policy(lake->guest));
-        }
-    }
-    if (status == GML_OK) {
-        lake->server = server;
-    }
-    pthread_mutex_unlock(&lake->lock);
-    return status;
 }
 
 gml_status

@@ -5,10 +5,9 @@
  * under it but the functions of a gml_visitor. Under Python the GIL is released before it is taken.
  * Where captures change, those of all lakes of a device are held: see driver/device.h.
  *
- * Three kinds of policies may serve on one lake, all with the same driver below them:
+ * Two kinds of policies may serve on one lake, with the same driver below them:
  *
  *   policy   the configured one, for every request at first
- *   guest    PyTorch's caching algorithm in memory that it takes from `policy`    (guest.h)
  *   pools    PyTorch's caching algorithm in memory of its own, one per graph pool (pools.h)
  */
 #ifndef GML_LAKE_LAKE_H
@@ -16,7 +15,6 @@
 
 #include "base/map.h"
 #include "driver/sleeper.h"
-#include "lake/guest.h"
 #include "lake/history.h"
 #include "lake/pools.h"
 #include "lake/uses.h"
@@ -48,6 +46,11 @@ typedef struct gml_held_list {
     size_t count, room;
 } gml_held_list;
 
+/* What was held at the last look, and room for the next one. Zeroed: nothing. */
+typedef struct gml_looks {
+    gml_held_list held, seen;
+} gml_looks;
+
 typedef struct gml_board gml_board; /* counters in a file that others map, see gml_published */
 
 struct gml_lake {
@@ -58,23 +61,21 @@ struct gml_lake {
     gml_sleeper *sleeper; /* likewise; NULL: cannot sleep */
     struct gml_nap *nap;  /* see sleep.c; NULL until it first sleeps */
     gml_policy *policy;
-    gml_guest *guest; /* NULL until it serves for the first time */
-    gml_server server;
     gml_pools pools;
     gml_uses uses;
     gml_history history;
-    gml_held_list held, seen; /* while events are kept: at the last look, and room for the next */
-    gml_board *board;         /* NULL: nothing is published */
-    gml_map imports;          /* see export.c */
-    size_t over_imports;      /* of them: whose users are done */
-    gml_map elastics;         /* see elastic.c: address -> buffer */
-    gml_link elastic_list;    /* the same: first those that were closed and are still mapped */
-    gml_map blocks;           /* live: address -> gml_block */
-    gml_stats stats;          /* but for what gml_policy and gml_driver hold themselves */
-    gml_torch_stats torch;    /* the part that policies leave to the lake, and what stands in for a
-                                 policy that counts nothing of the kind */
+    gml_looks looks;       /* while events are kept */
+    gml_board *board;      /* NULL: nothing is published */
+    gml_map imports;       /* see export.c */
+    size_t over_imports;   /* of them: whose users are done */
+    gml_map elastics;      /* see elastic.c: address -> buffer */
+    gml_link elastic_list; /* the same: first those that were closed and are still mapped */
+    gml_map blocks;        /* live: address -> gml_block */
+    gml_stats stats;       /* but for what gml_policy and gml_driver hold themselves */
+    gml_torch_stats torch; /* the part that policies leave to the lake, and what stands in for a
+                              policy that counts nothing of the kind */
     gml_lingering lingering;
-    uint64_t noted_small_bytes; /* of the policy and the guest, when last looked at */
+    uint64_t noted_small_bytes; /* of the policy, when last looked at */
     uint64_t noted_given;       /* the driver's given_count then */
     uint64_t next_id;           /* of the next allocation */
     gml_knobs knobs;            /* as configured */
@@ -85,7 +86,7 @@ struct gml_lake {
 /* ---- inspect.c ------------------------------------------------------------------------------- */
 
 /* gml_lake_visit() for a caller that holds the lock. */
-gml_status gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
+void gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 
 /* ---- access.c: for the rooms above, which know nothing of what a lake is made of ---------------- */
 
@@ -146,8 +147,7 @@ gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 /* The end of a freed block: no stream uses it any more. Counts, and hands it to its owner. */
 void gml_lake_finish_free(gml_lake *lake, gml_block *block);
 
-/* What is held from the device: by the policy, whose memory the guest's is part of, and the pools.
- */
+/* What is held from the device, by the policy and the pools. */
 static inline uint64_t
 gml_lake_reserved(const gml_lake *lake)
 {
@@ -182,6 +182,15 @@ gml_lake_end_use(gml_lake *lake, gml_address address)
 }
 
 /* ---- segments.c ------------------------------------------------------------------------------ */
+
+/* Told of memory that came (`is_new`) or went. */
+typedef void (*gml_tell_held)(void *context, bool is_new, const gml_held *span);
+
+/* Looks at what the lake holds and tells what went and came since the last look; without `tell` it
+ * only looks. `*looks`, NULL before the first look, is guarded by the lock and never freed. Without
+ * host memory nothing is told, and the next look tells it. Linear in what is held. `tell` is called
+ * under the lock and may call no lake of the device. */
+void gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *context);
 
 /* Looks at what the lake holds, to compare with later; nothing where no events are kept. */
 void gml_lake_begin_segments(gml_lake *lake);
@@ -240,8 +249,7 @@ gml_status gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes);
 
 /* Makes room for `policy`, which has refused a request: waits for streams that still use freed
  * blocks, and takes from the other policies what they hold idle. *is_any: whether it may have
- * helped. While the driver is frozen no call is made: only the guest may give to the
- * policy. */
+ * helped: nothing while the driver is frozen. */
 gml_status gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is_any);
 
 /* gml_policy.finish_frees, with a lake as its context: waits for streams that still use freed
@@ -277,14 +285,6 @@ gml_lake_active_bytes(const gml_lake *lake, int pool)
     return lake->torch.allocated_bytes[pool].current + lake->lingering.bytes[pool];
 }
 
-/* What the policy and the guest hold for requests up to 1 MiB. */
-static inline uint64_t
-gml_lake_small_bytes(const gml_lake *lake)
-{
-    uint64_t guest_bytes = lake->guest ? gml_guest_policy(lake->guest)->small_bytes : 0;
-    return lake->policy->small_bytes + guest_bytes;
-}
-
 /* Takes what is reserved now into the counters. */
 void gml_lake_follow_reserved(gml_lake *lake);
 
@@ -293,7 +293,7 @@ static inline void
 gml_lake_note_reserved(gml_lake *lake)
 {
     if (gml_lake_reserved(lake) != lake->torch.reserved_bytes[GML_POOL_ALL].current ||
-        gml_lake_small_bytes(lake) != lake->noted_small_bytes ||
+        lake->policy->small_bytes != lake->noted_small_bytes ||
         lake->driver->given_count != lake->noted_given) {
         gml_lake_follow_reserved(lake);
     }
@@ -315,7 +315,6 @@ void gml_lake_explain_waking(gml_lake *lake);
 /* What a lake can say of itself and its device when it refuses a request. */
 typedef struct gml_situation {
     const char *policy;
-    bool has_guest; /* PyTorch's algorithm serves, or has served, out of the policy */
     bool has_pools;
     bool is_capturing;
     bool is_arena;                    /* free and total are of the one allocation that serves */

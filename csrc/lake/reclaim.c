@@ -19,20 +19,6 @@ gml_lake_finish_pending(void *context)
     }
 }
 
-/* Gives what the guest holds idle to its host, the lake's policy; no driver call is made. */
-static gml_status
-trim_guest(gml_lake *lake, uint64_t *given_bytes)
-{
-    uint64_t bytes = 0;
-    gml_status status = GML_OK;
-    if (lake->guest) {
-        gml_policy *guest = gml_guest_policy(lake->guest);
-        status = guest->ops->trim(guest, &bytes);
-    }
-    *given_bytes = bytes;
-    return status;
-}
-
 /* A chunk that an elastic buffer still maps would not go. */
 static gml_status
 trim_policy(gml_lake *lake)
@@ -50,9 +36,7 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
         return GML_OK;
     }
     uint64_t before_bytes = lake->driver->held_bytes;
-    uint64_t given_bytes;
     gml_status first = wait_for_uses(lake);
-    first = gml_first_failure(first, trim_guest(lake, &given_bytes));
     first = gml_first_failure(first, gml_pools_trim(&lake->pools));
     first = gml_first_failure(first, trim_policy(lake));
     if (first == GML_OK && lake->nap && lake->blocks.count == 0) {
@@ -63,33 +47,26 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     return first;
 }
 
-/* What others than `policy` hold idle and can give to the driver. The guest's memory is the
- * policy's, which has gone through its own when it refused a request of either. */
+/* What others than `policy` hold idle and can give to the driver. */
 static gml_status
-trim_others(gml_lake *lake, const gml_policy *policy, bool is_guest)
+trim_others(gml_lake *lake, const gml_policy *policy)
 {
     gml_status status = gml_pools_trim(&lake->pools);
-    bool is_pool = policy != lake->policy && !is_guest;
-    return status == GML_OK && is_pool ? trim_policy(lake) : status;
+    return status == GML_OK && policy != lake->policy ? trim_policy(lake) : status;
 }
 
 gml_status
 gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is_any)
 {
     bool is_frozen = gml_driver_is_frozen(lake->driver);
-    bool is_guest = lake->guest && policy == gml_guest_policy(lake->guest);
     size_t pending_before = lake->uses.pending_count;
     uint64_t held_before_bytes = lake->driver->held_bytes;
-    uint64_t given_bytes = 0;
     gml_status status = is_frozen ? GML_OK : wait_for_uses(lake);
-    if (status == GML_OK && !is_guest) {
-        status = trim_guest(lake, &given_bytes);
-    }
     if (status == GML_OK && !is_frozen) {
-        status = trim_others(lake, policy, is_guest);
+        status = trim_others(lake, policy);
     }
-    *is_any = given_bytes || lake->uses.pending_count < pending_before ||
-              lake->driver->held_bytes < held_before_bytes;
+    *is_any =
+        lake->uses.pending_count < pending_before || lake->driver->held_bytes < held_before_bytes;
     gml_lake_note_reserved(lake);
     return status;
 }

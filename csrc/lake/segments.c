@@ -88,7 +88,7 @@ by_address(const void *left, const void *right)
     return a->address < b->address ? -1 : a->address > b->address;
 }
 
-/* Everything that is held; what a guest has is its host's. False without host memory. */
+/* Everything that is held. False without host memory. */
 static bool
 take_look(gml_lake *lake, gml_held_list *out)
 {
@@ -104,21 +104,12 @@ take_look(gml_lake *lake, gml_held_list *out)
 
 /* ---- the difference -------------------------------------------------------------------------- */
 
-static void
-note(gml_history *history, gml_request_kind kind, gml_address address, uint64_t size_bytes,
-     gml_stream stream)
-{
-    if (size_bytes) {
-        gml_history_append(history, kind, 0, address, size_bytes, stream);
-    }
-}
-
-/* Notes what of `held` is not in `others`, and returns how much it is. */
+/* Tells what of `held` is not in `others`, and returns how much it is. */
 static uint64_t
-note_difference(gml_history *history, gml_request_kind kind, const gml_held_list *held,
-                const gml_held_list *others)
+tell_difference(const gml_held_list *held, const gml_held_list *others, bool is_new,
+                gml_tell_held tell, void *context)
 {
-    uint64_t noted_bytes = 0;
+    uint64_t told_bytes = 0;
     size_t at = 0;
     for (size_t i = 0; i < held->count; i++) {
         const gml_held *span = &held->list[i];
@@ -129,14 +120,46 @@ note_difference(gml_history *history, gml_request_kind kind, const gml_held_list
             bool is_cut = at < others->count && others->list[at].address < end_of(span);
             gml_address end = is_cut ? others->list[at].address : end_of(span);
             if (begin < end) {
-                note(history, kind, begin, end - begin, span->stream);
-                noted_bytes += end - begin;
+                tell(context, is_new, &(gml_held){begin, end - begin, span->stream});
+                told_bytes += end - begin;
             }
             begin = is_cut ? end_of(&others->list[at]) : end;
         }
     }
-    return noted_bytes;
+    return told_bytes;
 }
+
+/* Tells what went and what came since the last look, and returns the change in bytes: 0 where this
+ * look failed, without host memory, and the last one stays. */
+static uint64_t
+tell_changes(gml_lake *lake, gml_looks *looks, gml_tell_held tell, void *context)
+{
+    if (!take_look(lake, &looks->seen)) {
+        return 0;
+    }
+    gml_held_list earlier = looks->held;
+    looks->held = looks->seen;
+    looks->seen = earlier;
+    if (!tell) {
+        return 0;
+    }
+    uint64_t gone_bytes = tell_difference(&looks->seen, &looks->held, false, tell, context);
+    uint64_t come_bytes = tell_difference(&looks->held, &looks->seen, true, tell, context);
+    return come_bytes - gone_bytes;
+}
+
+void
+gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *context)
+{
+    pthread_mutex_lock(&lake->lock);
+    *looks = *looks ? *looks : calloc(1, sizeof **looks);
+    if (*looks) {
+        (void)tell_changes(lake, *looks, tell, context);
+    }
+    pthread_mutex_unlock(&lake->lock);
+}
+
+/* ---- the lake's own history ------------------------------------------------------------------ */
 
 static void
 clear(gml_held_list *held)
@@ -148,8 +171,8 @@ clear(gml_held_list *held)
 void
 gml_lake_end_segments(gml_lake *lake)
 {
-    clear(&lake->held);
-    clear(&lake->seen);
+    clear(&lake->looks.held);
+    clear(&lake->looks.seen);
 }
 
 void
@@ -157,8 +180,17 @@ gml_lake_begin_segments(gml_lake *lake)
 {
     gml_lake_end_segments(lake);
     /* What is not seen here is seen, and accounted for, at the next change. */
-    if (lake->history.ring && !take_look(lake, &lake->held)) {
-        lake->held.count = 0;
+    if (lake->history.ring) {
+        (void)tell_changes(lake, &lake->looks, NULL, NULL);
+    }
+}
+
+static void
+note(void *context, bool is_new, const gml_held *span)
+{
+    gml_request_kind kind = is_new ? GML_REQUEST_SEGMENT_ALLOC : GML_REQUEST_SEGMENT_FREE;
+    if (span->size_bytes) {
+        gml_history_append(context, kind, 0, span->address, span->size_bytes, span->stream);
     }
 }
 
@@ -166,18 +198,10 @@ void
 gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_bytes)
 {
     gml_history *history = &lake->history;
-    uint64_t freed_bytes = 0, taken_bytes = 0;
-    if (take_look(lake, &lake->seen)) {
-        freed_bytes = note_difference(history, GML_REQUEST_SEGMENT_FREE, &lake->held, &lake->seen);
-        taken_bytes = note_difference(history, GML_REQUEST_SEGMENT_ALLOC, &lake->seen, &lake->held);
-        gml_held_list earlier = lake->held;
-        lake->held = lake->seen;
-        lake->seen = earlier;
-    }
-    uint64_t expected_bytes = before_bytes + taken_bytes - freed_bytes;
+    uint64_t expected_bytes = before_bytes + tell_changes(lake, &lake->looks, note, history);
     if (expected_bytes > reserved_bytes) {
-        note(history, GML_REQUEST_SEGMENT_FREE, 0, expected_bytes - reserved_bytes, 0);
+        note(history, false, &(gml_held){.size_bytes = expected_bytes - reserved_bytes});
     } else {
-        note(history, GML_REQUEST_SEGMENT_ALLOC, 0, reserved_bytes - expected_bytes, 0);
+        note(history, true, &(gml_held){.size_bytes = reserved_bytes - expected_bytes});
     }
 }

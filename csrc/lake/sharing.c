@@ -25,9 +25,7 @@ forget_locked(gml_lake *lake, gml_stream stream)
         lake->watcher->forget(lake->watcher, stream);
     }
     gml_uses_forget(&lake->uses, stream);
-    status = lake->guest ? gml_guest_forget(lake->guest, stream) : GML_OK;
-    return gml_first_failure(status, ops->forget_stream ? ops->forget_stream(lake->policy, stream)
-                                                        : GML_OK);
+    return ops->forget_stream ? ops->forget_stream(lake->policy, stream) : GML_OK;
 }
 
 gml_status

@@ -78,9 +78,6 @@ fill_torch_stats(gml_lake *lake, gml_torch_stats *out)
         fill_pool_row(lake, pool, out);
     }
     add_ladder(lake->policy, out);
-    if (lake->guest) {
-        add_ladder(gml_guest_policy(lake->guest), out);
-    }
     out->num_sync_all_streams = calls[GML_CALL_DEVICE_SYNCHRONIZE];
     out->num_device_alloc = calls[GML_CALL_CREATE] + calls[GML_CALL_MALLOC];
     out->num_device_free = calls[GML_CALL_RELEASE] + calls[GML_CALL_FREE];
@@ -91,7 +88,7 @@ gml_status
 gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out)
 {
     pthread_mutex_lock(&lake->lock);
-    bool is_alone = !lake->guest && gml_list_is_empty(&lake->pools.all);
+    bool is_alone = gml_list_is_empty(&lake->pools.all);
     if (is_alone && lake->policy->ops->torch_stats) {
         *out = lake->torch;
         lake->policy->ops->torch_stats(lake->policy, out);
@@ -197,7 +194,6 @@ gml_lake_look(gml_lake *lake, gml_situation *out)
     gml_driver *driver = lake->driver;
     gml_stats stats = gml_lake_complete_stats(lake);
     now.policy = lake->policy->ops->name;
-    now.has_guest = lake->guest != NULL;
     now.has_pools = gml_pools_reserved(&lake->pools) > 0;
     now.is_capturing = gml_driver_is_frozen(driver);
     now.is_arena = driver->arena_bytes > 0;

@@ -144,7 +144,6 @@ PyObject *lake_stream_pairs(PyObject *object, PyObject *unused);
 
 /* Methods of Lake that lake_serving.c has. */
 PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords);
-PyObject *lake_serve_with(PyObject *object, PyObject *server);
 PyObject *lake_set_limit(PyObject *object, PyObject *limit);
 PyObject *lake_begin_pool(PyObject *object, PyObject *args);
 PyObject *lake_end_pool(PyObject *object, PyObject *args);
@@ -186,9 +185,6 @@ PyObject *lake_add_plan(PyObject *object, PyObject *args);
 PyObject *lake_drop_plans(PyObject *object, PyObject *kind);
 PyObject *lake_mark(PyObject *object, PyObject *unused);
 PyObject *lake_plan_stats(PyObject *object, PyObject *unused);
-
-/* "policy" or "caching"; false with a ValueError for anything else. */
-bool read_server(PyObject *text, gml_server *out);
 
 /* Reports on a lake that is held open: new dicts and lists, or NULL. */
 PyObject *report_stats(const core_state *state, gml_lake *lake);

@@ -408,10 +408,6 @@ PyDoc_STRVAR(stream_pairs_doc,
              "stream_pairs($self, /)\n--\n\n"
              "Return what happened between each two streams as a list of dicts, in no order;\n"
              "sizes in bytes.");
-PyDoc_STRVAR(serve_with_doc,
-             "serve_with($self, server, /)\n--\n\n"
-             "Choose who serves requests from now on: \"policy\", or \"caching\", which is\n"
-             "PyTorch's algorithm in memory that it takes from the policy. Blocks live on.");
 PyDoc_STRVAR(set_limit_doc,
              "set_limit($self, size, /)\n--\n\n"
              "Hold at most `size` bytes from now on; 0: the capacity it was opened with.");
@@ -496,7 +492,6 @@ static PyMethodDef lake_methods[] = {
     {"stream_pairs", lake_stream_pairs, METH_NOARGS, stream_pairs_doc},
     {"record_stream", (PyCFunction)(void (*)(void))lake_record_stream, METH_VARARGS | METH_KEYWORDS,
      record_stream_doc},
-    {"serve_with", lake_serve_with, METH_O, serve_with_doc},
     {"set_limit", lake_set_limit, METH_O, set_limit_doc},
     {"begin_pool", lake_begin_pool, METH_VARARGS, begin_pool_doc},
     {"end_pool", lake_end_pool, METH_VARARGS, end_pool_doc},

@@ -20,37 +20,6 @@ lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
     return lake_end(self, lake, status);
 }
 
-bool
-read_server(PyObject *text, gml_server *out)
-{
-    if (!PyUnicode_Check(text)) {
-        PyErr_SetString(PyExc_TypeError, "the server must be \"policy\" or \"caching\"");
-        return false;
-    }
-    if (PyUnicode_CompareWithASCIIString(text, "policy") == 0) {
-        *out = GML_SERVER_POLICY;
-    } else if (PyUnicode_CompareWithASCIIString(text, "caching") == 0) {
-        *out = GML_SERVER_CACHING;
-    } else {
-        PyErr_Format(PyExc_ValueError, "the server must be \"policy\" or \"caching\", not %R",
-                     text);
-        return false;
-    }
-    return true;
-}
-
-PyObject *
-lake_serve_with(PyObject *object, PyObject *server)
-{
-    lake_object *self = (lake_object *)object;
-    gml_server wanted = GML_SERVER_POLICY;
-    if (!read_server(server, &wanted)) {
-        return NULL;
-    }
-    LAKE_CALL(self, gml_lake_serve_with(lake, wanted));
-    return lake_end(self, lake, status);
-}
-
 PyObject *
 lake_set_limit(PyObject *object, PyObject *limit)
 {

@@ -48,23 +48,6 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
 }
 
 static PyObject *
-torch_serve_with(PyObject *module, PyObject *server)
-{
-    gml_server wanted = GML_SERVER_POLICY;
-    if (!read_server(server, &wanted)) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_torch_serve_with(wanted);
-    Py_END_ALLOW_THREADS
-    if (status != GML_OK) {
-        return raise_status(PyModule_GetState(module), status, NULL);
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *
 torch_keep_history(PyObject *module, PyObject *max_events)
 {
     number_argument count = {"max_events", 0};
@@ -124,54 +107,6 @@ static PyObject *
 torch_forget_stream(PyObject *module, PyObject *args)
 {
     return call_with_stream(module, args, gml_torch_forget_stream);
-}
-
-/* ---- hooks ----------------------------------------------------------------------------------- */
-
-typedef void (*any_function)(void);
-
-static const struct {
-    const char *name;
-    any_function function;
-} hooks[] = {
-    {"alloc", (any_function)gml_torch_alloc},
-    {"free", (any_function)gml_torch_free},
-    {"init", (any_function)gml_torch_init},
-    {"empty_cache", (any_function)gml_torch_empty_cache},
-    {"memory_fraction", (any_function)gml_torch_memory_fraction},
-    {"base", (any_function)gml_torch_base},
-    {"record_stream", (any_function)gml_torch_record_stream},
-    {"begin_pool", (any_function)gml_torch_begin_pool},
-    {"end_pool", (any_function)gml_torch_end_pool},
-    {"release_pool", (any_function)gml_torch_release_pool},
-};
-
-static PyObject *
-torch_hooks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    PyObject *dict = PyDict_New();
-    for (size_t i = 0; dict && i < sizeof hooks / sizeof *hooks; i++) {
-        if (put_number(dict, hooks[i].name, (uint64_t)(uintptr_t)hooks[i].function) < 0) {
-            Py_CLEAR(dict);
-        }
-    }
-    return dict;
-}
-
-static PyObject *
-torch_find_exceptions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    char reason[REASON_BYTES] = "";
-    Py_BEGIN_ALLOW_THREADS
-    gml_torch_find_exceptions(reason, sizeof reason);
-    Py_END_ALLOW_THREADS
-    return PyUnicode_FromString(reason);
-}
-
-static PyObject *
-torch_foreign_frees(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    return PyLong_FromUnsignedLongLong(gml_torch_foreign_frees());
 }
 
 /* ---- lakes ----------------------------------------------------------------------------------- */
@@ -276,17 +211,6 @@ PyDoc_STRVAR(configure_doc,
              "Sizes in bytes; handle_type is 0 or the CUmemAllocationHandleType that memory shall\n"
              "be exportable as. Raises ValueError for an unknown policy or setting, and once a\n"
              "lake is open, unless nothing would change.");
-PyDoc_STRVAR(serve_with_doc,
-             "torch_serve_with(server, /)\n--\n\n"
-             "Let every lake below PyTorch, open now or later, be served by \"policy\" or by\n"
-             "\"caching\", see Lake.serve_with(). After a failure nothing has changed.");
-PyDoc_STRVAR(hooks_doc,
-             "torch_hooks()\n--\n\n"
-             "Return the addresses of the functions that PyTorch can be given, by name.");
-PyDoc_STRVAR(find_exceptions_doc,
-             "torch_find_exceptions()\n--\n\n"
-             "Return \"\" where the end of memory can be thrown as torch.OutOfMemoryError, else\n"
-             "why not.");
 PyDoc_STRVAR(keep_history_doc,
              "torch_keep_history(max_events, /)\n--\n\n"
              "Let every lake below PyTorch, open now or later, keep its last events; 0 stops.");
@@ -323,16 +247,9 @@ PyDoc_STRVAR(set_margin_doc,
              "torch_set_margin(size, /)\n--\n\n"
              "Let the lakes of all regions, open now or later, take no more memory where the\n"
              "device would have less than `size` bytes left; 0: whatever is left.");
-PyDoc_STRVAR(foreign_frees_doc,
-             "torch_foreign_frees()\n--\n\n"
-             "Return how many frees there were of addresses that no lake had served.");
-
 PyMethodDef torch_methods[] = {
     {"torch_configure", (PyCFunction)(void (*)(void))torch_configure, METH_VARARGS | METH_KEYWORDS,
      configure_doc},
-    {"torch_serve_with", torch_serve_with, METH_O, serve_with_doc},
-    {"torch_hooks", torch_hooks, METH_NOARGS, hooks_doc},
-    {"torch_find_exceptions", torch_find_exceptions, METH_NOARGS, find_exceptions_doc},
     {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
     {"torch_note_refusals", torch_note_refusals, METH_O, note_refusals_doc},
     {"torch_distrust_stream", torch_distrust_stream, METH_VARARGS, distrust_stream_doc},
@@ -344,6 +261,5 @@ PyMethodDef torch_methods[] = {
     {"torch_has_entered", torch_has_entered, METH_NOARGS, has_entered_doc},
     {"torch_region_lakes", torch_region_lakes, METH_NOARGS, region_lakes_doc},
     {"torch_set_margin", torch_set_margin, METH_O, set_margin_doc},
-    {"torch_foreign_frees", torch_foreign_frees, METH_NOARGS, foreign_frees_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -102,10 +102,10 @@ static gml_shared_piece *
 borrow(const gml_ticket *ticket, answer *out)
 {
     (void)snprintf(out->reason, sizeof out->reason, "what it shared is gone");
-    for (int number = 0; number < gml_registry_end(); number++) {
+    for (int number = gml_registry_next(-1); number >= 0; number = gml_registry_next(number)) {
         gml_lake *lake = gml_torch_lake(number);
         gml_lent about = {0};
-        if (!lake || gml_lake_lend(lake, ticket->address, NULL, 0, &about) != GML_OK ||
+        if (gml_lake_lend(lake, ticket->address, NULL, 0, &about) != GML_OK ||
             about.mark != ticket->mark) {
             continue;
         }

@@ -53,7 +53,17 @@ gml_friend_alloc(void *stream, size_t size_bytes, int device)
 void
 gml_friend_free(void *stream, void *address, int device)
 {
-    gml_torch_free(address, 0, device, stream);
+    (void)stream;
+    gml_lake *lake = address ? gml_torch_lake(device) : NULL;
+    gml_address freed = (gml_address)(uintptr_t)address;
+    gml_status status = lake ? gml_lake_free(lake, freed) : GML_UNKNOWN_ADDRESS;
+    for (int number = -1; address && status == GML_UNKNOWN_ADDRESS;) {
+        number = gml_registry_next(number);
+        if (number < 0) {
+            return;
+        }
+        status = gml_lake_free(gml_torch_lake(number), freed);
+    }
 }
 
 gml_status

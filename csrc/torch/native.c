@@ -4,6 +4,7 @@
 #include "driver/device.h"
 #include "gmlake_share.h"
 #include "gmlake_torch.h"
+#include "lake/lake.h"
 #include "torch/ipc.h"
 #include "torch/refusal.h"
 #include "torch/registry.h"
@@ -17,6 +18,25 @@ explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, uint
     } else {
         gml_refusal_write_unopened(device, size_bytes, status, reason, out, out_bytes);
     }
+}
+
+typedef struct listener {
+    gml_native_tell tell;
+    void *context;
+} listener;
+
+static void
+pass_on(void *context, bool is_new, const gml_held *span)
+{
+    const listener *to = context;
+    to->tell(to->context, is_new, span->address, span->size_bytes);
+}
+
+static void
+changes(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context)
+{
+    listener to = {tell, context};
+    gml_lake_changes(lake, looks, tell ? pass_on : NULL, &to);
 }
 
 static gml_lake *
@@ -43,7 +63,7 @@ gml_torch_native_core(void)
         .device_of = gml_torch_device_of,
         .open = open_lake,
         .open_of_device = open_lake_of_device,
-        .end = gml_registry_end,
+        .next = gml_registry_next,
         .takes_graphs = gml_registry_takes_graphs,
         .try_allocate = gml_lake_try_allocate,
         .allocate = gml_lake_allocate,
@@ -59,6 +79,7 @@ gml_torch_native_core(void)
         .torch_stats = gml_lake_torch_stats,
         .reset_peaks = gml_lake_reset_peaks,
         .visit = gml_lake_visit,
+        .changes = changes,
         .device = gml_registry_device,
         .freeze = gml_device_freeze,
         .limit = gml_registry_limit,

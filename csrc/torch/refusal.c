@@ -136,9 +136,8 @@ say_tried(text *out, const gml_situation *now)
         return;
     }
     say(out,
-        " Tried: idle memory, also of other streams%s%s, waiting for the device, and new "
+        " Tried: idle memory, also of other streams%s, waiting for the device, and new "
         "memory from the driver.",
-        now->has_guest ? ", the cache for requests outside gmlake.enabled()" : "",
         now->has_pools ? ", released graph pools" : "");
 }
 

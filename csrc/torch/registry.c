@@ -29,8 +29,7 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Set once per process under the lock, read without it. */
 static _Atomic(gml_lake *) lakes[GML_TORCH_DEVICES];
-static _Atomic int lakes_end;  /* above the ordinal of every device with an open lake */
-static _Atomic int server_now; /* a gml_server; changed under the lock */
+static _Atomic int lakes_end; /* above the ordinal of every device with an open lake */
 
 /* What the lakes of a device have in common. */
 static gml_device devices[GML_TORCH_DEVICES];
@@ -102,11 +101,16 @@ gml_torch_region_of(int number)
 }
 
 int
-gml_registry_end(void)
+gml_registry_next(int number)
 {
-    int regions = regions_end();
-    return regions ? GML_TORCH_DEVICES + regions
-                   : atomic_load_explicit(&lakes_end, memory_order_acquire);
+    int end = atomic_load_explicit(&lakes_end, memory_order_acquire);
+    for (number++; number < end; number++) {
+        if (gml_torch_lake(number)) {
+            return number;
+        }
+    }
+    number = number < GML_TORCH_DEVICES ? GML_TORCH_DEVICES : number;
+    return is_region_lake(number) ? number : -1;
 }
 
 bool
@@ -131,12 +135,6 @@ gml_registry_serving(int device)
     return -1;
 }
 
-gml_server
-gml_registry_server(void)
-{
-    return (gml_server)atomic_load_explicit(&server_now, memory_order_acquire);
-}
-
 static gml_status
 explain(char *reason, size_t reason_bytes, gml_status status, const char *text)
 {
@@ -156,7 +154,7 @@ configure_locked(const gml_lake_config *config, char *text)
     if (gml_settings_are_same(known, config)) {
         return GML_OK;
     }
-    if (gml_registry_end() > 0) {
+    if (gml_registry_next(-1) >= 0) {
         (void)snprintf(text, GML_REASON_BYTES,
                        "a device is in use already, with the driver %s, the policy %s and settings "
                        "of its own; these hold until the process ends",
@@ -247,12 +245,7 @@ apply_distrust(gml_lake *lake, const gml_map *distrusted)
 static gml_status
 prepare(gml_lake *lake, int device, char *text)
 {
-    gml_status status = gml_lake_serve_with(lake, gml_registry_server());
-    if (status != GML_OK) {
-        gml_lake_reason(lake, text, GML_REASON_BYTES);
-        return status;
-    }
-    status = gml_lake_keep_history(lake, registry.history_events);
+    gml_status status = gml_lake_keep_history(lake, registry.history_events);
     if (status != GML_OK) {
         (void)snprintf(text, GML_REASON_BYTES, "the host has no memory for a history of %zu events",
                        registry.history_events);
@@ -269,11 +262,8 @@ prepare(gml_lake *lake, int device, char *text)
 static gml_status
 meet_peers(gml_lake *lake, int device, char *text)
 {
-    for (int peer = 0; peer < gml_registry_end(); peer++) {
+    for (int peer = gml_registry_next(-1); peer >= 0; peer = gml_registry_next(peer)) {
         gml_lake *other = gml_torch_lake(peer);
-        if (!other) {
-            continue;
-        }
         gml_status status = gml_lake_grant(lake, gml_torch_device_of(peer));
         if (status != GML_OK && status != GML_UNSUPPORTED) {
             gml_lake_reason(lake, text, GML_REASON_BYTES);
@@ -430,44 +420,13 @@ gml_torch_fallback(int device, char *out, size_t out_bytes)
 
 /* ---- what holds for every lake --------------------------------------------------------------- */
 
-/* Lets the lakes below `end` be served by `server`; *reached is the first that could not. */
-static gml_status
-serve_below(int end, gml_server server, int *reached)
-{
-    for (int device = 0; device < end; device++) {
-        gml_lake *lake = gml_torch_lake(device);
-        gml_status status = lake ? gml_lake_serve_with(lake, server) : GML_OK;
-        if (status != GML_OK) {
-            *reached = device;
-            return status;
-        }
-    }
-    return GML_OK;
-}
-
-gml_status
-gml_torch_serve_with(gml_server server)
-{
-    int reached = 0;
-    pthread_mutex_lock(&registry_lock);
-    gml_status status = serve_below(gml_registry_end(), server, &reached);
-    if (status == GML_OK) {
-        atomic_store_explicit(&server_now, (int)server, memory_order_release);
-    } else {
-        (void)serve_below(reached, gml_registry_server(), &reached);
-    }
-    pthread_mutex_unlock(&registry_lock);
-    return status;
-}
-
 gml_status
 gml_torch_keep_history(size_t max_events)
 {
     gml_status first = GML_OK;
     pthread_mutex_lock(&registry_lock);
-    for (int device = 0; device < gml_registry_end(); device++) {
-        gml_lake *lake = gml_torch_lake(device);
-        gml_status status = lake ? gml_lake_keep_history(lake, max_events) : GML_OK;
+    for (int number = gml_registry_next(-1); number >= 0; number = gml_registry_next(number)) {
+        gml_status status = gml_lake_keep_history(gml_torch_lake(number), max_events);
         first = gml_first_failure(first, status);
     }
     if (first == GML_OK) {

@@ -3,8 +3,8 @@
  *
  * A lake has a number: that of its device, or one from GML_TORCH_DEVICES on for that of a region.
  *
- * Locks: the registry's own guards everything; the lakes' pointers and the server are read without
- * it. It is taken before the lock of any lake, and held while a lake is opened.
+ * Locks: the registry's own guards everything; the lakes' pointers are read without it. It is taken
+ * before the lock of any lake, and held while a lake is opened.
  */
 #ifndef GML_TORCH_REGISTRY_H
 #define GML_TORCH_REGISTRY_H
@@ -33,11 +33,9 @@ void gml_registry_grant_all(gml_lake *lake, int device);
 /* The most that the lakes of a device may hold together, as configured; 0: all that it has. */
 uint64_t gml_registry_capacity(void);
 
-/* No open lake has this number or a higher one. */
-int gml_registry_end(void);
-
-/* Who serves on every lake, as gml_torch_serve_with() said last. */
-gml_server gml_registry_server(void);
+/* The number of the first open lake after `number`, which is -1 at first; -1: none. Those of
+ * devices come before those of regions. */
+int gml_registry_next(int number);
 
 /* The most that the device's lakes may hold together, as a fraction of the device's memory; 1 or
  * more: all. Remembered where none is open yet. Nothing for what is no fraction or no device. */

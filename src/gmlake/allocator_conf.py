@@ -6,7 +6,6 @@ PyTorch itself complains about what it does not understand, so everything else i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gmlake import _core
@@ -26,21 +25,8 @@ _DIVISION: Final = re.compile(r"\s*(>|[0-9]{1,9})\s*:\s*([0-9]{1,9})\s*", re.ASC
 _INTERVALS: Final = tuple(1 << power for power in range(16))  # in MiB, as PyTorch keeps them
 
 
-@dataclass(frozen=True)
-class AllocatorConf:
-    """The part that concerns gmlake.
-
-    knobs: by the names of gmlake.knobs(). backend: "native" or another. fraction: the share of
-    each device that PyTorch may hold; None: all.
-    """
-
-    knobs: dict[str, int] = field(default_factory=dict)
-    backend: str = "native"
-    fraction: float | None = None
-
-
-def read_allocator_conf(environment: Mapping[str, str]) -> AllocatorConf:
-    """Read the variable that PyTorch reads: the newer name first."""
+def read_allocator_conf(environment: Mapping[str, str]) -> dict[str, int]:
+    """Return what the variable that PyTorch reads says, by the names of gmlake.knobs()."""
     text = next((environment[name] for name in VARIABLES if environment.get(name)), "")
     entries = _entries(text)
     limits = {knob["name"]: (knob["minimum"], knob["maximum"]) for knob in _core.knobs()}
@@ -50,7 +36,7 @@ def read_allocator_conf(environment: Mapping[str, str]) -> AllocatorConf:
         low, high = limits[name.partition(".")[0]]
         if low <= value <= high:
             kept[name] = value
-    return AllocatorConf(kept, entries.get("backend", "native"), _fraction(entries))
+    return kept
 
 
 def read_sizes(text: str) -> dict[str, int]:
@@ -101,8 +87,3 @@ def _divisions(entries: dict[str, str]) -> dict[str, int]:
         found |= {at: int(count) for at in _INTERVALS if previous <= at < end}
         previous = end
     return {f"roundup_power2_divisions.{at}": count for at, count in found.items()}
-
-
-def _fraction(entries: dict[str, str]) -> float | None:
-    fraction = _number(entries.get("per_process_memory_fraction"))
-    return fraction if fraction is not None and 0 <= fraction < 1 else None

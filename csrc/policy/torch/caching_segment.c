@@ -206,15 +206,15 @@ can_release_any(const gml_torch_heap *heap)
     return segment != NULL;
 }
 
-/* Gives idle segments back: all of them, or those of retired lanes. */
+/* Gives idle segments back. */
 static gml_status
-release_idle(gml_torch_heap *heap, bool is_retired_only)
+release_idle(gml_torch_heap *heap)
 {
     gml_status first = GML_OK;
     gml_torch_segment *segment = heap->segments;
     while (segment) {
         gml_torch_segment *next = segment->next;
-        if (is_idle(segment) && (segment->lane->is_retired || !is_retired_only)) {
+        if (is_idle(segment)) {
             first = gml_first_failure(first, release_segment(heap, segment));
         }
         segment = next;
@@ -234,16 +234,5 @@ gml_caching_release_all(gml_torch_heap *heap)
         return GML_OK;
     }
     gml_status status = gml_driver_device_synchronize(heap->base.driver);
-    return status == GML_OK ? release_idle(heap, false) : status;
-}
-
-/* ---- streams that end ------------------------------------------------------------------------ */
-
-gml_status
-gml_caching_retire(gml_torch_heap *heap, gml_stream stream)
-{
-    gml_torch_retire_lanes(heap, stream);
-    gml_status status = release_idle(heap, true);
-    gml_torch_drop_lanes(heap);
-    return status;
+    return status == GML_OK ? release_idle(heap) : status;
 }

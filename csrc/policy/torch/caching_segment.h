@@ -24,8 +24,4 @@ gml_status gml_caching_release_oversize(gml_torch_heap *heap, const gml_torch_re
 /* Synchronises if there is anything to free, and frees everything that can go. */
 gml_status gml_caching_release_all(gml_torch_heap *heap);
 
-/* `stream` will be destroyed: gives back what it, and others that are gone, hold idle. What lives
- * on is never served to a stream that gets the same handle. */
-gml_status gml_caching_retire(gml_torch_heap *heap, gml_stream stream);
-
 #endif

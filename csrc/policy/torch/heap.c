@@ -84,35 +84,6 @@ gml_torch_find_lane(gml_torch_heap *heap, gml_stream stream, bool is_small)
     return lane;
 }
 
-void
-gml_torch_retire_lanes(gml_torch_heap *heap, gml_stream stream)
-{
-    for (int is_small = 0; stream && is_small < 2; is_small++) {
-        gml_torch_lane *lane = gml_map_take(&heap->lane_of_stream[is_small], stream);
-        if (lane) {
-            lane->is_retired = true;
-            heap->recent[is_small] = NULL;
-        }
-    }
-}
-
-void
-gml_torch_drop_lanes(gml_torch_heap *heap)
-{
-    for (int is_small = 0; is_small < 2; is_small++) {
-        gml_torch_lane **link = &heap->lanes[is_small];
-        while (*link) {
-            gml_torch_lane *lane = *link;
-            if (lane->is_retired && !lane->segment_count) {
-                *link = lane->next;
-                gml_pool_give(&heap->lane_pool, lane);
-            } else {
-                link = &lane->next;
-            }
-        }
-    }
-}
-
 /* Errors: GML_NO_HOST_MEMORY. */
 static gml_status
 make_request(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream, gml_torch_request *out)
@@ -189,7 +160,6 @@ gml_torch_segment_enter(gml_torch_heap *heap, gml_torch_segment *segment, gml_ad
         segment->next->prev = segment;
     }
     heap->segments = segment;
-    segment->lane->segment_count++;
     gml_torch_put(heap, segment->head, use);
 }
 
@@ -197,7 +167,6 @@ void
 gml_torch_segment_leave(gml_torch_heap *heap, gml_torch_segment *segment)
 {
     gml_torch_take(segment->head);
-    segment->lane->segment_count--;
     if (segment->prev) {
         segment->prev->next = segment->next;
     } else {

@@ -27,9 +27,7 @@ typedef struct gml_torch_lane {
     gml_tree free;     /* by size, then place */
     gml_tree unmapped; /* by address */
     gml_stream stream;
-    size_t segment_count;
     bool is_small;
-    bool is_retired;             /* its stream is gone, and another may have the handle */
     struct gml_torch_lane *next; /* of the same pool */
 } gml_torch_lane;
 
@@ -136,13 +134,6 @@ void gml_torch_heap_destroy(gml_torch_heap *heap);
 
 /* The lane of a stream, made on first use; NULL when the host has no memory. */
 gml_torch_lane *gml_torch_find_lane(gml_torch_heap *heap, gml_stream stream, bool is_small);
-
-/* `stream` will be destroyed: its lanes serve nobody any more, and a stream that gets its handle
- * has lanes of its own. Nothing for stream 0, which always exists. */
-void gml_torch_retire_lanes(gml_torch_heap *heap, gml_stream stream);
-
-/* Frees the retired lanes that hold no segment. */
-void gml_torch_drop_lanes(gml_torch_heap *heap);
 
 /* Puts a reason into the driver and returns GML_NO_HOST_MEMORY. */
 gml_status gml_torch_no_host_memory(gml_torch_heap *heap);

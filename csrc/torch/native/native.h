@@ -1,10 +1,11 @@
 /* What PyTorch's C++ allocator interface is served with: the core, as the adapter sees it, and the
  * adapter, as the core sees it.
  *
- * The adapter (adapter.cpp) is one C++ file, compiled for one minor version of PyTorch: the tables
- * of virtual functions differ between them. It is loaded into a process by itself and links nothing
- * of gmlake. So all that it needs of the core is in one table of functions, which is handed over
- * when it is put in place. It decides nothing but who is asked: PyTorch's own allocator, or a lake.
+ * The adapter (adapter.cpp, with the .hpp beside it) is one unit of C++, compiled for one minor
+ * version of PyTorch: the tables of virtual functions differ between them. It is loaded into a
+ * process by itself and links nothing of gmlake. So all that it needs of the core is in one table
+ * of functions, which is handed over when it is put in place. It decides nothing but who is asked:
+ * PyTorch's own allocator, or a lake.
  */
 #ifndef GML_TORCH_NATIVE_H
 #define GML_TORCH_NATIVE_H
@@ -16,9 +17,13 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 7,
+    GML_NATIVE_VERSION = 8,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
+
+typedef struct gml_looks gml_looks;
+typedef void (*gml_native_tell)(void *context, bool is_new, gml_address address,
+                                uint64_t size_bytes);
 
 /* Functions of gmlake.h, by their names there, and of the registry of lakes. */
 typedef struct gml_native_core {
@@ -35,8 +40,8 @@ typedef struct gml_native_core {
     gml_lake *(*open_of_device)(int device, char *reason, size_t reason_bytes);
     /* The device of the lake of that number. */
     int (*device_of)(int number);
-    /* No open lake has this number or a higher one. */
-    int (*end)(void);
+    /* The number of the first open lake after `number`, -1 at first; -1: none. */
+    int (*next)(int number);
     /* Whether this thread is in a region that takes the memory of graphs that are captured. */
     bool (*takes_graphs)(void);
     gml_status (*try_allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
@@ -55,6 +60,9 @@ typedef struct gml_native_core {
     gml_status (*torch_stats)(gml_lake *lake, gml_torch_stats *out);
     gml_status (*reset_peaks)(gml_lake *lake);
     gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
+    /* What memory came and went in a lake since the last look of `*looks`, NULL before the first:
+     * without `tell` that is all there is to do. `tell` is called under the lake's lock. */
+    void (*changes)(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context);
     /* What the lakes of a device have in common, whether or not any is open. */
     gml_device *(*device)(int device);
     /* A capture there begins (1) or ends (-1) that no pool of its lakes serves. */

@@ -82,7 +82,6 @@ def options_of(name: str) -> list[_Option]:
         "--policy": policies[1:] if name == "run" else policies,
         "--replay": policies,
         "--set": tuple(f"{knob['name']}=" for knob in _core.knobs()),
-        "--mode": ("auto", "native", "full"),
     }
     parsers = (action.choices for action in _actions(make_parser(name)))
     (parser,) = (choices[name] for choices in parsers if isinstance(choices, dict))

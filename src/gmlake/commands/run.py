@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gmlake.commands import common
 from gmlake.lake import Lake
-from gmlake.pytorch.settings import Given, Settings
+from gmlake.pytorch.settings import Given, Settings, check_mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,12 +45,7 @@ class RunCommand(common.Command):
         parser.epilog = _EPILOG
         add = parser.add_argument
         add("--policy", metavar="NAME", help="who places memory (stitch); see `gmlake info`")
-        add(
-            "--mode",
-            metavar="MODE",
-            help="native: in front of PyTorch's allocator; full: in its place; auto: native, or "
-            "full where that is impossible (auto)",
-        )
+        add("--mode", default="auto", help=argparse.SUPPRESS)  # deprecated: there is one
         add(
             "--capacity",
             type=common.size_argument,
@@ -116,7 +111,8 @@ def _settings(args: argparse.Namespace) -> Settings:
     """Return what the options say; ValueError for what no lake can be opened with."""
     knobs = dict(args.settings)
     given = Given(args.policy, args.capacity, knobs=knobs, on_oom=args.on_oom)
-    settings = Settings.of(given, args.mode or "auto")
+    check_mode(args.mode)
+    settings = Settings.of(given)
     if args.on_oom_lines:
         settings = replace(settings, on_oom_lines=True)
     capacity = settings.capacity_bytes or None

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gmlake.errors import Error, GmlakeWarning
-from gmlake.pytorch import compat, device, lakes, notices, region, serving
+from gmlake.pytorch import compat, device, lakes, notices, region
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _report(process: int) -> None:
         if lake is not None:
             stats = lake.stats()
             notices.say(
-                f"{_name()}, device {number}, {serving.installed()} mode: "
+                f"{_name()}, device {number}: "
                 f"{format_size(stats['highest_reserved_bytes'])} reserved at the peak, "
                 f"{format_size(stats['highest_live_bytes'])} live; "
                 f"{_summary(stats)}{_planning(lake)}"

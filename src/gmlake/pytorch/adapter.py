@@ -98,32 +98,28 @@ def installed() -> Build | None:
 
 def outlook() -> Outlook:
     """Say how gmlake would serve a process; nothing is imported, compiled or written for it."""
-    build, compiler, source = installed(), "", ""
+    build, compiler = installed(), ""
     if build is None:
         return Outlook("", "", "", "off", "PyTorch is not installed")
     with suppress(AdapterError):
         compiler = compiling.compiler()
-    if not build.cuda:
-        return Outlook(build.version, "", compiler, "off", "this PyTorch was built without CUDA")
     try:
-        name = build.file_name
-        if (compiling.SOURCES / name).exists():
-            source = "package"
-        elif _is_cached(name):
-            source = "cache"
-        elif compiling.compiler():
-            source = "compiler"
+        return Outlook(build.version, _source(build), compiler, "native", "")
     except AdapterError as error:
         return Outlook(build.version, "", compiler, "off", str(error))
-    return Outlook(build.version, source, compiler, "native", "")
 
 
-def minor() -> int:
-    """Return the minor version of the PyTorch that is here. Raises AdapterError."""
-    build = installed()
-    if build is None:
-        raise AdapterError("PyTorch is not installed")
-    return build.minor
+def _source(build: Build) -> str:
+    """Return where the adapter comes from. Raises AdapterError where there is none."""
+    if not build.cuda:
+        raise AdapterError("this PyTorch was built without CUDA")
+    name = build.file_name
+    if (compiling.SOURCES / name).exists():
+        return "package"
+    if _is_cached(name):
+        return "cache"
+    compiling.compiler()
+    return "compiler"
 
 
 @cache

@@ -17,7 +17,7 @@ import torch
 import gmlake
 from gmlake.errors import PlanError, UnsupportedError
 from gmlake.planning import files
-from gmlake.pytorch import lakes, notices, phases, serving
+from gmlake.pytorch import lakes, native, notices, phases
 from gmlake.pytorch.planner import DevicePlanner, StepReport
 
 if TYPE_CHECKING:
@@ -43,10 +43,9 @@ class AutoPlan:
     Steps that ask for anything else are served as ever: with or without AutoPlan, the same memory
     is taken and the same driver calls are made. See `last` for what became of a step, and why.
 
-    gmlake is enabled, for the rest of the process, unless it is already. Plans need mode "full" or
-    "native" and the policy "stitch" or "plan"; elsewhere steps are served as ever, and a
-    GmlakeWarning says why. One step can be open at a time, over all AutoPlans of the process and
-    all threads.
+    gmlake is enabled, for the rest of the process, unless it is already. Plans need the policy
+    "stitch" or "plan"; elsewhere steps are served as ever, and a GmlakeWarning says why. One step
+    can be open at a time, over all AutoPlans of the process and all threads.
     """
 
     def __init__(self) -> None:
@@ -118,7 +117,7 @@ class AutoPlan:
 
     def _find_lakes(self) -> None:
         """Watch the lakes that came into being since the last step."""
-        if not serving.installed():
+        if not native.is_installed():
             if torch.cuda.is_initialized():
                 notices.once(
                     "planning",

@@ -45,40 +45,10 @@ PARTS: Final[dict[str, str]] = {
     "utils._python_dispatch._disable_current_modes": "diagnose() would see itself",
     "_C._dispatch_has_kernel_for_dispatch_key": "diagnose() counts operators twice",
     "_C._dynamo.eval_frame": "torch.compile() compiles what diagnose() puts in",
-    "_C._cuda_customAllocator": "there is no full mode",
-    "_C._cuda_changeCurrentAllocator": "there is no full mode",
-    "UntypedStorage._share_cuda_": "full mode ends a program that shares tensors",
-    "_C._cuda_memoryStats": "full mode has no statistics",
-    "_C._cuda_resetPeakMemoryStats": "full mode has no statistics",
-    "_C._cuda_resetAccumulatedMemoryStats": "full mode has no statistics",
-    "_C._accelerator_isAllocatorInitialized": "full mode has no statistics in torch.accelerator",
-    "_C._accelerator_getDeviceStats": "full mode has no statistics in torch.accelerator",
-    "_C._accelerator_resetPeakStats": "full mode has no statistics in torch.accelerator",
-    "_C._accelerator_resetAccumulatedStats": "full mode has no statistics in torch.accelerator",
-    "_C._accelerator_emptyCache": "full mode has no statistics in torch.accelerator",
-    "_C._cuda_emptyCache": "full mode has no statistics",
-    "_C._cuda_getMemoryFraction": "full mode does not know its limit",
-    "_C._cuda_setMemoryFraction": "full mode has no limit",
-    "_C._cuda_memorySnapshot": "full mode has no snapshots",
-    "_C._cuda_record_memory_history": "full mode has no history",
-    "_C._cuda_record_memory_history_legacy": "full mode has no history",
-    "_C._cuda_isHistoryEnabled": "full mode has no history, on_oom ends a program's own",
+    "_C._cuda_isHistoryEnabled": "on_oom ends a program's own history",
     "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
-    "_C._cuda_checkPoolLiveAllocations": "full mode does not say what it lacks",
-    "_C._cuda_getCheckpointState": "full mode does not say what it lacks",
-    "_C._cuda_setCheckpointPoolState": "full mode does not say what it lacks",
-    "_C._get_cudnn_benchmark": "full mode ends a program with cudnn.benchmark",
-    "_C._set_cudnn_benchmark": "full mode ends a program with cudnn.benchmark",
-    "_C._accelerator_setAllocatorSettings": "full mode does not say what it ignores",
-    "_C._cuda_cudaCachingAllocator_enable": "full mode does not say what it ignores",
-    "_C._cuda_setMemoryMetadata": "full mode does not say what it ignores",
 }
 """By path below `torch`: what does not work without it."""
-
-
-def is_since(minor: int) -> bool:
-    """Whether this is PyTorch 2.`minor` or a later one."""
-    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, minor)
 
 
 # ---- CUDA
@@ -200,17 +170,7 @@ def left_uncompiled(function: Any) -> None:  # noqa: ANN401
 
 def may_have_cuda() -> bool:
     """Whether this PyTorch was built for CUDA."""
-    return torch.version.cuda is not None and hasattr(_C, "_cuda_customAllocator")
-
-
-def foreign_allocator(allocate: int, free: int) -> Any:  # noqa: ANN401
-    """Return PyTorch's object for an allocator of these two functions, by address."""
-    return _C._cuda_customAllocator(allocate, free)
-
-
-def change_allocator(allocator: Any) -> None:  # noqa: ANN401
-    """Put it in the place of PyTorch's allocator. Raises RuntimeError where CUDA is in use."""
-    _C._cuda_changeCurrentAllocator(allocator)
+    return torch.version.cuda is not None and hasattr(_C, "_cuda_hasPrimaryContext")
 
 
 def watch_refusals(call: Callable[[int, int, int, int], None]) -> None:
@@ -244,54 +204,11 @@ def stop_history() -> None:
     torch.cuda.memory._record_memory_history(enabled=None)
 
 
-def is_cudnn_benchmarking() -> bool:
-    """Whether cudnn.benchmark is on."""
-    return bool(_C._get_cudnn_benchmark())
+def stream_wrapper() -> Callable[..., Any] | None:
+    """Return what wraps the handle of another library's stream; None where this PyTorch cannot."""
+    return getattr(_C, "_cuda_getStreamFromExternal", None)
 
 
-FUNCTIONS: Final = {
-    "accelerator_empty_cache": "_accelerator_emptyCache",
-    "accelerator_has_begun": "_accelerator_isAllocatorInitialized",
-    "accelerator_reset_accumulated": "_accelerator_resetAccumulatedStats",
-    "accelerator_reset_peaks": "_accelerator_resetPeakStats",
-    "accelerator_stats": "_accelerator_getDeviceStats",
-    "attach_observer": "_cuda_attach_out_of_memory_observer",
-    "benchmark_cudnn": "_set_cudnn_benchmark",
-    "check_pool": "_cuda_checkPoolLiveAllocations",
-    "empty_cache": "_cuda_emptyCache",
-    "enable_caching": "_cuda_cudaCachingAllocator_enable",
-    "is_recording": "_cuda_isHistoryEnabled",
-    "memory_fraction": "_cuda_getMemoryFraction",
-    "pool_state": "_cuda_getCheckpointState",
-    "record_history": "_cuda_record_memory_history",
-    "record_history_legacy": "_cuda_record_memory_history_legacy",
-    "reset_accumulated": "_cuda_resetAccumulatedMemoryStats",
-    "reset_peaks": "_cuda_resetPeakMemoryStats",
-    "restore_pool": "_cuda_setCheckpointPoolState",
-    "set_fraction": "_cuda_setMemoryFraction",
-    "set_metadata": "_cuda_setMemoryMetadata",
-    "set_settings": "_accelerator_setAllocatorSettings",
-    "snapshot": "_cuda_memorySnapshot",
-    "stats": "_cuda_memoryStats",
-    "wrap_stream": "_cuda_getStreamFromExternal",
-}
-"""Functions that gmlake replaces or calls, by what they do."""
-
-
-def function(name: str) -> Callable[..., Any] | None:
-    """Return one of FUNCTIONS as it is now; None where this PyTorch has none."""
-    return getattr(_C, FUNCTIONS[name], None)
-
-
-def replace(name: str, answer: Callable[..., Any]) -> None:
-    """Let one of FUNCTIONS be another, also for names that were imported earlier.
-
-    The functions of torch.cuda.memory look it up at each call. Nothing where this PyTorch has none.
-    """
-    if function(name) is not None:
-        setattr(_C, FUNCTIONS[name], answer)
-
-
-def replace_sharing(answer: Callable[..., Any]) -> None:
-    """Let another function send tensors of CUDA to other processes."""
-    torch.UntypedStorage._share_cuda_ = answer  # type: ignore[method-assign]
+def replace_stream_wrapper(wrap: Callable[..., Any]) -> None:
+    """Let another function do that, also for names that were imported earlier."""
+    _C._cuda_getStreamFromExternal = wrap

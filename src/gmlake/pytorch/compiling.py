@@ -20,6 +20,7 @@ from gmlake.printable import printable
 
 SOURCES: Final = Path(gmlake.__file__).parent / "adapter"
 COMPILERS: Final = ("c++", "g++", "clang++")
+_SOURCE: Final = {".cpp", ".hpp", ".h"}
 _COMPILE_SECONDS: Final = 300
 _OPTIONS: Final = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-s", "-Wl,-z,nodelete")
 _CXX20_SINCE: Final = 14
@@ -39,9 +40,7 @@ def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str
     parts = (platform.machine(), *_options(minor, has_cxx11_abi=has_cxx11_abi), build)
     for part in parts:
         digest.update(part.encode() + b"\0")
-    for path in sorted(
-        path for path in SOURCES.rglob("*") if path.suffix in {".cpp", ".hpp", ".h"}
-    ):
+    for path in sorted(path for path in SOURCES.rglob("*") if path.suffix in _SOURCE):
         digest.update(path.read_bytes() + b"\0")
     return f"adapter-2.{minor}-{digest.hexdigest()[:16]}.so"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 
 from gmlake import _core
-from gmlake.pytorch.region import is_enabled, is_passed_by
+from gmlake.pytorch.region import is_enabled, is_passed_by, why_off
 
 
 class Inside(_core.Inside, ContextDecorator):
@@ -27,10 +27,9 @@ class Inside(_core.Inside, ContextDecorator):
     def number(self) -> int:
         """Return the core's number of the region, which the entry asks for; RuntimeError."""
         if not is_enabled():
-            raise RuntimeError(
-                f"{self._title}: gmlake does not serve this process; call gmlake.enable() first, "
-                "or start it by `gmlake run`"
-            )
+            why = why_off()
+            advice = why or "call gmlake.enable() first, or start it by `gmlake run`"
+            raise RuntimeError(f"{self._title}: gmlake does not serve this process; {advice}")
         if is_passed_by():
             raise RuntimeError(
                 f'{self._title}: inside of gmlake.enabled("caching") PyTorch\'s own allocator '

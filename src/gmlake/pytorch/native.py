@@ -9,7 +9,7 @@ own allocator does. Once in place the adapter stays until the process ends; a fl
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import Final
 
 import torch
 
@@ -17,59 +17,65 @@ from gmlake import _core
 from gmlake.pytorch import adapter, device, streams
 from gmlake.pytorch.compiling import AdapterError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 _REASON_BYTES = 256
-_loaded: list[ctypes.CDLL] = []  # the adapter, once it is in place
+
+
+class _Process:
+    """What holds until the process ends."""
+
+    def __init__(self) -> None:
+        self.adapter: ctypes.CDLL | None = None  # once it is in place
+        self.obstacle = ""  # why it never will be
+
+
+_process: Final = _Process()
 
 
 def is_installed() -> bool:
     """Whether the adapter is in place."""
-    return bool(_loaded)
+    return _process.adapter is not None
 
 
-def obstacle() -> str:
-    """Say why this process cannot begin native mode now; "" if it can."""
-    if is_installed():
-        return ""
-    if device.backend() == "pluggable":
-        return "another allocator was put into PyTorch by change_current_allocator()"
+def install() -> str:
+    """Put the adapter in place, for good; return why that is impossible, "" where it is done.
+
+    Raises RuntimeError while a graph is captured, after which it is possible.
+    """
+    if is_installed() or _process.obstacle:
+        return _process.obstacle
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        return "a graph is being captured"
+        raise RuntimeError("gmlake cannot begin while a graph is captured; enable it before")
     try:
-        adapter.find()
+        _process.adapter = _put_in_place()
     except AdapterError as error:
-        return str(error)
+        _process.obstacle = str(error)
+        return _process.obstacle
+    streams.watch()
     return ""
 
 
-def install() -> None:
-    """Put the adapter in place, for good. pre: there is no obstacle. Raises RuntimeError."""
-    if is_installed():
-        return
-    loaded = _load(adapter.find())
+def serve(*, is_wanted: bool) -> None:
+    """Let tensors come from gmlake from now on, or from PyTorch's allocator."""
+    if _process.adapter is not None:
+        _process.adapter.gml_native_serve(ctypes.c_bool(is_wanted))
+
+
+def _put_in_place() -> ctypes.CDLL:
+    """Raises AdapterError."""
+    if device.backend() == "pluggable":
+        raise AdapterError(
+            "another allocator was put into PyTorch by change_current_allocator(); leave that out"
+        )
+    path = adapter.find()
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise AdapterError(f"the adapter to PyTorch cannot be loaded: {error}") from None
+    loaded.gml_native_install.restype = ctypes.c_bool
     core = ctypes.CDLL(_core.__file__)
     core.gml_torch_native_core.restype = ctypes.c_void_p
     reason = ctypes.create_string_buffer(_REASON_BYTES)
     table = ctypes.c_void_p(core.gml_torch_native_core())
     if not loaded.gml_native_install(table, reason, ctypes.c_size_t(_REASON_BYTES)):
-        raise RuntimeError(f"mode native is impossible: {reason.value.decode()}")
-    _loaded.append(loaded)
-    streams.watch()
-
-
-def serve(*, is_wanted: bool) -> None:
-    """Let tensors come from gmlake from now on, or from PyTorch's allocator."""
-    _loaded[0].gml_native_serve(ctypes.c_bool(is_wanted))
-
-
-def _load(path: Path) -> ctypes.CDLL:
-    loaded = ctypes.CDLL(str(path))
-    loaded.gml_native_install.restype = ctypes.c_bool
-    made_for = loaded.gml_native_minor()
-    if made_for != adapter.minor():
-        raise RuntimeError(
-            f"{path} is for PyTorch 2.{made_for}, not {torch.__version__}; remove it"
-        )
+        raise AdapterError(reason.value.decode())
     return loaded

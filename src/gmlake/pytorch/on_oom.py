@@ -40,11 +40,8 @@ class _Process:
 _process = _Process()
 
 
-def prepare(mode: str, *, has_lines: bool) -> None:
+def prepare(*, has_lines: bool) -> None:
     """Be called when memory runs out, as soon as CUDA is in use; with lines, keep a history."""
-    if mode != "native":
-        notices.once("on_oom", f"on_oom writes nothing in mode {mode}: it needs mode native")
-        return
     _process.has_lines = has_lines
     if not _process.is_prepared:
         _process.is_prepared = True

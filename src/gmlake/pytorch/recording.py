@@ -18,7 +18,7 @@ from torch import nn
 
 import gmlake
 from gmlake import _core
-from gmlake.pytorch import categories, compat, device, lakes, notices, serving, sites, snapshots
+from gmlake.pytorch import categories, compat, device, lakes, native, notices, sites
 from gmlake.pytorch.callpaths import CallPaths
 from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.openings import Opening
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from gmlake.snapshots.model import DeviceSnapshot
 
-MOST_EVENTS: Final = snapshots.MOST_EVENTS
+MOST_EVENTS: Final = 1 << 20
+"""Kept on each device unless another number is named; 56 MiB."""
 
 
 class Recording:
@@ -105,7 +106,7 @@ class _Session(Observer, Opening):
 
     def start(self) -> None:
         """Begin. What fails is to be ended."""
-        snapshots.lend(self._settings.max_events)
+        _core.torch_keep_history(self._settings.max_events)
         self.is_on = True
         self._tracker.start()
         for model in self._settings.models:
@@ -135,7 +136,7 @@ class _Session(Observer, Opening):
     def end(self) -> None:
         """Keep nothing any more. May be broken off at any place, and is done again then."""
         self.forget()
-        snapshots.take_back()
+        _core.torch_keep_history(0)
         _turn.give(self)
 
     def forget(self) -> None:
@@ -177,7 +178,7 @@ class _Session(Observer, Opening):
             self._note(categories.GRADIENT, _gradients(_parameters(optimizer)))
 
     def _note(self, category: int, tensors: Iterable[torch.Tensor]) -> None:
-        if not serving.installed():
+        if not native.is_installed():
             return
         found: dict[int, list[int]] = defaultdict(list)
         with compat.without_torch_functions():
@@ -300,7 +301,7 @@ def stop_recording() -> Recording | None:
 def categories_of(seen: DeviceSnapshot) -> NDArray[np.int8]:
     """Return a category for each id of a snapshot's trace, as the last recording knows it."""
     session = _turn.last
-    if session is None or not serving.installed():
+    if session is None or not native.is_installed():
         return np.full(len(seen.lives.born), categories.UNKNOWN, np.int8)
     return categories.classify(
         seen.lives,
@@ -371,7 +372,6 @@ def _after_fork() -> None:
     """Record nothing in a child: the locks of its parent's lakes must not be touched."""
     session = _turn.session
     _turn.forget()
-    snapshots.forget_loan()
     if session is not None:
         session.forget()
 

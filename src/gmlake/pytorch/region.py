@@ -18,7 +18,7 @@ from gmlake import _core
 from gmlake.errors import needing_torch
 from gmlake.pytorch.locking import lock
 from gmlake.pytorch.openings import Opening
-from gmlake.pytorch.settings import Given, Settings, with_changes
+from gmlake.pytorch.settings import Given, Settings, check_mode, with_changes
 from gmlake.watching.publishing import publish_if_asked
 
 if TYPE_CHECKING:
@@ -67,25 +67,25 @@ class Region(ContextDecorator):
     It begins with the `with` statement. It can be used again after its end, not within itself. As
     the decorator of a function it is a region of its own for each call.
 
-    policy: which serves inside. mode: "native", "full", or "off" where there is no CUDA; "" while
-    it is not open. why: half a sentence, why this mode.
+    policy: which serves inside. mode: "native"; "off" where gmlake cannot serve, for the reason in
+    `why`; "" while it is not open.
     """
 
-    def __init__(self, given: Given, mode: str = "auto") -> None:
+    def __init__(self, given: Given) -> None:
         """Check what was given; nothing begins yet."""
         self._given = given
-        self.settings = Settings.of(given, mode)
+        self.settings = Settings.of(given)
         self.policy = self.settings.policy
         self.mode = ""
         self.why = _CLOSED
 
     def _recreate_cm(self) -> Self:
-        return type(self)(self._given, self.settings.mode)
+        return type(self)(self._given)
 
     def __enter__(self) -> Self:
         """Begin.
 
-        Raises RuntimeError where the mode is not possible or the region is open already, and
+        Raises RuntimeError while a graph is captured and where the region is open already, and
         ValueError where the process serves with other settings already.
         """
         with lock:
@@ -128,10 +128,10 @@ class Region(ContextDecorator):
 
     def _open(self, opening: _Opening) -> None:
         with needing_torch("gmlake.enabled()"):
-            from gmlake.pytorch import full, native, on_oom, serving
+            from gmlake.pytorch import on_oom, serving
 
         _process.serving = _process.serving or serving.Serving()
-        mode = serving.decide(self.settings.mode)
+        mode = serving.begin()
         if mode.name != "off":
             others = [other.owner for other in _process.open if other is not opening]
             is_alone = all(region is _process.lasting for region in others)
@@ -144,25 +144,19 @@ class Region(ContextDecorator):
                     "exportable(), which PyTorch's own allocator would not serve; enter it outside"
                 )
             opening.server = server
-        if mode.name == "full" and not full.is_installed():
-            full.install()
-        if mode.name == "native":
-            native.install()
         opening.mode = mode.name
         opening.refusals = self.settings.on_oom
-        if self.settings.on_oom:
-            on_oom.prepare(mode.name, has_lines=self.settings.on_oom_lines)
+        if self.settings.on_oom and mode.name != "off":
+            on_oom.prepare(has_lines=self.settings.on_oom_lines)
         self.mode, self.why = mode.name, mode.why
         if mode.name != "off":
             publish_if_asked()
 
-    def may_stay(self, given: Given, mode: str) -> bool:
+    def may_stay(self, given: Given) -> bool:
         """Whether this region is what is asked for; False: it is not, and has served nothing yet.
 
         Raises ValueError where it is not, and has.
         """
-        if mode not in ("auto", self.mode, self.settings.mode):
-            raise ValueError(f"gmlake is enabled in mode {self.mode!r} already, not {mode!r}")
         difference = self.settings.difference(with_changes(self.settings, given))
         if difference and self._is_used:
             raise ValueError(f"gmlake is enabled with other settings already: {difference}")
@@ -173,7 +167,7 @@ class Region(ContextDecorator):
         """Whether it has a lake, be it a region's."""
         from gmlake.pytorch import lakes
 
-        return self.mode in ("native", "full") and bool(lakes.everywhere())
+        return self.mode == "native" and bool(lakes.everywhere())
 
     def __repr__(self) -> str:
         """Say how it serves and why."""
@@ -182,14 +176,14 @@ class Region(ContextDecorator):
         if self.mode == "off":
             return f"<gmlake.Region: off, since {self.why}>"
         return (
-            f"<gmlake.Region: policy {self.policy}, mode {self.mode}, since {self.why}; "
+            f"<gmlake.Region: policy {self.policy}; "
             f"devices served: {' '.join(map(str, self.devices)) or 'none yet'}>"
         )
 
     @property
     def devices(self) -> tuple[int, ...]:
         """The devices that are served and in use."""
-        if self.mode in ("native", "full"):
+        if self.mode == "native":
             from gmlake.pytorch import lakes
 
             return lakes.devices()
@@ -226,7 +220,7 @@ class Region(ContextDecorator):
 
         held = lakes.reserved_bytes()
         with lock:
-            if self.mode in ("native", "full"):
+            if self.mode == "native":
                 lakes.trim_all()
         return max(0, held - lakes.reserved_bytes())
 
@@ -260,12 +254,7 @@ def enabled(
 
     policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
         serves as PyTorch would, and is allowed within regions of any other policy.
-    mode: "native": gmlake stands in front of PyTorch's allocator, behind PyTorch's C++ interface.
-        It can begin at any time and keeps all that PyTorch can do; see docs/pytorch.md for what
-        it needs. "full": gmlake takes the place of PyTorch's allocator, which has to begin before
-        CUDA is used, lasts until the process ends, and serves as PyTorch would outside of
-        regions. "auto": native, and full where that is impossible, which a GmlakeWarning says;
-        GMLAKE_MODE.
+    mode: deprecated; "auto" and "native" choose nothing, and "full" is a ValueError.
     capacity: the most memory to hold on each device, in bytes or as text ("60GiB");
         GMLAKE_CAPACITY.
     handle_types: how memory must be exportable to other processes, "posix_fd" or "fabric";
@@ -277,14 +266,18 @@ def enabled(
     knobs: settings of the policy by name, see gmlake.knobs(), as in economy="memory";
         GMLAKE_SET="name=value,name=value".
 
-    Where there is no CUDA, the region does nothing and says so once, by a GmlakeWarning.
+    gmlake stands in front of PyTorch's allocator, at any time, also after CUDA was used. Where it
+    cannot (no CUDA, a PyTorch that it does not know, no adapter and no C++ compiler), the region
+    does nothing: PyTorch's allocator serves, one GmlakeWarning says why and what to do, and `mode`
+    is "off".
 
     Policy, capacity and knobs hold for the process once a device was used; a later region that
     asks for others is a ValueError at its entry. Raises ValueError for an unknown name or a value
     out of range, with the name of the environment variable where that is to blame, and, at the
-    entry, RuntimeError where the mode is not possible any more.
+    entry, RuntimeError while a graph is captured.
     """
-    return Region(Given(policy, capacity, handle_types, knobs, on_oom), mode)
+    check_mode(mode)
+    return Region(Given(policy, capacity, handle_types, knobs, on_oom))
 
 
 def enable(
@@ -301,12 +294,13 @@ def enable(
     Where it lasts already, nothing changes and it is returned. Other settings replace it where no
     device was used yet, and are a ValueError after that, which changes nothing.
     """
+    check_mode(mode)
     given = Given(policy, capacity, handle_types, knobs, on_oom)
     with lock:
         known = _process.lasting
-        if known is not None and known.may_stay(given, mode):
+        if known is not None and known.may_stay(given):
             return known
-        _process.lasting = Region(given, mode).__enter__()
+        _process.lasting = Region(given).__enter__()
         if known is not None:
             known.__exit__(None, None, None)
         return _process.lasting
@@ -321,7 +315,7 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
-    """Whether gmlake serves PyTorch now: a region is open, and there is CUDA."""
+    """Whether gmlake serves PyTorch now: a region is open whose mode is not "off"."""
     return _innermost() is not None
 
 
@@ -329,6 +323,13 @@ def is_passed_by() -> bool:
     """Whether PyTorch's own allocator serves instead, as within gmlake.enabled("caching")."""
     now = _innermost()
     return now is not None and (now.mode, now.server) == _PASSED_BY
+
+
+def why_off() -> str:
+    """Return why gmlake does not serve where regions are open; "" where it does, or none is."""
+    with lock:
+        owners = [opening.owner for opening in reversed(_process.open) if opening.mode == "off"]
+        return next((region.why for region in owners if region is not None), "")
 
 
 def _innermost() -> _Opening | None:

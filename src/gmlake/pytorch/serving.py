@@ -1,4 +1,4 @@
-"""How this process is served: in which mode, with which settings, and by whom at the moment."""
+"""How this process is served: whether at all, with which settings, and by whom at the moment."""
 
 from __future__ import annotations
 
@@ -6,60 +6,35 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gmlake import _core
-from gmlake.pytorch import device, full, lakes, native, notices, registry
+from gmlake.pytorch import device, lakes, native, notices, registry
 from gmlake.pytorch.settings import with_changes
 
 if TYPE_CHECKING:
     from gmlake.pytorch.settings import Given, Settings
 
 _CACHING: Final = "caching"
-_WHAT_TO_DO: Final = "mode full needs gmlake.enable() before anything uses CUDA, or `gmlake run`"
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What a region gets. name: "native", "full" or "off". why: half a sentence."""
+    """What a region gets. name: "native" or "off". why: for "off", half a sentence."""
 
     name: str
     why: str
 
 
-def decide(wanted: str) -> Mode:
-    """Choose the mode, which may be "auto"; RuntimeError where the wanted one is not possible."""
-    if native.is_installed():
-        if wanted not in ("auto", "native"):
-            raise RuntimeError(f'this process has mode "native" already, and not {wanted!r}')
-        return Mode("native", "gmlake is in front of PyTorch's allocator")
-    if full.is_installed():
-        if wanted not in ("auto", "full"):
-            raise RuntimeError(f'this process has mode "full" already, and not {wanted!r}')
-        return Mode("full", "gmlake is PyTorch's allocator since before CUDA was used")
-    if absence := device.absence():
-        notices.once("off", f"gmlake serves nothing in this process: {absence}")
-        return Mode("off", absence)
-    refusals = {}
-    for name, mode in (("native", native), ("full", full)):
-        if wanted in (name, "auto"):
-            refusals[name] = mode.obstacle()
-            if not refusals[name]:
-                return Mode(name, _why(name, wanted, refusals))
-    reasons = "; ".join(f"mode {name} is impossible: {why}" for name, why in refusals.items())
-    raise RuntimeError(f"{reasons}; {_WHAT_TO_DO}")
+def begin() -> Mode:
+    """Put gmlake in front of PyTorch's allocator, for good, where that is possible.
 
-
-def _why(name: str, wanted: str, refusals: dict[str, str]) -> str:
-    if wanted == name:
-        return "it was asked for"
-    if name == "native":
-        return "it can begin at any time and takes nothing from PyTorch"
-    why = f"mode native is impossible: {refusals['native']}"
+    Where it is not, one warning says why. Raises RuntimeError while a graph is captured.
+    """
+    why = "" if native.is_installed() else device.absence() or native.install()
+    if not why:
+        return Mode("native", "")
     notices.once(
-        "full",
-        f"{why}; so gmlake takes the place of PyTorch's allocator, without torch.cuda.MemPool, "
-        "CUDA tensors shared between processes, cudnn.benchmark and "
-        'torch.compile(mode="reduce-overhead")',
+        "off", f"gmlake serves nothing in this process, PyTorch's own allocator does: {why}"
     )
-    return why
+    return Mode("off", why)
 
 
 class Serving:
@@ -70,7 +45,7 @@ class Serving:
         self._fixed: Settings | None = None
 
     def settle(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:
-        """Let a region have its settings; return its policy, and who serves as serve_with() has it.
+        """Let a region have its settings; return its policy, and who serves: "policy" or "caching".
 
         settings: what the region chose, of which `given` is what arguments said. is_alone: no
         other region is open. Raises ValueError where other settings hold already.
@@ -89,16 +64,8 @@ class Serving:
         return (_CACHING, "caching") if is_caching else (wanted.policy, "policy")
 
     def serve_with(self, server: str) -> None:
-        """Let requests from now on be served by "policy" or by "caching"."""
-        if native.is_installed():
-            native.serve(is_wanted=server != "caching")
-        elif self._fixed is not None:
-            _core.torch_serve_with("caching" if server == "caching" else "policy")
-
-
-def installed() -> str:
-    """Return the mode that lasts until the process ends, "native" or "full"; "" for none."""
-    return "native" if native.is_installed() else "full" if full.is_installed() else ""
+        """Let requests from now on be served by the lakes, or by PyTorch ("caching")."""
+        native.serve(is_wanted=server != "caching")
 
 
 def tell_of_fallbacks() -> None:

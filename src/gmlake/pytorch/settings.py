@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
+from gmlake.pytorch import notices
 from gmlake.settings import parse_capacity, settings_of, word_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
-MODES: Final = ("auto", "native", "full")
 HANDLE_TYPES: Final = ("posix_fd", "fabric")
 DEFAULT_POLICY: Final = "stitch"
 GRANULARITY_BYTES: Final = 2 << 20
@@ -43,7 +43,7 @@ class Given:
 class Settings:
     """How gmlake serves a process.
 
-    policy: one of gmlake.policies(). mode: "auto", "native" or "full".
+    policy: one of gmlake.policies().
     capacity_bytes: the most memory to hold on each device; 0: all that it has. handle_type: what
     physical memory must be exportable as, "posix_fd" or "fabric"; "": what the device can. knobs:
     by the names of gmlake.knobs(). check_order: see gmlake.Lake; only the environment chooses it.
@@ -52,7 +52,6 @@ class Settings:
     """
 
     policy: str = DEFAULT_POLICY
-    mode: str = "auto"
     capacity_bytes: int = 0
     handle_type: str = ""
     knobs: Mapping[str, int] = field(default_factory=dict)
@@ -61,34 +60,33 @@ class Settings:
     on_oom_lines: bool = False
 
     @classmethod
-    def of(cls, given: Given | None = None, mode: str = "auto") -> Settings:
+    def of(cls, given: Given | None = None) -> Settings:
         """Return the settings, those that are left out from the environment.
 
-        mode: "auto" counts as left out. Each knob comes from the arguments, else from GMLAKE_SET,
+        Each knob comes from the arguments, else from GMLAKE_SET,
         else from what PYTORCH_ALLOC_CONF says of PyTorch's own algorithm, which serves outside of
         regions. Raises ValueError, which names the variable that is to blame.
         """
         variables = _Variables(os.environ)
         given = given or Given()
+        variables.read(MODE, check_mode, None)
         fallback = cls(
             policy=variables.read(POLICY, _policy, DEFAULT_POLICY),
-            mode=variables.read(MODE, _mode, "auto"),
             capacity_bytes=variables.read(CAPACITY, parse_capacity, 0),
             handle_type=variables.read(HANDLES, _handle_type, ""),
             knobs={
-                **read_allocator_conf(os.environ).knobs,
+                **read_allocator_conf(os.environ),
                 **variables.read(KNOBS, _knobs_of_text, {}),
             },
             check_order=variables.read(CHECK_ORDER, _switch, fallback=False),
             on_oom=variables.read(ON_OOM, new_file, ""),
             on_oom_lines=variables.read(ON_OOM_LINES, _switch, fallback=False),
         )
-        chosen = with_changes(fallback, given)
-        return chosen if _mode(mode) == "auto" else replace(chosen, mode=mode)
+        return with_changes(fallback, given)
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables that give another process these settings."""
-        variables = {POLICY: self.policy, MODE: self.mode}
+        variables = {POLICY: self.policy}
         if self.capacity_bytes:
             variables[CAPACITY] = str(self.capacity_bytes)
         if self.handle_type:
@@ -151,8 +149,17 @@ def _policy(text: str) -> str:
     return _one_of("policy", text, _core.policies())
 
 
-def _mode(text: str) -> str:
-    return _one_of("mode", text, MODES)
+def check_mode(text: str) -> None:
+    """Accept what chose a mode while there were two. Raises ValueError for the one that is gone."""
+    if text == "full":
+        raise ValueError(
+            'mode "full" is gone: gmlake stands in front of PyTorch\'s allocator and never takes '
+            "its place; name no mode, and see `gmlake info` for what that needs"
+        )
+    if text == "native":
+        notices.once("mode", "there is one mode, so naming it is deprecated: leave it out")
+    elif text != "auto":
+        raise ValueError(f"no mode is called {text[:60]!r}; name none, there is one only")
 
 
 def _handle_type(text: str) -> str:
@@ -195,7 +202,6 @@ def with_changes(settings: Settings, given: Given) -> Settings:
     """Return the settings with what is given in their place. Raises ValueError."""
     return Settings(
         policy=settings.policy if given.policy is None else _policy(given.policy),
-        mode=settings.mode,
         capacity_bytes=settings.capacity_bytes
         if given.capacity is None
         else parse_capacity(given.capacity),

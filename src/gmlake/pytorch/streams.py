@@ -115,7 +115,7 @@ def watch() -> None:
 
 def _watch_wrapping() -> None:
     """Watch torch.cuda.get_stream_from_external(), which is not in every PyTorch."""
-    wrap = compat.function("wrap_stream")
+    wrap = compat.stream_wrapper()
     if wrap is None:
         return
     _watched.append(wrap)
@@ -125,7 +125,7 @@ def _watch_wrapping() -> None:
         distrust(handle, parts[1])
         return parts
 
-    compat.replace("wrap_stream", wrap_distrusted)
+    compat.replace_stream_wrapper(wrap_distrusted)
 
 
 def distrust(handle: int, device: int) -> None:

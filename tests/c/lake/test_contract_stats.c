@@ -1,4 +1,6 @@
 /* What the numbers and walks of gmlake.h tell, compared with a count of our own. */
+#include "driver/streams.h"
+#include "lake/lake.h"
 #include "support/census.h"
 #include "support/contract.h"
 
@@ -132,6 +134,118 @@ TEST(a_visit_sees_everything_once)
     CHECK_EQ(seen.physical_bytes, 0);
     lake_finish(lake);
 }
+#define MIB (UINT64_C(1) << 20)
+
+enum { MOST_LIVE = 512 };
+
+/* ---- as PyTorch counts ------------------------------------------------------------------------ */
+
+static void
+check_rows(const gml_stat row[GML_POOL_COUNT])
+{
+    CHECK_EQ(row[GML_POOL_ALL].current, row[GML_POOL_SMALL].current + row[GML_POOL_LARGE].current);
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        CHECK_EQ(row[pool].current, row[pool].allocated - row[pool].freed);
+        CHECK(row[pool].peak >= row[pool].current);
+    }
+}
+
+static void
+check_torch_stats(gml_lake *lake)
+{
+    gml_torch_stats torch;
+    gml_stats stats = lake_stats_of(lake);
+    CHECK_OK(gml_lake_torch_stats(lake, &torch));
+    check_rows(torch.allocation);
+    check_rows(torch.allocated_bytes);
+    check_rows(torch.active);
+    check_rows(torch.active_bytes);
+    check_rows(torch.requested_bytes);
+    check_rows(torch.reserved_bytes);
+    check_rows(torch.inactive_split_bytes);
+    check_rows(torch.segment);
+    CHECK_EQ(torch.allocation[0].current, stats.live_blocks);
+    CHECK_EQ(torch.requested_bytes[0].current, stats.requested_bytes);
+    CHECK_EQ(torch.reserved_bytes[0].current, stats.reserved_bytes);
+    CHECK_EQ(torch.active[0].allocated, stats.allocations);
+    CHECK(torch.allocated_bytes[0].current >= stats.live_bytes);
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        CHECK(torch.active_bytes[pool].current <= torch.reserved_bytes[pool].current);
+        if (!lake->policy->ops->torch_stats) {
+            CHECK_EQ(torch.inactive_split_bytes[pool].current,
+                     torch.reserved_bytes[pool].current - torch.active_bytes[pool].current);
+        }
+    }
+    CHECK_EQ(torch.max_split_size, -1);
+}
+
+TEST(torch_stats_add_up)
+{
+    gml_lake *lake = lake_open(0);
+    check_random random = {41};
+    live_block blocks[MOST_LIVE];
+    size_t count = 0;
+    for (size_t step = 0; step < 400; step++) {
+        uint64_t choice = check_below(&random, 100);
+        if (choice < 60 && count < MOST_LIVE) {
+            uint64_t size_bytes = lake_draw_size(&random);
+            blocks[count++] = (live_block){lake_take(lake, size_bytes, 0), size_bytes, 0, 0};
+        } else if (choice == 98) {
+            CHECK_OK(gml_lake_trim(lake, NULL));
+        } else if (choice == 99) {
+            CHECK_OK(gml_lake_reset_peaks(lake));
+        } else if (count) {
+            size_t pick = check_below(&random, count);
+            lake_give(lake, blocks[pick].address);
+            blocks[pick] = blocks[--count];
+        }
+        check_torch_stats(lake);
+    }
+    for (size_t i = 0; i < count; i++) {
+        lake_give(lake, blocks[i].address);
+    }
+    lake_finish(lake);
+}
+
+TEST(a_block_in_use_elsewhere_is_active_and_not_allocated)
+{
+    gml_lake *lake = lake_open(0);
+    gml_torch_stats torch;
+    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
+    if (lake->policy->ops
+            ->torch_stats) { /* whose own count of PyTorch's events is another test's */
+        CHECK_OK(gml_lake_close(lake));
+        return;
+    }
+    gml_address first = lake_take(lake, 2 * MIB, 0);
+    CHECK_OK(gml_lake_record_stream(lake, first, 7));
+    lake_give(lake, first);
+    CHECK_OK(gml_lake_torch_stats(lake, &torch));
+    CHECK_EQ(torch.allocation[0].current, 0);
+    CHECK_EQ(torch.active[0].current, 1);
+    CHECK_EQ(torch.active_bytes[0].current, 2 * MIB);
+    CHECK_EQ(torch.active[0].freed, 0);
+    CHECK_EQ(lake_stats_of(lake).live_blocks, 1);
+    CHECK_OK(gml_lake_check(lake));
+    gml_address second = lake_take(lake, 2 * MIB, 0);
+    CHECK(second != first);
+    CHECK_OK(gml_lake_torch_stats(lake, &torch));
+    CHECK_EQ(torch.allocation[0].peak, 1);
+    CHECK_EQ(torch.active[0].peak, 2);
+    CHECK_EQ(torch.active_bytes[0].peak, 4 * MIB);
+    CHECK_OK(gml_lake_trim(lake, NULL)); /* waits for the stream */
+    CHECK_OK(gml_lake_torch_stats(lake, &torch));
+    CHECK_EQ(torch.active[0].current, 1);
+    CHECK_EQ(torch.active_bytes[0].current, 2 * MIB);
+    CHECK_EQ(torch.active[0].peak, 2);
+    CHECK_OK(gml_lake_reset_peaks(lake));
+    CHECK_OK(gml_lake_torch_stats(lake, &torch));
+    CHECK_EQ(torch.active[0].peak, 1);
+    CHECK_EQ(torch.active_bytes[0].peak, 2 * MIB);
+    lake_give(lake, second);
+    lake_finish(lake);
+}
+
 int
 main(void)
 {

@@ -38,33 +38,30 @@ give_all(gml_lake *lake, const gml_address *taken, size_t count)
 
 TEST(a_limit_is_kept_raised_and_lowered)
 {
-    for (int server = 0; server < 2; server++) {
-        gml_lake *lake = lake_open(200 * MIB);
-        gml_address taken[MOST_TAKEN];
-        CHECK_OK(gml_lake_serve_with(lake, (gml_server)server));
-        CHECK_OK(gml_lake_set_limit(lake, 64 * MIB));
-        size_t count = take_all(lake, taken);
-        CHECK(count >= 10); /* segments of 20 MiB hold 5 each */
-        CHECK(lake_stats_of(lake).reserved_bytes <= 64 * MIB);
-        CHECK_OK(gml_lake_check(lake));
+    gml_lake *lake = lake_open(200 * MIB);
+    gml_address taken[MOST_TAKEN];
+    CHECK_OK(gml_lake_set_limit(lake, 64 * MIB));
+    size_t count = take_all(lake, taken);
+    CHECK(count >= 10); /* segments of 20 MiB hold 5 each */
+    CHECK(lake_stats_of(lake).reserved_bytes <= 64 * MIB);
+    CHECK_OK(gml_lake_check(lake));
 
-        CHECK_OK(gml_lake_set_limit(lake, 128 * MIB));
-        gml_address more[MOST_TAKEN];
-        size_t more_count = take_all(lake, more);
-        CHECK(count + more_count >= 25);
-        uint64_t held_bytes = lake_stats_of(lake).reserved_bytes;
-        CHECK(held_bytes > 64 * MIB && held_bytes <= 128 * MIB);
+    CHECK_OK(gml_lake_set_limit(lake, 128 * MIB));
+    gml_address more[MOST_TAKEN];
+    size_t more_count = take_all(lake, more);
+    CHECK(count + more_count >= 25);
+    uint64_t held_bytes = lake_stats_of(lake).reserved_bytes;
+    CHECK(held_bytes > 64 * MIB && held_bytes <= 128 * MIB);
 
-        CHECK_OK(gml_lake_set_limit(lake, 32 * MIB));
-        CHECK_EQ(lake_stats_of(lake).reserved_bytes, held_bytes);
-        give_all(lake, more, more_count);
-        give_all(lake, taken, count);
-        CHECK_OK(gml_lake_trim(lake, NULL));
-        CHECK(take_all(lake, taken) * 4 * MIB <= 32 * MIB);
-        CHECK(lake_stats_of(lake).reserved_bytes <= 32 * MIB);
-        CHECK_OK(gml_lake_check(lake));
-        CHECK_OK(gml_lake_close(lake));
-    }
+    CHECK_OK(gml_lake_set_limit(lake, 32 * MIB));
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, held_bytes);
+    give_all(lake, more, more_count);
+    give_all(lake, taken, count);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK(take_all(lake, taken) * 4 * MIB <= 32 * MIB);
+    CHECK(lake_stats_of(lake).reserved_bytes <= 32 * MIB);
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close(lake));
 }
 
 TEST(no_limit_lies_above_the_capacity)
@@ -134,11 +131,10 @@ static const gml_driver_call forbidden[] = {GML_CALL_RELEASE,
                                             GML_CALL_STREAM_SYNCHRONIZE,
                                             GML_CALL_DEVICE_SYNCHRONIZE};
 
-/* Makes the lake hold idle memory of several streams and servers, near its capacity. */
+/* Makes the lake hold idle memory of several streams, near its capacity. */
 static void
-fill_and_leave(gml_lake *lake, gml_server server)
+fill_and_leave(gml_lake *lake)
 {
-    CHECK_OK(gml_lake_serve_with(lake, server));
     for (gml_stream stream = 1; stream < 3; stream++) {
         gml_address large = lake_take(lake, 20 * MIB, stream);
         gml_address small = lake_take(lake, 1000, stream);
@@ -149,30 +145,28 @@ fill_and_leave(gml_lake *lake, gml_server server)
 
 TEST(a_frozen_lake_grows_or_refuses_and_takes_nothing_back)
 {
-    for (int server = 0; server < 2; server++) {
-        gml_lake *lake = lake_open(128 * MIB);
-        fill_and_leave(lake, (gml_server)server);
-        gml_stats before = lake_stats_of(lake);
-        lake->driver->device->captures = true;
-        gml_address grown = lake_take(lake, 20 * MIB, 3);
-        gml_address address;
-        CHECK_STATUS(gml_lake_allocate(lake, 100 * MIB, 3, &address), GML_OUT_OF_MEMORY);
-        CHECK_STATUS(gml_lake_allocate(lake, 600 * MIB, 1, &address), GML_OUT_OF_MEMORY);
-        uint64_t released_bytes = 7;
-        CHECK_OK(gml_lake_trim(lake, &released_bytes));
-        CHECK_EQ(released_bytes, 0);
-        lake_give(lake, grown);
-        CHECK_OK(gml_lake_check(lake));
-        gml_stats after = lake_stats_of(lake);
-        CHECK(after.reserved_bytes >= before.reserved_bytes);
-        for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++) {
-            CHECK_EQ(after.driver_calls[forbidden[i]], before.driver_calls[forbidden[i]]);
-        }
-        lake->driver->device->captures = false;
-        address = lake_take(lake, 100 * MIB, 3);
-        lake_give(lake, address);
-        lake_finish(lake);
+    gml_lake *lake = lake_open(128 * MIB);
+    fill_and_leave(lake);
+    gml_stats before = lake_stats_of(lake);
+    lake->driver->device->captures = true;
+    gml_address grown = lake_take(lake, 20 * MIB, 3);
+    gml_address address;
+    CHECK_STATUS(gml_lake_allocate(lake, 100 * MIB, 3, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_lake_allocate(lake, 600 * MIB, 1, &address), GML_OUT_OF_MEMORY);
+    uint64_t released_bytes = 7;
+    CHECK_OK(gml_lake_trim(lake, &released_bytes));
+    CHECK_EQ(released_bytes, 0);
+    lake_give(lake, grown);
+    CHECK_OK(gml_lake_check(lake));
+    gml_stats after = lake_stats_of(lake);
+    CHECK(after.reserved_bytes >= before.reserved_bytes);
+    for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++) {
+        CHECK_EQ(after.driver_calls[forbidden[i]], before.driver_calls[forbidden[i]]);
     }
+    lake->driver->device->captures = false;
+    address = lake_take(lake, 100 * MIB, 3);
+    lake_give(lake, address);
+    lake_finish(lake);
 }
 
 /* Blocks that other streams use end after the capture, not in it. */

@@ -204,23 +204,6 @@ TEST(a_view_tells_where_its_bytes_lie)
     see_a_view(open_paper());
 }
 
-/* PyTorch's algorithm serves in memory of the policy: its segments are ranges there. */
-TEST(a_guest_hides_no_piece)
-{
-    gml_lake *lake = trainer_open_lake("host", "stitch", 96 * MIB);
-    gml_address kept[4];
-    gml_address address = stitch(lake, kept);
-    CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_CACHING));
-    gml_address guest = trainer_take(lake, 3 * MIB, 0);
-    atlas seen = atlas_of(lake);
-    CHECK_EQ(seen.piece_count, 4);
-    CHECK_EQ(count_of(&seen, GML_REGION_SEGMENT), 0);
-    check_stamps(lake, &seen, address, 16 * MIB);
-    CHECK_OK(gml_lake_free(lake, guest));
-    CHECK_OK(gml_lake_free(lake, address));
-    CHECK_OK(gml_lake_close(lake));
-}
-
 TEST(policies_without_views_have_segments)
 {
     static const char *const policies[] = {"caching", "expandable"};

@@ -1,6 +1,6 @@
 /* Everything that a program may tell its lakes, at random: four lakes on two devices, plain ones,
  * arenas and regions that sleep and wake; streams that end and whose handles come back, elastic
- * buffers, both servers, captures, marks, trims, limits, margins, refusals, failing calls, alone
+ * buffers, captures, marks, trims, limits, margins, refusals, failing calls, alone
  * and by four threads that hand each other blocks. The driver checks the order of streams, and on
  * `host` every block keeps its content. See support/storm.h.
  *
@@ -69,7 +69,6 @@ begin_step(storm *self, size_t number)
     }
     for (size_t i = 0; i < STORM_LAKES; i++) {
         storm_lake *at = &self->sea->lakes[i];
-        CHECK_OK(gml_lake_serve_with(at->lake, GML_SERVER_POLICY));
         CHECK_OK(gml_lake_set_limit(at->lake, 0));
         CHECK_OK(gml_lake_set_margin(at->lake, 0));
         if (self->repeats) {

@@ -576,7 +576,7 @@ TEST(a_profile_tells_what_was_watched)
     trainer_close(lake);
 }
 
-/* A lake that is at work already: its blocks, those in use by other streams, and its guest's. */
+/* A lake that is at work already: its blocks, and those in use by other streams. */
 TEST(watching_begins_late)
 {
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
@@ -586,14 +586,12 @@ TEST(watching_begins_late)
     }
     CHECK_OK(gml_lake_record_stream(lake, blocks[0], 4));
     CHECK_OK(gml_lake_record_stream(lake, blocks[1], 4));
-    CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_CACHING));
     blocks[3] = trainer_take(lake, 3 * MIB, 0);
     CHECK_OK(gml_lake_free(lake, blocks[1]));
     CHECK_OK(gml_lake_watch_steps(lake));
     CHECK_OK(gml_lake_check(lake));
-    blocks[4] = trainer_take(lake, 60 * MIB, 0); /* the guest asks the policy around its host */
+    blocks[4] = trainer_take(lake, 60 * MIB, 0);
     CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_POLICY));
     blocks[5] = trainer_take(lake, 2 * MIB, 0);
     for (size_t i = 0; i < 6; i++) {
         if (i != 1) {
@@ -605,13 +603,12 @@ TEST(watching_begins_late)
 }
 
 /* What another stream still uses ends as a block of the policy that watches, which sees the slab
- * go, though the guest serves the request that finds the stream done. */
+ * go. */
 TEST(watching_begins_while_a_stream_uses_what_was_freed)
 {
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
     gml_address small = trainer_take(lake, 4096, 0);
     CHECK_OK(gml_lake_record_stream(lake, small, 4));
-    CHECK_OK(gml_lake_serve_with(lake, GML_SERVER_CACHING));
     CHECK_OK(gml_lake_free(lake, trainer_take(lake, 3 * MIB, 0)));
     CHECK_OK(gml_lake_free(lake, small));
     CHECK_OK(gml_lake_watch_steps(lake));

@@ -161,7 +161,6 @@ storm_calm(storm_sea *sea)
 static void
 close_lake(storm_lake *at, bool is_failing)
 {
-    CHECK_OK(gml_lake_serve_with(at->lake, GML_SERVER_POLICY));
     CHECK_OK(gml_lake_check(at->lake));
     CHECK_OK(gml_lake_trim(at->lake, NULL));
     CHECK_OK(gml_lake_check(at->lake));

@@ -117,13 +117,6 @@ record_stream(storm *self, storm_lake *at)
 /* ---- knobs ----------------------------------------------------------------------------------- */
 
 static void
-serve_with(storm *self, storm_lake *at)
-{
-    CHECK_OK(gml_lake_serve_with(at->lake, check_below(&self->random, 2) ? GML_SERVER_CACHING
-                                                                         : GML_SERVER_POLICY));
-}
-
-static void
 set_limit(storm *self, storm_lake *at)
 {
     uint64_t most_bytes = at->capacity_bytes;
@@ -235,10 +228,10 @@ storm_tell(storm *self)
 {
     /* Twice what is likelier, and first what happens in steps that repeat. */
     static storm_deed *const deeds[] = {
-        work,          work,          record_stream,   record_stream, record_stream, record_stream,
-        forget_stream, forget_stream, distrust_stream, serve_with,    serve_with,    trim,
-        mark,          set_limit,     set_margin,      capture,       capture,       grant,
-        look_at_block, look,          keep_history,
+        work,          work,          record_stream, record_stream,   record_stream,
+        record_stream, forget_stream, forget_stream, distrust_stream, trim,
+        mark,          set_limit,     set_margin,    capture,         capture,
+        grant,         look_at_block, look,          keep_history,
     };
     enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
     storm_lake *at = storm_any_lake(self);

@@ -1,6 +1,6 @@
-/* Eight threads in what PyTorch calls: four streams, two devices, memory that runs short, blocks
- * freed by other threads than those that asked, while another thread switches the server and lets
- * the streams run. The bytes of every block tell whether anybody else has been given them.
+/* Eight threads that ask as PyTorch does: four streams, two devices, memory that runs short, blocks
+ * freed by other threads than those that asked, while another thread changes limits and lets the
+ * streams run. The bytes of every block tell whether anybody else has been given them.
  *
  * GMLAKE_STRESS_SECONDS says for how long, 2 unless told. */
 #include "driver/streams.h"
@@ -8,6 +8,8 @@
 #include "lake/lake.h"
 #include "support/check.h"
 #include "support/stamp.h"
+#include "support/torch_calls.h"
+#include "torch/registry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -85,7 +87,7 @@ allocate(worker *self)
         .device = (int)check_below(&self->random, DEVICES),
         .stream = random_stream(self),
     };
-    made.address = gml_torch_alloc(made.size_bytes, made.device, handle_of(made.stream));
+    made.address = torch_allocate(made.size_bytes, made.device, handle_of(made.stream));
     if (made.address) {
         self->served++;
         self->empties += made.size_bytes == 0;
@@ -102,7 +104,7 @@ release(const block *old)
 {
     if (old->address) {
         CHECK(stamp_holds(old->address, old->size_bytes, old->seed, 64 * KIB));
-        gml_torch_free(old->address, old->size_bytes, old->device, handle_of(old->stream));
+        CHECK(torch_free(old->address));
     }
 }
 
@@ -133,7 +135,7 @@ lend(worker *self, const block *lent)
     gml_stream other = random_stream(self);
     gml_streams *streams = gml_driver_streams(gml_torch_lake(lent->device)->driver);
     (void)gml_streams_enqueue(streams, other, nothing, NULL);
-    gml_torch_record_stream(lent->address, handle_of(other));
+    torch_record_stream(lent->address, handle_of(other));
     self->recorded++;
     atomic_store_explicit(&was_lent, true, memory_order_relaxed);
 }
@@ -141,9 +143,10 @@ lend(worker *self, const block *lent)
 static void
 ask_about(const block *known)
 {
-    size_t size_bytes = 0;
-    CHECK(gml_torch_base(known->address, &size_bytes) == known->address);
-    CHECK(size_bytes >= known->size_bytes);
+    gml_block_info seen;
+    gml_lake *lake = gml_torch_lake(known->device);
+    CHECK_OK(gml_lake_block(lake, (gml_address)(uintptr_t)known->address, &seen));
+    CHECK(seen.block_bytes >= known->size_bytes);
 }
 
 static void
@@ -152,7 +155,7 @@ act(worker *self)
     block *one = &self->held[check_below(&self->random, HELD)];
     uint64_t kind = check_below(&self->random, 1024);
     if (kind == 0) {
-        gml_torch_empty_cache();
+        torch_trim();
     } else if (kind < 128 && one->address) {
         lend(self, one);
     } else if (kind < 160 && one->address) {
@@ -210,11 +213,10 @@ direct(double seconds)
                 gml_stats stats;
                 CHECK_OK(gml_lake_stats(lake, &stats));
                 CHECK_OK(gml_lake_check(lake));
-                gml_torch_memory_fraction(round % 128 ? 0.75 : 1.0, device);
+                gml_registry_limit(device, round % 128 ? 0.75 : 1.0);
             }
         }
         if (round % 128 == 0) {
-            CHECK_OK(gml_torch_serve_with(round % 256 ? GML_SERVER_CACHING : GML_SERVER_POLICY));
             CHECK_OK(gml_torch_keep_history(round % 512 ? 1000 : 0));
         }
         (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
@@ -235,13 +237,13 @@ static void
 check_nothing_is_left(uint64_t served)
 {
     uint64_t allocations = 0;
-    gml_torch_memory_fraction(1.0, 0);
-    gml_torch_empty_cache();
+    gml_registry_limit(0, 1.0);
+    torch_trim();
     for (int device = 0; device < DEVICES; device++) {
         gml_stats stats;
         gml_lake *lake = gml_torch_lake(device);
         CHECK_OK(gml_streams_synchronize_all(gml_driver_streams(lake->driver)));
-        gml_torch_empty_cache();
+        torch_trim();
         CHECK_OK(gml_lake_check(lake));
         CHECK_OK(gml_lake_stats(lake, &stats));
         CHECK_EQ(stats.live_blocks, 0);
@@ -252,7 +254,6 @@ check_nothing_is_left(uint64_t served)
         allocations += stats.allocations;
     }
     CHECK_EQ(allocations, served);
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
 }
 
 TEST(no_block_is_ever_shared)
@@ -265,7 +266,7 @@ TEST(no_block_is_ever_shared)
     uint64_t recorded = 0;
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     for (int device = 0; device < DEVICES; device++) {
-        gml_torch_free(gml_torch_alloc(1, device, NULL), 1, device, NULL);
+        CHECK(torch_free(torch_allocate(1, device, NULL)));
         served++;
         CHECK_OK(gml_streams_set_manual(gml_driver_streams(gml_torch_lake(device)->driver), true));
     }

@@ -22,7 +22,6 @@ ASKED = {
     "gmlake replay --p": {"--policy"},
     "gmlake replay --policy ": {"all"} | POLICIES,
     "gmlake run --policy ": POLICIES,
-    "gmlake run --mode n": {"native"},
     "gmlake view --replay ex": {"expandable"},
     "gmlake run --set are": {"arena="},
     "gmlake completion f": {"fish"},

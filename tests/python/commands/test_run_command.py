@@ -223,7 +223,7 @@ def variables_of(*arguments: str, **variables: str) -> dict[str, str]:
 
 
 def test_settings_become_variables() -> None:
-    options = ["--policy", "caching", "--mode", "full", "--capacity", "3GiB", "--report"]
+    options = ["--policy", "caching", "--capacity", "3GiB", "--report"]
     sets = ["--set", "growth=4MiB", "--set", "frag_limit=2MiB", "--set", "economy=Memory"]
     found = variables_of(*options, *sets, "-c", VARIABLES)
     ours = {name: value for name, value in found.items() if name.startswith("GMLAKE_")}
@@ -235,7 +235,6 @@ def test_settings_become_variables() -> None:
     assert ours == {
         "GMLAKE_RUN": "1",
         "GMLAKE_POLICY": "caching",
-        "GMLAKE_MODE": "full",
         "GMLAKE_CAPACITY": str(3 << 30),
         "GMLAKE_REPORT": "1",
     }
@@ -278,7 +277,7 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
         (["--policy", "magic", "-c", ""], "no policy is called 'magic'; there are: caching"),
         (
             ["--mode", "half", "-c", ""],
-            "no mode is called 'half'; there are: auto native full",
+            "no mode is called 'half'; name none",
         ),
         (["--capacity", "much", "-c", ""], "'much' is not a size"),
         (["--capacity", "0", "-c", ""], "0 bytes"),

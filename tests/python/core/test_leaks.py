@@ -116,7 +116,6 @@ def use_serving() -> None:
     with gmlake.Lake("host", capacity="64MiB") as lake:
         lake.keep_history(100)
         lake.set_limit(32 * MIB)
-        lake.serve_with("caching")
         block = lake.allocate(3 * MIB)
         lake.record_stream(block, 7)
         lake.distrust_stream(8)
@@ -124,7 +123,6 @@ def use_serving() -> None:
         lake.free(block)
         _ = lake.stream_pairs()
         lake.forget_stream(7)
-        lake.serve_with("policy")
         lake.begin_pool(1, 2)
         lake.end_pool(1, 2)
         lake.release_pool(1, 2)
@@ -206,9 +204,8 @@ def use_lakes_below_pytorch() -> None:
     # None is open here, as they could not be closed; test_serving.py has open ones.
     _core.torch_configure("cuda", "stitch", MIB, (("growth", 4 * MIB),))
     _core.torch_configure("cuda", "stitch")
-    _core.torch_serve_with("policy")
     _core.torch_keep_history(0)
-    _ = (_core.torch_hooks(), _core.torch_find_exceptions(), _core.torch_foreign_frees())
+    _ = _core.friend_functions()
     _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
     _ = (_core.torch_region(), _core.torch_has_entered(), _core.torch_region_lakes())
     with In() as inside, inside:
@@ -333,7 +330,6 @@ def use_wrongly() -> None:
             lambda: _core.friend_lake(gmlake.Lake, -1),
             lambda: _core.friend_serving_lake(gmlake.Lake, -1),
             lambda: _core.torch_configure("host", "stitch", skip_calls=("x",)),
-            lambda: lake.serve_with("x"),  # type: ignore[arg-type]
             lambda: lake.set_limit(-1),
             lambda: lake.end_pool(1, 1),
             lambda: lake.keep_history(2**57),
@@ -344,7 +340,6 @@ def use_wrongly() -> None:
             lambda: _core.torch_configure("host", "nothing"),
             lambda: _core.torch_configure("host", "stitch", 0, (("growth", 1), ("bad",))),  # type: ignore[arg-type]
             lambda: _core.torch_lake(int, 0),  # type: ignore[type-var]
-            lambda: _core.torch_serve_with("x"),  # type: ignore[arg-type]
             lambda: lake.begin_step(0),
             lake.end_step,
             lambda: lake.profile(0),

@@ -47,26 +47,6 @@ def test_record_stream_takes_blocks_and_addresses(host: Lake) -> None:
             host.record_stream(foreign, 1)
 
 
-def test_the_server_decides_how_new_requests_are_placed(host: Lake) -> None:
-    first = host.allocate(3 * MIB)
-    host.serve_with("caching")
-    second = host.allocate(3 * MIB)
-    assert host.stats()["reserved_bytes"] == 4 * MIB + 20 * MIB  # PyTorch's segment
-    host.serve_with("policy")
-    host.free(first)
-    host.free(second)
-    host.trim()
-    assert host.stats()["reserved_bytes"] == 0
-
-
-@pytest.mark.parametrize(("server", "error"), [("both", ValueError), (1, TypeError)])
-def test_there_are_two_servers(host: Lake, server: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match='"policy" or "caching"'):
-        host.serve_with(server)
-    with pytest.raises(error, match='"policy" or "caching"'):
-        _core.torch_serve_with(server)
-
-
 def test_a_limit_holds_until_it_is_lifted(host: Lake) -> None:
     host.set_limit(4 * MIB)
     with pytest.raises(gmlake.OutOfMemoryError):
@@ -111,7 +91,6 @@ def test_a_closed_lake_serves_nobody() -> None:
     lake.close()
     for call in (
         lambda: lake.record_stream(1, 1),
-        lambda: lake.serve_with("caching"),
         lambda: lake.set_limit(1),
         lambda: lake.begin_pool(1, 1),
         lambda: lake.keep_history(1),
@@ -128,10 +107,10 @@ import ctypes
 import sys
 from gmlake import Lake, _core
 
-hooks = _core.torch_hooks()
+functions = _core.friend_functions()
 pointer, size, device = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-alloc = ctypes.CFUNCTYPE(pointer, size, device, pointer)(hooks["alloc"])
-free = ctypes.CFUNCTYPE(None, pointer, size, device, pointer)(hooks["free"])
+alloc = ctypes.CFUNCTYPE(pointer, pointer, size, device)(functions["alloc"])
+free = ctypes.CFUNCTYPE(None, pointer, pointer, device)(functions["free"])
 """
 
 
@@ -147,7 +126,7 @@ def test_lakes_below_pytorch_are_lent_and_never_closed() -> None:
     run("""
 assert _core.torch_devices() == () and _core.torch_lake(Lake, 1) is None
 _core.torch_configure("host", "stitch", 1 << 26, (("chunk_size", 1 << 22),))
-address = alloc(1 << 20, 1, None)
+address = alloc(None, 1 << 20, 1)
 assert _core.torch_devices() == (1,) and _core.torch_fallback(1) == ""
 
 class Mine(Lake):
@@ -165,24 +144,22 @@ assert sys.getrefcount(Mine) == references
 lake = _core.torch_lake(_core.Lake, 1)
 lake.check()
 lake.record_stream(address, 5)
-free(address, 1 << 20, 1, None)
+free(None, address, 1)
 lake.trim()
 assert lake.stats()["live_blocks"] == 0
-free(address, 1 << 20, 1, None)
-assert _core.torch_foreign_frees() == 1
+free(None, address, 1)
+assert lake.stats()["frees"] == 1
 """)
 
 
 def test_settings_of_all_lakes_below_pytorch() -> None:
     run("""
 _core.torch_configure("host", "stitch", 1 << 26)
-_core.torch_serve_with("caching")
 _core.torch_keep_history(10)
-free(alloc(3 << 20, 0, None), 3 << 20, 0, None)
+free(None, alloc(None, 3 << 20, 0), 0)
 lake = _core.torch_lake(Lake, 0)
-assert lake.stats()["reserved_bytes"] == 20 << 20
+assert lake.stats()["reserved_bytes"] == 4 << 20
 assert lake.history()[1] == 4  # with the segment
-_core.torch_serve_with("policy")
 _core.torch_configure("host", "stitch", 1 << 26)
 try:
     _core.torch_configure("host", "stitch", 1 << 27)
@@ -218,13 +195,3 @@ def test_bad_arguments_are_refused() -> None:
     assert _core.torch_lake(Lake, -1) is None
     assert _core.torch_lake(Lake, 1 << 20) is None
     assert _core.torch_fallback(-1) == ""
-
-
-def test_every_hook_has_an_address() -> None:
-    hooks = _core.torch_hooks()
-    assert set(hooks) == {
-        *("alloc", "free", "init", "empty_cache", "memory_fraction"),
-        *("base", "record_stream", "begin_pool", "end_pool", "release_pool"),
-    }
-    assert len(set(hooks.values())) == len(hooks)
-    assert 0 not in hooks.values()

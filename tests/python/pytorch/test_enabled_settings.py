@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 import gmlake
+from gmlake.pytorch import notices
 from gmlake.pytorch.settings import Given, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VARIABLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
@@ -24,22 +29,21 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_defaults() -> None:
-    assert Settings.of() == Settings("stitch", "auto", 0, "", {})
+    assert Settings.of() == Settings("stitch", 0, "", {})
 
 
 def test_variables_speak_where_arguments_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GMLAKE_POLICY", " caching ")
-    monkeypatch.setenv("GMLAKE_MODE", "full")
     monkeypatch.setenv("GMLAKE_CAPACITY", "20GiB")
     monkeypatch.setenv("GMLAKE_SET", "growth=64MiB, max_views=100")
     monkeypatch.setenv("GMLAKE_HANDLE_TYPES", "fabric")
     found = Settings.of()
-    assert (found.policy, found.mode) == ("caching", "full")
+    assert found.policy == "caching"
     assert (found.capacity_bytes, found.handle_type) == (20 << 30, "fabric")
     assert found.knobs == {"growth": 64 << 20, "max_views": 100}
     given = Given("stitch", "1GiB", "posix_fd", {"growth": "1GiB"})
-    found = Settings.of(given, "native")
-    assert (found.policy, found.mode) == ("stitch", "native")
+    found = Settings.of(given)
+    assert found.policy == "stitch"
     assert (found.capacity_bytes, found.handle_type) == (1 << 30, "posix_fd")
     assert found.knobs == {"growth": 1 << 30, "max_views": 100}
 
@@ -96,7 +100,8 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     ("variable", "text", "words"),
     [
         ("GMLAKE_POLICY", "best", "no policy is called 'best'; there are: "),
-        ("GMLAKE_MODE", "half", "no mode is called 'half'; there are: auto native full"),
+        ("GMLAKE_MODE", "half", "no mode is called 'half'; name none"),
+        ("GMLAKE_MODE", "full", "gmlake stands in front of PyTorch's allocator"),
         ("GMLAKE_CAPACITY", "lots", "'lots' is not a size"),
         ("GMLAKE_CAPACITY", "0", "a capacity of 0 bytes serves nothing"),
         ("GMLAKE_SET", "growth", "'growth' is not knob=value"),
@@ -138,8 +143,25 @@ def test_a_bad_variable_is_named(
 def test_a_bad_argument_is_refused(given: Given) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         Settings.of(given)
-    with pytest.raises(ValueError, match="no mode is called"):
-        Settings.of(mode="half")
+
+
+@pytest.mark.parametrize("begin", [gmlake.enabled, gmlake.enable])
+def test_naming_the_one_mode_is_deprecated(
+    begin: Callable[..., gmlake.Region], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for mode, words in (("full", 'mode "full" is gone: '), ("half", "no mode is called 'half'")):
+        with pytest.raises(ValueError, match=words):
+            begin(mode=mode)
+    monkeypatch.setattr(notices, "_said", set())
+    with pytest.warns(gmlake.GmlakeWarning, match="naming it is deprecated: leave it out"):
+        gmlake.enabled(mode="native")
+
+
+def test_so_is_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setenv("GMLAKE_MODE", "native")
+    with pytest.warns(gmlake.GmlakeWarning, match="naming it is deprecated: leave it out"):
+        assert Settings.of() == Settings()
 
 
 def test_another_process_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,12 +170,12 @@ def test_another_process_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> N
         "roundup_power2_divisions.256": 4,
         "economy": "time",
     }
-    settings = Settings.of(Given("caching", "20GiB", "fabric", knobs), "full")
+    settings = Settings.of(Given("caching", "20GiB", "fabric", knobs))
     for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
     assert os.environ["GMLAKE_SET"].endswith(",economy=time")
     assert Settings.of() == settings
-    assert Settings().to_environment() == {"GMLAKE_POLICY": "stitch", "GMLAKE_MODE": "auto"}
+    assert Settings().to_environment() == {"GMLAKE_POLICY": "stitch"}
 
 
 def test_pytorchs_own_settings_hold_for_its_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +221,7 @@ with warnings.catch_warnings(record=True) as caught:
     with region as lake:
         assert lake.mode == "off" and not gmlake.is_enabled(), lake
         assert lake.stats() == {} and lake.trim() == 0 and lake.devices == ()
-        with gmlake.enabled(mode="full"), gmlake.enabled(mode="native"):
+        with gmlake.enabled(), gmlake.enabled("caching"):
             assert gmlake.enable() is gmlake.enable()
         gmlake.disable()
 import torch

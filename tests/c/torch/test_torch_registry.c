@@ -1,12 +1,14 @@
-/* What PyTorch calls, without PyTorch. Lakes live as long as their process does, so every test runs
- * in a process of its own, which begins without any. */
+/* The lakes below PyTorch, without PyTorch. Lakes live as long as their process does, so every test
+ * runs in a process of its own, which begins without any. */
 #include "aids/aids.h"
 #include "driver/streams.h"
+#include "gmlake_friends.h"
 #include "gmlake_share.h"
 #include "gmlake_sleep.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
 #include "support/check.h"
+#include "support/torch_calls.h"
 #include "torch/refusal.h"
 #include "torch/registry.h"
 
@@ -83,18 +85,27 @@ stats_of(int device)
     return stats;
 }
 
+/* The lake of device 0, opened if need be. */
+static gml_lake *
+opened(void)
+{
+    gml_lake *lake = NULL;
+    CHECK_OK(gml_registry_open(0, &lake, NULL, 0));
+    return lake;
+}
+
 static void *
 allocate(uint64_t size_bytes, int device)
 {
-    void *address = gml_torch_alloc(size_bytes, device, NULL);
+    void *address = torch_allocate(size_bytes, device, NULL);
     CHECK(address != NULL);
     return address;
 }
 
 static void
-release(void *address, int device)
+release(void *address)
 {
-    gml_torch_free(address, 0, device, NULL);
+    CHECK(torch_free(address));
 }
 
 static void
@@ -143,7 +154,7 @@ TEST(a_configuration_is_copied_and_holds_once_a_lake_is_open)
     setting.value = 1;
     void *address = allocate(MIB + 1, 0);
     CHECK_EQ(stats_of(0).reserved_bytes, 4 * MIB);
-    release(address, 0);
+    release(address);
 
     gml_setting same = {"chunk_size", 4 * MIB};
     config.settings = &same;
@@ -162,7 +173,7 @@ TEST(the_last_configuration_before_the_first_request_counts)
     void *address = allocate(1, 0);
     CHECK(strcmp(gml_torch_lake(0)->policy->ops->name, "expandable") == 0);
     CHECK_EQ(gml_torch_lake(0)->capacity_bytes, 32 * MIB);
-    release(address, 0);
+    release(address);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -171,9 +182,8 @@ TEST(a_lake_is_opened_by_the_first_request_of_its_device)
 {
     configure_host();
     CHECK(gml_torch_lake(0) == NULL);
-    CHECK(gml_torch_alloc(0, 0, NULL) == NULL);
-    gml_torch_init(2);
-    gml_torch_empty_cache();
+    CHECK(torch_allocate(0, 0, NULL) == NULL);
+    torch_trim();
     CHECK(gml_torch_lake(0) == NULL);
     void *second = allocate(MIB, 1);
     CHECK(gml_torch_lake(0) == NULL);
@@ -182,12 +192,11 @@ TEST(a_lake_is_opened_by_the_first_request_of_its_device)
     CHECK_EQ(gml_torch_lake(0)->device, 0);
     CHECK_EQ(gml_torch_lake(1)->device, 1);
     CHECK(first != second);
-    release(first, 0);
+    release(first);
     CHECK_EQ(stats_of(0).live_blocks, 0);
     CHECK_EQ(stats_of(1).live_blocks, 1);
-    release(second, 1);
+    release(second);
     CHECK_EQ(stats_of(1).live_blocks, 0);
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
 }
 
 TEST(bytes_keep_what_is_written)
@@ -199,8 +208,8 @@ TEST(bytes_keep_what_is_written)
     memset(second, 2, 3 * MIB);
     CHECK_EQ(first[0] + first[3 * MIB - 1], 2);
     CHECK_EQ(second[0] + second[3 * MIB - 1], 4);
-    release(first, 0);
-    release(second, 1);
+    release(first);
+    release(second);
 }
 
 TEST(a_free_reaches_the_lake_that_served_whatever_the_device)
@@ -208,30 +217,26 @@ TEST(a_free_reaches_the_lake_that_served_whatever_the_device)
     configure_host();
     void *first = allocate(MIB, 0);
     void *second = allocate(MIB, 2);
-    release(first, 2);
-    release(second, -1);
+    gml_friend_free(NULL, first, 2);
+    gml_friend_free(NULL, second, -1);
     CHECK_EQ(stats_of(0).live_blocks, 0);
     CHECK_EQ(stats_of(2).live_blocks, 0);
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
 }
 
-TEST(frees_of_what_nobody_served_are_counted_and_harmless)
+TEST(frees_of_what_nobody_served_are_harmless)
 {
     int foreign = 0;
-    release(NULL, 0);
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
-    release(&foreign, 0);
-    CHECK_EQ(gml_torch_foreign_frees(), 1);
+    CHECK(!torch_free(&foreign));
+    gml_friend_free(NULL, &foreign, 0);
+    gml_friend_free(NULL, NULL, 0);
     configure_host();
     void *address = allocate(MIB, 0);
-    release(&foreign, 0);
-    release((char *)address + 512, 0);
-    release(&foreign, GML_TORCH_DEVICES);
-    CHECK_EQ(gml_torch_foreign_frees(), 4);
+    CHECK(!torch_free(&foreign));
+    CHECK(!torch_free((char *)address + 512));
+    gml_friend_free(NULL, &foreign, GML_TORCH_DEVICES);
     CHECK_EQ(stats_of(0).live_blocks, 1);
-    release(address, 0);
-    release(address, 0);
-    CHECK_EQ(gml_torch_foreign_frees(), 5);
+    release(address);
+    CHECK(!torch_free(address));
     CHECK_EQ(stats_of(0).frees, 1);
 }
 
@@ -242,60 +247,30 @@ TEST(devices_out_of_range_have_no_memory)
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         char reason[REASON_BYTES] = "";
         gml_lake *lake = NULL;
-        CHECK(gml_torch_alloc(1, devices[i], NULL) == NULL); /* nothing to throw with here */
+        CHECK(torch_allocate(1, devices[i], NULL) == NULL); /* nothing to throw with here */
         CHECK(gml_torch_lake(devices[i]) == NULL);
         CHECK_STATUS(gml_registry_open(devices[i], &lake, reason, sizeof reason),
                      GML_INVALID_ARGUMENT);
         CHECK(strstr(reason, "outside 0 to 127") != NULL);
-        gml_torch_memory_fraction(0.5, devices[i]);
-        gml_torch_end_pool(devices[i], (gml_pool_id){1, 2});
-        gml_torch_release_pool(devices[i], (gml_pool_id){1, 2});
+        gml_registry_limit(devices[i], 0.5);
         char text[8] = "x";
         gml_torch_fallback(devices[i], text, sizeof text);
         CHECK_EQ(text[0], '\0');
     }
-    CHECK(gml_torch_alloc(1, GML_TORCH_DEVICES - 1, NULL) != NULL);
-}
-
-TEST(without_pytorch_there_is_nothing_to_throw)
-{
-    char reason[REASON_BYTES] = "";
-    CHECK_STATUS(gml_torch_find_exceptions(reason, sizeof reason), GML_UNSUPPORTED);
-    CHECK(strstr(reason, "import torch first") != NULL);
-    CHECK_STATUS(gml_torch_find_exceptions(NULL, 0), GML_UNSUPPORTED);
-    configure_host();
-    CHECK(gml_torch_alloc(128 * MIB, 0, NULL) == NULL);
-    CHECK(gml_torch_alloc(UINT64_C(1) << 60, 0, NULL) == NULL);
-    release(allocate(MIB, 0), 0);
+    CHECK(torch_allocate(1, GML_TORCH_DEVICES - 1, NULL) != NULL);
 }
 
 TEST(empty_cache_gives_idle_memory_of_every_lake_back)
 {
     configure_host();
     void *kept = allocate(4 * MIB, 1);
-    release(allocate(8 * MIB, 0), 0);
-    release(allocate(8 * MIB, 1), 1);
+    release(allocate(8 * MIB, 0));
+    release(allocate(8 * MIB, 1));
     CHECK(stats_of(0).reserved_bytes > 0);
-    gml_torch_empty_cache();
+    torch_trim();
     CHECK_EQ(stats_of(0).reserved_bytes, 0);
     CHECK_EQ(stats_of(1).reserved_bytes, 4 * MIB);
-    release(kept, 1);
-}
-
-TEST(base_tells_a_blocks_size)
-{
-    configure_host();
-    size_t size_bytes = 1;
-    int foreign = 0;
-    void *address = allocate(3 * MIB + 1, 1);
-    CHECK(gml_torch_base(address, &size_bytes) == address);
-    CHECK(size_bytes >= 3 * MIB + 1 && size_bytes < 4 * MIB);
-    CHECK(gml_torch_base(&foreign, &size_bytes) == &foreign);
-    CHECK_EQ(size_bytes, 0);
-    size_bytes = 1;
-    CHECK(gml_torch_base(NULL, &size_bytes) == NULL);
-    CHECK_EQ(size_bytes, 0);
-    release(address, 1);
+    release(kept);
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
@@ -305,12 +280,12 @@ static uint64_t
 largest_request(void)
 {
     uint64_t best = 0;
-    gml_torch_empty_cache();
+    torch_trim();
     for (uint64_t size_bytes = 2 * MIB; size_bytes <= 66 * MIB; size_bytes += 2 * MIB) {
-        void *address = gml_torch_alloc(size_bytes, 0, NULL);
+        void *address = torch_allocate(size_bytes, 0, NULL);
         best = address ? size_bytes : best;
-        gml_torch_free(address, size_bytes, 0, NULL);
-        gml_torch_empty_cache();
+        release(address);
+        torch_trim();
     }
     return best;
 }
@@ -318,20 +293,20 @@ largest_request(void)
 TEST(a_fraction_limits_an_open_lake_and_one_that_comes)
 {
     configure_host();
-    gml_torch_memory_fraction(0.5, 0);
+    gml_registry_limit(0, 0.5);
     CHECK(gml_torch_lake(0) == NULL);
     CHECK_EQ(largest_request(), 32 * MIB);
-    gml_torch_memory_fraction(0.25, 0);
+    gml_registry_limit(0, 0.25);
     CHECK_EQ(largest_request(), 16 * MIB);
-    gml_torch_memory_fraction(0.125, 1); /* another device's */
-    gml_torch_memory_fraction((double)NAN, 0);
-    gml_torch_memory_fraction(-1.0, 0);
+    gml_registry_limit(1, 0.125); /* another device's */
+    gml_registry_limit(0, (double)NAN);
+    gml_registry_limit(0, -1.0);
     CHECK_EQ(largest_request(), 16 * MIB);
-    gml_torch_memory_fraction(1.0, 0);
+    gml_registry_limit(0, 1.0);
     CHECK_EQ(largest_request(), 64 * MIB);
-    gml_torch_memory_fraction(0.0, 0);
+    gml_registry_limit(0, 0.0);
     CHECK_EQ(largest_request(), 0);
-    gml_torch_memory_fraction(1.0, 0);
+    gml_registry_limit(0, 1.0);
     CHECK_EQ(largest_request(), 64 * MIB);
 }
 
@@ -340,11 +315,11 @@ TEST(what_is_held_beyond_a_limit_stays)
     configure_host();
     unsigned char *address = allocate(32 * MIB, 0);
     address[0] = 5;
-    gml_torch_memory_fraction(0.25, 0);
-    CHECK(gml_torch_alloc(4 * MIB, 0, NULL) == NULL);
+    gml_registry_limit(0, 0.25);
+    CHECK(torch_allocate(4 * MIB, 0, NULL) == NULL);
     CHECK_EQ(address[0], 5);
-    release(address, 0);
-    release(allocate(4 * MIB, 0), 0);
+    release(address);
+    release(allocate(4 * MIB, 0));
 }
 
 /* ---- streams and pools ----------------------------------------------------------------------- */
@@ -364,12 +339,12 @@ nothing(void *context)
 TEST(a_recorded_stream_keeps_memory_until_it_has_run)
 {
     configure_host();
-    release(allocate(1, 0), 0);
+    release(allocate(1, 0));
     void *lent = allocate(4 * MIB, 1);
-    gml_torch_record_stream(lent, SIDE);
+    torch_record_stream(lent, SIDE);
     CHECK_OK(gml_streams_set_manual(streams_of(1), true));
     CHECK_OK(gml_streams_enqueue(streams_of(1), (gml_stream)(uintptr_t)SIDE, nothing, NULL));
-    release(lent, 1);
+    release(lent);
     void *next = allocate(4 * MIB, 1);
     CHECK(next != lent);
     CHECK_EQ(gml_torch_lake(1)->uses.pending_count, 1);
@@ -377,8 +352,8 @@ TEST(a_recorded_stream_keeps_memory_until_it_has_run)
     void *again = allocate(4 * MIB, 1);
     CHECK(again == lent);
     CHECK_EQ(gml_torch_lake(1)->uses.pending_count, 0);
-    release(next, 1);
-    release(again, 1);
+    release(next);
+    release(again);
     CHECK_OK(gml_streams_set_manual(streams_of(1), false));
 }
 
@@ -386,13 +361,13 @@ TEST(a_recorded_stream_keeps_memory_until_it_has_run)
 static uint64_t
 calls_to_borrow(int device, void *owner, void *borrower)
 {
-    void *address = gml_torch_alloc(8 * MIB, device, owner);
+    void *address = torch_allocate(8 * MIB, device, owner);
     CHECK(address != NULL);
     CHECK_OK(gml_streams_set_manual(streams_of(device), true));
     CHECK_OK(gml_streams_enqueue(streams_of(device), (gml_stream)(uintptr_t)owner, nothing, NULL));
-    gml_torch_free(address, 0, device, owner);
-    address = gml_torch_alloc(8 * MIB, device, borrower);
-    gml_torch_free(address, 0, device, borrower);
+    release(address);
+    address = torch_allocate(8 * MIB, device, borrower);
+    release(address);
     gml_stats stats = stats_of(device);
     CHECK_OK(gml_streams_set_manual(streams_of(device), false));
     return stats.driver_calls[GML_CALL_EVENT_RECORD] + stats.driver_calls[GML_CALL_STREAM_WAIT];
@@ -402,7 +377,7 @@ TEST(a_stream_is_distrusted_by_lakes_open_now_and_later)
 {
     gml_stream side = (gml_stream)(uintptr_t)SIDE;
     configure_host();
-    release(allocate(1, 0), 0);
+    release(allocate(1, 0));
     CHECK_OK(gml_torch_distrust_stream(0, side));
     CHECK_OK(gml_torch_distrust_stream(1, side));
     CHECK_OK(gml_torch_distrust_stream(1, side));
@@ -417,7 +392,7 @@ TEST(a_stream_is_distrusted_by_lakes_open_now_and_later)
 TEST(default_streams_and_foreign_devices_are_not_distrusted)
 {
     configure_host();
-    release(allocate(1, 0), 0);
+    release(allocate(1, 0));
     for (gml_stream stream = 0; stream <= 2; stream++) {
         CHECK_OK(gml_torch_distrust_stream(0, stream));
     }
@@ -432,26 +407,12 @@ TEST(default_streams_and_foreign_devices_are_not_distrusted)
 TEST(a_forgotten_stream_is_not_called_again)
 {
     configure_host();
-    void *address = gml_torch_alloc(8 * MIB, 0, SIDE);
-    gml_torch_free(address, 0, 0, SIDE);
+    void *address = torch_allocate(8 * MIB, 0, SIDE);
+    release(address);
     CHECK_OK(gml_torch_forget_stream(0, (gml_stream)(uintptr_t)SIDE));
     uint64_t before = stats_of(0).driver_calls[GML_CALL_EVENT_RECORD];
-    release(allocate(8 * MIB, 0), 0);
+    release(allocate(8 * MIB, 0));
     CHECK_EQ(stats_of(0).driver_calls[GML_CALL_EVENT_RECORD], before);
-}
-
-TEST(recording_a_stream_ignores_what_nobody_served)
-{
-    int foreign = 0;
-    gml_torch_record_stream(NULL, SIDE);
-    gml_torch_record_stream(&foreign, SIDE);
-    configure_host();
-    void *address = allocate(MIB, 0);
-    gml_torch_record_stream(NULL, SIDE);
-    gml_torch_record_stream(&foreign, SIDE);
-    gml_torch_record_stream((char *)address + 512, SIDE);
-    CHECK_EQ(stats_of(0).live_blocks, 1);
-    release(address, 0);
 }
 
 TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released)
@@ -459,52 +420,29 @@ TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released)
     configure_host();
     const gml_pool_id id = {3, 4};
     const gml_stream side = (gml_stream)(uintptr_t)SIDE;
-    gml_torch_begin_pool(0, id, NULL); /* opens the lake */
-    if (!CHECK(gml_torch_lake(0) != NULL)) {
-        return;
-    }
+    gml_lake *lake = opened();
+    CHECK_OK(gml_lake_begin_pool(lake, id));
     CHECK_OK(gml_streams_set_capturing(streams_of(0), side, true));
-    void *captured = gml_torch_alloc(2 * MIB, 0, SIDE);
+    void *captured = torch_allocate(2 * MIB, 0, SIDE);
     void *eager = allocate(2 * MIB, 0);
     CHECK(captured && captured != eager);
     CHECK(gml_map_find(&gml_torch_lake(0)->blocks, (gml_address)(uintptr_t)captured) != NULL);
-    gml_torch_free(captured, 0, 0, SIDE);
-    gml_torch_empty_cache(); /* harmless while a graph is captured */
-    CHECK(gml_torch_alloc(2 * MIB, 0, SIDE) == captured);
-    gml_torch_free(captured, 0, 0, SIDE);
+    release(captured);
+    torch_trim(); /* harmless while a graph is captured */
+    CHECK(torch_allocate(2 * MIB, 0, SIDE) == captured);
+    release(captured);
     CHECK_OK(gml_streams_set_capturing(streams_of(0), side, false));
-    gml_torch_end_pool(0, id);
-    gml_torch_end_pool(0, id); /* ignored */
+    CHECK_OK(gml_lake_end_pool(lake, id));
 
-    gml_torch_empty_cache();
+    torch_trim();
     CHECK(stats_of(0).reserved_bytes > 2 * MIB); /* the graph may be replayed */
-    gml_torch_release_pool(0, id);
-    gml_torch_release_pool(0, id); /* ignored */
-    gml_torch_empty_cache();
+    CHECK_OK(gml_lake_release_pool(lake, id));
+    torch_trim();
     CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB);
-    release(eager, 0);
+    release(eager);
 }
 
 /* ---- what holds for every lake --------------------------------------------------------------- */
-
-TEST(a_server_is_that_of_lakes_open_now_and_later)
-{
-    configure_host();
-    void *first = allocate(MIB, 0);
-    CHECK_OK(gml_torch_serve_with(GML_SERVER_CACHING));
-    void *second = allocate(MIB, 1);
-    void *third = allocate(5 * MIB, 0);
-    CHECK_EQ(gml_torch_lake(0)->server, GML_SERVER_CACHING);
-    CHECK_EQ(gml_torch_lake(1)->server, GML_SERVER_CACHING);
-    CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB + 20 * MIB); /* as PyTorch's segments are */
-    CHECK_OK(gml_torch_serve_with(GML_SERVER_POLICY));
-    CHECK_EQ(gml_torch_lake(0)->server, GML_SERVER_POLICY);
-    CHECK_EQ(gml_torch_lake(1)->server, GML_SERVER_POLICY);
-    release(first, 0);
-    release(second, 1);
-    release(third, 0);
-    CHECK_EQ(stats_of(0).live_blocks + stats_of(1).live_blocks, 0);
-}
 
 TEST(a_history_is_kept_by_lakes_open_now_and_later)
 {
@@ -512,11 +450,11 @@ TEST(a_history_is_kept_by_lakes_open_now_and_later)
     gml_request events[4];
     size_t count = 0;
     uint64_t total = 0;
-    release(allocate(MIB, 0), 0);
+    release(allocate(MIB, 0));
     CHECK_OK(gml_torch_keep_history(4));
     for (int device = 0; device < 2; device++) {
-        release(allocate(3 * MIB, device), device);
-        release(allocate(3 * MIB, device), device);
+        release(allocate(3 * MIB, device));
+        release(allocate(3 * MIB, device));
         CHECK_OK(gml_lake_history(gml_torch_lake(device), NULL, NULL, 0, &count, &total));
         CHECK_EQ(count, 4);
         CHECK_OK(gml_lake_history(gml_torch_lake(device), events, NULL, 4, &count, &total));
@@ -534,11 +472,10 @@ TEST(a_history_is_kept_by_lakes_open_now_and_later)
 TEST(a_history_that_the_host_cannot_hold_changes_nothing)
 {
     configure_host();
-    release(allocate(MIB, 0), 0);
+    release(allocate(MIB, 0));
     CHECK_STATUS(gml_torch_keep_history(SIZE_MAX), GML_NO_HOST_MEMORY);
-    release(allocate(MIB, 0), 0);
-    release(allocate(MIB, 1), 1);
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
+    release(allocate(MIB, 0));
+    release(allocate(MIB, 1));
 }
 #endif
 
@@ -549,12 +486,11 @@ TEST(a_device_that_is_not_there_says_why)
     configure("nonsense", "stitch", 0);
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
-    CHECK(gml_torch_alloc(1, 0, NULL) == NULL);
+    CHECK(torch_allocate(1, 0, NULL) == NULL);
     CHECK_STATUS(gml_registry_open(0, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
     CHECK(strstr(reason, "nonsense") != NULL);
-    gml_torch_begin_pool(0, (gml_pool_id){1, 1}, NULL);
     configure_host(); /* nothing was opened, so this still may change */
-    release(allocate(1, 0), 0);
+    release(allocate(1, 0));
 }
 
 /* Uses device 0 with one driver call that fails: the exit status of a child, 1 where a request was
@@ -566,18 +502,17 @@ use_with_fault(uint64_t nth)
     gml_lake_config config = {
         .driver = "host", .policy = "stitch", .aids = {gml_aids_wrap, .fail_call = nth}};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
-    void *first = gml_torch_alloc(3 * MIB, 0, NULL);
-    void *second = gml_torch_alloc(3 * MIB, 0, NULL);
+    void *first = torch_allocate(3 * MIB, 0, NULL);
+    void *second = torch_allocate(3 * MIB, 0, NULL);
     bool is_open = gml_torch_lake(0) != NULL;
     if (is_open) {
         CHECK(first || second);
-        release(first, 0);
-        release(second, 0);
+        release(first);
+        release(second);
         CHECK_EQ(stats_of(0).live_blocks, 0);
     } else {
         CHECK(!first && !second); /* each of them tried to open it */
     }
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
     return check_failures() != before ? 2 : !(first && second);
 }
 
@@ -603,7 +538,7 @@ TEST(memory_that_cannot_be_shared_is_not_handed_out)
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
-    CHECK(gml_torch_alloc(1, 0, NULL) == NULL);
+    CHECK(torch_allocate(1, 0, NULL) == NULL);
     CHECK_STATUS(gml_registry_open(0, &lake, reason, sizeof reason), GML_UNSUPPORTED);
     CHECK(reason[0] != '\0');
 }
@@ -623,9 +558,8 @@ TEST(a_device_without_virtual_memory_is_served_as_caching)
     CHECK(strcmp(gml_torch_lake(0)->policy->ops->name, "caching") == 0);
     gml_torch_fallback(0, why, sizeof why);
     CHECK(strstr(why, "virtual memory") != NULL);
-    CHECK_OK(gml_torch_serve_with(GML_SERVER_CACHING));
     CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB);
-    release(address, 0);
+    release(address);
 }
 
 TEST(nor_is_it_where_a_capacity_is_named)
@@ -648,8 +582,8 @@ TEST(nor_is_it_where_a_capacity_is_named)
     CHECK_EQ((gml_address)(uintptr_t)first / MIB, arena / MIB);
     CHECK((gml_address)(uintptr_t)second + 30 * MIB <= arena + arena_bytes);
     CHECK_EQ(stats_of(0).driver_calls[GML_CALL_MALLOC], 0);
-    release(first, 0);
-    release(second, 0);
+    release(first);
+    release(second);
 }
 
 /* A thread that a child of fork() has not is about to begin a capture. */
@@ -683,10 +617,10 @@ TEST(a_child_of_fork_has_lakes_of_its_own)
             _exit(1);
         }
         pthread_mutex_unlock(&device->lock);
-        release(inherited, 0);
-        void *own = gml_torch_alloc(3 * MIB, 0, NULL);
+        is_empty &= !torch_free(inherited);
+        void *own = torch_allocate(3 * MIB, 0, NULL);
         is_empty = is_empty && device->sharers->next == NULL;
-        _exit(is_empty && own && gml_torch_foreign_frees() == 1 ? 0 : 1);
+        _exit(is_empty && own ? 0 : 1);
     }
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child);
@@ -695,8 +629,7 @@ TEST(a_child_of_fork_has_lakes_of_its_own)
     CHECK_EQ(pthread_barrier_destroy(&holds), 0);
     CHECK_EQ(status, 0);
     CHECK_EQ(stats_of(0).live_blocks, 1);
-    release(inherited, 0);
-    CHECK_EQ(gml_torch_foreign_frees(), 0);
+    release(inherited);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -723,12 +656,12 @@ TEST(a_refusal_says_what_there_is_and_what_was_tried)
     configure_host();
     void *kept = allocate(20 * MIB, 0);
     void *lent = allocate(3 * MIB, 0);
-    release(allocate(8 * MIB, 0), 0);
-    gml_torch_record_stream(lent, SIDE);
+    release(allocate(8 * MIB, 0));
+    torch_record_stream(lent, SIDE);
     CHECK_OK(gml_streams_set_manual(streams_of(0), true));
     CHECK_OK(gml_streams_enqueue(streams_of(0), (gml_stream)(uintptr_t)SIDE, nothing, NULL));
-    release(lent, 0);
-    gml_torch_memory_fraction(0.75, 0);
+    release(lent);
+    gml_registry_limit(0, 0.75);
     const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
     CHECK_EQ(strncmp(text, "CUDA out of memory. Tried to allocate 2.00 GiB. ", 48), 0);
     check_says(text, "GPU 0 has a total capacity of 64.00 MiB of which 32.00 MiB is free.");
@@ -741,7 +674,7 @@ TEST(a_refusal_says_what_there_is_and_what_was_tried)
     check_says(text, "waiting for the device");
     check_says(text, "memory_summary()");
     CHECK_OK(gml_streams_set_manual(streams_of(0), false));
-    release(kept, 0);
+    release(kept);
 }
 
 TEST(a_refusal_says_what_idle_memory_could_serve)
@@ -751,12 +684,12 @@ TEST(a_refusal_says_what_idle_memory_could_serve)
     void *small = allocate(1024, 0);
     const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
     check_says(text, "2.00 MiB are idle, in pieces that serve only requests of up to 1 MiB.");
-    release(allocate(8 * MIB, 0), 0);
+    release(allocate(8 * MIB, 0));
     text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
     check_says(text, "10.00 MiB are idle; the largest request that they could serve is 8.00 MiB "
                      "(fragmentation 0.20).");
-    release(small, 0);
-    release(kept, 0);
+    release(small);
+    release(kept);
 }
 
 TEST(a_refusal_says_who_else_has_memory)
@@ -767,7 +700,7 @@ TEST(a_refusal_says_who_else_has_memory)
     CHECK(!strstr(text, "PyTorch's own allocator") && !strstr(text, "other processes"));
     check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 5 * MIB),
                "PyTorch's own allocator holds 5.00 MiB.");
-    release(kept, 0);
+    release(kept);
 }
 
 TEST(what_pytorch_holds_is_not_told_as_others)
@@ -783,16 +716,16 @@ TEST(what_pytorch_holds_is_not_told_as_others)
     check_says(refusal(1025, GML_OUT_OF_MEMORY, 0), "Tried to allocate 1.00 KiB.");
     check_says(refusal(UINT64_C(1) << 60, GML_OUT_OF_MEMORY, 0), "more than 1EB memory.");
     CHECK_OK(gml_driver_release(driver, handle));
-    release(kept, 0);
+    release(kept);
 }
 
 TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
 {
     configure_host();
     void *kept = allocate(20 * MIB, 0);
-    gml_torch_memory_fraction(0.5, 0);
+    gml_registry_limit(0, 0.5);
     CHECK_OK(gml_torch_enter_region(4, false, &current));
-    CHECK(gml_torch_alloc(20 * MIB, 0, NULL) == NULL); /* its device's lake holds 20 of 32 */
+    CHECK(torch_allocate(20 * MIB, 0, NULL) == NULL); /* its device's lake holds 20 of 32 */
     void *within = allocate(8 * MIB, 0);
     gml_lake *region = gml_torch_lake(GML_TORCH_DEVICES);
     CHECK(gml_torch_leave_region(&current));
@@ -805,19 +738,19 @@ TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
     CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 20 * MIB); /* not what sleeps */
     void *instead = allocate(12 * MIB, 0);
     CHECK_STATUS(gml_lake_wake(region, &report), GML_OUT_OF_MEMORY);
-    release(instead, 0);
-    gml_torch_empty_cache();
+    release(instead);
+    torch_trim();
     CHECK_OK(gml_lake_wake(region, &report));
-    release(within, 0);
-    release(kept, 0);
-    gml_torch_empty_cache();
+    release(within);
+    release(kept);
+    torch_trim();
     CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 0);
 }
 
 TEST(other_handles_and_a_checked_order_are_another_configuration)
 {
     configure_host();
-    release(allocate(MIB, 0), 0);
+    release(allocate(MIB, 0));
     gml_lake_config config = {.driver = "host", .policy = "stitch", .capacity_bytes = 64 * MIB};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     config.handle_type = 1;
@@ -830,7 +763,7 @@ TEST(other_handles_and_a_checked_order_are_another_configuration)
 TEST(a_request_that_is_tried_is_no_refusal)
 {
     configure_host();
-    release(allocate(MIB, 0), 0);
+    release(allocate(MIB, 0));
     gml_address address = 0;
     gml_lake *lake = gml_torch_lake(0);
     CHECK_STATUS(gml_lake_try_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
@@ -842,17 +775,17 @@ TEST(a_request_that_is_tried_is_no_refusal)
 TEST(a_refusal_during_a_capture_says_so)
 {
     configure_host();
-    gml_torch_begin_pool(0, (gml_pool_id){1, 0}, NULL);
+    CHECK_OK(gml_lake_begin_pool(opened(), (gml_pool_id){1, 0}));
     check_says(refusal(1000, GML_OUT_OF_MEMORY, 0), "Tried to allocate 1000 bytes.");
     check_says(refusal(1000, GML_OUT_OF_MEMORY, 0), "while a graph is captured");
-    gml_torch_end_pool(0, (gml_pool_id){1, 0});
+    CHECK_OK(gml_lake_end_pool(opened(), (gml_pool_id){1, 0}));
 }
 
 TEST(other_failures_give_the_drivers_reason)
 {
     configure_host();
     gml_address address = 0;
-    release(allocate(1, 0), 0);
+    release(allocate(1, 0));
     CHECK_STATUS(gml_lake_allocate(gml_torch_lake(0), UINT64_C(1) << 60, 0, &address),
                  GML_INVALID_ARGUMENT);
     const char *text = refusal(UINT64_C(1) << 60, GML_INVALID_ARGUMENT, 0);

@@ -1,0 +1,241 @@
+/* Statistics and snapshots of lakes, as PyTorch has them. */
+#ifndef GML_TORCH_NATIVE_FIGURES_HPP
+#define GML_TORCH_NATIVE_FIGURES_HPP
+
+#include "history.hpp"
+
+namespace
+{
+
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+using c10::CachingDeviceAllocator::DeviceStats;
+using torch_cuda::BlockInfo;
+using torch_cuda::SegmentInfo;
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+void
+add(Stat &to, const gml_stat &from)
+{
+    to.current += static_cast<int64_t>(from.current);
+    to.peak += static_cast<int64_t>(from.peak);
+    to.allocated += static_cast<int64_t>(from.allocated);
+    to.freed += static_cast<int64_t>(from.freed);
+}
+
+void
+add(StatArray &to, const gml_stat (&from)[GML_POOL_COUNT])
+{
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        add(to[pool], from[pool]);
+    }
+}
+
+void
+accumulate(gml_stat &to, const gml_stat &from)
+{
+    to.current += from.current;
+    to.peak += from.peak;
+    to.allocated += from.allocated;
+    to.freed += from.freed;
+}
+
+void
+accumulate(gml_stat (&to)[GML_POOL_COUNT], const gml_stat (&from)[GML_POOL_COUNT])
+{
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        accumulate(to[pool], from[pool]);
+    }
+}
+
+void
+subtract(gml_stat &from, const gml_stat &forgotten)
+{
+    from.allocated -= forgotten.allocated;
+    from.freed -= forgotten.freed;
+}
+
+void
+subtract(gml_stat (&from)[GML_POOL_COUNT], const gml_stat (&forgotten)[GML_POOL_COUNT])
+{
+    for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
+        subtract(from[pool], forgotten[pool]);
+    }
+}
+
+/* Calls `each` with every member that both kinds of statistics have, by pool or not. What is split
+ * and inactive is native's alone: as in expandable segments, any of it can be given back. */
+template <typename Left, typename Right, typename Each>
+void
+pair_up(Left &left, Right &right, Each each)
+{
+    each(left.allocation, right.allocation);
+    each(left.segment, right.segment);
+    each(left.active, right.active);
+    each(left.allocated_bytes, right.allocated_bytes);
+    each(left.reserved_bytes, right.reserved_bytes);
+    each(left.active_bytes, right.active_bytes);
+    each(left.requested_bytes, right.requested_bytes);
+    each(left.oversize_allocations, right.oversize_allocations);
+    each(left.oversize_segments, right.oversize_segments);
+}
+
+struct Forgotten {
+    std::mutex mutex;                                                /* guards the rest */
+    std::array<gml_torch_stats, C10_COMPILE_TIME_MAX_GPUS> counts{}; /* at the last reset */
+
+    /* Of a device's lakes together; false where it has none. */
+    static bool sum(c10::DeviceIndex device, gml_torch_stats *out)
+    {
+        bool is_any = false;
+        *out = {};
+        each_lake(device, [&](gml_lake *lake, int) {
+            gml_torch_stats now{};
+            if (core->torch_stats(lake, &now) == GML_OK) {
+                pair_up(*out, now, [](auto &to, const auto &from) { accumulate(to, from); });
+                out->num_alloc_retries += now.num_alloc_retries;
+                out->num_device_alloc += now.num_device_alloc;
+                out->num_device_free += now.num_device_free;
+                is_any = true;
+            }
+        });
+        return is_any;
+    }
+
+    /* The same since the last reset. */
+    bool read(c10::DeviceIndex device, gml_torch_stats *out)
+    {
+        if (!sum(device, out)) {
+            return false;
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        const gml_torch_stats &before = counts[static_cast<size_t>(device)];
+        pair_up(*out, before, [](auto &now, const auto &then) { subtract(now, then); });
+        out->num_alloc_retries -= before.num_alloc_retries;
+        out->num_device_alloc -= before.num_device_alloc;
+        out->num_device_free -= before.num_device_free;
+        return true;
+    }
+
+    void reset(c10::DeviceIndex device)
+    {
+        gml_torch_stats now{};
+        if (sum(device, &now)) {
+            std::lock_guard<std::mutex> lock(mutex);
+            counts[static_cast<size_t>(device)] = now;
+        }
+    }
+};
+
+Forgotten &forgotten = *new Forgotten;
+
+/* Of both allocators together. Native counts the waits and refusals of both, for it is asked after
+ * each of a lake's. */
+DeviceStats
+device_stats(c10::DeviceIndex device)
+{
+    DeviceStats stats = native->getDeviceStats(device);
+    gml_torch_stats ours{};
+    if (forgotten.read(device, &ours)) {
+        pair_up(stats, ours, [](auto &to, const auto &from) { add(to, from); });
+        stats.num_alloc_retries += static_cast<int64_t>(ours.num_alloc_retries);
+        stats.num_device_alloc += static_cast<int64_t>(ours.num_device_alloc);
+        stats.num_device_free += static_cast<int64_t>(ours.num_device_free);
+    }
+    return stats;
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+/* What a lake holds, as PyTorch tells of segments: contiguous, each byte of physical memory once.
+ * Idle views, and what views hold at home, are left out. */
+struct Walk {
+    c10::DeviceIndex device;
+    std::vector<SegmentInfo> segments;
+    gml_region_info region{};
+    bool is_open = false; /* the last segment goes on with the next range */
+
+    static void enter(void *self, const gml_region_info *region)
+    {
+        auto *walk = static_cast<Walk *>(self);
+        walk->region = *region;
+        walk->is_open = false;
+    }
+
+    static void range(void *self, const gml_range_info *range)
+    {
+        static_cast<Walk *>(self)->add(*range);
+    }
+
+    void add(const gml_range_info &range)
+    {
+        bool is_lent = range.is_used && range.requested_bytes == 0;
+        bool is_idle_view = region.kind == GML_REGION_VIEW && region.used_bytes == 0;
+        if (is_lent || is_idle_view) {
+            is_open = false;
+            return;
+        }
+        if (!is_open) {
+            SegmentInfo segment;
+            segment.device = device;
+            segment.address = range.address;
+            segment.stream = stream_of(region.stream);
+            segment.is_large = !region.is_small;
+            segment.is_expandable = region.kind != GML_REGION_SEGMENT;
+            segments.push_back(std::move(segment));
+            is_open = true;
+        }
+        SegmentInfo &segment = segments.back();
+        BlockInfo block;
+        block.size = range.size_bytes;
+        block.requested_size = range.requested_bytes;
+        block.allocated = block.active = range.is_used;
+        if (range.is_used) {
+            segment.allocated_size += range.size_bytes;
+            segment.active_size += range.size_bytes;
+            segment.requested_size += range.requested_bytes;
+        }
+        segment.total_size += range.size_bytes;
+        segment.blocks.push_back(std::move(block));
+    }
+};
+
+/* Says what its walk cannot: who asked for a block, and which are freed and lent to a stream. */
+void
+finish(SegmentInfo &segment, gml_lake *lake)
+{
+    size_t address = segment.address;
+    for (BlockInfo &block : segment.blocks) {
+        gml_block_info live{};
+        if (block.allocated) {
+            block.context_when_allocated = history.context_of(pointer_to(address));
+        }
+        if (block.allocated && core->block(lake, address, &live) != GML_OK) {
+            block.allocated = false;
+            segment.allocated_size -= block.size;
+        }
+        address += block.size;
+    }
+}
+
+std::vector<SegmentInfo>
+segments_of_lakes()
+{
+    std::vector<SegmentInfo> all;
+    for (int number = core->next(-1); number >= 0; number = core->next(number)) {
+        gml_lake *lake = core->find(number);
+        Walk walk{static_cast<c10::DeviceIndex>(core->device_of(number)), {}};
+        gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr};
+        (void)core->visit(lake, &visitor);
+        for (SegmentInfo &segment : walk.segments) {
+            finish(segment, lake);
+        }
+        std::move(walk.segments.begin(), walk.segments.end(), std::back_inserter(all));
+    }
+    return all;
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,294 @@
+/* What PyTorch's allocator tells of its own blocks (events, stack traces, trackers), told of the
+ * blocks of lakes.
+ *
+ * The events are PyTorch's, with the stack, the compile context and the metadata that each had: the
+ * lakes' own history is that of gmlake.record(), which begins, ends and is cut on its own.
+ */
+#ifndef GML_TORCH_NATIVE_HISTORY_HPP
+#define GML_TORCH_NATIVE_HISTORY_HPP
+
+#include "lakes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <c10/util/ApproximateClock.h>
+#include <deque>
+#include <dlfcn.h>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/api/include/torch/version.h>
+#include <unordered_map>
+#include <vector>
+
+namespace
+{
+
+using c10::GatheredContext;
+using torch_cuda::CreateContextFn;
+using torch_cuda::RecordContext;
+using torch_cuda::TraceEntry;
+
+using Context = std::shared_ptr<GatheredContext>;
+
+constexpr size_t adopted_events = 100000;
+
+thread_local std::vector<std::string> compile_contexts;
+
+/* What the program says of its events. */
+std::string
+user_metadata()
+{
+#if TORCH_VERSION_MINOR >= 10
+    return torch_cuda::get()->getUserMetadata();
+#else
+    return "";
+#endif
+}
+
+/* PyTorch's own recorder of Python's frames; NULL where this version has it under another name. Its
+ * header would draw in most of PyTorch. */
+CreateContextFn
+recorder_of_python()
+{
+    using Gather = Context (*)(bool python, bool script, bool cpp);
+    static Gather gather = nullptr;
+    void *library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "_ZN5torch17CapturedTraceback6gatherEbbb") : nullptr;
+    gather = reinterpret_cast<Gather>(symbol);
+    return gather ? [] { return gather(true, false, false); } : CreateContextFn(nullptr);
+}
+
+struct History {
+    std::atomic<bool> is_wanted{false}; /* events are kept, or somebody is told of them */
+    std::atomic<size_t> known{0};       /* of `contexts` */
+    std::array<std::atomic<uint64_t>, GML_NATIVE_LAKES> reserved_bytes{}; /* last look */
+    std::array<gml_looks *, GML_NATIVE_LAKES> looks{}; /* each guarded by its lake's lock */
+    c10::ApproximateClockToUnixTimeConverter clock;    /* knows no time before it was made */
+    std::mutex mutex;                                  /* guards the rest */
+    bool is_kept = false;
+    CreateContextFn recorder = nullptr;
+    RecordContext when = RecordContext::NEVER;
+    size_t most = 1;
+    std::vector<TraceEntry::Action> skipped;
+    std::array<std::deque<TraceEntry>, C10_COMPILE_TIME_MAX_GPUS> entries; /* by device */
+    std::unordered_map<const void *, Context> contexts;                    /* of live blocks */
+    std::vector<torch_cuda::AllocatorTraceTracker> trackers;
+
+    void record(bool is_enabled, CreateContextFn create, size_t max_entries, RecordContext wanted,
+                bool is_clear, std::vector<TraceEntry::Action> skip)
+    {
+        if (is_enabled) {
+            begin_looking();
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        is_kept = is_enabled;
+        recorder = create;
+        when = is_enabled ? wanted : RecordContext::NEVER;
+        most = std::max<size_t>(1, max_entries);
+        skipped = std::move(skip);
+        if (is_clear || !is_enabled) {
+            for (auto &of_device : entries) {
+                of_device.clear();
+            }
+        }
+        if (!is_enabled) {
+            contexts.clear();
+            known = 0;
+        }
+        is_wanted = is_kept || !trackers.empty();
+    }
+
+    /* A history that began before: nobody tells how many events are kept, nor which stacks; those
+     * of Python, where there are any. */
+    void adopt(bool has_stacks)
+    {
+        CreateContextFn create = has_stacks ? recorder_of_python() : nullptr;
+        RecordContext wanted = create ? RecordContext::ALL : RecordContext::NEVER;
+        record(true, create, adopted_events, wanted, false, {});
+    }
+
+    void track(torch_cuda::AllocatorTraceTracker tracker)
+    {
+        begin_looking();
+        std::lock_guard<std::mutex> lock(mutex);
+        trackers.push_back(std::move(tracker));
+        is_wanted = true;
+    }
+
+    /* A stack trace, where events of this importance have one. pre: no lock is held. */
+    Context gather(RecordContext importance)
+    {
+        CreateContextFn create = nullptr;
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            create = when >= importance ? recorder : nullptr;
+        }
+        return create ? create() : nullptr;
+    }
+
+    /* pre: the mutex is held. */
+    void note(TraceEntry entry)
+    {
+        for (const auto &tracker : trackers) {
+            tracker(entry);
+        }
+        if (!is_kept || std::find(skipped.begin(), skipped.end(), entry.action_) != skipped.end()) {
+            return;
+        }
+        auto &of_device = entries[static_cast<size_t>(entry.device_)];
+        of_device.push_back(std::move(entry));
+        while (of_device.size() > most) {
+            of_device.pop_front();
+        }
+    }
+
+    TraceEntry entry_of(TraceEntry::Action action, c10::DeviceIndex device, size_t address,
+                        size_t size_bytes, cudaStream_t stream, const Context &context,
+                        [[maybe_unused]] const std::string &metadata)
+    {
+        TraceEntry entry(action, device, address, size_bytes, stream, MempoolId_t{0, 0},
+                         c10::getApproximateTime(),
+                         when >= RecordContext::ALLOC ? context : nullptr,
+                         compile_contexts.empty() ? "N/A" : compile_contexts.back());
+#if TORCH_VERSION_MINOR >= 10
+        entry.user_metadata_ = metadata;
+#endif
+        return entry;
+    }
+
+    /* What is held when the first one wants to know is nobody's news. */
+    void begin_looking()
+    {
+        if (is_wanted) {
+            return;
+        }
+        for (int number = core->next(-1); number >= 0; number = core->next(number)) {
+            gml_lake *lake = core->find(number);
+            gml_stats stats{};
+            (void)core->stats(lake, &stats);
+            reserved_bytes[static_cast<size_t>(number)] = stats.reserved_bytes;
+            core->changes(lake, &looks[static_cast<size_t>(number)], nullptr, nullptr);
+        }
+    }
+
+    struct Change {
+        TraceEntry::Action action;
+        gml_address address;
+        uint64_t size_bytes;
+    };
+
+    /* What came and went in a lake since the last look. */
+    std::vector<Change> changes(int number, gml_lake *lake)
+    {
+        std::vector<Change> found;
+        auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes) {
+            auto action =
+                is_new ? TraceEntry::Action::SEGMENT_MAP : TraceEntry::Action::SEGMENT_UNMAP;
+            static_cast<std::vector<Change> *>(to)->push_back({action, address, size_bytes});
+        };
+        core->changes(lake, &looks[static_cast<size_t>(number)], keep, &found);
+        return found;
+    }
+
+    /* Tells of memory that came and went in a lake since the last look. */
+    void look(int number, gml_lake *lake, const Context &context)
+    {
+        gml_stats stats{};
+        auto device = static_cast<c10::DeviceIndex>(core->device_of(number));
+        if (!is_wanted || core->stats(lake, &stats) != GML_OK ||
+            reserved_bytes[static_cast<size_t>(number)].exchange(stats.reserved_bytes) ==
+                stats.reserved_bytes) {
+            return;
+        }
+        std::vector<Change> found = changes(number, lake);
+        std::string metadata = user_metadata();
+        std::lock_guard<std::mutex> lock(mutex);
+        for (const Change &change : found) {
+            note(entry_of(change.action, device, change.address, change.size_bytes, nullptr,
+                          context, metadata));
+        }
+    }
+
+    void allocated(c10::DeviceIndex device, const void *pointer, size_t size_bytes,
+                   cudaStream_t stream, Context context, const std::string &metadata)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        note(entry_of(TraceEntry::Action::ALLOC, device, address_of(pointer), size_bytes, stream,
+                      context, metadata));
+        if (is_kept && context) {
+            contexts[pointer] = std::move(context);
+            known = contexts.size();
+        }
+    }
+
+    /* pre: the block lives still. */
+    void will_be_freed(c10::DeviceIndex device, const gml_block_info &block,
+                       const std::string &metadata)
+    {
+        Context context = gather(RecordContext::ALL);
+        std::lock_guard<std::mutex> lock(mutex);
+        auto found = contexts.find(pointer_to(block.address));
+        if (found != contexts.end()) {
+            context = context ? context : found->second;
+            contexts.erase(found);
+            known = contexts.size();
+        }
+        for (auto action :
+             {TraceEntry::Action::FREE_REQUESTED, TraceEntry::Action::FREE_COMPLETED}) {
+            note(entry_of(action, device, block.address, block.block_bytes, stream_of(block.stream),
+                          context, metadata));
+        }
+    }
+
+#if TORCH_VERSION_MINOR >= 14
+    void annotated(c10::DeviceIndex device, const gml_block_info &block, const std::string &text)
+    {
+        if (is_wanted) {
+            std::lock_guard<std::mutex> lock(mutex);
+            note(entry_of(TraceEntry::Action::ANNOTATE, device, block.address, block.block_bytes,
+                          stream_of(block.stream), nullptr, text));
+        }
+    }
+#endif
+
+    Context context_of(const void *pointer)
+    {
+        if (known.load(std::memory_order_relaxed) == 0) {
+            return nullptr;
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        auto found = contexts.find(pointer);
+        return found == contexts.end() ? nullptr : found->second;
+    }
+};
+
+History &history = *new History;
+
+/* Puts the events of lakes between those of `traces`, whose times are known already, and keeps as
+ * many of both as were asked for. */
+void
+add_events(std::vector<std::vector<TraceEntry>> &traces)
+{
+    auto to_unix_ns = history.clock.makeConverter();
+    std::lock_guard<std::mutex> lock(history.mutex);
+    for (size_t device = 0; device < traces.size() && device < history.entries.size(); device++) {
+        auto &trace = traces[device];
+        size_t before = trace.size();
+        for (TraceEntry entry : history.entries[device]) {
+            entry.time_.t_ = to_unix_ns(entry.time_.approx_t_) / 1000;
+            trace.push_back(std::move(entry));
+        }
+        std::inplace_merge(trace.begin(), trace.begin() + static_cast<ptrdiff_t>(before),
+                           trace.end(), [](const TraceEntry &left, const TraceEntry &right) {
+                               return left.time_.t_ < right.time_.t_;
+                           });
+        if (history.is_kept && trace.size() > history.most) {
+            trace.erase(trace.begin(), trace.end() - static_cast<ptrdiff_t>(history.most));
+        }
+    }
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,362 @@
+/* Who serves a request, native or a lake, and how much each of them may hold.
+ *
+ * Either may hold idle what the other one lacks, so each gives back before the other one refuses.
+ *
+ * The memory fraction of a device, and the capacity that gmlake was given, limit what native and
+ * the lakes hold together. Each may hold what the other does not; both are told whenever that may
+ * have changed, which is only done where there is such a limit.
+ */
+#ifndef GML_TORCH_NATIVE_SERVING_HPP
+#define GML_TORCH_NATIVE_SERVING_HPP
+
+#include "figures.hpp"
+#include "routes.hpp"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/GPUTrace.h>
+
+namespace
+{
+
+constexpr size_t refusal_bytes = 4096;
+constexpr size_t spare_bytes = size_t{32} << 20; /* native takes more than it is asked for */
+
+struct Limits {
+    std::atomic<int> count{0};               /* of devices with a fraction; one for the capacity */
+    std::atomic<uint64_t> capacity_bytes{0}; /* of each device; 0: all of it */
+    std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> fractions;
+    std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> totals{}; /* 0: not asked yet */
+
+    Limits()
+    {
+        for (auto &fraction : fractions) {
+            fraction = 1;
+        }
+    }
+
+    std::atomic<double> &fraction(c10::DeviceIndex device)
+    {
+        return fractions[static_cast<size_t>(device)];
+    }
+
+    bool is_limited(c10::DeviceIndex device)
+    {
+        return count.load(std::memory_order_relaxed) > 0 &&
+               (capacity_bytes > 0 || fraction(device) < 1);
+    }
+
+    /* Of the device, asked once. */
+    double total_bytes(c10::DeviceIndex device)
+    {
+        std::atomic<double> &known = totals[static_cast<size_t>(device)];
+        if (known == 0) {
+            size_t free_bytes = 0, total_bytes = 0;
+            c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, device));
+            C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+            known = static_cast<double>(total_bytes);
+        }
+        return known;
+    }
+
+    double allowed_bytes(c10::DeviceIndex device)
+    {
+        double bytes = fraction(device) * total_bytes(device);
+        return capacity_bytes > 0 ? std::min(bytes, static_cast<double>(capacity_bytes)) : bytes;
+    }
+
+    void set_fraction(c10::DeviceIndex device, double wanted)
+    {
+        double before = fraction(device).exchange(wanted);
+        count += (wanted < 1) - (before < 1);
+    }
+
+    void set_capacity(uint64_t wanted_bytes)
+    {
+        uint64_t before = capacity_bytes.exchange(wanted_bytes);
+        count += (wanted_bytes > 0) - (before > 0);
+    }
+};
+
+Limits &limits = *new Limits;
+
+/* Gives back what a lake holds idle, and tells of it. */
+void
+trim(int number, gml_lake *lake, const Context &context = nullptr)
+{
+    (void)core->trim(lake, nullptr);
+    history.look(number, lake, context);
+}
+
+/* The same for all lakes of a device. */
+void
+trim_idle(int device)
+{
+    each_lake(device, [](gml_lake *lake, int number) {
+        gml_stats stats{};
+        if (core->stats(lake, &stats) == GML_OK && stats.reserved_bytes > stats.live_bytes) {
+            trim(number, lake);
+        }
+    });
+}
+
+uint64_t
+held_by_native(c10::DeviceIndex device)
+{
+    auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return static_cast<uint64_t>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
+}
+
+/* Tells native and the lakes what they may hold. Where native is about to be asked for
+ * `size_bytes` that are not left, lakes give back what they hold idle. */
+void
+share_limit(c10::DeviceIndex device, size_t size_bytes)
+{
+    const uint64_t *held_bytes = &core->device(device)->held_bytes;
+    auto ours_bytes = [&] {
+        return static_cast<double>(__atomic_load_n(held_bytes, __ATOMIC_RELAXED));
+    };
+    double total_bytes = limits.total_bytes(device);
+    double allowed_bytes = limits.allowed_bytes(device);
+    auto natives_bytes = static_cast<double>(held_by_native(device));
+    double left_bytes = allowed_bytes - natives_bytes;
+    if (size_bytes > 0 &&
+        left_bytes < ours_bytes() + static_cast<double>(size_bytes + spare_bytes)) {
+        trim_idle(device);
+    }
+    auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
+    core->limit(device, part(left_bytes));
+    native->setMemoryFraction(std::min(1.0, part(allowed_bytes - ours_bytes())), device);
+}
+
+/* Around what native is asked for: it may grow, and then the lake may hold less. */
+class Sharing
+{
+  public:
+    Sharing(c10::DeviceIndex index, size_t size_bytes)
+        : device(index), is_limited(limits.is_limited(index))
+    {
+        if (is_limited) {
+            share_limit(device, size_bytes);
+        }
+    }
+
+    ~Sharing()
+    {
+        if (is_limited) {
+            share_limit(device, 0);
+        }
+    }
+
+  private:
+    c10::DeviceIndex device;
+    bool is_limited;
+};
+
+/* ---- what is told of a block ------------------------------------------------------------------ */
+
+/* As PyTorch counts sizes. */
+int64_t
+rounded(uint64_t size_bytes)
+{
+    return static_cast<int64_t>((size_bytes + 511) / 512 * 512);
+}
+
+/* Of a block that was allocated, or is about to be freed: the statistics count it. */
+void
+report(c10::DeviceIndex device, void *pointer, int64_t change)
+{
+    DeviceStats stats = device_stats(device);
+    auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    int64_t allocated_bytes = stats.allocated_bytes[aggregate].current;
+    c10::reportMemoryUsageToProfiler(
+        pointer, change, static_cast<size_t>(allocated_bytes + std::min<int64_t>(change, 0)),
+        static_cast<size_t>(stats.reserved_bytes[aggregate].current),
+        c10::Device(c10::DeviceType::CUDA, device));
+}
+
+void
+tell_of(c10::DeviceIndex device, void *pointer, size_t size_bytes, cudaStream_t stream)
+{
+    if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
+        Context context = history.gather(RecordContext::STATE);
+        int number = core->serving(device);
+        history.look(number, core->find(number), context);
+        history.allocated(device, pointer, size_bytes, stream, std::move(context), user_metadata());
+    }
+    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+        report(device, pointer, rounded(size_bytes));
+    }
+    if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) {
+        (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, address_of(pointer));
+    }
+}
+
+C10_NOINLINE void
+tell_of_end(void *pointer)
+{
+    gml_block_info block{};
+    int number = 0;
+    if (!find_block(pointer, &block, &number)) {
+        return;
+    }
+    auto index = static_cast<c10::DeviceIndex>(core->device_of(number));
+    if (history.is_wanted) {
+        history.will_be_freed(index, block, user_metadata());
+    }
+    if (c10::memoryProfilingEnabled()) {
+        report(index, pointer, -rounded(block.requested_bytes));
+    }
+    if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) {
+        (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(pointer));
+    }
+}
+
+/* ---- requests and frees ------------------------------------------------------------------------ */
+
+/* The lake is NULL and not open yet, or has answered with `status`: what native holds idle may
+ * be what is missing. 0 where there is no memory; throws c10::Error for any other failure. */
+C10_NOINLINE gml_address
+take_slowly(gml_lake *lake, gml_status status, size_t size_bytes, c10::DeviceIndex device,
+            cudaStream_t stream)
+{
+    char reason[reason_bytes] = "";
+    gml_address address = 0;
+    if (!lake) {
+        lake = open_to_all(core->open, device, reason, sizeof reason);
+        status = lake ? core->try_allocate(lake, size_bytes, handle_of(stream), &address)
+                      : GML_DRIVER_FAILED;
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        if (!is_frozen(device)) {
+            native->emptyCache({0, 0});
+            trim_idle(device);
+        }
+        if (limits.is_limited(device)) {
+            share_limit(device, 0);
+        }
+        status = core->allocate(lake, size_bytes, handle_of(stream), &address);
+    }
+    if (status != GML_OK && core->refusal(size_bytes, status) != GML_OUT_OF_MEMORY) {
+        char text[refusal_bytes];
+        core->explain(lake, device, size_bytes, status, 0, reason, text, sizeof text);
+        TORCH_CHECK(false, text);
+    }
+    return address;
+}
+
+/* NULL: native is to be asked; *is_refused where a lake has no memory. */
+void *
+take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, bool *is_refused)
+{
+    gml_lake *lake = nullptr;
+    if (routes.takes(device, stream, &lake)) {
+        return nullptr;
+    }
+    int number = core->serving(device);
+    lake = C10_LIKELY(!lake) ? core->find(number) : lake;
+    gml_address address = 0;
+    gml_status status = GML_DRIVER_ABSENT; /* until it is opened */
+    if (C10_LIKELY(lake)) {
+        status = core->try_allocate(lake, size_bytes, handle_of(stream), &address);
+    }
+    if (C10_UNLIKELY(status != GML_OK)) {
+        address = take_slowly(lake, status, size_bytes, device, stream);
+        if (!address) {
+            *is_refused = true;
+            return nullptr;
+        }
+    }
+    last_number = number;
+    tell_of(device, pointer_to(address), size_bytes, stream);
+    return pointer_to(address);
+}
+
+/* How much this thread asks native for now; see IdleLakes. */
+thread_local size_t asked_of_native = 0;
+
+void
+let_go(c10::DataPtr pointer)
+{
+    pointer.clear();
+}
+
+void
+let_go(void *pointer)
+{
+    native->raw_delete(pointer);
+}
+
+/* Native has the last word: it may hold a block that fits. If not it tells the observers and
+ * counts, but the text is ours, which knows of both. What it has is no use where a region
+ * refused: it would not sleep with the rest. */
+template <typename Ask>
+auto
+ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
+{
+    asked_of_native = size_bytes;
+    if (C10_LIKELY(!is_refused && limits.count.load(std::memory_order_relaxed) == 0)) {
+        return ask();
+    }
+    c10::DeviceIndex device = c10::cuda::current_device();
+    Sharing sharing(device, size_bytes);
+    if (!is_refused) {
+        return ask();
+    }
+    bool is_region = core->serving(device) != device;
+    try {
+        auto pointer = ask();
+        if (!is_region) {
+            return pointer;
+        }
+        let_go(std::move(pointer));
+        if (!is_frozen(device)) {
+            native->emptyCache({0, 0});
+        }
+    } catch (const c10::OutOfMemoryError &) {
+        /* told below */
+    }
+    char text[refusal_bytes];
+    core->explain(serving_lake(device), device, size_bytes, GML_OUT_OF_MEMORY,
+                  held_by_native(device), "", text, sizeof text);
+    C10_THROW_ERROR(OutOfMemoryError, text);
+}
+
+/* Whether a lake gave it, which then has it back. */
+bool
+give_back(void *pointer)
+{
+    if (history.is_wanted.load(std::memory_order_relaxed) || c10::memoryProfilingEnabled() ||
+        c10::impl::GPUTrace::get_trace()) {
+        tell_of_end(pointer);
+    }
+    return ask_lakes([&](gml_lake *lake, int) { return core->free(lake, address_of(pointer)); }) !=
+           GML_UNKNOWN_ADDRESS;
+}
+
+/* The deleter of tensors in lakes. What no lake knows is memory of a parent process. */
+void
+release(void *pointer)
+{
+    (void)give_back(pointer);
+}
+
+/* Native calls this where it needs more of the device's memory, with its lock held. */
+class IdleLakes final : public c10::FreeMemoryCallback
+{
+  public:
+    bool Execute() override
+    {
+        c10::DeviceIndex device = c10::cuda::current_device();
+        size_t free_bytes = 0, total_bytes = 0;
+        if (core && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
+            asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes) {
+            trim_idle(device);
+        }
+        return false; /* native's free blocks are what they were */
+    }
+};
+
+} // namespace
+
+#endif
