@@ -36,12 +36,11 @@ if TYPE_CHECKING:
 
 WAYS = {
     "default": "PyTorch's own allocator",
-    "native": "native mode, stitch, inside a region",
-    "outside": "native mode, outside of regions",
+    "native": "gmlake, stitch, inside a region",
+    "outside": "gmlake, outside of regions",
     "expandable": "PyTorch's own, expandable segments",
-    "full": "full mode, stitch, inside a region",
-    "on_oom": "native mode, on_oom",
-    "on_oom_lines": "native mode, on_oom with lines",
+    "on_oom": "gmlake, on_oom",
+    "on_oom_lines": "gmlake, on_oom with lines",
 }
 _NOWHERE = Path(tempfile.gettempdir()) / "never_written.pickle"  # memory does not run out
 MIB = 1 << 20
@@ -88,8 +87,7 @@ def measure(way: str) -> dict[str, float]:
     import gmlake
 
     if way not in ("default", "expandable"):
-        mode, path = ("full" if way == "full" else "native"), way.startswith("on_oom") and _NOWHERE
-        gmlake.enable("stitch", mode=mode, on_oom=path or None)
+        gmlake.enable("stitch", on_oom=_NOWHERE if way.startswith("on_oom") else None)
     if way == "outside":
         gmlake.disable()
     scenarios = {name: same_size(size_bytes) for name, size_bytes in SIZES.items()} | {

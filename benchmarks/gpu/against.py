@@ -383,7 +383,7 @@ def main() -> int:
         "--allocators",
         type=_allocators,
         default=_allocators("default,expandable,gmlake"),
-        help="a,b: of default, expandable, async, gmlake; gmlake:chunk_size=16MiB:mode=native "
+        help="a,b: of default, expandable, async, gmlake; gmlake:chunk_size=16MiB "
         "has settings, gmlake:path=FOLDER is imported from there, gmlake:region=NAME runs in a "
         "region that can sleep",
     )

@@ -127,7 +127,7 @@ def measure(backend_name: str) -> dict[str, Any]:
     """Do all of it as one rank."""
     rank = int(os.environ["RANK"])
     torch.cuda.set_device(rank)
-    gmlake.enable(mode="native")
+    gmlake.enable()
     dist.init_process_group(backend_name)
     dist.all_reduce(torch.ones(1, device="cuda"))  # makes the communicator
     with gmlake.exportable():

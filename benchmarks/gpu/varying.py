@@ -263,7 +263,7 @@ def main() -> None:
         default=[],
         metavar="NAME=VALUE",
         dest="knobs",
-        help="a setting of gmlake, as chunk_size=16MiB or mode=native; may be repeated",
+        help="a setting of gmlake, as chunk_size=16MiB; may be repeated",
     )
     parser.add_argument("--size", choices=("full", "tiny"), default="full")
     parser.add_argument("--steps", type=int, help=f"{STEPS} unless the program takes others")

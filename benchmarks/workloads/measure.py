@@ -110,7 +110,7 @@ def _planned(auto: gmlake.AutoPlan) -> dict[str, Any]:
 
 def _region(way: Way) -> AbstractContextManager[gmlake.Region | None]:
     knobs: dict[str, Any] = dict(way.knobs)
-    return gmlake.enabled(way.policy, mode="full", **knobs) if way.policy else nullcontext()
+    return gmlake.enabled(way.policy, **knobs) if way.policy else nullcontext()
 
 
 def run(name: str, way: Way, session_options: dict[str, Any], *, is_timed: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RUN = ("-m", "gmlake", "run")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 _REPORT = re.compile(
-    r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+), (?P<mode>\w+) mode: "
+    r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+): "
     r"\S+ \S+ reserved at the peak, \S+ \S+ live; (?P<allocations>[\d,]+) allocations "
     r"\((?P<states>.*)\); [\d,]+ driver calls"
     r"(; (?P<lent>[^;\n]* lent [^;\n]*))?(; (?P<planned>.* steps planned, .*))?$",
@@ -33,7 +33,7 @@ class Ended:
     """What a program left behind.
 
     results: the JSON objects that it printed, one for each line that is one. reports: one for each
-    line of --report: name, device, mode, allocations.
+    line of --report: name, device, allocations.
     """
 
     code: int

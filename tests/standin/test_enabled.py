@@ -1,4 +1,4 @@
-"""gmlake as PyTorch's allocator: regions, training, the end of memory, streams, graphs, forks."""
+"""gmlake under PyTorch: regions, training, the end of memory, streams, graphs, forks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 SMALL = ("--capacity", "2GiB", "--devices", "2")
 
-both_modes = pytest.mark.parametrize("mode", ["native", "full"])
-
 
 @cache
 def run(name: str, *arguments: str, allocator: str = "", **variables: str) -> dict[str, Any]:
@@ -25,9 +23,6 @@ def run(name: str, *arguments: str, allocator: str = "", **variables: str) -> di
     )
     assert outcome.code == 0, outcome.errors
     assert outcome.results.pop("is_ours")
-    if "GMLAKE_MODE" in variables:
-        is_full = variables["GMLAKE_MODE"] == "full"
-        assert outcome.results["installed"] == ("pluggable" if is_full else "native")
     return outcome.results
 
 
@@ -41,29 +36,20 @@ def test_a_region_begins_without_starting_cuda(regions: dict[str, Any]) -> None:
     assert regions["starts_nothing"]
     assert regions["empty"] == ["native", "stitch", [], {}]
     assert "no lake" in regions["no_lake"]
-    assert regions["text"] == (
-        "<gmlake.Region: policy stitch, mode native, since it can begin at any time and takes "
-        "nothing from PyTorch; devices served: 0>"
-    )
+    assert regions["text"] == ("<gmlake.Region: policy stitch; devices served: 0>")
     assert regions["trimmed"] == [0, 0]
     assert regions["lake"] == 8 * MIB
 
 
-def test_what_is_impossible_without_a_compiler_is_said_once(
-    regions: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_it_lacks_is_said_once(regions: dict[str, Any], tmp_path: Path) -> None:
     assert regions["warnings"] == []
-    results = run("unused", CXX="no-such-compiler", **without_adapters(tmp_path))
-    assert results["replaced"] == ["", "expandable", "full"]
+    results = run("unserved", CXX="no-such-compiler", **without_adapters(tmp_path))
+    assert results["modes"] == ["off", "off", False]
+    assert results["region"].startswith("RuntimeError: region: gmlake does not serve this process;")
+    assert "install g++" in results["region"]
+    assert "CXX=no-such-compiler is not there" in results["why"]
     (warning,) = results["warnings"]
-    for word in (
-        "CXX=no-such-compiler",
-        "MemPool",
-        "shared between processes",
-        "cudnn.benchmark",
-        "reduce-overhead",
-    ):
-        assert word in warning
+    assert "PyTorch's own allocator does: CXX=no-such-compiler" in warning
 
 
 def test_the_region_entered_last_decides_who_serves(regions: dict[str, Any]) -> None:
@@ -87,15 +73,13 @@ def test_settings_hold_until_the_process_ends(regions: dict[str, Any]) -> None:
     assert regions["other_knobs"].startswith("ValueError: ")
     assert "growth is not set, not 67108864" in regions["other_knobs"]
     assert "policy is stitch, not expandable" in regions["other_policy"]
-    assert regions["other_mode"].startswith("RuntimeError: ")
     assert regions["misuses"] == 0
 
 
 def test_enable_lasts_until_disable(regions: dict[str, Any]) -> None:
-    first, is_same, is_same_again, other_policy, other_mode, last, enabled = regions["lasting"]
+    first, is_same, is_same_again, other_policy, last, enabled = regions["lasting"]
     assert (first, is_same, is_same_again) == ("stitch", True, True)
     assert "policy is stitch, not caching" in other_policy
-    assert "mode 'native' already, not 'full'" in other_mode
     assert (last, enabled) == ("caching", False)
 
 
@@ -110,22 +94,18 @@ def test_a_region_decorates_a_function() -> None:
     assert run("unused")["decorated"] == ["stitch", "caching", "caching"]
 
 
-@both_modes
-def test_a_model_trains(mode: str) -> None:
-    results = run("training", GMLAKE_MODE=mode)
+def test_a_model_trains() -> None:
+    results = run("training")
     assert results["calls"] == {}
     assert results["grown"] == 0
     live, reserved = results["peak"]
     assert live <= reserved
     assert results["left"] == [0, 0]
-    assert results["foreign_frees"] == 0
     assert results["misuses"] == 0
 
 
-@both_modes
-def test_a_program_goes_on_where_memory_ends(mode: str) -> None:
-    results = run("out_of_memory", mode)
-    assert results["mode"] == mode
+def test_a_program_goes_on_where_memory_ends() -> None:
+    results = run("out_of_memory")
     assert results["text"].startswith("CUDA out of memory. Tried to allocate 4.00 GiB.")
     assert results["count"] == 1000
     *before, reserved_before, host_before = results["before"]
@@ -139,14 +119,13 @@ def test_a_program_goes_on_where_memory_ends(mode: str) -> None:
 
 
 def test_a_refusal_tells_what_is_held() -> None:
-    text = run("out_of_memory", "full")["text"]
+    text = run("out_of_memory")["text"]
     for word in ("total capacity of 2.00 GiB", "policy stitch", "in use", "idle", "fragmentation"):
         assert word in text
 
 
-@both_modes
-def test_threads_may_begin_and_end_regions_while_others_allocate(mode: str) -> None:
-    results = run("crowd", mode)
+def test_threads_may_begin_and_end_regions_while_others_allocate() -> None:
+    results = run("crowd")
     assert results["failures"] == []
     assert not results["enabled"]
     assert results["left"] == [0, 0]
@@ -154,15 +133,13 @@ def test_threads_may_begin_and_end_regions_while_others_allocate(mode: str) -> N
     assert results["misuses"] == 0
 
 
-@both_modes
-def test_memory_lent_to_a_stream_comes_back_when_it_is_done(mode: str) -> None:
-    lent = run("streams_and_graphs", GMLAKE_MODE=mode)["lent"]
+def test_memory_lent_to_a_stream_comes_back_when_it_is_done() -> None:
+    lent = run("streams_and_graphs")["lent"]
     assert lent == {"allocated": 0, "active": 8 * MIB, "is_kept": True, "is_back": True}
 
 
-@both_modes
-def test_a_graph_has_memory_of_its_own(mode: str) -> None:
-    results = run("streams_and_graphs", GMLAKE_MODE=mode)
+def test_a_graph_has_memory_of_its_own() -> None:
+    results = run("streams_and_graphs")
     graph = results["graph"]
     assert graph["events_in_capture"] == 0
     assert graph["is_apart"]
@@ -172,9 +149,8 @@ def test_a_graph_has_memory_of_its_own(mode: str) -> None:
     assert results["misuses"] == 0
 
 
-@both_modes
-def test_a_share_of_the_device_is_all_that_is_served(mode: str) -> None:
-    results = run("limits", allocator="per_process_memory_fraction:0.5", GMLAKE_MODE=mode)
+def test_a_share_of_the_device_is_all_that_is_served() -> None:
+    results = run("limits", allocator="per_process_memory_fraction:0.5")
     assert results["from_variable"] == 0.5
     assert results["above_variable"] == "OutOfMemoryError"
     assert (results["set"], results["other_device"]) == (0.25, 0.5)
@@ -182,27 +158,16 @@ def test_a_share_of_the_device_is_all_that_is_served(mode: str) -> None:
     assert (results["without"], results["on_other"]) == ("", "")
 
 
-@both_modes
-def test_a_forked_child_is_served_unless_its_parent_used_cuda(mode: str) -> None:
-    results = run("forks", GMLAKE_MODE=mode)
+def test_a_forked_child_is_served_unless_its_parent_used_cuda() -> None:
+    results = run("forks")
     assert results["codes"] == [0, 0, 0]
     assert results["parent"] == [True, 0]
 
 
-def test_full_mode_comes_too_late_once_cuda_is_in_use() -> None:
-    results = run("late")
-    assert results["refusal"].startswith("RuntimeError: mode full is impossible: CUDA is in use")
-    assert "gmlake.enable() before anything uses CUDA" in results["refusal"]
-    assert (results["enabled"], results["backend"]) == (False, "native")
-
-
-def test_another_backend_serves_outside_of_regions_or_is_replaced() -> None:
-    seen = run("backend", "native", allocator="backend:cudaMallocAsync")
+def test_another_backend_serves_outside_of_regions() -> None:
+    seen = run("backend", allocator="backend:cudaMallocAsync")
     assert seen["inside"] == seen["outside"] == 8 * MIB
     assert (seen["backend"], seen["warnings"]) == ("cudaMallocAsync", [])
-    seen = run("backend", "full", allocator="backend:cudaMallocAsync")
-    assert seen["backend"] == "pluggable"
-    assert any("backend:cudaMallocAsync" in line for line in seen["warnings"])
 
 
 def test_variables_choose_what_arguments_leave_out() -> None:

@@ -1,4 +1,4 @@
-"""What torch.cuda says of memory while gmlake is PyTorch's allocator."""
+"""What torch.cuda says of memory that gmlake serves."""
 
 # mypy: allow-untyped-calls
 
@@ -70,7 +70,7 @@ def test_statistics_have_the_names_that_pytorch_gives_them(statistics: dict[str,
     held = torch.ones(10, device="cuda")
     expected = shape(torch.cuda.memory_stats_as_nested_dict())
     names = [*torch.cuda.memory_stats()]
-    by_pool = "reserved_bytes_by_private_pools"  # full mode has none, and this process may
+    by_pool = "reserved_bytes_by_private_pools"  # of which this process may have some
     if by_pool in expected:
         expected[by_pool] = {}
     assert statistics["nested"] == expected
@@ -138,7 +138,6 @@ def test_events_are_recorded_until_they_are_not(snapshots: dict[str, Any]) -> No
     assert snapshots["stopped"] == [[], False]
     assert snapshots["legacy"] == 3
     assert all(text.startswith("RuntimeError: ") for text in snapshots["bad"])
-    assert sum("without stack traces" in line for line in snapshots["warnings"]) == 1
 
 
 def test_a_snapshot_is_replayed(snapshots: dict[str, Any], dump: Path) -> None:
@@ -169,25 +168,5 @@ def test_pytorchs_viewer_reads_a_snapshot(
     assert page.stat().st_size > 1000 if target else done.stdout
 
 
-def test_what_is_impossible_has_one_clear_line() -> None:
-    results = run("refusals")
-    for name, word in (
-        ("pool", "torch.cuda.MemPool cannot work"),
-        ("share", "sharing CUDA tensors between processes cannot work"),
-        ("trees", "cudagraph_trees = False"),
-    ):
-        assert word in results[name]
-        assert "\n" not in results[name]
-    assert results["backend"] == "pluggable"
-    assert results["observer"] == ""
-    assert sum("observer" in line for line in results["warnings"]) == 1
-
-
-def test_convolutions_run_where_a_benchmark_was_wanted() -> None:
-    results = run("refusals")
-    assert results["benchmark"] is False
-    assert sum("cudnn.benchmark stays off" in line for line in results["warnings"]) == 1
-
-
 def test_memory_for_other_libraries_is_served() -> None:
-    assert run("refusals")["raw"] == 5120
+    assert run("libraries") == {"raw": 5120, "left": 0, "warnings": [], "misuses": 0}

@@ -11,11 +11,11 @@ TRUTHS = {
 }
 
 
-@pytest.fixture(scope="module", params=["native", "full"])
-def outcome(request: pytest.FixtureRequest) -> Outcome:
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
     """Run them all in one program."""
     settings = ("--devices", "2", "--backed", "--capacity", "1GiB")
-    return run_program("exporting", request.param, settings=settings)
+    return run_program("exporting", settings=settings)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,7 @@ def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["read", "written"])
 def test_a_process_without_gmlake_opens_it(outcome: Outcome, name: str) -> None:
-    if outcome.results["mode"] == "native":
-        assert outcome.results["processes"][name] is True
+    assert outcome.results["processes"][name] is True
 
 
 def test_errors_are_one_line(outcome: Outcome) -> None:

@@ -11,19 +11,18 @@ from tests.standin.gmlake_run import RUN, TORCHRUN, Ended, finish, program, star
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODES = ("default", "native", "full")
-BACKENDS = {"default": "native", "native": "native", "full": "pluggable"}
+WAYS = ("default", "gmlake")
 
 
 def outcomes(name: str, folder: Path, capacity: str) -> dict[str, Ended]:
-    """Run a program under PyTorch's own allocator and under both modes, all at once."""
+    """Run a program under PyTorch's own allocator and under gmlake, at once."""
     settings = ("--backed", "--devices", "1", "--capacity", capacity)
     processes = {}
-    for mode in MODES:
-        served = () if mode == "default" else (*RUN, "--mode", mode, "--report")
-        words = (*served, program(name), str(folder / mode))
-        processes[mode] = start(*words, settings=settings)
-    return {mode: finish(process) for mode, process in processes.items()}
+    for way in WAYS:
+        served = () if way == "default" else (*RUN, "--report")
+        words = (*served, program(name), str(folder / way))
+        processes[way] = start(*words, settings=settings)
+    return {way: finish(process) for way, process in processes.items()}
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +44,14 @@ def accelerate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     return outcomes("accelerated", tmp_path_factory.mktemp("accelerate"), "256MiB")
 
 
-def check(ended: Ended, mode: str) -> None:
+def check(ended: Ended, way: str) -> None:
     """It ended well, with losses that are numbers, and was served as it should be."""
     assert ended.code == 0, ended.errors
     for result in ended.results:
-        assert result["backend"] == BACKENDS[mode]
+        assert result["backend"] == "native"
         assert result["losses"]
         assert all(map(math.isfinite, result["losses"]))
-    served = [] if mode == "default" else [mode] * len(ended.results)
-    assert [report["mode"] for report in ended.reports] == served
+    assert len(ended.reports) == (0 if way == "default" else len(ended.results))
     assert all(int(report["allocations"].replace(",", "")) > 0 for report in ended.reports)
 
 
@@ -68,57 +66,53 @@ def check_statistics(stats: dict[str, int], default: dict[str, int]) -> None:
         assert allocated <= stats[f"reserved_bytes.all.{when}"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_trainer_of_transformers_runs(transformers: dict[str, Ended], mode: str) -> None:
-    check(transformers[mode], mode)
-    assert transformers[mode].result["steps"] == 8
+@pytest.mark.parametrize("way", WAYS)
+def test_a_trainer_of_transformers_runs(transformers: dict[str, Ended], way: str) -> None:
+    check(transformers[way], way)
+    assert transformers[way].result["steps"] == 8
 
 
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_a_trainer_of_transformers_logs_memory(transformers: dict[str, Ended], mode: str) -> None:
-    result, default = transformers[mode].result, transformers["default"].result
+def test_a_trainer_of_transformers_logs_memory(transformers: dict[str, Ended]) -> None:
+    result, default = transformers["gmlake"].result, transformers["default"].result
     check_statistics(result["stats"], default["stats"])
     for name in ("before_init_mem_gpu", "init_mem_gpu_alloc_delta", "train_mem_gpu_alloc_delta"):
         assert result["metrics"][name] == default["metrics"][name], name
     assert result["metrics"]["train_mem_gpu_peaked_delta"] > 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_trainer_of_lightning_runs(lightning: dict[str, Ended], mode: str) -> None:
-    check(lightning[mode], mode)
-    assert lightning[mode].result["steps"] == 12
+@pytest.mark.parametrize("way", WAYS)
+def test_a_trainer_of_lightning_runs(lightning: dict[str, Ended], way: str) -> None:
+    check(lightning[way], way)
+    assert lightning[way].result["steps"] == 12
 
 
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_a_trainer_of_lightning_logs_memory(lightning: dict[str, Ended], mode: str) -> None:
-    result, default = lightning[mode].result, lightning["default"].result
+def test_a_trainer_of_lightning_logs_memory(lightning: dict[str, Ended]) -> None:
+    result, default = lightning["gmlake"].result, lightning["default"].result
     assert len(result["logged"]) == len(default["logged"]) == 12
     for logged, expected in zip(result["logged"], default["logged"], strict=True):
         assert logged.keys() == expected.keys()
         check_statistics(logged, expected)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_loop_of_accelerate_finds_a_batch_that_fits(
-    accelerate: dict[str, Ended], mode: str
+    accelerate: dict[str, Ended], way: str
 ) -> None:
-    check(accelerate[mode], mode)
-    result = accelerate[mode].result
+    check(accelerate[way], way)
+    result = accelerate[way].result
     assert len(result["tried"]) > 1
     assert result["stats"]["num_ooms"] == len(result["tried"]) - 1
 
 
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_a_larger_batch_fits(accelerate: dict[str, Ended], mode: str) -> None:
-    batches = {mode: accelerate[mode].result["tried"][-1] for mode in MODES}
-    assert batches[mode] >= batches["default"]
+def test_a_larger_batch_fits(accelerate: dict[str, Ended]) -> None:
+    batches = {way: accelerate[way].result["tried"][-1] for way in WAYS}
+    assert batches["gmlake"] >= batches["default"]
 
 
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_torchrun_under_gmlake_run(mode: str) -> None:
-    words = (*RUN, "--mode", mode, "--report", *TORCHRUN, program("elastic"), "--policy", "x")
+def test_torchrun_under_gmlake_run() -> None:
+    words = (*RUN, "--report", *TORCHRUN, program("elastic"), "--policy", "x")
     ended = finish(start(*words, settings=("--backed", "--devices", "2", "--capacity", "256MiB")))
-    check(ended, mode)
+    check(ended, "gmlake")
     results = sorted(ended.results, key=lambda result: int(result["rank"]))
     assert [result["rank"] for result in results] == [0, 1]
     for result in results:

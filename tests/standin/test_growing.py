@@ -1,4 +1,4 @@
-"""Elastic tensors below the real PyTorch, with real bytes, in both modes."""
+"""Elastic tensors below the real PyTorch, with real bytes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ERRORS = {
 }
 
 
-@pytest.fixture(scope="module", params=["native", "full"])
-def outcome(request: pytest.FixtureRequest) -> Outcome:
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
     """Run them all in one program."""
     settings = ("--devices", "2", "--backed", "--capacity", "1GiB")
-    return run_program("growing", request.param, settings=settings)
+    return run_program("growing", settings=settings)
 
 
 @pytest.mark.parametrize(

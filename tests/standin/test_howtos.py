@@ -75,7 +75,7 @@ def test_an_example_runs_and_is_served(name: str, ended: Ended) -> None:
     assert ended.code == 0, ended.errors
     assert "GmlakeWarning" not in ended.errors
     if name != "plain_loop":  # which prints itself what it saw
-        assert [one["mode"] for one in ended.reports] == ["native"] * _processes(name)
+        assert len(ended.reports) == _processes(name)
 
 
 def rows_of(text: str, name: str) -> list[float]:

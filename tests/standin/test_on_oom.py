@@ -104,11 +104,6 @@ def test_a_folder_that_is_gone_is_one_line(file: Path) -> None:
     assert outcome.errors.count("oom.pickle could not be written: [Errno 2]") == 1
 
 
-def test_full_mode_says_that_it_cannot(file: Path) -> None:
-    outcome = run_out("twice", file.with_name("twice.pickle"), GMLAKE_MODE="full")
-    assert "on_oom writes nothing in mode full" in outcome.errors
-
-
 def test_run_takes_it_as_an_option(file: Path) -> None:
     code = "import torch\nheld = []\nwhile True: held.append(torch.empty(1 << 28, device='cuda'))"
     ended = run(*RUN, "--on-oom", str(file), "--on-oom-lines", "-c", code, settings=SETTINGS)

@@ -26,7 +26,7 @@ FILES = {
 @pytest.mark.parametrize("files", FILES, ids=" ".join)
 def test_what_holds_of_pytorch_holds_in_native_mode(files: tuple[str, ...]) -> None:
     names = [f"test_pytorch_{name}" for name in files]
-    tested = suites.finish(suites.start(*names, run=("--mode", "native", "--report")))
+    tested = suites.finish(suites.start(*names, run=("--report",)))
     all_tests = tested.passed | tested.failed
     suites.check(tested, {name: why for name, why in LIMITS.items() if name in all_tests})
     assert len(tested.passed) >= FILES[files]

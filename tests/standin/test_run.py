@@ -42,18 +42,17 @@ def run_code(
     return ended
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("native", "native"), ("full", "pluggable")])
-def test_tensors_are_served(mode: str, backend: str, tmp_path: Path) -> None:
+def test_tensors_are_served(tmp_path: Path) -> None:
     code = SERVED + f"tensor = torch.empty({3 * MIB}, device='cuda', dtype=torch.uint8)\nshow()"
-    ended = run_code(tmp_path, code, "--mode", mode, "--report")
+    ended = run_code(tmp_path, code, "--report")
     assert ended.result == {
-        "backend": backend,
+        "backend": "native",
         "enabled": True,
         "allocated": 3 * MIB,
         "rank": None,
     }
     (report,) = ended.reports
-    assert (report["mode"], report["device"], report["allocations"]) == (mode, "0", "1")
+    assert (report["device"], report["allocations"]) == ("0", "1")
     assert report["name"].startswith("process ")
     assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0, plan 0"
 
@@ -74,8 +73,7 @@ for number in range(7):
     )
 
 
-@pytest.mark.parametrize("mode", ["native", "full"])
-def test_the_import_of_torch_starts_nothing(mode: str, tmp_path: Path) -> None:
+def test_the_import_of_torch_starts_nothing(tmp_path: Path) -> None:
     """So the program may set CUDA_VISIBLE_DEVICES afterwards, and fork.
 
     Asking the management library starts nothing.
@@ -94,18 +92,15 @@ assert os.waitpid(child, 0)[1] == 0
 tensor = torch.empty({MIB}, device="cuda")
 show()
 """
-    ended = run_code(tmp_path, code, "--mode", mode, "--report")
+    ended = run_code(tmp_path, code, "--report")
     assert ended.result["allocated"] == 4 * MIB
     assert [report["device"] for report in ended.reports] == ["0"]
 
 
-@pytest.mark.parametrize("mode", ["auto", "full"])
 @pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": ""}], ids=["cuda", "none"])
-def test_a_program_without_cuda_is_left_alone(
-    mode: str, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_program_without_cuda_is_left_alone(variables: dict[str, str], tmp_path: Path) -> None:
     code = "import torch; print(torch.ones(3).sum().item(), torch.cuda.is_initialized())"
-    ended = run_code(tmp_path, code, "--mode", mode, "--report", variables=variables)
+    ended = run_code(tmp_path, code, "--report", variables=variables)
     assert (ended.output, ended.errors) == ("3.0 False\n", "")
 
 
@@ -113,7 +108,7 @@ def no_compiler(folder: Path) -> dict[str, str]:
     return {"CXX": "no-such-compiler"} | without_adapters(folder)
 
 
-def test_what_full_mode_takes_away_is_said_when_cuda_starts(tmp_path: Path) -> None:
+def test_why_nothing_is_served_is_said_when_cuda_starts(tmp_path: Path) -> None:
     code = """
 import sys, torch
 print("imported", file=sys.stderr)
@@ -122,7 +117,10 @@ torch.empty(1, device="cuda")
 """
     ended = run_code(tmp_path, code, variables=no_compiler(tmp_path))
     assert ended.errors.startswith("imported\n")
-    assert "mode native is impossible: CXX=no-such-compiler is not there" in ended.errors
+    assert (
+        "gmlake serves nothing in this process, PyTorch's own allocator does: "
+        "CXX=no-such-compiler is not there, which makes the adapter to PyTorch; install g++"
+    ) in ended.errors
     assert f"{tmp_path}/script.py:4: GmlakeWarning" in ended.errors
     silent = run_code(
         tmp_path, code, variables={**no_compiler(tmp_path), "PYTHONWARNINGS": "ignore"}
@@ -130,7 +128,7 @@ torch.empty(1, device="cuda")
     assert silent.errors == "imported\n"
 
 
-def test_native_mode_begins_without_a_word(tmp_path: Path) -> None:
+def test_it_begins_without_a_word(tmp_path: Path) -> None:
     code = "import torch\ntorch.empty(1, device='cuda')"
     assert run_code(tmp_path, code).errors == ""
 
@@ -140,7 +138,7 @@ def test_a_program_whose_warnings_are_errors_runs(tmp_path: Path) -> None:
     code = "import torch\nprint(torch.empty(1, device='cuda').device)"
     ended = run_code(tmp_path, code, variables={**no_compiler(tmp_path), "PYTHONWARNINGS": "error"})
     assert ended.output == "cuda:0\n"
-    assert ended.errors.startswith("gmlake: mode native is impossible: ")
+    assert ended.errors.startswith("gmlake: gmlake serves nothing in this process")
     assert ended.errors.count("\n") == 1
 
 
@@ -173,9 +171,8 @@ sys.modules["kept"] = steps()
 tensor = next(sys.modules["kept"])
 show()
 """
-    for mode in ("native", "full"):
-        ended = run_code(tmp_path, code, "--mode", mode)
-        assert (ended.result["allocated"], ended.errors) == (4 * MIB, "")
+    ended = run_code(tmp_path, code)
+    assert (ended.result["allocated"], ended.errors) == (4 * MIB, "")
 
 
 def test_processes_of_multiprocessing_are_served(tmp_path: Path) -> None:
@@ -207,13 +204,10 @@ show(device=torch.cuda.current_device())
 )
 
 
-@pytest.mark.parametrize(
-    ("inner", "mode"),
-    [(RUN, "native"), (RUN, "full"), (("--no-python", str(COMMAND), "run"), "native")],
-)
-def test_gmlake_run_under_torchrun(inner: tuple[str, ...], mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("inner", [RUN, ("--no-python", str(COMMAND), "run")])
+def test_gmlake_run_under_torchrun(inner: tuple[str, ...], tmp_path: Path) -> None:
     before = (*TORCHRUN, *inner)
-    ended = run_code(tmp_path, RANKS, "--mode", mode, "--report", settings=TWO, before=before)
+    ended = run_code(tmp_path, RANKS, "--report", settings=TWO, before=before)
     results = sorted(ended.results, key=lambda result: str(result["rank"]))
     assert [(result["rank"], result["device"]) for result in results] == [("0", 0), ("1", 1)]
     assert all(result["allocated"] == MIB for result in results)
@@ -222,7 +216,6 @@ def test_gmlake_run_under_torchrun(inner: tuple[str, ...], mode: str, tmp_path: 
         ("rank 0", "0"),
         ("rank 1", "1"),
     ]
-    assert {report["mode"] for report in reports} == {mode}
 
 
 def test_a_region_of_the_program_nests(tmp_path: Path) -> None:
@@ -292,14 +285,3 @@ def test_graphs_of_a_compiled_model_run() -> None:
     assert ended.result["reduce-overhead"]["kernels"]["cudaGraphLaunch"] > 0
     assert ended.result["reserved_at_end"] == [0] * len(ended.result["reserved_at_end"])
     assert [report["mode"] for report in ended.reports] == ["native"]
-
-
-def test_full_mode_may_begin_after_harmless_questions(tmp_path: Path) -> None:
-    code = f"""
-import gmlake
-{SERVED}
-assert torch.cuda.is_available() and torch.cuda.device_count() == 1
-gmlake.enable(mode="full")
-show()
-"""
-    assert run_code(tmp_path, code, before=()).result["backend"] == "pluggable"

@@ -1,4 +1,4 @@
-"""The same training under PyTorch's allocators and gmlake's modes: what each takes of a device."""
+"""The same training under PyTorch's allocators and gmlake: what each takes of a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import gmlake
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODES = ("default", "expandable", "native", "full")
+WAYS = ("default", "expandable", "gmlake")
 LARGE = ("--capacity", "80GiB")
 
 
@@ -30,40 +30,36 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Training]:
     """Train once in each way."""
     folder = tmp_path_factory.mktemp("served")
     done = {}
-    for mode in MODES:
-        is_expandable = mode == "expandable"
-        snapshot = folder / f"{mode}.pickle"
+    for way in WAYS:
+        is_expandable = way == "expandable"
+        snapshot = folder / f"{way}.pickle"
         outcome = run_program(
-            *("served", "default" if is_expandable else mode, str(snapshot)),
+            *("served", "default" if is_expandable else way, str(snapshot)),
             allocator="expandable_segments:True" if is_expandable else "",
             settings=LARGE,
         )
         assert outcome.code == 0, outcome.errors
-        done[mode] = Training(outcome.results, snapshot)
+        done[way] = Training(outcome.results, snapshot)
     return done
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_every_snapshot_replays(trainings: dict[str, Training], mode: str) -> None:
-    trace = gmlake.load_trace(trainings[mode].snapshot)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_snapshot_replays(trainings: dict[str, Training], way: str) -> None:
+    trace = gmlake.load_trace(trainings[way].snapshot)
     (result,) = gmlake.replay(trace, policies="stitch").results
-    peak_bytes = trainings[mode].results["peak_allocated_bytes"]
+    peak_bytes = trainings[way].results["peak_allocated_bytes"]
     assert result.peak_live_bytes == pytest.approx(peak_bytes, rel=0.002)
 
 
-@pytest.mark.parametrize("mode", ["native", "full"])
-def test_it_takes_less_than_pytorch_in_either_way(
-    trainings: dict[str, Training], mode: str
-) -> None:
-    taken = {mode: trainings[mode].results["peak_reserved_bytes"] for mode in MODES}
-    assert taken[mode] < taken["expandable"] < taken["default"]
-    assert trainings[mode].results["peak_allocated_bytes"] > 0.98 * taken[mode]
+def test_it_takes_less_than_pytorch(trainings: dict[str, Training]) -> None:
+    taken = {way: trainings[way].results["peak_reserved_bytes"] for way in WAYS}
+    assert taken["gmlake"] < taken["expandable"] < taken["default"]
+    assert trainings["gmlake"].results["peak_allocated_bytes"] > 0.98 * taken["gmlake"]
 
 
-@pytest.mark.parametrize("mode", ["native", "full"])
-def test_steps_that_repeat_do_not_call_the_driver(mode: str, tmp_path: Path) -> None:
+def test_steps_that_repeat_do_not_call_the_driver(tmp_path: Path) -> None:
     outcome = run_program(
-        *("served", mode, str(tmp_path / "periodic.pickle"), "7", "--periodic"), settings=LARGE
+        *("served", "gmlake", str(tmp_path / "periodic.pickle"), "7", "--periodic"), settings=LARGE
     )
     assert outcome.code == 0, outcome.errors
     first, _, _, *later = outcome.results["calls"]

@@ -1,4 +1,4 @@
-"""Regions that sleep and wake below the real PyTorch, with real bytes, in both modes."""
+"""Regions that sleep and wake below the real PyTorch, with real bytes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ERRORS = {
 }
 
 
-@pytest.fixture(scope="module", params=["native", "full"])
-def outcome(request: pytest.FixtureRequest) -> Outcome:
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
     """Run them all in one program."""
     settings = ("--devices", "2", "--backed", "--capacity", "1GiB")
-    return run_program("sleeping", request.param, settings=settings)
+    return run_program("sleeping", settings=settings)
 
 
 @pytest.mark.parametrize(

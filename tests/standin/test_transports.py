@@ -11,10 +11,10 @@ MIB = 1 << 20
 LINES = (Path(__file__).parent / "programs" / "transports.py").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module", params=["native", "full"])
-def outcome(request: pytest.FixtureRequest) -> Outcome:
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
     """Run the program."""
-    return run_program("transports", request.param, settings=("--backed", "--capacity", "1GiB"))
+    return run_program("transports", settings=("--backed", "--capacity", "1GiB"))
 
 
 def line_of(text: str) -> str:
@@ -46,12 +46,7 @@ def test_what_lies_in_one_piece_is_not_told(outcome: Outcome) -> None:
 
 def test_the_line_that_made_it_is_named_where_pytorch_keeps_it(outcome: Outcome) -> None:
     made = {made for _, _, made, _ in outcome.results["found"]}
-    if outcome.results["mode"] == "native":
-        assert [one.endswith(line_of("return torch.ones(16") + " in make()") for one in made] == [
-            True
-        ]
-    else:
-        assert made == {""}
+    assert [one.endswith(line_of("return torch.ones(16") + " in make()") for one in made] == [True]
 
 
 def test_no_line_is_kept_afterwards(outcome: Outcome) -> None:

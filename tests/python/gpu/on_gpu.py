@@ -1,6 +1,6 @@
 """What PyTorch does on a GPU under one allocator; test_gpu.py compares the answers.
 
-    python on_gpu.py default|native|full
+    python on_gpu.py default|gmlake
 
 Prints a JSON object with the answer of each scenario. An allocator is chosen once in a process, so
 that each has a process of its own, which runs all of them.
@@ -268,25 +268,24 @@ SCENARIOS: dict[str, Callable[[], Answer]] = {
 }
 
 
-def region(mode: str) -> AbstractContextManager[Any]:
+def region(way: str) -> AbstractContextManager[Any]:
     """Return what everything happens in."""
-    if mode == "default":
+    if way == "default":
         return nullcontext()
     import gmlake
 
-    if mode == "native":
-        torch.cuda.init()  # it may be in use already
-    entered: AbstractContextManager[Any] = gmlake.enabled(policy="stitch", mode=mode)
+    torch.cuda.init()  # it may be in use already
+    entered: AbstractContextManager[Any] = gmlake.enabled(policy="stitch")
     return entered
 
 
 def main() -> None:
     """Run every scenario; one that raises does not end the others."""
-    mode = sys.argv[1]
+    way = sys.argv[1]
     torch.use_deterministic_algorithms(True)  # noqa: FBT003 (its own signature)
     torch.utils.deterministic.fill_uninitialized_memory = False
     answers: dict[str, Answer] = {}
-    with region(mode) as lake:
+    with region(way) as lake:
         for name, scenario in SCENARIOS.items():
             states = lake.stats().get("states", {}) if lake is not None else {}
             began = time.perf_counter()

@@ -53,99 +53,87 @@ def test_a_lake_serves_and_gives_everything_back(policy: str) -> None:
 
 
 @cache
-def answers(mode: str) -> dict[str, dict[str, Any]]:
+def answers(way: str) -> dict[str, dict[str, Any]]:
     """Return what tests/python/gpu/on_gpu.py says under one allocator."""
     environment = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         environment.pop(name, None)
-    command = [sys.executable, str(Path(__file__).with_name("on_gpu.py")), mode]
+    command = [sys.executable, str(Path(__file__).with_name("on_gpu.py")), way]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     told: dict[str, dict[str, Any]] = json.loads(done.stdout)
     return told
 
 
-def answer(mode: str, scenario: str) -> dict[str, Any]:
+def answer(way: str, scenario: str) -> dict[str, Any]:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
-    told = answers(mode)[scenario]
+    told = answers(way)[scenario]
     assert "raised" not in told, told["raised"]
     return told
 
 
-both_modes = pytest.mark.parametrize("mode", ["native", "full"])
-
-
-@both_modes
-def test_training_has_the_same_losses_and_weights_bit_for_bit(mode: str) -> None:
-    expected, seen = answer("default", "training"), answer(mode, "training")
+def test_training_has_the_same_losses_and_weights_bit_for_bit() -> None:
+    expected, seen = answer("default", "training"), answer("gmlake", "training")
     assert seen["losses"] == expected["losses"]
     assert seen["weights"] == expected["weights"]
     assert len(set(expected["losses"])) == len(expected["losses"])
 
 
-@both_modes
-def test_a_tensor_in_scattered_memory_computes_the_same_bit_for_bit(mode: str) -> None:
-    expected, seen = answer("default", "stitched"), answer(mode, "stitched")
+def test_a_tensor_in_scattered_memory_computes_the_same_bit_for_bit() -> None:
+    expected, seen = answer("default", "stitched"), answer("gmlake", "stitched")
     for what in ("loss", "values", "gradient", "neighbours"):
         assert seen[what] == expected[what]
     assert seen["neighbours"]
 
 
 def test_that_tensor_was_stitched_and_took_no_new_memory() -> None:
-    seen = answer("full", "stitched")
+    seen = answer("gmlake", "stitched")
     assert seen["states"]["stitch"] >= 1
     assert seen["grown_bytes"] < seen["tensor_bytes"] / 10
     assert answer("default", "stitched")["grown_bytes"] >= seen["tensor_bytes"]
 
 
-@both_modes
-def test_memory_can_run_out_and_the_next_step_succeeds(mode: str) -> None:
-    expected, seen = answer("default", "out_of_memory"), answer(mode, "out_of_memory")
+def test_memory_can_run_out_and_the_next_step_succeeds() -> None:
+    expected, seen = answer("default", "out_of_memory"), answer("gmlake", "out_of_memory")
     assert "out of memory" in seen["message"]
     assert seen["share_taken"] >= expected["share_taken"] - 0.06
     assert seen["losses"] == expected["losses"]
 
 
-@both_modes
-def test_what_another_stream_reads_is_not_given_away(mode: str) -> None:
-    assert all(answer(mode, "streams")["unharmed"])
+def test_what_another_stream_reads_is_not_given_away() -> None:
+    assert all(answer("gmlake", "streams")["unharmed"])
 
 
-@both_modes
-def test_a_captured_step_replays_beside_other_memory(mode: str) -> None:
-    seen = answer(mode, "graphs")
+def test_a_captured_step_replays_beside_other_memory() -> None:
+    seen = answer("gmlake", "graphs")
     assert seen["unharmed"]
     assert seen["replayed"] == answer("default", "graphs")["replayed"]
     replayed, eager = ([float.fromhex(loss) for loss in seen[how]] for how in ("replayed", "eager"))
     assert replayed == pytest.approx(eager, rel=1e-5)
 
 
-@both_modes
-def test_emptying_the_cache_gives_memory_back(mode: str) -> None:
-    seen = answer(mode, "trimming")
+def test_emptying_the_cache_gives_memory_back() -> None:
+    seen = answer("gmlake", "trimming")
     assert seen["taken_bytes"] >= (2 << 30) - (64 << 20)  # what is idle may serve a part
     assert seen["freed_bytes"] == 2 << 30
     assert seen["missing_bytes"] <= 64 << 20
 
 
-@both_modes
-def test_statistics_are_answered(mode: str) -> None:
-    seen = answer(mode, "statistics")
+def test_statistics_are_answered() -> None:
+    seen = answer("gmlake", "statistics")
     assert seen["allocated_bytes"] == seen["peak_bytes"] == 10 << 20
     assert seen["has_reserved"]
     assert seen["has_summary"]
     assert seen["segments"]
 
 
-@both_modes
-def test_cudnn_may_try_its_algorithms(mode: str) -> None:
-    assert answer(mode, "convolutions")["close"]
+def test_cudnn_may_try_its_algorithms() -> None:
+    assert answer("gmlake", "convolutions")["close"]
 
 
-@both_modes
-def test_devices_copy_to_each_other(mode: str) -> None:
-    seen = answer(mode, "peers")
+def test_devices_copy_to_each_other() -> None:
+    seen = answer("gmlake", "peers")
     if seen["devices"] < 2:
         pytest.skip("there is one GPU")
     assert seen["same"]

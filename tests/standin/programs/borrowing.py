@@ -285,7 +285,7 @@ def main() -> None:
     if name == "one_stream_alone":
         json.dump({"by_all": train_on_one_stream()}, sys.stdout)
         return
-    region = gmlake.enable(mode="full")
+    region = gmlake.enable()
     seen = globals()[name](region, *arguments)
     json.dump({**seen, "misuses": control.misuses()}, sys.stdout)
 

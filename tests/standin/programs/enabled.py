@@ -24,7 +24,6 @@ from tests.standin.quiet import wait_for_other_threads
 from tests.standin.refusal import refused
 
 import gmlake
-from gmlake import _core
 
 MIB = 1 << 20
 SIZE = 8 * MIB
@@ -64,7 +63,6 @@ def regions() -> dict[str, Any]:
         seen["inside_again"] = server()
         seen["other_knobs"] = refused(gmlake.enabled(growth="64MiB").__enter__)
         seen["other_policy"] = refused(gmlake.enabled("expandable").__enter__)
-        seen["other_mode"] = refused(gmlake.enabled(mode="full").__enter__)
         seen["text"] = repr(region)
         seen["trimmed"] = [region.trim(), region.stats()["reserved_bytes"]]
         held = block()
@@ -126,8 +124,8 @@ def _share_with_thread() -> list[str]:
 
 def _enable_and_disable() -> list[Any]:
     region = gmlake.enable()
-    found = [server(), gmlake.enable() is region, gmlake.enable("stitch", mode="native") is region]
-    found += [refused(gmlake.enable, "caching"), refused(gmlake.enable, mode="full")]
+    found = [server(), gmlake.enable() is region, gmlake.enable("stitch") is region]
+    found.append(refused(gmlake.enable, "caching"))
     gmlake.disable()
     gmlake.disable()
     return [*found, server(), gmlake.is_enabled()]
@@ -198,16 +196,15 @@ def training() -> dict[str, Any]:
         "again": again,
         "peak": [live, peak],
         "left": [torch.cuda.memory_allocated(), torch.cuda.memory_reserved()],
-        "foreign_frees": _core.torch_foreign_frees(),
         "misuses": control.misuses(),
     }
 
 
 def out_of_memory() -> dict[str, Any]:
-    """Run out of memory again and again, in either mode, and go on; for a small device."""
+    """Run out of memory again and again, and go on; for a small device."""
     from tests.standin.training import Trainer
 
-    with gmlake.enabled(mode=sys.argv[2]) as region:
+    with gmlake.enabled() as region:
         trainer = Trainer(torch.bfloat16)
         trainer.step()
         try:
@@ -227,7 +224,6 @@ def out_of_memory() -> dict[str, Any]:
         trainer.step()
         region.lake().check()
         return {
-            "mode": region.mode,
             "text": text,
             "count": count,
             "before": before,
@@ -260,7 +256,7 @@ def _shrink() -> list[int]:
 
 
 def crowd() -> dict[str, Any]:
-    """Let threads begin and end regions while all of them allocate, in either mode."""
+    """Let threads begin and end regions while all of them allocate."""
     failures: list[str] = []
 
     def work(number: int) -> None:
@@ -276,7 +272,7 @@ def crowd() -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001
             failures.append(repr(error))
 
-    with gmlake.enabled("stitch", mode=sys.argv[2]) as region:
+    with gmlake.enabled("stitch") as region:
         block()  # settles who serves
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -427,23 +423,19 @@ def forks() -> dict[str, Any]:
         }
 
 
-def late() -> dict[str, Any]:
-    """Ask for full mode when CUDA is in use."""
-    torch.cuda.init()
-    region = gmlake.enabled(mode="full")
-    return {
-        "refusal": refused(region.__enter__),
-        "enabled": gmlake.is_enabled(),
-        "backend": torch.cuda.get_allocator_backend(),
-    }
+def unserved() -> dict[str, Any]:
+    """Run where gmlake cannot begin: a region of its own has nothing to work on."""
+    region = gmlake.enable()
+    with gmlake.enabled("expandable") as inner:
+        seen = {"modes": [region.mode, inner.mode, gmlake.is_enabled()], "why": region.why}
+        block()
+    return seen | {"region": refused(gmlake.region("weights").__enter__)}
 
 
 def backend() -> dict[str, Any]:
     """Run under PYTORCH_ALLOC_CONF=backend:cudaMallocAsync."""
-    mode = sys.argv[2]
-    if mode == "native":
-        torch.cuda.init()  # it may be in use already
-    with gmlake.enabled(mode=mode) as region:
+    torch.cuda.init()  # it may be in use already
+    with gmlake.enabled() as region:
         held = block()
         inside = region.stats()["live_bytes"]
     after = block()

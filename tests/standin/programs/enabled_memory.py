@@ -1,4 +1,4 @@
-"""What torch.cuda says of memory while gmlake is its allocator; prints what was seen as JSON.
+"""What torch.cuda says of memory that gmlake serves; prints what was seen as JSON.
 
 The argument names one of the functions below. Names are imported before gmlake begins, as scripts
 do that know nothing of it.
@@ -226,39 +226,23 @@ def _histories() -> dict[str, Any]:
     return seen
 
 
-def refusals() -> dict[str, Any]:
-    """Call what PyTorch cannot do under a foreign allocator."""
-    held = torch.ones(100, device="cuda")
+def libraries() -> dict[str, Any]:
+    """Serve memory that no tensor has, and convolutions whose algorithms are searched for."""
     torch.backends.cudnn.benchmark = True
     layer = torch.nn.Conv2d(3, 8, 3).cuda()
     layer(torch.ones(2, 3, 32, 32, device="cuda")).sum().backward()
-    is_benchmarking = torch.backends.cudnn.benchmark
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
-        layer(torch.ones(2, 3, 16, 16, device="cuda"))
+    before = memory_allocated()
     raw = torch.cuda.caching_allocator_alloc(5000)
     with_raw = memory_allocated()
     torch.cuda.caching_allocator_delete(raw)
-    before = memory_allocated()
-    internals: Any = torch._C  # noqa: SLF001
-    observe = internals._cuda_attach_out_of_memory_observer  # noqa: SLF001
-    return {
-        "benchmark": is_benchmarking,
-        "raw": with_raw - before,
-        "observer": refused(observe, lambda *_: None),
-        "pool": refused(torch.cuda.MemPool),
-        "share": refused(held.untyped_storage()._share_cuda_),
-        "trees": refused(torch._C._cuda_checkPoolLiveAllocations, 0, (0, 1), set()),  # noqa: SLF001
-        "backend": torch.cuda.get_allocator_backend(),
-        "host": torch.cuda.host_memory_stats()["num_host_alloc"],
-    }
+    return {"raw": with_raw - before, "left": memory_allocated() - before}
 
 
 def main() -> None:
     """Do what the argument names."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        torch.backends.cudnn.benchmark = True
-        gmlake.enable(mode="full")
+        gmlake.enable()
         results = globals()[sys.argv[1]]()
         gc.collect()
     said = [str(w.message) for w in caught if w.category is gmlake.GmlakeWarning]

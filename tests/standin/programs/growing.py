@@ -239,8 +239,8 @@ def errors() -> Result:
 
 
 def main() -> int:
-    """Run all parts in the mode that is named."""
-    gmlake.enable(mode=sys.argv[1])
+    """Run all parts."""
+    gmlake.enable()
     parts: list[Callable[[], Result]] = [
         contents, types, lifetime, ahead, shared,
         streams, in_a_graph, too_little, in_a_region, errors,

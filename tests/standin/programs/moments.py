@@ -329,7 +329,7 @@ def run(moment: Callable[[Step], Any], begin: int, end: int) -> dict[str, Any]:
     torch.cuda.empty_cache()
     before = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved()]
     allocations = lake_stats("allocations")
-    region = gmlake.enabled(mode="native")
+    region = gmlake.enabled()
     at = -1
 
     def step() -> None:

@@ -53,7 +53,7 @@ def any_time() -> dict[str, Any]:
     torch.manual_seed(0)
     model = torch.nn.Linear(64, 64).cuda()
     held = block(24)
-    region = gmlake.enabled(mode="native")
+    region = gmlake.enabled()
     seen: dict[str, Any] = {"before": served_mib()}
     with region:
         a = block(16)
@@ -79,7 +79,6 @@ def any_time() -> dict[str, Any]:
     gmlake.disable()
     seen["disabled"] = [block(16).nbytes // MIB, served_mib()]
     del held
-    seen["full"] = refused(gmlake.enable, mode="full")
     return seen
 
 
@@ -90,7 +89,7 @@ def idle() -> dict[str, Any]:
         block(40)  # PyTorch keeps it
     held = [block(40) for _ in range(8)]
     del held
-    with gmlake.enabled(mode="native"):
+    with gmlake.enabled():
         seen["of_pytorch"] = block(360).nbytes // MIB
         seen["refused"] = refused(block, 600)
     seen["of_gmlake"] = block(360).nbytes // MIB
@@ -101,7 +100,7 @@ def fraction() -> dict[str, Any]:
     """Set a limit before, on a device of 1 GiB, and fill it from both sides."""
     torch.cuda.set_per_process_memory_fraction(0.5)
     held = [block(100)]
-    with gmlake.enabled(mode="native"):
+    with gmlake.enabled():
         held += [block(100) for _ in range(4)]
         inside = refused(block, 100)
     outside = refused(block, 100)
@@ -137,7 +136,7 @@ def threads() -> dict[str, Any]:
     for worker in workers:
         worker.start()
     for _ in range(200):
-        with gmlake.enabled(mode="native"):
+        with gmlake.enabled():
             block(1)
     is_over.set()
     for worker in workers:
@@ -151,7 +150,7 @@ def threads() -> dict[str, Any]:
 def graph_trees() -> dict[str, Any]:
     """Compile with CUDA graphs."""
     warnings.simplefilter("ignore")
-    with gmlake.enabled(mode="native"):
+    with gmlake.enabled():
         seen = compiled.train("reduce-overhead")
         seen["served"] = served_mib() > 0
     return seen
@@ -160,7 +159,7 @@ def graph_trees() -> dict[str, Any]:
 def sharing() -> dict[str, Any]:
     """Share tensors with other processes."""
     ordinary = block()
-    with gmlake.enabled(mode="native"):
+    with gmlake.enabled():
         stitched = block()
         return {
             "ordinary": refused(ordinary.untyped_storage()._share_cuda_),
@@ -172,7 +171,7 @@ def sharing() -> dict[str, Any]:
 def segments() -> dict[str, Any]:
     """Record memory that comes and goes, and where tensors lie."""
     seen: dict[str, Any] = {}
-    with gmlake.enabled(mode="native"):
+    with gmlake.enabled():
         early = block(40)
         torch.cuda.memory._record_memory_history(context="all")  # noqa: SLF001
         late = block(80)
@@ -197,6 +196,21 @@ def segments() -> dict[str, Any]:
         event["size"] for event in after["device_traces"][0] if event["action"] == "segment_unmap"
     )
     return seen
+
+
+def unserved() -> dict[str, Any]:
+    """Run where gmlake cannot begin, three times."""
+    with gmlake.enabled() as region:
+        mode, enabled = region.mode, gmlake.is_enabled()
+        with gmlake.enabled("caching"):
+            held = torch.ones(1024, device="cuda").cpu()
+        gmlake.enable()
+        return {
+            "mode": mode,
+            "enabled": enabled,
+            "sum": int(held.sum()),
+            "served": len(region.devices),
+        }
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def numbers(first: int = 0) -> torch.Tensor:
 
 def asked() -> dict[str, bool]:
     """Copy from a device that PyTorch uses first when gmlake has memory on the other one."""
-    gmlake.enable(mode="native")
+    gmlake.enable()
     with gmlake.exportable():
         whole = torch.empty(1_000_000, device="cuda:1")
     pool = torch.cuda.MemPool()
@@ -33,7 +33,7 @@ def known() -> dict[str, bool]:
     """Copy between devices of which PyTorch knows that the one reaches the other."""
     early = numbers().to("cuda:0")
     early.to("cuda:1")
-    gmlake.enable(mode="native")
+    gmlake.enable()
     ours = numbers(1).to("cuda:1")
     found = {"there": torch.equal(early.to("cuda:1").cpu(), numbers())}
     early.copy_(ours)

@@ -17,7 +17,7 @@ import torch
 from tests.standin.failures import failure
 
 import gmlake
-from gmlake.pytorch import autoplan, locking, recording, sleeping, snapshots, statistics
+from gmlake.pytorch import autoplan, locking, recording, sleeping
 from gmlake.pytorch.operators import report
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def fork() -> Result:
     gmlake.on_sleep(lambda _name: None)
     go, ready = threading.Event(), threading.Event()
     locks = (
-        *(locking.lock, sleeping._lock, snapshots._lock, statistics._lock),  # noqa: SLF001
+        *(locking.lock, sleeping._lock),  # noqa: SLF001
         *(recording._turn.lock, report._turn.lock, autoplan._turn._lock),  # noqa: SLF001
     )
 
@@ -105,7 +105,7 @@ def fork() -> Result:
             "sleep": fails(gmlake.sleep, "w"),
             "enter": fails(gmlake.region("w").__enter__),
             "enabled": gmlake.is_enabled(),
-            "others": [statistics._lock.acquire(blocking=False), recording._turn.lock.acquire()],  # noqa: SLF001
+            "others": [recording._turn.lock.acquire()],
             "stop": gmlake.stop_recording(),
         }
         os.write(writing, json.dumps(seen).encode())

@@ -31,13 +31,12 @@ LENGTHS = (1024, 384, 768, 640)
 BATCH = 8
 
 
-def region(mode: str) -> AbstractContextManager[Any]:
+def region(way: str) -> AbstractContextManager[Any]:
     """Return what the whole training runs in."""
-    if mode == "default":
+    if way == "default":
         return nullcontext()
-    if mode == "native":
-        torch.cuda.init()  # it may be in use already
-    return gmlake.enabled(mode=mode)
+    torch.cuda.init()  # it may be in use already
+    return gmlake.enabled()
 
 
 def train(steps: int, lengths: tuple[int, ...]) -> list[dict[str, int]]:
@@ -59,10 +58,10 @@ def train(steps: int, lengths: tuple[int, ...]) -> list[dict[str, int]]:
 
 def main() -> None:
     """Train and report."""
-    mode, snapshot, *rest = sys.argv[1:]
+    way, snapshot, *rest = sys.argv[1:]
     steps = int(rest[0]) if rest else len(LENGTHS)
     lengths = LENGTHS[:1] if "--periodic" in rest else LENGTHS
-    with region(mode):
+    with region(way):
         torch.cuda.memory._record_memory_history(context=None)  # noqa: SLF001 (its only name)
         calls = train(steps, lengths)
         results = {

@@ -1,6 +1,6 @@
 """Streams of other libraries, and tensors that several streams use; prints what was seen as JSON.
 
-The first argument names one of the functions below, the second the mode.
+The argument names one of the functions below.
 """
 
 # mypy: allow-untyped-calls
@@ -54,13 +54,11 @@ def calls(region: gmlake.Region, name: str) -> int:
     return int(stats["driver_calls"][name]) if stats else 0
 
 
-def wrapped(mode: str) -> Seen:
+def wrapped() -> Seen:
     """Use streams that were wrapped in each way, before gmlake and after; destroy each."""
-    streams: list[torch.cuda.Stream] = []
+    streams = [torch.cuda.ExternalStream(create())]  # which starts CUDA
     seen = []
-    if mode == "native":
-        streams.append(torch.cuda.ExternalStream(create()))  # which starts CUDA
-    with gmlake.enabled(mode=mode) as region:
+    with gmlake.enabled() as region:
         streams.append(torch.cuda.ExternalStream(create()))
         streams.append(torch.cuda.get_stream_from_external(create()))
         for stream in streams:
@@ -73,9 +71,9 @@ def wrapped(mode: str) -> Seen:
     return {"seen": seen}
 
 
-def own(mode: str) -> Seen:
+def own() -> Seen:
     """Wrap PyTorch's own current stream, as torch.from_dlpack() does."""
-    with gmlake.enabled(mode=mode) as region:
+    with gmlake.enabled() as region:
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             torch.utils.dlpack.from_dlpack(block(4 * MIB))
@@ -96,9 +94,9 @@ def own(mode: str) -> Seen:
         }
 
 
-def forgotten(mode: str) -> Seen:
+def forgotten() -> Seen:
     """Say that streams end, of which one goes before a tensor that it uses."""
-    with gmlake.enabled(mode=mode) as region:
+    with gmlake.enabled() as region:
         first, second = create(), create()
         stream = torch.cuda.ExternalStream(second)
         use(torch.cuda.ExternalStream(first))
@@ -120,9 +118,9 @@ def forgotten(mode: str) -> Seen:
         return {"deferred": deferred, "device_waits": calls(region, "device_synchronize")}
 
 
-def ordered(mode: str) -> Seen:
+def ordered() -> Seen:
     """Tell of a wait that the program makes itself."""
-    with gmlake.enabled(mode=mode) as region:
+    with gmlake.enabled() as region:
         side, current = torch.cuda.Stream(), torch.cuda.current_stream()
         use(current, MIB)
         use(side, 8 * MIB)
@@ -138,9 +136,9 @@ def ordered(mode: str) -> Seen:
         }
 
 
-def recorded(mode: str) -> Seen:
+def recorded() -> Seen:
     """Let many streams use one tensor, and let them end one after the other."""
-    with gmlake.enabled(mode=mode) as region:
+    with gmlake.enabled() as region:
         sides = [torch.cuda.Stream() for _ in range(4)]
         foreign = create()
         with control.paced("manual"):
@@ -173,9 +171,9 @@ def recorded(mode: str) -> Seen:
             }
 
 
-def at_exit(mode: str) -> Seen:
+def at_exit() -> Seen:
     """End while tensors wait for streams, two of which are destroyed."""
-    region = gmlake.enable(mode=mode)
+    region = gmlake.enable()
     control.set_pace("manual")
     first, second = create(), create()
     streams = [torch.cuda.Stream(), *map(torch.cuda.ExternalStream, (first, second))]
@@ -201,8 +199,7 @@ kept: list[torch.Tensor] = []  # until the end of the process
 
 def main() -> None:
     """Run one function."""
-    name, mode = sys.argv[1:]
-    seen = globals()[name](mode)
+    seen = globals()[sys.argv[1]]()
     print(json.dumps(seen | {"misuses": control.misuses()}))
 
 

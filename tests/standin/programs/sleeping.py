@@ -296,11 +296,9 @@ def statistics() -> Result:
 
 def main() -> int:
     """Print what was seen."""
-    mode = sys.argv[1]
     early = failure(lambda: gmlake.region("early").__enter__())
-    gmlake.enable(mode=mode)
+    gmlake.enable()
     results: Result = {
-        "mode": mode,
         "early": early,
         "cpu": contents("cpu"),
         "disk": contents("disk"),

@@ -1,11 +1,9 @@
-"""Lets gmlake's hooks refuse memory, in every kind of thread, and prints what a script sees.
+"""Lets gmlake refuse memory, in every kind of thread, and prints what a script sees.
 
 Two devices of 80 GiB each.
 """
 
-# Hooks have private names only.
 # mypy: allow-untyped-calls
-# ruff: noqa: SLF001
 
 from __future__ import annotations
 
@@ -18,26 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+import gmlake
 from gmlake import Lake, _core
-from gmlake.pytorch.full import SETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOO_MUCH = 1 << 40
-
-
-class Allocator(torch.cuda.memory._CUDAAllocator):
-    """What change_current_allocator() takes."""
-
-
-def swap() -> None:
-    """Make gmlake's functions PyTorch's allocator."""
-    hooks = _core.torch_hooks()
-    allocator = torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])
-    for name, setter in SETTERS.items():
-        getattr(allocator, setter)(hooks[name])
-    torch.cuda.memory.change_current_allocator(Allocator(allocator))
 
 
 def refuse(device: str = "cuda") -> None:
@@ -137,8 +122,8 @@ def lake_of(device: int) -> Lake:
 
 def main() -> None:
     """Do it all in order."""
-    results: dict[str, Any] = {"reason": _core.torch_find_exceptions()}
-    swap()
+    results: dict[str, Any] = {}
+    gmlake.enable()
     held = torch.ones(3 << 30, dtype=torch.uint8, device="cuda")
     live = lake_of(0).stats()["live_blocks"]
     results["main"] = what(refuse)
@@ -164,7 +149,6 @@ def main() -> None:
         (x * 2).sum().backward()
     del x
     results["left_blocks"] = lake_of(0).stats()["live_blocks"] - live
-    results["foreign_frees"] = _core.torch_foreign_frees()
     lake_of(0).check()
     del held
     json.dump(results, sys.stdout)
