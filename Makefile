@@ -24,7 +24,7 @@ STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers
 	lightning numba-cuda pytest pytest-xdist
 # Every hand-over of memory between streams is checked, see docs/streams.md.
 STANDIN_RUN := GMLAKE_STANDIN_LIBRARY=$(CURDIR)/build/$(STANDIN_NAME)/standin/libcuda.so.1 \
-	GMLAKE_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
+	GMLAKE_TEST_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 HAS_STANDIN := $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(wildcard $(STANDIN)/.ready))
 
 # CMake 3.20 or later, which is the first to know this policy; else the one from PyPI.
@@ -35,10 +35,12 @@ CMAKE_NEEDED := $(filter $(BIN)/cmake,$(CMAKE))
 # ThreadSanitizer of older compilers stops where the kernel randomises addresses by many bits.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find csrc src -type f \
+PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find csrc lab src -type f \
 	\( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \
 	-o -name '*.css' -o -name '*.js' \))
 C_FILES := $(shell find csrc lab tests/c tests/standin benchmarks examples -name '*.[ch]' -o -name '*.[ch]pp')
+# A developer build has lab/ beside the product; `pip install .` and `make wheels` make the product alone.
+INSTALL := install . --config-settings=cmake.define.GMLAKE_LAB=ON
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
@@ -60,7 +62,7 @@ test-c: build/c/.built ## The C tests
 
 # Pages are tested where chromium and chromedriver are installed; GMLAKE_REQUIRE_BROWSER=1 demands it.
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
-	@$(BIN)/python -m pytest
+	@GMLAKE_REQUIRE_LAB=1 $(BIN)/python -m pytest
 
 # Where nobody made the stand-in every one of them is skipped, and says so. A process takes whole files, by
 # name, which has those that take longest early; by number of tests a long one may come last.
@@ -185,7 +187,7 @@ $(VENV)/.created $(STANDIN)/.created:
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.created $(PACKAGE_FILES)
-	@$(PIP) install .
+	@$(PIP) $(INSTALL)
 	@touch $@
 
 # gmlake itself is there already, so these add only what an extra names.
@@ -206,7 +208,7 @@ $(STANDIN)/.ready: $(STANDIN)/.created Makefile
 	@touch $@
 
 $(STANDIN)/.package: $(STANDIN)/.ready $(PACKAGE_FILES)
-	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet install .
+	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet $(INSTALL)
 	@touch $@
 
 $(BIN)/cmake: $(VENV)/.created

@@ -359,7 +359,10 @@ class Tests:
         variables = {"PYTHONPATH": str(SOURCE)}
         if not name.startswith("tests/standin"):
             return Check(name, (str(PYTHON), *options), variables)
-        variables |= {"GMLAKE_CHECK_ORDER": "1", "GMLAKE_STANDIN_LIBRARY": str(STANDIN_LIBRARY)}
+        variables |= {
+            "GMLAKE_TEST_CHECK_ORDER": "1",
+            "GMLAKE_STANDIN_LIBRARY": str(STANDIN_LIBRARY),
+        }
         standin = ("-m", "tests.standin", "--devices", "2", "--capacity", "80GiB")
         return Check(name, (str(STANDIN_PYTHON), *standin, *options), variables)
 

@@ -146,21 +146,7 @@ GML_API const char *gml_policy_help(size_t index);
 
 typedef struct gml_driver gml_driver;
 typedef struct gml_watcher gml_watcher;
-
-/* Test aids, around the driver of a lake; all 0: none. */
-typedef struct gml_aids {
-    /* Puts what is asked for around *driver, also after a failure: what could be. libgmlake itself
-     * has no test aids: this is gml_aids_wrap() of csrc/aids, which tests link; NULL where nothing
-     * is asked for. */
-    gml_status (*wrap)(const struct gml_aids *aids, gml_driver **driver, gml_watcher **watcher);
-    uint64_t fail_call;        /* fail the n-th driver call from 1; 0: none */
-    uint64_t fail_per_million; /* fail each call with this probability; 0: none */
-    uint64_t fail_seed;        /* seed for fail_per_million */
-    uint64_t skip_calls;       /* the driver calls whose bit (1 << gml_driver_call) is set answer
-                                  GML_OK and are not made */
-    bool check_order;          /* refuse, as GML_CORRUPT, to hand memory from one stream to another,
-                                  or to unmap it, without an ordering between the two */
-} gml_aids;
+typedef struct gml_lake_hooks gml_lake_hooks;
 
 /* What the lakes of one device have in common; all zero at first, and again in a child of fork().
  * Threads read and change the numbers by atomic operations. */
@@ -185,9 +171,9 @@ typedef struct gml_lake_config {
     uint64_t capacity_bytes;     /* most memory to hold; 0: all the device has */
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
-    gml_aids aids;
-    bool can_sleep;     /* see gmlake_sleep.h */
-    gml_device *shared; /* with other lakes of the device; NULL: with none */
+    bool can_sleep;              /* see gmlake_sleep.h */
+    gml_device *shared;          /* with other lakes of the device; NULL: with none */
+    const gml_lake_hooks *hooks; /* NULL but in tests: csrc/lake/hooks.h */
 } gml_lake_config;
 
 /* ---- a lake ---------------------------------------------------------------------------------- */

@@ -61,15 +61,11 @@ open_backend(const gml_lake_config *config, gml_driver **out, char *reason)
     return status;
 }
 
+/* Lets the hooks wrap the driver. */
 static gml_status
-wrap_driver(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
+hook(gml_lake *lake, const gml_lake_hooks *hooks, gml_hook_layer layer)
 {
-    if (!aids->fail_call && !aids->fail_per_million && !aids->skip_calls && !aids->check_order) {
-        return GML_OK;
-    }
-    return aids->wrap ? aids->wrap(aids, driver, watcher)
-                      : gml_driver_fail(*driver, GML_UNSUPPORTED,
-                                        "test aids are not part of libgmlake: see gml_aids.wrap");
+    return hooks ? hooks->wrap(hooks, layer, &lake->driver, &lake->watcher) : GML_OK;
 }
 
 /* One allocation in place of virtual memory: where it is asked for, and where there is none. */
@@ -86,20 +82,14 @@ open_arena(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t
     return arena_bytes ? gml_arena_driver_open(arena_bytes, driver) : GML_OK;
 }
 
-/* What can sleep lies between the aids: sleeping makes calls that may fail on purpose, and whoever
- * watches the order is not told of them. */
 static gml_status
-wrap_sleeper(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher,
-             gml_sleeper **sleeper)
+open_sleeper(gml_lake *lake, const gml_lake_hooks *hooks)
 {
-    gml_aids below = *aids, above = *aids;
-    below.check_order = false;
-    above.fail_call = above.fail_per_million = above.skip_calls = 0;
-    gml_status status = wrap_driver(&below, driver, watcher);
+    gml_status status = hook(lake, hooks, GML_HOOK_BELOW_SLEEP);
     if (status == GML_OK) {
-        status = gml_sleeper_open(driver, sleeper);
+        status = gml_sleeper_open(&lake->driver, &lake->sleeper);
     }
-    return status == GML_OK ? wrap_driver(&above, driver, watcher) : status;
+    return status == GML_OK ? hook(lake, hooks, GML_HOOK_ABOVE_SLEEP) : status;
 }
 
 static gml_status
@@ -112,9 +102,8 @@ open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *
     }
     status = open_arena(config, policy, lake->knobs.arena, &lake->driver);
     if (status == GML_OK) {
-        status = config->can_sleep
-                     ? wrap_sleeper(&config->aids, &lake->driver, &lake->watcher, &lake->sleeper)
-                     : wrap_driver(&config->aids, &lake->driver, &lake->watcher);
+        status = config->can_sleep ? open_sleeper(lake, config->hooks)
+                                   : hook(lake, config->hooks, GML_HOOK_ONLY);
     }
     if (status == GML_OK) {
         status = policy->create(lake->driver, config->capacity_bytes, &lake->knobs, &lake->policy);

@@ -16,9 +16,9 @@
 #include "base/map.h"
 #include "driver/sleeper.h"
 #include "lake/history.h"
+#include "lake/hooks.h"
 #include "lake/pools.h"
 #include "lake/uses.h"
-#include "lake/watcher.h"
 #include "policy/policy.h"
 
 #include <pthread.h>

@@ -25,7 +25,7 @@ typedef struct knob_entry {
 #define NUMBER(value, least, most) value, least, most, NULL, false
 #define SIZE(value, least, most) value, least, most, NULL, true
 
-static const char ours[] = "stitch, plan, gmlake-paper";
+static const char ours[] = "stitch, plan";
 static const char torchs[] = "caching, expandable";
 
 static const knob_entry knobs_table[] = {
@@ -40,15 +40,15 @@ static const knob_entry knobs_table[] = {
     {{"economy",
       "what to save, as if there were always room for more, as room is left, or as if there never "
       "were any",
-      "stitch, plan", 1, 0, 2, "time balanced memory", false},
+      ours, 1, 0, 2, "time balanced memory", false},
      FIELD(economy)},
     {{"growth", "least number of bytes taken from the driver at a time; 0: what is missing",
-      "stitch, plan", SIZE(0, 0, UINT64_C(1) << 48)},
+      ours, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(growth)},
     {{"arena",
       "bytes of one allocation that is made at once and serves all; what can be stitched to it is "
       "nothing; 0: none, but where the device has no virtual memory management: the capacity",
-      "stitch, plan", SIZE(0, 0, UINT64_C(1) << 48)},
+      ours, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(arena)},
     {{"max_views", "stitched views kept mapped at most", ours, NUMBER(16384, 1, UINT32_MAX)},
      FIELD(max_views)},
@@ -57,18 +57,18 @@ static const knob_entry knobs_table[] = {
      FIELD(max_view_bytes)},
     {{"reuse_follow_event_dependencies",
       "1: a stream reuses what another freed before a point that it is known to come after; 0: not",
-      "stitch, plan", NUMBER(1, 0, 1)},
+      ours, NUMBER(1, 0, 1)},
      FIELD(reuse_follow_event_dependencies)},
     {{"reuse_allow_opportunistic",
-      "1: a stream reuses what another freed once the work before that is found done; 0: not",
-      "stitch, plan", NUMBER(1, 0, 1)},
+      "1: a stream reuses what another freed once the work before that is found done; 0: not", ours,
+      NUMBER(1, 0, 1)},
      FIELD(reuse_allow_opportunistic)},
     {{"reuse_allow_internal_dependencies",
       "1: a stream is made to wait for another whose freed memory it needs; 0: it never waits",
-      "stitch, plan", NUMBER(1, 0, 1)},
+      ours, NUMBER(1, 0, 1)},
      FIELD(reuse_allow_internal_dependencies)},
     {{"borrow_waits", "waits of one stream for another at most, per 1024 requests that it makes",
-      "stitch, plan", NUMBER(256, 0, 1024)},
+      ours, NUMBER(256, 0, 1024)},
      FIELD(borrow_waits)},
     {{"profile_steps", "steps served alike before a plan serves the next one like them", "plan",
       NUMBER(2, 1, 4)},

@@ -9,15 +9,15 @@ enum {
 };
 
 typedef struct gml_knobs {
-    /* stitch, plan and gmlake-paper */
+    /* stitch and plan */
     uint64_t frag_limit;     /* smallest request that may be stitched, bytes */
     uint64_t chunk_size;     /* physical chunk, bytes; a multiple of the device granularity */
     uint64_t economy;        /* a gml_economy_kind; see policy/stitch/economy.h */
     uint64_t growth;         /* bytes taken from the driver at a time, at least */
     uint64_t max_views;      /* cached views kept at most */
     uint64_t max_view_bytes; /* address space of cached views at most */
-    uint64_t arena;          /* stitch and plan: the one allocation to serve from, bytes; 0: none */
-    /* stitch and plan: what streams lend each other */
+    uint64_t arena;          /* the one allocation to serve from, bytes; 0: none */
+    /* the same: what streams lend each other */
     uint64_t reuse_follow_event_dependencies;   /* 0 or 1, and so the next two */
     uint64_t reuse_allow_opportunistic;         /* what is found done */
     uint64_t reuse_allow_internal_dependencies; /* what is waited for */

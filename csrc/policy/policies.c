@@ -1,33 +1,62 @@
-/* The list of policies. */
+/* The policies: those built in, and those that annexes register. */
 #include "policy/policy.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
-static const gml_policy_ops *const policies[] = {
-    &gml_caching_policy, &gml_expandable_policy, &gml_paper_policy, &gml_stitch_policy,
+enum {
+    MOST_POLICIES = 16,
+    BUILT_IN = 3
 #ifdef GMLAKE_HAS_PLAN /* a room above this one, which a build may leave out */
-    &gml_plan_policy,
+        + 1
 #endif
 };
 
-enum { POLICY_COUNT = sizeof policies / sizeof *policies };
+/* Entries below the count never change, so readers need no lock. */
+static const gml_policy_ops *policies[MOST_POLICIES] = {
+    &gml_caching_policy,
+    &gml_expandable_policy,
+    &gml_stitch_policy,
+#ifdef GMLAKE_HAS_PLAN
+    &gml_plan_policy,
+#endif
+};
+static _Atomic size_t policy_count = BUILT_IN;
+static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
+
+gml_status
+gml_policy_register(const gml_policy_ops *ops)
+{
+    gml_status status = GML_INVALID_ARGUMENT;
+    pthread_mutex_lock(&registering);
+    size_t count = policy_count;
+    if (count < MOST_POLICIES && !gml_policy_find(ops->name)) {
+        policies[count] = ops;
+        policy_count = count + 1;
+        status = GML_OK;
+    }
+    pthread_mutex_unlock(&registering);
+    return status;
+}
 
 const char *
 gml_policy_name(size_t index)
 {
-    return index < POLICY_COUNT ? policies[index]->name : NULL;
+    return index < policy_count ? policies[index]->name : NULL;
 }
 
 const char *
 gml_policy_help(size_t index)
 {
-    return index < POLICY_COUNT ? policies[index]->help : NULL;
+    return index < policy_count ? policies[index]->help : NULL;
 }
 
 const gml_policy_ops *
 gml_policy_find(const char *name)
 {
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
+    size_t count = policy_count;
+    for (size_t i = 0; i < count; i++) {
         if (strcmp(policies[i]->name, name) == 0) {
             return policies[i];
         }

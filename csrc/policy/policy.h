@@ -139,12 +139,15 @@ gml_policy_finish_frees(const gml_policy *self)
     }
 }
 
+/* Adds a policy to those that lakes can be opened with, for good; `ops` stays the caller's.
+ * GML_INVALID_ARGUMENT for a name that is taken, or one policy too many. Thread-safe. */
+gml_status gml_policy_register(const gml_policy_ops *ops);
+
 /* The policy of that name, or NULL. */
 const gml_policy_ops *gml_policy_find(const char *name);
 
 extern const gml_policy_ops gml_caching_policy;
 extern const gml_policy_ops gml_expandable_policy;
-extern const gml_policy_ops gml_paper_policy;
 extern const gml_policy_ops gml_stitch_policy;
 extern const gml_policy_ops gml_plan_policy; /* not in every build: see policies.c */
 

@@ -27,6 +27,7 @@ typedef struct core_state {
     PyObject *driver_error;
     PyObject *unsupported_error;
     PyObject *plan_error;
+    const gml_lake_hooks *hooks; /* of lakes opened from now on; NULL but in developer builds */
 } core_state;
 
 typedef struct lake_object {
@@ -94,10 +95,6 @@ PyObject *lake_borrow(core_state *state, PyObject *kind, gml_lake *lake);
 /* The settings of a tuple of (name, value); the names belong to the tuple, the array to the caller,
  * who frees it. NULL with an exception on failure. */
 gml_setting *read_settings(PyObject *pairs, size_t *count);
-
-/* Adds the bits of a sequence of names of driver calls, 1 << gml_driver_call each; false with an
- * exception. */
-bool read_calls(PyObject *names, uint64_t *out);
 
 /* What a Block of this lake, or a number, stands for; *block is NULL for the latter. False with an
  * exception. */
@@ -243,6 +240,12 @@ extern PyMethodDef planner_methods[];
 
 /* diagnose and diagnosis_*, in diagnose.c; ended by an empty one. */
 extern PyMethodDef diagnose_methods[];
+
+#ifdef GMLAKE_LAB /* a developer build */
+/* Adds test_hooks(), and reads whether the environment asks for a check of the order: lab/python.
+ */
+int add_test_hooks(PyObject *module);
+#endif
 
 /* The state that belongs to a type of this module or to a subclass of one. */
 core_state *state_of(PyTypeObject *type);

@@ -564,8 +564,7 @@ static PyGetSetDef lake_getset[] = {
 };
 
 PyDoc_STRVAR(lake_doc,
-             "Lake(driver='sim', policy='stitch', capacity=0, device=0, settings=(), fail_call=0,\n"
-             "     fail_per_million=0, fail_seed=0, check_order=False, skip_calls=(),\n"
+             "Lake(driver='sim', policy='stitch', capacity=0, device=0, settings=(),\n"
              "     can_sleep=False)\n--\n\n"
              "One device's memory under one policy. gmlake.Lake is the same with units and names.");
 

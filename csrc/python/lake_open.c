@@ -1,5 +1,4 @@
 /* Opening a lake: the arguments of Lake(...). */
-#include "aids/aids.h"
 #include "core.h"
 
 #include <stdlib.h>
@@ -99,57 +98,18 @@ open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
     return (PyObject *)self;
 }
 
-/* Adds the call of that name to the bits; false with an exception. */
-static bool
-read_call(PyObject *name, uint64_t *calls)
-{
-    if (!PyUnicode_Check(name)) {
-        PyErr_SetString(PyExc_TypeError, "the names of driver calls must be text");
-        return false;
-    }
-    for (int i = 0; i < GML_CALL_COUNT; i++) {
-        if (PyUnicode_CompareWithASCIIString(name, gml_driver_call_name((gml_driver_call)i)) == 0) {
-            *calls |= UINT64_C(1) << i;
-            return true;
-        }
-    }
-    PyErr_Format(PyExc_ValueError,
-                 "no driver call is called %R; stats()[\"driver_calls\"] has their names", name);
-    return false;
-}
-
-bool
-read_calls(PyObject *names, uint64_t *out)
-{
-    PyObject *tuple = PySequence_Tuple(names);
-    bool is_good = tuple != NULL;
-    for (Py_ssize_t i = 0; is_good && i < PyTuple_Size(tuple); i++) {
-        is_good = read_call(PyTuple_GetItem(tuple, i), out);
-    }
-    Py_XDECREF(tuple);
-    return is_good;
-}
-
 PyObject *
 lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"driver",      "policy",     "capacity",         "device",
-                            "settings",    "fail_call",  "fail_per_million", "fail_seed",
-                            "check_order", "skip_calls", "can_sleep",        NULL};
-    gml_lake_config config = {.driver = "sim", .policy = "stitch", .aids = {gml_aids_wrap}};
+    static char *names[] = {"driver",   "policy",    "capacity", "device",
+                            "settings", "can_sleep", NULL};
+    gml_lake_config config = {.driver = "sim", .policy = "stitch"};
     number_argument capacity = {"capacity", 0};
-    number_argument fail_call = {"fail_call", 0};
-    number_argument fail_per_million = {"fail_per_million", 0};
-    number_argument fail_seed = {"fail_seed", 0};
     PyObject *settings = NULL;
-    PyObject *skipped = NULL;
-    int checks_order = 0, can_sleep = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|ssO&iO!O&O&O&pOp:Lake", names,
-                                     &config.driver, &config.policy, convert_number, &capacity,
-                                     &config.device, &PyTuple_Type, &settings, convert_number,
-                                     &fail_call, convert_number, &fail_per_million, convert_number,
-                                     &fail_seed, &checks_order, &skipped, &can_sleep) ||
-        (skipped && !read_calls(skipped, &config.aids.skip_calls))) {
+    int can_sleep = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|ssO&iO!p:Lake", names, &config.driver,
+                                     &config.policy, convert_number, &capacity, &config.device,
+                                     &PyTuple_Type, &settings, &can_sleep)) {
         return NULL;
     }
     core_state *state = state_of(type);
@@ -162,11 +122,8 @@ lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     }
     config.settings = read;
     config.capacity_bytes = capacity.value;
-    config.aids.fail_call = fail_call.value;
-    config.aids.fail_per_million = fail_per_million.value;
-    config.aids.fail_seed = fail_seed.value;
-    config.aids.check_order = checks_order != 0;
     config.can_sleep = can_sleep != 0;
+    config.hooks = state->hooks;
     PyObject *self = open_lake(type, state, &config);
     free(read);
     return self;

@@ -89,6 +89,11 @@ core_exec(PyObject *module)
         PyModule_AddFunctions(module, diagnose_methods) < 0) {
         return -1;
     }
+#ifdef GMLAKE_LAB
+    if (add_test_hooks(module) < 0) {
+        return -1;
+    }
+#endif
     return add_constants(module);
 }
 

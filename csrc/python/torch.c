@@ -1,5 +1,4 @@
 /* The functions torch_*: the lakes below PyTorch, and the addresses of what PyTorch calls. */
-#include "aids/aids.h"
 #include "core.h"
 #include "gmlake_torch.h"
 
@@ -8,19 +7,15 @@
 static PyObject *
 torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"driver",      "policy",      "capacity",   "settings",
-                            "handle_type", "check_order", "skip_calls", NULL};
-    gml_lake_config config = {.aids = {gml_aids_wrap}};
+    static char *names[] = {"driver", "policy", "capacity", "settings", "handle_type", NULL};
+    core_state *state = PyModule_GetState(module);
+    gml_lake_config config = {.hooks = state->hooks};
     number_argument capacity = {"capacity", 0};
     number_argument handle_type = {"handle_type", 0};
     PyObject *settings = NULL;
-    PyObject *skipped = NULL;
-    int checks_order = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|O&O!O&pO:torch_configure", names,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|O&O!O&:torch_configure", names,
                                      &config.driver, &config.policy, convert_number, &capacity,
-                                     &PyTuple_Type, &settings, convert_number, &handle_type,
-                                     &checks_order, &skipped) ||
-        (skipped && !read_calls(skipped, &config.aids.skip_calls))) {
+                                     &PyTuple_Type, &settings, convert_number, &handle_type)) {
         return NULL;
     }
     if (handle_type.value > UINT32_MAX) {
@@ -34,7 +29,6 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
     config.settings = read;
     config.capacity_bytes = capacity.value;
     config.handle_type = (unsigned)handle_type.value;
-    config.aids.check_order = checks_order != 0;
     char reason[REASON_BYTES] = "";
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -42,7 +36,7 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
     Py_END_ALLOW_THREADS
     free(read);
     if (status != GML_OK) {
-        return raise_status(PyModule_GetState(module), status, reason);
+        return raise_status(state, status, reason);
     }
     Py_RETURN_NONE;
 }
@@ -205,8 +199,7 @@ torch_set_margin(PyObject *Py_UNUSED(module), PyObject *size)
 /* ---- the table ------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(configure_doc,
-             "torch_configure(driver, policy, capacity=0, settings=(), handle_type=0,\n"
-             "                check_order=False, skip_calls=())\n--\n\n"
+             "torch_configure(driver, policy, capacity=0, settings=(), handle_type=0)\n--\n\n"
              "Say how the lakes below PyTorch are opened from now on.\n\n"
              "Sizes in bytes; handle_type is 0 or the CUmemAllocationHandleType that memory shall\n"
              "be exportable as. Raises ValueError for an unknown policy or setting, and once a\n"

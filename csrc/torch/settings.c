@@ -52,9 +52,7 @@ gml_settings_are_same(const gml_lake_config *known, const gml_lake_config *confi
                     strcmp(known->policy, config->policy) == 0 &&
                     known->capacity_bytes == config->capacity_bytes &&
                     known->setting_count == config->setting_count &&
-                    known->handle_type == config->handle_type &&
-                    known->aids.skip_calls == config->aids.skip_calls &&
-                    known->aids.check_order == config->aids.check_order;
+                    known->handle_type == config->handle_type && known->hooks == config->hooks;
     for (size_t i = 0; is_equal && i < config->setting_count; i++) {
         is_equal = strcmp(known->settings[i].name, config->settings[i].name) == 0 &&
                    known->settings[i].value == config->settings[i].value;

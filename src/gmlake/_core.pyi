@@ -1,7 +1,6 @@
 # The C core: lakes, blocks, replays, plans. Users reach it through the package gmlake.
 
 import os
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, final
 
@@ -200,8 +199,6 @@ def torch_configure(
     capacity: int = 0,
     settings: tuple[tuple[str, int], ...] = (),
     handle_type: int = 0,
-    check_order: bool = False,
-    skip_calls: Iterable[str] = (),
 ) -> None: ...
 def torch_keep_history(max_events: int, /) -> None: ...
 def torch_note_refusals(text: str, /) -> None: ...
@@ -234,11 +231,6 @@ class Lake:
         capacity: int = 0,
         device: int = 0,
         settings: tuple[tuple[str, int], ...] = (),
-        fail_call: int = 0,
-        fail_per_million: int = 0,
-        fail_seed: int = 0,
-        check_order: bool = False,
-        skip_calls: Iterable[str] = (),
         can_sleep: bool = False,
     ) -> Self: ...
     @property

@@ -11,8 +11,6 @@ from gmlake.settings import parse_capacity, settings_of
 from gmlake.units import exact_size, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from typing_extensions import Self
 
     from gmlake.snapshots import Snapshot
@@ -29,19 +27,12 @@ class Lake(_core.Lake):
     capacity: the most memory to hold, in bytes or as text ("80GiB"). None: all that the device
         has; "sim" has 80 GiB then, "host" 1 GiB.
     device: ordinal of the device.
-    fail_call, fail_per_million, fail_seed: let driver calls fail, to test a program: the n-th
-        one, or each with a probability.
-    check_order: answer with an Error where memory would go from one stream to another, or be
-        unmapped, while no call of the lake orders the two; to test a program, and slower.
-    skip_calls: names of driver calls that record, wait or synchronise, as in
-        stats()["driver_calls"]; these are not made and answer as if they were, to see such a test
-        fail.
     can_sleep: whether sleep() and wake() work, which give all memory back to the device and take
         it again at the same addresses.
     knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text, and settings
         that have words are given by them, as in economy="memory".
 
-    Raises ValueError for an unknown driver, policy, call or knob and for a value out of range,
+    Raises ValueError for an unknown driver, policy or knob and for a value out of range,
     DriverError where the driver or device is not there, OutOfMemoryError, UnsupportedError.
 
     A lake may be used from any thread. It is a context manager that closes itself; after close()
@@ -49,7 +40,7 @@ class Lake(_core.Lake):
     lake alive; closing the lake gives everything back.
     """
 
-    def __new__(  # noqa: PLR0913 (each is a setting of its own)
+    def __new__(
         cls,
         /,
         driver: str = "sim",
@@ -57,11 +48,6 @@ class Lake(_core.Lake):
         capacity: int | str | None = None,
         device: int = 0,
         *,
-        fail_call: int = 0,
-        fail_per_million: int = 0,
-        fail_seed: int = 0,
-        check_order: bool = False,
-        skip_calls: Iterable[str] = (),
         can_sleep: bool = False,
         **knobs: int | str,
     ) -> Self:
@@ -75,11 +61,6 @@ class Lake(_core.Lake):
                 capacity_bytes,
                 check_device(device),
                 settings_of(knobs),
-                fail_call,
-                fail_per_million,
-                fail_seed,
-                check_order,
-                skip_calls,
                 can_sleep,
             )
         except ValueError:

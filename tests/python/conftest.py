@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import gmlake
+from developer import HAS_LAB
 from places import RECORDED, RECORDINGS, SHIPPED
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ settings.register_profile(
     "thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("GMLAKE_TEST_PROFILE", "default"))
+
+
+def pytest_configure() -> None:
+    """Let no test of developer builds be skipped where all of them are wanted."""
+    if os.environ.get("GMLAKE_REQUIRE_LAB") == "1" and not HAS_LAB:
+        raise pytest.UsageError("this gmlake is no developer build: make .venv/.package")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
+from developer import PAPER
 from gmlake import Trace
 from gmlake.commands import main
 from gmlake.fitting import GRAIN_BYTES
@@ -63,7 +64,7 @@ def serves(trace: Trace, policy: str, capacity: int) -> bool:
     return result.first_refused is None
 
 
-@pytest.mark.parametrize("policy", ["caching", "expandable", "gmlake-paper", "stitch"])
+@pytest.mark.parametrize("policy", ["caching", "expandable", PAPER, "stitch"])
 @pytest.mark.parametrize("make", [lambda: read(pieces()), lambda: step(9)])
 def test_the_smallest_device_serves_and_a_smaller_one_does_not(
     policy: str, make: Callable[[], Trace]

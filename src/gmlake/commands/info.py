@@ -109,7 +109,7 @@ def _describe(driver: str, device: int) -> dict[str, Any]:
     if not entry["has_virtual_memory"]:
         entry["reason"] = (
             "the device cannot map memory at chosen addresses: the policies stitch and plan serve "
-            "from one allocation, of the capacity; expandable and gmlake-paper do not run"
+            "from one allocation, of the capacity; expandable does not run"
         )
     return entry
 

@@ -20,5 +20,4 @@ def configure(settings: Settings) -> None:
         settings.capacity_bytes,
         tuple(sorted(settings.knobs.items())),
         _HANDLES[settings.handle_type],
-        settings.check_order,
     )

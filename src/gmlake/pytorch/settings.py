@@ -24,7 +24,6 @@ GRANULARITY_BYTES: Final = 2 << 20
 POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
 )
-CHECK_ORDER: Final = "GMLAKE_CHECK_ORDER"
 ON_OOM, ON_OOM_LINES = "GMLAKE_ON_OOM", "GMLAKE_ON_OOM_LINES"
 
 
@@ -46,7 +45,7 @@ class Settings:
     policy: one of gmlake.policies().
     capacity_bytes: the most memory to hold on each device; 0: all that it has. handle_type: what
     physical memory must be exportable as, "posix_fd" or "fabric"; "": what the device can. knobs:
-    by the names of gmlake.knobs(). check_order: see gmlake.Lake; only the environment chooses it.
+    by the names of gmlake.knobs().
     on_oom: where to write what held the memory when it runs out, absolute; "": nowhere.
     on_oom_lines: whether that file shall know who asked; only the environment chooses it.
     """
@@ -55,7 +54,6 @@ class Settings:
     capacity_bytes: int = 0
     handle_type: str = ""
     knobs: Mapping[str, int] = field(default_factory=dict)
-    check_order: bool = False
     on_oom: str = ""
     on_oom_lines: bool = False
 
@@ -78,7 +76,6 @@ class Settings:
                 **read_allocator_conf(os.environ),
                 **variables.read(KNOBS, _knobs_of_text, {}),
             },
-            check_order=variables.read(CHECK_ORDER, _switch, fallback=False),
             on_oom=variables.read(ON_OOM, new_file, ""),
             on_oom_lines=variables.read(ON_OOM_LINES, _switch, fallback=False),
         )
@@ -91,8 +88,6 @@ class Settings:
             variables[CAPACITY] = str(self.capacity_bytes)
         if self.handle_type:
             variables[HANDLES] = self.handle_type
-        if self.check_order:
-            variables[CHECK_ORDER] = "1"
         if self.on_oom:
             variables[ON_OOM] = self.on_oom
         if self.on_oom_lines:
@@ -209,7 +204,6 @@ def with_changes(settings: Settings, given: Given) -> Settings:
         if given.handle_types is None
         else _handle_type(given.handle_types),
         knobs={**settings.knobs, **check_knobs(given.knobs)},
-        check_order=settings.check_order,
         on_oom=settings.on_oom if given.on_oom is None else new_file(given.on_oom),
         on_oom_lines=settings.on_oom_lines,
     )

@@ -112,7 +112,7 @@ TEST(what_could_not_be_released_goes_later)
                                     .policy = "stitch",
                                     .settings = &setting,
                                     .setting_count = 1,
-                                    .aids = {.wrap = breaking_wrap, .fail_call = UINT64_MAX}};
+                                    .hooks = &breaking_hooks};
     gml_lake *lake = NULL;
     gml_address block = 0;
     char reason[240] = "";

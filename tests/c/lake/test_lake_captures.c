@@ -1,5 +1,4 @@
 /* Lakes of one device, and captures: one begins or ends between their calls, never within one. */
-#include "aids/aids.h"
 #include "driver/wrapped.h"
 #include "gmlake_sleep.h"
 #include "lake/lake.h"
@@ -76,10 +75,12 @@ destroy(gml_driver *self)
 }
 
 static gml_status
-wrap(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
+wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_watcher **watcher)
 {
+    (void)self;
     (void)watcher;
-    gml_wrapped *meeting_driver = aids->fail_per_million ? calloc(1, sizeof *meeting_driver) : NULL;
+    gml_wrapped *meeting_driver =
+        layer == GML_HOOK_BELOW_SLEEP ? calloc(1, sizeof *meeting_driver) : NULL;
     if (meeting_driver) {
         gml_wrap(meeting_driver, *driver, destroy);
 #define ENTRY(upper, lower, parameters, arguments, cost_bytes)                                     \
@@ -94,13 +95,14 @@ wrap(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
 static gml_lake *
 open_lake(const char *policy, bool meets)
 {
+    static const gml_lake_hooks hooks = {wrap};
     const gml_lake_config config = {
         .driver = "sim",
         .policy = policy,
         .capacity_bytes = 256 * MIB,
-        .aids = {.wrap = wrap, .fail_per_million = meets}, /* asks for the driver above */
         .can_sleep = true,
         .shared = &at.device,
+        .hooks = meets ? &hooks : NULL,
     };
     gml_lake *lake = NULL;
     CHECK_OK(gml_lake_open(&config, &lake, NULL, 0));

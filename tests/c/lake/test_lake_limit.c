@@ -193,7 +193,7 @@ TEST(calls_may_fail_in_a_frozen_lake)
 {
     for (uint64_t nth = 1; nth < 60; nth++) {
         gml_lake_config config = lake_config_of(96 * MIB);
-        config.aids.fail_call = nth;
+        config.hooks = GML_AIDS(.fail_call = nth, .check_order = true);
         gml_lake *lake = NULL;
         if (gml_lake_open(&config, &lake, NULL, 0) != GML_OK) {
             continue;

@@ -33,7 +33,7 @@ open_lake(const char *driver, const char *policy, uint64_t fail_call)
         .driver = driver,
         .policy = policy,
         .capacity_bytes = 256 * MIB,
-        .aids = {.wrap = gml_aids_wrap, .fail_call = fail_call},
+        .hooks = GML_AIDS(.fail_call = fail_call),
         .can_sleep = true,
     };
     gml_lake *lake = NULL;
@@ -471,7 +471,6 @@ stats_of_a_model(bool can_sleep, gml_lake **out)
     const gml_lake_config config = {.driver = "sim",
                                     .policy = "stitch",
                                     .capacity_bytes = 64 * 1024 * MIB,
-                                    .aids = {.wrap = gml_aids_wrap},
                                     .can_sleep = can_sleep};
     gml_stats stats = {0};
     gml_address address = 0;

@@ -118,7 +118,7 @@ make_bed(bed *of)
                                     .capacity_bytes = 64 * MIB,
                                     .settings = &tight,
                                     .setting_count = 1,
-                                    .aids = {.wrap = breaking_wrap, .fail_call = UINT64_MAX},
+                                    .hooks = &breaking_hooks,
                                     .can_sleep = true};
     char reason[240] = "";
     gml_stats stats = {0};
@@ -369,10 +369,8 @@ TEST(what_a_failed_wake_took_goes_back)
  * again. */
 TEST(memory_that_nobody_has_is_not_taken_again)
 {
-    const gml_lake_config config = {.driver = "sim",
-                                    .policy = "caching",
-                                    .aids = {.wrap = breaking_wrap, .fail_call = UINT64_MAX},
-                                    .can_sleep = true};
+    const gml_lake_config config = {
+        .driver = "sim", .policy = "caching", .hooks = &breaking_hooks, .can_sleep = true};
     bed of = {.backup = GML_BACKUP_HOST};
     gml_sleep_report report = {0};
     gml_address kept = 0, gone = 0;

@@ -420,8 +420,7 @@ TEST(failures_lose_nothing)
 {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         gml_lake_config config = lake_config_of(0);
-        config.aids.fail_per_million = 20000;
-        config.aids.fail_seed = seed;
+        config.hooks = GML_AIDS(.fail_per_million = 20000, .fail_seed = seed, .check_order = true);
         gml_lake *lake = NULL;
         char reason[256];
         if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {

@@ -54,9 +54,9 @@ train_with_failure(const char *driver, uint64_t fail_call, uint64_t fail_per_mil
 {
     gml_lake_config config = {.driver = driver,
                               .policy = "plan",
-                              .aids = {gml_aids_wrap, .fail_call = fail_call,
-                                       .fail_per_million = fail_per_million,
-                                       .fail_seed = fail_per_million}};
+                              .hooks = GML_AIDS(.fail_call = fail_call,
+                                                .fail_per_million = fail_per_million,
+                                                .fail_seed = fail_per_million)};
     trainer self = {.scale = 1, .fills = strcmp(driver, "host") == 0};
     if (gml_lake_open(&config, &self.lake, NULL, 0) != GML_OK) {
         return 0;

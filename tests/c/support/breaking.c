@@ -199,11 +199,14 @@ destroy(gml_driver *self)
     free(self);
 }
 
-gml_status
-breaking_wrap(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
+static gml_status
+wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_watcher **watcher)
 {
-    (void)aids;
+    (void)self;
     (void)watcher;
+    if (layer == GML_HOOK_ABOVE_SLEEP) {
+        return GML_OK;
+    }
     gml_wrapped *made = calloc(1, sizeof *made);
     if (!made) {
         return GML_NO_HOST_MEMORY;
@@ -224,6 +227,8 @@ breaking_wrap(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
     *driver = &made->base;
     return GML_OK;
 }
+
+const gml_lake_hooks breaking_hooks = {wrap};
 
 /* ---- what tests ask -------------------------------------------------------------------------- */
 

@@ -4,13 +4,12 @@
 #ifndef GML_TEST_BREAKING_H
 #define GML_TEST_BREAKING_H
 
-#include "gmlake.h"
+#include "lake/hooks.h"
 
 enum { BREAKING_MOST = 3, BREAKING_STRIDE_BYTES = 1 << 16 };
 
-/* gml_aids.wrap. It is asked where an aid is wanted below what can sleep, so `fail_call` must be
- * set, to anything: UINT64_MAX, say. All calls go well at first. One lake at a time. */
-gml_status breaking_wrap(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher);
+/* For gml_lake_config.hooks. All calls go well at first. One lake at a time. */
+extern const gml_lake_hooks breaking_hooks;
 
 /* From now on calls are counted from 1, and those of these numbers fail, in rising order; 0: none.
  */

@@ -1,7 +1,6 @@
 /* Lakes under test: opening, random programs, and the end that every test shares. */
 #include "support/contract.h"
 
-#include "aids/aids.h"
 #include "policy/policy.h"
 #include "support/check.h"
 #include "support/stamp.h"
@@ -31,7 +30,7 @@ lake_config_of(uint64_t capacity_bytes)
                              .capacity_bytes = capacity_bytes,
                              .settings = is_paper ? paper_settings : arena_settings,
                              .setting_count = is_paper || contract_is_arena,
-                             .aids = {gml_aids_wrap, .check_order = true}};
+                             .hooks = GML_AIDS(.check_order = true)};
 }
 
 gml_lake *
@@ -57,7 +56,7 @@ gml_lake *
 lake_open_unchecked(uint64_t capacity_bytes)
 {
     gml_lake_config config = lake_config_of(capacity_bytes);
-    config.aids.check_order = false;
+    config.hooks = NULL;
     return lake_open_by(&config);
 }
 

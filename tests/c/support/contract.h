@@ -2,6 +2,7 @@
 #ifndef GML_TEST_CONTRACT_H
 #define GML_TEST_CONTRACT_H
 
+#include "aids/aids.h"
 #include "gmlake.h"
 #include "support/check.h"
 

@@ -22,7 +22,7 @@ sharing_open(const sharing_config *config)
                                   .capacity_bytes = config->capacity_bytes,
                                   .settings = config->settings,
                                   .setting_count = config->setting_count,
-                                  .aids = {gml_aids_wrap, .check_order = true}};
+                                  .hooks = GML_AIDS(.check_order = true)};
     gml_lake *lake = NULL;
     char reason[256] = "";
     if (gml_lake_open(&full, &lake, reason, sizeof reason) != GML_OK) {

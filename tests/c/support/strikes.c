@@ -1,6 +1,7 @@
 /* Each call is struck, or handed on and counted. */
 #include "support/strikes.h"
 
+#include "aids/aids.h"
 #include "aids/race.h"
 #include "base/mix.h"
 #include "driver/wrapped.h"
@@ -148,22 +149,30 @@ open_driver(strikes *by, gml_driver **driver)
     return GML_OK;
 }
 
-static _Thread_local strikes *opening; /* of the lake that this thread opens */
+typedef struct striking_hooks {
+    gml_lake_hooks hooks;
+    strikes *of;
+    bool check_order;
+} striking_hooks;
 
-/* In the order of gml_aids_wrap(). */
+/* In the order of gml_aids_hooks(). */
 static gml_status
-wrap(const gml_aids *aids, gml_driver **driver, gml_watcher **watcher)
+wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_driver **driver, gml_watcher **watcher)
 {
-    gml_status status = aids->check_order ? gml_race_driver_open(*driver, driver, watcher) : GML_OK;
-    return status == GML_OK && aids->fail_per_million ? open_driver(opening, driver) : status;
+    const striking_hooks *self = (const striking_hooks *)hooks;
+    gml_status status = GML_OK;
+    if (self->check_order && layer != GML_HOOK_BELOW_SLEEP) {
+        status = gml_race_driver_open(*driver, driver, watcher);
+    }
+    bool is_below = layer != GML_HOOK_ABOVE_SLEEP;
+    return status == GML_OK && is_below ? open_driver(self->of, driver) : status;
 }
 
 gml_status
 strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out)
 {
+    const striking_hooks hooks = {{wrap}, of, gml_aids_of(config->hooks).check_order};
     gml_lake_config striking = *config;
-    striking.aids.wrap = wrap;
-    striking.aids.fail_per_million = 1; /* asks for a driver that fails; how often is its own */
-    opening = of;
+    striking.hooks = &hooks.hooks;
     return gml_lake_open(&striking, out, NULL, 0);
 }

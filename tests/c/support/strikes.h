@@ -20,7 +20,8 @@ typedef struct strikes {
     uint64_t memory, addresses, mapped, host, events;
 } strikes;
 
-/* Opens a lake whose calls fail by `of`, which must outlive it, also while it opens. */
+/* Opens a lake whose calls fail by `of`, which must outlive it, also while it opens. Of
+ * config->hooks it keeps whether the order is checked. */
 gml_status strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out);
 
 /* Checks that the device's memory and addresses were given back, or all else. pre: the lake is

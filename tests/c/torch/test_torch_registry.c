@@ -500,7 +500,7 @@ use_with_fault(uint64_t nth)
 {
     int before = check_failures();
     gml_lake_config config = {
-        .driver = "host", .policy = "stitch", .aids = {gml_aids_wrap, .fail_call = nth}};
+        .driver = "host", .policy = "stitch", .hooks = GML_AIDS(.fail_call = nth)};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     void *first = torch_allocate(3 * MIB, 0, NULL);
     void *second = torch_allocate(3 * MIB, 0, NULL);
@@ -756,7 +756,7 @@ TEST(other_handles_and_a_checked_order_are_another_configuration)
     config.handle_type = 1;
     CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
     config.handle_type = 0;
-    config.aids.check_order = true;
+    config.hooks = GML_AIDS(.check_order = true);
     CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
 }
 

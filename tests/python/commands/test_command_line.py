@@ -305,7 +305,7 @@ def test_several_devices(tmp_path: Path) -> None:
         (["replay", "f", "--set", "max_views=0"], "max_views is 0"),
         *(
             (["replay", "f", "--set", f"{name}=1"], f"no setting is called '{name}'; there are: ")
-            for name in ("driver", "policy", "cls", "capacity", "device", "fail_call", "trace")
+            for name in ("driver", "policy", "cls", "capacity", "device", "can_sleep", "trace")
         ),
         (["replay", "f", "--set", "economy=fast"], "economy is 'fast', but must be time, balanced"),
         (["replay", "f", "--set", "economy=3"], "economy is 3, but must be between 0 and 2"),

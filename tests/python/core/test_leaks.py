@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import gmlake
+from developer import hooks, needs_lab
 from gmlake import _core
 from gmlake.diagnosing import Part
 from gmlake.diagnosing.layout import FINDING
@@ -289,6 +290,16 @@ def use_plans() -> None:
         lake.mark()
 
 
+def use_test_hooks() -> None:
+    choose = _core.test_hooks  # type: ignore[attr-defined]
+    with hooks(fail_call=3, skip_calls=("event_record",), check_order=True), gmlake.Lake() as lake:
+        with contextlib.suppress(gmlake.Error):
+            lake.allocate("5MiB")
+        choose(**choose())
+        with pytest.raises(ValueError, match="no driver call"):
+            choose(skip_calls=("event_record", "x"))
+
+
 def use_wrongly() -> None:
     wrong: list[Callable[[], object]] = [
         lambda: gmlake.Lake("nothing"),
@@ -325,11 +336,9 @@ def use_wrongly() -> None:
             lambda: lake.record_stream("x", 1),  # type: ignore[arg-type]
             lambda: lake.forget_stream(-1),
             lambda: lake.order_streams(1, -1),
-            lambda: gmlake.Lake(skip_calls=("event_record", "x")),
             lambda: _core.torch_distrust_stream(-1, 8),
             lambda: _core.friend_lake(gmlake.Lake, -1),
             lambda: _core.friend_serving_lake(gmlake.Lake, -1),
-            lambda: _core.torch_configure("host", "stitch", skip_calls=("x",)),
             lambda: lake.set_limit(-1),
             lambda: lake.end_pool(1, 1),
             lambda: lake.keep_history(2**57),
@@ -399,7 +408,7 @@ def use_sleep() -> None:
             use_wrongly,
         ),
         *(use_planner, use_plans, use_recording, use_pickles, use_diagnosis),
-        use_descriptions,
+        *(use_descriptions, pytest.param(use_test_hooks, marks=needs_lab)),
     ],
 )
 def test_memory_does_not_grow(use: Callable[[], None]) -> None:

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import gmlake
-from gmlake import Lake, _core
+from developer import HAS_LAB, hooks, needs_lab
+from gmlake import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,8 +22,10 @@ OWNER, BORROWER = 5, 7
 
 @pytest.fixture
 def lake() -> Iterator[Lake]:
-    """A lake with real bytes, which checks the order."""
-    with Lake("host", capacity="64MiB", check_order=True) as opened:
+    """A lake with real bytes, which checks the order where there is a check."""
+    with hooks(check_order=True) if HAS_LAB else nullcontext():
+        opened = Lake("host", capacity="64MiB")
+    with opened:
         yield opened
 
 
@@ -133,20 +137,24 @@ def test_arguments_are_streams() -> None:
 # ---- the check, and what it finds
 
 
+@needs_lab
 @pytest.mark.parametrize("call", ["event_record", "event_query"])
 def test_the_check_finds_the_order_that_is_missing(call: str) -> None:
     with (
-        Lake("host", check_order=True, skip_calls=[call]) as lake,
+        hooks(check_order=True, skip_calls=[call]),
+        Lake("host") as lake,
         pytest.raises(gmlake.Error, match=r"race: stream 0x7 .* stream 0x5"),
     ):
         hand_over(lake)
 
 
+@needs_lab
 def test_without_the_check_nobody_looks() -> None:
-    with Lake("host", skip_calls=("event_record",)) as lake:
+    with hooks(skip_calls=("event_record",)), Lake("host") as lake:
         hand_over(lake)
 
 
+@needs_lab
 @pytest.mark.parametrize(
     ("names", "error", "words"),
     [
@@ -156,17 +164,19 @@ def test_without_the_check_nobody_looks() -> None:
     ],
 )
 def test_skipped_calls_have_names(names: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        Lake("sim", skip_calls=names)
+    with pytest.raises(error, match=words), hooks(skip_calls=names):
+        pass
 
 
+@needs_lab
 def test_what_orders_can_be_skipped_and_nothing_else() -> None:
     with Lake("sim") as lake:
         names = lake.stats()["driver_calls"]
     skipped = []
     for name in names:
         try:
-            _core.Lake("sim", skip_calls=(name,)).close()
+            with hooks(skip_calls=(name,)):
+                Lake("sim").close()
             skipped.append(name)
         except ValueError:
             pass

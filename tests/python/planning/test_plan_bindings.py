@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gmlake
+from developer import PAPER
 from gmlake import _core
 from gmlake.planning.layout import (
     LIFETIME,
@@ -283,7 +284,7 @@ def test_steps_in_the_wrong_order_are_value_errors(lake: gmlake.Lake) -> None:
             call()
 
 
-@pytest.mark.parametrize("policy", ["caching", "expandable", "gmlake-paper"])
+@pytest.mark.parametrize("policy", ["caching", "expandable", PAPER])
 def test_policies_without_plans_say_so(policy: str) -> None:
     with gmlake.Lake("sim", policy, "1GiB") as lake:
         with pytest.raises(gmlake.UnsupportedError):

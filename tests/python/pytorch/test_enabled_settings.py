@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
-    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "GMLAKE_CHECK_ORDER"),
+    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
 )
 
 
@@ -46,15 +46,6 @@ def test_variables_speak_where_arguments_do_not(monkeypatch: pytest.MonkeyPatch)
     assert found.policy == "stitch"
     assert (found.capacity_bytes, found.handle_type) == (1 << 30, "posix_fd")
     assert found.knobs == {"growth": 1 << 30, "max_views": 100}
-
-
-def test_a_variable_lets_every_lake_check_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("0", "1"):
-        monkeypatch.setenv("GMLAKE_CHECK_ORDER", text)
-        found = Settings.of(Given("stitch"))
-        assert found.check_order == (text == "1")
-    assert found.to_environment()["GMLAKE_CHECK_ORDER"] == "1"
-    assert "GMLAKE_CHECK_ORDER" not in Settings().to_environment()
 
 
 def test_knobs_of_sharing_are_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +105,6 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("GMLAKE_SET", "economy=3", "economy is 3, but must be between 0 and 2"),
         ("GMLAKE_SET", "economy.1=time", "'time' is not a size"),
         ("GMLAKE_HANDLE_TYPES", "socket", "no handle type is called 'socket'"),
-        ("GMLAKE_CHECK_ORDER", "yes", "no switch is called 'yes'; there are: 0 1"),
     ],
 )
 def test_a_bad_variable_is_named(

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import gmlake
+from developer import needs_lab
 from gmlake.snapshots.files import to_json
 from gmlake.snapshots.model import RegionKind
 from gmlake.snapshots.opening import read_pickle
@@ -132,6 +133,7 @@ def test_every_block_is_in_a_segment_at_every_event(plain: dict[str, Any]) -> No
     assert list(unwind(plain["segments"], plain["device_traces"][0])) == []
 
 
+@needs_lab
 def test_what_a_view_took_from_home_has_the_stream_of_home() -> None:
     with gmlake.Lake("sim", "gmlake-paper", capacity="1GiB", frag_limit="2MiB") as lake:
         lake.keep_history(1000)

@@ -70,7 +70,7 @@ draw_storm(uint64_t seed, const char *driver, const char *policy, storm *out)
                                   .capacity_bytes = capacity_bytes,
                                   .settings = out->settings,
                                   .setting_count = count,
-                                  .aids = {gml_aids_wrap, .check_order = true}};
+                                  .hooks = GML_AIDS(.check_order = true)};
     out->program = (stream_program_config){
         .lake = &out->lake,
         .seed = seed,
@@ -183,8 +183,8 @@ count_faults(const char *driver, gml_driver_call skipped, bool checks_order, con
         for (size_t i = 0; i < 3; i++) {
             what.settings[i].value = 1;
         }
-        what.lake.aids.skip_calls = UINT64_C(1) << skipped;
-        what.lake.aids.check_order = checks_order;
+        what.lake.hooks =
+            GML_AIDS(.skip_calls = UINT64_C(1) << skipped, .check_order = checks_order);
         found += !run_program(&what, PROGRAM_OPERATIONS, &sums, why, sizeof why) &&
                  strstr(why, expected) != NULL;
     }

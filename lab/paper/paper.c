@@ -1,5 +1,5 @@
 /* Algorithm 1 of GMLake: which pBlocks and sBlocks serve a request, and the policy around it. */
-#include "policy/paper/paper.h"
+#include "paper/paper.h"
 
 #include "base/rounding.h"
 #include "base/size.h"

@@ -302,7 +302,7 @@ open_bench(const edge *tested, const char *driver)
         .capacity_bytes = 256 * MIB,
         .settings = settings,
         .setting_count = sizeof settings / sizeof *settings,
-        .aids = {gml_aids_wrap, .skip_calls = UINT64_C(1) << tested->skipped, .check_order = true}};
+        .hooks = GML_AIDS(.skip_calls = UINT64_C(1) << tested->skipped, .check_order = true)};
     bench self = {0};
     char reason[256] = "";
     if (!CHECK_OK(gml_lake_open(&config, &self.lake, reason, sizeof reason))) {
@@ -493,25 +493,21 @@ TEST(a_refused_request_leaves_no_block)
 /* Only orderings can be left out. */
 TEST(what_cannot_be_skipped)
 {
-    gml_lake_config config = {
-        .driver = "sim",
-        .policy = "stitch",
-        .aids = {gml_aids_wrap, .skip_calls = UINT64_C(1) << GML_CALL_CREATE}};
+    gml_lake_config config = {.driver = "sim",
+                              .policy = "stitch",
+                              .hooks = GML_AIDS(.skip_calls = UINT64_C(1) << GML_CALL_CREATE)};
     gml_lake *lake = NULL;
     char reason[256] = "";
     CHECK_STATUS(gml_lake_open(&config, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
     CHECK(strstr(reason, "skip_calls") != NULL);
 }
 
-/* Who asks for test aids and does not say whose they are is not left in the belief to have them. */
-TEST(aids_that_are_nobodys)
+/* One configuration is compared with another by its hooks. */
+TEST(the_same_aids_have_the_same_hooks)
 {
-    gml_lake_config config = {.driver = "sim", .policy = "stitch", .aids = {.check_order = true}};
-    gml_lake *lake = NULL;
-    char reason[256] = "";
-    CHECK_STATUS(gml_lake_open(&config, &lake, reason, sizeof reason), GML_UNSUPPORTED);
-    CHECK(strstr(reason, "gml_aids.wrap") != NULL);
-    config.aids = (gml_aids){.fail_seed = 7};
-    CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
-    CHECK_OK(gml_lake_close(lake));
+    const gml_lake_hooks *hooks = GML_AIDS(.fail_call = 3, .check_order = true);
+    CHECK(hooks == GML_AIDS(.check_order = true, .fail_call = 3));
+    CHECK(hooks != GML_AIDS(.fail_call = 3));
+    CHECK_EQ(gml_aids_of(hooks).fail_call, 3);
+    CHECK(!gml_aids_of(NULL).check_order);
 }

@@ -1,10 +1,26 @@
-/* Who is told which streams use what memory, to check that the order between them holds: a test aid
- * (aids/race.h). Every function is called under the lake's lock. */
-#ifndef GML_LAKE_WATCHER_H
-#define GML_LAKE_WATCHER_H
+/* What tests put around a lake's driver, and who is then told which streams use what memory. */
+#ifndef GML_LAKE_HOOKS_H
+#define GML_LAKE_HOOKS_H
 
 #include "gmlake.h"
 
+typedef enum gml_hook_layer {
+    GML_HOOK_ONLY, /* the lake cannot sleep: between the policy and the driver */
+    /* What makes the lake able to sleep lies between two layers: its driver calls can be made to
+     * fail, and are no uses of memory in the order that is watched. */
+    GML_HOOK_BELOW_SLEEP,
+    GML_HOOK_ABOVE_SLEEP
+} gml_hook_layer;
+
+struct gml_lake_hooks {
+    /* Replaces *driver by a wrapper that owns it, or leaves it; after a failure it is what the lake
+     * must close. May set *watcher, which lives as long as the wrapper. Called by
+     * gml_lake_open() only. */
+    gml_status (*wrap)(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver,
+                       gml_watcher **watcher);
+};
+
+/* Every function is called under the lake's lock. */
 struct gml_watcher {
     /* Work of `stream` may touch the range from here on; GML_CORRUPT where earlier uses of the same
      * physical memory are not ordered before it. */

@@ -3,7 +3,7 @@
  * bytes, merged with free neighbours. */
 #include "base/rounding.h"
 #include "base/status.h"
-#include "policy/paper/paper.h"
+#include "paper/paper.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* The paper's pBlocks: Alloc creates one, Split cuts one in two, and their activity. */
 #include "core/mapping.h"
-#include "policy/paper/paper.h"
+#include "paper/paper.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

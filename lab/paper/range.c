@@ -2,7 +2,7 @@
  * what the driver does not take back is kept as a leftover and offered again. */
 #include "base/status.h"
 #include "core/mapping.h"
-#include "policy/paper/paper.h"
+#include "paper/paper.h"
 
 #include <stdlib.h>
 

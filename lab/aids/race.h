@@ -25,7 +25,7 @@
 #define GML_AIDS_RACE_H
 
 #include "driver/driver.h"
-#include "lake/watcher.h"
+#include "lake/hooks.h"
 
 /* Wraps `inner`, which it then owns; on failure `inner` stays the caller's. *watcher, who is to be
  * told of uses, lives as long as *out. Wrapped around what

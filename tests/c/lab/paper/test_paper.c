@@ -1,5 +1,6 @@
 /* `gmlake-paper` against the paper: the states of Algorithm 1 one by one, StitchFree, fragLimit,
  * and the driver calls of each. */
+#include "paper/paper.h"
 #include "support/check.h"
 #include "support/rig.h"
 

@@ -1,6 +1,6 @@
 /* The paper's sBlocks: Stitch makes one over idle pBlocks, StitchFree removes the least recently
  * used. */
-#include "policy/paper/paper.h"
+#include "paper/paper.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What must hold between the structures of `gmlake-paper`, and the walk over what it holds. */
-#include "policy/paper/paper.h"
+#include "paper/paper.h"
 
 #include <inttypes.h>
 

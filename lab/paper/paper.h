@@ -198,4 +198,6 @@ gml_status gml_paper_small_release(gml_paper *self, bool with_live);
 gml_status gml_paper_check(gml_policy *base);
 void gml_paper_visit(gml_policy *base, const gml_visitor *visitor);
 
+extern const gml_policy_ops gml_paper_policy;
+
 #endif

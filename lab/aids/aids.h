@@ -1,0 +1,30 @@
+/* Hooks of lakes for tests: driver calls that fail or are left out, and a check of the order of
+ * streams. */
+#ifndef GML_AIDS_AIDS_H
+#define GML_AIDS_AIDS_H
+
+#include "lake/hooks.h"
+
+/* All 0: nothing. Calls that are refused or skipped are not seen by what watches the order, but in
+ * a lake that can sleep. */
+typedef struct gml_aids {
+    uint64_t fail_call;        /* fail the n-th driver call from 1; 0: none */
+    uint64_t fail_per_million; /* fail each call with this probability; 0: none */
+    uint64_t fail_seed;        /* seed for fail_per_million */
+    uint64_t skip_calls;       /* the driver calls whose bit (1 << gml_driver_call) is set answer
+                                  GML_OK and are not made */
+    bool check_order;          /* refuse, as GML_CORRUPT, to hand memory from one stream to another,
+                                  or to unmap it, without an ordering between the two */
+} gml_aids;
+
+/* For gml_lake_config.hooks; the same for the same aids, and they live as long as the process.
+ * Where there is no host memory for them, no lake opens with what this returns. Thread-safe. */
+GML_API const gml_lake_hooks *gml_aids_hooks(gml_aids aids);
+
+/* What they do. pre: `hooks` is NULL or of gml_aids_hooks(). */
+GML_API gml_aids gml_aids_of(const gml_lake_hooks *hooks);
+
+/* GML_AIDS(.fail_call = 3) */
+#define GML_AIDS(...) gml_aids_hooks((gml_aids){__VA_ARGS__})
+
+#endif
