@@ -78,7 +78,6 @@ class Budget:
         self._collects = False
 
     def __enter__(self) -> None:
-        """Set the limits."""
         if threading.current_thread() is threading.main_thread():
             self._collects = gc.isenabled()
             gc.disable()
@@ -91,7 +90,6 @@ class Budget:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Set everything back, and say what was exceeded."""
         is_limited = self._limit_before is not None
         self._set_back()
         if isinstance(error, (KeyboardInterrupt, SystemExit)):

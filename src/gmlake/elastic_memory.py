@@ -21,17 +21,16 @@ _ON_CUDA: Final = 2  # as DLPack numbers them
 
 
 class ElasticMemory:
-    """An elastic buffer of a lake: addresses that stay, and memory from their beginning on.
+    """An elastic buffer of a lake: fixed addresses, with memory from the beginning on.
 
-    address: where it begins. size: the most that it can hold. chunk: by which it grows and shrinks.
-    All in bytes; made by Lake.elastic().
+    address: its beginning. size: its full capacity. chunk: the unit of growing and shrinking. All
+    in bytes; made by Lake.elastic().
 
-    Where neither it nor a tensor over it is left, it ends, as with close(). Many threads may use
-    many of them; one is for one thread at a time.
+    It ends, as with close(), when neither it nor a tensor over it is left. Not thread-safe;
+    different buffers may be used from different threads.
     """
 
     def __init__(self, lake: Lake, size: int, stream: int) -> None:
-        """Reserve the addresses."""
         self._lake = lake
         # It is open while its address is here. No interrupt comes between what is one call of C.
         self._open: list[int] = []
@@ -43,19 +42,19 @@ class ElasticMemory:
 
     @property
     def memory(self) -> int:
-        """What it has now; 0 after close()."""
+        """Its memory in bytes; 0 after close()."""
         if not self._open or self._lake.closed:
             return 0
         return self._lake.describe_elastic(self.address)["memory_bytes"]
 
     def resize(self, size: int, ahead: int = 0) -> None:
-        """Have memory for the first `size` bytes, rounded up to whole chunks.
+        """Resize the memory to the first `size` bytes, rounded up to whole chunks.
 
-        ahead: where it grows, so many bytes more, if there is memory that nobody has to give up for
-        them. What grows by little makes fewer calls so.
+        ahead: extra bytes to allocate if it grows and there is spare memory. This saves driver
+        calls when it grows in small steps.
 
-        What stays keeps its content; new memory holds anything. What is given up serves others at
-        once, behind what is queued on the stream by now: work of other streams must be ordered
+        Remaining memory keeps its contents; new memory is uninitialized. Freed memory can be reused
+        at once, behind the work queued on the stream now: work of other streams must be ordered
         before that. Raises OutOfMemoryError, ValueError above the size and after close(),
         UnsupportedError for growing while a graph is captured or the lake is asleep, DriverError;
         then everything is as before.
@@ -64,7 +63,7 @@ class ElasticMemory:
         self._lake.resize_elastic(self.address, size, ahead)
 
     def close(self) -> None:
-        """Give memory and addresses back, once. No tensor over it may be used from here on."""
+        """Free memory and addresses. No tensor over it may be used afterwards."""
         if not self._lake.closed:
             taken = map(self._open.pop, range(len(self._open)))
             deque(map(self._lake.close_elastic, taken), maxlen=0)
@@ -72,8 +71,8 @@ class ElasticMemory:
     def dlpack(self, device: int | None = None) -> object:
         """Return a DLPack capsule of all addresses as bytes (torch.utils.dlpack.from_dlpack).
 
-        device: the GPU's ordinal; None: the host, for the driver "host". Only what has memory may
-        be read or written. It keeps this object alive as long as a tensor of it lives.
+        device: the GPU's ordinal; None: the host, for the driver "host". Only the part with memory
+        may be read or written. The capsule's tensors keep this object alive.
         """
         self._check_open()
         on, number = (_ON_HOST, 0) if device is None else (_ON_CUDA, device)
@@ -96,7 +95,6 @@ class ElasticMemory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
         self.close()
 
     def __del__(self) -> None:
@@ -105,7 +103,6 @@ class ElasticMemory:
             self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: there is one of it."""
         raise TypeError("memory that grows can be neither copied nor pickled")
 
     def __repr__(self) -> str:

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """Base of every error that is particular to gmlake; wrong arguments are plain ValueErrors."""
+    """Base class of gmlake's errors; wrong arguments raise plain ValueErrors."""
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """The device, or the configured capacity, has no memory left after everything was tried."""
+    """The device, or the configured capacity, has too little memory, after everything was tried."""
 
 
 class DriverError(Error):
-    """A driver call failed, its rules were broken, or no usable driver or device is there."""
+    """A driver call failed or broke its rules, or there is no usable driver or device."""
 
 
 class UnsupportedError(Error):
-    """This driver, device or policy cannot do that."""
+    """This driver, device or policy does not support the operation."""
 
 
 class PlanError(Error):
@@ -32,7 +32,7 @@ class PlanError(Error):
 
 
 class GmlakeWarning(UserWarning):
-    """Something of PyTorch works otherwise, or not at all, while gmlake serves it."""
+    """A part of PyTorch works differently, or not at all, while gmlake serves it."""
 
 
 @contextmanager
@@ -48,14 +48,13 @@ def needing_torch(name: str) -> Iterator[None]:
 
 
 class TraceError(Error, ValueError):
-    """A trace or snapshot cannot be read, or contradicts itself.
+    """A trace or snapshot cannot be read, or is inconsistent.
 
     `reason` is one line; `path` and `event` (an index from 0 into the device's events) are None
     where unknown. The text is "path: event N: reason", one line whatever the path is.
     """
 
     def __init__(self, reason: str, *, event: int | None = None, path: str | None = None) -> None:
-        """Keep the parts; str() joins them."""
         super().__init__(reason)
         self.reason = reason
         self.event = event

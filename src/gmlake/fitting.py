@@ -72,11 +72,11 @@ class Largest:
 
 @dataclass(frozen=True)
 class FitReport(Printed):
-    """What gmlake.fit() found; prints as an answer and a table.
+    """The result of gmlake.fit(); prints as an answer and a table.
 
-    memory_bytes: the device that was asked about; 0: none was. refused: how many requests PyTorch
-    refused in the recordings; they count as if they had been served for a moment. why_line: where
-    a line had to do, at which event the recordings part.
+    memory_bytes: the device asked about; 0: none. refused: the number of requests PyTorch refused
+    in the recordings; they count as if they had been served for a moment. why_line: if memory was
+    extrapolated, the event at which the recordings differ.
     """
 
     needs: tuple[Need, ...]
@@ -99,7 +99,6 @@ class FitReport(Printed):
         return asdict(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it, the answer first."""
         yield from self._answers()
         for needs in self._recordings:
             live = format_size(needs[0].peak_live_bytes)
@@ -156,12 +155,12 @@ def fit(
     progress: Callable[[str], None] | None = None,
     **knobs: int | str,
 ) -> FitReport:
-    """Say how large a device a recording needs under each policy, and which batch a device takes.
+    """Find the smallest device for a recording under each policy, or the largest batch that fits.
 
-    memory: of a device, in bytes or as text: whether it serves each recording.
+    memory: the size of a device, in bytes or as text: whether it serves each recording.
     batches: of two recordings of one program that differ in nothing else; with `memory`, the
-        largest batch that fits. Each request is drawn through its two sizes and replayed. Where
-        the requests of the two do not match, a line through what each needs must do.
+        largest batch that fits. Each request is extrapolated from its two sizes and replayed. If
+        the requests of the two do not match, the memory needed by each is extrapolated instead.
     progress: called with a few words before each recording and policy.
 
     Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument.

@@ -221,7 +221,6 @@ class Requests:
     """The requests of a trace, as each policy sees them; made once for all policies."""
 
     def __init__(self, trace: Trace) -> None:
-        """Make those that all policies but one see."""
         self.trace = trace
         self._plain = trace.replay_requests()
 

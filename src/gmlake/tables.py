@@ -43,7 +43,6 @@ class Printed(ABC):
         """Render the tables."""
 
     def __str__(self) -> str:
-        """Render the tables as plain text."""
         return as_text(self)
 
 

@@ -48,7 +48,7 @@ def _in_range(size_bytes: int, shown: str) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """Write a size for people, in powers of 1024 with three digits: 1536 is "1.50 KiB"."""
+    """Format a size in powers of 1024 with three digits: 1536 is "1.50 KiB"."""
     if abs(size_bytes) < _STEP:
         return f"{size_bytes} B"
     value = float(size_bytes)

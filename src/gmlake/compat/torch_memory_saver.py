@@ -81,7 +81,6 @@ class TorchMemorySaver:
 
     @property
     def enabled(self) -> bool:
-        """Always."""
         return True
 
     @contextmanager

@@ -30,7 +30,6 @@ class SleepAllocator:
     """What vLLM asks for memory that sleeps, in the place of its CuMemAllocator."""
 
     def __init__(self) -> None:
-        """Nothing is allocated yet."""
         self._graphs: tuple[int, int] | None = None
 
     @contextmanager

@@ -52,7 +52,6 @@ class GmlakeTraining:
         self.plan = self._training.plan
 
     def __enter__(self) -> Self:
-        """Begin."""
         self._training.begin()
         return self
 
@@ -62,7 +61,6 @@ class GmlakeTraining:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End, and write the page."""
         self._training.end()
 
     @contextmanager
@@ -82,7 +80,6 @@ class GmlakeTraining:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Be in an evaluation."""
         self._training.begin_evaluation()
         try:
             yield

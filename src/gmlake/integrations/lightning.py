@@ -47,7 +47,6 @@ class GmlakeCallback(Callback):
         self._steps = 0  # that were taken when the last one ended
 
     def on_train_start(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
-        """Begin."""
         self._training.begin()
         self._steps = trainer.global_step
 
@@ -68,11 +67,9 @@ class GmlakeCallback(Callback):
                 logger.log_metrics(lines, step=steps - 1)  # Lightning logs a step by its index
 
     def on_validation_start(self, *_: object) -> None:
-        """Begin an evaluation."""
         self._training.begin_evaluation()
 
     def on_validation_end(self, *_: object) -> None:
-        """End it."""
         self._training.end_evaluation()
 
     def on_train_end(self, *_: object) -> None:

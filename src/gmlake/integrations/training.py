@@ -54,7 +54,6 @@ class Training:
     """
 
     def __init__(self, page: str | Path | None, plan: AutoPlan | bool) -> None:  # noqa: FBT001
-        """Begin nothing yet."""
         if page is not None and not Path(page).parent.is_dir():
             raise FileNotFoundError(f"page={str(page)!r}: there is no folder {Path(page).parent}")
         if not isinstance(plan, bool | AutoPlan):
@@ -108,7 +107,6 @@ class Training:
             self._step = step
 
     def end_step(self) -> None:
-        """Be in no step."""
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
@@ -122,7 +120,6 @@ class Training:
             self._evaluation = evaluation
 
     def end_evaluation(self) -> None:
-        """Be in none."""
         evaluation, self._evaluation = self._evaluation, None
         if evaluation is not None:
             evaluation.__exit__(None, None, None)
@@ -181,7 +178,6 @@ class _History:
     """A recording by PyTorch's own history. One that the program keeps already is left as it is."""
 
     def __init__(self) -> None:
-        """Begin."""
         self.snapshot: Snapshot | None = None
         self._is_mine = not compat.is_recording_history()
         if self._is_mine:

@@ -85,11 +85,9 @@ class GmlakeCallback(TrainerCallback):
         self._training.begin_evaluation()
 
     def on_evaluate(self, *_: object, **__: object) -> None:
-        """End an evaluation."""
         self._training.end_evaluation()
 
     def on_predict(self, *_: object, **__: object) -> None:
-        """End a prediction."""
         self._training.end_evaluation()
 
     def on_log(

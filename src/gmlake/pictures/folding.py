@@ -69,7 +69,6 @@ class Finder:
     """Finds the lines in which addresses are."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        """Sort the lines by address."""
         self._order = sorted(range(len(lines)), key=lambda number: lines[number].begin)
         self._starts = [lines[number].begin for number in self._order]
         self._ends = [lines[number].end for number in self._order]

@@ -34,7 +34,6 @@ class CallPaths(overrides.TorchFunctionMode):
         set_site: Callable[[int], object],
         depth: int,
     ) -> None:
-        """See nothing yet."""
         super().__init__()
         self._table = table
         self._base = base

@@ -72,7 +72,6 @@ class Known:
     """Addresses of which the category was seen. Any thread may add to them."""
 
     def __init__(self, most: int = MOST_NOTES) -> None:
-        """Know nothing."""
         self._lock = threading.Lock()
         self._most = most
         self._count = 0

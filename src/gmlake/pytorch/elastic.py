@@ -29,22 +29,21 @@ _AHEAD_PART: Final = 32  # of its memory may be ahead of the rows
 
 
 class Elastic:
-    """A tensor whose address space is reserved and whose memory is that of its first rows.
+    """A tensor with reserved addresses for all rows and memory for its first rows.
 
-    shape: the most that it can hold; its first dimension counts rows. dtype, device: as of a
-    tensor. rows: how many there are now. tensor: these rows, a torch tensor without a copy. whole:
-    all rows that there may be, at the same address for ever, of which only the first `rows` may be
-    touched: using others is an illegal address or somebody else's memory. memory_bytes: what it has
-    from the device, whole chunks of `chunk_bytes`, and a little ahead where it grew.
+    shape: the full capacity; the first dimension counts rows. dtype, device: as of a tensor. rows:
+    the current number of rows. tensor: these rows, a torch tensor without a copy. whole: the
+    full-capacity tensor, whose address never changes. Only its first `rows` may be accessed:
+    other rows are an illegal address or another tensor's memory. memory_bytes: its device memory,
+    in whole chunks of `chunk_bytes`, a little of it ahead of use.
 
-    Made by gmlake.elastic(). It gives everything back where neither it nor a tensor over it is
-    left, or at close(). One is for one thread at a time.
+    Made by gmlake.elastic(). It frees everything at close(), or when neither it nor a tensor over
+    it is left. Not thread-safe.
     """
 
     def __init__(
         self, memory: ElasticMemory, shape: tuple[int, ...], dtype: torch.dtype, device: int
     ) -> None:
-        """Lay a tensor over the addresses."""
         self._memory = memory
         self._row_bytes = math.prod(shape[1:]) * dtype.itemsize
         self.shape: Final = shape
@@ -60,41 +59,40 @@ class Elastic:
 
     @property
     def rows(self) -> int:
-        """How many rows there are: as many as were asked for last, and never without memory."""
+        """The number of rows: as last requested, and never more than have memory."""
         return min(self._rows, self.memory_bytes // self._row_bytes)
 
     @property
     def whole(self) -> torch.Tensor:
-        """All rows that there may be. Raises ValueError after close()."""
+        """The full-capacity tensor. Raises ValueError after close()."""
         if self._whole is None:
             raise ValueError("this elastic tensor was closed")
         return self._whole
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The rows that there are. Raises ValueError after close()."""
+        """The current rows. Raises ValueError after close()."""
         return self.whole[: self.rows]
 
     @property
     def memory_bytes(self) -> int:
-        """What it has from the device now."""
+        """Its device memory."""
         return self._memory.memory
 
     @property
     def chunk_bytes(self) -> int:
-        """By which its memory grows and shrinks."""
+        """The unit in which its memory grows and shrinks."""
         return self._memory.chunk
 
     def resize(self, rows: int) -> torch.Tensor:
-        """Have so many rows; return them.
+        """Resize to `rows` rows and return them.
 
-        Rows that stay keep their content, new ones hold anything. The memory of rows that go, but
-        for what was cut from a chunk, serves everything else at once, behind what is queued now on
-        the current stream and the one that was current when this was made: let one of these wait
-        for others that use the rows.
+        Remaining rows keep their contents; new ones are uninitialized. The whole chunks of removed
+        rows can be reused at once, behind the work queued now on the current stream and on the one
+        that was current at creation: make one of these wait for other streams that use the rows.
 
-        Growing costs calls. So its memory, where it must grow, grows by a 32nd part of itself if
-        that takes nothing from others, and stays where less than that would go.
+        Growing costs driver calls. So memory that must grow grows by a 32nd part of itself if
+        there is spare memory, and is kept if less than that would be freed.
 
         Raises torch.OutOfMemoryError with everything as before, ValueError for more rows than it
         may have and after close(), UnsupportedError for growing while a graph is captured or a
@@ -112,14 +110,14 @@ class Elastic:
         return self.whole[:rows]
 
     def reserve(self, rows: int) -> None:
-        """Have memory for so many rows ahead of time, so that growing needs no call until then.
+        """Allocate memory for `rows` rows ahead of time: growing to them needs no driver call.
 
-        It stays until rows go. Raises as resize() does.
+        It is kept until rows are removed. Raises as resize() does.
         """
         self._reserve(*self._look(rows), 0)
 
     def close(self) -> None:
-        """Give memory and addresses back. No tensor over it may be used from here on."""
+        """Free memory and addresses. No tensor over it may be used afterwards."""
         self._whole = None
         self._rows = 0
         self._memory.close()
@@ -174,7 +172,6 @@ class Elastic:
             ) from None
 
     def __len__(self) -> int:
-        """How many rows there are."""
         return self.rows
 
     def __enter__(self) -> Self:
@@ -187,11 +184,9 @@ class Elastic:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: its memory is its own."""
         raise TypeError("an elastic tensor can be neither copied nor pickled; its `tensor` can")
 
     def __repr__(self) -> str:
@@ -210,15 +205,15 @@ def elastic(
     *,
     rows: int = 0,
 ) -> Elastic:
-    """Reserve addresses for a tensor of that shape on a GPU; memory comes with its rows.
+    """Reserve addresses for a tensor of that shape on a GPU; memory is allocated for its rows only.
 
-    shape: the most that it can hold, at least one row of at least one byte. dtype: PyTorch's
-    default unless given. device: the current GPU unless given. rows: to begin with.
+    shape: the full capacity, at least one row of at least one byte. dtype: PyTorch's default unless
+    given. device: the current GPU unless given. rows: the initial number of rows.
 
-    Memory comes in chunks of 2 MiB from the lake that serves this thread: the region's inside of
-    gmlake.region(), else the device's. Raises
-    ValueError for a shape or device that is none, UnsupportedError where the policy has no chunks
-    to give (it needs "stitch" or "plan"), torch.OutOfMemoryError, DriverError.
+    Memory comes in chunks of 2 MiB from the lake that serves this thread: the region's inside
+    gmlake.region(), otherwise the device's. Raises ValueError for an invalid shape or device,
+    UnsupportedError if the policy has no chunks (it needs "stitch" or "plan"),
+    torch.OutOfMemoryError, and DriverError.
     """
     shape = tuple(int(size) for size in shape)
     dtype = torch.get_default_dtype() if dtype is None else dtype

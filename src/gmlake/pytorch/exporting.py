@@ -24,19 +24,18 @@ _EXPORTABLE: Final = 2  # GML_TORCH_EXCLUSIVE: a region without a name
 
 
 class exportable(Inside):  # noqa: N801 (it is used as a function)
-    """Let what this thread allocates inside lie in memory that transports take whole.
+    """Allocate from memory that transports can register: one physical allocation per tensor.
 
-    Each tensor lies in one physical allocation, at least 2 MiB large and aligned to that, which can
-    be exported and, where the device can, registered for RDMA. It comes from a lake of its own on
-    each device, under PyTorch's caching algorithm, so such memory fragments as PyTorch's does: use
-    it for buffers that are sent, not for everything.
+    Each allocation is at least 2 MiB large and aligned to that; it can be exported and, where the
+    device supports it, registered for RDMA. The memory comes from a separate lake on each device,
+    under PyTorch's caching algorithm, so it fragments as PyTorch's does: use it for buffers that
+    are sent, not for everything.
 
-    It is entered by a thread, nests with gmlake.region(), the inner one counts, and can be a
-    decorator. Raises RuntimeError where gmlake does not serve this process.
+    It applies to the thread that enters it, nests with gmlake.region() (the innermost applies), and
+    can be a decorator. Raises RuntimeError if gmlake does not serve this process.
     """
 
     def __init__(self) -> None:
-        """Nothing begins yet."""
         super().__init__("exportable")
 
     def _recreate_cm(self) -> Self:
@@ -47,12 +46,11 @@ class exportable(Inside):  # noqa: N801 (it is used as a function)
 
 
 def is_exportable(tensor: torch.Tensor) -> bool:
-    """Whether the memory of a tensor lies in one physical allocation, as transports want it.
+    """Whether the memory of a tensor lies in one physical allocation, as transports require.
 
-    Those that lie in several can still be sent to other processes by torch.multiprocessing, but
-    cannot be registered in one piece. Memory that gmlake did not serve is as its allocator made it,
-    and counts as exportable. Takes time with what the lake holds. Raises ValueError for a tensor
-    that is not on a GPU.
+    A tensor in several can still be sent to other processes by torch.multiprocessing, but cannot be
+    registered in one piece. Memory that gmlake did not allocate counts as exportable. The time it
+    takes grows with the lake. Raises ValueError for a tensor that is not on a GPU.
     """
     if not tensor.is_cuda:
         raise ValueError(f"only memory of a GPU is exportable, not that of {tensor.device}")

@@ -19,7 +19,6 @@ class Opening:
     """What one entry began, and its exit ends."""
 
     def __init__(self) -> None:
-        """Be nobody's: over."""
         self._owner: weakref.ref[object] | None = None
         self.is_ended = False
 
@@ -29,7 +28,6 @@ class Opening:
 
     @property
     def owner(self) -> Any:  # noqa: ANN401 (whatever it belongs to; None: gone)
-        """Who can end it."""
         return None if self._owner is None else self._owner()
 
     @property

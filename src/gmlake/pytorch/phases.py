@@ -31,7 +31,6 @@ class Hook:
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
-        """Call the function."""
         self._function = function
 
     def __call__(self, *arguments: object) -> None:
@@ -40,7 +39,7 @@ class Hook:
             self._function(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be nullcontext().__exit__, which takes anything and returns None."""
+        # A copy in another process does nothing: this takes any arguments and returns None.
         return getattr, (nullcontext(), "__exit__")
 
 
@@ -77,7 +76,6 @@ class Named:
     """
 
     def __init__(self, name: str) -> None:
-        """Begin."""
         self.name = name
         self.is_over = False
 
@@ -135,10 +133,10 @@ def end_steps() -> None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Mark a phase of what is recorded, as in `with gmlake.phase("forward"):`.
+    """Mark a phase of a recording, as in `with gmlake.phase("forward"):`.
 
-    For programs whose passes no hook sees, as hand-written pipelines. name: any text. At the end
-    the program is where it was before. Does nothing where nothing is recorded.
+    For programs whose passes no hook sees, such as hand-written pipelines. name: any text. At the
+    end the previous phase continues. Does nothing while nothing is recorded.
     """
     listeners = tuple(_listeners)
     named = Named(str(name))

@@ -40,13 +40,12 @@ MOST_EVENTS: Final = 1 << 20
 
 
 class Recording:
-    """The events of every lake, kept from when gmlake.record() made this until stop().
+    """The events of every lake, from gmlake.record() until stop().
 
-    table: the places that asked for memory.
+    table: the places that made requests.
     """
 
     def __init__(self, session: _Session) -> None:
-        """Begin nothing; see gmlake.record()."""
         self._session = session
         self.table = session.table
 
@@ -64,7 +63,7 @@ class Recording:
         return self._session.snapshot
 
     def stop(self) -> None:
-        """End: no event is kept any more, and those that were are in `snapshot`."""
+        """End the recording; its events are in `snapshot`."""
         self._session.stop()
 
     def __enter__(self) -> Self:
@@ -77,7 +76,6 @@ class Recording:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop."""
         self.stop()
 
     def __repr__(self) -> str:
@@ -140,7 +138,6 @@ class _Session(Observer, Opening):
         _turn.give(self)
 
     def forget(self) -> None:
-        """See nothing any more."""
         self.is_on = False
         self._paths.stop()
         self._tracker.stop()
@@ -197,7 +194,6 @@ class _Settings:
     def __init__(
         self, max_events: object, frames: object, model: object, optimizers: object
     ) -> None:
-        """Check it. Raises TypeError and ValueError."""
         self.max_events = _count("max_events", max_events, 1)
         depth = sites.MOST_FRAMES if frames is True else frames or 0
         self.frames = _count("frames", depth, 0)
@@ -211,7 +207,6 @@ class _Turn:
     """Which recording is on: lakes keep one history."""
 
     def __init__(self) -> None:
-        """None is."""
         self.lock = process_lock()
         self.forget()
 
@@ -228,7 +223,6 @@ class _Turn:
             raise RuntimeError("a recording is on already; end it by gmlake.stop_recording()")
 
     def give(self, session: _Session) -> None:
-        """Let another begin."""
         if self.session is session:
             self.session = None
 
@@ -243,24 +237,24 @@ def record(
     model: nn.Module | Iterable[nn.Module] | None = None,
     optimizers: Any = None,  # noqa: ANN401 (torch has them untyped)
 ) -> Recording:
-    """Keep the events of every lake from now on, with who asked for memory and in which phase.
+    """Record the events of every lake from now on, with the module and phase of each.
 
         with gmlake.record() as recording:
             train()
         recording.snapshot.save("memory.pickle")
 
-    It is on at once, until the end of the `with` or stop_recording(). While it is, the events so
-    far are in gmlake.snapshot(); afterwards they are in `snapshot` of the recording. One that
-    nobody holds any more goes on until the next one begins.
+    It starts at once and ends with the `with` block or stop_recording(). Meanwhile
+    gmlake.snapshot() has the events so far; afterwards the recording's `snapshot` has them. A
+    recording whose object was garbage-collected continues until the next one starts.
 
-    max_events: how many of the last to keep on each device, at 56 bytes each, and at most 96 bytes
-        for each separate piece of memory that is held.
+    max_events: the number of last events to keep on each device, at 56 bytes each, and at most 96
+        bytes for each separate piece of memory held.
     frames: also keep the Python call path of each request that the calling thread makes through a
-        function of PyTorch: its innermost frames, 24 or as many as this says. Each call of such a
-        function costs some microseconds then. Requests of the backward pass have none.
-    model: one or several whose modules are named; None: every module that is called from outside of
+        function of PyTorch: the innermost 24 frames, or this many. Each call of such a function
+        then costs some microseconds. Requests of the backward pass have none.
+    model: one or several models whose modules are named; None: every module called from outside
         any other.
-    optimizers: one or several whose state exists already; others are found at their first step.
+    optimizers: one or several that already have state; others are found at their first step.
 
     Where there is no CUDA, nothing is recorded and a GmlakeWarning says so once; so it does where
     gmlake serves nothing. Raises RuntimeError where a recording is on already that somebody holds,
@@ -288,7 +282,7 @@ def record(
 
 
 def stop_recording() -> Recording | None:
-    """End the recording that is on, and return it; None where none is."""
+    """End the current recording and return it; None if there is none."""
     with _turn.lock:
         session = _turn.session
         if session is None:

@@ -71,8 +71,7 @@ class Region(ContextDecorator):
     `why`; "" while it is not open.
     """
 
-    def __init__(self, given: Given) -> None:
-        """Check what was given; nothing begins yet."""
+    def __init__(self, given: Given, mode: str = "auto") -> None:
         self._given = given
         self.settings = Settings.of(given)
         self.policy = self.settings.policy
@@ -170,7 +169,6 @@ class Region(ContextDecorator):
         return self.mode == "native" and bool(lakes.everywhere())
 
     def __repr__(self) -> str:
-        """Say how it serves and why."""
         if not self.mode:
             return f"<gmlake.Region: policy {self.policy}, not open>"
         if self.mode == "off":

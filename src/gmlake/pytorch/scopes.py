@@ -100,7 +100,6 @@ class Tracker:
         note_mark: Callable[[int], object],
         observer: Observer | None = None,
     ) -> None:
-        """Watch nothing yet."""
         self._table = table
         self._set_site = set_site
         self._note_mark = note_mark
@@ -115,7 +114,6 @@ class Tracker:
     # ---- from when to when ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin."""
         settle_at_exit()
         self.is_on = True
         self._local.here.is_worker = False

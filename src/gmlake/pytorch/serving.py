@@ -41,7 +41,6 @@ class Serving:
     """The settings that hold, until the process ends, from the first request to CUDA on."""
 
     def __init__(self) -> None:
-        """Nothing is settled."""
         self._fixed: Settings | None = None
 
     def settle(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:

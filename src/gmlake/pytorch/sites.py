@@ -68,7 +68,6 @@ class Site(NamedTuple):
     frames: tuple[Frame, ...] = ()
 
     def __str__(self) -> str:
-        """Say it in one line."""
         return " ".join(filter(None, (self.scope, self.phase and f"({self.phase})"))) or "unknown"
 
 
@@ -84,7 +83,6 @@ class Table:
     """
 
     def __init__(self, most: int = MOST_SITES) -> None:
-        """Be empty."""
         self._most = most
         self._numbers: dict[tuple[str, str], int] = {("", ""): 0}
         self._paths: dict[tuple[int, ...], int] = {}

@@ -75,7 +75,7 @@ _lock: Final = process_lock()  # guards these two, and lets one sleep or wake at
 
 @dataclass(frozen=True)
 class MemoryRegion:
-    """A region as gmlake.regions() tells of it; sizes in bytes, of all devices together."""
+    """A region as returned by gmlake.regions(); sizes in bytes, all devices together."""
 
     name: str
     backup: str | None
@@ -87,13 +87,13 @@ class MemoryRegion:
 
 @dataclass(frozen=True)
 class SleepReport:
-    """What sleep() or wake() did, and what is on the current device after it; sizes in bytes.
+    """The outcome of sleep() or wake(), and the use of the current device after it; sizes in bytes.
 
-    moved_bytes: given back to the devices, or taken again. kept_bytes: what a device would not take
-    back. saved_bytes: what was copied. seconds: of all but the hooks. awake_bytes: what gmlake
-    holds beside. pytorch_bytes: what PyTorch's own allocator holds (graphs, torch.cuda.MemPool).
-    other_bytes: all else on the device: CUDA's contexts, NCCL, other libraries and processes. Both
-    are 0 where CUDA does not tell.
+    moved_bytes: released to the devices, or restored. kept_bytes: memory that a device could not
+    take back. saved_bytes: bytes copied. seconds: without the callbacks. awake_bytes: other memory
+    of gmlake. pytorch_bytes: memory of PyTorch's own allocator (graphs, torch.cuda.MemPool).
+    other_bytes: everything else on the device: CUDA contexts, NCCL, other libraries and processes.
+    The last two are 0 where CUDA does not report them.
     """
 
     names: tuple[str, ...]
@@ -121,18 +121,18 @@ class SleepReport:
 
 
 class region(Inside):  # noqa: N801 (it is used as a function)
-    """Let what is allocated inside lie in memory that can sleep, under a name.
+    """Allocate from a named region whose memory can be released and restored.
 
-    name: any text; the same name again adds to what is there. backup: how sleep() saves what
-    tensors hold: "cpu" in page-locked memory of the host, "disk" in a file of `folder` (TMPDIR or
-    /tmp unless said), None not at all. graphs: whether the memory of CUDA graphs that are captured
-    inside is the region's, too; otherwise PyTorch's own allocator holds it. everywhere: whether it
-    holds, while it is entered, for all threads that are in no region of their own; otherwise for
-    this one alone, and gradients, which threads of PyTorch's make, lie elsewhere.
+    name: any text; entering the same name again adds to its region. backup: how sleep() saves
+    contents: "cpu" in page-locked host memory, "disk" in a file in `folder` (TMPDIR or /tmp by
+    default), None discards them. graphs: whether memory of CUDA graphs captured inside belongs to
+    the region; otherwise it is PyTorch's. everywhere: whether the region applies, while it is
+    entered, to all threads that are in no region of their own; otherwise only to this thread, and
+    gradients, which PyTorch's threads allocate, lie elsewhere.
 
-    Regions nest: the inner one counts. As a decorator it is entered at each call. Raises ValueError
-    for a backup that is none and where the name is known with other options, and RuntimeError where
-    gmlake does not serve this process.
+    Regions nest; the innermost applies. A decorated function enters it at each call. Raises
+    ValueError for an invalid backup and for a name used before with other options, and RuntimeError
+    if gmlake does not serve this process.
     """
 
     def __init__(
@@ -144,7 +144,6 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         graphs: bool = False,
         everywhere: bool = False,
     ) -> None:
-        """Check what was given; nothing begins yet."""
         if not name:
             raise ValueError("a region needs a name")
         if backup not in _BACKUPS:
@@ -259,17 +258,17 @@ def _report(names: Iterable[str], done: dict[str, int]) -> SleepReport:
 
 
 def sleep(*names: str, backup: str | None = _SAME) -> SleepReport:
-    """Put regions to sleep: their memory goes back to the devices, their addresses stay.
+    """Put regions to sleep: release their memory to the devices and keep their addresses.
 
-    names: all that are awake unless some are named. backup: for this time "cpu", "disk" or None;
-    "same": as each region was given.
+    names: regions to sleep (default: all that are awake). backup: "cpu", "disk" or None for this
+    call; "same": each region's own.
 
-    Waits for the devices. Until they are awake again the tensors must not be used: a kernel that
-    does ends in an illegal address. They can be freed. Allocating in the region is a RuntimeError.
-    All or nothing: where one region cannot sleep, those before it are woken again. Raises
-    ValueError for an unknown name, one that sleeps already and a backup that is none,
-    UnsupportedError while a graph is captured and for tensors that were shared with other
-    processes, DriverError.
+    Waits for the devices. Until the regions are awake again their tensors must not be used: a
+    kernel that does fails with an illegal address. They can be freed. Allocating in the region is a
+    RuntimeError. All or nothing: if one region cannot sleep, the ones before it are woken again.
+    Raises ValueError for an unknown name, a sleeping region and an invalid backup,
+    UnsupportedError while a graph is captured and for tensors shared with other processes, and
+    DriverError.
     """
     if backup not in (*_BACKUPS, _SAME):
         raise ValueError(f'backup is "same", "cpu", "disk" or None, not {backup!r}')
@@ -288,14 +287,15 @@ def sleep(*names: str, backup: str | None = _SAME) -> SleepReport:
 
 
 def wake(*names: str, keep_backup: bool = True) -> SleepReport:
-    """Wake regions: take memory again at the same addresses, and copy back what was saved.
+    """Wake regions: restore their memory at the same addresses, with the contents that were saved.
 
-    names: all that sleep unless some are named. What was not saved holds anything. keep_backup:
-    whether the host's page-locked memory stays for the next sleep, which takes long to make.
+    names: regions to wake (default: all that sleep). Contents that were not backed up are
+    undefined. keep_backup: whether to keep the page-locked host memory, which is slow to allocate,
+    for the next sleep.
 
-    All or nothing: where a device has not enough memory, what is idle elsewhere is given back, and
-    if that is not enough, torch.OutOfMemoryError is raised and everything sleeps as before. Raises
-    ValueError for an unknown name and one that is awake, DriverError.
+    All or nothing: if a device has too little memory, idle memory elsewhere is released first; if
+    that is not enough, torch.OutOfMemoryError is raised and everything stays asleep. Raises
+    ValueError for an unknown name and for a region that is awake, and DriverError.
     """
     with _lock:
         _tell_of_waking()
@@ -332,7 +332,7 @@ def _wake(chosen: _Chosen) -> dict[str, int]:
 
 
 def regions() -> list[MemoryRegion]:
-    """Return every region of this process, in the order in which they were first entered."""
+    """Return every region of this process, in the order of first entry."""
     found = []
     with _lock:
         for name, held in _lakes_by_name().items():
@@ -354,12 +354,13 @@ def on_sleep(
     before_sleep: Callable[[str], object] | None = None,
     after_wake: Callable[[str], object] | None = None,
 ) -> Callable[[], None]:
-    """Let these be called with a region's name before it sleeps, and after it woke.
+    """Register callbacks that get a region's name before it sleeps and after it wakes.
 
-    For whoever registered its memory elsewhere (NCCL, NVSHMEM, RDMA) and has to end that before it
-    goes, and to do it again. An exception of before_sleep leaves everything awake, and after_wake
-    is called where before_sleep was, also where that raised: the last that one hears is so. One of
-    after_wake is raised once all were called. Return a function that forgets both.
+    For code that registers the memory elsewhere (NCCL, NVSHMEM, RDMA): it must deregister it before
+    it is released, and register it again. If a before_sleep raises, everything stays awake, and
+    after_wake is called for each before_sleep that was called, including the one that raised: the
+    last callback always reflects the state. An exception of after_wake is raised once all have been
+    called. Returns a function that unregisters both.
     """
     hook = _Hook(before_sleep or str, after_wake or str)  # which does nothing with a name
     with _lock:

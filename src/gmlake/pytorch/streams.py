@@ -26,27 +26,28 @@ _watched: list[Any] = []  # what was replaced, as it was
 
 
 def stream_pairs(device: int | None = None) -> list[StreamPair]:
-    """Return what happened between each two streams of a device, of the current one where None.
+    """Return what each pair of streams of a device lent each other; None: the current device.
 
-    Each pair has owner and borrower, the handles of two streams; borrowed_bytes, which the borrower
-    took of what the owner holds free, and borrows, how often; waits of the borrower for the owner,
-    and refused_waits, which the setting borrow_waits forbade; and deferred_free_bytes, held now:
-    tensors of the owner that are gone, while the borrower may use them after record_stream().
-    Empty where nothing has been asked of that device yet.
+    Each pair has owner and borrower, the handles of two streams; borrowed_bytes, the free memory of
+    the owner that the borrower took, and borrows, how often; waits of the borrower for the owner,
+    and refused_waits, which the setting borrow_waits prevented; and deferred_free_bytes, held now:
+    freed tensors of the owner that the borrower may still use after record_stream(). Empty before
+    the first request on that device.
     """
     lake = lakes.find(lakes.current_device() if device is None else device)
     return [] if lake is None else lake.stream_pairs()
 
 
 def forget_stream(stream: torch.cuda.Stream | SupportsIndex, device: int | None = None) -> None:
-    """Say that a stream will be destroyed, and that its last work is queued.
+    """Declare that a stream will be destroyed and that its last work is queued.
 
-    For streams of other libraries, right before they are destroyed; those of PyTorch never are.
-    gmlake makes no call on it from here on. What tensors of it leave behind serves others once that
-    work has run. Nothing for a stream that gmlake does not know.
+    For streams of other libraries, right before they are destroyed; PyTorch's never are. gmlake
+    makes no further call on it. Memory freed on it serves other streams once that work has run.
+    Does nothing for a stream that gmlake does not know.
 
-    stream: a torch.cuda.Stream, or its handle as a number. device: where a handle is of; None: the
-    current one. Raises ValueError for a default stream, TypeError for what is no stream.
+    stream: a torch.cuda.Stream, or its handle as a number. device: the device of a handle;
+    None: the current one. Raises ValueError for a default stream, TypeError for anything but a
+    stream.
     """
     handle = _handle_of(stream)
     if handle in _LASTING:
@@ -59,13 +60,13 @@ def order_streams(
     earlier: torch.cuda.Stream | SupportsIndex,
     device: int | None = None,
 ) -> None:
-    """Say that the program made one stream wait for another, as by later.wait_stream(earlier).
+    """Declare that the program made one stream wait for another, as by later.wait_stream(earlier).
 
-    What is queued on `later` from now on runs after all that is queued on `earlier` by now. What
-    tensors of `earlier` left behind so far then serves `later` at no cost. Nothing where gmlake
-    does not know both, or they are of two devices.
+    Work queued on `later` from now on runs after all work queued on `earlier` so far. Memory that
+    `earlier` has freed so far then serves `later` without another wait. Does nothing if gmlake does
+    not know both, or if they belong to different devices.
 
-    Arguments as for forget_stream(). Raises TypeError for what is no stream.
+    Arguments as for forget_stream(). Raises TypeError for anything but a stream.
     """
     handles = _handle_of(later), _handle_of(earlier)
     number = _device_of(later, device)

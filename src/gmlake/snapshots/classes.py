@@ -41,7 +41,6 @@ class Owners:
     """Who asked for each block, in words as short as can be."""
 
     def __init__(self, seen: DeviceSnapshot, lines: OwnLines) -> None:
-        """Name each place once."""
         lives = self._lives = seen.lives
         self._sums: dict[int, tuple[Integers, ...]] = {}
         places, of_id = distinct(lives.site)

@@ -76,11 +76,11 @@ class DeviceSnapshot:
     trace: the last events, in the order they happened, and what was live before them.
     event_sites: the site of each event. start_sites: of each of trace.start_blocks.
     categories: an index into CATEGORIES for each id of the trace.
-    regions, ranges, pieces: what is held at the end, dtypes REGION, RANGE and PIECE.
-    counters: as Lake.stats() gives them; empty where the file does not tell.
-    stream_pairs: as Lake.stream_pairs() gives them.
-    total_events: how many there were since recording began; the trace may hold fewer.
-    has_reserved_events: the trace tells what came from and went to the driver.
+    regions, ranges, pieces: the memory held at the end, dtypes REGION, RANGE and PIECE.
+    counters: as Lake.stats() returns them; empty if the file has none.
+    stream_pairs: as Lake.stream_pairs() returns them.
+    total_events: the number of events since recording began; the trace may hold fewer.
+    has_reserved_events: the trace has the memory taken from and returned to the driver.
     """
 
     device: int
@@ -97,7 +97,6 @@ class DeviceSnapshot:
     has_reserved_events: bool = False
 
     def __repr__(self) -> str:
-        """Say what it holds, not all of it."""
         return (
             f"<gmlake.DeviceSnapshot {self.device}: {len(self.blocks)} blocks, "
             f"{self.live_bytes} of {self.reserved_bytes} bytes live, {len(self.events)} events>"
@@ -115,7 +114,7 @@ class DeviceSnapshot:
 
     @property
     def free_extents(self) -> Records:
-        """What is held and serves nobody, dtype RANGE, where its bytes lie."""
+        """The free memory held, dtype RANGE, where its bytes lie."""
         return self.ranges[~self.ranges["is_used"] & self._holds_memory]
 
     @property
@@ -126,7 +125,7 @@ class DeviceSnapshot:
 
     @property
     def streams(self) -> tuple[int, ...]:
-        """The streams that hold or asked for memory, in ascending order."""
+        """The streams that hold memory or made requests, in ascending order."""
         is_alloc = self.events["kind"] == Kind.ALLOC
         found = [self.regions["stream"], self.trace.start_blocks["stream"]]
         return tuple(np.unique(np.concatenate([*found, self.events["stream"][is_alloc]])).tolist())
@@ -143,13 +142,13 @@ class DeviceSnapshot:
 
     @property
     def live_bytes(self) -> int:
-        """What is live, as it counts: each block rounded up to 512."""
+        """The bytes of live blocks, each rounded up to 512."""
         counted = self.counters.get("live_bytes")
         return int(self.blocks["size_bytes"].sum()) if counted is None else int(counted)
 
     @property
     def reserved_bytes(self) -> int:
-        """What is held from the driver."""
+        """The bytes held from the driver."""
         counted = self.counters.get("reserved_bytes")
         if counted is not None:
             return int(counted)
@@ -158,14 +157,14 @@ class DeviceSnapshot:
 
     @property
     def free_bytes(self) -> int:
-        """What is held and serves nobody."""
+        """The free bytes held."""
         return int(self.free_extents["size_bytes"].sum())
 
     @property
     def largest_free_bytes(self) -> int:
-        """The largest request that what is held can serve.
+        """The largest request that the memory held can serve.
 
-        Where a file does not tell, the largest free extent.
+        The largest free extent if a file does not have it.
         """
         counted = self.counters.get("largest_free_bytes")
         if counted is not None:
@@ -174,7 +173,7 @@ class DeviceSnapshot:
 
     @property
     def fragmentation(self) -> float:
-        """1 - largest obtainable / free, from 0 to 1; 0 where nothing is free."""
+        """1 - largest obtainable / free, from 0 to 1; 0 if nothing is free."""
         free_bytes = self.free_bytes
         if free_bytes == 0:
             return 0.0

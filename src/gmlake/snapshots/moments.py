@@ -123,7 +123,6 @@ class Story:
     """
 
     def __init__(self, seen: DeviceSnapshot, lines: OwnLines, turns: Integers) -> None:
-        """Choose the moments, and find where everything lay."""
         self.seen, self.lines = seen, lines
         self.rows = chosen_rows(seen, turns)
         self.shown = int(np.searchsorted(self.rows, key_row(seen)))

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Snapshot(Drawable, Printed):
-    """What is held on every device, and the events before it; prints as a table.
+    """The memory held on every device, and the events before it; prints as a table.
 
-    devices: in ascending order; empty where nothing is held. sites: where memory was asked for, by
-    the numbers in the arrays. settings: the allocator's, where a file tells them. name: what to
-    call it; the file's name where it was loaded.
+    devices: in ascending order; empty if nothing is held. sites: the places that made requests, by
+    the numbers in the arrays. settings: the allocator's, if a file has them. name: its name in
+    reports; the file's name if it was loaded.
     """
 
     devices: tuple[DeviceSnapshot, ...] = ()
@@ -47,11 +47,9 @@ class Snapshot(Drawable, Printed):
     name: str = ""
 
     def __repr__(self) -> str:
-        """Say what it holds, not all of it."""
         return f"<gmlake.Snapshot: {', '.join(map(repr, self.devices)) or 'nothing held'}>"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the table."""
         yield from snapshot_tables(self)
 
     def __getitem__(self, device: int) -> DeviceSnapshot:
@@ -63,16 +61,16 @@ class Snapshot(Drawable, Printed):
 
     @property
     def fragmentation(self) -> dict[int, float]:
-        """1 - largest obtainable / free, by device, from 0 to 1; 0 where nothing is free."""
+        """1 - largest obtainable / free, by device, from 0 to 1; 0 if nothing is free."""
         return {one.device: one.fragmentation for one in self.devices}
 
     def save(self, path: str | Path) -> None:
-        """Write it as PyTorch's snapshot: JSON where the name ends in .json, else a pickle.
+        """Write it as a PyTorch snapshot: JSON if the name ends in .json, otherwise a pickle.
 
         Either opens in pytorch.org/memory_viz and in `python -m torch.cuda._memory_viz`, and
-        Snapshot.load() reads it back. Every byte of memory is drawn once: what a stitched view
-        holds at the view's addresses, everything else where it lies. What views held earlier than
-        the end is drawn while they held it, and is not taken out of where it lay.
+        Snapshot.load() reads it back. Every byte of memory is drawn once: the contents of a
+        stitched view at the view's addresses, everything else where it lies. Contents of earlier
+        views are drawn as long as they existed, and where they lay as well.
 
         Raises OSError, and Error for an address of 2^53 or more, which the viewer cannot hold.
         """
@@ -87,13 +85,13 @@ class Snapshot(Drawable, Printed):
 
         A counter of live bytes and, where it is known, of reserved bytes for each device, a slice
         for each block of at least `smallest` bytes, and instants for marks and refusals. Raises
-        OSError, ValueError where `smallest` is no size.
+        OSError, ValueError if `smallest` is not a size.
         """
         save_perfetto(self, path, smallest)
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:
-        """Read what save() wrote, a snapshot of PyTorch, or a gmlake trace, as far as it tells.
+        """Read a file of save(), a PyTorch snapshot, or a gmlake trace, as far as it has the data.
 
         Nothing in the file is executed. Raises TraceError for anything unreadable, OSError never.
         """
@@ -104,14 +102,14 @@ class Snapshot(Drawable, Printed):
         return Snapshot(devices, sites, settings, name)
 
     def report(self) -> Report:
-        """Return it as figures to be drawn: a timeline, a map, blocks at the peak, a packing."""
+        """Return its figures: a timeline, a map, blocks at the peak, a packing."""
         return report_of_snapshot(self)
 
 
 def snapshot(device: int | None = None) -> Snapshot:
     """Take a snapshot of the lakes that serve PyTorch: of all devices, or of one.
 
-    Empty where gmlake serves nothing. Raises ValueError for a device that has no lake.
+    Empty if gmlake serves nothing. Raises ValueError for a device that has no lake.
     """
     found = providers.lakes()
     if device is not None and device not in found:
@@ -135,7 +133,7 @@ def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
 
 
 def report_of(source: Trace | Drawable) -> Report:
-    """Return what there is to draw of a snapshot, a trace, a replay or a plan.
+    """Return the figures of a snapshot, a trace, a replay or a plan.
 
     Raises TraceError for a trace that contradicts itself, TypeError for anything else.
     """
@@ -158,13 +156,12 @@ class MemorySummary(Printed):
         return str(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it."""
         yield from snapshot_tables(self.seen)
 
 
 def memory_summary(device: int | None = None) -> MemorySummary:
-    """Return a table of what gmlake holds for PyTorch, on all devices or on one; print() shows it.
+    """Return a table of the memory gmlake holds for PyTorch, on all devices or on one.
 
-    Raises ValueError for a device on which gmlake holds nothing.
+    print() shows it. Raises ValueError for a device on which gmlake holds nothing.
     """
     return MemorySummary(snapshot(device))

@@ -130,7 +130,6 @@ class Frames:
     """Call paths in the format's form; the same list for the same site."""
 
     def __init__(self, sites: dict[int, Site]) -> None:
-        """Begin with none."""
         self._sites = sites
         self._made: dict[int, list[Entry]] = {0: []}
 

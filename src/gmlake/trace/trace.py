@@ -78,14 +78,12 @@ class Trace:
         self.labels = tuple(self.labels)
 
     def __repr__(self) -> str:
-        """Say what it holds, not all of it."""
         return (
             f"<gmlake.Trace {self.name!r}: {len(self.requests)} events, "
             f"{self.allocations} allocations, {len(self.start_blocks)} live before>"
         )
 
     def __eq__(self, other: object) -> bool:
-        """Compare everything but the name."""
         if not isinstance(other, Trace):
             return NotImplemented
         plain = ("device", "settings", "labels", "is_expandable")

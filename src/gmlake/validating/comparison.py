@@ -213,7 +213,6 @@ class _Run:
     # ---- what came out
 
     def result(self, policy: str, public: Public, remarks: tuple[str, ...]) -> ValidationResult:
-        """Return what agrees."""
         is_caching = policy == "caching"
         expected = self.requests["address"] if is_caching else self._expected_addresses()
         allocations, addresses = self._compare_addresses(expected)

@@ -168,9 +168,7 @@ class ValidationReport(Printed):
         return {"results": [asdict(result) for result in self.results]}
 
     def __add__(self, other: ValidationReport) -> ValidationReport:
-        """Join the results of two reports."""
         return ValidationReport(self.results + other.results)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the table."""
         yield from validation_tables(self)

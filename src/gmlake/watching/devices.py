@@ -47,7 +47,6 @@ class Nvml:
     """The library, asked again at every look; it is not there on machines without its driver."""
 
     def __init__(self) -> None:
-        """Load it."""
         self._library: ctypes.CDLL | None = None
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(_LIBRARY)

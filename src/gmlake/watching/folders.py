@@ -27,7 +27,6 @@ class Name(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        """Return the name of the file."""
         return f"{self.namespace}-{self.pid}-{self.number}.lake"
 
     @classmethod
