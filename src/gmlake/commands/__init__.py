@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 _ANNEXED: Final = annexes.commands()
 
 COMMANDS: Final = {
-    "run": "Run a Python program, unchanged, with its GPU memory served by gmlake.",
-    "replay": "Replay traces under several policies and compare what each would have reserved.",
-    "fit": "Say how large a device recordings need, or the largest batch that fits into one.",
+    "run": "Run an unchanged Python program with its GPU memory served by gmlake.",
+    "replay": "Replay traces under several policies and compare how much each would have reserved.",
+    "fit": "Find the smallest device for recordings, or the largest batch that fits into one.",
     "plan": "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
-    **{name: command.purpose for name, command in _ANNEXED.items()},
-    "validate": "Check the policies `caching` and `expandable` against what PyTorch recorded.",
-    "view": "Draw a snapshot, trace or plan as one HTML page, to be opened in any browser.",
-    "top": "Follow running processes: what they hold, and how requests are served.",
+    "diagnose": "Find patterns of memory inefficiency in traces of objects, each with the line "
+    "to change.",
+    "validate": "Check the policies `caching` and `expandable` against PyTorch's own recordings.",
+    "view": "Draw a snapshot, trace or plan as one HTML page for any browser.",
+    "top": "Follow running processes: how much they hold, and how requests are served.",
     "info": "Show the version, the drivers and devices found, and the policies with settings.",
-    "completion": "Print a script by which bash, zsh or fish completes words of the command line.",
+    "completion": "Print a completion script for bash, zsh or fish.",
 }
 """What each is for. A command's module is loaded where it is asked for: some need a second."""
 

@@ -75,7 +75,7 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
         "--device",
         type=int,
         metavar="N",
-        help="only this device of files that hold several (default: each)",
+        help="only this device, if the file has several (default: all)",
     )
 
 
@@ -88,7 +88,7 @@ def add_settings_option(parser: argparse.ArgumentParser) -> None:
         type=_setting,
         dest="settings",
         metavar="NAME=VALUE",
-        help="a setting of the policies, as in economy=memory; `gmlake info --knobs` lists them",
+        help="a knob of the policies, such as economy=memory; `gmlake info` lists them",
     )
 
 

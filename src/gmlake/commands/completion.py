@@ -57,7 +57,7 @@ class _Option(NamedTuple):
 
 
 class CompletionCommand(common.Command):
-    """Print a script by which bash, zsh or fish completes words of the command line."""
+    """Print a completion script for bash, zsh or fish."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""

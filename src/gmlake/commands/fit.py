@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class FitCommand(common.Command):
-    """Say how large a device recordings need, or the largest batch that fits into one.
+    """Find the smallest device for recordings, or the largest batch that fits into one.
 
-    Each file is replayed on devices of other sizes until the smallest that serves it is found. Two
-    recordings of one program with batches of other sizes tell what any batch takes.
+    Each file is replayed on devices of different sizes until the smallest that serves it is found.
+    Two recordings of one program with different batches predict any batch.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -28,19 +28,19 @@ class FitCommand(common.Command):
             "--memory",
             type=common.size_argument,
             metavar="SIZE",
-            help="what PyTorch may take of the device, as 22GiB: does it fit?",
+            help="memory that PyTorch may use, such as 22GiB: does it fit?",
         )
         parser.add_argument(
             "--batch",
             type=_batches,
             metavar="A,B",
-            help="the batches of two recordings: which is the largest that fits into --memory?",
+            help="the batches of two recordings: find the largest that fits into --memory",
         )
         parser.add_argument(
             "--policy",
             default=",".join(POLICIES),
             metavar="A,B",
-            help="policies to ask (%(default)s)",
+            help="policies to try (%(default)s)",
         )
         common.add_settings_option(parser)
         common.add_json_option(parser)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ReplayCommand(common.Command):
-    """Replay traces under several policies and compare what each would have reserved."""
+    """Replay traces under several policies and compare how much each would have reserved."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
@@ -41,7 +41,7 @@ class ReplayCommand(common.Command):
             "--capacity",
             type=common.size_argument,
             metavar="SIZE",
-            help="memory of the device, as in 80GiB (default: 1 TiB, so that nothing is refused)",
+            help="memory of the device, such as 80GiB (default: 1 TiB, so that nothing is refused)",
         )
         common.add_settings_option(parser)
         common.add_json_option(parser)

@@ -32,9 +32,9 @@ _WHICH = "name a script, or -m MODULE, or -c CODE"
 
 
 class RunCommand(common.Command):
-    """Run a Python program, unchanged, with its GPU memory served by gmlake.
+    """Run an unchanged Python program with its GPU memory served by gmlake.
 
-    Processes that it starts are served as well: those of torchrun, of multiprocessing, and others.
+    Processes that it starts are served as well, including those of torchrun and multiprocessing.
     """
 
     needs_output = False
@@ -44,31 +44,36 @@ class RunCommand(common.Command):
         parser.usage = _USAGE
         parser.epilog = _EPILOG
         add = parser.add_argument
-        add("--policy", metavar="NAME", help="who places memory (stitch); see `gmlake info`")
-        add("--mode", default="auto", help=argparse.SUPPRESS)  # deprecated: there is one
+        add("--policy", metavar="NAME", help="the policy (stitch); see `gmlake info`")
+        add(
+            "--mode",
+            metavar="MODE",
+            help="native: in front of PyTorch's allocator; full: in its place; auto: native, or "
+            "full where that is impossible (auto)",
+        )
         add(
             "--capacity",
             type=common.size_argument,
             metavar="SIZE",
-            help="most memory to hold on each device, as 20GiB (all it has)",
+            help="maximum memory to hold on each device, such as 20GiB (no limit)",
         )
         common.add_settings_option(parser)
         add(
             "--on-oom",
             metavar="FILE",
-            help="write what held the memory there when it runs out, for `gmlake view`; once for "
+            help="when memory runs out, write what held it to FILE, for `gmlake view`; once for "
             "each process, with its rank in the name",
         )
         add(
             "--on-oom-lines",
             action="store_true",
-            help="let that file have the last events and the lines that asked; takes some "
-            "microseconds of each request",
+            help="include the last events in that file, with their source lines; costs some "
+            "microseconds for each request",
         )
         add(
             "--report",
             action="store_true",
-            help="say on stderr, as each process ends, what it held at most and how it was served",
+            help="print on stderr, as each process exits, its peak memory and how it was served",
         )
         add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with arguments")
         add("-c", dest="code", nargs=argparse.REMAINDER, help="code to run, with arguments")

@@ -34,32 +34,36 @@ _KEYS: Final = 64
 _LONG: Final = 10  # digits of a rank that nobody has
 _HOW: Final = "start it with GMLAKE_TOP=1, or call gmlake.publish() in it"
 _EPILOG: Final = (
-    "A process publishes where it is started with GMLAKE_TOP=1 or calls gmlake.publish(); only its "
-    "own user can read that. Rates are those since the last refresh; at first, and with --once, "
-    "those since the process began to publish. Exit code: 0; 2 where nothing publishes."
+    "A process publishes if it is started with GMLAKE_TOP=1 or calls gmlake.publish(); only its "
+    "own user can read that. Rates are since the last refresh; at first, and with --once, since "
+    "the process began to publish. Exit code: 0; 2 if no process publishes."
 )
 
 
 class TopCommand(common.Command):
-    """Follow running processes: what they hold, and how requests are served. q ends it."""
+    """Follow running processes: how much they hold, and how requests are served."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
         parser.epilog = _EPILOG
         parser.add_argument(
-            "pids", nargs="*", type=_pid, metavar="PID", help="only these (default: all of yours)"
+            "pids",
+            nargs="*",
+            type=_pid,
+            metavar="PID",
+            help="processes (default: all of yours)",
         )
         parser.add_argument(
             "--interval",
             type=_interval,
             default=1.0,
             metavar="SECONDS",
-            help="between two refreshes, from 0.1 (default: 1)",
+            help="time between refreshes, at least 0.1 (default: 1)",
         )
         parser.add_argument(
-            "--once", action="store_true", help="print one table and end, as without a terminal"
+            "--once", action="store_true", help="print one table and exit, as without a terminal"
         )
-        parser.add_argument("--json", action="store_true", help="print JSON once and end")
+        parser.add_argument("--json", action="store_true", help="print JSON once and exit")
 
     def run(self, args: argparse.Namespace) -> int:
         """Look once, or until it is interrupted or what was asked for has ended."""

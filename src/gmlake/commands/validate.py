@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 _DIFFERS = 1
 _EXIT_CODES = (
-    "exit code: 0 if all that was compared is equal, 1 if anything differs, 2 for a wrong argument "
-    "or a file that could not be compared, whatever the others gave"
+    "exit code: 0 if all comparisons are equal, 1 if anything differs, 2 for a wrong argument or "
+    "if any file could not be compared"
 )
 
 
 class ValidateCommand(common.Command):
-    """Check the policies `caching` and `expandable` against what PyTorch recorded."""
+    """Check the policies `caching` and `expandable` against PyTorch's own recordings."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
@@ -30,7 +30,7 @@ class ValidateCommand(common.Command):
         parser.add_argument(
             "--statistics",
             action="store_true",
-            help="compare torch.cuda.memory_stats() too, as noted in the .json beside each file",
+            help="also compare torch.cuda.memory_stats(), from the .json file beside each snapshot",
         )
         common.add_json_option(parser)
 

@@ -33,7 +33,7 @@ _MARK_WITHIN = 400
 
 
 class ViewCommand(common.Command):
-    """Draw a snapshot, trace or plan as one HTML page, to be opened in any browser."""
+    """Draw a snapshot, trace or plan as one HTML page for any browser."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
@@ -44,7 +44,7 @@ class ViewCommand(common.Command):
         parser.add_argument(
             "file",
             metavar="FILE",
-            help="a PyTorch memory snapshot (pickle or JSON), what Snapshot.save() wrote, a trace "
+            help="a PyTorch memory snapshot (pickle or JSON), a file of Snapshot.save(), a trace "
             "in gmlake's own format, or a plan file",
         )
         parser.add_argument(
@@ -57,18 +57,18 @@ class ViewCommand(common.Command):
             "--device",
             type=int,
             metavar="N",
-            help="only this device of files that hold several (default: each)",
+            help="only this device, if the file has several (default: all)",
         )
         parser.add_argument(
             "--replay",
             metavar="A,B",
-            help='replay what was recorded under these policies, or "all", and draw what each '
+            help='replay the recording under these policies, or "all", and draw how much each '
             "would have reserved",
         )
         parser.add_argument(
             "--plan",
             action="store_true",
-            help="place what was recorded with all of it foreseen, and draw the placement",
+            help="place the recorded requests with all of them known, and draw the placement",
         )
         parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
