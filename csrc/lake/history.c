@@ -1,12 +1,16 @@
-/* A ring that overwrites its oldest event. */
+/* What a lake notes: a ring that overwrites its oldest event, and the number under which threads
+ * note. */
 #include "lake/history.h"
 
 #include "base/clock.h"
-#include "lake/site.h"
+#include "lake/lake.h"
 
 #include <stdlib.h>
 
 enum { READINGS = 3 };
+
+/* See gml_set_site(). Per thread, so without a lock. */
+static _Thread_local uint64_t thread_site;
 
 _Static_assert(sizeof(gml_noted) == GML_HISTORY_EVENT_BYTES, "what gmlake.h states");
 
@@ -134,7 +138,7 @@ gml_history_append(gml_history *history, uint32_t kind, uint64_t id, gml_address
                     .time_ns = gml_ticks(history->has_counter),
                     .stream = stream,
                     .kind = kind},
-        .site = gml_thread_site,
+        .site = thread_site,
     };
     history->total += kind == GML_NOTED_FREES ? 2 : 1;
     if (++history->next == history->capacity) {
@@ -187,4 +191,51 @@ gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t
         copy_youngest(history, out, sites, wanted);
     }
     return wanted;
+}
+
+/* ---- the public functions -------------------------------------------------------------------- */
+
+void
+gml_set_site(uint64_t site)
+{
+    thread_site = site;
+}
+
+uint64_t
+gml_site(void)
+{
+    return thread_site;
+}
+
+gml_status
+gml_lake_keep_history(gml_lake *lake, size_t max_events)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_lake_note_reserved(lake); /* what came before is not of the events to come */
+    gml_status status = gml_history_keep(&lake->history, max_events);
+    if (status == GML_OK) {
+        gml_lake_begin_segments(lake);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_note_mark(gml_lake *lake, uint64_t number)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_history_add(&lake->history, GML_REQUEST_MARK, number, 0, 0, 0);
+    pthread_mutex_unlock(&lake->lock);
+    return GML_OK;
+}
+
+gml_status
+gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites, size_t capacity, size_t *count,
+                 uint64_t *total)
+{
+    pthread_mutex_lock(&lake->lock);
+    *count = gml_history_copy(&lake->history, out, sites, capacity);
+    *total = lake->history.total;
+    pthread_mutex_unlock(&lake->lock);
+    return GML_OK;
 }

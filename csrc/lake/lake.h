@@ -304,8 +304,6 @@ void gml_lake_raise_highest(gml_stats *stats);
 /* gml_lake_stats() for a caller that holds the lock. */
 gml_stats gml_lake_complete_stats(gml_lake *lake);
 
-/* ---- statistics.c ---------------------------------------------------------------------------- */
-
 /* Puts the reason of a refused allocation into driver->reason. pre: the lock is held. */
 void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);
 
