@@ -1,14 +1,154 @@
-/* Growing, shrinking and lending the home space. */
+/* The home space: the extents that tile it, growing, shrinking and lending it. */
 #include "core/home.h"
 
 #include "base/status.h"
 #include "core/freeset.h"
 #include "core/mapping.h"
-#include "core/tiling.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the tiling: extents as a list in address order, with an index by grain -------------------- */
+
+enum { WORD_BITS = 64 };
+
+static void
+set_start(gml_home *home, uint64_t slot, gml_extent *extent)
+{
+    uint64_t word = slot / WORD_BITS;
+    home->starts[slot] = extent;
+    if (extent) {
+        home->start_bits[word] |= UINT64_C(1) << (slot % WORD_BITS);
+        home->start_words[word / WORD_BITS] |= UINT64_C(1) << (word % WORD_BITS);
+        return;
+    }
+    home->start_bits[word] &= ~(UINT64_C(1) << (slot % WORD_BITS));
+    if (!home->start_bits[word]) {
+        home->start_words[word / WORD_BITS] &= ~(UINT64_C(1) << (word % WORD_BITS));
+    }
+}
+
+/* The highest set bit of `word` at or below `bit`, or -1. */
+static int
+highest_up_to(uint64_t word, uint64_t bit)
+{
+    uint64_t below = word & (UINT64_MAX >> (WORD_BITS - 1 - bit));
+    return below ? WORD_BITS - 1 - __builtin_clzll(below) : -1;
+}
+
+/* The last slot at or before `slot` in which an extent begins. One does in slot 0. */
+static uint64_t
+last_start(const gml_home *home, uint64_t slot)
+{
+    uint64_t word = slot / WORD_BITS;
+    int bit = highest_up_to(home->start_bits[word], slot % WORD_BITS);
+    if (bit >= 0) {
+        return word * WORD_BITS + (uint64_t)bit;
+    }
+    uint64_t group = (word - 1) / WORD_BITS;
+    int in_group = highest_up_to(home->start_words[group], (word - 1) % WORD_BITS);
+    while (in_group < 0) {
+        group--;
+        in_group = highest_up_to(home->start_words[group], WORD_BITS - 1);
+    }
+    word = group * WORD_BITS + (uint64_t)in_group;
+    return word * WORD_BITS + (uint64_t)highest_up_to(home->start_bits[word], WORD_BITS - 1);
+}
+
+gml_extent *
+gml_home_find(const gml_home *home, uint64_t offset)
+{
+    uint64_t slot = offset / home->grain_bytes;
+    gml_extent *extent = home->starts[slot];
+    if (!extent || extent->offset > offset) {
+        extent = slot ? home->starts[last_start(home, slot - 1)] : home->starts[0];
+    }
+    while (extent->offset + extent->size_bytes <= offset) {
+        extent = extent->next;
+    }
+    return extent;
+}
+
+static void
+close_tiling(gml_home *home)
+{
+    free(home->starts);
+    free(home->start_bits);
+    free(home->start_words);
+    gml_pool_clear(&home->extents);
+}
+
+/* Begins a tiling of one absent extent over every slot. */
+static gml_status
+open_tiling(gml_home *home)
+{
+    uint64_t words = home->slots / WORD_BITS + 1;
+    home->extents.object_bytes = sizeof(gml_extent);
+    home->starts = calloc(home->slots, sizeof *home->starts);
+    home->start_bits = calloc(words, sizeof *home->start_bits);
+    home->start_words = calloc(words / WORD_BITS + 1, sizeof *home->start_words);
+    gml_extent *all = gml_pool_take(&home->extents);
+    if (!home->starts || !home->start_bits || !home->start_words || !all) {
+        close_tiling(home);
+        return gml_driver_fail(home->driver, GML_NO_HOST_MEMORY,
+                               "no host memory for the index of %zu grains", (size_t)home->slots);
+    }
+    all->size_bytes = home->slots * home->grain_bytes;
+    all->kind = GML_EXTENT_ABSENT;
+    all->fit.size_bytes = all->offset;
+    gml_tree_insert(&home->absent, &all->fit);
+    set_start(home, 0, all);
+    return GML_OK;
+}
+
+/* Cuts an extent in two at `offset`, strictly inside it, and returns the right part, a copy of the
+ * left but for its range. Neither may be in a tree. pre: one extent is prepared. */
+static gml_extent *
+split_extent(gml_home *home, gml_extent *extent, uint64_t offset)
+{
+    gml_extent *right = gml_pool_take(&home->extents);
+    right->kind = extent->kind;
+    right->set = extent->set;
+    right->owner = extent->owner;
+    right->instant = extent->instant;
+    right->offset = offset;
+    right->size_bytes = extent->offset + extent->size_bytes - offset;
+    right->previous = extent;
+    right->next = extent->next;
+    if (right->next) {
+        right->next->previous = right;
+    }
+    extent->next = right;
+    extent->size_bytes = offset - extent->offset;
+
+    uint64_t slot = offset / home->grain_bytes;
+    const gml_extent *first = home->starts[slot];
+    if (!first || first->offset > offset) {
+        set_start(home, slot, right);
+    }
+    return right;
+}
+
+/* Lets `left` absorb its next neighbour, which ceases to exist. Neither may be in a tree. */
+static void
+absorb_next(gml_home *home, gml_extent *left)
+{
+    gml_extent *gone = left->next;
+    uint64_t slot = gone->offset / home->grain_bytes;
+    left->size_bytes += gone->size_bytes;
+    left->next = gone->next;
+    if (left->next) {
+        left->next->previous = left;
+    }
+    if (home->starts[slot] == gone) {
+        bool begins_here = left->next && left->next->offset / home->grain_bytes == slot;
+        set_start(home, slot, begins_here ? left->next : NULL);
+    }
+    gml_pool_give(&home->extents, gone);
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------- */
 
 gml_status
 gml_home_open(gml_home *home, gml_driver *driver, uint64_t grain_bytes, uint64_t slots)
@@ -23,12 +163,12 @@ gml_home_open(gml_home *home, gml_driver *driver, uint64_t grain_bytes, uint64_t
                                  "no host memory for %" PRIu64 " chunks", slots);
     }
     if (status == GML_OK) {
-        status = gml_tiling_open(home);
+        status = open_tiling(home);
     }
     if (status == GML_OK) {
         status = gml_driver_reserve(driver, slots * grain_bytes, 0, &home->base);
         if (status != GML_OK) {
-            gml_tiling_close(home);
+            close_tiling(home);
         }
     }
     if (status != GML_OK) {
@@ -88,7 +228,7 @@ gml_home_close(gml_home *home)
                               gml_chunks_release_finally(home->driver, home->handles, home->slots));
     first = gml_first_failure(
         first, gml_unreserve_finally(home->driver, home->base, home->slots * home->grain_bytes));
-    gml_tiling_close(home);
+    close_tiling(home);
     free(home->handles);
     free(home->orders);
     free(home->collected);
@@ -124,13 +264,13 @@ set_free(gml_home *home, gml_extent *extent, gml_freeset *set, uint64_t instant)
     if (is_free_in(extent->next, set)) {
         instant = later(instant, extent->next->instant);
         gml_freeset_remove(set, extent->next);
-        gml_tiling_absorb(home, extent);
+        absorb_next(home, extent);
     }
     if (is_free_in(extent->previous, set)) {
         extent = extent->previous;
         instant = later(instant, extent->instant);
         gml_freeset_remove(set, extent);
-        gml_tiling_absorb(home, extent);
+        absorb_next(home, extent);
     }
     extent->instant = instant;
     extent->kind = GML_EXTENT_FREE;
@@ -154,12 +294,12 @@ set_absent(gml_home *home, gml_extent *extent)
 {
     if (extent->next && extent->next->kind == GML_EXTENT_ABSENT) {
         gml_tree_remove(&home->absent, &extent->next->fit);
-        gml_tiling_absorb(home, extent);
+        absorb_next(home, extent);
     }
     if (extent->previous && extent->previous->kind == GML_EXTENT_ABSENT) {
         extent = extent->previous;
         gml_tree_remove(&home->absent, &extent->fit);
-        gml_tiling_absorb(home, extent);
+        absorb_next(home, extent);
     }
     extent->kind = GML_EXTENT_ABSENT;
     extent->set = NULL;
@@ -177,10 +317,10 @@ cut_out(gml_home *home, gml_extent *extent, uint64_t offset, uint64_t size_bytes
     *behind = NULL;
     if (offset > extent->offset) {
         *before = extent;
-        extent = gml_tiling_split(home, extent, offset);
+        extent = split_extent(home, extent, offset);
     }
     if (extent->size_bytes > size_bytes) {
-        *behind = gml_tiling_split(home, extent, offset + size_bytes);
+        *behind = split_extent(home, extent, offset + size_bytes);
     }
     return extent;
 }

@@ -19,7 +19,6 @@ gml_lake_watch_steps(gml_lake *lake)
 /* What a call takes and gives. */
 typedef struct call {
     gml_status (*function)(gml_policy *policy, struct call *call);
-    gml_lake *lake;
     uint64_t kind;
     gml_plan *plan;
     gml_step_report *report;
@@ -53,7 +52,7 @@ end(gml_policy *policy, call *made)
 {
     gml_status status = gml_steps_end(policy, made->report);
     if (status == GML_OK && made->report) {
-        made->report->reserved_bytes = gml_lake_reserved(made->lake);
+        made->report->reserved_bytes = policy->driver->held_bytes;
     }
     return status;
 }
@@ -61,8 +60,7 @@ end(gml_policy *policy, call *made)
 gml_status
 gml_lake_end_step(gml_lake *lake, gml_step_report *out)
 {
-    return gml_lake_with_policy(lake, make_call,
-                                &(call){.function = end, .lake = lake, .report = out});
+    return gml_lake_with_policy(lake, make_call, &(call){.function = end, .report = out});
 }
 
 static gml_status

@@ -1,5 +1,6 @@
-/* The life of a placement: made over one extent, ended, settled. */
-#include "base/status.h"
+/* The life of a placement: made over one extent, ended, settled; and idle views, which serve
+ * nothing and are found by the runs that they are over. */
+#include "base/mix.h"
 #include "policy/stitch/stitch.h"
 
 #include <stdlib.h>
@@ -89,4 +90,74 @@ gml_placement_settle(gml_stitch *stitch, gml_placement *placement)
     } else {
         gml_placement_release(stitch, placement);
     }
+}
+
+/* ---- idle views ------------------------------------------------------------------------------ */
+
+static gml_placement *
+of_node(gml_tree_node *node)
+{
+    return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, by_runs));
+}
+
+/* Where views of a size with these runs are looked for. */
+static uint64_t
+mark_of(const gml_run *runs, size_t run_count)
+{
+    uint64_t mark = run_count;
+    for (size_t i = 0; i < run_count; i++) {
+        mark = gml_mix(mark ^ runs[i].offset) + gml_mix(runs[i].size_bytes);
+    }
+    return mark;
+}
+
+static bool
+is_over_runs(const gml_placement *placement, const gml_choice *choice)
+{
+    bool is_same = placement->run_count == choice->run_count;
+    for (size_t i = 0; i < choice->run_count && is_same; i++) {
+        is_same = placement->runs[i].offset == choice->runs[i].offset &&
+                  placement->runs[i].size_bytes == choice->runs[i].size_bytes;
+    }
+    return is_same;
+}
+
+/* The node with that mark, or NULL. */
+static gml_tree_node *
+at_mark(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mark)
+{
+    gml_tree_node *node = gml_tree_at_least(&stitch->idle, size_bytes, mark);
+    return node && node->size_bytes == size_bytes && node->address == mark ? node : NULL;
+}
+
+void
+gml_idle_view_add(gml_stitch *stitch, gml_placement *placement)
+{
+    uint64_t mark = mark_of(placement->runs, placement->run_count);
+    while (at_mark(stitch, placement->block.block_bytes, mark)) {
+        mark++; /* of other runs, by chance */
+    }
+    placement->by_runs.size_bytes = placement->block.block_bytes;
+    placement->by_runs.address = mark;
+    placement->state = GML_PLACEMENT_IDLE;
+    gml_tree_insert(&stitch->idle, &placement->by_runs);
+    gml_list_append(&stitch->idle_views, &placement->idle);
+}
+
+void
+gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement)
+{
+    gml_tree_remove(&stitch->idle, &placement->by_runs);
+    gml_list_remove(&placement->idle);
+}
+
+gml_placement *
+gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice)
+{
+    uint64_t mark = mark_of(choice->runs, choice->run_count);
+    gml_tree_node *node = at_mark(stitch, size_bytes, mark);
+    while (node && !is_over_runs(of_node(node), choice)) {
+        node = at_mark(stitch, size_bytes, ++mark);
+    }
+    return node ? of_node(node) : NULL;
 }

@@ -202,7 +202,7 @@ uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_pond *pon
  */
 gml_status gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
 
-/* ---- idle.c: views that serve nothing -------------------------------------------------------- */
+/* ---- placement.c: views that serve nothing --------------------------------------------------- */
 
 /* A settled view waits to serve again. */
 void gml_idle_view_add(gml_stitch *stitch, gml_placement *placement);
@@ -283,7 +283,7 @@ void gml_pond_sweep(gml_stitch *stitch);
 /* Frees all ponds: the last step of closing. */
 void gml_ponds_close(gml_stitch *stitch);
 
-/* ---- settle.c: waiting before mappings go ---------------------------------------------------- */
+/* ---- share.c: waiting before mappings go ----------------------------------------------------- */
 
 /* Waits for the device, unless the driver is frozen or the stream of `asking` captures: *is_done is
  * false then, and nothing was done. `asking` is the pond that is being served, or NULL. */
