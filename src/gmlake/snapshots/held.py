@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gmlake.snapshots.model import RegionKind
+from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
@@ -61,23 +61,33 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
     """
     real = seen.regions["kind"] != RegionKind.VIEW
     rows = len(seen.events)
-    ranges = _Ranges()
+    held = Spans([])  # (begin, end, died, stream), going back from event to event
+    found: list[tuple[int, int, int, int, int]] = []
+    missing: list[tuple[int, int, int, int]] = []  # (begin, end, born, stream)
+
+    def open_span(address: int, size: int, stream: int, died: int) -> None:
+        if size and address < _FARTHEST:
+            held.put((address, address + size, died, stream))
+
     for region in seen.regions[real][["address", "size_bytes", "stream"]].tolist():
-        address, size, stream = region
-        ranges.open(address, size, stream, rows)
+        open_span(*region, rows)
     changes = np.flatnonzero(np.isin(seen.events["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)))
     columns = seen.events[changes][["address", "size_bytes", "stream", "kind"]].tolist()
     for row, (address, size, stream, kind) in zip(
         reversed(changes.tolist()), reversed(columns), strict=True
     ):
         if kind == Kind.SEGMENT_FREE:
-            ranges.open(address, size, stream, row)
-        else:
-            ranges.close(address, size, stream, row)
-    found = ranges.done + [
-        (begin, end, -1, died, stream) for begin, (end, died, stream) in ranges.now.items()
-    ]
-    found += _lent(seen, ranges.missing)
+            open_span(address, size, stream, row)
+            continue
+        covered, stop = address, address + size
+        for begin, end, died, of_stream in [*held.take(address, stop), (stop, stop, 0, 0)]:
+            if covered < begin and covered < _FARTHEST:
+                missing.append((covered, begin, row, stream))
+            covered = end
+            if begin < stop:
+                found.append((max(begin, address), min(end, stop), row, died, of_stream))
+    found += [(begin, end, -1, died, stream) for begin, end, died, stream in held]
+    found += _lent(seen, missing)
     table = _cut(np.array([(*one, number) for number, one in enumerate(found)], HELD))
     return table[np.lexsort((table["born"], table["begin"]))]
 
@@ -121,47 +131,6 @@ def _cut(table: NDArray[np.void]) -> NDArray[np.void]:
     following = np.append(begins[1:], np.iinfo(np.int64).max)[at]
     result["end"] = np.minimum(result["end"], following)
     return result
-
-
-class _Ranges:
-    """What is held, going back from event to event; any part of it may come and go by itself."""
-
-    def __init__(self) -> None:
-        self.now: dict[int, tuple[int, int, int]] = {}  # begin: (end, died, stream)
-        self.done: list[tuple[int, int, int, int, int]] = []
-        self.missing: list[tuple[int, int, int, int]] = []  # begin, end, born, stream
-        self._begins: list[int] = []
-
-    def open(self, address: int, size: int, stream: int, died: int) -> None:
-        if size and address < _FARTHEST and address not in self.now:
-            self.now[address] = address + size, died, stream
-            self._begins.insert(bisect_left(self._begins, address), address)
-
-    def close(self, address: int, size: int, stream: int, born: int) -> None:
-        """Note that a range was held from `born` on; what of it is not there is missing."""
-        stop = address + size
-        first = max(bisect_right(self._begins, address) - 1, 0)
-        covered = address
-        while first < len(self._begins) and self._begins[first] < stop:
-            begin = self._begins[first]
-            end, died, of_stream = self.now[begin]
-            if end <= address:
-                first += 1
-                continue
-            self._miss(covered, begin, born, stream)
-            covered = max(covered, end)
-            del self.now[begin], self._begins[first]
-            self.done.append((max(begin, address), min(end, stop), born, died, of_stream))
-            if begin < address:
-                self.open(begin, address - begin, of_stream, died)
-                first += 1
-            if end > stop:
-                self.open(stop, end - stop, of_stream, died)
-        self._miss(covered, stop, born, stream)
-
-    def _miss(self, begin: int, end: int, born: int, stream: int) -> None:
-        if begin < end and begin < _FARTHEST:
-            self.missing.append((begin, end, born, stream))
 
 
 def places_of(seen: DeviceSnapshot, held: NDArray[np.void]) -> Places:

@@ -8,9 +8,7 @@ segment event undone.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +17,7 @@ import numpy as np
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
 from gmlake.snapshots.entries import SEGMENT_KINDS, EventTable, Visits, is_row
+from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import (
     ALIGNMENT,
     FINAL_BLOCK,
@@ -462,64 +461,15 @@ def _undo_segment_events(final: list[Segment], requests: Records) -> Records:
 
 def _undo_mapping(final: list[Segment], requests: Records) -> Records:
     """Do the same for expandable segments, of which any part may come and go by itself."""
-    held = SegmentTable(sorted(final))
+    held = Spans([(begin, begin + size, *what) for begin, size, *what in sorted(final)])
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
         _, size, address, _, stream, kind, _ = row
-        added = (address, size, stream, 0, 0, size == SMALL_SEGMENT)
-        held.replace(address, address + size, added if kind == Kind.SEGMENT_FREE else None)
-    return np.array(held.all(), SEGMENT)
-
-
-_MOST = 128
-
-
-class SegmentTable:
-    """Keeps them in many short lists, so that a change moves few of them."""
-
-    def __init__(self, segments: list[Segment]) -> None:
-        """Begin with segments that are sorted."""
-        self._parts = _divided(segments) or [[]]
-        self._starts = [part[0][0] if part else 0 for part in self._parts]
-
-    def all(self) -> list[Segment]:
-        """Return all of them."""
-        return list(chain.from_iterable(self._parts))
-
-    def replace(self, begin: int, end: int, added: Segment | None) -> None:
-        """Take out what lies in [begin, end), and put a segment in."""
-        first = max(bisect_right(self._starts, begin) - 1, 0)
-        behind = max(bisect_left(self._starts, end), first + 1)
-        held = list(chain.from_iterable(self._parts[first:behind]))
-        low, high, kept = _cut_out(held, begin, end)
-        held[low:high] = sorted([*kept, added]) if added else kept
-        parts = _divided(held)
-        if not parts and len(self._parts) == behind - first:
-            parts = [[]]
-        self._parts[first:behind] = parts
-        self._starts[first:behind] = [part[0][0] if part else 0 for part in parts]
-
-
-def _divided(segments: list[Segment]) -> list[list[Segment]]:
-    if len(segments) <= _MOST:
-        return [segments] if segments else []
-    step = _MOST // 2
-    return [segments[place : place + step] for place in range(0, len(segments), step)]
-
-
-def _cut_out(held: list[Segment], begin: int, end: int) -> tuple[int, int, list[Segment]]:
-    """Return which of the segments reach into [begin, end), and what that leaves of them."""
-    first, last = (bisect_left(held, (place,)) for place in (begin, end))
-    if first and held[first - 1][0] + held[first - 1][1] > begin:
-        first -= 1
-    kept: list[Segment] = []
-    for segment in held[first:last]:
-        address, size, *_ = segment
-        if address < begin:
-            kept.append((address, begin - address, *segment[2:]))
-        if address + size > end:
-            kept.append((end, address + size - end, *segment[2:]))
-    return first, last, kept
+        if kind == Kind.SEGMENT_FREE:
+            held.put((address, address + size, stream, 0, 0, size == SMALL_SEGMENT))
+        else:
+            held.take(address, address + size)
+    return np.array([(begin, end - begin, *what) for begin, end, *what in held], SEGMENT)
 
 
 # ---- blocks before the events

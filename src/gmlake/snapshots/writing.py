@@ -7,7 +7,6 @@ for as long as it lived: a view while it held blocks, else the block itself.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from gmlake.snapshots.entries import ADDED
 from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, RegionKind
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.sites import Site
+from gmlake.snapshots.spans import Spans
 from gmlake.snapshots.traces import of_trace, with_addresses
 from gmlake.trace.layout import Kind, Records
 
@@ -382,27 +382,17 @@ class _Held:
         begin = seen.ranges["address"][drawn.first]
         order = np.argsort(begin, kind="stable")
         streams = seen.regions["stream"][drawn.region]
-        self._begin: list[int] = begin[order].tolist()
-        self._end: list[int] = ends[drawn.behind - 1][order].tolist()
-        self._stream = [signed(stream) for stream in streams[order].tolist()]
+        end = ends[drawn.behind - 1][order].tolist()
+        handles = map(signed, streams[order].tolist())
+        self._spans = Spans(list(zip(begin[order].tolist(), end, handles, strict=True)))
 
     def take(self, begin: int, end: int) -> list[tuple[str, int, int]]:
         """Take out what is there of a range; return the actions that put it in."""
         actions = []
-        place = max(bisect_right(self._begin, begin) - 1, 0)
-        while place < len(self._begin) and self._begin[place] < end:
-            first, last, stream = self._begin[place], self._end[place], self._stream[place]
+        for first, last, _ in self._spans.take(begin, end):
             low, high = max(first, begin), min(last, end)
-            if low >= high:
-                place += 1
-                continue
             is_whole = (low, high) == (first, last)
             actions.append(("segment_alloc" if is_whole else "segment_map", low, high - low))
-            rest = [part for part in ((first, low), (high, last)) if part[0] < part[1]]
-            self._begin[place : place + 1] = [part[0] for part in rest]
-            self._end[place : place + 1] = [part[1] for part in rest]
-            self._stream[place : place + 1] = [stream] * len(rest)
-            place += len(rest)
         return actions
 
     def give(
@@ -414,26 +404,21 @@ class _Held:
         """
         actions = []
         for low, high in self._gaps(begin, end):
-            place = bisect_right(self._begin, low)
-            has_next = is_joined and place < len(self._begin) and self._begin[place] == high
-            has_next = has_next and self._stream[place] == stream
-            has_last = is_joined and place > 0 and self._end[place - 1] == low
-            has_last = has_last and self._stream[place - 1] == stream
             actions.append(("segment_unmap" if is_joined else "segment_free", low, high - low))
-            first = self._begin[place - 1] if has_last else low
-            last = self._end[place] if has_next else high
-            over = slice(place - has_last, place + has_next)
-            self._begin[over], self._end[over], self._stream[over] = [first], [last], [stream]
+            first, last = low, high
+            beside = (*self._spans.within(low - 1, low), *self._spans.within(high, high + 1))
+            for near_first, near_last, near_stream in beside:
+                if is_joined and near_stream == stream:
+                    first, last = min(first, near_first), max(last, near_last)
+            self._spans.put((first, last, stream))
         return actions
 
     def _gaps(self, begin: int, end: int) -> list[tuple[int, int]]:
         gaps = []
-        place = max(bisect_right(self._begin, begin) - 1, 0)
-        while place < len(self._begin) and self._begin[place] < end:
-            if begin < self._begin[place]:
-                gaps.append((begin, self._begin[place]))
-            begin = max(begin, self._end[place])
-            place += 1
+        for first, last, _ in self._spans.within(begin, end):
+            if begin < first:
+                gaps.append((begin, first))
+            begin = last
         return [*gaps, (begin, end)] if begin < end else gaps
 
 
