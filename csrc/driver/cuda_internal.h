@@ -23,7 +23,13 @@ gml_cuda_of(gml_driver *self)
     return (gml_cuda_driver *)self;
 }
 
-/* ---- cuda_call.c ----------------------------------------------------------------------------- */
+/* ---- cuda_library.c: libcuda.so.1 and every entry of GML_CUDA_ENTRIES in it --------------------- */
+
+/* GML_DRIVER_ABSENT, with one line in `reason`, if the library or an entry is missing. The library
+ * stays loaded until the process ends: the driver has threads of its own in it. */
+gml_status gml_cuda_library_load(gml_cuda_api *out, char *reason, size_t reason_bytes);
+
+/* ---- cuda.c ---------------------------------------------------------------------------------- */
 
 /* Turns the answer of a call into a status, with a reason if it failed. */
 gml_status gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result);

@@ -1,5 +1,5 @@
 /* dlopen and cuGetProcAddress. */
-#include "driver/cuda_library.h"
+#include "driver/cuda_internal.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* The driver `host`: each deed is asked of the model first, done with mmap, then told to the model.
  */
-#include "driver/host.h"
-
+#include "driver/backends.h"
 #include "driver/modelled.h"
 
 #include <errno.h>

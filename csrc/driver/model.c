@@ -1,8 +1,6 @@
 /* Physical memory and address ranges of the model. Mappings are in model_mapping.c. */
 #include "driver/model.h"
 
-#include "driver/model_internal.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 

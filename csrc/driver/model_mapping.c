@@ -1,6 +1,5 @@
 /* Mappings of the model: which granule of a reservation shows which physical memory. */
 #include "driver/model.h"
-#include "driver/model_internal.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,8 +1,5 @@
 /* Drivers by name, and what a device can do, told without a lake on it. */
-#include "driver/cuda.h"
-#include "driver/driver.h"
-#include "driver/host.h"
-#include "driver/sim.h"
+#include "driver/backends.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* The driver `sim`: the model, with addresses of its own making. */
-#include "driver/sim.h"
-
+#include "driver/backends.h"
 #include "driver/modelled.h"
 #include "driver/sim_cost.h"
 

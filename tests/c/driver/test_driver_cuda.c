@@ -1,6 +1,6 @@
 /* The driver `cuda` seen from its caller: contexts, capture modes, and what it says when something
  * is missing. Runs on the fake library (GMLAKE_TEST_CUDA=fake) and on a GPU (any other value). */
-#include "driver/cuda.h"
+#include "driver/backends.h"
 #include "support/check.h"
 #include "support/raw_cuda.h"
 

@@ -1,7 +1,7 @@
 /* The driver `cuda` and other devices: who may touch what it maps, and what it can export. Runs on
  * the fake library (GMLAKE_TEST_CUDA=fake) and on GPUs (any other value), the latter with as many
  * peers as there are. */
-#include "driver/cuda.h"
+#include "driver/backends.h"
 #include "driver/cuda_peers.h"
 #include "driver/driver.h"
 #include "support/check.h"

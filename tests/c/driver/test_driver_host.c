@@ -1,6 +1,6 @@
 /* What only `host` has: real bytes behind aliases, memory that really goes back, and the limits of
  * the operating system. */
-#include "driver/host.h"
+#include "driver/backends.h"
 #include "driver/streams.h"
 #include "support/check.h"
 

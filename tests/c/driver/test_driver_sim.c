@@ -1,5 +1,5 @@
 /* What only `sim` has: any capacity, own and expected addresses, modelled costs, and speed. */
-#include "driver/sim.h"
+#include "driver/backends.h"
 #include "support/check.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "support/driver_contract.h"
 
 #include "aids/fault.h"
-#include "driver/host.h"
+#include "driver/backends.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  */
 #include "support/fake_libcuda.h"
 
-#include "driver/host.h"
+#include "driver/backends.h"
 
 #include <pthread.h>
 #include <stdlib.h>

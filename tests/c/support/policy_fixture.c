@@ -2,7 +2,7 @@
 #include "support/policy_fixture.h"
 
 #include "aids/fault.h"
-#include "driver/sim.h"
+#include "driver/backends.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * devices behind one interface, handles that are held more than once, and memory of other
  * processes. */
 #include "base/map.h"
-#include "driver/host.h"
-#include "driver/model_internal.h"
+#include "driver/backends.h"
+#include "driver/model.h"
 #include "driver/modelled.h"
 #include "standin.h"
 

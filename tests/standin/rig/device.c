@@ -1,5 +1,5 @@
 /* The devices, the lock, and each thread's current device and last error. */
-#include "driver/host.h"
+#include "driver/backends.h"
 #include "driver/modelled.h"
 #include "standin.h"
 

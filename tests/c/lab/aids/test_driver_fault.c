@@ -1,7 +1,7 @@
 /* The driver that fails on purpose: which call, with what, and that nobody below sees it. */
 #include "aids/fault.h"
+#include "driver/backends.h"
 #include "driver/driver.h"
-#include "driver/sim.h"
 #include "driver/streams.h"
 #include "support/check.h"
 

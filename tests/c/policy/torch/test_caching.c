@@ -1,6 +1,6 @@
 /* The policy `caching`: every rule of PyTorch's allocator that decides an address or a statistic.
  */
-#include "driver/sim.h"
+#include "driver/backends.h"
 #include "policy/torch/heap.h"
 #include "support/policy_fixture.h"
 

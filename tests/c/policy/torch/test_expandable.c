@@ -1,5 +1,5 @@
 /* The policy `expandable`: granules, holes, merging by state, and giving back. */
-#include "driver/sim.h"
+#include "driver/backends.h"
 #include "policy/torch/expandable_segment.h"
 #include "support/policy_fixture.h"
 

@@ -1,6 +1,6 @@
 /* The policy `expandable` over drivers that fail: what is begun is undone, and what cannot be
  * undone is counted, reused and given back. */
-#include "driver/sim.h"
+#include "driver/backends.h"
 #include "support/policy_fixture.h"
 
 static uint64_t
