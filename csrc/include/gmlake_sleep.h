@@ -53,6 +53,8 @@ typedef struct gml_sleeping {
     gml_lake *lake;
     gml_backup backup;  /* as gml_lake_sleep() takes it; not read for waking */
     const char *folder; /* as gml_lake_sleep() takes it; for waking, where that is undone */
+    const char *title;  /* begins the reason why it allocates nothing while asleep, as in "region
+                           'weights' on GPU 0: "; NULL: nothing does */
 } gml_sleeping;
 
 /* Puts all of them to sleep, or none: where one fails, those before it are woken again. *out is the

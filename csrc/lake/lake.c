@@ -321,7 +321,8 @@ allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last, g
     gml_status status;
     if (lake->sleeper && gml_sleeper_is_asleep(lake->sleeper)) {
         status = gml_driver_fail(lake->driver, GML_UNSUPPORTED,
-                                 "this memory is asleep: wake it first, or allocate elsewhere");
+                                 "%sthis memory is asleep: wake it first, or allocate elsewhere",
+                                 lake->title);
     } else if (size_bytes > GML_LARGEST_REQUEST) {
         status =
             gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,

@@ -59,6 +59,7 @@ struct gml_lake {
     gml_driver *driver;
     gml_watcher *watcher; /* a part of the driver, closed with it; NULL: nobody checks the order */
     gml_sleeper *sleeper; /* likewise; NULL: cannot sleep */
+    char title[96];       /* gml_sleeping's, of the last sleep */
     struct gml_nap *nap;  /* see sleep.c; NULL until it first sleeps */
     gml_policy *policy;
     gml_pools pools;

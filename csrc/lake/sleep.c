@@ -17,6 +17,7 @@
 #include "lake/nap.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Memory goes back in parts, each while the next is copied: so many, or more of this size. */
@@ -269,6 +270,9 @@ change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out)
             how ? sleep_locked(lake, how->backup, how->folder, &report) : wake_whole(lake, &report);
         gml_lake_show(lake);
     }
+    if (status == GML_OK && how) {
+        (void)snprintf(lake->title, sizeof lake->title, "%s", how->title ? how->title : "");
+    }
     pthread_mutex_unlock(&lake->lock);
     report.time_ns = gml_clock_ns() - began_ns;
     if (status == GML_OK) {
@@ -280,7 +284,7 @@ change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out)
 gml_status
 gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_report *out)
 {
-    return change(lake, &(gml_sleeping){lake, backup, folder}, out);
+    return change(lake, &(gml_sleeping){lake, backup, folder, NULL}, out);
 }
 
 gml_status

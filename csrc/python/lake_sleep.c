@@ -99,6 +99,10 @@ enter_one(const core_state *state, PyObject *order, several *of)
         !read_backup(backup, &one->backup)) {
         return false;
     }
+    one->title = PyUnicode_AsUTF8AndSize(*title, NULL);
+    if (!one->title) {
+        return false;
+    }
     one->lake = lake_enter((lake_object *)*lake);
     of->count += one->lake != NULL;
     return one->lake != NULL;

@@ -666,8 +666,9 @@ read_value(reader *in)
     if (now == REFUSED && in->is_not_as_rows) {
         value = Py_NewRef(Py_None);
     } else if (now == REFUSED) {
-        PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason,
-                     (Py_ssize_t)(in->at - first));
+        /* Of a file that was cut off, the place that matters is its end. */
+        const unsigned char *place = strcmp(in->reason, PICKLE_CUT_OFF) == 0 ? in->end : in->at;
+        PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason, (Py_ssize_t)(place - first));
     }
     reader_clear(in);
     return value;

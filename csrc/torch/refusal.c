@@ -201,6 +201,6 @@ gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status st
     }
     char reason[GML_REASON_BYTES];
     gml_lake_reason(lake, reason, sizeof reason);
-    say(&whole, "gmlake could not allocate %s on GPU %d: %s (%s)", human(size_bytes).text, device,
-        reason, gml_status_text(status));
+    say(&whole, "gmlake could not allocate %s on GPU %d: %s", human(size_bytes).text, device,
+        reason[0] ? reason : gml_status_text(status));
 }

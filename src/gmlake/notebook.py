@@ -174,8 +174,8 @@ class _Outcome:
     @property
     def snapshot(self) -> Snapshot | None:
         """What was recorded; None before the end, and where nothing was asked of a GPU."""
-        found: Snapshot | None = None if self._recording is None else self._recording.snapshot
-        return found
+        found = None if self._recording is None else self._recording.snapshot
+        return found if found is not None and found.devices else None
 
 
 def _serve(options: argparse.Namespace) -> tuple[ExitStack, _Outcome]:

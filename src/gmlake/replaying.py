@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +18,7 @@ from gmlake.pictures.figures import Policies, Report
 from gmlake.planning.periods import with_marks
 from gmlake.planning.serving import Serving
 from gmlake.settings import check_knobs, parse_capacity, word_of
+from gmlake.snapshots.opening import load_trace
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import Kind
 from gmlake.trace.trace import slices
@@ -106,6 +108,12 @@ class ReplayReport(Drawable, Printed):
         """Whether the device is one that can run full."""
         return self.capacity_bytes != SIM_CAPACITY
 
+    @property
+    def fits(self) -> bool:
+        """Whether each trace was served whole by one policy at least."""
+        served = {result.trace for result in self.results if result.first_refused is None}
+        return served == {result.trace for result in self.results}
+
     def to_dict(self) -> dict[str, Any]:
         """Return what `gmlake replay --json` prints: results, refusals, how many were refused."""
         return {
@@ -176,7 +184,7 @@ def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def replay(  # noqa: PLR0913 (each is a setting of its own)
-    trace: Trace,
+    trace: Trace | str | os.PathLike[str],
     policies: str | Sequence[str] = "all",
     capacity: int | str | None = None,
     driver: str = "sim",
@@ -191,6 +199,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     since every policy decides by itself when to grow; TRIM events are. The policy "plan" plans the
     steps between the trace's marks, or those found where it has none.
 
+    trace: as gmlake.load_trace() returns it, or the path of a file that holds one.
     policies: "all", or names from gmlake.policies().
     capacity: of the device, in bytes or as text. None on "sim": 1 TiB, so that nothing is refused.
     progress: called after each slice of events with their number.
@@ -200,6 +209,8 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     DriverError where the driver is not there.
     """
     check_knobs(knobs)
+    if isinstance(trace, (str, os.PathLike)):
+        trace = load_trace(os.fspath(trace))
     trace.check()
     if capacity is None and driver == "sim":
         capacity = SIM_CAPACITY

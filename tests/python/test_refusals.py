@@ -215,7 +215,10 @@ def test_a_capacity_ends_in_yes_or_no(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "asked for at train.py:33 in step()" in said
     assert "(600 MiB)" in said
     assert "no allocator can do it" not in said
-    assert main([*command[:-1], "500MiB"]) == 0
+    assert main([*command[:-1], "500MiB"]) == 1
+    assert main([*command[:-1], "500MiB", "--json"]) == 1
+    capsys.readouterr()
+    assert main([*command[:-1], "500MiB"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "with: caching, stitch; 300 MiB are refused at event 3" in said
     assert "no allocator can do it: 600 MiB are live at the peak" in said

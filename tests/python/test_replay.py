@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError
+import pickle
+from dataclasses import FrozenInstanceError, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,6 +90,30 @@ def test_a_report_by_hand() -> None:
     assert caching.seconds > 0
     with pytest.raises(FrozenInstanceError):
         caching.events = 3  # type: ignore[misc]
+
+
+def test_a_path_is_replayed_as_its_trace(tmp_path: Path) -> None:
+    path = tmp_path / "one.pickle"
+    path.write_bytes(pickle.dumps(snapshot([alloc(BASE, 5 * MIB)]), 4))
+    by_path = gmlake.replay(path, "stitch").results
+    by_trace = gmlake.replay(gmlake.load_trace(path), "stitch").results
+    assert replace(by_path[0], seconds=0) == replace(by_trace[0], seconds=0)
+    assert gmlake.replay(str(path), "stitch").results[0].peak_live_bytes == 5 * MIB
+    with pytest.raises(gmlake.TraceError, match=r"absent\.pickle"):
+        gmlake.replay("absent.pickle")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "device"),
+    [(None, "H200"), ("97GiB", "H200"), ("96GiB", "H100"), ("1GiB", "H100")],
+)
+def test_the_time_of_driver_calls_is_of_a_device_that_is_named(
+    capacity: str | None, device: str
+) -> None:
+    trace = Trace.from_snapshot(snapshot([alloc(BASE, 5 * MIB)]))
+    report = gmlake.replay(trace, "stitch", capacity)
+    assert report.to_dict()["results"][0]["device"] == f"simulated NVIDIA {device}"
+    assert f"driver ms: what these calls cost on a simulated NVIDIA {device}\n" in f"{report}\n"
 
 
 def test_a_report_prints_as_a_table() -> None:

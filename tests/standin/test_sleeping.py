@@ -20,7 +20,7 @@ TRUTHS = {
 ERRORS = {
     "asleep": "ValueError: region 'errors' is asleep already",
     "awake": "ValueError: region 'errors' is awake already",
-    "allocating": "this memory is asleep: wake it first, or allocate elsewhere",
+    "allocating": "GPU 0: region 'errors' on GPU 0: this memory is asleep: wake it first, or ",
     "unknown": "ValueError: no region is called 'nobody'; there are: ",
     "options": "ValueError: region 'errors' is there with backup='cpu', folder=None, graphs=False",
     "once": """ValueError: backup is "same", "cpu", "disk" or None, not 'tape'""",

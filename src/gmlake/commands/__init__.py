@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import gmlake
 from gmlake import annexes
@@ -39,6 +40,11 @@ _INTERRUPTED = 130
 
 class _Parser(argparse.ArgumentParser):
     """Prints one line for a wrong argument, and does not pass over help that was not written."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 (argparse has them untyped)
+        """Take what begins like a negative number for a value: its type says what is wrong."""
+        super().__init__(**options)
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Write the help; the base class passes over what went wrong."""
@@ -93,10 +99,11 @@ def _chosen(words: Sequence[str]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: `validate` found a difference, `plan` something that does not fit, or the output
-    could not be written. 2: a wrong argument, or input that could not be read; one line on stderr
-    says what, where and what to do. 130: interrupted. `run` becomes another program, and its exit
-    code is that program's.
+    0: done. 1: `validate` found a difference, `replay --capacity` a trace that fits under none of
+    the policies, `plan --capacity` one that does not fit, or the output could not be written.
+    2: a wrong argument, or input that could not be read; one line on stderr says what, where and
+    what to do. 130: interrupted. `run` becomes another program, and its exit code is that
+    program's.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     if sys.stdout is None and _needs_output(words):

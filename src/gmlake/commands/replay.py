@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -28,11 +28,19 @@ if TYPE_CHECKING:
     import argparse
 
 
+_DOES_NOT_FIT: Final = 1
+_EPILOG: Final = (
+    "Exit code: 0; 1 where --capacity is given and a trace fits under none of the policies; 2 for "
+    "a wrong argument, or a file that could not be read."
+)
+
+
 class ReplayCommand(common.Command):
     """Replay traces under several policies and compare how much each would have reserved."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
+        parser.epilog = _EPILOG
         common.add_file_options(parser)
         parser.add_argument(
             "--policy", default="all", metavar="A,B", help="policies to run (default: all)"
@@ -59,7 +67,7 @@ class ReplayCommand(common.Command):
             common.print_json(report.to_dict())
         elif reports:
             common.print_report(report)
-        return code
+        return code or (_DOES_NOT_FIT if args.capacity and not report.fits else 0)
 
 
 def _check_settings(policies: tuple[str, ...], args: argparse.Namespace) -> None:

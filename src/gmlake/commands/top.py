@@ -6,7 +6,9 @@ import argparse
 import os
 import select
 import sys
+import termios
 import time
+import tty
 from collections import deque
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -187,9 +189,6 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
     if file < 0 or _is_in_background(file):
         yield _pause
         return
-    import termios
-    import tty
-
     before = termios.tcgetattr(file)
     try:
         tty.setcbreak(file, termios.TCSANOW)

@@ -24,7 +24,7 @@ from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
 from gmlake.snapshots.capture import providers
-from gmlake.snapshots.whole import snapshot
+from gmlake.snapshots.whole import Snapshot, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,12 +55,12 @@ class Recording:
         return self._session.is_on
 
     @property
-    def snapshot(self) -> Any:  # noqa: ANN401 (a Snapshot, of whoever knows that there is one)
-        """What gmlake.snapshot() gave at the end, with these events.
+    def snapshot(self) -> Snapshot:
+        """What gmlake.snapshot() gave at the end, with these events; until then, what it gives now.
 
-        None before, and where nothing was served.
+        Empty where gmlake served nothing.
         """
-        return self._session.snapshot
+        return self._session.snapshot or (snapshot() if self.is_on else Snapshot())
 
     def stop(self) -> None:
         """End the recording; its events are in `snapshot`."""
@@ -95,7 +95,7 @@ class _Session(Observer, Opening):
         self._settings = settings
         self.table = sites.renew()
         self.known = categories.Known()
-        self.snapshot: Any = None
+        self.snapshot: Snapshot | None = None  # that of the end
         self.is_on = False
         self._tracker = Tracker(self.table, _core.set_site, _note_mark, self)
         self._paths = CallPaths(self.table, self._tracker.base, _core.set_site, settings.frames)
@@ -128,8 +128,7 @@ class _Session(Observer, Opening):
 
     def _take_snapshot(self) -> None:
         self._look_again()
-        if lakes.devices():
-            self.snapshot = snapshot()
+        self.snapshot = snapshot()
 
     def end(self) -> None:
         """Keep nothing any more. May be broken off at any place, and is done again then."""
@@ -314,7 +313,7 @@ def _tell_of_limits() -> None:
         notices.once(
             "recording nothing",
             "gmlake.record() records what gmlake serves, and it serves nothing yet: call "
-            "gmlake.enable()",
+            "gmlake.enable() before, or run the program by `gmlake run`",
         )
 
 

@@ -294,7 +294,7 @@ def enable(
     """
     check_mode(mode)
     given = Given(policy, capacity, handle_types, knobs, on_oom)
-    with lock:
+    with needing_torch("gmlake.enable()"), lock:
         known = _process.lasting
         if known is not None and known.may_stay(given):
             return known

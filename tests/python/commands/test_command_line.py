@@ -297,11 +297,18 @@ def test_several_devices(tmp_path: Path) -> None:
         (["replay", "f", "--policy", ","], "no policy was chosen"),
         (["replay", "f", "--capacity", "much"], "'much' is not a size"),
         (["replay", "f", "--capacity", "0"], "0 bytes"),
-        (["replay", "f", "--capacity", "-5"], "--capacity"),
+        (["replay", "f", "--capacity", "-5"], "--capacity: '-5' is not a size"),
+        (["replay", "f", "--capacity", "-3GiB"], "--capacity: '-3GiB' is not a size"),
         (["replay", "f", "--set", "growth"], "'growth' is not NAME=VALUE"),
         (["replay", "f", "--set", "=1"], "'=1' is not NAME=VALUE"),
         (["replay", "f", "--set", "growth=x"], "growth: 'x' is not a size"),
         (["replay", "f", "--set", "nonsense=1"], "nonsense"),
+        (["replay", "f", "--set", "chunksize=1"], "'chunksize'; did you mean chunk_size?"),
+        (["replay", "f", "--set", "chunk_size=3MiB"], "chunk_size is 3MiB, but must be a multiple"),
+        (
+            ["replay", "f", "--set", "growth=1PiB"],
+            "growth is 1PiB, but must be between 0B and 256T",
+        ),
         (["replay", "f", "--set", "max_views=0"], "max_views is 0"),
         *(
             (["replay", "f", "--set", f"{name}=1"], f"no setting is called '{name}'; there are: ")
@@ -313,7 +320,7 @@ def test_several_devices(tmp_path: Path) -> None:
         (["replay", "f", "--set", "frag_limit.1=1"], "frag_limit.1"),
         (["replay", "f", "--set", "max_split_size=1", "--policy", "stitch"], "max_split_size is 1"),
         (["replay", "f", "f", "--capacity", "16383PiB"], "16383 PiB: accounting for that much"),
-        (["replay", "f", "f", "--capacity", "1"], "a capacity of '1' does not hold one granule"),
+        (["replay", "f", "--capacity", "1"], "a capacity of '1' does not hold one granule of 2MiB"),
         (["replay", "f", "--device", "x"], "--device"),
         (["validate"], "TRACE"),
     ],

@@ -58,7 +58,7 @@ except ModuleNotFoundError as error:
     print(error.name, error)
 """
     said = python(program)
-    assert said.startswith("torch gmlake.")
+    assert said.startswith(f"torch gmlake.{name}")
     assert said.endswith(" needs PyTorch, which is not installed: pip install torch")
 
 

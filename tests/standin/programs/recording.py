@@ -216,7 +216,8 @@ def nothing_enabled() -> dict[str, Any]:
     """Nothing is recorded where gmlake serves nothing."""
     with gmlake.record() as recording:
         Training().step()
-    return {"snapshot": recording.snapshot}
+        during = len(recording.snapshot.devices)
+    return {"devices": {"during": during, "behind": len(recording.snapshot.devices)}}
 
 
 def forked() -> dict[str, Any]:
