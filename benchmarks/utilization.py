@@ -12,16 +12,20 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 import gmlake
 import machine
 from gmlake import _core
+from gmlake.tables import new_table
 from gmlake.trace.layout import Kind
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MEMORY_CALLS = (
     *("create", "release", "reserve", "unreserve", "map", "unmap", "set_access"),
@@ -30,6 +34,12 @@ MEMORY_CALLS = (
 DEVICE = "80GiB"
 PAPER = "gmlake-paper"
 LOW_LIMIT = f"{PAPER}, 2 MiB"
+HEADINGS = {
+    "expandable": "expand-\nable",
+    PAPER: "gmlake-\npaper",
+    LOW_LIMIT: "gmlake-\npaper,\n2 MiB",
+    "live GiB": "live\nGiB",
+}
 
 
 def replayed(trace: gmlake.Trace, capacity: int | str = DEVICE) -> list[gmlake.ReplayResult]:
@@ -69,6 +79,15 @@ def refused(trace: gmlake.Trace, fraction: float, live_bytes: int) -> dict[str, 
     return {result.policy: result.states["oom"] for result in results}
 
 
+def table(title: str, *names: str) -> Table:
+    """Return a table of traces whose columns are narrow enough for six policies in 80 columns."""
+    result = new_table(Text(f"\n{title}"))
+    result.add_column("trace", overflow="fold")
+    for name in names:
+        result.add_column(HEADINGS.get(name, name), justify="right", no_wrap=True)
+    return result
+
+
 def main() -> None:
     """Replay each trace, print the tables, and keep the figures with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -81,10 +100,12 @@ def main() -> None:
     fractions = [float(text) for text in arguments.fractions.split(",") if text]
     names = [*_core.policies()]
     names.insert(names.index(PAPER) + 1, LOW_LIMIT)
-    shares = Table("live / reserved at the peak", "live GiB", *names)
-    times = Table("driver ms; calls per step behind the longest", *names)
-    tight = Table("refused, of the live peak", *names)
+    shares = table("live / reserved at the peak", "live GiB", *names)
+    times = table("driver ms, and below calls per step behind the longest", *names)
+    tight = table("refused, in so many times the live peak", *names)
     kept: list[dict[str, Any]] = []
+    with gmlake.Lake("sim", capacity=DEVICE) as lake:
+        device = lake.device_name
     for path in arguments.traces:
         trace = gmlake.load_trace(path)
         results = replayed(trace)
@@ -108,14 +129,14 @@ def main() -> None:
             trace.name,
             *(
                 f"{result.driver_time_ns / 1e6:,.0f}"
-                + ("" if late[result.policy] is None else f"; {late[result.policy]:.1f}")
+                + ("" if late[result.policy] is None else f"\n{late[result.policy]:,.1f}")
                 for result in results
             ),
         )
         for fraction, counts in edge.items():
             tight.add_row(f"{trace.name} {fraction}", *(str(counts[name]) for name in names))
     console = Console()
-    console.print(f"policies: {', '.join(names)}", shares, times)
+    console.print(shares, times, f"driver ms: what these calls cost on a {device}")
     if fractions:
         console.print(tight)
     if arguments.write:

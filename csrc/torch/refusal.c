@@ -100,9 +100,9 @@ say_held(text *out, const gml_situation *now)
     if (now->idle_bytes && !now->largest_bytes) {
         say(out, ", in pieces that serve only requests of up to 1 MiB");
     } else if (now->idle_bytes) {
-        say(out, "; the largest request that they could serve is %s (fragmentation %.2f)",
+        say(out, "; the largest request that they could serve is %s (fragmentation %.1f %%)",
             human(now->largest_bytes).text,
-            1 - (double)now->largest_bytes / (double)now->idle_bytes);
+            100 * (1 - (double)now->largest_bytes / (double)now->idle_bytes));
     }
     say(out, ".");
 }

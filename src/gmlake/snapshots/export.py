@@ -65,7 +65,7 @@ def _rows(seen: DeviceSnapshot) -> Iterator[tuple[str, str, str]]:
     yield "reserved", format_size(seen.reserved_bytes), peak("reserved_bytes")
     yield "free", format_size(seen.free_bytes), ""
     yield "largest obtainable", format_size(seen.largest_free_bytes), ""
-    yield "fragmentation", f"{seen.fragmentation:.1%}", ""
+    yield "fragmentation", f"{100 * seen.fragmentation:.1f} %", ""
     yield "blocks", f"{len(seen.blocks):,}", ""
     views = f"{len(seen.views):,} of {format_size(int(seen.views['size_bytes'].sum()))}"
     yield "stitched views", views, ""
