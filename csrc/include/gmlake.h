@@ -196,11 +196,6 @@ GML_API gml_status gml_lake_close(gml_lake *lake);
 GML_API gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                                      gml_address *out);
 
-/* The same for a request that will be repeated where it is refused: GML_OUT_OF_MEMORY is then no
- * refusal yet, so it is neither counted nor kept in the history, and has no reason. */
-GML_API gml_status gml_lake_try_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
-                                         gml_address *out);
-
 /* Ends the life of the block at `address`, which may be called on any thread. Work already queued
  * on the block's own stream may still use it. Address 0 is allowed. GML_UNKNOWN_ADDRESS if no live
  * block begins there; nothing changes then. */

@@ -280,58 +280,72 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
     return status;
 }
 
+/* Whether a request may be served at all, with room for its block: once the policy has served,
+ * nothing may fail. */
 static gml_status
-allocate_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
-                gml_address *out)
+admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 {
+    if (lake->sleeper && gml_sleeper_is_asleep(lake->sleeper)) {
+        return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                               "%sthis memory is asleep: wake it first, or allocate elsewhere",
+                               lake->title);
+    }
+    if (size_bytes > GML_LARGEST_REQUEST) {
+        return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
+                               "%" PRIu64 " bytes asked for; the largest request is 2^48",
+                               size_bytes);
+    }
+    if (stream == UINT64_MAX) {
+        return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
+                               "2^64 - 1 is not a stream handle");
+    }
     if (lake->uses.pending_count) {
         gml_uses_poll(&lake->uses);
     }
-    /* Room in the table first: once the policy has served, nothing may fail. */
     gml_status status = gml_map_reserve(&lake->blocks, 1);
-    if (status != GML_OK) {
-        return gml_driver_fail(lake->driver, status, "the table of live blocks cannot grow");
-    }
-    gml_block *block = NULL;
-    status = serve(lake, size_bytes, stream, &block);
-    gml_lake_note_reserved(lake);
-    if (status != GML_OK) {
-        if (status == GML_OUT_OF_MEMORY && is_last) {
-            gml_lake_explain_refusal(lake, size_bytes);
-            gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
-        }
-        return status;
-    }
-    (void)gml_map_insert(&lake->blocks, block->address, block);
-    gml_lake_count_allocation(lake, block);
-    gml_history_add(&lake->history, GML_REQUEST_ALLOC, block->id, block->address, size_bytes,
-                    stream);
-    *out = block->address;
-    return GML_OK;
+    return status == GML_OK
+               ? GML_OK
+               : gml_driver_fail(lake->driver, status, "the table of live blocks cannot grow");
 }
 
-static gml_status
-allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last, gml_address *out)
+/* Counts a block that was served. */
+static void
+enter(gml_lake *lake, gml_block *block)
+{
+    (void)gml_map_insert(&lake->blocks, block->address, block);
+    gml_lake_count_allocation(lake, block);
+    gml_history_add(&lake->history, GML_REQUEST_ALLOC, block->id, block->address,
+                    block->requested_bytes, block->stream);
+}
+
+/* Counts a refusal. */
+static void
+refuse_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
+{
+    gml_lake_explain_refusal(lake, size_bytes);
+    gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
+}
+
+gml_status
+gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
+                 gml_address *out)
 {
     if (size_bytes == 0) {
         *out = 0;
         return GML_OK;
     }
+    gml_block *block = NULL;
     pthread_mutex_lock(&lake->lock);
-    gml_status status;
-    if (lake->sleeper && gml_sleeper_is_asleep(lake->sleeper)) {
-        status = gml_driver_fail(lake->driver, GML_UNSUPPORTED,
-                                 "%sthis memory is asleep: wake it first, or allocate elsewhere",
-                                 lake->title);
-    } else if (size_bytes > GML_LARGEST_REQUEST) {
-        status =
-            gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
-                            "%" PRIu64 " bytes asked for; the largest request is 2^48", size_bytes);
-    } else if (stream == UINT64_MAX) {
-        status =
-            gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT, "2^64 - 1 is not a stream handle");
-    } else {
-        status = allocate_locked(lake, size_bytes, stream, is_last, out);
+    gml_status status = admit(lake, size_bytes, stream);
+    if (status == GML_OK) {
+        status = serve(lake, size_bytes, stream, &block);
+        gml_lake_note_reserved(lake);
+        if (status == GML_OK) {
+            enter(lake, block);
+            *out = block->address;
+        } else if (status == GML_OUT_OF_MEMORY && is_last) {
+            refuse_request(lake, size_bytes, stream);
+        }
         gml_lake_show_request(lake, is_last ? status : GML_OK);
     }
     pthread_mutex_unlock(&lake->lock);
@@ -341,13 +355,7 @@ allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last, g
 gml_status
 gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
 {
-    return allocate(lake, size_bytes, stream, true, out);
-}
-
-gml_status
-gml_lake_try_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
-{
-    return allocate(lake, size_bytes, stream, false, out);
+    return gml_lake_request(lake, size_bytes, stream, true, out);
 }
 
 /* The live block at `address`, or NULL with a reason. */

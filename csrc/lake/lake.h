@@ -142,6 +142,12 @@ void gml_nap_end(gml_lake *lake);
 
 /* ---- lake.c ---------------------------------------------------------------------------------- */
 
+/* gml_lake_allocate(). A request that will be repeated where it is refused is not the last one:
+ * GML_OUT_OF_MEMORY is then no refusal yet, so it is neither counted nor kept in the history, and
+ * has no reason. */
+gml_status gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
+                            gml_address *out);
+
 /* gml_lake_free() for a caller that holds the lock. */
 gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 8,
+    GML_NATIVE_VERSION = 9,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -44,9 +44,9 @@ typedef struct gml_native_core {
     int (*next)(int number);
     /* Whether this thread is in a region that takes the memory of graphs that are captured. */
     bool (*takes_graphs)(void);
-    gml_status (*try_allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
-                               gml_address *out);
-    gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+    /* is_last: GML_OUT_OF_MEMORY is a refusal, and is counted; else the request will be repeated.
+     */
+    gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
                            gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);

@@ -224,7 +224,7 @@ take_slowly(gml_lake *lake, gml_status status, size_t size_bytes, c10::DeviceInd
     gml_address address = 0;
     if (!lake) {
         lake = open_to_all(core->open, device, reason, sizeof reason);
-        status = lake ? core->try_allocate(lake, size_bytes, handle_of(stream), &address)
+        status = lake ? core->allocate(lake, size_bytes, handle_of(stream), false, &address)
                       : GML_DRIVER_FAILED;
     }
     if (status == GML_OUT_OF_MEMORY) {
@@ -235,7 +235,7 @@ take_slowly(gml_lake *lake, gml_status status, size_t size_bytes, c10::DeviceInd
         if (limits.is_limited(device)) {
             share_limit(device, 0);
         }
-        status = core->allocate(lake, size_bytes, handle_of(stream), &address);
+        status = core->allocate(lake, size_bytes, handle_of(stream), true, &address);
     }
     if (status != GML_OK && core->refusal(size_bytes, status) != GML_OUT_OF_MEMORY) {
         char text[refusal_bytes];
@@ -258,7 +258,7 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, bool *is_r
     gml_address address = 0;
     gml_status status = GML_DRIVER_ABSENT; /* until it is opened */
     if (C10_LIKELY(lake)) {
-        status = core->try_allocate(lake, size_bytes, handle_of(stream), &address);
+        status = core->allocate(lake, size_bytes, handle_of(stream), false, &address);
     }
     if (C10_UNLIKELY(status != GML_OK)) {
         address = take_slowly(lake, status, size_bytes, device, stream);

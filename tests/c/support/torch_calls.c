@@ -19,7 +19,7 @@ torch_allocate(uint64_t size_bytes, int device, const void *stream)
     }
     gml_lake *lake = core->find(core->serving(device));
     lake = lake ? lake : core->open(device, reason, sizeof reason);
-    if (!lake || core->allocate(lake, size_bytes, address_of(stream), &address) != GML_OK) {
+    if (!lake || core->allocate(lake, size_bytes, address_of(stream), true, &address) != GML_OK) {
         return NULL;
     }
     return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr): a device address */
