@@ -103,7 +103,7 @@ class ElasticMemory:
             self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("memory that grows can be neither copied nor pickled")
+        raise TypeError("an elastic buffer can be neither copied nor pickled")
 
     def __repr__(self) -> str:
         """Say what it has of what it may have."""

@@ -110,7 +110,7 @@ class FitReport(Printed):
                 f"at least: the recording has {what} that PyTorch refused, and what the program "
                 "would have done with it is not known"
             )
-        yield Text("memory of CUDA itself, of NCCL and of other processes comes on top", "dim")
+        yield Text("memory of CUDA itself, of NCCL and of other processes is not included", "dim")
 
     def _answers(self) -> Iterator[RenderableType]:
         if not self.memory_bytes:
@@ -132,8 +132,11 @@ class FitReport(Printed):
     def _basis(self) -> str:
         small, large = self.batches
         if self.why_line:
-            return f"a line through batch {small:,} and {large:,}, which is rough: {self.why_line}"
-        return f"each request drawn through batch {small:,} and {large:,}, and replayed"
+            return (
+                f"extrapolated from the memory of batches {small:,} and {large:,}, which is rough: "
+                f"{self.why_line}"
+            )
+        return f"each request extrapolated from batches {small:,} and {large:,}, and replayed"
 
     def _table(self, needs: tuple[Need, ...]) -> RenderableType:
         table = new_table(None)
@@ -196,7 +199,7 @@ def _check_batches(traces: list[Trace], batches: Sequence[int] | None, memory_by
     if batches is None:
         return
     if len(traces) != 2 or len(batches) != 2:  # noqa: PLR2004
-        msg = "the largest batch takes two recordings and the batch of each"
+        msg = "the largest batch needs two recordings, and the batch of each"
         raise ValueError(msg)
     if not memory_bytes:
         msg = "the largest batch for which memory? Give the size of the device"
@@ -293,7 +296,7 @@ class Scaled:
         Raises _NoMatchError where the programs asked for other things.
         """
         if len(small.start_blocks) != len(large.start_blocks):
-            raise _NoMatchError("they began with other numbers of tensors")
+            raise _NoMatchError("they began with different numbers of tensors")
         self._batches = batches
         is_plain = ~np.isin(large.requests["kind"], (Kind.FREE_REQUESTED, Kind.OOM))
         self._large = replace(large, requests=large.requests[is_plain])

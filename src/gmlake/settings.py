@@ -21,7 +21,7 @@ def parse_capacity(capacity: int | str | None) -> int:
         return 0
     size_bytes = parse_size(capacity)
     if size_bytes == 0:
-        msg = "a capacity of 0 bytes serves nothing; leave it out for all the device has"
+        msg = "a capacity of 0 bytes cannot serve anything; leave it out for no limit"
         raise ValueError(msg)
     return size_bytes
 

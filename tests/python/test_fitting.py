@@ -192,7 +192,7 @@ def test_the_command_answers_first(files: list[str], capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("the largest batch that fits into 3.00 GiB: ")
     assert lines[0].endswith(" with stitch")
-    assert lines[1] == "(each request drawn through batch 4 and 8, and replayed)"
+    assert lines[1] == "(each request extrapolated from batches 4 and 8, and replayed)"
     assert main(["fit", files[0], "--memory", "3GiB"]) == 0
     assert capsys.readouterr().out.startswith("yes, it fits into 3.00 GiB with: caching, ")
 

@@ -17,9 +17,9 @@ TRUTHS = {
     "in_a_region": ("moved", "asleep", "kept", "grows"),
 }
 ERRORS = {
-    "rows": "ValueError: 11 rows asked for; it may have 0 to 10",
+    "rows": "ValueError: 11 rows requested; it may have 0 to 10",
     "host": "ValueError: an elastic tensor lies on a GPU, not on 'cpu'",
-    "empty": "ValueError: an elastic tensor has at least a row of a byte, not shape (10, 0)",
+    "empty": "ValueError: an elastic tensor needs at least one row of one byte, not shape (10, 0)",
     "closed": "ValueError: this elastic tensor was closed",
     "closed_tensor": "ValueError: this elastic tensor was closed",
 }

@@ -73,7 +73,7 @@ def test_every_training_has_its_page(trained: dict[str, Any], name: str) -> None
 
 def test_pages_are_said(ended: dict[str, Ended]) -> None:
     for one in ended.values():
-        assert one.errors.count("gmlake: what memory did in this training: ") == 4
+        assert one.errors.count("gmlake: memory of this training: ") == 4
 
 
 def test_nothing_stays_open(trained: dict[str, Any], name: str) -> None:
@@ -118,4 +118,4 @@ def test_a_program_that_a_training_ends_has_the_page(name: str, tmp_path: Path) 
     assert "\nPlannedError\n" in failed.errors
     page = tmp_path / "memory.html"
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert failed.errors.count(f"gmlake: what memory did in this training: {page}") == 1
+    assert failed.errors.count(f"gmlake: memory of this training: {page}") == 1

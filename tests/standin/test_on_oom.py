@@ -35,7 +35,7 @@ def test_the_first_refusal_is_written_and_the_exception_names_it(file: Path) -> 
     said = outcome.results
     assert said["first"].endswith(f"To see what lives: gmlake view {file}.")
     assert said["same"]
-    assert "To see what lives: torch.cuda.memory_summary(); at the first time: " in said["second"]
+    assert "To see what lives: torch.cuda.memory_summary(); for the first one: " in said["second"]
     assert not said["outside"]
     assert outcome.errors.count("gmlake: out of memory on device 0, 300 MiB were asked for") == 1
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.standin.running import run_program
 
-PASSED_BY = 'inside of gmlake.enabled("caching") PyTorch\'s own allocator serves'
+PASSED_BY = 'inside gmlake.enabled("caching") PyTorch\'s own allocator serves'
 
 
 def seen(what: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_odd_arguments_are_refused_where_they_are_given() -> None:
     refused = [found[name] for name in ("copy", "deepcopy", "pickle", "memory", "number")]
     assert all(text.startswith("TypeError: ") for text in [*refused, *found["rows"]])
     assert all(text.startswith("TypeError: dtype is a torch.dtype") for text in found["dtypes"])
-    assert found["no_folder"] == "ValueError: no folder is called '\\x00'"
+    assert found["no_folder"] == "ValueError: there is no folder '\\x00'"
     assert found["unharmed"]
     assert found["bytes"]
     assert found["left"] == []

@@ -22,7 +22,7 @@ ERRORS = {
     "awake": "ValueError: region 'errors' is awake already",
     "allocating": "GPU 0: region 'errors' on GPU 0: this memory is asleep: wake it first, or ",
     "unknown": "ValueError: no region is called 'nobody'; there are: ",
-    "options": "ValueError: region 'errors' is there with backup='cpu', folder=None, graphs=False",
+    "options": "ValueError: region 'errors' exists with backup='cpu', folder=None, graphs=False",
     "once": """ValueError: backup is "same", "cpu", "disk" or None, not 'tape'""",
     "backup": 'ValueError: backup is "cpu", "disk" or None, not \'tape\'',
 }

@@ -27,13 +27,13 @@ ANSWERS = {
         "would have been served in the same 2.00 GiB by: expandable (248 MiB to spare), stitch (",
     ),
     "at_a_peak": (
-        "It did not fit: all pieces and what was left make 223 MiB, 161 MiB too little.",
+        "It did not fit: all free memory adds up to 223 MiB, 161 MiB too little.",
         "Most is held by stories.py:N in at_a_peak(): 1.16 GiB in 5 blocks.",
         "refused in the same 2.00 GiB by: caching, expandable, stitch",
     ),
     "by_another": (
         "held 234 MiB,",
-        "It did not fit: all pieces and what was left make 315 MiB, 85.0 MiB too little.",
+        "It did not fit: all free memory adds up to 315 MiB, 85.0 MiB too little.",
         "refused in the same 548 MiB by: caching, expandable, stitch",
     ),
     "by_a_leak": (
@@ -57,12 +57,12 @@ ANSWERS = {
         "expandable (184 MiB to spare), stitch (192 MiB to spare)",
     ),
     "by_optimizer_state": (
-        "It did not fit: all pieces and what was left make 30.5 MiB, 33.5 MiB too little.",
+        "It did not fit: all free memory adds up to 30.5 MiB, 33.5 MiB too little.",
         "Most is held by stories.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
         "Most is held by stories.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
     ),
     "by_accumulated_losses": (
-        "It did not fit: all pieces and what was left make 15.0 MiB, 49.0 MiB too little.",
+        "It did not fit: all free memory adds up to 15.0 MiB, 49.0 MiB too little.",
         "in by_accumulated_losses(): 1.94 GiB in 32 blocks, and it grew all along.",
         "in by_accumulated_losses(): 1.94 GiB in 32 blocks, and it grew all along.",
     ),

@@ -110,7 +110,7 @@ def size_argument(text: str) -> int:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if size_bytes == 0:
-        msg = "0 bytes serve nothing; leave the option out for all the device has"
+        msg = "0 bytes cannot serve anything; leave the option out for no limit"
         raise argparse.ArgumentTypeError(msg)
     return size_bytes
 

@@ -75,7 +75,7 @@ def _only(path: str, args: argparse.Namespace) -> Trace:
         traces = common.read_file(path, args.device)
         if len(traces) != 1:
             devices = ", ".join(str(trace.device) for trace in traces)
-            msg = f"it has the devices {devices}; choose one by --device"
+            msg = f"it has the devices {devices}; choose one with --device"
             raise ValueError(msg)
         return traces[0]
 

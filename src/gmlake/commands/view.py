@@ -101,12 +101,12 @@ def _page_path(source: str, output: str | None) -> Path:
     if output is not None:
         page = Path(output)
         if page.exists() and Path(source).exists() and page.samefile(source):
-            msg = f"-o {output}: that is the file to be drawn"
+            msg = f"-o {output}: that is the input file"
             raise ValueError(msg)
         return page
     page = Path(f"{Path(source).stem or 'memory'}.html")
     if page.is_symlink() or (page.exists() and not _is_ours(page)):
-        msg = f"{page} is there already, and is no page of gmlake; name another with -o"
+        msg = f"{page} already exists and is not a page of gmlake; name another with -o"
         raise ValueError(msg)
     return page
 
@@ -152,7 +152,7 @@ def _planned(seen: Snapshot) -> list[Figure]:
     figures: list[Figure] = []
     for one in _recorded(seen):
         made = report_of(plan(one.trace))
-        figures += _titled(made, seen, one.device, "placed with all of it foreseen")
+        figures += _titled(made, seen, one.device, "placed with all requests known")
     return figures
 
 

@@ -31,4 +31,4 @@ def handle_of(stream: object) -> int:
     try:
         return operator.index(stream)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{stream!r} is no stream, and no number of one") from None
+        raise TypeError(f"{stream!r} is neither a stream nor the number of one") from None

@@ -202,11 +202,11 @@ def _of_this_rank(page: Path) -> Path:
 def _write(seen: Snapshot | None, page: Path) -> None:
     """Write a page and say so. What goes wrong is said, too: a training is not to be lost by it."""
     if seen is None or not seen.devices:
-        notices.say(f"no {page}: nothing was asked of a device")
+        notices.say(f"no {page}: no device memory was requested")
         return
     try:
         write_page(report_of(seen), page, needs_pictures=False)
     except (OSError, Error) as error:
         notices.say(f"{page} could not be written: {error}")
     else:
-        notices.say(f"what memory did in this training: {page}")
+        notices.say(f"memory of this training: {page}")

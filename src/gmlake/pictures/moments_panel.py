@@ -62,8 +62,8 @@ def _place(moment: Moment) -> str:
 def _table(shown: Moment) -> str:
     rows = "".join(map(_row, shown.stranded))
     return (
-        '<h3>Who strands memory</h3><p class="note">A free piece cannot grow while there are '
-        "blocks beside it; one between two counts for both.</p>"
+        '<h3>Who strands memory</h3><p class="note">A free piece cannot grow past the blocks '
+        "beside it; a piece between two blocks counts for both.</p>"
         f'<div class="scroll"><table class="stranded">{table_head(_COLUMNS, plain=True)}'
         f"{table_body([rows])}</table></div>"
     )

@@ -98,8 +98,8 @@ script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; font-src data:">
 
 
 _HELP: Final = (
-    '<p class="note help" id="keys">Drag across a picture to zoom, or turn the wheel with Ctrl; '
-    "with the keyboard, Tab to a picture, then + and \u2212 zoom, arrows move, and 0 shows all.</p>"
+    '<p class="note help" id="keys">Drag across a picture to zoom, or hold Ctrl and scroll; '
+    "with the keyboard, Tab to a picture, then + and \u2212 zoom, arrows move, and 0 resets.</p>"
 )
 
 

@@ -125,7 +125,7 @@ class Elastic:
     def _look(self, rows: int) -> tuple[int, int]:
         """Return the bytes of so many rows, and those that there are."""
         if not 0 <= operator.index(rows) <= self.shape[0]:
-            raise ValueError(f"{rows} rows asked for; it may have 0 to {self.shape[0]}")
+            raise ValueError(f"{rows} rows requested; it may have 0 to {self.shape[0]}")
         _ = self.whole
         held = self.memory_bytes
         self._rows = min(self._rows, held // self._row_bytes)  # where shrinking was broken off
@@ -223,7 +223,7 @@ def elastic(
     if where.type != "cuda":
         raise ValueError(f"an elastic tensor lies on a GPU, not on {str(where)!r}")
     if not shape or min(shape) < 1:
-        raise ValueError(f"an elastic tensor has at least a row of a byte, not shape {shape}")
+        raise ValueError(f"an elastic tensor needs at least one row of one byte, not shape {shape}")
     torch.cuda.init()
     named: int | None = where.index
     number = lakes.current_device() if named is None else named

@@ -27,12 +27,13 @@ class Inside(_core.Inside, ContextDecorator):
     def number(self) -> int:
         """Return the core's number of the region, which the entry asks for; RuntimeError."""
         if not is_enabled():
-            why = why_off()
-            advice = why or "call gmlake.enable() first, or start it by `gmlake run`"
-            raise RuntimeError(f"{self._title}: gmlake does not serve this process; {advice}")
+            raise RuntimeError(
+                f"{self._title}: gmlake does not serve this process; call gmlake.enable() first, "
+                "or start it with `gmlake run`"
+            )
         if is_passed_by():
             raise RuntimeError(
-                f'{self._title}: inside of gmlake.enabled("caching") PyTorch\'s own allocator '
+                f'{self._title}: inside gmlake.enabled("caching") PyTorch\'s own allocator '
                 "serves, which has no regions; enter it outside"
             )
         return self._number()

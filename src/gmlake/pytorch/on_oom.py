@@ -66,7 +66,7 @@ def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -
         return
     if wanted in _process.written:
         _core.torch_note_refusals(
-            f"torch.cuda.memory_summary(); at the first time: {_process.written[wanted]}"
+            f"torch.cuda.memory_summary(); for the first one: {_process.written[wanted]}"
         )
         return
     _process.written[wanted] = f"{wanted} could not be written"
@@ -81,8 +81,8 @@ def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -
         what_to_do = _process.written[wanted] = f"gmlake view {path}"
         _core.torch_note_refusals(what_to_do)
         notices.say(
-            f"out of memory on device {device}, {format_size(size_bytes)} were asked for; "
-            f"to see what holds it: {what_to_do}"
+            f"out of memory on device {device}, {format_size(size_bytes)} were requested; "
+            f"to see what holds the memory: {what_to_do}"
         )
 
 
@@ -113,7 +113,7 @@ def _write(wanted: str, document: dict[str, Any]) -> Path:
                 path.unlink()
                 raise
             return path
-    msg = "there are such files already"
+    msg = "all such files exist already"
     raise OSError(msg)
 
 

@@ -219,7 +219,7 @@ class _Turn:
         if self.session is not None and self.session.is_over:
             self.session.end()
         if self.session is not None:
-            raise RuntimeError("a recording is on already; end it by gmlake.stop_recording()")
+            raise RuntimeError("a recording is on already; end it with gmlake.stop_recording()")
 
     def give(self, session: _Session) -> None:
         if self.session is session:

@@ -111,10 +111,10 @@ class SleepReport:
         sizes = f"{format_size(self.moved_bytes)} moved, {format_size(self.saved_bytes)} copied"
         lines = [f"{names}: {sizes}, in {self.seconds:.3f} s; on the device now:"]
         for held, whose in (
-            (self.awake_bytes, "of gmlake, for what is awake"),
+            (self.awake_bytes, "of gmlake, awake"),
             (self.pytorch_bytes, "of PyTorch's own allocator (graphs, MemPool, before gmlake)"),
-            (self.other_bytes, "of all else (CUDA's context, NCCL, other processes)"),
-            (self.kept_bytes, "that the device did not take back"),
+            (self.other_bytes, "of everything else (CUDA contexts, NCCL, other processes)"),
+            (self.kept_bytes, "that the device did not release"),
         ):
             lines.append(f"  {format_size(held):>9} {whose}")
         return "\n".join(lines)
@@ -149,10 +149,10 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         if backup not in _BACKUPS:
             raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
         if folder is not None and backup != "disk":
-            raise ValueError('a folder is for backup="disk"')
+            raise ValueError('folder needs backup="disk"')
         path = None if folder is None else os.fsdecode(folder)
         if path is not None and "\0" in path:
-            raise ValueError(f"no folder is called {path!r}")
+            raise ValueError(f"there is no folder {path!r}")
         super().__init__(f"region {name!r}", everywhere=everywhere)
         self.name = name
         self._wanted = (backup, path, graphs)
@@ -173,8 +173,8 @@ class region(Inside):  # noqa: N801 (it is used as a function)
                 known = _named[self.name] = _Named(number, backup, folder, graphs)
             if (known.backup, known.folder, known.graphs) != self._wanted:
                 raise ValueError(
-                    f"region {self.name!r} is there with backup={known.backup!r}, "
-                    f"folder={known.folder!r}, graphs={known.graphs}; it has one set of options"
+                    f"region {self.name!r} exists with backup={known.backup!r}, "
+                    f"folder={known.folder!r}, graphs={known.graphs}; its options cannot change"
                 )
             return known.number
 
@@ -382,7 +382,7 @@ def saved_bytes(tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
     is not contiguous.
     """
     if not tensor.is_contiguous():
-        raise ValueError("only a contiguous tensor can be read where it is saved")
+        raise ValueError("only a contiguous tensor can be read from its backup")
     size = tensor.numel() * tensor.element_size()
     with _lock:
         for name, held in _lakes_by_name().items():

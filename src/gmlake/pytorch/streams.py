@@ -51,7 +51,7 @@ def forget_stream(stream: torch.cuda.Stream | SupportsIndex, device: int | None 
     """
     handle = _handle_of(stream)
     if handle in _LASTING:
-        raise ValueError(f"{handle} is a default stream, which nobody can destroy")
+        raise ValueError(f"{handle} is a default stream, which cannot be destroyed")
     _core.torch_forget_stream(_device_of(stream, device), handle)
 
 

@@ -56,7 +56,7 @@ def report_of_snapshot(source: Snapshot) -> Report:
         figures += _figures(one, lines, name, len(drawn))
     left_out = len(source.devices) - len(drawn)
     if left_out:
-        facts.append(("not drawn", f"{left_out:,} more devices; choose one by --device"))
+        facts.append(("not drawn", f"{left_out:,} more devices; choose one with --device"))
     return Report(source.name or "Memory", tuple(facts), tuple(figures))
 
 
@@ -186,7 +186,7 @@ def timeline_of(
             live[name] = (start + np.cumsum(change)).astype(np.float64)
     reserved = reserved_behind(seen)
     if reserved is None:
-        notes.append("the recording does not say what was reserved when")
+        notes.append("the recording has no reserved memory over time")
     marks, mark_note = _marks(story)
     notes += [mark_note] if mark_note else []
     return Timeline(

@@ -238,7 +238,7 @@ def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
         entry = entries.entry_of(raw, f"device {index} of gmlake's part")
         number = entries.integer(entry, "device", "gmlake's part", low=0, high=1 << 16)
         if number in devices:
-            reason = f"gmlake's part speaks of device {number} twice"
+            reason = f"gmlake's part describes device {number} twice"
             raise TraceError(reason)
         trace = traces.get(number, Trace(np.zeros(0, REQUEST), device=number))
         devices[number] = _restore(entry, trace, _device_events(document, number), left)
@@ -274,7 +274,9 @@ def _restore(entry: dict[Any, Any], trace: Trace, events: Events, left: Visits) 
         for chosen in (has_id, is_alloc):
             categories[trace.requests["id"][chosen]] = of_event[chosen]
     if len(event_sites) != len(trace.requests):
-        reason = f"gmlake's part speaks of a device {trace.device} that the file does not have so"
+        reason = (
+            f"gmlake's part describes a device {trace.device} that differs in the rest of the file"
+        )
         raise TraceError(reason)
     is_whole = values_of_rows(events, _is_whole, np.bool_)
     others = _table(entry, "others", _OTHER_ROW, left)
@@ -339,10 +341,10 @@ def _name_start_blocks(seen: DeviceSnapshot) -> None:
 
 def _check_tables(regions: Records, ranges: Records, pieces: Records) -> None:
     if any((table["region"] >= len(regions)).any() for table in (ranges, pieces)):
-        reason = "a range names a region that is not there"
+        reason = "a range names a region that does not exist"
         raise TraceError(reason)
     if not np.isin(regions["kind"], tuple(RegionKind)).all():
-        reason = "a region is of no known kind"
+        reason = "a region is of an unknown kind"
         raise TraceError(reason)
     for table in (regions, ranges, pieces):
         if (table["size_bytes"] > LARGEST_SIZE).any() or (table["address"] >= 1 << 63).any():

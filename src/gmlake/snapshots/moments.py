@@ -331,8 +331,8 @@ class Story:
         first, end, sizes = self._lost
         lost_bytes = int(sizes[(first <= number) & (end > number)].sum())
         if lost_bytes and free is not None:
-            said += f". {format_size(lost_bytes)} of it lay in what was gone at the end: "
-            said += "where is not recorded"
+            said += f". {format_size(lost_bytes)} of it lay in memory that was gone at the end: "
+            said += "its place is not recorded"
         return f"{said}."
 
     def _why(self, row: int, free: Free) -> str:
@@ -344,7 +344,7 @@ class Story:
             return "The device had enough left, so a limit of the program's refused it."
         if total + left < wanted:
             return (
-                f"It did not fit: all pieces and what was left make {format_size(total + left)}, "
+                f"It did not fit: all free memory adds up to {format_size(total + left)}, "
                 f"{format_size(wanted - total - left)} too little."
             )
         is_fitting = free.sizes >= wanted

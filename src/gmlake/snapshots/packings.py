@@ -78,7 +78,7 @@ def packing_of_lives(
             return None
         sizes = lives.size_bytes[block]
         offsets, height_bytes = _compact(lives.address[block], sizes)
-        notes.append("addresses at which nothing ever lay are left out")
+        notes.append("addresses that were never used are left out")
         name = "height"
     if not len(block) or not rows:
         return None

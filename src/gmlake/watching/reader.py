@@ -71,7 +71,7 @@ def read(source: Source) -> Counters:
         except PermissionError as error:
             raise CountersError(error.strerror) from None
         if counters.pid != source.pid:
-            raise CountersError(f"it says that it is of process {counters.pid}")
+            raise CountersError(f"it claims to be of process {counters.pid}")
         began_ns = processes.start_ns(source.pid)
         if began_ns is not None and began_ns > counters.start_ns + _CLOCKS_AGREE_NS:
             _remove(folder, source.name)
@@ -90,7 +90,7 @@ def _consistent(file: int) -> bytes:
         if time.monotonic() > end:
             break
         time.sleep(_PAUSE_S)
-    raise CountersError("it was being written whenever it was looked at")
+    raise CountersError("it was being written at every attempt to read it")
 
 
 def _is_written(sequence: bytes) -> bool:

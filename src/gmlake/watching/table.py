@@ -155,7 +155,7 @@ def _device_lines(intervals: list[Interval]) -> Iterator[Text]:
         said = f"{format_size(used)} of {format_size(device.total_bytes)} in use"
         yield Text(f"GPU {index}  {printable(device.name)}: {said}", style="bold")
         if reserved > used:
-            yield Text("  gmlake says that it holds more than that: this is not its device", "dim")
+            yield Text("  gmlake reports more than that: this is not its device", "dim")
             continue
         parts = (
             ("█", "live", live),
@@ -166,7 +166,7 @@ def _device_lines(intervals: list[Interval]) -> Iterator[Text]:
         yield Text(f"  {_bar(parts, device.total_bytes)}")
         yield Text(f"  {told}")
     if intervals and not devices:
-        yield Text("what else has memory of the devices is not known: NVML does not tell", "dim")
+        yield Text("other users of the devices are not known: NVML does not tell", "dim")
 
 
 def _bar(parts: Iterable[tuple[str, str, int]], total: int) -> str:

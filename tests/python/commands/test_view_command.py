@@ -61,7 +61,7 @@ def test_a_saved_snapshot_of_a_lake_becomes_a_page(folder: Path) -> None:
 def test_policies_and_a_placement_are_added_on_demand(folder: Path) -> None:
     words = ["view", "run.gmtrace", "--replay", "caching,stitch", "--plan"]
     assert main(words) == 0
-    added = ["placed with all of it foreseen", "policies side by side, on the same requests"]
+    added = ["placed with all requests known", "policies side by side, on the same requests"]
     assert titles(folder / "run.html")[-2:] == added
     assert "gmlake-paper" not in (folder / "run.html").read_text(encoding="utf-8")
 

@@ -183,7 +183,7 @@ def test_a_training_is_told_apart(
     training = Training(has_lines=has_lines)
     training.train(4, keeps_gradients=keeps_gradients)
     note = assert_right(training, training.load(tmp_path)).note
-    sure = "call paths and lifetimes; surely for " if has_lines else "lifetimes and sizes alone"
+    sure = "call paths and lifetimes; certain for " if has_lines else "lifetimes and sizes alone"
     assert f"categories are inferred from {sure}" in note
 
 

@@ -124,7 +124,7 @@ def _refused(size: int, left: int, stream: int = 0) -> str:
     ("size", "left", "stream", "said"),
     [
         (70, 10, 0, "It did not fit: 80.0 MiB were free, but in 2 pieces; a request needs one."),
-        (95, 10, 0, "It did not fit: all pieces and what was left make 90.0 MiB, 5.00 MiB too"),
+        (95, 10, 0, "It did not fit: all free memory adds up to 90.0 MiB, 5.00 MiB too"),
         (40, 50, 0, "The device had enough left, so a limit of the program's refused it."),
         (50, 10, 0, "A piece was large enough; why it was not taken is not recorded."),
         (50, 10, 7, "A piece was large enough, but it is of stream 0, and this was asked for on"),

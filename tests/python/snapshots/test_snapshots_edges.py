@@ -160,7 +160,8 @@ def test_memory_that_was_gone_at_the_end_is_said_while_it_was_there(tmp_path: Pa
     parts = [segment(BASE, 20 * MIB, [*blocks, block(BASE + 8 * MIB, 12 * MIB)])]
     found = figure(load(tmp_path, snapshot(events, parts)).report(), Moments)
     said = [
-        "10.0 MiB of it lay in what was gone at the end: where is not recorded" in one.says[0]
+        "10.0 MiB of it lay in memory that was gone at the end: its place is not recorded"
+        in one.says[0]
         for one in found.moments
     ]
     assert said == [False, False, True, True, False]

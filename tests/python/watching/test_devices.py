@@ -97,7 +97,7 @@ def test_a_device_that_holds_less_is_another() -> None:
 
 def test_without_nvml_nothing_is_guessed() -> None:
     lines = shown(interval(7, GIB, GIB))
-    assert lines[0] == "what else has memory of the devices is not known: NVML does not tell"
+    assert lines[0] == "other users of the devices are not known: NVML does not tell"
 
 
 def test_ranks_are_side_by_side() -> None:

@@ -265,7 +265,7 @@ def test_a_file_of_another_version(copy: Path) -> None:
 
 def test_a_file_that_is_never_whole(copy: Path) -> None:
     changed(copy, 16, b"\x01")
-    assert problem() == "it was being written whenever it was looked at"
+    assert problem() == "it was being written at every attempt to read it"
 
 
 def test_a_write_that_ends_is_waited_for(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_a_write_that_ends_is_waited_for(copy: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_file_of_another_process(copy: Path) -> None:
     copy.rename(copy.with_name(str(folders.Name(folders.namespace(), os.getppid(), 0))))
-    assert problem() == f"it says that it is of process {os.getpid()}"
+    assert problem() == f"it claims to be of process {os.getpid()}"
 
 
 def test_a_file_that_others_may_write(copy: Path) -> None:
