@@ -354,20 +354,20 @@ lake_regions(PyObject *object, PyObject *Py_UNUSED(unused))
 PyDoc_STRVAR(
     allocate_doc,
     "allocate($self, /, size, stream=0)\n--\n\n"
-    "Serve `size` bytes for use on `stream` (its handle as an integer); return a Block.\n\n"
-    "Size 0 gives a Block with address 0 that holds nothing. Raises OutOfMemoryError\n"
+    "Allocate `size` bytes for use on `stream` (its handle as an integer); return a Block.\n\n"
+    "Size 0 gives an empty Block with address 0. Raises OutOfMemoryError\n"
     "after everything was tried, ValueError for a size above 2**48, DriverError.");
 PyDoc_STRVAR(free_doc,
              "free($self, block, /)\n--\n\n"
-             "End the life of a Block, or of the block at an address; any thread may do it.\n\n"
+             "Free a Block, or the block at an address; any thread may do so.\n\n"
              "Raises ValueError for a foreign block or one freed before, BufferError while a\n"
              "buffer of it is in use. Address 0 is allowed.");
 PyDoc_STRVAR(trim_doc, "trim($self, /)\n--\n\n"
-                       "Give idle memory back to the driver; return how many bytes went.");
+                       "Release idle memory to the driver; return the number of bytes.");
 PyDoc_STRVAR(check_doc, "check($self, /)\n--\n\n"
                         "Check every invariant of the lake; raises Error if one is broken.");
 PyDoc_STRVAR(reset_peaks_doc, "reset_peaks($self, /)\n--\n\n"
-                              "Let the peaks of stats() start again from the current values.");
+                              "Reset the peaks of stats() to the current values.");
 PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\n"
                         "Return counters as a dict; sizes in bytes, driver_time_ns in ns.");
 PyDoc_STRVAR(torch_stats_doc,
@@ -377,62 +377,61 @@ PyDoc_STRVAR(torch_stats_doc,
 PyDoc_STRVAR(
     regions_doc,
     "regions($self, /)\n--\n\n"
-    "Return everything held as a list of dicts, one per contiguous region.\n\n"
-    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"home\" or\n"
-    "\"view\"; ranges: a list of (address, size, requested_size, is_used) that tile the\n"
-    "region; pieces: where the bytes of a view lie at home, a list of (address,\n"
-    "home_address, size) that tile it, else empty.");
+    "Return the memory held as a list of dicts, one per contiguous region.\n\n"
+    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"home\",\n"
+    "\"view\" or \"planned pool\"; ranges: a list of (address, size, requested_size,\n"
+    "is_used) that tile the region; pieces: where the bytes of a view or planned pool lie\n"
+    "at home, a list of (address, home_address, size) that tile it, else empty.");
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
-             "Give everything back to the driver; live blocks become invalid. A second call does\n"
+             "Return everything to the driver; live blocks become invalid. A second call does\n"
              "nothing. Waits for calls of other threads. Raises BufferError while a buffer of a\n"
              "block is in use. Does nothing on a lake below PyTorch, see torch_lake().");
-PyDoc_STRVAR(record_stream_doc,
-             "record_stream($self, /, block, stream)\n--\n\n"
-             "Say that work on another stream uses a live Block, or the block at an address.\n\n"
-             "Once freed, its memory serves nobody before what was queued on that stream at the\n"
-             "free has run. Raises ValueError for a foreign block or one freed before.");
+PyDoc_STRVAR(
+    record_stream_doc,
+    "record_stream($self, /, block, stream)\n--\n\n"
+    "Declare that work on another stream uses a live Block, or the block at an address.\n\n"
+    "Once freed, its memory is not reused before the work queued on that stream at the\n"
+    "free has run. Raises ValueError for a foreign block or one freed before.");
 PyDoc_STRVAR(forget_stream_doc,
              "forget_stream($self, stream, /)\n--\n\n"
-             "Say that a stream will be destroyed, and that its last work is queued.\n\n"
-             "No call is made on it from here on. Nothing for one that the lake does not know.");
+             "Declare that a stream will be destroyed and that its last work is queued.\n\n"
+             "No further call is made on it. Does nothing for an unknown stream.");
 PyDoc_STRVAR(distrust_stream_doc,
              "distrust_stream($self, stream, /)\n--\n\n"
-             "Say that a stream may be destroyed at any time without a word.\n\n"
-             "What it frees serves other streams only after a wait for the whole device.");
+             "Mark a stream as externally owned: it may be destroyed without notice.\n\n"
+             "Its freed memory serves other streams only after a device synchronize.");
 PyDoc_STRVAR(order_streams_doc,
              "order_streams($self, /, later, earlier)\n--\n\n"
-             "Say that what is queued on `later` from now on runs after all that is queued on\n"
-             "`earlier` by now, because the program made it wait.");
+             "Declare that work queued on `later` from now on runs after all work queued on\n"
+             "`earlier` so far, because the program made it wait.");
 PyDoc_STRVAR(stream_pairs_doc,
              "stream_pairs($self, /)\n--\n\n"
-             "Return what happened between each two streams as a list of dicts, in no order;\n"
+             "Return what each pair of streams lent each other, as an unordered list of dicts;\n"
              "sizes in bytes.");
 PyDoc_STRVAR(set_limit_doc,
              "set_limit($self, size, /)\n--\n\n"
              "Hold at most `size` bytes from now on; 0: the capacity it was opened with.");
 PyDoc_STRVAR(begin_pool_doc,
              "begin_pool($self, first, second, /)\n--\n\n"
-             "Serve capturing streams from a private pool from now on, made if need be; one more\n"
-             "use of it. The two numbers are PyTorch's id of the pool.");
-PyDoc_STRVAR(end_pool_doc,
-             "end_pool($self, first, second, /)\n--\n\n"
-             "End what begin_pool() began. Raises ValueError for a pool that is not begun.");
+             "Serve capturing streams from a private pool from now on, created if necessary; one\n"
+             "more use of it. The two numbers are PyTorch's id of the pool.");
+PyDoc_STRVAR(end_pool_doc, "end_pool($self, first, second, /)\n--\n\n"
+                           "End begin_pool(). Raises ValueError for a pool that has not begun.");
 PyDoc_STRVAR(release_pool_doc,
              "release_pool($self, first, second, /)\n--\n\n"
-             "End one use of a pool; after the last one its idle memory goes back.\n\n"
+             "End one use of a pool; after the last one its idle memory is released.\n\n"
              "Raises ValueError for a pool without a use.");
 PyDoc_STRVAR(keep_history_doc,
              "keep_history($self, max_events, /)\n--\n\n"
              "Keep the last `max_events` events and forget earlier ones; 0 stops.\n\n"
-             "It takes HISTORY_EVENT_BYTES of host memory for each, at once, and no more.");
-PyDoc_STRVAR(note_mark_doc,
-             "note_mark($self, number, /)\n--\n\n"
-             "Note a mark with `number` as its id in the history; nothing where none is kept.");
+             "Allocates HISTORY_EVENT_BYTES of host memory for each, at once.");
+PyDoc_STRVAR(note_mark_doc, "note_mark($self, number, /)\n--\n\n"
+                            "Add a mark with `number` as its id to the history, if one is kept.");
 PyDoc_STRVAR(history_doc,
              "history($self, /)\n--\n\n"
              "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
-             "of a trace; and how many there were since keep_history().");
+             "of a trace; and the number of events since keep_history().");
 PyDoc_STRVAR(history_sites_doc,
              "history_sites($self, /)\n--\n\n"
              "Return (events, sites, total): as history(), and the site of each event as bytes of\n"
@@ -440,15 +439,14 @@ PyDoc_STRVAR(history_sites_doc,
 
 PyDoc_STRVAR(publish_doc,
              "publish($self, path, /)\n--\n\n"
-             "Publish the counters in a file at an absolute path that is not there yet, for this\n"
-             "user only, until the lake is closed; None: no more. Raises OSError.");
-PyDoc_STRVAR(
-    saved_doc,
-    "saved($self, address, size, /)\n--\n\n"
-    "Return where that part of a sleeping block is saved in the host's memory, an address\n"
-    "that holds until it wakes; None where it is not.");
+             "Publish the counters in a new file at an absolute path, for this user only, until\n"
+             "the lake is closed; None: stop. Raises OSError.");
+PyDoc_STRVAR(saved_doc,
+             "saved($self, address, size, /)\n--\n\n"
+             "Return the host address of the backup of that part of a sleeping block, valid until\n"
+             "it wakes; None if it has none.");
 PyDoc_STRVAR(forget_saved_doc, "forget_saved($self, /)\n--\n\n"
-                               "Give the host's memory back that is kept for the next sleep.");
+                               "Free the host memory kept for the next sleep.");
 PyDoc_STRVAR(watch_steps_doc, "watch_steps($self, /)\n--\n\n"
                               "Watch steps from now on, so that they can be planned.\n\n"
                               "Raises UnsupportedError for a policy that serves no plans.");
