@@ -19,25 +19,32 @@ _DEVICE_LIMIT = 1 << 16
 
 
 class Lake(_core.Lake):
-    """Everything gmlake holds on one device: a driver, a policy, one lock.
+    """The heap of one device: a driver, a policy, one lock.
 
     driver: "cuda" (a real device), "host" (real bytes in host memory, for tests) or "sim"
         (accounting only, of any capacity).
     policy: one of gmlake.policies(); "stitch" is gmlake's own.
-    capacity: the most memory to hold, in bytes or as text ("80GiB"). None: all that the device
-        has; "sim" has 80 GiB then, "host" 1 GiB.
+    capacity: the maximum memory to hold, in bytes or as text ("80GiB"). None: all memory of the
+        device; 80 GiB for "sim", 1 GiB for "host".
     device: ordinal of the device.
-    can_sleep: whether sleep() and wake() work, which give all memory back to the device and take
-        it again at the same addresses.
-    knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text, and settings
-        that have words are given by them, as in economy="memory".
+    fail_call, fail_per_million, fail_seed: let driver calls fail, to test a program: the n-th
+        one, or each with a probability.
+    check_order: answer with an Error where memory would go from one stream to another, or be
+        unmapped, while no call of the lake orders the two; to test a program, and slower.
+    skip_calls: names of driver calls that record, wait or synchronise, as in
+        stats()["driver_calls"]; these are not made and answer as if they were, to see such a test
+        fail.
+    can_sleep: whether sleep() and wake() work, which release all memory to the device and
+        restore it at the same addresses.
+    knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text, and some
+        settings take words, as in economy="memory".
 
-    Raises ValueError for an unknown driver, policy or knob and for a value out of range,
-    DriverError where the driver or device is not there, OutOfMemoryError, UnsupportedError.
+    Raises ValueError for an unknown driver, policy, call or knob and for a value out of range,
+    DriverError if there is no such driver or device, OutOfMemoryError, UnsupportedError.
 
     A lake may be used from any thread. It is a context manager that closes itself; after close()
-    every use is a ValueError. A Block that is collected does not free its memory, and keeps its
-    lake alive; closing the lake gives everything back.
+    every use is a ValueError. A Block that is garbage-collected does not free its memory, and keeps
+    its lake alive; closing the lake returns all memory.
     """
 
     def __new__(
@@ -69,44 +76,43 @@ class Lake(_core.Lake):
             raise
 
     def allocate(self, size: int | str, stream: int = 0) -> _core.Block:
-        """Serve a size, in bytes or as text ("10MiB"), for use on a stream; return a Block.
+        """Allocate a size, in bytes or as text ("10MiB"), for use on a stream; return a Block.
 
-        stream: its handle as an integer. Size 0 gives a Block with address 0 that holds nothing.
-        Raises OutOfMemoryError after everything was tried, ValueError for a size above 2**48,
-        DriverError.
+        stream: its handle as an integer. Size 0 gives an empty Block with address 0. Raises
+        OutOfMemoryError after everything was tried, ValueError for a size above 2**48, DriverError.
         """
         return super().allocate(parse_size(size) if isinstance(size, str) else size, stream)
 
     def elastic(self, size: int | str, stream: int = 0) -> ElasticMemory:
-        """Reserve addresses for memory that grows and shrinks, at most `size`; it has none yet.
+        """Reserve addresses for an elastic buffer of at most `size` bytes, without memory yet.
 
-        size: in bytes or as text ("4GiB"), rounded up to whole chunks. stream: its handle, on which
-        the work that uses it is queued. Raises UnsupportedError for a policy other than "stitch"
+        size: in bytes or as text ("4GiB"), rounded up to whole chunks. stream: the handle of the
+        stream whose work uses it. Raises UnsupportedError for a policy other than "stitch"
         and "plan" and for an arena, ValueError for a size of 0 or above 2**48, OutOfMemoryError
         without addresses, DriverError.
         """
         return ElasticMemory(self, parse_size(size) if isinstance(size, str) else size, stream)
 
     def sleep(self, backup: str | None = None, folder: str | None = None) -> dict[str, int]:
-        """Give all memory back to the device; addresses stay.
+        """Release all memory to the device and keep the addresses.
 
-        backup: how what blocks hold is saved: "cpu", "disk" (in a file in the folder), None (it is
+        backup: where contents are saved: "cpu", "disk" (in a file in the folder), None (they are
         lost). Returns a dict: released_bytes, kept_bytes, saved_bytes, time_ns. Raises ValueError
-        where it sleeps already, UnsupportedError for a lake that was not opened with can_sleep,
+        if it already sleeps, UnsupportedError for a lake that was not opened with can_sleep,
         and DriverError; then everything is as before.
         """
         return _core.sleep_lakes((("", self, backup, folder),))
 
     def wake(self) -> dict[str, int]:
-        """Take memory again at the same addresses, and copy back what was saved.
+        """Restore the memory at the same addresses, with the contents that were saved.
 
-        Returns a dict as sleep() does. Raises OutOfMemoryError where the device has not enough,
-        ValueError where it is awake, DriverError; then it sleeps as before.
+        Returns a dict as sleep() does. Raises OutOfMemoryError if the device has too little memory,
+        ValueError if it is awake, DriverError; it then stays asleep.
         """
         return _core.wake_lakes((("", self, None, None),))
 
     def snapshot(self, device: int = 0) -> Snapshot:
-        """Return what is held, and the events that keep_history() has kept.
+        """Return the memory held, and the events kept by keep_history().
 
         device: the ordinal to show. Raises ValueError if the lake is closed.
         """

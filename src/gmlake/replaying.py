@@ -42,22 +42,21 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What one policy did with one trace. Sizes are in bytes.
+    """The result of one policy on one trace. Sizes are in bytes.
 
     events: recorded events; the blocks live before recording come on top of them.
     allocations: requests for memory, those placed first included.
-    peak_live_bytes: the most that was live at once, each block rounded up to 512.
-    peak_reserved_bytes: the most that was held from the driver at once.
+    peak_live_bytes: the peak of live bytes, each block rounded up to 512.
+    peak_reserved_bytes: the peak of bytes held from the driver.
     utilization: peak_live_bytes / peak_reserved_bytes; 1.0 where nothing was held.
     wanted_bytes: what peak_live_bytes is where nothing is refused. Where something is, the other
         figures are of what was left of the trace.
     first_refused: the event of the first request that was refused, -1 for a block from before the
         recording; None where all were served. refused_bytes: its size. asked_at: the user's line
         that asked, "" where it is not known.
-    states: how many requests were served in each state; "oom" counts refusals.
-    driver_calls: how often each driver call was made.
-    driver_time_ns: what these calls cost; modelled by the driver "sim", measured by others.
-    device: what they cost that on; "sim" models an NVIDIA H100 up to 96 GiB, and an H200 above.
+    states: the number of requests served in each state; "oom" counts refusals.
+    driver_calls: the number of each driver call.
+    driver_time_ns: the cost of these calls; modelled by the driver "sim", measured by others.
     seconds: wall time of the replay itself.
     plan: what the policy "plan" did, see gmlake.planning.serving; None for other policies.
     """
@@ -193,7 +192,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     progress: Progress | None = None,
     **knobs: int | str,
 ) -> ReplayReport:
-    """Run the trace's requests through the allocator, once per policy, each on a fresh lake.
+    """Run the trace's requests through the allocator, once per policy, each on a new lake.
 
     Blocks that were live before recording are placed first. SEGMENT_* events are not replayed,
     since every policy decides by itself when to grow; TRIM events are. The policy "plan" plans the

@@ -37,7 +37,7 @@ def test_the_first_refusal_is_written_and_the_exception_names_it(file: Path) -> 
     assert said["same"]
     assert "To see what lives: torch.cuda.memory_summary(); for the first one: " in said["second"]
     assert not said["outside"]
-    assert outcome.errors.count("gmlake: out of memory on device 0, 300 MiB were asked for") == 1
+    assert outcome.errors.count("gmlake: out of memory on device 0, 300 MiB were requested") == 1
 
 
 def test_it_knows_what_was_refused_and_what_was_held(file: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_history_of_the_programs_own_goes_on(file: Path) -> None:
 
 def test_what_pytorchs_allocator_refuses_is_written_too(file: Path) -> None:
     outcome = run_out("elsewhere", file)
-    assert f"to see what holds it: gmlake view {file}" in outcome.errors
+    assert f"to see what holds the memory: gmlake view {file}" in outcome.errors
     assert refusals_of(load_trace(file))[0].size_bytes == 300 * MIB
 
 

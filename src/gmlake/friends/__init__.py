@@ -25,10 +25,10 @@ __all__ = ["cupy_allocator", "lake", "use_cupy", "use_numba"]
 
 
 def use_cupy() -> None:
-    """Let CuPy's arrays come from gmlake, on every device and thread, from here on.
+    """Allocate CuPy's arrays from gmlake, on every device and thread, from now on.
 
-    CuPy's pool on top of it is left out, and what it holds idle goes back to the devices. Arrays
-    that are there already keep their memory. To go back:
+    CuPy's pool is bypassed, and its idle memory is released to the devices. Existing arrays keep
+    their memory. To switch back:
     `cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)`.
 
     Out of memory is a cupy.cuda.memory.OutOfMemoryError. Raises ImportError without CuPy.
@@ -39,11 +39,11 @@ def use_cupy() -> None:
 
 
 def cupy_allocator(stream: CupyStream | None = None) -> Callable[[int], Any]:
-    """Return what cupy.cuda.set_allocator() and cupy.cuda.using_allocator() take.
+    """Return an allocator for cupy.cuda.set_allocator() and cupy.cuda.using_allocator().
 
-    stream: None: memory is for the stream that is CuPy's current one when it is asked for. Else
-        the CuPy stream on which alone it will be used: it goes back without a look at streams, and
-        work on any other stream is the program's to order with that one.
+    stream: None: memory belongs to CuPy's current stream at allocation. Otherwise the only CuPy
+        stream on which it will be used: it is freed without looking at streams, and the program
+        must order work on any other stream with that one.
 
     Raises ImportError without CuPy.
     """
@@ -53,14 +53,14 @@ def cupy_allocator(stream: CupyStream | None = None) -> Callable[[int], Any]:
 
 
 def use_numba(stream: object = None) -> None:
-    """Let Numba's device arrays come from gmlake. To be called before Numba uses the GPU.
+    """Allocate Numba's device arrays from gmlake. Call it before Numba uses the GPU.
 
-    stream: None: memory is idle when Numba gets it, as with cuMemAlloc, and what Numba frees is
-        handed on in batches, after a wait for the device. Else the stream on which alone Numba's
-        arrays are used, as a number or an object with __cuda_stream__(): nothing is waited for.
+    stream: None: memory is idle when Numba gets it, as with cuMemAlloc, and memory that Numba frees
+        is released in batches, after a wait for the device. Otherwise the only stream on which
+        Numba's arrays are used, as a number or an object with __cuda_stream__(): no waits.
 
-    Out of memory is an error that is both a CudaAPIError of Numba's and a gmlake.OutOfMemoryError.
-    Raises ImportError without Numba, and RuntimeError where Numba uses a device already.
+    Out of memory is both a CudaAPIError of Numba's and a gmlake.OutOfMemoryError.
+    Raises ImportError without Numba, and RuntimeError if Numba already uses a device.
     """
     from gmlake.friends import on_numba
 

@@ -14,7 +14,7 @@ _found: Final[dict[int, Lake]] = {}
 
 
 def lake_of(device: int) -> Lake:
-    """Return the lake of a device, opened if need be; everybody's, so do not close it.
+    """Return the lake of a device, opening it if necessary. It is shared: do not close it.
 
     Its stats() count what PyTorch, CuPy, Numba and functions in C hold together. Raises ValueError
     for a wrong environment variable or device, DriverError, UnsupportedError and OutOfMemoryError.
@@ -33,12 +33,12 @@ def serving_lake_of(device: int) -> Lake:
 
 
 def find(device: int) -> Lake | None:
-    """Return the lake of a device; None where nobody here has asked for it, as after a fork."""
+    """Return the lake of a device; None if this process has not used it, as after a fork."""
     return _found.get(device)
 
 
 def known() -> list[tuple[int, Lake]]:
-    """Return every device with its lake that somebody here has asked for."""
+    """Return every device and lake that this process has used."""
     return list(_found.items())
 
 

@@ -40,7 +40,7 @@ _MOST_PENDING_BYTES: Final = 256 << 20  # other libraries cannot have it before 
 
 
 class OutOfMemoryError(CudaAPIError, errors.OutOfMemoryError):
-    """What Numba raises when a device has no memory left; `code` is the driver's."""
+    """Raised by Numba when a device has no memory left; `code` is the driver's."""
 
 
 def use(stream: object = None) -> None:
@@ -67,7 +67,7 @@ class Manager(HostOnlyCUDAMemoryManager):
     """
 
     def __init__(self, *, context: object, stream: int | None = None) -> None:
-        """Ask for nothing yet: Numba makes one without a device to see its version."""
+        """Allocate nothing yet: Numba makes one without a device to see its version."""
         super().__init__(context=context)
         self.stream = stream
         self._own: Any = None  # the stream on which nothing runs
@@ -98,7 +98,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         )
 
     def get_memory_info(self) -> MemoryInfo:
-        """Return what is free, which what the lake holds idle counts as, and what there is."""
+        """Return free memory, including the lake's idle memory, and total memory."""
         free_bytes, total_bytes = driver.cuMemGetInfo()
         stats = lakes.lake_of(self._device).stats()
         idle_bytes = stats["reserved_bytes"] - stats["live_bytes"]
@@ -112,7 +112,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         )
 
     def reset(self) -> None:
-        """Free everything, also what arrays still hold."""
+        """Free everything, including memory that arrays still hold."""
         super().reset()
         for name in list(self._live):
             self._let_go(name)
@@ -120,7 +120,7 @@ class Manager(HostOnlyCUDAMemoryManager):
 
     @contextmanager
     def defer_cleanup(self) -> Iterator[None]:
-        """Return a context in which nothing is waited for."""
+        """Return a context without waits."""
         with super().defer_cleanup():
             self._deferred += 1
             try:
@@ -174,7 +174,7 @@ class Manager(HostOnlyCUDAMemoryManager):
                 self._give_back()
 
     def _give_back(self) -> None:
-        """Hand what was let go to the lake, after a wait; nothing while a graph is captured."""
+        """Release freed memory to the lake, after a wait; nothing while a graph is captured."""
         lake = lakes.find(self._device)
         batch, self._pending = self._pending, []
         if lake is None or not batch:

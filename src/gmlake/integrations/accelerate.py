@@ -30,11 +30,11 @@ class GmlakeTraining:
     It begins with the `with` statement, and can be used again after its end.
 
     accelerator: the accelerate.Accelerator of the loop.
-    page: a file to write at the end, also by an exception.
-    plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
+    page: a file to write at the end, also after an exception.
+    plan: True, or an AutoPlan: plan the steps, and enable gmlake. `plan` has it afterwards.
 
-    Raises FileNotFoundError where the folder of the page is not there, and TypeError for a plan or
-    an accelerator of another kind.
+    Raises FileNotFoundError if the folder of the page does not exist, and TypeError for any other
+    plan or accelerator.
     """
 
     def __init__(
@@ -44,7 +44,6 @@ class GmlakeTraining:
         page: str | Path | None = None,
         plan: AutoPlan | bool = False,
     ) -> None:
-        """Begin nothing yet, but for gmlake itself where plans are wanted."""
         if not hasattr(accelerator, "sync_gradients"):
             raise TypeError(f"accelerator is an accelerate.Accelerator, not {accelerator!r}")
         self._accelerator = accelerator
@@ -65,7 +64,7 @@ class GmlakeTraining:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Be in a step: around each batch, outside of accelerator.accumulate().
+        """Return a context for a step: around each batch, outside accelerator.accumulate().
 
         Where gradients are accumulated, the step goes on until the batch that ends with them.
         """
@@ -87,5 +86,5 @@ class GmlakeTraining:
             self._training.end_evaluation()
 
     def log(self, values: Mapping[str, Any] | None = None, step: int | None = None) -> None:
-        """Log some values and memory to the accelerator's trackers, as Accelerator.log() does."""
+        """Log values and memory to the accelerator's trackers, as Accelerator.log() does."""
         self._accelerator.log({**(values or {}), **self._training.lines()}, step=step)

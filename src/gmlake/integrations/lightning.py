@@ -32,15 +32,14 @@ class GmlakeCallback(Callback):
     Every `log_every_n_steps` steps, each of the Trainer's loggers gets memory/live_gib and others.
     A step goes from its first batch to the last that its optimizer needs.
 
-    page: a file to write when training ends, also by an exception.
+    page: a file to write when training ends, also after an exception.
     plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
 
-    Raises FileNotFoundError where the folder of the page is not there, and TypeError for a plan of
-    another kind.
+    Raises FileNotFoundError if the folder of the page does not exist, and TypeError for any other
+    plan.
     """
 
     def __init__(self, *, page: str | Path | None = None, plan: AutoPlan | bool = False) -> None:
-        """Begin nothing yet, but for gmlake itself where plans are wanted."""
         super().__init__()
         self._training = Training(page, plan)
         self.plan = self._training.plan
@@ -51,11 +50,11 @@ class GmlakeCallback(Callback):
         self._steps = trainer.global_step
 
     def on_train_batch_start(self, *_: object) -> None:
-        """Begin a step, where none is open."""
+        """Begin a step, unless one is open."""
         self._training.begin_step()
 
     def on_train_batch_end(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
-        """End the step, where the optimizer took it, and log."""
+        """End the step if the optimizer took it, and log."""
         steps = trainer.global_step
         if steps == self._steps:
             return  # gradients are accumulated

@@ -1,7 +1,7 @@
-"""What every trainer's callback does: mark steps and evaluations, measure, draw a page at the end.
+"""Shared by all trainers' callbacks: mark steps and evaluations, measure, draw a page at the end.
 
-A trainer whose training fails may tell nobody. So one training is open at a time in a process, and
-the next one that begins, or the end of the process, ends it.
+A trainer may not report that its training failed. So one training is open at a time in a process,
+and the next one that begins, or the end of the process, ends it.
 """
 
 # mypy: allow-untyped-calls
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TRAIN: Final = "train"
 EVALUATION: Final = "evaluation"
 MOST_EVENTS: Final = 200_000
-"""Events that PyTorch keeps for a page where gmlake serves nothing."""
+"""Events that PyTorch keeps for a page if gmlake serves nothing."""
 
 _GIB: Final = 1 << 30
 _LINES: Final = {
@@ -45,12 +45,12 @@ _LINES: Final = {
 
 
 class Training:
-    """A training of somebody else's loop, which says here what it is about to do.
+    """A training by another library's loop, which reports its progress here.
 
-    page: a file to write at the end, as "memory.html"; where several processes train together, the
-    name has the rank, as "memory-rank3.html". plan: True for an AutoPlan, or one
-    that is there already; it enables gmlake. Raises FileNotFoundError where the folder of the page
-    is not there, and TypeError for a plan of another kind.
+    page: a file to write at the end, such as "memory.html"; with several processes the name
+    includes the rank, "memory-rank3.html". plan: True for an AutoPlan, or an existing one; it
+    enables gmlake. Raises FileNotFoundError if the folder of the page does not exist, and TypeError
+    for any other plan.
     """
 
     def __init__(self, page: str | Path | None, plan: AutoPlan | bool) -> None:  # noqa: FBT001
@@ -68,7 +68,7 @@ class Training:
     # ---- from begin to end -----------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin, and end whatever training is open. Raises RuntimeError where one is recorded."""
+        """Begin, ending any open training. Raises RuntimeError if a recording is on."""
         _process.end()
         _process.open = self
         if not gmlake.is_enabled():
@@ -86,7 +86,7 @@ class Training:
                 self._recording = record() if gmlake.is_enabled() else _History()
 
     def end(self) -> None:
-        """End what is open, and write the page, which does not raise; nothing where none is."""
+        """End the open training, if any, and write the page, which does not raise."""
         if _process.open is self:
             _process.open = None
         self.end_step()
@@ -99,7 +99,7 @@ class Training:
     # ---- steps and evaluations -------------------------------------------------------------------
 
     def begin_step(self) -> None:
-        """Be in a step of training; nothing where one is open."""
+        """Begin a step of training, unless one is open."""
         if self._step is None:
             self.end_evaluation()
             step = _marked_step() if self.plan is None else self.plan.step(TRAIN)
@@ -112,7 +112,7 @@ class Training:
             step.__exit__(None, None, None)
 
     def begin_evaluation(self) -> None:
-        """Be in an evaluation, which is a phase of recordings; nothing where one is open."""
+        """Begin an evaluation, a phase of recordings, unless one is open."""
         if self._evaluation is None:
             self.end_step()
             evaluation = phases.phase(EVALUATION)
@@ -127,7 +127,7 @@ class Training:
     # ---- figures ---------------------------------------------------------------------------------
 
     def lines(self) -> dict[str, float]:
-        """Return what to log of the current device: GiB, and the part of a step that was planned.
+        """Return the values to log for the current device: GiB, and the planned share of a step.
 
         Peaks are since the process began, or since the program reset them. Empty where CUDA is not
         in use.
@@ -149,12 +149,12 @@ class _Process:
         self.open: Training | None = None
 
     def end(self) -> None:
-        """End the one that is open."""
+        """End the open one."""
         if self.open is not None:
             self.open.end()
 
     def forget(self) -> None:
-        """Have none, in a forked child."""
+        """Forget the open one, in a forked child."""
         self.open = None
 
 
@@ -165,7 +165,7 @@ os.register_at_fork(after_in_child=_process.forget)
 
 @contextmanager
 def _marked_step() -> Iterator[None]:
-    """Mark a step of what is recorded, in place of those that optimizers mark."""
+    """Mark a step of the recording, in place of the marks of optimizers."""
     owner = object()
     phases.begin_step(owner)
     try:
@@ -175,7 +175,7 @@ def _marked_step() -> Iterator[None]:
 
 
 class _History:
-    """A recording by PyTorch's own history. One that the program keeps already is left as it is."""
+    """A recording by PyTorch's own history. One that the program already keeps is left alone."""
 
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
@@ -184,7 +184,7 @@ class _History:
             compat.record_history(MOST_EVENTS)
 
     def stop(self) -> None:
-        """End; what was seen is in `snapshot`."""
+        """End; the events are in `snapshot`."""
         document = compat.memory_snapshot()
         if self._is_mine:
             compat.stop_history()
@@ -200,7 +200,7 @@ def _of_this_rank(page: Path) -> Path:
 
 
 def _write(seen: Snapshot | None, page: Path) -> None:
-    """Write a page and say so. What goes wrong is said, too: a training is not to be lost by it."""
+    """Write a page and print its name. Errors are printed, too: they must not end a training."""
     if seen is None or not seen.devices:
         notices.say(f"no {page}: no device memory was requested")
         return

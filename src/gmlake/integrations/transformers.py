@@ -28,35 +28,34 @@ if TYPE_CHECKING:
 
 
 class GmlakeCallback(TrainerCallback):
-    """Marks steps and evaluations, adds memory to what the Trainer logs, and draws a page.
+    """Marks steps and evaluations, adds memory to the Trainer's logs, and draws a page.
 
     Each line that the Trainer logs, of evaluations too, has memory/live_gib and others beside the
     loss: on the console, in `state.log_history`, and in what `report_to` names. A step is one of
     the optimizer, with all its micro-batches.
 
-    page: a file to write when training ends. Where training fails, it is written when the next one
+    page: a file to write when training ends. If training fails, it is written when the next one
         begins or the process ends.
     plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
 
-    Raises FileNotFoundError where the folder of the page is not there, and TypeError for a plan of
-    another kind.
+    Raises FileNotFoundError if the folder of the page does not exist, and TypeError for any other
+    plan.
     """
 
     def __init__(self, *, page: str | Path | None = None, plan: AutoPlan | bool = False) -> None:
-        """Begin nothing yet, but for gmlake itself where plans are wanted."""
         self._training = Training(page, plan)
         self.plan = self._training.plan
 
     def on_train_begin(self, *_: object, **__: object) -> None:
-        """Begin, before those who write logs."""
+        """Begin, before the callbacks that write logs."""
         self._go_first(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
         self._training.begin()
 
     def _go_first(self, handler: object) -> None:
-        """Take the place behind the callback that decides what is done when.
+        """Move right behind the callback that controls the schedule.
 
-        The Trainer puts who writes logs before the callbacks that it is given. It passes to them
-        neither itself nor its handler of callbacks, which is the caller.
+        The Trainer puts log writers before the callbacks it is given. It passes neither itself nor
+        its callback handler to them; the handler is the caller.
         """
         callbacks = getattr(handler, "callbacks", None)
         if not isinstance(callbacks, list) or self not in callbacks:
@@ -81,7 +80,7 @@ class GmlakeCallback(TrainerCallback):
             self._training.begin_evaluation()
 
     def on_prediction_step(self, *_: object, **__: object) -> None:
-        """Be in an evaluation that nothing has announced, as `trainer.evaluate()`."""
+        """Begin an evaluation that was not announced, such as `trainer.evaluate()`."""
         self._training.begin_evaluation()
 
     def on_evaluate(self, *_: object, **__: object) -> None:
@@ -98,7 +97,7 @@ class GmlakeCallback(TrainerCallback):
         logs: dict[str, float],
         **_: object,
     ) -> None:
-        """Add memory to what is logged, and to the history, which has it already."""
+        """Add memory to the logs, and to the history entry that already exists."""
         lines = self._training.lines()
         logs.update(lines)
         if state.log_history:

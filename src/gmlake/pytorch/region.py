@@ -62,10 +62,10 @@ _process = _Process()
 
 
 class Region(ContextDecorator):
-    """A stretch of a program that gmlake serves, made by gmlake.enabled().
+    """A part of a program that gmlake serves, made by gmlake.enabled().
 
-    It begins with the `with` statement. It can be used again after its end, not within itself. As
-    the decorator of a function it is a region of its own for each call.
+    It begins with the `with` statement. It can be entered again after its end, but not within
+    itself. As a decorator it makes each call of a function a region.
 
     policy: which serves inside. mode: "native"; "off" where gmlake cannot serve, for the reason in
     `why`; "" while it is not open.
@@ -180,18 +180,18 @@ class Region(ContextDecorator):
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The devices that are served and in use."""
-        if self.mode == "native":
+        """The devices served and in use."""
+        if self.mode in ("native", "full"):
             from gmlake.pytorch import lakes
 
             return lakes.devices()
         return ()
 
     def lake(self, device: int | None = None) -> Lake:
-        """Return the lake of a device, of the current one where None.
+        """Return the lake of a device; None: the current one.
 
-        It is PyTorch's: look at it and trim it, but do not allocate from it. Raises RuntimeError
-        where nothing has been asked of that device yet.
+        It is PyTorch's: inspect it and trim it, but do not allocate from it. Raises RuntimeError
+        before the first request on that device.
         """
         from gmlake.pytorch import lakes
 
@@ -202,9 +202,9 @@ class Region(ContextDecorator):
         return found
 
     def stats(self, device: int | None = None) -> dict[str, Any]:
-        """Return Lake.stats() of a device, of the current one where None; sizes in bytes.
+        """Return Lake.stats() of a device, in bytes; None: the current one.
 
-        Empty where nothing has been asked of that device yet.
+        Empty before the first request on that device.
         """
         from gmlake.pytorch import lakes, serving
 
@@ -213,7 +213,7 @@ class Region(ContextDecorator):
         return {} if found is None else dict(found.stats())
 
     def trim(self) -> int:
-        """Give memory that serves no tensor back, on every device; return how many bytes went."""
+        """Release idle memory on every device; return the number of bytes."""
         from gmlake.pytorch import lakes
 
         held = lakes.reserved_bytes()
@@ -252,15 +252,20 @@ def enabled(
 
     policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
         serves as PyTorch would, and is allowed within regions of any other policy.
-    mode: deprecated; "auto" and "native" choose nothing, and "full" is a ValueError.
-    capacity: the most memory to hold on each device, in bytes or as text ("60GiB");
+    mode: "native": gmlake stands in front of PyTorch's allocator, behind PyTorch's C++ interface.
+        It can begin at any time and keeps all that PyTorch can do; see docs/pytorch.md for what
+        it needs. "full": gmlake takes the place of PyTorch's allocator, which has to begin before
+        CUDA is used, lasts until the process ends, and serves as PyTorch would outside of
+        regions. "auto": native, and full where that is impossible, which a GmlakeWarning says;
+        GMLAKE_MODE.
+    capacity: the maximum memory to hold on each device, in bytes or as text ("60GiB");
         GMLAKE_CAPACITY.
     handle_types: how memory must be exportable to other processes, "posix_fd" or "fabric";
         GMLAKE_HANDLE_TYPES.
-    on_oom: a file that is written when memory runs out, with what held it, for `gmlake view`. Once
-        for each process; the exception names the file, and until then it costs nothing.
-        GMLAKE_ON_OOM; with GMLAKE_ON_OOM_LINES=1 PyTorch keeps the last events and the lines that
-        asked, which takes some microseconds of each request.
+    on_oom: a file to write when memory runs out, with what held it, for `gmlake view`. Once per
+        process; the exception names the file, and until then it costs nothing. GMLAKE_ON_OOM;
+        with GMLAKE_ON_OOM_LINES=1 PyTorch keeps the last events and their source lines, which
+        costs some microseconds per request.
     knobs: settings of the policy by name, see gmlake.knobs(), as in economy="memory";
         GMLAKE_SET="name=value,name=value".
 
@@ -305,7 +310,7 @@ def enable(
 
 
 def disable() -> None:
-    """End what enable() began; nothing where it began nothing."""
+    """End the region of enable(), if there is one."""
     with lock:
         region, _process.lasting = _process.lasting, None
         if region is not None:
@@ -313,7 +318,7 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
-    """Whether gmlake serves PyTorch now: a region is open whose mode is not "off"."""
+    """Whether gmlake serves PyTorch now: a region is open, and CUDA is available."""
     return _innermost() is not None
 
 

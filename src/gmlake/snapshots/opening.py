@@ -75,8 +75,8 @@ def load_document(path: str | Path) -> tuple[object, int]:
 def load_trace(path: str | Path, device: int | None = None) -> Trace:
     """Read the trace of one device; see load_traces.
 
-    `device` picks one where the file holds several. Raises TraceError if it does not hold that
-    one, or holds several and none was picked.
+    `device` selects one if the file has several. Raises TraceError if it does not have that one, or
+    has several and none was selected.
     """
     try:
         return choose_device(load_traces(path), device)

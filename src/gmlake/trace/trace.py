@@ -44,17 +44,17 @@ def _empty(dtype: np.dtype[Any]) -> Records:
 class Trace:
     """The memory events of one device, in the order they happened.
 
-    All fields may be given; only `requests` must be. `check()` says whether they agree.
+    Only `requests` is required. `check()` verifies that the fields agree.
 
     requests: the events, dtype `REQUEST`, shape (events,). Ids are dense: those of the start
         blocks and of the ALLOC events together are 0, 1, ... in any order, each used once.
-    start_segments, start_blocks: what PyTorch held before the first event, in address order.
-    final_segments, final_blocks: what it held after the last, in address order.
+    start_segments, start_blocks: memory of PyTorch before the first event, in address order.
+    final_segments, final_blocks: its memory after the last event, in address order.
     device: ordinal of the device.
     settings: the allocator's settings as recorded, by PyTorch's names.
     labels: names of the marks.
     is_expandable: PyTorch ran with expandable segments.
-    name: what to call the trace in reports; the file's name when it was loaded.
+    name: its name in reports; the file's name if it was loaded.
     """
 
     requests: Records
@@ -96,26 +96,26 @@ class Trace:
 
     @property
     def allocations(self) -> int:
-        """How many events are allocations."""
+        """The number of allocations."""
         return int(np.count_nonzero(self.requests["kind"] == Kind.ALLOC))
 
     @property
     def id_count(self) -> int:
-        """How many ids are in use: start blocks and allocations."""
+        """The number of ids in use: start blocks and allocations."""
         return len(self.start_blocks) + self.allocations
 
     def label(self, number: int) -> str:
-        """Return what a mark was called."""
+        """Return the label of a mark."""
         return self.labels[number] if number < len(self.labels) else f"mark {number}"
 
     def others_bytes(self, held_bytes: int, left_bytes: int) -> int:
-        """Return what neither PyTorch held of the device nor was left; 0 where that is not told."""
+        """Return the bytes of the device held by others than PyTorch; 0 if not recorded."""
         size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
         return max(0, size - held_bytes - left_bytes) if isinstance(size, int) else 0
 
     @property
     def peak_live_bytes(self) -> int:
-        """The most bytes live at once, each block rounded up to 512, start blocks included."""
+        """The peak of live bytes, each block rounded up to 512, start blocks included."""
         kind = self.requests["kind"]
         is_alloc, is_free = kind == Kind.ALLOC, kind == Kind.FREE
         sizes = np.zeros(max(self.id_count, 1), np.int64)
@@ -130,8 +130,8 @@ class Trace:
     def replay_requests(self) -> Records:
         """Return the events as a policy sees them.
 
-        The start blocks are allocated first, in address order, and TRIM events stand where
-        PyTorch gave segments back (see `requests_with_trims`).
+        The start blocks are allocated first, in address order, and TRIM events mark where PyTorch
+        returned segments (see `requests_with_trims`).
         """
         head = np.zeros(len(self.start_blocks), REQUEST)
         start = self.start_blocks[np.argsort(self.start_blocks["address"], kind="stable")]
@@ -148,8 +148,8 @@ class Trace:
     def requests_with_trims(self) -> Records:
         """Return the events with a TRIM before each run of SEGMENT_FREE.
 
-        PyTorch gives segments back only in torch.cuda.empty_cache() and when it runs out of
-        memory; either way everything idle goes.
+        PyTorch returns segments only in torch.cuda.empty_cache() and when it runs out of memory;
+        either way all idle memory is returned.
         """
         is_free = self.requests["kind"] == Kind.SEGMENT_FREE
         first = np.flatnonzero(is_free & ~np.concatenate([[False], is_free[:-1]]))
@@ -186,9 +186,9 @@ class Trace:
 
     @staticmethod
     def from_snapshot(snapshot: object, device: int | None = None) -> Trace:
-        """Convert what torch.cuda.memory._snapshot() returned, as a Python object.
+        """Convert the result of torch.cuda.memory._snapshot(), as a Python object.
 
-        `device` picks one where the snapshot holds several. Raises TraceError.
+        `device` selects one if the snapshot has several. Raises TraceError.
         """
         from gmlake.snapshots.opening import choose_device
         from gmlake.snapshots.reading import read_snapshot

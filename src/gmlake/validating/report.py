@@ -25,12 +25,12 @@ MAX_NOTES_BYTES: Final = 1 << 28
 
 @dataclass(frozen=True)
 class Reading:
-    """What PyTorch reported at one moment of a recording.
+    """Statistics of PyTorch at one moment of a recording.
 
     events: memory events of the device before it; marks do not count.
     stats: torch.cuda.memory_stats() then, by its flat names ("reserved_bytes.all.peak").
     is_trim: the program called torch.cuda.empty_cache() right after it.
-    label: what the moment is called.
+    label: the name of the moment.
     """
 
     events: int
@@ -41,12 +41,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Notes:
-    """What a recording's snapshot does not tell.
+    """Facts about a recording that its snapshot does not contain.
 
-    readings: in order of time. They also tell where empty_cache was called, which is guessed from
-        the segments that were freed where there are no notes.
+    readings: in order of time. They also record the calls of empty_cache, which are otherwise
+        guessed from the segments that were freed.
     capacity_bytes: the memory that the device had for PyTorch.
-    limit_bytes: what set_per_process_memory_fraction left of it, None where it was not called.
+    limit_bytes: the limit of set_per_process_memory_fraction, None if it was not called.
     """
 
     readings: tuple[Reading, ...]
@@ -100,7 +100,7 @@ def _notes_of(data: Any) -> Notes:  # noqa: ANN401 - whatever JSON holds
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """How far a policy and the recording agree on one trace.
+    """The agreement of a policy and the recording on one trace.
 
     policy: `caching`, or `expandable` where the recording has expandable segments.
     allocations: recorded allocations; addresses_matched: those placed at the recorded address,
@@ -113,11 +113,11 @@ class ValidationResult:
     peak_reserved_bytes: of the policy; recorded_peak_bytes: of PyTorch.
     left_out_allocations, left_out_segments: of PyTorch's private pools (CUDA graphs, MemPool),
         which the policies have none of; allocations of the recording, and segments at its end.
-    remarks: what else could not be compared or followed, in words.
+    remarks: anything else that could not be compared or followed, in words.
     differences: the first few, in words.
 
-    What is not compared counts 0 of 0: final segments and blocks of `expandable`, reserved bytes
-    of `caching`, which follow from the addresses, and statistics without notes.
+    Parts that are not compared count 0 of 0: final segments and blocks of `expandable`, reserved
+    bytes of `caching`, which follow from the addresses, and statistics without notes.
     """
 
     trace: str
@@ -141,7 +141,7 @@ class ValidationResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was compared agrees."""
+        """Whether all comparisons agree."""
         return (
             self.addresses_matched == self.allocations
             and self.segments_matched == self.segments
@@ -160,7 +160,7 @@ class ValidationReport(Printed):
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was compared agrees, in every result."""
+        """Whether all comparisons agree, in every result."""
         return all(result.is_complete for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:

@@ -81,15 +81,15 @@ _publications = _Publications()
 
 
 def publish(lake: Lake | None = None) -> None:
-    """Let `gmlake top` follow a lake, or, without an argument, whatever serves PyTorch.
+    """Let `gmlake top` follow a lake, or, without an argument, the lakes that serve PyTorch.
 
-    Lakes of PyTorch that come into being later, with the first request to their device, are
-    included. The counters lie in a file that only this user can read, in XDG_RUNTIME_DIR/gmlake or
-    /tmp/gmlake-UID, and that ends with the lake or the process. GMLAKE_TOP=1 in the environment
-    does the same for PyTorch. Where there is no CUDA, PyTorch has nothing to publish, and a
+    Lakes of PyTorch that are created later, with the first request to their device, are included.
+    The counters are in a file that only this user can read, in XDG_RUNTIME_DIR/gmlake or
+    /tmp/gmlake-UID, and that is removed with the lake or the process. GMLAKE_TOP=1 in the
+    environment does the same for PyTorch. Without CUDA there is nothing to publish, and a
     GmlakeWarning says so once.
 
-    Raises OSError where no folder is safe to hold the file, and ValueError for a closed lake.
+    Raises OSError if no folder is safe for the file, and ValueError for a closed lake.
     """
     if lake is not None:
         _publications.add(lake)

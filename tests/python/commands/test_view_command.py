@@ -82,9 +82,9 @@ def test_a_plan_file_becomes_a_page(folder: Path) -> None:
         (["missing.pickle"], "missing.pickle"),
         (["run.gmtrace", "--device", "7"], "device 7"),
         (["run.gmtrace", "--replay", "nonsense"], "nonsense"),
-        (["run.gmtrace", "-o", "run.gmtrace"], "the file to be drawn"),
+        (["run.gmtrace", "-o", "run.gmtrace"], "that is the input file"),
         (["broken.pickle"], "broken.pickle"),
-        (["mine.pickle"], "mine.html is there already"),
+        (["mine.pickle"], "mine.html already exists"),
     ],
 )
 def test_a_wrong_word_is_one_line(folder: Path, capsys: Any, words: list[str], said: str) -> None:
@@ -105,7 +105,7 @@ def test_a_link_in_the_place_of_a_page_is_not_written_through(
     page = folder / "run.html"
     page.symlink_to(folder / "nothing")
     assert main(["view", "run.gmtrace"]) == 2
-    assert "run.html is there already" in capsys.readouterr().err
+    assert "run.html already exists" in capsys.readouterr().err
     page.unlink()
     read = gmlake.Snapshot.load
 

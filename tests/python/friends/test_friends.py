@@ -112,7 +112,7 @@ def test_streams_of_every_library_have_a_handle(stream: object, handle: int) -> 
 
 
 def test_what_is_no_stream_has_none() -> None:
-    with pytest.raises(TypeError, match="'side' is no stream"):
+    with pytest.raises(TypeError, match="'side' is neither a stream"):
         handle_of("side")
 
 

@@ -94,7 +94,7 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("GMLAKE_MODE", "half", "no mode is called 'half'; name none"),
         ("GMLAKE_MODE", "full", "gmlake stands in front of PyTorch's allocator"),
         ("GMLAKE_CAPACITY", "lots", "'lots' is not a size"),
-        ("GMLAKE_CAPACITY", "0", "a capacity of 0 bytes serves nothing"),
+        ("GMLAKE_CAPACITY", "0", "a capacity of 0 bytes cannot serve anything"),
         ("GMLAKE_SET", "growth", "'growth' is not knob=value"),
         ("GMLAKE_SET", "growth=1,", "'' is not knob=value"),
         ("GMLAKE_SET", "grow=1", "no setting is called 'grow'"),
