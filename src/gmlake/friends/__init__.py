@@ -19,7 +19,7 @@ from gmlake.friends.lakes import lake_of as lake
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gmlake.friends.streams import CupyStream
+    from gmlake.friends.lakes import CupyStream
 
 __all__ = ["cupy_allocator", "lake", "use_cupy", "use_numba"]
 

@@ -1,14 +1,20 @@
-"""The lakes that PyTorch has, for those who do not need PyTorch."""
+"""What friends have in common: the lakes below PyTorch, and streams of any library."""
 
 from __future__ import annotations
 
+import gc
+import operator
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gmlake import _core
+from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
 from gmlake.pytorch import region, registry
 from gmlake.pytorch.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _found: Final[dict[int, Lake]] = {}
 
@@ -52,3 +58,47 @@ def _configure() -> None:
 
 # The lakes of a parent belong to it: their locks may be held for ever.
 os.register_at_fork(after_in_child=_found.clear)
+
+
+def served(request: Callable[[], int], make_room: Callable[[], None] = lambda: None) -> int:
+    """Return what a request returns, asked once more after arrays in cycles were collected.
+
+    make_room: does what else may help. Raises OutOfMemoryError.
+    """
+    try:
+        return request()
+    except OutOfMemoryError:
+        gc.collect()
+        make_room()
+    return request()
+
+
+# ---- streams
+
+LASTING: Final = frozenset({0, 1, 2})
+"""The handles of streams that nobody makes or destroys: both default streams, under three names."""
+
+
+class CupyStream(Protocol):
+    """What is used of CuPy's streams; device_id is -1 for the default ones, which all have."""
+
+    ptr: int
+    device_id: int
+
+
+def handle_of(stream: object) -> int:
+    """Return a stream's cudaStream_t as a number.
+
+    stream: a number, an object with __cuda_stream__() as CuPy, Numba and CUDA Python have it, or
+    one with the attribute cuda_stream, as PyTorch, or ptr, as CuPy. Raises TypeError.
+    """
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int(protocol()[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    try:
+        return operator.index(stream)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{stream!r} is neither a stream nor the number of one") from None

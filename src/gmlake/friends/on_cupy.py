@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import cupy
@@ -31,12 +31,11 @@ import cupy
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.friends import lakes
-from gmlake.friends.streams import LASTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gmlake.friends.streams import CupyStream
+    from gmlake.friends.lakes import CupyStream
     from gmlake.lake import Lake
 
 _met: Final[set[tuple[int, int]]] = set()  # (device, handle) of streams that were current
@@ -73,11 +72,12 @@ def _make_for(stream: CupyStream) -> Callable[[int], Any]:
         if home not in (None, device):
             raise ValueError(f"{stream!r} cannot have memory of device {device}")
         lake = lakes.lake_of(device)
-        for collect in (gc.collect, partial(_refuse, size, lake)):
+        pointer = malloc(size)
+        if size and not pointer.ptr:
+            gc.collect()
             pointer = malloc(size)
-            if pointer.ptr or not size:
-                return pointer
-            collect()
+        if size and not pointer.ptr:
+            _refuse(size, lake)
         return pointer
 
     return allocate
@@ -87,11 +87,7 @@ def _allocate(size: int, device: int) -> int:
     lake = lakes.lake_of(device)
     handle = _current(device)
     try:
-        return int(lake.allocate(size, handle))
-    except OutOfMemoryError:
-        gc.collect()  # arrays in cycles, as CuPy's own pool does
-    try:
-        return int(lake.allocate(size, handle))
+        return lakes.served(lambda: int(lake.allocate(size, handle)))
     except OutOfMemoryError as error:
         _refuse(size, lake, error)
 
@@ -121,7 +117,7 @@ def _current(device: int) -> int:
 def _meet(stream: CupyStream, device: int) -> None:
     """Let a lake know that a stream may end unseen, before it hears of the stream otherwise."""
     known = (device, int(stream.ptr))
-    if known in _met or stream.ptr in LASTING:
+    if known in _met or stream.ptr in lakes.LASTING:
         return
     if not _is_owned(stream):
         _distrust(*known)
@@ -160,7 +156,7 @@ def _watch_streams() -> None:
 
 def _forget(stream: CupyStream) -> None:
     handle = getattr(stream, "ptr", 0)
-    if handle in LASTING or not _is_owned(stream):
+    if handle in lakes.LASTING or not _is_owned(stream):
         return
     for device in _core.torch_devices():
         _met.discard((device, handle))

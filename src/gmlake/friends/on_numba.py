@@ -14,7 +14,6 @@ NUMBA_CUDA_MEMORY_MANAGER=gmlake.friends.on_numba has the same effect as use().
 
 from __future__ import annotations
 
-import gc
 import weakref
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,10 +27,9 @@ from numba.cuda.cudadrv.driver import CudaAPIError, binding, driver
 
 from gmlake import _core, errors
 from gmlake.friends import lakes
-from gmlake.friends.streams import handle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from gmlake.lake import Lake
 
@@ -45,7 +43,7 @@ class OutOfMemoryError(CudaAPIError, errors.OutOfMemoryError):
 
 def use(stream: object = None) -> None:
     """Let Numba allocate here."""
-    handle = None if stream is None else handle_of(stream)
+    handle = None if stream is None else lakes.handle_of(stream)
     for number, device in driver.devices.items():
         context = device.primary_context
         if context is not None and not _is_ours(context.memory_manager, handle):
@@ -87,7 +85,11 @@ class Manager(HostOnlyCUDAMemoryManager):
     def memalloc(self, size: int) -> MemoryPointer:
         """Return memory of the current device; OutOfMemoryError where there is none."""
         lake = lakes.lake_of(self._device)
-        address = self._allocate(lake, size)
+        try:
+            address = lakes.served(partial(self._allocate, lake, size), self._give_back)
+        except errors.OutOfMemoryError as error:
+            code = binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+            raise OutOfMemoryError(code, str(error)) from error
         name = next(self._names)
         self._live[name] = (address, size)
         return MemoryPointer(
@@ -133,14 +135,9 @@ class Manager(HostOnlyCUDAMemoryManager):
         return int(self.context.device.id)
 
     def _allocate(self, lake: Lake, size: int) -> int:
-        serve = partial(self._serve_idle if self.stream is None else self._serve, lake, size)
-        return _retried(serve, self._make_room)
-
-    def _serve(self, lake: Lake, size: int) -> int:
-        return int(lake.allocate(size, self.stream or 0))
-
-    def _serve_idle(self, lake: Lake, size: int) -> int:
-        """Return memory that no work uses."""
+        """Return memory of the program's stream, or memory that no work uses."""
+        if self.stream is not None:
+            return int(lake.allocate(size, self.stream))
         if self._own is None:
             self._own = driver.cuStreamCreate(binding.CUstream_flags.CU_STREAM_NON_BLOCKING.value)
         handle = int(self._own)
@@ -152,10 +149,6 @@ class Manager(HostOnlyCUDAMemoryManager):
             lake.free(address)
             raise
         return address
-
-    def _make_room(self) -> None:
-        gc.collect()
-        self._give_back()
 
     def _let_go(self, name: int) -> None:
         """End an array's memory; its second end, after reset(), does nothing."""
@@ -189,18 +182,6 @@ class Manager(HostOnlyCUDAMemoryManager):
             return
         for address, _ in batch:
             lake.free(address)
-
-
-def _retried(serve: Callable[[], int], make_room: Callable[[], None]) -> int:
-    try:
-        return serve()
-    except errors.OutOfMemoryError:
-        make_room()
-    try:
-        return serve()
-    except errors.OutOfMemoryError as error:
-        code = binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-        raise OutOfMemoryError(code, str(error)) from error
 
 
 _numba_memory_manager: Final = Manager

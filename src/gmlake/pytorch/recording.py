@@ -19,10 +19,10 @@ from torch import nn
 import gmlake
 from gmlake import _core
 from gmlake.pytorch import categories, compat, device, lakes, native, notices, sites
-from gmlake.pytorch.callpaths import CallPaths
 from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
+from gmlake.pytorch.sites import CallPaths
 from gmlake.snapshots.capture import providers
 from gmlake.snapshots.whole import Snapshot, snapshot
 

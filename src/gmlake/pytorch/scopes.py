@@ -13,10 +13,12 @@ Nothing here waits for a lock or looks at memory; the graph and the models stay 
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 import weakref
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -31,7 +33,6 @@ from torch.optim.optimizer import (
 )
 
 from gmlake.pytorch import compat, phases
-from gmlake.pytorch.endings import settle_at_exit
 from gmlake.pytorch.phases import BACKWARD, BETWEEN, FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Tracker:
     # ---- from when to when ----------------------------------------------------------------------
 
     def start(self) -> None:
-        settle_at_exit()
+        _settle_at_exit()
         self.is_on = True
         self._local.here.is_worker = False
         keep = self._handles.append  # one by one: an interrupt must not lose those before
@@ -372,3 +373,27 @@ def _makers(value: object) -> Iterator[Any]:
         node = tensor.grad_fn
         if node is not None:
             yield node
+
+
+# ---- the end of the program
+
+
+@cache
+def _settle_at_exit() -> None:
+    """Let the threads of PyTorch's backward passes drop our hooks before the interpreter ends.
+
+    A thread drops a pass, and what Python put into it, some time after backward() has returned.
+    Before CPython 3.14 the process is terminated if it asks for the interpreter while that ends.
+    """
+    if sys.version_info < (3, 14):
+        atexit.register(_settle_passes)
+
+
+def _settle_passes() -> None:
+    """Run a pass without hooks on each device in use: who begins one has dropped the last one."""
+    if not torch.cuda.is_initialized():
+        return
+    for device in range(torch.cuda.device_count()):
+        if compat.is_in_use(device):
+            with suppress(Exception), torch.inference_mode(mode=False), torch.enable_grad():
+                compat.run_backward(torch.ones((), device=f"cuda:{device}", requires_grad=True))

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import gmlake  # noqa: E402
 from gmlake.pictures.figures import CATEGORIES  # noqa: E402
 from gmlake.pytorch import categories, recording, scopes, sites  # noqa: E402
-from gmlake.pytorch.callpaths import CallPaths  # noqa: E402
+from gmlake.pytorch.sites import CallPaths  # noqa: E402
 from gmlake.snapshots.peaks import lives_of  # noqa: E402
 from gmlake.trace.layout import REQUEST, START_BLOCK, Kind  # noqa: E402
 from gmlake.trace.trace import Trace  # noqa: E402
