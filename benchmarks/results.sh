@@ -56,12 +56,15 @@ for wanted in "$@"; do
         ;;
     recording) part recording "$STANDIN" benchmarks/recording_costs.py --write ;;
     opening) part opening "$PYTHON" benchmarks/opening.py --rounds 5 --write ;;
-    dumping | diagnose | diagnose_scale | diagnosed_programs | fits | inferred)
+    diagnose | diagnose_scale | diagnosed_programs)
+        part "$wanted" "$PYTHON" "benchmarks/diagnosis/$wanted.py" --write
+        ;;
+    dumping | fits | inferred)
         part "$wanted" "$PYTHON" "benchmarks/$wanted.py" --write
         ;;
     diagnosed_mistakes)
         part diagnosed_mistakes "$STANDIN" -m tests.standin --capacity 80GiB \
-            benchmarks/diagnosed_mistakes.py --write
+            benchmarks/diagnosis/diagnosed_mistakes.py --write
         ;;
     planned_steps) part planned_steps "$STANDIN" benchmarks/planned_steps.py --write ;;
     wavelet) part wavelet "$STANDIN" benchmarks/wavelet.py --steps 20 --write ;;

@@ -154,9 +154,14 @@ def _arguments(value: object) -> str:
 
 def c() -> str:
     """Return the reference of the C interface: each comment, and what it is of."""
-    lines = ["# C", "", "The headers of `libgmlake`, in `csrc/include/`."]
+    lines = [
+        "# C",
+        "",
+        "The headers of `libgmlake`, in `csrc/include/`, and of its annexes, in `csrc/*/include/`.",
+    ]
     for name, title in HEADERS.items():
-        text = (ROOT / "csrc" / "include" / name).read_text(encoding="utf-8")
+        (path,) = (*ROOT.glob(f"csrc/include/{name}"), *ROOT.glob(f"csrc/*/include/{name}"))
+        text = path.read_text(encoding="utf-8")
         about, _, rest = text.partition("*/\n")
         inside = rest.partition('extern "C" {\n#endif\n')[2].rpartition("#ifdef __cplusplus")[0]
         lines += ["", f"## {title}: `{name}`", "", _prose(about), ""]

@@ -683,7 +683,7 @@ def known_objects(count: int = 20) -> dict[str, bytes]:
     for turn in range(count):
         y = builder.alloc(512 << turn % 7, name=f"y {turn}", stream=turn % 2, frames=path[1:])
         z = builder.alloc(2 << 20, frames=path)
-        part = gmlake.diagnosing.Part(x, ((0, 4, 8, 100, 3), (4096, 512, 512, 1, 1)))
+        part = gmlake.diagnosis.Part(x, ((0, 4, 8, 100, 3), (4096, 512, 512, 1, 1)))
         builder.kernel("mm", reads=(part, z), writes=(y,), scope="layers.0")
         builder.free(y)
         if turn % 3:

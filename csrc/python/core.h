@@ -238,9 +238,6 @@ extern PyMethodDef friend_methods[];
 /* solve and check_placement; ended by an empty one. */
 extern PyMethodDef planner_methods[];
 
-/* diagnose and diagnosis_*, in diagnose.c; ended by an empty one. */
-extern PyMethodDef diagnose_methods[];
-
 #ifdef GMLAKE_LAB /* a developer build */
 /* Adds test_hooks(), and reads whether the environment asks for a check of the order: lab/python.
  */

@@ -85,8 +85,7 @@ core_exec(PyObject *module)
         PyModule_AddFunctions(module, torch_methods) < 0 ||
         PyModule_AddFunctions(module, sleep_methods) < 0 ||
         PyModule_AddFunctions(module, friend_methods) < 0 ||
-        PyModule_AddFunctions(module, planner_methods) < 0 ||
-        PyModule_AddFunctions(module, diagnose_methods) < 0) {
+        PyModule_AddFunctions(module, planner_methods) < 0) {
         return -1;
     }
 #ifdef GMLAKE_LAB
@@ -198,7 +197,7 @@ static PyModuleDef_Slot core_slots[] = {
 static struct PyModuleDef core_module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "gmlake._core",
-    .m_doc = "The C core of gmlake: lakes, blocks, replays, plans, diagnoses. Use gmlake instead.",
+    .m_doc = "The C core of gmlake: lakes, blocks, replays, plans. Use gmlake instead.",
     .m_size = sizeof(core_state),
     .m_methods = core_methods,
     .m_slots = core_slots,

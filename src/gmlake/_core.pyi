@@ -121,25 +121,6 @@ class PlanStats(TypedDict):
     plans_made: int
     why: str
 
-class DiagnosisFound(TypedDict):
-    handle: object
-    findings: bytes
-    lives: bytes
-    times: bytes
-    peaks: list[tuple[int, int]]
-    fixed_peak_bytes: int
-    time_ns: int
-
-class DiagnosisDefaults(TypedDict):
-    peak_count: int
-    early_apis: int
-    late_apis: int
-    idle_apis: int
-    reuse_percent: float
-    accessed_percent: float
-    fragmented_percent: float
-    frequency_percent: float
-
 def set_site(site: int, /) -> None: ...
 def site() -> int: ...
 def device_describe(driver: str, device: int = 0) -> DeviceInfo: ...
@@ -173,26 +154,6 @@ def check_placement(
     alignment: int = 512,
     orderings: _Bytes | None = None,
 ) -> None: ...
-def diagnose(
-    apis: _Bytes,
-    objects: _Bytes,
-    accesses: _Bytes,
-    ranges: _Bytes,
-    *,
-    patterns: int = 0,
-    peak_count: int = 2,
-    early_apis: int = 1,
-    late_apis: int = 1,
-    idle_apis: int = 2,
-    reuse_percent: float = 10.0,
-    accessed_percent: float = 80.0,
-    fragmented_percent: float = 80.0,
-    frequency_percent: float = 20.0,
-) -> DiagnosisFound: ...
-def diagnosis_peak_with(handle: object, findings: _Bytes, /) -> int: ...
-def diagnosis_check(handle: object, findings: _Bytes, /) -> None: ...
-def diagnosis_patterns() -> tuple[str, ...]: ...
-def diagnosis_defaults() -> DiagnosisDefaults: ...
 def torch_configure(
     driver: str,
     policy: str,

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gmlake.diagnosing import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
-    from gmlake.pytorch.operators import diagnose
+    from gmlake.diagnosis import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
+    from gmlake.diagnosis.operators import diagnose
 
     __all__ = [
         "Diagnosis",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import resource
 import signal
 import threading
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from gmlake import TraceBuilder, budget
+from budgets import check_budget, fill, spin
+from gmlake import budget
 from gmlake.budget import Budget
 from gmlake.commands import main
 from gmlake.planning import MadeFor, SavedPlan, save_plans
@@ -49,25 +49,6 @@ def file(tmp_path: Path) -> str:
     path = tmp_path / "run.gmtrace"
     pairs().save(path)
     return str(path)
-
-
-def spin(seconds: float) -> None:
-    """Take CPU time; what a reader would catch is caught."""
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        try:
-            sum(range(1000))
-        except Exception:  # noqa: BLE001 (that is the point)
-            pytest.fail("a reader could take the end of its time for an error of its own")
-
-
-def fill(mebibytes: int) -> int:
-    """Take memory that nobody had before, or turn its absence into another error, as readers do."""
-    try:
-        with mmap.mmap(-1, mebibytes * MIB) as taken:
-            return len(taken)
-    except OSError:
-        raise gmlake.TraceError("needs more memory than this machine has") from None
 
 
 def refused(one: Budget, work: Any, *arguments: Any) -> str:
@@ -211,9 +192,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pairs().save("run.gmtrace")
     (tmp_path / "one.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
     save_plans("plans", [SavedPlan(0, "train", made_plan())], MadeFor())
-    builder = TraceBuilder()
-    builder.free(builder.alloc(MIB))
-    builder.build().save("one.gmobjects")
     return tmp_path
 
 
@@ -226,12 +204,7 @@ COMMANDS = {
     "validate run.gmtrace": "gmlake.snapshots.opening.decode",
     "plan run.gmtrace": "gmlake.snapshots.opening.decode",
     "plan one.csv": "gmlake.planning.instances._parse",
-    "diagnose one.gmobjects": "gmlake.diagnosing.files._from_zip",
 }
-
-
-def read_by(command: str) -> str:
-    return command.split()[1]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -242,22 +215,7 @@ def test_every_command_has_a_budget(
 ) -> None:
     if command.startswith("view"):
         pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
-    assert main(command.split()) in (0, 1)  # what is imported on the way costs once
-    capsys.readouterr()
-
-    def endless(*_arguments: object) -> None:
-        if what == "time":
-            spin(60)
-        else:
-            fill(2000)
-
-    monkeypatch.setattr(budget, "LEAST_SECONDS", 0.5)
-    monkeypatch.setattr(budget, "LEAST_BYTES", 1024 * MIB)
-    monkeypatch.setattr(COMMANDS[command], endless)
-    assert main(command.split()) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"gmlake: {read_by(command)}: refused: takes more than ")
-    assert said.count("\n") == 1
+    check_budget(command, COMMANDS[command], what, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("command", ["replay run.gmtrace --policy stitch", "plan one.csv"])

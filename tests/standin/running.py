@@ -103,3 +103,12 @@ def run_program(
     return finish_program(
         start_program(name, *arguments, allocator=allocator, settings=settings, variables=variables)
     )
+
+
+def check_interrupts(program: str, what: str) -> None:
+    """Run what interrupts a block at each of its lines; nothing may be left of it."""
+    outcome = run_program(program, what, settings=("--capacity", "8GiB"))
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results["lines"] > 20
+    assert outcome.results["late"] < 10  # the first lines of entries and exits
+    assert outcome.results["wrong"] == {}

@@ -1,1 +1,48 @@
-"""The diagnosis: patterns of memory inefficiency, each with the line to change."""
+"""The diagnosis: ten patterns of memory inefficiency, each with the line to change.
+
+An annex of gmlake, which does without it. It needs no lake: whoever sees a program makes a trace.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmlake.lazily import lazily
+
+if TYPE_CHECKING:
+    from gmlake.diagnosis.advice import Advice
+    from gmlake.diagnosis.builder import Part, TraceBuilder
+    from gmlake.diagnosis.changes import Change
+    from gmlake.diagnosis.detect import Diagnosis, Peak, find_inefficiencies
+    from gmlake.diagnosis.findings import Call, Finding, Group
+    from gmlake.diagnosis.trace import ObjectTrace, Place
+    from gmlake.diagnosis.words import Pattern
+
+__all__ = [
+    "Advice",
+    "Call",
+    "Change",
+    "Diagnosis",
+    "Finding",
+    "Group",
+    "ObjectTrace",
+    "Part",
+    "Pattern",
+    "Peak",
+    "Place",
+    "TraceBuilder",
+    "find_inefficiencies",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "gmlake.diagnosis.advice": "Advice",
+        "gmlake.diagnosis.builder": "Part TraceBuilder",
+        "gmlake.diagnosis.changes": "Change",
+        "gmlake.diagnosis.detect": "Diagnosis Peak find_inefficiencies",
+        "gmlake.diagnosis.findings": "Call Finding Group",
+        "gmlake.diagnosis.trace": "ObjectTrace Place",
+        "gmlake.diagnosis.words": "Pattern",
+    },
+)

@@ -8,14 +8,14 @@ from gmlake.annexes import Annex, Command
 
 ANNEX: Final = Annex(
     names={
-        "gmlake.diagnosing": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
-        "gmlake.pytorch.operators": "diagnose",
+        "gmlake.diagnosis": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
+        "gmlake.diagnosis.operators": "diagnose",
     },
     commands={
         "diagnose": Command(
             "Find patterns of memory inefficiency in traces of objects, each with the line to "
             "change.",
-            "gmlake.commands.diagnose",
+            "gmlake.diagnosis.command",
         ),
     },
 )

@@ -9,14 +9,15 @@ figure that a page draws has at most a few thousand entries: who makes it aggreg
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
+
+    from gmlake.pictures.drawing import Drawing
 
     Numbers: TypeAlias = NDArray[np.float64]
 
@@ -227,111 +228,25 @@ class Blocks:
     group: int = 0
 
 
-CALL_KINDS = ("allocation", "free", "copy", "set", "kernel")
-"""What a program asks of a device, in the order of their legend."""
-
-ACCESS_KINDS = ("reads", "writes", "touches")
-"""What a call does to an object; "touches" where it is not known which."""
-
-
 @dataclass(frozen=True)
-class Calls:
-    """Calls of a program in the order of their dependencies, a lane for each stream.
+class OwnFigure(ABC):
+    """A figure that draws itself, for those who bring figures that the page does not know.
 
-    Arrays of shape (rectangles,): begin and end in times of the trace, lane and kind as indices
-    into `lanes` and CALL_KINDS, count of the calls that each stands for. marks: of kind "peak".
+    is_picture: whether drawing it needs Bokeh. frame_pixels: its
+    height in a notebook.
     """
 
     title: str
-    begin: Numbers
-    end: Numbers
-    lane: NDArray[np.int32]
-    kind: NDArray[np.int32]
-    count: NDArray[np.int64]
-    labels: tuple[str, ...]
-    lanes: tuple[str, ...]
-    marks: tuple[Mark, ...] = ()
-    note: str = ""
+    note: str = field(default="", kw_only=True)
+    is_picture: ClassVar[bool] = True
+    frame_pixels: ClassVar[int] = 560
+
+    @abstractmethod
+    def draw(self, number: int) -> Drawing | str:
+        """Return a picture, or HTML; number: of the figure on its page."""
 
 
-@dataclass(frozen=True)
-class Lifeline:
-    """An object from its allocation to its free, in times of the trace.
-
-    accesses: (time, index into ACCESS_KINDS, what accessed it). wasted: (begin, end, pattern) of
-    stretches in which it lives for nothing.
-    """
-
-    name: str
-    size_bytes: int
-    begin: float
-    end: float
-    accesses: tuple[tuple[float, int, str], ...] = ()
-    wasted: tuple[tuple[float, float, str], ...] = ()
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class Lifelines:
-    """Objects, largest first, and who accesses them; colours: of patterns, grey without one."""
-
-    title: str
-    rows: tuple[Lifeline, ...]
-    note: str = ""
-    colours: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Touched:
-    """Which bytes of an object each call accesses, a row for each call.
-
-    Arrays of shape (rectangles,): begin and end are offsets in the object, row an index into
-    `rows`, weight how often each element is accessed; rows: what the calls are called.
-    """
-
-    title: str
-    begin: Numbers
-    end: Numbers
-    row: NDArray[np.int32]
-    weight: NDArray[np.int64]
-    rows: tuple[str, ...]
-    size_bytes: int
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class FoundRow:
-    """One thing to change, or `count` alike. frames: a call path, as of a Block.
-
-    saving_bytes: what it lowers the peak by alone. peak_bytes: the peak with it and with those in
-    the rows before it; None where it is not needed for the lowest.
-    """
-
-    pattern: str
-    object_name: str
-    size_bytes: int
-    saving_bytes: int
-    distance: int
-    change: str
-    frames: tuple[str, ...] = ()
-    count: int = 1
-    peak_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Found:
-    """What to change: what lowers the peak, one after another, and then what does not."""
-
-    title: str
-    rows: tuple[FoundRow, ...]
-    note: str = ""
-    colours: Mapping[str, str] = field(default_factory=dict)
-
-
-Figure: TypeAlias = (
-    "Timeline | AddressMap | Packing | Policies | Blocks | Calls | Lifelines | Touched | Found"
-    " | Moments"
-)
+Figure: TypeAlias = "Timeline | AddressMap | Packing | Policies | Blocks | Moments | OwnFigure"
 
 
 @dataclass(frozen=True)

@@ -495,11 +495,11 @@
         });
     }
 
-    // ---- what is to be changed of one object
+    // ---- rows of a table for what is selected in a picture
 
     function offerDetails(plot) {
-        const bars = plot.renderers.find((part) => part.name === "lifelines");
-        const input = document.querySelector("section.found input[type=search]");
+        const bars = plot.renderers.find((part) => part.name === "searches");
+        const input = document.querySelector("table.searched")?.closest("section").querySelector("input[type=search]");
         if (!bars || !input) {
             return;
         }

@@ -17,27 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gmlake.pictures import (
     address_map,
-    calls,
-    found_table,
     html_tables,
-    lifelines,
     moments_panel,
     packing,
     timeline,
-    touched,
 )
 from gmlake.pictures.drawing import ADVICE, Drawing, has_bokeh, require_bokeh
 from gmlake.pictures.figures import (
     AddressMap,
     Blocks,
-    Calls,
-    Found,
-    Lifelines,
     Moments,
+    OwnFigure,
     Packing,
     Policies,
     Timeline,
-    Touched,
 )
 
 if TYPE_CHECKING:
@@ -50,9 +43,6 @@ _DRAWN: Final[dict[type, Callable[[Any], Drawing]]] = {
     Timeline: timeline.draw,
     AddressMap: address_map.draw,
     Packing: packing.draw,
-    Calls: calls.draw,
-    Lifelines: lifelines.draw,
-    Touched: touched.draw,
 }
 _FRAME_STYLE: Final = "width:100%;border:0;color-scheme:light dark"
 _FRAME_PIXELS: Final = {
@@ -61,10 +51,6 @@ _FRAME_PIXELS: Final = {
     Packing: 600,
     Policies: 340,
     Blocks: 560,
-    Calls: 360,
-    Lifelines: 560,
-    Touched: 420,
-    Found: 560,
     Moments: 320,
 }
 _FRAME_HEAD_PIXELS: Final = 150
@@ -116,8 +102,7 @@ def render_page(report: Report) -> str:
 
     Raises UnsupportedError where Bokeh is not installed and there is something for it to draw.
     """
-    needs_library = any(type(figure) in _DRAWN for figure in report.figures)
-    if needs_library:
+    if any(map(_is_picture, report.figures)):
         require_bokeh()
     return _fill(report, [_section(n, figure) for n, figure in enumerate(report.figures)])
 
@@ -138,7 +123,7 @@ def in_notebook(report: Report) -> str:
     Without Bokeh, facts and tables stay, and a line says how to get the rest.
     """
     page = render_page(report) if has_bokeh() else _without_pictures(report)
-    height = _FRAME_HEAD_PIXELS + sum(_FRAME_PIXELS[type(figure)] for figure in report.figures)
+    height = _FRAME_HEAD_PIXELS + sum(map(_frame_pixels, report.figures))
     return (
         f'<iframe sandbox="allow-scripts" title="{escape(report.title)}" '
         f'style="{_FRAME_STYLE};height:{min(height, _FRAME_MOST_PIXELS)}px" '
@@ -192,6 +177,15 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 # ---- one figure
 
 
+def _is_picture(figure: Figure) -> bool:
+    """Whether drawing it needs Bokeh."""
+    return figure.is_picture if isinstance(figure, OwnFigure) else type(figure) in _DRAWN
+
+
+def _frame_pixels(figure: Figure) -> int:
+    return figure.frame_pixels if isinstance(figure, OwnFigure) else _FRAME_PIXELS[type(figure)]
+
+
 def _section(number: int, figure: Figure) -> str:
     if isinstance(figure, Policies):
         content = html_tables.policies_table(figure)
@@ -199,15 +193,16 @@ def _section(number: int, figure: Figure) -> str:
         content = html_tables.blocks_table(figure, number)
     elif isinstance(figure, Moments):
         content = moments_panel.moments_panel(figure)
-    elif isinstance(figure, Found):
-        content = found_table.found_table(figure, number)
+    elif isinstance(figure, OwnFigure):
+        drawn = figure.draw(number)
+        content = drawn if isinstance(drawn, str) else _picture(number, drawn)
     else:
         content = _picture(number, _DRAWN[type(figure)](figure))
     return _around(number, figure, content)
 
 
 def _plain_section(number: int, figure: Figure) -> str:
-    if type(figure) not in _DRAWN:
+    if not _is_picture(figure):
         return _section(number, figure)
     return _around(number, figure, f'<p class="note">Not drawn: {escape(ADVICE)}</p>')
 

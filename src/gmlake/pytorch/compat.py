@@ -1,4 +1,4 @@
-"""What gmlake uses of PyTorch that is private to PyTorch. No other file names such a part.
+"""What the allocator uses of PyTorch that is private to PyTorch: only this file names such parts.
 
 PARTS says of each what does not work where it is gone, versions.SEEN which PyTorch has them all.
 """
@@ -7,7 +7,6 @@ PARTS says of each what does not work where it is gone, versions.SEEN which PyTo
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -27,10 +26,9 @@ PARTS: Final[dict[str, str]] = {
     "cuda.memory._snapshot": "on_oom writes nothing",
     "cuda._device_count_nvml": "a process without a device is told of late",
     "_C._cuda_hasPrimaryContext": "the end of a program may use a device anew",
-    "_C._cuda_getCurrentRawStream": "diagnose() knows no streams",
+    "_C._cuda_getCurrentRawStream": "an elastic tensor knows no streams",
     "_C._cuda_getStreamFromExternal": "get_stream_from_external() is not watched",
     "_C._current_graph_task_id": "backward passes are not told from forward passes",
-    "_C._autograd._get_current_graph_task_keep_graph": "diagnose() sees no retained graph",
     "autograd.Variable._execution_engine": "the end of a backward pass is not seen",
     "_C.DisableTorchFunction": "record() would see its own calls",
     "_C._len_torch_function_stack": "record(frames=...) cannot begin in other modes",
@@ -38,13 +36,7 @@ PARTS: Final[dict[str, str]] = {
     "overrides._pop_mode": "record(frames=...) cannot begin in other modes",
     "overrides._push_mode": "record(frames=...) cannot begin in other modes",
     "_GLOBAL_DEVICE_CONTEXT": "record(frames=...) hides set_default_device()",
-    "utils._python_dispatch.TorchDispatchMode": "diagnose() and watch_transports() see nothing",
-    "utils._python_dispatch._get_current_dispatch_mode_stack": "diagnose() sees no operators",
-    "utils._python_dispatch._pop_mode": "diagnose() sees no operators",
-    "utils._python_dispatch._push_mode": "diagnose() sees no operators",
-    "utils._python_dispatch._disable_current_modes": "diagnose() would see itself",
-    "_C._dispatch_has_kernel_for_dispatch_key": "diagnose() counts operators twice",
-    "_C._dynamo.eval_frame": "torch.compile() compiles what diagnose() puts in",
+    "utils._python_dispatch.TorchDispatchMode": "watch_transports() sees nothing",
     "_C._cuda_isHistoryEnabled": "on_oom ends a program's own history",
     "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
 }
@@ -83,11 +75,6 @@ def current_stream(device: int) -> int:
 
 graph_task: Final[Callable[[], int]] = _C._current_graph_task_id
 """Return the number of the backward pass that this thread is in; -1: none."""
-
-is_graph_kept: Final[Callable[[], bool]] = getattr(
-    _C._autograd, "_get_current_graph_task_keep_graph", lambda: False
-)
-"""Return whether the backward pass that this thread is in keeps its graph for another one."""
 
 
 def at_the_end_of_backward(call: Callable[[], object]) -> None:
@@ -140,31 +127,6 @@ def default_device_mode() -> Any:  # noqa: ANN401 (torch's own, without a type)
 
 
 DispatchMode = _python_dispatch.TorchDispatchMode
-dispatch_modes: Final = _python_dispatch._get_current_dispatch_mode_stack
-push_dispatch_mode: Final = _python_dispatch._push_mode
-pop_dispatch_mode: Final = _python_dispatch._pop_mode
-without_dispatch_modes: Final = _python_dispatch._disable_current_modes
-
-
-def is_composite(operator: Any) -> bool:  # noqa: ANN401
-    """Whether an operator is made of others."""
-    key = _C.DispatchKey.CompositeImplicitAutograd
-    return bool(_C._dispatch_has_kernel_for_dispatch_key(operator.name(), key))
-
-
-def left_uncompiled(function: Any) -> None:  # noqa: ANN401
-    """Keep torch.compile() from compiling a function, and all that it calls.
-
-    Without the wrapper that PyTorch has for this, which costs more than a small operator.
-    """
-    with suppress(ImportError, AttributeError):
-        from torch._C._dynamo import eval_frame
-
-        skip = eval_frame._FrameAction.SKIP
-        strategy = eval_frame._FrameExecStrategy(skip, skip)
-        eval_frame.set_code_exec_strategy(function.__code__, strategy)
-
-
 # ---- allocators
 
 

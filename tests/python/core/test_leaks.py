@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import pickle
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +14,15 @@ import pytest
 import gmlake
 from developer import hooks, needs_lab
 from gmlake import _core
-from gmlake.diagnosing import Part
-from gmlake.diagnosing.layout import FINDING
 from gmlake.planning.layout import LIFETIME, ORDERING
 from gmlake.trace import REQUEST
+from leaks import check_growth
 from recording import BASE, alloc, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1 << 20
-REPEATS = 200
-ROUNDS = 9  # malloc counts what it keeps for a thread as lent: up to seven blocks of a size
 PICKLE = pickle.dumps({"a": [1, 2.5, "x", None, (True, 2**63)]}, 4)
 EVENTS: list[Any] = [
     alloc(BASE, 512),
@@ -37,49 +31,6 @@ EVENTS: list[Any] = [
     None,
 ]
 RECORDED = pickle.dumps(snapshot(EVENTS * 3), 4)
-
-
-def _objects() -> gmlake.ObjectTrace:
-    builder = gmlake.TraceBuilder()
-    for stream in range(3):
-        one = builder.alloc(1000, element_bytes=4, stream=stream)
-        builder.set("set", writes=[one], stream=stream)
-        builder.kernel("kernel", reads=[Part(one, ((0, 8, 16, 4),))], stream=stream)
-        builder.free(one)
-    return builder.build()
-
-
-OBJECTS = _objects()
-
-
-class _MallInfo(ctypes.Structure):
-    """What glibc's mallinfo2() returns."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in [
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keep",
-        ]
-    ]
-
-
-def used_by_c() -> int:
-    """Bytes that malloc has lent and not got back."""
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallinfo2"):
-        pytest.skip("this C library cannot tell how much memory is in use")
-    library.mallinfo2.restype = _MallInfo
-    info = library.mallinfo2()
-    return int(info.uordblks) + int(info.hblkhd)
 
 
 def requests() -> bytes:
@@ -152,26 +103,6 @@ def use_pickles() -> None:
     for data, parts in ((RECORDED, 9), (RECORDED[:-9], 1000), (b"", 100)):
         with pytest.raises(ValueError, match=r"\(at byte \d+\)"):
             _core.read_pickled_events(data, parts)
-
-
-def use_diagnosis() -> None:
-    _ = (_core.diagnosis_patterns(), _core.diagnosis_defaults())
-    tables = (OBJECTS.apis, OBJECTS.objects, OBJECTS.accesses, OBJECTS.ranges)
-    found = _core.diagnose(*tables)
-    count = len(found["findings"]) // FINDING.itemsize
-    _core.diagnosis_peak_with(found["handle"], np.arange(count, dtype=np.uint64))
-    _core.diagnosis_check(found["handle"], np.arange(count, dtype=np.uint64))
-    wrong: list[Callable[[], object]] = [
-        lambda: _core.diagnose(b"x", *tables[1:]),
-        lambda: _core.diagnose(*tables[:3], b"x"),
-        lambda: _core.diagnose(*tables, idle_apis=-1),
-        lambda: _core.diagnosis_peak_with(found["handle"], np.full(1, count, np.uint64)),
-        lambda: _core.diagnosis_check(found, np.zeros(1, np.uint64)),
-    ]
-    for use in wrong:
-        with contextlib.suppress(gmlake.Error, ValueError, TypeError, OverflowError):
-            use()
-            pytest.fail("this should have been refused")
 
 
 class In(_core.Inside):
@@ -407,24 +338,12 @@ def use_sleep() -> None:
             use_replay,
             use_wrongly,
         ),
-        *(use_planner, use_plans, use_recording, use_pickles, use_diagnosis),
+        *(use_planner, use_plans, use_recording, use_pickles),
         *(use_descriptions, pytest.param(use_test_hooks, marks=needs_lab)),
     ],
 )
 def test_memory_does_not_grow(use: Callable[[], None]) -> None:
-    for _ in range(REPEATS):
-        use()
-    grown = []
-    for _ in range(ROUNDS):
-        gc.collect()
-        before = used_by_c(), sys.getallocatedblocks()
-        for _ in range(REPEATS):
-            use()
-        gc.collect()
-        grown.append((used_by_c() - before[0], sys.getallocatedblocks() - before[1]))
-    # A leak grows in every round; a cache that fills up does not.
-    assert min(c for c, _ in grown) < REPEATS, f"(bytes of C, objects) in each round: {grown}"
-    assert min(python for _, python in grown) < REPEATS / 4, f"bytes, objects: {grown}"
+    check_growth(use)
 
 
 def test_every_entry_point_is_used_above() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gmlake.diagnosing.trace import Place
-from gmlake.diagnosing.words import line_of
 from gmlake.snapshots import Site
 from gmlake.snapshots.sites import OwnLines, own_frame
 
@@ -73,8 +71,3 @@ def test_a_name_says_all_that_is_known() -> None:
     assert lines.name(2) == "forward · layers.3"
     assert lines.name(3) == LIBRARY[0]
     assert lines.name(4) == lines.line(4) == ""
-
-
-def test_a_diagnosis_names_the_same_line() -> None:
-    assert line_of(Place((*LIBRARY, OWN))) == "/home/me/project/train.py:31"
-    assert line_of(Place(LIBRARY[:1])).endswith("linear.py:134")

@@ -97,7 +97,7 @@ def train() -> None:
 
 
 def left() -> dict[str, Any]:
-    """Say what of recordings and diagnoses is left."""
+    """Say what of recordings is left."""
     dispatch = _python_dispatch._get_current_dispatch_mode_stack()  # noqa: SLF001
     return {
         "hooks": (
@@ -176,22 +176,6 @@ def record() -> tuple[Callable[[], None], Callable[[], object]]:
     return use, gives
 
 
-def diagnose() -> tuple[Callable[[], None], Callable[[], object]]:
-    """Return a use of gmlake.diagnose()."""
-
-    def use() -> None:
-        with gmlake.diagnose(frames=0, model=BASE) as held["it"]:
-            train()
-
-    def gives() -> object:
-        train()
-        use()
-        told = held["it"].to_dict()["devices"]["cuda:0"]
-        return {name: part for name, part in told.items() if name != "seconds"}, left()
-
-    return use, gives
-
-
 def phase() -> tuple[Callable[[], None], Callable[[], object]]:
     """Return a use of gmlake.phase(), within a recording that goes on."""
     held["recording"] = gmlake.record(1 << 8, model=BASE)
@@ -225,11 +209,11 @@ def events(seen: DeviceSnapshot, sites: dict[int, Site]) -> list[tuple[int, int,
     ]
 
 
-def main() -> None:
-    """Print what was seen."""
-    kinds = {one.__name__: one for one in (region, step, record, diagnose, phase)}
+def main(*uses: Callable[[], tuple[Callable[[], None], Callable[[], object]]]) -> None:
+    """Print what was seen of the one that is named."""
+    kinds = {one.__name__: one for one in uses}
     print(json.dumps(at_every_line(*kinds[sys.argv[1]]())))
 
 
 if __name__ == "__main__":
-    main()
+    main(region, step, record, phase)

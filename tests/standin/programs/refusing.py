@@ -17,8 +17,8 @@ import torch
 from tests.standin.failures import failure
 
 import gmlake
+from gmlake.diagnosis.operators import report
 from gmlake.pytorch import autoplan, locking, recording, sleeping
-from gmlake.pytorch.operators import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,37 @@
+/* What a program asks of its devices, written down call by call. */
+#ifndef GML_DIAGNOSE_COLLECT_COLLECTOR_H
+#define GML_DIAGNOSE_COLLECT_COLLECTOR_H
+
+#include "diagnosis/collect/cupti.h"
+#include "diagnosis/collect/live.h"
+#include "diagnosis/collect/log.h"
+
+#include <pthread.h>
+
+typedef struct gml_collector {
+    pthread_mutex_t lock; /* recursive; protects all that follows */
+    bool is_busy;         /* the thread that holds the lock is at work, and may call again: from a
+                             signal's handler, from a malloc of the program's own */
+    gml_live live;
+    gml_log log;
+    cuda_param_info function_info, kernel_info; /* NULL: this driver does not have them */
+} gml_collector;
+
+#define GML_COLLECTOR_LOCK PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+
+/* The driver functions that are listened to, by CUPTI's numbers; 0 past the last. */
+uint32_t gml_collected_function(size_t index);
+
+/* Takes down one call: CUPTI's callback for each of them. `user` is the gml_collector. */
+void gml_collect_call(void *user, int domain, uint32_t function, const cupti_callback_data *data);
+
+#define GML_SCAN_UNKNOWN SIZE_MAX
+
+/* The objects that a launch's parameters point to, each once; returns how many, or GML_SCAN_UNKNOWN
+ * where there are more than `capacity` or the driver does not tell what the parameters are.
+ * Every aligned word of every parameter is looked up: a pointer in a structure is found, one that
+ * lies in device memory is not, and a number may be taken for a pointer. pre: the lock is held. */
+size_t gml_scan_parameters(const gml_collector *collector, void *function, void *const *parameters,
+                           void *const *extra, gml_live_object *out, size_t capacity);
+
+#endif

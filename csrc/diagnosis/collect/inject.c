@@ -1,0 +1,134 @@
+/* Starts the collector inside a program: the CUDA driver loads the library that
+ * CUDA_INJECTION64_PATH names and calls InitializeInjection().
+ *
+ * GMLAKE_CALLS names the file to write, GMLAKE_CUPTI the library to ask first. Where something is
+ * missing the program runs as without the collector, and the file says why in its first name.
+ */
+#include "diagnosis/collect/collector.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static gml_collector collector = {.lock = GML_COLLECTOR_LOCK, .log = {.file = -1}};
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* The program's own destructors may run after this, and free what lives. */
+static void
+finish(void)
+{
+    pthread_mutex_lock(&collector.lock);
+    if (!collector.is_busy) { /* else a signal's handler ends the program, amid a record */
+        gml_log_direct(&collector.log);
+    }
+    pthread_mutex_unlock(&collector.lock);
+}
+
+/* A child has its parent's file and what is pending for it; neither is the child's to write. */
+static void
+forget_in_child(void)
+{
+    gml_log_drop(&collector.log);
+    collector.lock = (pthread_mutex_t)GML_COLLECTOR_LOCK;
+}
+
+static void
+hold(void)
+{
+    pthread_mutex_lock(&collector.lock);
+}
+
+static void
+release(void)
+{
+    pthread_mutex_unlock(&collector.lock);
+}
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
+static void *
+open_cupti(void)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the program's own, as the driver reads its */
+    const char *names[] = {getenv("GMLAKE_CUPTI"), "libcupti.so.13", "libcupti.so.12",
+                           "libcupti.so"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-optin.taint.GenericTaint): who runs the program names it */
+        void *library = names[i] && names[i][0] ? dlopen(names[i], RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (library) {
+            return library;
+        }
+    }
+    return NULL;
+}
+
+static void
+find_parameter_functions(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (driver) {
+        collector.function_info = (cuda_param_info)dlsym(driver, "cuFuncGetParamInfo");
+        collector.kernel_info = (cuda_param_info)dlsym(driver, "cuKernelGetParamInfo");
+    }
+}
+
+/* NULL, or what is wrong. */
+static const char *
+listen(void)
+{
+    void *cupti = open_cupti();
+    if (!cupti) {
+        return "error: no CUPTI library; install nvidia-cuda-cupti or name it in GMLAKE_CUPTI";
+    }
+    cupti_subscribe subscribe = (cupti_subscribe)dlsym(cupti, "cuptiSubscribe");
+    cupti_enable_callback enable = (cupti_enable_callback)dlsym(cupti, "cuptiEnableCallback");
+    if (!subscribe || !enable) {
+        return "error: the CUPTI library has no cuptiSubscribe or cuptiEnableCallback";
+    }
+    void *subscriber = NULL;
+    if (subscribe(&subscriber, gml_collect_call, &collector) != CUPTI_SUCCESS) {
+        return "error: CUPTI refused to subscribe: another profiler may be at work";
+    }
+    find_parameter_functions();
+    /* An older CUPTI does not know the newest functions, and no program there can call them. */
+    for (size_t i = 0; gml_collected_function(i); i++) {
+        (void)enable(1, subscriber, CUPTI_DOMAIN_DRIVER_API, gml_collected_function(i));
+    }
+    return NULL;
+}
+
+static void
+start(void)
+{
+    char path[4096];
+    const char *base = getenv("GMLAKE_CALLS"); /* NOLINT(concurrency-mt-unsafe): as above */
+    if (!base || !base[0] ||
+        snprintf(path, sizeof path, "%s.%ld", base, (long)getpid()) >= (int)sizeof path ||
+        !gml_log_open(&collector.log, path)) {
+        return;
+    }
+    void *frame;
+    (void)backtrace(&frame, 1); /* the first call loads a library */
+    pthread_atfork(hold, release, forget_in_child);
+    atexit(finish);
+    const char *problem = listen();
+    if (problem) {
+        pthread_mutex_lock(&collector.lock);
+        (void)gml_log_name(&collector.log, problem);
+        gml_log_flush(&collector.log);
+        pthread_mutex_unlock(&collector.lock);
+    }
+}
+
+__attribute__((visibility("default"))) int InitializeInjection(void);
+
+int
+InitializeInjection(void)
+{
+    pthread_once(&once, start);
+    return 1;
+}

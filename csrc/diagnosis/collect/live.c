@@ -1,0 +1,86 @@
+#include "diagnosis/collect/live.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The number of objects that begin at or below the address. */
+static size_t
+count_up_to(const gml_live *live, uint64_t address)
+{
+    size_t low = 0;
+    size_t high = live->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (live->objects[middle].address <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool
+has_room(gml_live *live)
+{
+    if (live->count < live->capacity) {
+        return true;
+    }
+    size_t capacity = live->capacity ? 2 * live->capacity : 256;
+    gml_live_object *grown = realloc(live->objects, capacity * sizeof *grown);
+    if (!grown) {
+        return false;
+    }
+    live->objects = grown;
+    live->capacity = capacity;
+    return true;
+}
+
+bool
+gml_live_add(gml_live *live, uint64_t address, uint64_t size_bytes)
+{
+    if (!has_room(live)) {
+        return false;
+    }
+    size_t at = count_up_to(live, address);
+    memmove(&live->objects[at + 1], &live->objects[at], (live->count - at) * sizeof *live->objects);
+    live->objects[at] = (gml_live_object){address, size_bytes};
+    live->count++;
+    return true;
+}
+
+bool
+gml_live_remove(gml_live *live, uint64_t address)
+{
+    size_t above = count_up_to(live, address);
+    if (above == 0 || live->objects[above - 1].address != address) {
+        return false;
+    }
+    memmove(&live->objects[above - 1], &live->objects[above],
+            (live->count - above) * sizeof *live->objects);
+    live->count--;
+    return true;
+}
+
+const gml_live_object *
+gml_live_find(const gml_live *live, uint64_t address)
+{
+    size_t above = count_up_to(live, address);
+    if (above == 0) {
+        return NULL;
+    }
+    const gml_live_object *object = &live->objects[above - 1];
+    return address - object->address < object->size_bytes ? object : NULL;
+}
+
+const gml_live_object *
+gml_live_find_in(const gml_live *live, uint64_t address, uint64_t size_bytes)
+{
+    const gml_live_object *object = gml_live_find(live, address);
+    if (object) {
+        return object;
+    }
+    size_t above = count_up_to(live, address);
+    bool begins_inside = above < live->count && live->objects[above].address - address < size_bytes;
+    return begins_inside ? &live->objects[above] : NULL;
+}

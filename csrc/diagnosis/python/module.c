@@ -1,0 +1,370 @@
+/* The module gmlake.diagnosis._diagnosis: the findings of a trace of objects as records, and a
+ * handle to ask further with. */
+#include "gmlake_diagnose.h"
+#include "values.h"
+
+#include <stdlib.h>
+
+enum { REASON_BYTES = 320 };
+
+static const char HANDLE[] = "gmlake.diagnosis";
+
+/* What a handle owns: a trace whose arrays are its own, and what was found in it. */
+typedef struct own_diagnosis {
+    gml_api *apis;
+    gml_object *objects;
+    gml_access *accesses;
+    gml_access_range *ranges;
+    gml_object_trace trace;
+    gml_diagnosis found;
+} own_diagnosis;
+
+static void
+drop_diagnosis(own_diagnosis *own)
+{
+    gml_diagnosis_clear(&own->found);
+    free(own->apis);
+    free(own->objects);
+    free(own->accesses);
+    free(own->ranges);
+    free(own);
+}
+
+static void
+drop_handle(PyObject *handle)
+{
+    own_diagnosis *own = PyCapsule_GetPointer(handle, HANDLE);
+    if (own) {
+        drop_diagnosis(own);
+    }
+}
+
+/* Sets the exception for a failure, with `reason` as its text unless that is NULL or empty. Always
+ * returns NULL. */
+static PyObject *
+raise_status(gml_status status, const char *reason)
+{
+    const char *text = reason && reason[0] ? reason : gml_status_text(status);
+    if (status == GML_NO_HOST_MEMORY || status == GML_INVALID_ARGUMENT) {
+        PyErr_SetString(status == GML_NO_HOST_MEMORY ? PyExc_MemoryError : PyExc_ValueError, text);
+        return NULL;
+    }
+    PyObject *errors = PyImport_ImportModule("gmlake.errors");
+    PyObject *kind = errors ? PyObject_GetAttrString(errors, "Error") : NULL;
+    if (kind) {
+        PyErr_SetString(kind, text);
+    }
+    Py_XDECREF(kind);
+    Py_XDECREF(errors);
+    return NULL;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+/* The objects that a trace is made of. */
+typedef struct trace_arguments {
+    PyObject *apis, *objects, *accesses, *ranges;
+} trace_arguments;
+
+/* False with an exception. The caller drops `own` either way. */
+static bool
+read_trace(const trace_arguments *from, own_diagnosis *own)
+{
+    gml_object_trace *trace = &own->trace;
+    own->apis = copy_records(from->apis, sizeof *own->apis, &trace->api_count, "apis");
+    own->objects = own->apis ? copy_records(from->objects, sizeof *own->objects,
+                                            &trace->object_count, "objects")
+                             : NULL;
+    own->accesses = own->objects ? copy_records(from->accesses, sizeof *own->accesses,
+                                                &trace->access_count, "accesses")
+                                 : NULL;
+    own->ranges = own->accesses ? copy_records(from->ranges, sizeof *own->ranges,
+                                               &trace->range_count, "ranges")
+                                : NULL;
+    trace->apis = own->apis;
+    trace->objects = own->objects;
+    trace->accesses = own->accesses;
+    trace->ranges = own->ranges;
+    return own->ranges != NULL;
+}
+
+/* A converter for "O&": as convert_number, up to 2^32 - 1. */
+static int
+convert_small(PyObject *object, void *argument)
+{
+    number_argument *number = argument;
+    if (!convert_number(object, number)) {
+        return 0;
+    }
+    if (number->value > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**32 - 1", number->name);
+        return 0;
+    }
+    return 1;
+}
+
+static bool
+read_arguments(PyObject *args, PyObject *keywords, trace_arguments *from,
+               gml_diagnose_options *options)
+{
+    static char *names[] = {"apis",
+                            "objects",
+                            "accesses",
+                            "ranges",
+                            "patterns",
+                            "peak_count",
+                            "early_apis",
+                            "late_apis",
+                            "idle_apis",
+                            "reuse_percent",
+                            "accessed_percent",
+                            "fragmented_percent",
+                            "frequency_percent",
+                            NULL};
+    number_argument patterns = {"patterns", options->patterns};
+    number_argument peaks = {"peak_count", options->peak_count};
+    number_argument early = {"early_apis", options->early_apis};
+    number_argument late = {"late_apis", options->late_apis};
+    number_argument idle = {"idle_apis", options->idle_apis};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOO|$O&O&O&O&O&dddd:diagnose", names,
+                                     &from->apis, &from->objects, &from->accesses, &from->ranges,
+                                     convert_small, &patterns, convert_small, &peaks,
+                                     convert_number, &early, convert_number, &late, convert_number,
+                                     &idle, &options->reuse_percent, &options->accessed_percent,
+                                     &options->fragmented_percent, &options->frequency_percent)) {
+        return false;
+    }
+    options->patterns = (uint32_t)patterns.value;
+    options->peak_count = (uint32_t)peaks.value;
+    options->early_apis = early.value;
+    options->late_apis = late.value;
+    options->idle_apis = idle.value;
+    return true;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static PyObject *
+records(const void *items, size_t count, size_t record_bytes)
+{
+    return PyBytes_FromStringAndSize(count ? items : "", (Py_ssize_t)(count * record_bytes));
+}
+
+static PyObject *
+peaks_list(const gml_diagnosis *found)
+{
+    PyObject *list = PyList_New((Py_ssize_t)found->peak_count);
+    for (size_t i = 0; list && i < found->peak_count; i++) {
+        PyObject *pair = Py_BuildValue("(KK)", (unsigned long long)found->peaks[i].api,
+                                       (unsigned long long)found->peaks[i].bytes);
+        if (!pair || PyList_SetItem(list, (Py_ssize_t)i, pair) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* Takes `own` over, also on failure. */
+static PyObject *
+diagnosis_dict(own_diagnosis *own)
+{
+    const gml_diagnosis *found = &own->found;
+    PyObject *handle = PyCapsule_New(own, HANDLE, drop_handle);
+    if (!handle) {
+        drop_diagnosis(own);
+        return NULL;
+    }
+    PyObject *dict = PyDict_New();
+    if (dict && (put(dict, "handle", Py_NewRef(handle)) < 0 ||
+                 put(dict, "findings",
+                     records(found->findings, found->finding_count, sizeof *found->findings)) < 0 ||
+                 put(dict, "lives",
+                     records(found->lives, own->trace.object_count, sizeof *found->lives)) < 0 ||
+                 put(dict, "times",
+                     records(found->times, own->trace.api_count, sizeof *found->times)) < 0 ||
+                 put(dict, "peaks", peaks_list(found)) < 0 ||
+                 put_number(dict, "fixed_peak_bytes", found->fixed_peak_bytes) < 0 ||
+                 put_number(dict, "time_ns", found->time_ns) < 0)) {
+        Py_CLEAR(dict);
+    }
+    Py_DECREF(handle);
+    return dict;
+}
+
+static PyObject *
+diagnose(PyObject *Py_UNUSED(module), PyObject *args, PyObject *keywords)
+{
+    trace_arguments from = {0};
+    gml_diagnose_options options;
+    gml_diagnose_defaults(&options);
+    if (!read_arguments(args, keywords, &from, &options)) {
+        return NULL;
+    }
+    own_diagnosis *own = calloc(1, sizeof *own);
+    if (!own) {
+        return PyErr_NoMemory();
+    }
+    if (!read_trace(&from, own)) {
+        drop_diagnosis(own);
+        return NULL;
+    }
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_diagnose(&own->trace, &options, &own->found, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
+        drop_diagnosis(own);
+        return raise_status(status, reason);
+    }
+    return diagnosis_dict(own);
+}
+
+/* ---- asking further -------------------------------------------------------------------------- */
+
+/* Some findings of a diagnosis; `numbers` belongs to the caller, who frees it. */
+typedef struct chosen_findings {
+    own_diagnosis *own;
+    size_t *numbers;
+    size_t count;
+} chosen_findings;
+
+/* False with an exception. */
+static bool
+read_chosen(PyObject *args, chosen_findings *out)
+{
+    PyObject *handle = NULL;
+    PyObject *numbers = NULL;
+    if (!PyArg_ParseTuple(args, "OO", &handle, &numbers)) {
+        return false;
+    }
+    out->own = PyCapsule_GetPointer(handle, HANDLE);
+    out->numbers =
+        out->own ? copy_records(numbers, sizeof *out->numbers, &out->count, "findings") : NULL;
+    for (size_t i = 0; out->numbers && i < out->count; i++) {
+        if (out->numbers[i] >= out->own->found.finding_count) {
+            PyErr_Format(PyExc_ValueError, "there is no finding %zu", out->numbers[i]);
+            free(out->numbers);
+            out->numbers = NULL;
+        }
+    }
+    return out->numbers != NULL;
+}
+
+static PyObject *
+peak_with(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    chosen_findings chosen = {0};
+    if (!read_chosen(args, &chosen)) {
+        return NULL;
+    }
+    const own_diagnosis *own = chosen.own;
+    uint64_t peak_bytes = 0;
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_diagnosis_peak_with(&own->trace, &own->found, chosen.numbers, chosen.count,
+                                     &peak_bytes);
+    Py_END_ALLOW_THREADS
+    free(chosen.numbers);
+    return status == GML_OK ? PyLong_FromUnsignedLongLong(peak_bytes) : raise_status(status, NULL);
+}
+
+static PyObject *
+check(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    chosen_findings chosen = {0};
+    if (!read_chosen(args, &chosen)) {
+        return NULL;
+    }
+    const own_diagnosis *own = chosen.own;
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_diagnosis_check(&own->trace, &own->found, chosen.numbers, chosen.count, reason,
+                                 sizeof reason);
+    Py_END_ALLOW_THREADS
+    free(chosen.numbers);
+    return status == GML_OK ? Py_NewRef(Py_None) : raise_status(status, reason);
+}
+
+/* ---- names and defaults ---------------------------------------------------------------------- */
+
+static PyObject *
+pattern_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *tuple = PyTuple_New(GML_PATTERN_COUNT);
+    for (int i = 0; tuple && i < GML_PATTERN_COUNT; i++) {
+        PyObject *name = PyUnicode_FromString(gml_pattern_name((gml_pattern)i));
+        if (!name || PyTuple_SetItem(tuple, i, name) < 0) {
+            Py_CLEAR(tuple);
+        }
+    }
+    return tuple;
+}
+
+static PyObject *
+default_options(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    gml_diagnose_options options;
+    gml_diagnose_defaults(&options);
+    return Py_BuildValue(
+        "{sIsKsKsKsdsdsdsd}", "peak_count", options.peak_count, "early_apis",
+        (unsigned long long)options.early_apis, "late_apis", (unsigned long long)options.late_apis,
+        "idle_apis", (unsigned long long)options.idle_apis, "reuse_percent", options.reuse_percent,
+        "accessed_percent", options.accessed_percent, "fragmented_percent",
+        options.fragmented_percent, "frequency_percent", options.frequency_percent);
+}
+
+PyDoc_STRVAR(
+    diagnose_doc,
+    "diagnose(apis, objects, accesses, ranges, *, patterns=0, peak_count=2, early_apis=1,\n"
+    "         late_apis=1, idle_apis=2, reuse_percent=10.0, accessed_percent=80.0,\n"
+    "         fragmented_percent=80.0, frequency_percent=20.0)\n--\n\n"
+    "Find patterns of memory inefficiency; the arguments are buffers of whole records.\n\n"
+    "Return a dict: findings, lives, times (bytes of records), peaks (a list of (api, bytes)),\n"
+    "fixed_peak_bytes, time_ns, and a handle for peak_with() and check().\n"
+    "Raises ValueError for a trace that contradicts itself.");
+PyDoc_STRVAR(peak_with_doc,
+             "peak_with(handle, findings, /)\n--\n\n"
+             "Return the highest peak in bytes with these findings fixed; uint64 numbers of "
+             "them.");
+PyDoc_STRVAR(check_doc,
+             "check(handle, findings, /)\n--\n\n"
+             "Check, with code that finding and fixing have not, that with these findings fixed\n"
+             "every API reads what it read. Raises Error with the first thing that is wrong.");
+PyDoc_STRVAR(names_doc, "patterns()\n--\n\n"
+                        "Return the names of the patterns, as a tuple.");
+PyDoc_STRVAR(defaults_doc, "defaults()\n--\n\n"
+                           "Return the default thresholds, as a dict.");
+
+static PyMethodDef methods[] = {
+    {"diagnose", (PyCFunction)(void (*)(void))diagnose, METH_VARARGS | METH_KEYWORDS, diagnose_doc},
+    {"peak_with", peak_with, METH_VARARGS, peak_with_doc},
+    {"check", check, METH_VARARGS, check_doc},
+    {"patterns", pattern_names, METH_NOARGS, names_doc},
+    {"defaults", default_options, METH_NOARGS, defaults_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "gmlake.diagnosis._diagnosis",
+    .m_doc = "The C core of gmlake's diagnosis. Use gmlake.find_inefficiencies() instead.",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__diagnosis(void);
+
+PyMODINIT_FUNC
+PyInit__diagnosis(void)
+{
+    return PyModuleDef_Init(&module);
+}

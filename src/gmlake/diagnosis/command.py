@@ -1,0 +1,216 @@
+"""gmlake diagnose."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gmlake.budget import Budget
+from gmlake.commands import common
+from gmlake.diagnosis.detect import check_options, find_inefficiencies
+from gmlake.diagnosis.programs import watch_program
+from gmlake.diagnosis.report import diagnosis_tables
+from gmlake.diagnosis.trace import ObjectTrace
+from gmlake.diagnosis.words import Pattern
+from gmlake.pictures.drawing import require_bokeh
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from gmlake.diagnosis.detect import Diagnosis
+
+_USAGE = """gmlake diagnose [options] FILE ...
+       gmlake diagnose [options] -- PROGRAM [ARGUMENT ...]"""
+_EXIT_CODES = (
+    "A program runs as it is, with CUPTI telling of every call to the CUDA driver; one of PyTorch "
+    "is better diagnosed from inside, by `with gmlake.diagnose():`. "
+    "exit code: 0 if every file was read or the program ended with 0, whatever was found, 1 if the "
+    "output could not be written, 2 for a wrong argument, a file that could not be diagnosed or a "
+    "program that could not be watched; else the program's"
+)
+
+_COUNTS = (
+    ("--peaks", "peak_count", "mark the objects of this many of the highest peaks (default: 2)"),
+    ("--early-apis", "early_apis", "least calls between allocation and first access (default: 1)"),
+    ("--late-apis", "late_apis", "least calls between last access and free (default: 1)"),
+    ("--idle-apis", "idle_apis", "least calls between two accesses of an idle object (default: 2)"),
+)
+_PERCENTS = (
+    ("--reuse-percent", "reuse_percent", "most difference in size of reused memory (default: 10)"),
+    (
+        "--accessed-percent",
+        "accessed_percent",
+        "an object with fewer elements accessed is overallocated (default: 80)",
+    ),
+    (
+        "--fragmented-percent",
+        "fragmented_percent",
+        "above this, what is not accessed is scattered (default: 80)",
+    ),
+    (
+        "--frequency-percent",
+        "frequency_percent",
+        "a larger coefficient of variation is non-uniform (default: 20)",
+    ),
+)
+
+
+class DiagnoseCommand(common.Command):
+    """Find patterns of memory inefficiency in traces of objects, each with the line to change."""
+
+    takes_program = True
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        parser.usage = _USAGE
+        parser.epilog = _EXIT_CODES
+        parser.add_argument(
+            "files",
+            nargs="*",
+            metavar="FILE",
+            help="a trace of objects, as ObjectTrace.save() writes it (.gmobjects)",
+        )
+        parser.add_argument(
+            "--pattern",
+            action="append",
+            type=_pattern,
+            dest="patterns",
+            metavar="NAME",
+            help=f"look for this pattern only; may be given several times: "
+            f"{', '.join(pattern.words for pattern in Pattern)}",
+        )
+        for option, name, text in _COUNTS:
+            parser.add_argument(option, type=_count, dest=name, metavar="N", help=text)
+        for option, name, text in _PERCENTS:
+            parser.add_argument(
+                option, type=_percent, dest=name, metavar="P", help=text.replace("%", "%%")
+            )
+        parser.add_argument(
+            "--all",
+            action="store_true",
+            help="also show what saves nothing of the peak by itself",
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            metavar="PAGE",
+            help="write a page that shows calls, objects and what to change; needs Bokeh: "
+            "pip install 'gmlake[view]'",
+        )
+        parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
+        parser.add_argument(
+            "--save", metavar="FILE", help="write the trace of a program, to be diagnosed again"
+        )
+        common.add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Diagnose each file, or what a program does; print a table for each, or one JSON."""
+        _check_usage(args)
+        found: list[Diagnosis] = []
+        options = _options(args)
+        if args.program is None:
+            code = common.run_each(args.files, lambda path: found.append(_diagnose(path, options)))
+        else:
+            code = _watch(args, options, found)
+        if args.json:
+            common.print_json({"results": [one.to_dict() for one in found]})
+        else:
+            for one in found:
+                common.print_report(_Shown(one, show_all=args.all))
+        return _write_files(args, found) or code
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    if args.program is None:
+        if not args.files:
+            raise ValueError("name a trace of objects, or a program after --")
+        if args.save is not None:
+            raise ValueError("--save writes the trace of a program; there is none after --")
+    elif args.files or not args.program:
+        raise ValueError("name either traces of objects, or one program after --")
+    if args.output is not None:
+        require_bokeh()
+
+
+def _watch(args: argparse.Namespace, options: dict[str, Any], found: list[Diagnosis]) -> int:
+    """Run a program and look into what each of its processes did; return its exit code."""
+    try:
+        watched = watch_program(args.program)
+    except (FileNotFoundError, PermissionError) as error:
+        msg = f"cannot run {args.program[0]}: {error.strerror}"
+        raise ValueError(msg) from None
+    found += [find_inefficiencies(trace, **options) for trace in watched.traces]
+    return watched.code
+
+
+def _write_files(args: argparse.Namespace, found: Sequence[Diagnosis]) -> int:
+    """Write what was asked for; of several traces, one file each, numbered."""
+    for number, one in enumerate(found):
+        writers = ((args.output, one.write_html), (args.perfetto, one.to_perfetto))
+        for name, write in (*writers, (args.save, one.trace.save)):
+            if name is None:
+                continue
+            path = _numbered(Path(name), number if len(found) > 1 else None)
+            try:
+                write(path)
+            except OSError as error:
+                common.print_error(f"cannot write {path}: {error.strerror}")
+                return common.CANNOT_WRITE
+    return 0
+
+
+def _numbered(path: Path, number: int | None) -> Path:
+    return path if number is None else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    names = ["patterns", *(name for _, name, _ in (*_COUNTS, *_PERCENTS))]
+    return check_options({name: getattr(args, name) for name in names})
+
+
+def _diagnose(path: str, options: dict[str, Any]) -> Diagnosis:
+    with Budget(path):
+        trace = ObjectTrace.load(path)
+    return find_inefficiencies(trace, **options)
+
+
+class _Shown:
+    """A diagnosis on a terminal."""
+
+    def __init__(self, diagnosis: Diagnosis, *, show_all: bool) -> None:
+        self._diagnosis = diagnosis
+        self._show_all = show_all
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from diagnosis_tables(self._diagnosis, show_all=self._show_all)
+
+
+# ---- arguments
+
+
+def _pattern(text: str) -> str:
+    try:
+        return Pattern.of(text).words
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004
+        msg = f"{text[:40]!r} is not a whole number"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _percent(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"{text[:40]!r} is not a number"
+        raise argparse.ArgumentTypeError(msg) from None
+
+
+COMMAND = DiagnoseCommand()

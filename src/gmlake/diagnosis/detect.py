@@ -1,0 +1,298 @@
+"""Finds the ten patterns in a trace: find_inefficiencies()."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmlake import pictures
+from gmlake.diagnosis import _diagnosis
+from gmlake.diagnosis.advice import Advice, advise
+from gmlake.diagnosis.changes import Change, choose_changes
+from gmlake.diagnosis.findings import Call, Finding, FindingReader, Group
+from gmlake.diagnosis.layout import FINDING, LIFE
+from gmlake.diagnosis.pages import report_of_diagnosis
+from gmlake.diagnosis.perfetto import save_diagnosis_perfetto
+from gmlake.diagnosis.report import diagnosis_dict, diagnosis_tables
+from gmlake.diagnosis.trace import ObjectTrace
+from gmlake.diagnosis.words import Pattern
+from gmlake.errors import blaming_trace
+from gmlake.pictures.drawable import Drawable
+from gmlake.tables import Printed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from gmlake.pictures.figures import Report
+    from gmlake.trace.layout import Records
+
+MOST_PEAKS: Final = 8
+"""Most peaks whose objects are marked."""
+
+LEAST_SHARE: Final = 0.001
+"""A change is worth its line from this part of the peak on."""
+
+_MOST_REPLAYED: Final = 20_000_000
+"""Most that is replayed to judge groups, to choose changes, and to order them: a second or so."""
+
+_FINDING_COST: Final = 20
+"""What a finding to fix costs in a replay, where an API costs 1."""
+
+_LARGEST_NUMBER = 2**63
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The sum of live objects is highest, `bytes`, after the API `call`."""
+
+    bytes: int
+    call: Call
+
+
+def find_inefficiencies(  # noqa: PLR0913 (each is a threshold of its own)
+    trace: ObjectTrace | str | Path,
+    *,
+    patterns: Iterable[str | Pattern] | None = None,
+    peak_count: int | None = None,
+    early_apis: int | None = None,
+    late_apis: int | None = None,
+    idle_apis: int | None = None,
+    reuse_percent: float | None = None,
+    accessed_percent: float | None = None,
+    fragmented_percent: float | None = None,
+    frequency_percent: float | None = None,
+) -> Diagnosis:
+    """Find the ten patterns of memory inefficiency in a trace, or in the file of one.
+
+    patterns: names of those to look for, as "early allocation"; None: all.
+    peak_count: the objects of how many of the highest peaks are marked, 1 to 8. None: 2.
+    early_apis: least APIs between an object's allocation and its first access. None: 1.
+    late_apis: least APIs between an object's last access and its free. None: 1.
+    idle_apis: least APIs between two consecutive accesses. None: 2.
+    reuse_percent: most difference in size of an object that takes over another's memory. None: 10.
+    accessed_percent: an object with fewer of its elements accessed is overallocated. None: 80.
+    fragmented_percent: above this, what nothing accesses is too scattered. None: 80.
+    frequency_percent: a larger coefficient of variation of how often one API accesses the elements
+        of an object is non-uniform. None: 20.
+
+    Raises TraceError for what cannot be read or contradicts itself, ValueError for an option
+    outside its range.
+    """
+    options = check_options(
+        {
+            "patterns": patterns,
+            "peak_count": peak_count,
+            "early_apis": early_apis,
+            "late_apis": late_apis,
+            "idle_apis": idle_apis,
+            "reuse_percent": reuse_percent,
+            "accessed_percent": accessed_percent,
+            "fragmented_percent": fragmented_percent,
+            "frequency_percent": frequency_percent,
+        }
+    )
+    read = trace if isinstance(trace, ObjectTrace) else ObjectTrace.load(trace)
+    bits = sum(1 << pattern for pattern in options["patterns"])
+    with blaming_trace():
+        found = _diagnosis.diagnose(
+            read.apis, read.objects, read.accesses, read.ranges, **{**options, "patterns": bits}
+        )
+    return Diagnosis(read, options, found)
+
+
+def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
+    """Return the patterns of some names. Raises ValueError for none, or for an unknown one."""
+    named = [patterns] if isinstance(patterns, str) else list(patterns)
+    chosen = {one if isinstance(one, Pattern) else Pattern.of(one) for one in named}
+    if not chosen:
+        raise ValueError("no pattern was chosen")
+    return tuple(sorted(chosen))
+
+
+def check_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return every option of find_inefficiencies(), where one is None its default; ValueError."""
+    options: dict[str, Any] = dict(_diagnosis.defaults())
+    options.update((name, value) for name, value in given.items() if value is not None)
+    options["patterns"] = choose_patterns(options.get("patterns", Pattern))
+    for name, value in options.items():
+        if name.endswith("_percent"):
+            if not 0 <= value <= _MOST_PERCENT[name]:
+                raise ValueError(f"{name} = {value} is outside 0 to {_MOST_PERCENT[name]:g}")
+        elif name == "peak_count":
+            if not 1 <= value <= MOST_PEAKS:
+                raise ValueError(f"peak_count = {value} is outside 1 to {MOST_PEAKS}")
+        elif name.endswith("_apis") and not 1 <= value < _LARGEST_NUMBER:
+            raise ValueError(f"{name} = {value} is outside 1 to 2^63 - 1")
+    return options
+
+
+_MOST_PERCENT: Final = {
+    "reuse_percent": 100.0,
+    "accessed_percent": 100.0,
+    "fragmented_percent": 100.0,
+    "frequency_percent": 1e9,
+}
+
+
+class Diagnosis(Drawable, Printed):
+    """What was found in a trace; prints as a table. Sizes are in bytes.
+
+    trace: what was looked at. options: every threshold, and the patterns looked for.
+    peaks: the highest peaks, highest first. fixed_peak_bytes: the highest peak with every finding
+        fixed but for redundant allocations whose fix would raise it.
+    lives: records of each object, as in gmlake.diagnosis.layout.LIFE. times: of each API.
+    records: of each finding, as in gmlake.diagnosis.layout.FINDING. seconds: that finding took.
+    """
+
+    def __init__(
+        self, trace: ObjectTrace, options: dict[str, Any], found: _diagnosis.Found
+    ) -> None:
+        """Keep what the core found."""
+        self.trace = trace
+        self.options = options
+        self.lives: Records = np.frombuffer(found["lives"], LIFE)
+        self.times: Records = np.frombuffer(found["times"], np.uint64)
+        self.fixed_peak_bytes = found["fixed_peak_bytes"]
+        self.seconds = found["time_ns"] / 1e9
+        self.records: Records = np.frombuffer(found["findings"], FINDING)
+        self._handle = found["handle"]
+        self._reader = FindingReader(trace, self.records, self.lives)
+        self.peaks = tuple(self._peaks(found["peaks"]))
+
+    def _peaks(self, pairs: list[tuple[int, int]]) -> Iterator[Peak]:
+        for api, size_bytes in pairs:
+            call = self._reader.call(api)
+            if call is not None:
+                yield Peak(size_bytes, call)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest peak; 0 of a trace without objects."""
+        return self._peak_bytes
+
+    @cached_property
+    def _peak_bytes(self) -> int:
+        return self.peak_with(())
+
+    @cached_property
+    def end_time(self) -> float:
+        """The time after the last API."""
+        return float(self.times.max(initial=0)) + 1
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every finding, ranked: by what its fix saves, then by its bytes times its distance."""
+        return tuple(self._reader.finding(number) for number in range(len(self.records)))
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The findings of each pattern and place together, ranked by what fixing them saves."""
+        savings = self.records["saving_bytes"]
+        sizes = self.records["bytes"]
+        peak_with = self._limited_replays()
+        found = []
+        for numbers in self._reader.groups():
+            example = self._reader.finding(numbers[0])
+            saving = int(savings[numbers].max())
+            group = Group(example, tuple(numbers), int(sizes[numbers].sum()), saving)
+            together = peak_with([group]) if group.count > 1 else None
+            if together is not None:
+                group = replace(group, saving_bytes=max(self.peak_bytes - together, 0))
+            found.append(group)
+        return tuple(sorted(found, key=lambda group: -group.saving_bytes))
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """The mistakes of a program of PyTorch, those that cost most of the peak first."""
+        return advise(self.trace, self.lives, self.records) if self.is_advised else ()
+
+    @property
+    def is_advised(self) -> bool:
+        """Whether `advice` says what to do; else `changes` do.
+
+        They do for other programs than those of PyTorch, and where only some patterns are asked
+        for.
+        """
+        return self.trace.notes is not None and set(self.options["patterns"]) == set(Pattern)
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """As few changes as lower the peak about as far as all findings fixed; offloads come last.
+
+        What is about less than LEAST_SHARE of the peak is left out.
+        Of a very long trace with very many findings, only the first ones.
+        """
+        least = self.peak_bytes * LEAST_SHARE
+        worthwhile = [group for group in self.groups if group.bytes >= least]
+        return choose_changes(worthwhile, self._limited_replays)
+
+    def _limited_replays(self) -> Callable[[Sequence[Group]], int | None]:
+        """Return peak_with() of groups, which gives None from when on it has replayed enough."""
+        left = _MOST_REPLAYED
+
+        def peak_with(groups: Sequence[Group]) -> int | None:
+            nonlocal left
+            count = sum(group.count for group in groups)
+            left -= len(self.trace.apis) + _FINDING_COST * count
+            if left < 0:
+                return None
+            chosen = np.fromiter(chain(*(group.numbers for group in groups)), np.uint64, count)
+            # As the core fixes everything: by rank, and who takes over whose memory last.
+            is_join = self.records["pattern"][chosen] == Pattern.REDUNDANT_ALLOCATION
+            chosen = chosen[np.lexsort((chosen, is_join))]
+            return _diagnosis.peak_with(self._handle, chosen)
+
+        return peak_with
+
+    def peak_with(self, findings: Iterable[Finding | int]) -> int:
+        """Return the highest peak with these findings fixed, all at once.
+
+        Of fixes that exclude each other the first one counts.
+        """
+        return _diagnosis.peak_with(self._handle, _numbers(findings))
+
+    def check(self, findings: Iterable[Finding | int] | None = None) -> None:
+        """Prove on the trace that these findings, or all, can be fixed; raise Error where not.
+
+        With the fixes, each API still finds its objects, and every byte that it reads was written
+        by the same API as before. The check shares no code with what finds and fixes. Raises
+        UnsupportedError for a trace with too many strided runs to be followed byte by byte.
+        """
+        chosen = range(len(self.records)) if findings is None else findings
+        _diagnosis.check(self._handle, _numbers(chosen))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, as `gmlake diagnose --json` prints it."""
+        return diagnosis_dict(self)
+
+    def report(self) -> Report:
+        """Return the figures of a page: its calls, the objects at the peaks, what to change."""
+        return report_of_diagnosis(self)
+
+    def write_html(self, path: str | Path) -> None:
+        """Write a page that needs no network; without Bokeh facts and tables. Raises OSError."""
+        pictures.write_page(self.report(), path, needs_pictures=False)
+
+    def to_perfetto(self, path: str | Path) -> None:
+        """Write a trace for ui.perfetto.dev. Raises OSError."""
+        save_diagnosis_perfetto(self, path)
+
+    def __repr__(self) -> str:
+        """Say what it is of, and how much was found."""
+        return f"<Diagnosis of {self.trace.name!r}: {len(self.records)} findings>"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the table, a row for each thing to change."""
+        yield from diagnosis_tables(self)
+
+
+def _numbers(findings: Iterable[Finding | int]) -> Records:
+    chosen = [one.number if isinstance(one, Finding) else int(one) for one in findings]
+    return np.array(chosen, np.uint64)

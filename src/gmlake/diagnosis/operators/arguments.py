@@ -1,0 +1,55 @@
+"""The tensors that an operator is given, and those that it returns."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gmlake.diagnosis.operators.storages import parts_of, storage_of
+from gmlake.pytorch import phases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gmlake.diagnosis.operators.recipes import Recipe
+
+
+def tensors_given(
+    recipe: Recipe, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Iterator[tuple[torch.Tensor, int, torch.UntypedStorage]]:
+    """Yield the tensors that an operator was given, what it does to them, and their storages."""
+    roles = recipe.roles
+    for place, value in enumerate(args):
+        if value is not None and place < len(roles):
+            for tensor, storage in with_storages(tensors_in(value)):
+                yield tensor, roles[place], storage
+    for name, value in kwargs.items():
+        role = recipe.by_name.get(name, recipe.other)
+        for tensor, storage in with_storages(tensors_in(value)):
+            yield tensor, role, storage
+
+
+def with_storages(
+    tensors: Iterable[torch.Tensor],
+) -> Iterator[tuple[torch.Tensor, torch.UntypedStorage]]:
+    """Yield what the tensors are made of, where it has memory, with its storages."""
+    for tensor in tensors:
+        for part in parts_of(tensor):
+            storage = storage_of(part)
+            if storage is not None:
+                yield part, storage
+
+
+def tensors_in(value: object) -> Iterable[torch.Tensor]:
+    """Return the tensors in a value, which may be a nested list."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    return phases.tensors_of(value) if isinstance(value, list | tuple | dict) else ()
+
+
+def has_tensors(value: object) -> bool:
+    """Return whether there is any."""
+    return any(True for _ in tensors_in(value))

@@ -1,0 +1,89 @@
+"""What reaches the memory of a tensor past the operators: Python, NumPy, kernels by address."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from gmlake.diagnosis.layout import READS, TOUCHES, WRITES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Sharing(NamedTuple):
+    """What a method does to memory. role: as of an operator's argument. lasts: until its end."""
+
+    role: int
+    lasts: bool = False
+
+
+_CHANGING: Final = Sharing(READS | WRITES)
+_LASTING: Final = Sharing(TOUCHES, lasts=True)
+_BY_ADDRESS: Final = Sharing(TOUCHES)
+
+_METHODS: Final[tuple[tuple[Any, str, Sharing], ...]] = (
+    (torch.Tensor, "tolist", Sharing(READS)),
+    (torch.Tensor, "map_", _CHANGING),
+    (torch.Tensor, "map2_", _CHANGING),
+    (torch.Tensor, "apply_", _CHANGING),
+    (torch.Tensor, "numpy", _LASTING),
+    (torch.Tensor, "__dlpack__", _LASTING),
+    (torch.Tensor, "data_ptr", _BY_ADDRESS),
+    (torch.UntypedStorage, "data_ptr", _BY_ADDRESS),
+)
+
+
+class Substitutes:
+    """Methods of PyTorch's classes that others stand in for, until they are taken back."""
+
+    def __init__(self) -> None:
+        """Have none."""
+        self._undo: list[Callable[[], None]] = []
+
+    def put(self, kind: Any, name: str, make: Callable[..., Any]) -> None:  # noqa: ANN401
+        """Put what `make` makes of a method of a class in its place."""
+        original = getattr(kind, name)
+        is_inherited = name not in vars(kind)
+        method = functools.wraps(original)(make(original))
+
+        def take_back() -> None:
+            if vars(kind).get(name) is not method:
+                return  # somebody put another in its place, which calls this one
+            if is_inherited:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, original)
+
+        self._undo.append(take_back)  # before it is there: an interrupt may come in between
+        setattr(kind, name, method)
+
+    def take_back(self) -> None:
+        """Have none any more. May be broken off at any place, and is done again then."""
+        for take_back in reversed(self._undo):
+            take_back()
+        self._undo.clear()
+
+
+def watch(substitutes: Substitutes, note: Callable[[Sharing, str, Any], None]) -> None:
+    """Call `note` with what each such method did, its name, and the tensor or storage."""
+    for kind, name, sharing in _METHODS:
+        substitutes.put(kind, name, functools.partial(_noting, name, sharing, note))
+
+
+def _noting(
+    name: str,
+    sharing: Sharing,
+    note: Callable[[Sharing, str, Any], None],
+    original: Callable[..., Any],
+) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        result = original(self, *args, **kwargs)
+        note(sharing, name, self)
+        return result
+
+    return method

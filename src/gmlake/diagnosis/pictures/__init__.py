@@ -1,0 +1,1 @@
+"""What the page of a diagnosis shows: each figure with its drawing."""

@@ -1,0 +1,140 @@
+"""Draws the calls of a program in the order of their dependencies, a lane for each stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from gmlake.pictures import look
+from gmlake.pictures.drawing import (
+    Bokeh,
+    Drawing,
+    Key,
+    add_hover,
+    add_rectangles,
+    finite,
+    new_plot,
+    spread,
+)
+from gmlake.pictures.figures import OwnFigure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gmlake.pictures.figures import Mark, Numbers
+
+_LANE_PIXELS, _LEAST_PIXELS, _MOST_PIXELS = 34, 150, 420
+_HALF = 0.36  # of a lane, so that a gap shows between lanes
+_ROOM = 1.0
+
+
+CALL_KINDS = ("allocation", "free", "copy", "set", "kernel")
+"""What a program asks of a device, in the order of their legend."""
+
+
+@dataclass(frozen=True)
+class Calls(OwnFigure):
+    """Calls of a program in the order of their dependencies, a lane for each stream.
+
+    Arrays of shape (rectangles,): begin and end in times of the trace, lane and kind as indices
+    into `lanes` and CALL_KINDS, count of the calls that each stands for. marks: of kind "peak".
+    """
+
+    begin: Numbers
+    end: Numbers
+    lane: NDArray[np.int32]
+    kind: NDArray[np.int32]
+    count: NDArray[np.int64]
+    labels: tuple[str, ...]
+    lanes: tuple[str, ...]
+    marks: tuple[Mark, ...] = ()
+    frame_pixels: ClassVar[int] = 360
+
+    def draw(self, _number: int) -> Drawing:
+        """Return the picture; each kind of call can be hidden."""
+        return _draw(self)
+
+
+def _draw(calls: Calls) -> Drawing:
+    begin, end = finite(calls.begin), finite(calls.end)
+    lanes = max(len(calls.lanes), 1)
+    height = min(max(_LEAST_PIXELS, 70 + _LANE_PIXELS * lanes), _MOST_PIXELS)
+    x_range = spread(begin.min(initial=0.0), end.max(initial=1.0))
+    plot = new_plot(x_range, (-0.5, lanes - 0.5 + _ROOM), height=height)
+    plot.xaxis.axis_label = "calls"
+    plot.yaxis.ticker = list(range(lanes))
+    plot.yaxis.major_label_overrides = dict(enumerate(calls.lanes))
+    plot.ygrid.grid_line_color = None
+    keys = _draw_kinds(plot, calls)
+    keys += _draw_marks(plot, calls, lanes)
+    return Drawing(plot, tuple(keys), _in_words(calls))
+
+
+def _draw_kinds(plot: Bokeh, calls: Calls) -> list[Key]:
+    from bokeh.models import ColumnDataSource
+
+    labels = np.array(calls.labels, dtype=object)
+    keys, renderers = [], []
+    for number, (kind, colour) in enumerate(zip(CALL_KINDS, look.PALETTE, strict=False)):
+        chosen = np.flatnonzero(calls.kind == number)
+        if not len(chosen):
+            continue
+        lane = calls.lane[chosen].astype(np.float32)
+        source = ColumnDataSource(
+            {
+                "left": finite(calls.begin)[chosen].astype(np.float32),
+                "right": finite(calls.end)[chosen].astype(np.float32),
+                "bottom": lane - np.float32(_HALF),
+                "top": lane + np.float32(_HALF),
+                "count": calls.count[chosen].astype(np.float32),
+                "label": list(labels[chosen]),
+            }
+        )
+        renderers.append(
+            add_rectangles(
+                plot,
+                source,
+                fill_color=colour,
+                fill_alpha=0.8,
+                line_color=colour,
+                line_width=0.5,
+                hover_fill_alpha=1.0,
+                name=kind,
+            )
+        )
+        keys.append(Key(kind, colour, kind))
+    tooltips = [("what", "@label"), ("from", "@left{0,0}"), ("calls", "@count{0,0}")]
+    add_hover(plot, renderers, tooltips)
+    return keys
+
+
+def _draw_marks(plot: Bokeh, calls: Calls, lanes: int) -> list[Key]:
+    from bokeh.models import ColumnDataSource
+
+    if not calls.marks:
+        return []
+    source = ColumnDataSource(
+        {
+            "x": [mark.at for mark in calls.marks],
+            "low": [-0.5] * len(calls.marks),
+            "top": [lanes - 0.5 + _ROOM] * len(calls.marks),
+            "label": [mark.label for mark in calls.marks],
+        }
+    )
+    lines = plot.segment(
+        "x", "low", "x", "top", source=source, line_color=look.RESERVED, line_width=2, name="peaks"
+    )
+    add_hover(plot, [lines], [("peak", "@label")])
+    return [Key("peaks", look.RESERVED, "peaks", "line")]
+
+
+def _in_words(calls: Calls) -> str:
+    counts = {
+        kind: int(calls.count[calls.kind == number].sum()) for number, kind in enumerate(CALL_KINDS)
+    }
+    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    lanes = f"{len(calls.lanes):,} streams" if len(calls.lanes) > 1 else "one stream"
+    text = f"{sum(counts.values()):,} calls on {lanes}: {told}." if told else "No calls."
+    return " ".join([text, *(f"{mark.label}." for mark in calls.marks)])

@@ -1,0 +1,212 @@
+"""Draws objects as bars from allocation to free, with each access and what is wasted between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from gmlake.pictures import look
+from gmlake.pictures.drawing import Bokeh, Drawing, Key, add_hover, add_rectangles, new_plot, spread
+from gmlake.pictures.figures import OwnFigure
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ROW_PIXELS: Final = 22
+_LEAST_PIXELS: Final = 140
+_HALF: Final = 0.32
+_MOST_NAME: Final = 28
+_ACCESS_COLOURS: Final = ("#2a7fc1", "#b3202b", "#868d98")
+_PALE: Final = 0.28
+
+
+ACCESS_KINDS = ("reads", "writes", "touches")
+"""What a call does to an object; "touches" where it is not known which."""
+
+
+@dataclass(frozen=True)
+class Lifeline:
+    """An object from its allocation to its free, in times of the trace.
+
+    accesses: (time, index into ACCESS_KINDS, what accessed it). wasted: (begin, end, pattern) of
+    stretches in which it lives for nothing.
+    """
+
+    name: str
+    size_bytes: int
+    begin: float
+    end: float
+    accesses: tuple[tuple[float, int, str], ...] = ()
+    wasted: tuple[tuple[float, float, str], ...] = ()
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Lifelines(OwnFigure):
+    """Objects, largest first, and who accesses them; colours: of patterns, grey without one."""
+
+    rows: tuple[Lifeline, ...]
+    colours: Mapping[str, str] = field(default_factory=dict)
+    frame_pixels: ClassVar[int] = 560
+
+    def draw(self, _number: int) -> Drawing:
+        """Return the picture; a click on an object filters the table below."""
+        return _draw(self)
+
+
+def _draw(lifelines: Lifelines) -> Drawing:
+    rows = lifelines.rows
+    last = max((row.end for row in rows), default=1.0)
+    first = min((row.begin for row in rows), default=0.0)
+    height = max(_LEAST_PIXELS, 60 + _ROW_PIXELS * len(rows))
+    plot = new_plot(spread(first, last), (-0.6, max(len(rows), 1) - 0.4), height=height)
+    plot.xaxis.axis_label = "calls"
+    plot.yaxis.ticker = list(range(len(rows)))
+    plot.yaxis.major_label_overrides = {
+        _place(number, len(rows)): _tick(row.name, row.size_bytes)
+        for number, row in enumerate(rows)
+    }
+    plot.ygrid.grid_line_color = None
+    keys = [*_draw_bars(plot, lifelines), *_draw_wasted(plot, lifelines)]
+    keys += _draw_accesses(plot, lifelines)
+    return Drawing(plot, tuple(keys), _in_words(lifelines))
+
+
+def _place(number: int, count: int) -> int:
+    """Return where a row lies: the first one on top."""
+    return count - 1 - number
+
+
+def _tick(name: str, size_bytes: int) -> str:
+    short = name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}\u2026"
+    return f"{short}  {format_size(size_bytes)}"
+
+
+def _draw_bars(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
+    from bokeh.models import ColumnDataSource, TapTool
+
+    rows = lifelines.rows
+    places = np.array([_place(number, len(rows)) for number in range(len(rows))], np.float64)
+    source = ColumnDataSource(
+        {
+            "left": [row.begin for row in rows],
+            "right": [row.end for row in rows],
+            "bottom": places - _HALF,
+            "top": places + _HALF,
+            "name": [row.name for row in rows],
+            "label": [row.label for row in rows],
+            "size": [float(row.size_bytes) for row in rows],
+        }
+    )
+    bars = add_rectangles(
+        plot,
+        source,
+        fill_color=look.FREE,
+        fill_alpha=_PALE,
+        line_color=look.FREE,
+        nonselection_fill_alpha=_PALE / 2,
+        hover_line_color=look.RESERVED,
+        name="searches",
+    )
+    add_hover(
+        plot,
+        [bars],
+        [
+            ("object", "@name"),
+            ("size", f"@size{{{look.BYTES}}}"),
+            ("lives", "@left{0,0} to @right{0,0}"),
+            ("", "@label"),
+        ],
+    )
+    plot.add_tools(TapTool(renderers=[bars]))
+    return [Key("alive", look.FREE, "", "hollow")]
+
+
+def _draw_wasted(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
+    from bokeh.models import ColumnDataSource
+
+    by_pattern: dict[str, list[tuple[float, float, int]]] = {}
+    for number, row in enumerate(lifelines.rows):
+        for begin, end, pattern in row.wasted:
+            place = _place(number, len(lifelines.rows))
+            by_pattern.setdefault(pattern, []).append((begin, end, place))
+    keys, renderers = [], []
+    for pattern, stretches in sorted(by_pattern.items()):
+        begins, ends, places = (
+            np.array(column, np.float64) for column in zip(*stretches, strict=True)
+        )
+        source = ColumnDataSource(
+            {
+                "left": begins,
+                "right": ends,
+                "bottom": places - _HALF,
+                "top": places + _HALF,
+                "pattern": [pattern] * len(stretches),
+            }
+        )
+        colour = lifelines.colours.get(pattern, look.FREE)
+        renderers.append(
+            add_rectangles(
+                plot,
+                source,
+                fill_color=colour,
+                fill_alpha=0.45,
+                line_color=None,
+                hatch_pattern="/",
+                hatch_color=colour,
+                hatch_alpha=0.8,
+                name=f"wasted {pattern}",
+            )
+        )
+        keys.append(Key(pattern, colour, f"wasted {pattern}"))
+    if renderers:
+        add_hover(plot, renderers, [("", "@pattern"), ("calls", "@left{0,0} to @right{0,0}")])
+    return keys
+
+
+def _draw_accesses(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
+    from bokeh.models import ColumnDataSource
+
+    keys, renderers = [], []
+    for kind, (word, colour) in enumerate(zip(ACCESS_KINDS, _ACCESS_COLOURS, strict=True)):
+        marks = [
+            (time, _place(number, len(lifelines.rows)), label)
+            for number, row in enumerate(lifelines.rows)
+            for time, which, label in row.accesses
+            if which == kind
+        ]
+        if not marks:
+            continue
+        places = np.array([place for _, place, _ in marks], np.float64)
+        source = ColumnDataSource(
+            {
+                "x": [time + 0.5 for time, _, _ in marks],
+                "low": places - _HALF,
+                "top": places + _HALF,
+                "label": [label for _, _, label in marks],
+            }
+        )
+        renderers.append(
+            plot.segment(
+                "x", "low", "x", "top", source=source, line_color=colour, line_width=2, name=word
+            )
+        )
+        keys.append(Key(word, colour, word, "line"))
+    if renderers:
+        add_hover(plot, renderers, [("", "@label"), ("call", "@x{0,0}")])
+    return keys
+
+
+def _in_words(lifelines: Lifelines) -> str:
+    rows = lifelines.rows
+    if not rows:
+        return "No object was live."
+    wasteful = sum(bool(row.wasted) for row in rows)
+    largest = rows[0]
+    return (
+        f"{len(rows):,} objects; {wasteful:,} of them live for nothing at times. "
+        f"The largest is {largest.name}, {format_size(largest.size_bytes)}."
+    )

@@ -1,0 +1,143 @@
+"""Draws which bytes of an object each call accesses: offsets across, a row for each call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from gmlake.pictures import look
+from gmlake.pictures.drawing import (
+    Bokeh,
+    Drawing,
+    Key,
+    add_hover,
+    add_rectangles,
+    finite,
+    new_plot,
+    spread,
+    use_bytes,
+)
+from gmlake.pictures.figures import OwnFigure
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gmlake.pictures.figures import Numbers
+
+_ROW_PIXELS: Final = 18
+_LEAST_PIXELS: Final = 150
+_MOST_PIXELS: Final = 700
+_HALF: Final = 0.4
+_MOST_NAME: Final = 28
+_STEPS: Final = (
+    (1, "once", "#56b4e9"),
+    (4, "2 to 4 times", "#2a7fc1"),
+    (16, "5 to 16 times", "#dd9d1a"),
+    (None, "more often", "#d8323c"),
+)
+"""How often an element is accessed by one call: up to this, in words, and its colour."""
+
+
+@dataclass(frozen=True)
+class Touched(OwnFigure):
+    """Which bytes of an object each call accesses, a row for each call.
+
+    Arrays of shape (rectangles,): begin and end are offsets in the object, row an index into
+    `rows`, weight how often each element is accessed; rows: what the calls are called.
+    """
+
+    begin: Numbers
+    end: Numbers
+    row: NDArray[np.int32]
+    weight: NDArray[np.int64]
+    rows: tuple[str, ...]
+    size_bytes: int
+    frame_pixels: ClassVar[int] = 420
+
+    def draw(self, _number: int) -> Drawing:
+        """Return the picture."""
+        return _draw(self)
+
+
+def _draw(touched: Touched) -> Drawing:
+    rows = max(len(touched.rows), 1)
+    height = min(max(_LEAST_PIXELS, 70 + _ROW_PIXELS * rows), _MOST_PIXELS)
+    plot = new_plot(spread(0, touched.size_bytes), (-0.6, rows - 0.4), height=height, axes="xy")
+    use_bytes(plot.xaxis)
+    plot.xaxis.axis_label = "offset in the object"
+    plot.yaxis.ticker = list(range(rows))
+    plot.yaxis.major_label_overrides = {
+        rows - 1 - number: name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}\u2026"
+        for number, name in enumerate(touched.rows)
+    }
+    plot.ygrid.grid_line_color = None
+    return Drawing(plot, tuple(_draw_steps(plot, touched, rows)), _in_words(touched), axes="xy")
+
+
+def _draw_steps(plot: Bokeh, touched: Touched, rows: int) -> list[Key]:
+    from bokeh.models import ColumnDataSource
+
+    names = np.array(touched.rows, dtype=object)
+    keys, renderers = [], []
+    least = 1
+    for most, words, colour in _STEPS:
+        is_step = touched.weight >= least
+        if most is not None:
+            is_step &= touched.weight <= most
+            least = most + 1
+        chosen = np.flatnonzero(is_step)
+        if not len(chosen):
+            continue
+        place = (rows - 1 - touched.row[chosen]).astype(np.float32)
+        begin, end = finite(touched.begin)[chosen], finite(touched.end)[chosen]
+        source = ColumnDataSource(
+            {
+                "left": begin,
+                "right": end,
+                "bottom": place - np.float32(_HALF),
+                "top": place + np.float32(_HALF),
+                "size": end - begin,
+                "weight": touched.weight[chosen].astype(np.float64),
+                "label": list(names[touched.row[chosen]]),
+            }
+        )
+        renderers.append(
+            add_rectangles(
+                plot,
+                source,
+                fill_color=colour,
+                fill_alpha=0.85,
+                line_color=colour,
+                line_width=0.5,
+                hover_line_color=look.RESERVED,
+                name=words,
+            )
+        )
+        keys.append(Key(words, colour, words))
+    tooltips = [
+        ("call", "@label"),
+        ("from", f"@left{{{look.BYTES}}}"),
+        ("size", f"@size{{{look.BYTES}}}"),
+        ("times", "@weight{0,0}"),
+    ]
+    if renderers:
+        add_hover(plot, renderers, tooltips)
+    return keys
+
+
+def _in_words(touched: Touched) -> str:
+    order = np.argsort(touched.begin, kind="stable")
+    begin, end = touched.begin[order], np.maximum.accumulate(touched.end[order])
+    covered = 0.0
+    if len(begin):
+        starts = np.concatenate([[True], begin[1:] > end[:-1]])
+        lasts = np.append(np.flatnonzero(starts)[1:] - 1, len(end) - 1)
+        covered = float((end[lasts] - begin[starts]).sum())
+    share = 100 * covered / touched.size_bytes if touched.size_bytes else 0.0
+    return (
+        f"{len(touched.rows):,} calls access {format_size(int(covered))} of "
+        f"{format_size(touched.size_bytes)}, {share:.3g} %."
+    )

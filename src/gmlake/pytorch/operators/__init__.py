@@ -1,5 +1,0 @@
-"""Diagnosis of PyTorch programs: a trace of objects from the operators that run."""
-
-from gmlake.pytorch.operators.report import Report, diagnose
-
-__all__ = ["Report", "diagnose"]

@@ -1,0 +1,216 @@
+#include "diagnosis/story.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void
+story_open(story *self)
+{
+    *self = (story){0};
+    gml_diagnose_defaults(&self->options);
+}
+
+void
+story_close(story *self)
+{
+    gml_diagnosis_clear(&self->diagnosis);
+    free(self->apis);
+    free(self->objects);
+    free(self->accesses);
+    free(self->ranges);
+    *self = (story){0};
+}
+
+/* Room for one more. A test without memory ends here. */
+static void *
+grown(void *items, size_t count, size_t *room, size_t item_bytes)
+{
+    if (count < *room) {
+        return items;
+    }
+    *room = *room ? 2 * *room : 16;
+    void *moved = realloc(items, *room * item_bytes);
+    if (!moved) {
+        abort();
+    }
+    return moved;
+}
+
+/* Appends to one of the four arrays. */
+#define ADD(self, things, thing, ...)                                                              \
+    ((self)->things = grown((self)->things, (self)->trace.thing##_count, &(self)->thing##_room,    \
+                            sizeof *(self)->things),                                               \
+     (self)->trace.things = (self)->things,                                                        \
+     (self)->things[(self)->trace.thing##_count] = __VA_ARGS__, (self)->trace.thing##_count++)
+
+uint32_t
+story_object_of(story *self, uint64_t size_bytes, uint32_t element_bytes, uint32_t flags)
+{
+    return (uint32_t)ADD(
+        self, objects, object,
+        (gml_object){.size_bytes = size_bytes, .element_bytes = element_bytes, .flags = flags});
+}
+
+uint32_t
+story_object(story *self, uint64_t size_bytes, uint32_t flags)
+{
+    return story_object_of(self, size_bytes, 1, flags);
+}
+
+static uint64_t
+add_api(story *self, gml_api_kind kind, uint32_t object)
+{
+    return ADD(self, apis, api,
+               (gml_api){.stream = self->stream,
+                         .first_access = self->trace.access_count,
+                         .object = object,
+                         .kind = (uint32_t)kind});
+}
+
+uint64_t
+story_alloc(story *self, uint32_t object)
+{
+    return add_api(self, GML_API_ALLOC, object);
+}
+
+uint64_t
+story_free(story *self, uint32_t object)
+{
+    return add_api(self, GML_API_FREE, object);
+}
+
+uint64_t
+story_call(story *self, gml_api_kind kind)
+{
+    return add_api(self, kind, GML_NO_OBJECT);
+}
+
+uint64_t
+story_kernel(story *self, uint32_t object, uint32_t flags)
+{
+    uint64_t api = story_call(self, GML_API_KERNEL);
+    story_access(self, object, flags);
+    return api;
+}
+
+uint32_t
+story_new_of(story *self, uint64_t size_bytes, uint32_t element_bytes)
+{
+    uint32_t object = story_object_of(self, size_bytes, element_bytes, 0);
+    (void)story_alloc(self, object);
+    return object;
+}
+
+uint32_t
+story_new(story *self, uint64_t size_bytes)
+{
+    return story_new_of(self, size_bytes, 1);
+}
+
+void
+story_access(story *self, uint32_t object, uint32_t flags)
+{
+    (void)ADD(
+        self, accesses, access,
+        (gml_access){.first_range = self->trace.range_count, .object = object, .flags = flags});
+    self->apis[self->trace.api_count - 1].access_count++;
+}
+
+void
+story_add_range(story *self, gml_access_range range)
+{
+    (void)ADD(self, ranges, range, range);
+    self->accesses[self->trace.access_count - 1].range_count++;
+}
+
+void
+story_runs(story *self, uint64_t offset, uint64_t size_bytes, uint64_t stride_bytes,
+           uint64_t repeat)
+{
+    story_add_range(self, (gml_access_range){offset, size_bytes, stride_bytes, repeat, 1});
+}
+
+void
+story_weighted(story *self, uint64_t offset, uint64_t size_bytes, uint64_t weight)
+{
+    story_add_range(self, (gml_access_range){offset, size_bytes, size_bytes, 1, weight});
+}
+
+void
+story_range(story *self, uint64_t offset, uint64_t size_bytes)
+{
+    story_runs(self, offset, size_bytes, 0, 1);
+}
+
+void
+story_pause(story *self, size_t apis)
+{
+    for (size_t i = 0; i < apis; i++) {
+        (void)story_call(self, GML_API_KERNEL);
+    }
+}
+
+gml_status
+story_diagnose(story *self, uint32_t patterns)
+{
+    gml_diagnosis_clear(&self->diagnosis);
+    self->options.patterns = patterns;
+    return gml_diagnose(&self->trace, &self->options, &self->diagnosis, self->reason,
+                        sizeof self->reason);
+}
+
+size_t
+story_total(const story *self, uint32_t pattern)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
+        count += self->diagnosis.findings[i].pattern == pattern;
+    }
+    return count;
+}
+
+gml_finding
+story_only(const story *self, uint32_t pattern)
+{
+    CHECK_EQ(story_total(self, pattern), 1);
+    for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
+        if (self->diagnosis.findings[i].pattern == pattern) {
+            return self->diagnosis.findings[i];
+        }
+    }
+    return (gml_finding){0};
+}
+
+size_t
+story_count(const story *self, uint32_t pattern, uint32_t object)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
+        const gml_finding *finding = &self->diagnosis.findings[i];
+        count += finding->pattern == pattern && finding->object == object;
+    }
+    return count;
+}
+
+const gml_finding *
+story_find(const story *self, uint32_t pattern, uint32_t object)
+{
+    for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
+        const gml_finding *finding = &self->diagnosis.findings[i];
+        if (finding->pattern == pattern && finding->object == object) {
+            return finding;
+        }
+    }
+    return NULL;
+}
+
+void
+story_expect(const story *self, uint32_t pattern, uint32_t object, uint64_t from, uint64_t to)
+{
+    const gml_finding *finding = story_find(self, pattern, object);
+    CHECK_EQ(story_count(self, pattern, object), 1);
+    if (CHECK(finding != NULL)) {
+        CHECK_EQ(finding->from_api, from);
+        CHECK_EQ(finding->to_api, to);
+    }
+}

@@ -1,0 +1,197 @@
+"""`gmlake diagnose`: tables, JSON, options and exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gmlake
+from budgets import check_budget
+from gmlake import TraceBuilder
+from gmlake.commands import main
+from gmlake.diagnosis import programs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+
+
+def example() -> gmlake.ObjectTrace:
+    builder = TraceBuilder("two arrays")
+    used = builder.alloc(MIB, name="used", frames=("main  train.py:1",))
+    unused = builder.alloc(MIB, name="unused", frames=("main  train.py:2",))
+    builder.kernel("f", writes=(used,), frames=("main  train.py:3",))
+    builder.free(used)
+    builder.free(unused)
+    return builder.build()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "two.gmobjects"
+    example().save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("what", ["time", "memory"])
+def test_reading_has_a_budget(
+    file: str, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = "gmlake.diagnosis.trace._from_zip"
+    check_budget(f"diagnose {file}", reader, what, monkeypatch, capsys)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> list[dict[str, Any]]:
+    assert main(["diagnose", "--json", *words]) == code
+    results: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["results"]
+    return results
+
+
+def patterns(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    return [finding["pattern"] for finding in told(capsys, *words)[0]["findings"]]
+
+
+def test_a_table_says_what_to_change(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", file]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "two arrays: 5 calls, 2 objects" in text
+    assert "2.00 MiB at the peak; 1.00 MiB with the changes below, -50 %" in text
+    assert "do not allocate `unused`" in text
+    assert "also found: 1 early allocation" in text
+    assert "allocate `used`" not in text
+
+
+def test_all_shows_all(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", file, "--all"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "also found" in text
+    assert "allocate `used` (train.py:1)" in text
+
+
+def test_json_tells_each_file(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = told(capsys, file, file)
+    assert first["findings"] == second["findings"]
+    assert first["peak_bytes"] == 2 * MIB
+    assert first["fixed_peak_bytes"] == MIB
+    assert [change["peak_bytes"] for change in first["changes"]] == [MIB]
+
+
+def test_patterns_and_thresholds_are_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(patterns(capsys, file)) == ["early allocation", "unused allocation"]
+    assert patterns(capsys, file, "--pattern", "unused-allocation") == ["unused allocation"]
+    assert patterns(capsys, file, "--early-apis", "2") == ["unused allocation"]
+    assert told(capsys, file, "--reuse-percent", "2.5")[0]["options"]["reuse_percent"] == 2.5
+    assert len(told(capsys, file, "--peaks", "1")[0]["peaks"]) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--pattern", "wrong"],
+        ["--idle-apis", "x"],
+        ["--idle-apis", "0"],
+        ["--idle-apis", "-1"],
+        ["--peaks", "99"],
+        ["--reuse-percent", "x"],
+        ["--accessed-percent", "nan"],
+        ["--frequency-percent", "-1"],
+        [],
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    file: str, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    try:
+        code = main(["diagnose", *([file] if words else []), *words])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    assert code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("gmlake: ")
+    assert error.count("\n") == 1
+
+
+def test_a_bad_file_does_not_stop_the_others(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.gmobjects"
+    bad.write_bytes(b"PK\x03\x04 not one")
+    assert main(["diagnose", str(bad), file]) == 2
+    out, error = capsys.readouterr()
+    assert "two arrays" in out
+    assert error.startswith(f"gmlake: {bad}: not a trace of objects, or a damaged one; ")
+    assert error.count("\n") == 1
+
+
+def test_help_names_the_patterns(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["diagnose", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "structured access" in text
+    assert "exit code: 0" in text
+
+
+# ---- pages, traces for Perfetto, and programs
+
+
+def test_a_page_and_a_perfetto_trace_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("bokeh")
+    path, page, slices = (tmp_path / name for name in ("x.gmobjects", "x.html", "x.json"))
+    example().save(path)
+    assert main(["diagnose", str(path), "-o", str(page), "--perfetto", str(slices)]) == 0
+    assert "What wastes memory in" in page.read_text(encoding="utf-8")
+    assert json.loads(slices.read_text(encoding="ascii"))["traceEvents"]
+    assert main(["diagnose", str(path), str(path), "-o", str(page)]) == 0
+    assert (tmp_path / "x-0.html").exists()
+    assert (tmp_path / "x-1.html").exists()
+    assert main(["diagnose", str(path), "-o", str(tmp_path / "no" / "x.html")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "name a trace of objects, or a program after --"),
+        (["x.gmobjects", "--save", "y"], "there is none after --"),
+        (["--"], "one program after --"),
+        (["x.gmobjects", "--", "true"], "either traces of objects, or one program"),
+    ],
+)
+def test_what_is_to_be_diagnosed_must_be_clear(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert reason in line
+
+
+def test_a_program_may_fail_or_not_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GMLAKE_CUPTI", str(tmp_path))
+    assert main(["diagnose", "--", "no-such-program"]) == 2
+    assert "cannot run no-such-program: No such file" in capsys.readouterr().err
+    assert main(["diagnose", "--", "true"]) == 2
+    assert "true did not start CUDA" in capsys.readouterr().err
+
+
+def test_a_program_is_run_and_its_trace_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+
+    def watch(command: list[str]) -> programs.WatchedProgram:
+        seen.append(command)
+        return programs.WatchedProgram(3, (example(),))
+
+    monkeypatch.setattr("gmlake.diagnosis.command.watch_program", watch)
+    path = tmp_path / "kept.gmobjects"
+    assert main(["diagnose", "--save", str(path), "--", "./app", "--json", "--", "x"]) == 3
+    assert seen == [["./app", "--json", "--", "x"]]
+    assert len(gmlake.ObjectTrace.load(path).apis) == len(example().apis)
+    assert "at the peak" in capsys.readouterr().out
