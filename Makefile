@@ -44,7 +44,7 @@ INSTALL := install . --config-settings=cmake.define.GMLAKE_LAB=ON
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-c test-python test-standin test-interface versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
+.PHONY: help demo test test-c test-python test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
 	sanitize sanitize-address sanitize-thread bench results mutate fuzz storm adapters wheels test-wheels format clean distclean
 
 help: ## This list
@@ -84,6 +84,9 @@ test-interface: test-standin ## What touches PyTorch's private parts, on the sta
 VERSIONS ?= 2.11.0 2.13.0 2.14.1 2.15.0
 versions: $(VENV)/.package ## The stand-in's tests under several PyTorch: VERSIONS='2.13.0 2.15.0'
 	@$(BIN)/python benchmarks/versions.py $(VERSIONS)
+
+alone: $(VENV)/.test $(CMAKE_NEEDED) ## The allocator without its annexes: built, tested, searched; QUICK=1
+	@$(BIN)/python tests/alone.py --cmake '$(CMAKE)' --jobs $(JOBS) $(if $(QUICK),--quick)
 
 standin: $(STANDIN)/.package build/$(STANDIN_NAME)/.built ## Fetch PyTorch for CUDA, build the stand-in GPU
 

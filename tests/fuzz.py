@@ -129,12 +129,11 @@ def _diagnose(rng: random.Random) -> list[str]:
     if rng.random() < 0.2:
         words += ["--perfetto", "perfetto.json"]
     if rng.random() < 0.2:
-        words += [f"--{rng.choice(_PERCENTS)}-percent", rng.choice(("0", "50", "100"))]
+        value = rng.choice(("0", "50", "100"))
+        words += ["--threshold", f"{rng.choice(_PERCENTS)}_percent={value}"]
     if rng.random() < 0.2:
-        words += [
-            f"--{rng.choice(('early', 'late', 'idle'))}-apis",
-            rng.choice(("1", "9", "9" * 18)),
-        ]
+        value = rng.choice(("1", "9", "9" * 18))
+        words += ["--threshold", f"{rng.choice(('early', 'late', 'idle'))}_apis={value}"]
     return words + _json(rng)
 
 

@@ -34,7 +34,7 @@ STANDIN_PYTHON: Final = ROOT / ".venv-standin/bin/python"
 STANDIN_LIBRARY: Final = ROOT / "build/standin/standin/libcuda.so.1"
 
 # Tests of folders that are changed in no room but their own.
-ELSEWHERE: Final = ("planner", "diagnose", "lab", "driver")
+ELSEWHERE: Final = ("planner", "diagnosis", "lab", "driver")
 # Python's tests of what is written in C, beside those in C; and those whose names do not tell.
 FURTHER: Final = {
     "csrc/torch/": (
@@ -269,6 +269,10 @@ class Tests:
         if in_c:
             self._time_programs(in_c)
         self._link_core(_installed())
+        for extension in _installed().glob("*/_*.so"):  # of annexes
+            place = SOURCE / "gmlake" / extension.relative_to(_installed())
+            place.unlink(missing_ok=True)
+            place.symlink_to(extension)
         self._trace([file for file in files if file.endswith(".py")])
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.diagnosis.detect import check_options, find_inefficiencies
+from gmlake.diagnosis.detect import DEFAULTS, check_options, find_inefficiencies
 from gmlake.diagnosis.programs import watch_program
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.diagnosis.trace import ObjectTrace
@@ -30,31 +30,6 @@ _EXIT_CODES = (
     "exit code: 0 if every file was read or the program ended with 0, whatever was found, 1 if the "
     "output could not be written, 2 for a wrong argument, a file that could not be diagnosed or a "
     "program that could not be watched; else the program's"
-)
-
-_COUNTS = (
-    ("--peaks", "peak_count", "mark the objects of this many of the highest peaks (default: 2)"),
-    ("--early-apis", "early_apis", "least calls between allocation and first access (default: 1)"),
-    ("--late-apis", "late_apis", "least calls between last access and free (default: 1)"),
-    ("--idle-apis", "idle_apis", "least calls between two accesses of an idle object (default: 2)"),
-)
-_PERCENTS = (
-    ("--reuse-percent", "reuse_percent", "most difference in size of reused memory (default: 10)"),
-    (
-        "--accessed-percent",
-        "accessed_percent",
-        "an object with fewer elements accessed is overallocated (default: 80)",
-    ),
-    (
-        "--fragmented-percent",
-        "fragmented_percent",
-        "above this, what is not accessed is scattered (default: 80)",
-    ),
-    (
-        "--frequency-percent",
-        "frequency_percent",
-        "a larger coefficient of variation is non-uniform (default: 20)",
-    ),
 )
 
 
@@ -82,12 +57,16 @@ class DiagnoseCommand(common.Command):
             help=f"look for this pattern only; may be given several times: "
             f"{', '.join(pattern.words for pattern in Pattern)}",
         )
-        for option, name, text in _COUNTS:
-            parser.add_argument(option, type=_count, dest=name, metavar="N", help=text)
-        for option, name, text in _PERCENTS:
-            parser.add_argument(
-                option, type=_percent, dest=name, metavar="P", help=text.replace("%", "%%")
-            )
+        known = ", ".join(f"{name}={value:g}" for name, value in DEFAULTS.items())
+        parser.add_argument(
+            "--threshold",
+            action="append",
+            default=[],
+            type=_threshold,
+            dest="thresholds",
+            metavar="NAME=N",
+            help=f"a threshold of find_inefficiencies(), as in early_apis=4; defaults: {known}",
+        )
         parser.add_argument(
             "--all",
             action="store_true",
@@ -167,8 +146,7 @@ def _numbered(path: Path, number: int | None) -> Path:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    names = ["patterns", *(name for _, name, _ in (*_COUNTS, *_PERCENTS))]
-    return check_options({name: getattr(args, name) for name in names})
+    return check_options({"patterns": args.patterns, **dict(args.thresholds)})
 
 
 def _diagnose(path: str, options: dict[str, Any]) -> Diagnosis:
@@ -198,18 +176,15 @@ def _pattern(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004
-        msg = f"{text[:40]!r} is not a whole number"
+def _threshold(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    if name not in DEFAULTS:
+        msg = f"{name[:40]!r} is none of {', '.join(DEFAULTS)}"
         raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
-def _percent(text: str) -> float:
     try:
-        return float(text)
+        return name, type(DEFAULTS[name])(value)
     except ValueError:
-        msg = f"{text[:40]!r} is not a number"
+        msg = f"{name} = {value[:40]!r} is not a number"
         raise argparse.ArgumentTypeError(msg) from None
 
 

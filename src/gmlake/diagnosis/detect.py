@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -25,13 +25,16 @@ from gmlake.pictures.drawable import Drawable
 from gmlake.tables import Printed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.pictures.figures import Report
     from gmlake.trace.layout import Records
+
+DEFAULTS: Final[Mapping[str, float]] = cast("Mapping[str, float]", _diagnosis.defaults())
+"""Every threshold: a whole number or a percentage, as its default is."""
 
 MOST_PEAKS: Final = 8
 """Most peaks whose objects are marked."""
@@ -118,7 +121,7 @@ def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
 
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return every option of find_inefficiencies(), where one is None its default; ValueError."""
-    options: dict[str, Any] = dict(_diagnosis.defaults())
+    options: dict[str, Any] = dict(DEFAULTS)
     options.update((name, value) for name, value in given.items() if value is not None)
     options["patterns"] = choose_patterns(options.get("patterns", Pattern))
     for name, value in options.items():

@@ -82,22 +82,25 @@ def test_json_tells_each_file(file: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_patterns_and_thresholds_are_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(patterns(capsys, file)) == ["early allocation", "unused allocation"]
     assert patterns(capsys, file, "--pattern", "unused-allocation") == ["unused allocation"]
-    assert patterns(capsys, file, "--early-apis", "2") == ["unused allocation"]
-    assert told(capsys, file, "--reuse-percent", "2.5")[0]["options"]["reuse_percent"] == 2.5
-    assert len(told(capsys, file, "--peaks", "1")[0]["peaks"]) == 1
+    assert patterns(capsys, file, "--threshold", "early_apis=2") == ["unused allocation"]
+    assert told(capsys, file, "--threshold", "reuse_percent=2.5")[0]["options"]["reuse_percent"] == 2.5
+    assert len(told(capsys, file, "--threshold", "peak_count=1")[0]["peaks"]) == 1
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ["--pattern", "wrong"],
-        ["--idle-apis", "x"],
-        ["--idle-apis", "0"],
-        ["--idle-apis", "-1"],
-        ["--peaks", "99"],
-        ["--reuse-percent", "x"],
-        ["--accessed-percent", "nan"],
-        ["--frequency-percent", "-1"],
+        ["--threshold", "idle_apis=x"],
+        ["--threshold", "idle_apis=1.5"],
+        ["--threshold", "idle_apis=0"],
+        ["--threshold", "idle_apis=-1"],
+        ["--threshold", "idle_apis"],
+        ["--threshold", "wrong=1"],
+        ["--threshold", "peak_count=99"],
+        ["--threshold", "reuse_percent=x"],
+        ["--threshold", "accessed_percent=nan"],
+        ["--threshold", "frequency_percent=-1"],
         [],
     ],
 )
