@@ -216,6 +216,8 @@ static gml_status
 find_server(gml_lake *lake, gml_stream stream, gml_policy **out)
 {
     gml_policy *pool = NULL;
+    /* First the pools: a graph is replayed with the addresses that it was captured with, so what it
+     * is captured with may lie in the memory of its own pool only. */
     if (!gml_list_is_empty(&lake->pools.begun)) {
         gml_status status = gml_pools_find(&lake->pools, lake->driver, stream, &pool);
         if (status != GML_OK) {

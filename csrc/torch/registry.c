@@ -116,7 +116,7 @@ gml_registry_next(int number)
 bool
 gml_registry_takes_graphs(void)
 {
-    return gml_torch_region() & GML_TORCH_TAKES_GRAPHS;
+    return gml_torch_region() & GML_TORCH_TAKES_GRAPHS; /* a region's number has flags as well */
 }
 
 int

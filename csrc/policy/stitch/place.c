@@ -75,6 +75,9 @@ gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mis
     uint64_t held_bytes = stitch->held_bytes + size_bytes;
     uint64_t peak_bytes =
         held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
+    /* This rung comes before those of other streams. What they hold free costs no memory, so where
+     * it may be had it is asked for first, and what is missing then is taken from the device by the
+     * rung `grow`. */
     return !gml_share_is_open(stitch) &&
            gml_economy_may_spend(&stitch->economy, &stitch->home, missing_bytes, peak_bytes);
 }

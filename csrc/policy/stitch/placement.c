@@ -134,8 +134,11 @@ void
 gml_idle_view_add(gml_stitch *stitch, gml_placement *placement)
 {
     uint64_t mark = mark_of(placement->runs, placement->run_count);
+    /* Taken by other runs, by chance, once in 2^64: the next number that is not. Marks are no
+     * chains: where the first of two views goes, the second is not found any more and a view is
+     * made anew, which costs a mapping and nothing else. */
     while (at_mark(stitch, placement->block.block_bytes, mark)) {
-        mark++; /* of other runs, by chance */
+        mark++;
     }
     placement->by_runs.size_bytes = placement->block.block_bytes;
     placement->by_runs.address = mark;

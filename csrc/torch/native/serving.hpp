@@ -20,7 +20,9 @@ namespace
 {
 
 constexpr size_t refusal_bytes = 4096;
-constexpr size_t spare_bytes = size_t{32} << 20; /* native takes more than it is asked for */
+/* Native takes more than it is asked for: 20 MiB for a request below 10 MiB, else whole segments of
+ * 2 MiB. This is above both. */
+constexpr size_t spare_bytes = size_t{32} << 20;
 
 struct Limits {
     std::atomic<int> count{0};               /* of devices with a fraction; one for the capacity */
@@ -124,6 +126,8 @@ share_limit(c10::DeviceIndex device, size_t size_bytes)
         left_bytes < ours_bytes() + static_cast<double>(size_bytes + spare_bytes)) {
         trim_idle(device);
     }
+    /* Half a byte more: whoever multiplies the part by the total and cuts the product to whole
+     * bytes gets `bytes` again, and not one less. */
     auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
     core->limit(device, part(left_bytes));
     native->setMemoryFraction(std::min(1.0, part(allowed_bytes - ours_bytes())), device);
