@@ -33,7 +33,7 @@ PYTHON: Final = {
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport",
     "Growing and shrinking": "elastic Elastic ElasticMemory",
-    "For transports": "exportable is_exportable watch_transports SentView",
+    "For transports": "exportable is_exportable",
     "Seeing memory": (
         "record stop_recording Recording snapshot memory_summary Snapshot DeviceSnapshot report_of "
         "publish"

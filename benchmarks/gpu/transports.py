@@ -7,7 +7,7 @@ gmlake.exportable(), for one side by side in several and for a stitched one, and
 the sum over both GPUs is right then. `pool`: the same for a tensor of a MemPool over NCCL's own
 allocator, which register_mem_pool took. `opened`: whether each process reads what the other one
 sent by torch.multiprocessing, through its own GPU, of a tensor of gmlake.exportable() and of a
-stitched one. `watched`: what gmlake.watch_transports() says of a sum of the stitched one.
+stitched one.
 
 With `--backend gloo` nothing is registered, and the rest runs where NCCL does not.
 """
@@ -22,7 +22,6 @@ import ctypes
 import json
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,14 +106,6 @@ def opened(tensor: torch.Tensor, rank: int) -> bool:
     return is_right
 
 
-def watched(tensor: torch.Tensor) -> list[str]:
-    """Return what is said of a sum."""
-    with warnings.catch_warnings(), gmlake.watch_transports() as found:
-        warnings.simplefilter("ignore")
-        dist.all_reduce(tensor)
-    return [f"{one.operator} in {one.sent.rpartition(' in ')[2]}" for one in found]
-
-
 def part(work: Callable[[], Any]) -> Any:  # noqa: ANN401
     """Return what a part found, or what it failed with: the others go on."""
     try:
@@ -140,7 +131,6 @@ def measure(backend_name: str) -> dict[str, Any]:
             "exportable": part(lambda: opened(whole, rank)),
             "stitched": part(lambda: opened(wide, rank)),
         },
-        "watched": part(lambda: watched(wide)),
     }
     if backend_name == "nccl":
         group: Any = dist.distributed_c10d._get_default_group()  # noqa: SLF001
@@ -166,7 +156,6 @@ def is_right(told: dict[str, Any]) -> bool:
     return (
         told["exportable"] == [True, False, False]
         and told["opened"] == {"exportable": True, "stitched": True}
-        and len(told["watched"]) == 1
         and all(isinstance(each, dict) and each["is_summed"] for each in sums)
     )
 
@@ -181,9 +170,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(options.backend)), flush=True)
-        # A dispatch mode that saw a collective keeps the process group, and a thread of gloo's that
-        # lets go of a tensor while Python ends aborts the process.
-        os._exit(0)
+        return 0
     told = run_ranks(["gpu.transports", "--backend", options.backend, "--one"], _RANKS)
     ranks = {f"rank {number}": each for number, each in enumerate(told)}
     Console(width=120).print(ranks)

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
         wake,
     )
     from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
-    from gmlake.pytorch.transports import SentView, watch_transports
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
     from gmlake.snapshots.opening import load_trace, load_traces
@@ -108,7 +107,6 @@ __all__ = [
     "Region",
     "ReplayReport",
     "ReplayResult",
-    "SentView",
     "SleepReport",
     "Snapshot",
     "StepReport",
@@ -156,7 +154,6 @@ __all__ = [
     "stream_pairs",
     "validate",
     "wake",
-    "watch_transports",
 ]
 
 _NAMES = {
@@ -164,8 +161,6 @@ _NAMES = {
     "gmlake.elastic_memory": "ElasticMemory",
     "gmlake.fitting": "FitReport fit",
     "gmlake.lake": "Lake",
-    # What `%load_ext gmlake` looks for.
-    "gmlake.notebook": "load_ipython_extension unload_ipython_extension",
     "gmlake.planning": (
         "Instance PlanFile PlanReport PlanResult StepResult load_instance load_plans plan "
         "save_plans"
@@ -179,7 +174,6 @@ _NAMES = {
     "gmlake.pytorch.recording": "Recording record stop_recording",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "forget_stream order_streams stream_pairs",
-    "gmlake.pytorch.transports": "SentView watch_transports",
     "gmlake.replaying": "ReplayReport ReplayResult replay",
     "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",
     "gmlake.snapshots.opening": "load_trace load_traces",

@@ -48,8 +48,3 @@ def test_each_process_reads_the_others_memory_through_its_own_device(
     transports: Any, rank: str
 ) -> None:
     assert transports["ranks"][rank]["opened"] == {"exportable": True, "stitched": True}
-
-
-@pytest.mark.parametrize("rank", ["rank 0", "rank 1"])
-def test_one_line_sends_a_stitched_tensor(transports: Any, rank: str) -> None:
-    assert transports["ranks"][rank]["watched"] == ["c10d.allreduce_ in watched()"]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import overrides
-from torch.utils import _python_dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +35,6 @@ PARTS: Final[dict[str, str]] = {
     "overrides._pop_mode": "record(frames=...) cannot begin in other modes",
     "overrides._push_mode": "record(frames=...) cannot begin in other modes",
     "_GLOBAL_DEVICE_CONTEXT": "record(frames=...) hides set_default_device()",
-    "utils._python_dispatch.TorchDispatchMode": "watch_transports() sees nothing",
     "_C._cuda_isHistoryEnabled": "on_oom ends a program's own history",
     "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
 }
@@ -126,7 +124,6 @@ def default_device_mode() -> Any:  # noqa: ANN401 (torch's own, without a type)
     return getattr(context, "device_context", None)
 
 
-DispatchMode = _python_dispatch.TorchDispatchMode
 # ---- allocators
 
 
