@@ -35,6 +35,11 @@ def test_phases_and_steps_are_marked(whole: dict[str, Any]) -> None:
     assert "3 steps" in whole["text"]
 
 
+def test_a_notebook_draws_it(whole: dict[str, Any]) -> None:
+    assert whole["drawn"].startswith("<iframe")
+    assert "blocks.0.widen" in whole["drawn"]
+
+
 def test_what_is_known_by_address_is_complete(whole: dict[str, Any]) -> None:
     sizes = whole["sizes"]
     assert sizes["parameter"] == whole["parameter_bytes"]
@@ -101,6 +106,7 @@ def test_a_recording_outlives_the_error_that_ended_it() -> None:
 def test_where_gmlake_serves_nothing_it_says_so() -> None:
     told = run("nothing_enabled")
     assert told["devices"] == {"during": 0, "behind": 0}
+    assert told["drawn"] is None
     assert any("it serves nothing yet" in text for text in told["warnings"])
 
 

@@ -86,6 +86,11 @@ class Recording:
             f"{self.table.steps} steps>"
         )
 
+    def _repr_html_(self) -> str | None:
+        """Draw the events so far, or those at the end; None where nothing was served."""
+        seen = self.snapshot
+        return seen._repr_html_() if seen.devices else None
+
 
 class _Session(Observer, Opening):
     """What one call of gmlake.record() began."""

@@ -77,6 +77,7 @@ def told(recording: gmlake.Recording) -> dict[str, Any]:
         "total": seen.total_events,
         "unplaced": int((lives.site[lives.born >= 0] == 0).sum()),
         "text": repr(recording),
+        "drawn": recording._repr_html_(),
     }
 
 
@@ -217,7 +218,10 @@ def nothing_enabled() -> dict[str, Any]:
     with gmlake.record() as recording:
         Training().step()
         during = len(recording.snapshot.devices)
-    return {"devices": {"during": during, "behind": len(recording.snapshot.devices)}}
+    return {
+        "devices": {"during": during, "behind": len(recording.snapshot.devices)},
+        "drawn": recording._repr_html_(),
+    }
 
 
 def forked() -> dict[str, Any]:
