@@ -99,6 +99,8 @@ def main() -> None:
     arguments = parser.parse_args()
     fractions = [float(text) for text in arguments.fractions.split(",") if text]
     names = [*_core.policies()]
+    if PAPER not in names:
+        parser.error(f"{PAPER} is in developer builds only: make .venv/.package")
     names.insert(names.index(PAPER) + 1, LOW_LIMIT)
     shares = table("live / reserved at the peak", "live GiB", *names)
     times = table("driver ms, and below calls per step behind the longest", *names)

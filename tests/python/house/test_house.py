@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 C_FILES = sorted(
     path
-    for folder in ("csrc", "tests", "benchmarks", "examples")
+    for folder in ("csrc", "lab", "tests", "benchmarks", "examples")
     for path in (ROOT / folder).rglob("*.[ch]")
 )
-FOLDERS = ("csrc", "src", "tests", "benchmarks", "examples", "docs")
+FOLDERS = ("csrc", "lab", "src", "tests", "benchmarks", "examples", "docs")
 NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
 # Headers and files of others.
 OUTSIDE = {
