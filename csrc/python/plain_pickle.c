@@ -1,12 +1,12 @@
 /* Reads plain data from pickles: dict, list, tuple, str, int, float, bool and None, as protocols 2
  * to 5 write them.
  *
- * Why not the standard unpickler, with a find_class that raises? It calls nothing then, but reserves
- * memory on the word of a number, crashes on a key that nests deeply, and makes a dict of each
- * event: of a million events (51 MB) 365 MB, where this one takes 60 MB, as it makes rows of them
- * (pickled_events.c) and stores nothing that the file does not name again. Ten million of them would
- * take 3.7 GB before anything is understood, and a command may take 4 GiB. It is the faster of the
- * two, with 0.6 s to 0.9 s of CPU time, but what reads its dicts takes several times that.
+ * Why not the standard unpickler, with a find_class that raises? It calls nothing then, but
+ * reserves memory on the word of a number, crashes on a key that nests deeply, and makes a dict of
+ * each event: of a million events (51 MB) 365 MB, where this one takes 60 MB, as it makes rows of
+ * them (pickled_events.c) and stores nothing that the file does not name again. Ten million of them
+ * would take 3.7 GB before anything is understood, and a command may take 4 GiB. It is the faster
+ * of the two, with 0.6 s to 0.9 s of CPU time, but what reads its dicts takes several times that.
  *
  * No length is trusted: memory grows with what was read, and what a single byte can build is
  * counted. Shared objects stay shared (a file can name one list a million times at two bytes each):
@@ -667,7 +667,7 @@ read_value(reader *in)
         value = Py_NewRef(Py_None);
     } else if (now == REFUSED) {
         /* Of a file that was cut off, the place that matters is its end. */
-        const unsigned char *place = strcmp(in->reason, PICKLE_CUT_OFF) == 0 ? in->end : in->at;
+        const unsigned char *place = strcmp(in->reason, CUT_OFF) == 0 ? in->end : in->at;
         PyErr_Format(PyExc_ValueError, "%s (at byte %zd)", in->reason, (Py_ssize_t)(place - first));
     }
     reader_clear(in);
