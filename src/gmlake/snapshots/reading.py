@@ -9,7 +9,6 @@ segment event undone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -152,7 +151,6 @@ def _read_block(raw: object, what: str, position: int, end: int) -> tuple[int, i
 
 # ---- the events
 
-_USUAL: Final = itemgetter("action", "addr", "size", "stream", "time_us")
 _KINDS: Final = {
     "alloc": Kind.ALLOC,
     "free_completed": Kind.FREE,
@@ -162,8 +160,6 @@ _KINDS: Final = {
 }
 _MAPPED: Final = ("segment_map", "segment_unmap")
 _NO_ROW: Final = 0  # no kind of event
-_ALLOC: Final = int(Kind.ALLOC)
-_FREE: Final = int(Kind.FREE)
 
 
 class _Events:
@@ -186,8 +182,7 @@ class _Events:
         if isinstance(raw_events, EventTable) and self._read_table(raw_events):
             return
         for event, raw in enumerate(raw_events):
-            if not self._read_quickly(event, raw):
-                self._read(event, raw)
+            self._read(event, raw)
         self.requests = np.array(self.rows, _SIGNED_REQUEST)
 
     def _read_table(self, table: EventTable) -> bool:
@@ -235,33 +230,6 @@ class _Events:
         place = np.minimum(np.searchsorted(self.named, wanted), len(self.named) - 1)
         named: list[bool] = (self.named[place] == wanted).tolist()
         return named
-
-    def _read_quickly(self, event: int, raw: object) -> bool:
-        """Read an event as nearly all are; False, and nothing is done, for every other."""
-        if type(raw) is not dict:
-            return False
-        try:
-            action, address, size, stream, time = _USUAL(raw)
-        except KeyError:
-            return False
-        if not (
-            type(address) is type(size) is type(stream) is type(time) is int
-            and 0 <= address < entries.ADDRESS_LIMIT - LARGEST_SIZE
-            and 0 <= size <= LARGEST_SIZE
-            and 0 <= stream < entries.ADDRESS_LIMIT
-            and 0 <= time < entries.TIME_LIMIT
-        ):
-            return False
-        number, kind = self.live.get(address), _FREE
-        if action == "alloc" and number is None:
-            number, kind = self._born(address), _ALLOC
-        elif action == "free_completed" and number is not None:
-            del self.live[address]
-            self.freed_at[address] = event
-        else:
-            return False
-        self.rows.append((number, size, address, 1000 * time, stream, kind, 0))
-        return True
 
     def _read(self, event: int, raw: object) -> None:
         entry = entries.entry_of(raw, "the event", event)
