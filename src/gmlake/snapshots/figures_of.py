@@ -107,7 +107,10 @@ def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
     if len(seen.ranges) or seen.counters:
         yield "live at the end", format_size(seen.live_bytes)
         yield "reserved at the end", format_size(seen.reserved_bytes)
-        yield "fragmentation", f"{100 * seen.fragmentation:.1f} % of {format_size(seen.free_bytes)} free"
+        yield (
+            "fragmentation",
+            f"{100 * seen.fragmentation:.1f} % of {format_size(seen.free_bytes)} free",
+        )
         yield from shares_of(seen)
     peak = seen.peak
     if len(seen.events) or peak.live_bytes:
