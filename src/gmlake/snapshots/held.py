@@ -69,8 +69,8 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
         if size and address < _FARTHEST:
             held.put((address, address + size, died, stream))
 
-    for region in seen.regions[real][["address", "size_bytes", "stream"]].tolist():
-        open_span(*region, rows)
+    for address, size, stream in seen.regions[real][["address", "size_bytes", "stream"]].tolist():
+        open_span(address, size, stream, rows)
     changes = np.flatnonzero(np.isin(seen.events["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)))
     columns = seen.events[changes][["address", "size_bytes", "stream", "kind"]].tolist()
     for row, (address, size, stream, kind) in zip(
@@ -86,7 +86,8 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
             covered = end
             if begin < stop:
                 found.append((max(begin, address), min(end, stop), row, died, of_stream))
-    found += [(begin, end, -1, died, stream) for begin, end, died, stream in held]
+    left = sorted(held, key=lambda span: -span[2])  # the order in which they were found
+    found += [(begin, end, -1, died, stream) for begin, end, died, stream in left]
     found += _lent(seen, missing)
     table = _cut(np.array([(*one, number) for number, one in enumerate(found)], HELD))
     return table[np.lexsort((table["born"], table["begin"]))]
