@@ -198,7 +198,8 @@ def settings() -> str:
     lines = ["# Settings of the policies", ""]
     lines += ["`gmlake.enabled(NAME=VALUE)`, `--set NAME=VALUE`, `GMLAKE_SET=NAME=VALUE,...`;"]
     lines += [
-        "`gmlake info --knobs` prints the same. [Inside PyTorch](../pytorch.md#settings) has the rest."
+        "`gmlake info --knobs` prints the same. "
+        "[Inside PyTorch](../pytorch.md#settings) has the rest."
     ]
     lines += ["", "| policy | what it is |", "|---|---|"]
     for name, text in zip(_core.policies(), _core.policy_help(), strict=True):

@@ -135,7 +135,7 @@ class Inferred:
             return "categories are inferred from lifetimes and sizes alone: a guess"
         held = int(lives.size_bytes[ids].sum())
         sure = int(lives.size_bytes[ids[self.is_sure[ids]]].sum())
-        part = f"; certain for {sure / held:.0%} of the bytes at the peak" if held else ""
+        part = f"; certain for {100 * sure / held:.0f} % of the bytes at the peak" if held else ""
         return f"categories are inferred from call paths and lifetimes{part}"
 
 
