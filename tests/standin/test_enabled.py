@@ -45,7 +45,7 @@ def test_what_it_lacks_is_said_once(regions: dict[str, Any], tmp_path: Path) -> 
     assert regions["warnings"] == []
     results = run("unserved", CXX="no-such-compiler", **without_adapters(tmp_path))
     assert results["modes"] == ["off", "off", False]
-    assert results["region"].startswith("RuntimeError: region: gmlake does not serve this process;")
+    assert results["region"].startswith("RuntimeError: region 'weights': gmlake does not serve")
     assert "install g++" in results["region"]
     assert "CXX=no-such-compiler is not there" in results["why"]
     (warning,) = results["warnings"]

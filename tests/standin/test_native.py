@@ -164,7 +164,7 @@ def off(variables: dict[str, str]) -> str:
     """Return what is said where gmlake cannot begin: the program goes on without it."""
     outcome = run_program("native", "unserved", variables=variables)
     assert outcome.code == 0, outcome.errors
-    assert outcome.results == {"mode": "off", "enabled": False, "sum": 1024, "served": 0}
+    assert outcome.results == {"mode": "off", "enabled": False, "numbers": 1024, "served": 0}
     return outcome.errors
 
 
