@@ -139,7 +139,7 @@ def _calls(diagnosis: Diagnosis) -> Calls:
         tuple(labels),
         tuple(f"stream {stream}" for stream in streams.tolist()),
         tuple(_peak_marks(diagnosis, by_time=True)),
-        note,
+        note=note,
     )
 
 
@@ -171,7 +171,7 @@ def _lifelines(diagnosis: Diagnosis) -> Lifelines:
     note = f"{left_out:,} smaller objects at the peaks are not drawn" if left_out else ""
     count = len(diagnosis.peaks)
     title = f"objects at the {count} highest peaks" if count > 1 else "objects at the peak"
-    return Lifelines(title, tuple(rows), note, colours())
+    return Lifelines(title, tuple(rows), colours(), note=note)
 
 
 def _made_at(diagnosis: Diagnosis, one: int) -> str:
@@ -266,7 +266,7 @@ def _touched(diagnosis: Diagnosis, one: int) -> Touched:
         table[:, 2],
         tuple(trace.label(call) for call in shown.tolist()),
         int(trace.objects["size_bytes"][one]),
-        note if len(shown) < len(calls) else "",
+        note=note if len(shown) < len(calls) else "",
     )
 
 
@@ -318,7 +318,7 @@ def _found(diagnosis: Diagnosis) -> Found:
     )
     if left_out:
         note += f"; {left_out:,} rows that are not needed are not shown"
-    return Found("what to change, one after another", tuple(rows), note, colours())
+    return Found("what to change, one after another", tuple(rows), colours(), note=note)
 
 
 def _advised(diagnosis: Diagnosis, advice: Advice) -> FoundRow:
