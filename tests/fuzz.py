@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -31,7 +32,7 @@ import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / name) for name in ("", "python/support", "python/commands")]
@@ -40,6 +41,9 @@ import fuzz_files  # noqa: E402 (it is found there)
 
 import gmlake  # noqa: E402
 from gmlake.commands import main as run_command  # noqa: E402
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 KEPT = ROOT / "build/fuzz"
 CPU_SECONDS = 20.0
@@ -58,10 +62,8 @@ READERS = {
     "own trace": ("view", "replay", "replay", "plan", "validate"),
     "plans": ("view", "view", "view", "plan"),
     "instance": ("plan", "plan", "plan", "view"),
-    "objects": ("diagnose",),
 }
-COMMANDS = ("view", "replay", "plan", "validate", "diagnose")
-_PERCENTS = ("reuse", "accessed", "fragmented", "frequency")
+COMMANDS = ["view", "replay", "plan", "validate"]
 
 
 @dataclass
@@ -122,21 +124,6 @@ def _validate(rng: random.Random) -> list[str]:
     return (["--statistics"] if rng.random() < 0.4 else []) + _json(rng)
 
 
-def _diagnose(rng: random.Random) -> list[str]:
-    words = ["--all"] if rng.random() < 0.3 else []
-    if rng.random() < 0.3:
-        words += ["-o", "page.html"]
-    if rng.random() < 0.2:
-        words += ["--perfetto", "perfetto.json"]
-    if rng.random() < 0.2:
-        value = rng.choice(("0", "50", "100"))
-        words += ["--threshold", f"{rng.choice(_PERCENTS)}_percent={value}"]
-    if rng.random() < 0.2:
-        value = rng.choice(("1", "9", "9" * 18))
-        words += ["--threshold", f"{rng.choice(('early', 'late', 'idle'))}_apis={value}"]
-    return words + _json(rng)
-
-
 def _json(rng: random.Random) -> list[str]:
     return ["--json"] if rng.random() < 0.4 else []
 
@@ -146,8 +133,26 @@ _OPTIONS = {
     "replay": _replay,
     "plan": _plan,
     "validate": _validate,
-    "diagnose": _diagnose,
 }
+
+
+def annexes() -> list[ModuleType]:
+    """Return tests/python/*/fuzzing.py of annexes: more files and commands."""
+    found = []
+    for path in sorted(ROOT.glob("tests/python/*/fuzzing.py")):
+        spec = importlib.util.spec_from_file_location(f"fuzzing_{path.parent.name}", path)
+        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        found.append(module)
+    return found
+
+
+ANNEXES = annexes()
+for _annex in ANNEXES:
+    fuzz_files.KINDS += _annex.KINDS
+    READERS |= _annex.READERS
+    COMMANDS += _annex.OPTIONS
+    _OPTIONS |= _annex.OPTIONS
 
 
 # ---- one input
@@ -161,12 +166,11 @@ def warm_up() -> None:
         trace = str(fuzz_files.TRACES[0])
         document, _ = fuzz_files.program(random.Random(1), "caching")
         (folder / "x.pickle").write_bytes(pickle.dumps(document, 4))
-        (folder / "x.gmobjects").write_bytes(fuzz_files.packed_objects(fuzz_files.known_objects()))
         for words in (
             ["view", trace, "-o", str(folder / "page.html"), "--replay", "caching"],
             ["validate", str(folder / "x.pickle")],
             ["plan", trace, "--budget-ms", "1"],
-            ["diagnose", str(folder / "x.gmobjects"), "-o", str(folder / "page.html")],
+            *(words for annex in ANNEXES for words in annex.warm_up(folder)),
         ):
             run_command(words)
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 import copy
 import gzip
 import hashlib
-import io
 import json
 import pickle
 import pickletools
 import random
 import struct
 import tempfile
-import warnings
-import zipfile
 import zlib
 from dataclasses import dataclass, field
 from functools import cache
@@ -671,65 +668,6 @@ def members(rng: random.Random, data: bytes) -> bytes:
     return between.join(gzip.compress(part, 1, mtime=0) for part in parts) + between
 
 
-# ---- traces of objects
-
-
-@cache
-def known_objects(count: int = 20) -> dict[str, bytes]:
-    """Return the members of a file."""
-    builder = gmlake.TraceBuilder("two layers")
-    path = ("forward  model.py:12", "main  train.py:3")
-    x = builder.exists(1 << 30, name="weights", element_bytes=2, frames=path, scope="layers.0")
-    for turn in range(count):
-        y = builder.alloc(512 << turn % 7, name=f"y {turn}", stream=turn % 2, frames=path[1:])
-        z = builder.alloc(2 << 20, frames=path)
-        part = gmlake.diagnosis.Part(x, ((0, 4, 8, 100, 3), (4096, 512, 512, 1, 1)))
-        builder.kernel("mm", reads=(part, z), writes=(y,), scope="layers.0")
-        builder.free(y)
-        if turn % 3:
-            builder.free(z)
-    builder.keep(x)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "x.gmobjects")
-        builder.build().save(file)
-        with zipfile.ZipFile(file) as archive:
-            return {name: archive.read(name) for name in archive.namelist()}
-
-
-def objects(rng: random.Random) -> Case:
-    """Make a trace of objects."""
-    found: dict[str, bytes] = dict(known_objects(LARGE if rng.random() < 0.02 else 20))
-    names = [name for name in found if name.endswith(".npy")]
-    for name in rng.sample(names, rng.choice((0, 1, 1, 2))):
-        table = np.load(io.BytesIO(found[name])).copy()
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            table = change_table(rng, table)
-        out = io.BytesIO()
-        np.lib.format.write_array(out, table, version=(1, 0))
-        found[name] = out.getvalue()
-    if rng.random() < 0.4:
-        meta = change_tree(rng, json.loads(found["gmobjects.json"]))
-        found["gmobjects.json"] = as_json(rng, meta)
-    if rng.random() < 0.1:
-        name = rng.choice(list(found))
-        found[name] = change_bytes(rng, found[name])
-    if rng.random() < 0.05:
-        del found[rng.choice(list(found))]
-    twice = rng.choice(list(found)) if rng.random() < 0.05 else ""
-    packing = rng.choice((0, 8, 8, 8, 8, 12, 14))
-    return Case("objects", {"x.gmobjects": packed_objects(found, packing, twice)})
-
-
-def packed_objects(found: dict[str, bytes], packing: int = 8, twice: str = "") -> bytes:
-    """Return a zip of members, one of them perhaps twice."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the name that is there already
-        for name, data in [*found.items(), *([(twice, b"x" * 1000)] if twice else [])]:
-            archive.writestr(zipfile.ZipInfo(name), data, compress_type=packing)
-    return out.getvalue()
-
-
 # ---- any of them
 
 
@@ -754,27 +692,26 @@ def change_bytes(rng: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-_KINDS: list[tuple[Callable[[random.Random], Case], int]] = [
+KINDS: list[tuple[Callable[[random.Random], Case], int]] = [
     (torch_snapshot, 30),
     (lake_snapshot, 15),
     (instructions, 8),
     (own_trace, 18),
     (plan_file, 9),
     (instance, 9),
-    (objects, 11),
 ]
+"""What makes files, and how often; annexes add theirs."""
 
 
 def prepare() -> None:
     """Make what all files begin with once, before there are many processes."""
-    for make_first in (lake_document, known_traces, known_plans, known_objects):
+    for make_first in (lake_document, known_traces, known_plans):
         make_first()
-    known_objects(LARGE)
 
 
 def make(rng: random.Random) -> Case:
     """Make a file, and sometimes change its bytes afterwards."""
-    ways, weights = zip(*_KINDS, strict=True)
+    ways, weights = zip(*KINDS, strict=True)
     case: Case = rng.choices(ways, weights)[0](rng)
     if rng.random() < 0.05:
         name = rng.choice(list(case.data))

@@ -1,4 +1,4 @@
-"""Reads what the collector wrote down of a program's driver calls: csrc/diagnose/collect/log.h.
+"""Reads what the collector wrote down of a program's driver calls: csrc/diagnosis/collect/log.h.
 
 Addresses become objects: what was allocated there last. A file may end anywhere, as that of a
 program that was killed; what it says before that counts.

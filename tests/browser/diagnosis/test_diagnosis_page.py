@@ -66,7 +66,7 @@ def test_pictures_zoom(page: Browser, kind: str) -> None:
 def test_a_click_on_an_object_shows_what_to_change_of_it(page: Browser) -> None:
     everything = page.run(SHOWN)
     picture = Picture(page, "lifelines")
-    picture.point_at(*picture.middle("lifelines", 0)).click().perform()
+    picture.point_at(*picture.middle("searches", 0)).click().perform()
     page.wait(lambda: page.run("return document.querySelector('section.found input').value"))
     assert page.run("return document.querySelector('section.found input').value") == "first"
     of_first = page.run(SHOWN)

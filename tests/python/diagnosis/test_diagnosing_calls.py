@@ -275,7 +275,7 @@ def test_numbers_are_those_of_cuptis_header() -> None:
     if header_file is None:
         pytest.skip("the headers of CUPTI are not installed")
     known = dict(re.findall(r"CUPTI_DRIVER_TRACE_CBID_(\w+)\s*= (\d+)", header_file.read_text()))
-    text = (ROOT / "csrc/diagnose/collect/calls.c").read_text(encoding="utf-8")
+    text = (ROOT / "csrc/diagnosis/collect/calls.c").read_text(encoding="utf-8")
     ours = re.findall(r"^    \{(\d+), CUPTI_API_\w+, .*/\* (\w+) \*/$", text, re.MULTILINE)
     assert len(ours) > 80
     assert [(name, known.get(name)) for number, name in ours] == [

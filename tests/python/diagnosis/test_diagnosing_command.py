@@ -83,7 +83,9 @@ def test_patterns_and_thresholds_are_options(file: str, capsys: pytest.CaptureFi
     assert sorted(patterns(capsys, file)) == ["early allocation", "unused allocation"]
     assert patterns(capsys, file, "--pattern", "unused-allocation") == ["unused allocation"]
     assert patterns(capsys, file, "--threshold", "early_apis=2") == ["unused allocation"]
-    assert told(capsys, file, "--threshold", "reuse_percent=2.5")[0]["options"]["reuse_percent"] == 2.5
+    assert (
+        told(capsys, file, "--threshold", "reuse_percent=2.5")[0]["options"]["reuse_percent"] == 2.5
+    )
     assert len(told(capsys, file, "--threshold", "peak_count=1")[0]["peaks"]) == 1
 
 
