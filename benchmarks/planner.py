@@ -27,8 +27,8 @@ from rich.table import Table
 
 import gmlake
 import machine
-from gmlake import _core
-from gmlake.planning.lifetimes import lifetimes_of, orderings_of
+from gmlake.planner import _planner
+from gmlake.planner.lifetimes import lifetimes_of, orderings_of
 from workloads.lifetimes import add_phases, mixture_of_experts
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def against_stalloc(
     for name, found, orderings, alignment in workloads(folder, traces):
         lifetimes = add_phases(found)
         offsets = np.zeros(len(lifetimes), np.uint64)
-        best = _core.solve(lifetimes, offsets, orderings=orderings, alignment=alignment)
+        best = _planner.solve(lifetimes, offsets, orderings=orderings, alignment=alignment)
         peak_bytes, bound = best["peak_bytes"], best["lower_bound_bytes"]
-        _core.check_placement(
+        _planner.check_placement(
             lifetimes, offsets, peak_bytes, orderings=orderings, alignment=alignment
         )
         stalloc_bytes, stalloc_seconds = stalloc(programs, lifetimes, alignment)
@@ -115,11 +115,11 @@ def scaling(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     for count in sizes:
         lifetimes = mixture_of_experts(count)
         offsets = np.zeros(count, np.uint64)
-        rounds = [_core.solve(lifetimes, offsets) for _ in range(ROUNDS)]
+        rounds = [_planner.solve(lifetimes, offsets) for _ in range(ROUNDS)]
         seconds = float(np.median([solution["time_ns"] for solution in rounds])) / 1e9
         solution = rounds[-1]
         begin = time.perf_counter()
-        _core.check_placement(lifetimes, offsets, solution["peak_bytes"])
+        _planner.check_placement(lifetimes, offsets, solution["peak_bytes"])
         rows.append(
             {
                 "requests": count,

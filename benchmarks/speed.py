@@ -46,7 +46,7 @@ def long_trace(events: int) -> tuple[Records, int]:
 def replay_rates(events: int) -> dict[str, dict[str, float]]:
     """Return events per second: the first repetition of the trace apart, the rest as a median."""
     requests, id_count = long_trace(events)
-    names = _core.policies()
+    names = gmlake.policies()
     rates: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(ROUNDS):
         for name in names:
@@ -71,7 +71,7 @@ def show(
 ) -> None:
     """Print the tables."""
     console = Console()
-    names = _core.policies()
+    names = gmlake.policies()
     table = Table("ns per pair, median", *names)
     for scenario, results in scenarios.items():
         table.add_row(scenario, *(f"{results[name]['median_ns']:,.0f}" for name in names))

@@ -98,7 +98,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     fractions = [float(text) for text in arguments.fractions.split(",") if text]
-    names = [*_core.policies()]
+    names = [*gmlake.policies()]
     if PAPER not in names:
         parser.error(f"{PAPER} is in developer builds only: make .venv/.package")
     names.insert(names.index(PAPER) + 1, LOW_LIMIT)

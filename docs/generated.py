@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from mkdocs.structure.files import File
 
 import gmlake
-from gmlake import _core
 from gmlake.commands import COMMANDS, make_parser
+from gmlake.settings import policy_help
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -124,8 +124,9 @@ def python() -> str:
     for title, names in PYTHON.items():
         lines += ["", f"## {title}", ""]
         for name in names.split():
-            found = vars(_core).get(name)
-            lines += [f"::: gmlake.{name}"] if found is None else _of_the_core(name, found)
+            found = getattr(gmlake, name)
+            is_in_c = found.__module__.rpartition(".")[2].startswith("_")
+            lines += _of_the_core(name, found) if is_in_c else [f"::: gmlake.{name}"]
             lines.append("")
     lines += ["", "## Trainers", ""]
     for name in TRAINERS:
@@ -202,10 +203,10 @@ def settings() -> str:
         "[Inside PyTorch](../pytorch.md#settings) has the rest."
     ]
     lines += ["", "| policy | what it is |", "|---|---|"]
-    for name, text in zip(_core.policies(), _core.policy_help(), strict=True):
+    for name, text in zip(gmlake.policies(), policy_help(), strict=True):
         lines.append(f"| `{name}` | {text} |")
     lines += ["", "| setting | policies | default | meaning |", "|---|---|---|---|"]
-    for knob in _core.knobs():
+    for knob in gmlake.knobs():
         words = knob["words"]
         default = words[knob["default"]] if words else str(knob["default"])
         default = "no limit" if default == str(2**64 - 1) else default

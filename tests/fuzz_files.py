@@ -26,7 +26,7 @@ import numpy as np
 from test_hostile_files import SCRIPT, of_lake, usual
 
 import gmlake
-from gmlake.planning import MadeFor, SavedPlan, files
+from gmlake.planner import MadeFor, SavedPlan, files
 from gmlake.trace import binary
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK
 from plans import made_plan, training
@@ -623,7 +623,7 @@ def resealed_plan(payload: bytes) -> bytes:
 def plan_file(rng: random.Random) -> Case:
     """Make a plan file."""
     chosen = [rng.choice(known_plans()) for _ in range(rng.choice((0, 1, 1, 2)))]
-    saved = [SavedPlan(n, "train", gmlake._core.Plan.decode(data)) for n, data in enumerate(chosen)]  # noqa: SLF001
+    saved = [SavedPlan(n, "train", gmlake.Plan.decode(data)) for n, data in enumerate(chosen)]
     data = files.encode_plans(saved, MadeFor(1, 2, {0: "H100", 1: text(rng)}, "2.9.0"))
     header_bytes = struct.unpack_from("<I", data, 12)[0]
     header: Any = json.loads(data[16 : 16 + header_bytes])

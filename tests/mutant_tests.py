@@ -55,7 +55,10 @@ FURTHER: Final = {
     ),
     "src/gmlake/pytorch/elastic": ("tests/standin/test_growing.py",),
     "src/gmlake/elastic_memory": ("tests/standin/test_growing.py",),
-    "csrc/plan/": ("tests/python/planning/test_plan_bindings.py", "tests/standin/test_autoplan.py"),
+    "csrc/planner/steps/": (
+        "tests/python/planner/test_plan_bindings.py",
+        "tests/standin/planner/test_autoplan.py",
+    ),
 }
 MOST_PROGRAMS: Final = 5  # of tests/c that count as near
 MOST_CALLS: Final = 3  # from what a test speaks of to a file

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gmlake.planning.periods import find_steps
+from gmlake.planner.periods import find_steps
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:

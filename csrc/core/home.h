@@ -102,7 +102,7 @@ gml_home_boundary(const gml_home *home, uint64_t offset)
 gml_status gml_home_collect(gml_home *home, uint64_t offset, uint64_t size_bytes);
 
 /* The extent that covers `offset`. pre: offset < slots * grain_bytes. */
-gml_extent *gml_home_find(const gml_home *home, uint64_t offset);
+GML_SEAM gml_extent *gml_home_find(const gml_home *home, uint64_t offset);
 
 /* Makes `size_bytes` more present, lowest places first, free in `set`; a multiple of the grain.
  * Chunks are as large as their place allows, but not above `chunk_bytes`, a grain times a power of
@@ -123,16 +123,17 @@ gml_status gml_home_shrink(gml_home *home, gml_extent *extent, uint64_t *release
 gml_status gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes);
 
 /* Room for `count` extents, so that the next claims cannot fail: each needs at most two. */
-gml_status gml_home_prepare(gml_home *home, size_t count);
+GML_SEAM gml_status gml_home_prepare(gml_home *home, size_t count);
 
 /* Cuts [offset, offset + size) out of a free extent and marks it used by `owner`.
  * pre: one free extent covers the range; two extents are prepared. */
-gml_extent *gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes, void *owner);
+GML_SEAM gml_extent *gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes,
+                                    void *owner);
 
 /* Makes a used extent free in `set`, as freed at `instant`, and merges it with its free neighbours
  * there: the latest instant is that of them all. */
-void gml_home_unclaim(gml_home *home, gml_extent *extent, struct gml_freeset *set,
-                      uint64_t instant);
+GML_SEAM void gml_home_unclaim(gml_home *home, gml_extent *extent, struct gml_freeset *set,
+                               uint64_t instant);
 
 /* Moves [offset, offset + size) of a free extent to another freeset, as freed there at `instant`;
  * it merges there. Returns the extent it is now part of. pre: two extents are prepared, unless the

@@ -54,7 +54,7 @@ GML_API const char *gml_status_text(gml_status status);
 /* "major.minor.patch" of the library. */
 GML_API const char *gml_version(void);
 
-/* ---- how one allocation was served: GMLake's states S1 to S5, and by a plan ------------------ */
+/* ---- how one allocation was served: GMLake's states S1 to S5, and a sixth ----------------- */
 
 typedef enum gml_state {
     GML_STATE_EXACT = 0, /* a free extent or a cached view of just that size */
@@ -62,7 +62,7 @@ typedef enum gml_state {
     GML_STATE_STITCH,    /* a new view over free chunks */
     GML_STATE_GROW,      /* new physical memory, alone or stitched with free chunks */
     GML_STATE_OOM,       /* refused */
-    GML_STATE_PLAN,      /* at the place that a plan gave it, see gmlake_plan.h */
+    GML_STATE_PLAN,      /* as in a step before that it repeats, without a search */
     GML_STATE_COUNT
 } gml_state;
 
@@ -143,6 +143,10 @@ GML_API const char *gml_policy_name(size_t index);
 
 /* What that policy is, in a line; NULL past the last. */
 GML_API const char *gml_policy_help(size_t index);
+
+/* The policy whose knobs it reads beside those that name it, "" if there is none; NULL past the
+ * last. */
+GML_API const char *gml_policy_settings(size_t index);
 
 typedef struct gml_driver gml_driver;
 typedef struct gml_watcher gml_watcher;
@@ -234,7 +238,7 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
 /* `stream` will be destroyed, and its last work is queued. No call is made on it from here on; what
  * it holds free, or frees later, serves other streams once that work has run. A stream that is
  * created later may have the same handle. Nothing for a stream that the lake does not know;
- * GML_INVALID_ARGUMENT for the stream 2^64 - 1. The policies `stitch` and `plan` do this; the
+ * GML_INVALID_ARGUMENT for the stream 2^64 - 1. `stitch` and the policies around it do this; the
  * others keep what a stream freed under its handle, as PyTorch's allocator does. */
 GML_API gml_status gml_lake_forget_stream(gml_lake *lake, gml_stream stream);
 

@@ -25,8 +25,9 @@ typedef struct gml_elastic_info {
 /* Reserves addresses for `size_bytes`, rounded up to whole chunks, without memory. Work on the
  * buffer is queued on `stream`, which must exist as long as the buffer has memory; what other
  * streams do must be ordered before it when the buffer shrinks. GML_UNSUPPORTED where the lake's
- * policy is neither `stitch` nor `plan`, or serves an arena; GML_INVALID_ARGUMENT for a size of 0
- * or above 2^48; GML_OUT_OF_MEMORY without addresses; GML_NO_HOST_MEMORY, GML_DRIVER_FAILED. */
+ * policy is neither `stitch` nor one around it, or serves an arena; GML_INVALID_ARGUMENT for a size
+ * of 0 or above 2^48; GML_OUT_OF_MEMORY without addresses; GML_NO_HOST_MEMORY, GML_DRIVER_FAILED.
+ */
 GML_API gml_status gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                                          gml_address *out);
 

@@ -471,8 +471,9 @@ open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address 
 {
     gml_driver *driver = lake->driver;
     if (!lake->policy->chunk_bytes) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "elastic buffers need the policy stitch or plan, without an arena");
+        return gml_driver_fail(
+            driver, GML_UNSUPPORTED,
+            "elastic buffers need the policy stitch, or one around it, without an arena");
     }
     if (!size_bytes || size_bytes > GML_LARGEST_REQUEST || stream == UINT64_MAX) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,

@@ -94,13 +94,13 @@ void gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 /* Calls `action` with the lake's policy under the lock, and takes what it did into the counters.
  * Reasons go to policy->driver. */
 typedef gml_status (*gml_policy_action)(gml_policy *policy, void *context);
-gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context);
+GML_SEAM gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context);
 
 /* Puts a policy around the lake's, which it owns from then on; blocks that the inner one served may
  * be freed through either. `wrap` leaves *policy as it is where there is nothing to do. */
 typedef gml_status (*gml_policy_wrapper)(gml_policy *inner, const gml_knobs *knobs,
                                          gml_policy **policy);
-gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap);
+GML_SEAM gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap);
 
 /* See gml_replay_restore(). `addresses` receives the address of each block, by its id. */
 gml_status gml_lake_restore(gml_lake *lake, const gml_recorded_segment *segments,

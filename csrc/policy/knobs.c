@@ -25,7 +25,7 @@ typedef struct knob_entry {
 #define NUMBER(value, least, most) value, least, most, NULL, false
 #define SIZE(value, least, most) value, least, most, NULL, true
 
-static const char ours[] = "stitch, plan";
+static const char ours[] = "stitch";
 static const char torchs[] = "caching, expandable";
 
 static const knob_entry knobs_table[] = {
@@ -37,16 +37,16 @@ static const knob_entry knobs_table[] = {
       "up, by the memory held",
       ours, SIZE(0, 0, 64 * GIB)},
      FIELD(chunk_size)},
-    {{"economy", "optimize for time, for a balance of both, or for memory", "stitch, plan", 1, 0, 2,
+    {{"economy", "optimize for time, for a balance of both, or for memory", ours, 1, 0, 2,
       "time balanced memory", false},
      FIELD(economy)},
-    {{"growth", "minimum bytes to take from the driver at a time; 0: only the missing bytes",
-      "stitch, plan", SIZE(0, 0, UINT64_C(1) << 48)},
+    {{"growth", "minimum bytes to take from the driver at a time; 0: only the missing bytes", ours,
+      SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(growth)},
     {{"arena",
       "serve everything from one up-front allocation of this many bytes (disables stitching); 0: "
       "off, or the capacity if the device has no virtual memory management",
-      "stitch, plan", SIZE(0, 0, UINT64_C(1) << 48)},
+      ours, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(arena)},
     {{"max_views", "maximum number of stitched views kept mapped", ours,
       NUMBER(16384, 1, UINT32_MAX)},
@@ -57,23 +57,20 @@ static const knob_entry knobs_table[] = {
     {{"reuse_follow_event_dependencies",
       "1: a stream may reuse memory that another freed before a point it already comes after; 0: "
       "off",
-      "stitch, plan", NUMBER(1, 0, 1)},
+      ours, NUMBER(1, 0, 1)},
      FIELD(reuse_follow_event_dependencies)},
     {{"reuse_allow_opportunistic",
       "1: a stream may reuse memory that another freed once the work before the free is complete; "
       "0: off",
-      "stitch, plan", NUMBER(1, 0, 1)},
+      ours, NUMBER(1, 0, 1)},
      FIELD(reuse_allow_opportunistic)},
     {{"reuse_allow_internal_dependencies",
-      "1: a stream may be made to wait for another whose freed memory it needs; 0: off",
-      "stitch, plan", NUMBER(1, 0, 1)},
+      "1: a stream may be made to wait for another whose freed memory it needs; 0: off", ours,
+      NUMBER(1, 0, 1)},
      FIELD(reuse_allow_internal_dependencies)},
     {{"borrow_waits", "maximum waits of one stream for another, per 1024 requests that it makes",
-      "stitch, plan", NUMBER(256, 0, 1024)},
+      ours, NUMBER(256, 0, 1024)},
      FIELD(borrow_waits)},
-    {{"profile_steps", "number of identical steps before a plan serves the next one", "plan",
-      NUMBER(2, 1, 4)},
-     FIELD(profile_steps)},
     {{"max_split_size", "blocks of this many bytes or more are not split; the maximum: no limit",
       torchs, SIZE(UINT64_MAX, 20 * MIB, UINT64_MAX)},
      FIELD(max_split_size)},

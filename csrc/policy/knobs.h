@@ -9,7 +9,7 @@ enum {
 };
 
 typedef struct gml_knobs {
-    /* stitch and plan */
+    /* stitch */
     uint64_t frag_limit;     /* smallest request that may be stitched, bytes */
     uint64_t chunk_size;     /* physical chunk, bytes; a multiple of the device granularity */
     uint64_t economy;        /* a gml_economy_kind; see policy/stitch/economy.h */
@@ -22,8 +22,6 @@ typedef struct gml_knobs {
     uint64_t reuse_allow_opportunistic;         /* what is found done */
     uint64_t reuse_allow_internal_dependencies; /* what is waited for */
     uint64_t borrow_waits; /* of one stream for another, per 1024 requests; see share.c */
-    /* plan */
-    uint64_t profile_steps; /* steps served alike before one is planned */
     /* caching and expandable, by PyTorch's names */
     uint64_t max_split_size;                                  /* bytes; UINT64_MAX: unlimited */
     uint64_t max_non_split_rounding;                          /* bytes */

@@ -5,22 +5,13 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum {
-    MOST_POLICIES = 16,
-    BUILT_IN = 3
-#ifdef GMLAKE_HAS_PLAN /* a room above this one, which a build may leave out */
-        + 1
-#endif
-};
+enum { MOST_POLICIES = 16, BUILT_IN = 3 };
 
 /* Entries below the count never change, so readers need no lock. */
 static const gml_policy_ops *policies[MOST_POLICIES] = {
     &gml_caching_policy,
     &gml_expandable_policy,
     &gml_stitch_policy,
-#ifdef GMLAKE_HAS_PLAN
-    &gml_plan_policy,
-#endif
 };
 static _Atomic size_t policy_count = BUILT_IN;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
@@ -50,6 +41,15 @@ const char *
 gml_policy_help(size_t index)
 {
     return index < policy_count ? policies[index]->help : NULL;
+}
+
+const char *
+gml_policy_settings(size_t index)
+{
+    if (index >= policy_count) {
+        return NULL;
+    }
+    return policies[index]->settings_of ? policies[index]->settings_of : "";
 }
 
 const gml_policy_ops *

@@ -87,6 +87,8 @@ typedef struct gml_policy_ops {
 
     bool can_serve_arena; /* see driver/arena.h */
 
+    const char *settings_of; /* the policy whose settings it takes; NULL: those that name it */
+
     /* Optional, NULL where the policy has no such thing. */
 
     /* Fills all but allocation, allocated_bytes, requested_bytes, oversize_allocations and
@@ -141,15 +143,14 @@ gml_policy_finish_frees(const gml_policy *self)
 
 /* Adds a policy to those that lakes can be opened with, for good; `ops` stays the caller's.
  * GML_INVALID_ARGUMENT for a name that is taken, or one policy too many. Thread-safe. */
-gml_status gml_policy_register(const gml_policy_ops *ops);
+GML_SEAM gml_status gml_policy_register(const gml_policy_ops *ops);
 
 /* The policy of that name, or NULL. */
-const gml_policy_ops *gml_policy_find(const char *name);
+GML_SEAM const gml_policy_ops *gml_policy_find(const char *name);
 
 extern const gml_policy_ops gml_caching_policy;
 extern const gml_policy_ops gml_expandable_policy;
 extern const gml_policy_ops gml_stitch_policy;
-extern const gml_policy_ops gml_plan_policy; /* not in every build: see policies.c */
 
 enum {
     GML_ALIGNMENT = 512,       /* every block address and size is a multiple */

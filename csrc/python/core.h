@@ -7,8 +7,9 @@
 #ifndef GML_PYTHON_CORE_H
 #define GML_PYTHON_CORE_H
 
+#include "access.h"
 #include "base/map.h"
-#include "gmlake_plan.h"
+#include "gmlake.h"
 #include "values.h"
 
 #include <pthread.h>
@@ -20,14 +21,12 @@ typedef struct core_state {
     PyTypeObject *lake_type;
     PyTypeObject *block_type;
     PyTypeObject *replay_type;
-    PyTypeObject *profile_type;
-    PyTypeObject *plan_type;
     PyObject *error; /* the classes of gmlake.errors */
     PyObject *out_of_memory_error;
     PyObject *driver_error;
     PyObject *unsupported_error;
-    PyObject *plan_error;
     const gml_lake_hooks *hooks; /* of lakes opened from now on; NULL but in developer builds */
+    core_access access;          /* see access.h */
 } core_state;
 
 typedef struct lake_object {
@@ -59,10 +58,6 @@ PyObject *raise_status(const core_state *state, gml_status status, const char *r
 
 /* The same, with the reason that the lake kept. */
 PyObject *raise_from_lake(const core_state *state, gml_status status, gml_lake *lake);
-
-/* The same for what the planner and plan files answer: GML_CORRUPT and GML_UNSUPPORTED are a
- * PlanError. */
-PyObject *raise_plan_status(const core_state *state, gml_status status, const char *reason);
 
 /* ---- lakes ----------------------------------------------------------------------------------- */
 
@@ -124,11 +119,10 @@ PyObject *lake_end_number(lake_object *self, gml_lake *lake, gml_status status, 
 /* Calls without an argument or a result, without the GIL. */
 PyObject *lake_call(PyObject *object, gml_status (*call)(gml_lake *));
 
-/* Calls with a number that the program gave under that name, without the GIL. GML_MISUSE is a
- * ValueError with the text `misuse`, unless that is NULL. */
+/* Calls with a number that the program gave under that name, without the GIL. */
 typedef gml_status (*lake_number_call)(gml_lake *lake, uint64_t number);
 PyObject *lake_call_number(PyObject *object, PyObject *value, const char *name,
-                           lake_number_call call, const char *misuse);
+                           lake_number_call call);
 
 /* Lake(...), in lake_open.c. */
 PyObject *lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords);
@@ -173,16 +167,6 @@ PyObject *dlpack_bytes(PyObject *module, PyObject *args);
 extern const char lake_open_elastic_doc[], lake_resize_elastic_doc[], lake_close_elastic_doc[],
     lake_elastic_doc[], lake_elastic_bytes_doc[];
 
-/* Methods of Lake that lake_steps.c has. */
-PyObject *lake_watch_steps(PyObject *object, PyObject *unused);
-PyObject *lake_begin_step(PyObject *object, PyObject *kind);
-PyObject *lake_end_step(PyObject *object, PyObject *unused);
-PyObject *lake_profile(PyObject *object, PyObject *kind);
-PyObject *lake_add_plan(PyObject *object, PyObject *args);
-PyObject *lake_drop_plans(PyObject *object, PyObject *kind);
-PyObject *lake_mark(PyObject *object, PyObject *unused);
-PyObject *lake_plan_stats(PyObject *object, PyObject *unused);
-
 /* Reports on a lake that is held open: new dicts and lists, or NULL. */
 PyObject *report_stats(const core_state *state, gml_lake *lake);
 PyObject *report_torch_stats(const core_state *state, gml_lake *lake);
@@ -199,20 +183,12 @@ PyObject *block_new(lake_object *owner, gml_lake *lake, gml_address address, uin
 typedef enum retirement { RETIRED, FREED_BEFORE, BUFFER_IN_USE } retirement;
 retirement block_retire_locked(block_object *self);
 
-/* ---- plans ----------------------------------------------------------------------------------- */
-
-/* A Profile of what a lake watched; takes `profile` over, also on failure. */
-PyObject *profile_wrap(const core_state *state, gml_profile *profile);
-
-/* What a Profile holds, borrowed; NULL with a TypeError for anything else. */
-const gml_profile *profile_of(const core_state *state, PyObject *object);
-
-/* What a Plan holds, borrowed; NULL with a TypeError for anything else. */
-gml_plan *plan_of(const core_state *state, PyObject *object);
-
 /* ---- the parts of the module ----------------------------------------------------------------- */
 
-extern PyType_Spec lake_spec, block_spec, replay_spec, profile_spec, plan_spec, inside_spec;
+/* Adds the capsule of access.h; -1 with an exception. */
+int add_access(PyObject *module, core_state *state);
+
+extern PyType_Spec lake_spec, block_spec, replay_spec, inside_spec;
 
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);
@@ -234,9 +210,6 @@ extern PyMethodDef torch_methods[];
 
 /* The functions friend_*: those lakes, for other libraries; ended by an empty one. */
 extern PyMethodDef friend_methods[];
-
-/* solve and check_placement; ended by an empty one. */
-extern PyMethodDef planner_methods[];
 
 #ifdef GMLAKE_LAB /* a developer build */
 /* Adds test_hooks(), and reads whether the environment asks for a check of the order: lab/python.

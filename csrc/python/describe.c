@@ -46,16 +46,33 @@ knob_words(const gml_knob_info *knob)
     return words;
 }
 
+/* The policies that read it: those that it names, and those that read all of one of these. */
+static PyObject *
+knob_policies(const gml_knob_info *knob)
+{
+    PyObject *names = PyUnicode_FromString(knob->policies);
+    const char *of;
+    for (size_t i = 0; names && (of = gml_policy_settings(i)); i++) {
+        if (of[0] && strstr(knob->policies, of)) {
+            PyObject *more = PyUnicode_FromFormat("%U, %s", names, gml_policy_name(i));
+            Py_DECREF(names);
+            names = more;
+        }
+    }
+    return names;
+}
+
 static PyObject *
 knob_dict(const gml_knob_info *knob)
 {
-    PyObject *words = knob_words(knob);
-    if (!words) {
+    PyObject *words = knob_words(knob), *policies = words ? knob_policies(knob) : NULL;
+    if (!policies) {
+        Py_XDECREF(words);
         return NULL;
     }
     return Py_BuildValue(
-        "{s:s,s:s,s:s,s:K,s:K,s:K,s:N,s:N}", "name", knob->name, "help", knob->help, "policies",
-        knob->policies, "default", (unsigned long long)knob->default_value, "minimum",
+        "{s:s,s:s,s:N,s:K,s:K,s:K,s:N,s:N}", "name", knob->name, "help", knob->help, "policies",
+        policies, "default", (unsigned long long)knob->default_value, "minimum",
         (unsigned long long)knob->minimum, "maximum", (unsigned long long)knob->maximum, "words",
         words, "is_size", PyBool_FromLong(knob->is_size));
 }

@@ -292,8 +292,7 @@ lake_call(PyObject *object, gml_status (*call)(gml_lake *))
 }
 
 PyObject *
-lake_call_number(PyObject *object, PyObject *value, const char *name, lake_number_call call,
-                 const char *misuse)
+lake_call_number(PyObject *object, PyObject *value, const char *name, lake_number_call call)
 {
     lake_object *self = as_lake(object);
     uint64_t number = 0;
@@ -301,12 +300,13 @@ lake_call_number(PyObject *object, PyObject *value, const char *name, lake_numbe
         return NULL;
     }
     LAKE_CALL(self, call(lake, number));
-    if (status == GML_MISUSE && misuse) {
-        lake_leave(self);
-        PyErr_SetString(PyExc_ValueError, misuse);
-        return NULL;
-    }
     return lake_end(self, lake, status);
+}
+
+static PyObject *
+lake_mark(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return lake_call(object, gml_lake_mark);
 }
 
 static PyObject *
@@ -447,31 +447,8 @@ PyDoc_STRVAR(saved_doc,
              "it wakes; None if it has none.");
 PyDoc_STRVAR(forget_saved_doc, "forget_saved($self, /)\n--\n\n"
                                "Free the host memory kept for the next sleep.");
-PyDoc_STRVAR(watch_steps_doc, "watch_steps($self, /)\n--\n\n"
-                              "Watch steps from now on, so that they can be planned.\n\n"
-                              "Raises UnsupportedError for a policy that serves no plans.");
-PyDoc_STRVAR(
-    begin_step_doc,
-    "begin_step($self, kind, /)\n--\n\n"
-    "A step begins; `kind` is the caller's number for steps that are alike. A step that is\n"
-    "open ends first. Raises ValueError unless steps are watched.");
-PyDoc_STRVAR(
-    end_step_doc,
-    "end_step($self, /)\n--\n\n"
-    "The open step ends; return how it was served as a dict. Raises ValueError where none\n"
-    "is open.");
-PyDoc_STRVAR(profile_doc,
-             "profile($self, kind, /)\n--\n\n"
-             "Return what was watched of the last step of that kind that has ended.\n\n"
-             "Raises ValueError if there is none.");
-PyDoc_STRVAR(add_plan_doc, "add_plan($self, kind, plan, /)\n--\n\n"
-                           "Serve steps of that kind with a Plan, from the next step on.");
-PyDoc_STRVAR(drop_plans_doc, "drop_plans($self, kind, /)\n--\n\n"
-                             "Forget every plan of that kind. Live blocks stay.");
 PyDoc_STRVAR(mark_doc, "mark($self, /)\n--\n\n"
-                       "A step boundary, for the policy \"plan\"; nothing on any other.");
-PyDoc_STRVAR(plan_stats_doc, "plan_stats($self, /)\n--\n\n"
-                             "Return sums over all steps since watching began, as a dict.");
+                       "A step boundary, for policies that know of steps; nothing on any other.");
 
 static PyMethodDef lake_methods[] = {
     {"allocate", (PyCFunction)(void (*)(void))lake_allocate, METH_VARARGS | METH_KEYWORDS,
@@ -507,14 +484,7 @@ static PyMethodDef lake_methods[] = {
     {"close_elastic", lake_close_elastic, METH_O, lake_close_elastic_doc},
     {"describe_elastic", lake_elastic, METH_O, lake_elastic_doc},
     {"elastic_bytes", lake_elastic_bytes, METH_O, lake_elastic_bytes_doc},
-    {"watch_steps", lake_watch_steps, METH_NOARGS, watch_steps_doc},
-    {"begin_step", lake_begin_step, METH_O, begin_step_doc},
-    {"end_step", lake_end_step, METH_NOARGS, end_step_doc},
-    {"profile", lake_profile, METH_O, profile_doc},
-    {"add_plan", lake_add_plan, METH_VARARGS, add_plan_doc},
-    {"drop_plans", lake_drop_plans, METH_O, drop_plans_doc},
     {"mark", lake_mark, METH_NOARGS, mark_doc},
-    {"plan_stats", lake_plan_stats, METH_NOARGS, plan_stats_doc},
     {"close", lake_close, METH_NOARGS, close_doc},
     {"__enter__", lake_enter_context, METH_NOARGS, NULL},
     {"__exit__", lake_exit_context, METH_VARARGS, NULL},

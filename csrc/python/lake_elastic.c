@@ -38,7 +38,7 @@ lake_resize_elastic(PyObject *object, PyObject *args)
 PyObject *
 lake_close_elastic(PyObject *object, PyObject *address)
 {
-    return lake_call_number(object, address, "address", gml_lake_close_elastic, NULL);
+    return lake_call_number(object, address, "address", gml_lake_close_elastic);
 }
 
 static const number_field elastic_fields[] = {

@@ -20,7 +20,7 @@ lake_keep_history(PyObject *object, PyObject *max_events)
 PyObject *
 lake_note_mark(PyObject *object, PyObject *number)
 {
-    return lake_call_number(object, number, "number", gml_lake_note_mark, NULL);
+    return lake_call_number(object, number, "number", gml_lake_note_mark);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */

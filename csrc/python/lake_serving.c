@@ -23,7 +23,7 @@ lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
 PyObject *
 lake_set_limit(PyObject *object, PyObject *limit)
 {
-    return lake_call_number(object, limit, "size", gml_lake_set_limit, NULL);
+    return lake_call_number(object, limit, "size", gml_lake_set_limit);
 }
 
 /* ---- graph pools ----------------------------------------------------------------------------- */

@@ -6,13 +6,13 @@
 PyObject *
 lake_forget_stream(PyObject *object, PyObject *stream)
 {
-    return lake_call_number(object, stream, "stream", gml_lake_forget_stream, NULL);
+    return lake_call_number(object, stream, "stream", gml_lake_forget_stream);
 }
 
 PyObject *
 lake_distrust_stream(PyObject *object, PyObject *stream)
 {
-    return lake_call_number(object, stream, "stream", gml_lake_distrust_stream, NULL);
+    return lake_call_number(object, stream, "stream", gml_lake_distrust_stream);
 }
 
 PyObject *

@@ -31,10 +31,6 @@ add_types(PyObject *module, core_state *state)
         add_type(module, &block_spec, &state->block_type) < 0) {
         return -1;
     }
-    if (add_type(module, &profile_spec, &state->profile_type) < 0 ||
-        add_type(module, &plan_spec, &state->plan_type) < 0) {
-        return -1;
-    }
     PyTypeObject *inside = NULL;
     int added = add_type(module, &inside_spec, &inside);
     Py_XDECREF(inside);
@@ -52,10 +48,9 @@ add_exceptions(core_state *state)
     state->out_of_memory_error = PyObject_GetAttrString(errors, "OutOfMemoryError");
     state->driver_error = PyObject_GetAttrString(errors, "DriverError");
     state->unsupported_error = PyObject_GetAttrString(errors, "UnsupportedError");
-    state->plan_error = PyObject_GetAttrString(errors, "PlanError");
     Py_DECREF(errors);
     bool has_all = state->error && state->out_of_memory_error && state->driver_error &&
-                   state->unsupported_error && state->plan_error;
+                   state->unsupported_error;
     return has_all ? 0 : -1;
 }
 
@@ -78,14 +73,14 @@ core_exec(PyObject *module)
     if (watch_forks() < 0) {
         return -1;
     }
-    if (add_exceptions(state) < 0 || add_types(module, state) < 0) {
+    if (add_exceptions(state) < 0 || add_types(module, state) < 0 ||
+        add_access(module, state) < 0) {
         return -1;
     }
     if (PyModule_AddFunctions(module, site_methods) < 0 ||
         PyModule_AddFunctions(module, torch_methods) < 0 ||
         PyModule_AddFunctions(module, sleep_methods) < 0 ||
-        PyModule_AddFunctions(module, friend_methods) < 0 ||
-        PyModule_AddFunctions(module, planner_methods) < 0) {
+        PyModule_AddFunctions(module, friend_methods) < 0) {
         return -1;
     }
 #ifdef GMLAKE_LAB
@@ -103,13 +98,10 @@ core_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->lake_type);
     Py_VISIT(state->block_type);
     Py_VISIT(state->replay_type);
-    Py_VISIT(state->profile_type);
-    Py_VISIT(state->plan_type);
     Py_VISIT(state->error);
     Py_VISIT(state->out_of_memory_error);
     Py_VISIT(state->driver_error);
     Py_VISIT(state->unsupported_error);
-    Py_VISIT(state->plan_error);
     return 0;
 }
 
@@ -120,13 +112,10 @@ core_clear(PyObject *module)
     Py_CLEAR(state->lake_type);
     Py_CLEAR(state->block_type);
     Py_CLEAR(state->replay_type);
-    Py_CLEAR(state->profile_type);
-    Py_CLEAR(state->plan_type);
     Py_CLEAR(state->error);
     Py_CLEAR(state->out_of_memory_error);
     Py_CLEAR(state->driver_error);
     Py_CLEAR(state->unsupported_error);
-    Py_CLEAR(state->plan_error);
     return 0;
 }
 
@@ -197,7 +186,7 @@ static PyModuleDef_Slot core_slots[] = {
 static struct PyModuleDef core_module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "gmlake._core",
-    .m_doc = "The C core of gmlake: lakes, blocks, replays, plans. Use gmlake instead.",
+    .m_doc = "The C core of gmlake: lakes, blocks, replays. Use gmlake instead.",
     .m_size = sizeof(core_state),
     .m_methods = core_methods,
     .m_slots = core_slots,

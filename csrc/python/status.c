@@ -42,14 +42,3 @@ raise_from_lake(const core_state *state, gml_status status, gml_lake *lake)
     gml_lake_reason(lake, reason, sizeof reason);
     return raise_status(state, status, reason);
 }
-
-PyObject *
-raise_plan_status(const core_state *state, gml_status status, const char *reason)
-{
-    if (status != GML_CORRUPT && status != GML_UNSUPPORTED) {
-        return raise_status(state, status, reason);
-    }
-    bool has_reason = reason && reason[0];
-    PyErr_SetString(state->plan_error, has_reason ? reason : gml_status_text(status));
-    return NULL;
-}

@@ -25,7 +25,6 @@ from gmlake.errors import (
     Error,
     GmlakeWarning,
     OutOfMemoryError,
-    PlanError,
     TraceError,
     UnsupportedError,
 )
@@ -33,29 +32,16 @@ from gmlake.lazily import lazily
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from gmlake._core import Block, Plan, Profile, device_describe, knobs, policies
+    from gmlake._core import Block, device_describe
     from gmlake._core import __version__ as __version__
     from gmlake.annexes import *  # noqa: F403 (the one list of what they add)
     from gmlake.elastic_memory import ElasticMemory
     from gmlake.fitting import FitReport, fit
     from gmlake.lake import Lake
-    from gmlake.planning import (
-        Instance,
-        PlanFile,
-        PlanReport,
-        PlanResult,
-        StepResult,
-        load_instance,
-        load_plans,
-        plan,
-        save_plans,
-    )
     from gmlake.pytorch import Region, disable, enable, enabled, is_enabled
-    from gmlake.pytorch.autoplan import AutoPlan
     from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.exporting import exportable, is_exportable
     from gmlake.pytorch.phases import phase
-    from gmlake.pytorch.planner import StepReport
     from gmlake.pytorch.recording import Recording, record, stop_recording
     from gmlake.pytorch.sleeping import (
         MemoryRegion,
@@ -68,6 +54,7 @@ if TYPE_CHECKING:
     )
     from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
     from gmlake.replaying import ReplayReport, ReplayResult, replay
+    from gmlake.settings import knobs, policies
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
     from gmlake.snapshots.opening import load_trace, load_traces
     from gmlake.trace import Trace
@@ -82,7 +69,6 @@ if TYPE_CHECKING:
     from gmlake.watching import publish
 
 __all__ = [
-    "AutoPlan",
     "Block",
     "DeviceSnapshot",
     "DriverError",
@@ -91,17 +77,10 @@ __all__ = [
     "Error",
     "FitReport",
     "GmlakeWarning",
-    "Instance",
     "Lake",
     "MemoryRegion",
     "Notes",
     "OutOfMemoryError",
-    "Plan",
-    "PlanError",
-    "PlanFile",
-    "PlanReport",
-    "PlanResult",
-    "Profile",
     "Reading",
     "Recording",
     "Region",
@@ -109,8 +88,6 @@ __all__ = [
     "ReplayResult",
     "SleepReport",
     "Snapshot",
-    "StepReport",
-    "StepResult",
     "Trace",
     "TraceError",
     "UnsupportedError",
@@ -129,9 +106,7 @@ __all__ = [
     "is_enabled",
     "is_exportable",
     "knobs",
-    "load_instance",
     "load_notes",
-    "load_plans",
     "load_trace",
     "load_traces",
     "memory_summary",
@@ -139,7 +114,6 @@ __all__ = [
     "order_streams",
     "parse_size",
     "phase",
-    "plan",
     "policies",
     "publish",
     "record",
@@ -147,7 +121,6 @@ __all__ = [
     "regions",
     "replay",
     "report_of",
-    "save_plans",
     "sleep",
     "snapshot",
     "stop_recording",
@@ -157,24 +130,19 @@ __all__ = [
 ]
 
 _NAMES = {
-    "gmlake._core": "Block Plan Profile device_describe knobs policies __version__",
+    "gmlake._core": "Block device_describe __version__",
     "gmlake.elastic_memory": "ElasticMemory",
     "gmlake.fitting": "FitReport fit",
     "gmlake.lake": "Lake",
-    "gmlake.planning": (
-        "Instance PlanFile PlanReport PlanResult StepResult load_instance load_plans plan "
-        "save_plans"
-    ),
     "gmlake.pytorch": "Region disable enable enabled is_enabled",
-    "gmlake.pytorch.autoplan": "AutoPlan",
     "gmlake.pytorch.elastic": "Elastic elastic",
     "gmlake.pytorch.exporting": "exportable is_exportable",
     "gmlake.pytorch.phases": "phase",
-    "gmlake.pytorch.planner": "StepReport",
     "gmlake.pytorch.recording": "Recording record stop_recording",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "forget_stream order_streams stream_pairs",
     "gmlake.replaying": "ReplayReport ReplayResult replay",
+    "gmlake.settings": "knobs policies",
     "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",
     "gmlake.snapshots.opening": "load_trace load_traces",
     "gmlake.trace": "Trace",

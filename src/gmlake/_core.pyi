@@ -1,4 +1,4 @@
-# The C core: lakes, blocks, replays, plans. Users reach it through the package gmlake.
+# The C core: lakes, blocks, replays. Users reach it through the package gmlake.
 
 import os
 from types import TracebackType
@@ -83,44 +83,6 @@ class ReplayTotals(TypedDict):
     peak_reserved_bytes: int
     seconds_ns: int
 
-class Solution(TypedDict):
-    peak_bytes: int
-    lower_bound_bytes: int
-    method: str
-    time_ns: int
-    is_proven: bool
-
-class PlanInfo(TypedDict):
-    requests: int
-    placed: int
-    steps: int
-    lanes: int
-    peak_bytes: int
-    lower_bound_bytes: int
-    method: str
-    time_ns: int
-    fingerprint: int
-
-class StepReport(TypedDict):
-    kind: int
-    serial: int
-    requests: int
-    served: int
-    left: int
-    driver_calls: int
-    reserved_bytes: int
-    fingerprint: int
-    why: str
-
-class PlanStats(TypedDict):
-    steps: int
-    planned_steps: int
-    requests: int
-    served: int
-    left: int
-    plans_made: int
-    why: str
-
 def set_site(site: int, /) -> None: ...
 def site() -> int: ...
 def device_describe(driver: str, device: int = 0) -> DeviceInfo: ...
@@ -135,25 +97,6 @@ def read_plain_pickle(data: _Bytes, parts: int, /) -> object: ...
 def read_pickled_events(
     data: _Bytes, parts: int, /
 ) -> tuple[Any, list[tuple[int, bytearray, list[Any]]]] | None: ...
-def solve(
-    lifetimes: _Bytes,
-    offsets: _Bytes,
-    *,
-    period: int = 0,
-    alignment: int = 512,
-    orderings: _Bytes | None = None,
-    budget_ms: int = 0,
-    capacity: int = 0,
-) -> Solution: ...
-def check_placement(
-    lifetimes: _Bytes,
-    offsets: _Bytes,
-    peak_bytes: int,
-    *,
-    period: int = 0,
-    alignment: int = 512,
-    orderings: _Bytes | None = None,
-) -> None: ...
 def torch_configure(
     driver: str,
     policy: str,
@@ -232,14 +175,7 @@ class Lake:
     def close_elastic(self, address: int, /) -> None: ...
     def describe_elastic(self, address: int, /) -> dict[str, int]: ...
     def elastic_bytes(self, address: int, /) -> int: ...
-    def watch_steps(self) -> None: ...
-    def begin_step(self, kind: int, /) -> None: ...
-    def end_step(self) -> StepReport: ...
-    def profile(self, kind: int, /) -> Profile: ...
-    def add_plan(self, kind: int, plan: Plan, /) -> None: ...
-    def drop_plans(self, kind: int, /) -> None: ...
     def mark(self) -> None: ...
-    def plan_stats(self) -> PlanStats: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -283,35 +219,3 @@ class Replay:
     def restore(self, segments: _Bytes, blocks: _Bytes) -> None: ...
     def follow_segments(self) -> None: ...
     def free_all(self) -> None: ...
-
-@final
-class Profile:
-    def __new__(
-        cls,
-        requests: _Bytes,
-        event_count: int,
-        previous: _Bytes | None = None,
-        previous_event_count: int = 0,
-        serial: int = 1,
-        previous_serial: int = 0,
-    ) -> Self: ...
-    @property
-    def event_count(self) -> int: ...
-    @property
-    def request_count(self) -> int: ...
-    @property
-    def serial(self) -> int: ...
-    @property
-    def previous_event_count(self) -> int: ...
-    def requests(self) -> bytes: ...
-    def previous_requests(self) -> bytes: ...
-
-@final
-class Plan:
-    @classmethod
-    def build(cls, profile: Profile, budget_ms: int = 0) -> Plan: ...
-    @classmethod
-    def decode(cls, data: _Bytes, /) -> Plan: ...
-    def encode(self) -> bytes: ...
-    def describe(self) -> PlanInfo: ...
-    def requests(self) -> bytes: ...

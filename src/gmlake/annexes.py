@@ -24,13 +24,42 @@ if TYPE_CHECKING:
 
     from gmlake.diagnosis import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
     from gmlake.diagnosis.operators import diagnose
+    from gmlake.planner import (
+        Instance,
+        PlanFile,
+        PlanReport,
+        PlanResult,
+        StepResult,
+        load_instance,
+        load_plans,
+        plan,
+        save_plans,
+    )
+    from gmlake.planner._planner import Plan, Profile
+    from gmlake.planner.autoplan import AutoPlan
+    from gmlake.planner.device import StepReport
+    from gmlake.planner.errors import PlanError
 
     __all__ = [
+        "AutoPlan",
         "Diagnosis",
+        "Instance",
         "ObjectTrace",
+        "Plan",
+        "PlanError",
+        "PlanFile",
+        "PlanReport",
+        "PlanResult",
+        "Profile",
+        "StepReport",
+        "StepResult",
         "TraceBuilder",
         "diagnose",
         "find_inefficiencies",
+        "load_instance",
+        "load_plans",
+        "plan",
+        "save_plans",
     ]
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -48,12 +77,14 @@ class Annex(NamedTuple):
 
     names: public names of `gmlake`, separated by blanks, by the module that defines them.
     commands: by name. hooks: what serves an offer of the allocator, as "module:name", by the name
-    of the hook; whoever calls `hooked` says what it calls them with.
+    of the hook; whoever calls `hooked` says what it calls them with. extension: a module in C that
+    adds policies to the core when it is loaded.
     """
 
     names: Mapping[str, str] = _NONE
     commands: Mapping[str, Command] = _NONE
     hooks: Mapping[str, str] = _NONE
+    extension: str = ""
 
 
 @cache
@@ -76,6 +107,13 @@ def commands() -> dict[str, Command]:
 def hooked(hook: str) -> list[Any]:
     """Return what the annexes have for a hook, loaded."""
     return [_load(annex.hooks[hook]) for annex in annexes() if hook in annex.hooks]
+
+
+def extend() -> None:
+    """Have the annexes add their policies to the core."""
+    for annex in annexes():
+        if annex.extension:
+            import_module(annex.extension)
 
 
 def _load(place: str) -> Any:  # noqa: ANN401 (each hook has a type of its own)

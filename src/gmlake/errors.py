@@ -27,10 +27,6 @@ class UnsupportedError(Error):
     """This driver, device or policy does not support the operation."""
 
 
-class PlanError(Error):
-    """A plan, a placement or a plan file is damaged, of another version, or not valid."""
-
-
 class GmlakeWarning(UserWarning):
     """A part of PyTorch works differently, or not at all, while gmlake serves it."""
 

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake import _core
+from gmlake import _core, annexes, settings
 from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
-from gmlake.planning.periods import with_marks
-from gmlake.planning.serving import Serving
 from gmlake.settings import check_knobs, parse_capacity, word_of
 from gmlake.snapshots.opening import load_trace
 from gmlake.tables import Printed, replay_tables
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 SIM_CAPACITY: Final = 1 << 40
 """What the simulated device has where no capacity is given: so much that nothing is refused."""
 
-_PLAN: Final = "plan"
 _NS_PER_MS: Final = 1e6
 
 Progress = Callable[[int], None]
@@ -58,7 +55,7 @@ class ReplayResult:
     driver_calls: the number of each driver call.
     driver_time_ns: the cost of these calls; modelled by the driver "sim", measured by others.
     seconds: wall time of the replay itself.
-    plan: what the policy "plan" did, see gmlake.planning.serving; None for other policies.
+    more: what else there is to say of the policies of annexes, by name.
     """
 
     trace: str
@@ -77,14 +74,12 @@ class ReplayResult:
     refused_bytes: int = 0
     asked_at: str = ""
     device: str = ""
-    plan: dict[str, Any] | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every figure, without `plan` where there is none."""
+        """Return every figure, those of `more` beside the others."""
         figures = asdict(self)
-        if self.plan is None:
-            del figures["plan"]
-        return figures
+        return figures | figures.pop("more")
 
 
 @dataclass(frozen=True)
@@ -167,7 +162,7 @@ def _policies(results: list[ReplayResult], trace: str) -> Policies:
 
 def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
     """Return policy names from "all", "a,b", or several names; ValueError for an unknown one."""
-    known = _core.policies()
+    known = settings.policies()
     if policies == "all":
         return known
     names = policies.split(",") if isinstance(policies, str) else list(policies)
@@ -195,8 +190,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     """Run the trace's requests through the allocator, once per policy, each on a new lake.
 
     Blocks that were live before recording are placed first. SEGMENT_* events are not replayed,
-    since every policy decides by itself when to grow; TRIM events are. The policy "plan" plans the
-    steps between the trace's marks, or those found where it has none.
+    since every policy decides by itself when to grow; TRIM events are.
 
     trace: as gmlake.load_trace() returns it, or the path of a file that holds one.
     policies: "all", or names from gmlake.policies().
@@ -232,36 +226,34 @@ class Requests:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._plain = trace.replay_requests()
+        self._requests = trace.replay_requests()
 
     def replay(
         self, lake: Lake, policy: str, progress: Progress | None = None
-    ) -> tuple[_core.ReplayTotals, float, dict[str, Any] | None]:
-        """Replay them on a lake that was opened for that; return totals, seconds, and the plan's.
+    ) -> tuple[_core.ReplayTotals, float, dict[str, Any]]:
+        """Replay them on a lake that was opened for that; return totals, seconds, and what is more.
 
-        The policy that plans is watched from mark to mark.
+        A policy of an annex may be replayed in a way of its own.
         """
-        requests = self._plain if policy != _PLAN else with_marks(self.trace).replay_requests()
         run = _core.Replay(lake, self.trace.id_count)
         begin = time.perf_counter()
-        if policy == _PLAN:
-            serving = Serving(lake, run)
-            serving.run(requests, progress)
-            seconds = time.perf_counter() - begin
-            return serving.totals(), seconds, serving.report()
+        for ways in annexes.hooked("replay"):
+            if policy in ways:
+                totals, more = ways[policy](lake, run, self.trace, progress)
+                return totals, time.perf_counter() - begin, more
         totals = run.run(b"")
-        for part in slices(requests):
+        for part in slices(self._requests):
             totals = run.run(part.view(np.uint8))
             if progress is not None:
                 progress(len(part))
-        return totals, time.perf_counter() - begin, None
+        return totals, time.perf_counter() - begin, {}
 
 
 def _replay_on(
     lake: Lake, policy: str, requests: Requests, progress: Progress | None
 ) -> ReplayResult:
-    totals, seconds, plan = requests.replay(lake, policy, progress)
-    return replace(_result(lake, policy, requests.trace, totals, seconds), plan=plan)
+    totals, seconds, more = requests.replay(lake, policy, progress)
+    return replace(_result(lake, policy, requests.trace, totals, seconds), more=more)
 
 
 def _result(

@@ -6,11 +6,15 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from gmlake import _core
+from gmlake import _core, annexes
 from gmlake.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+annexes.extend()  # before anything is asked of policies
+
+knobs, policies, policy_help = _core.knobs, _core.policies, _core.policy_help
 
 _NUMBER = re.compile(r"\s*[0-9]+\s*", re.ASCII)
 

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from budgets import check_budget, fill, spin
+from budgets import check_budget, check_own_work, fill, spin
 from gmlake import budget
 from gmlake.budget import Budget
-from gmlake.commands import main
-from gmlake.planning import MadeFor, SavedPlan, save_plans
-from plans import made_plan
 from recording import pairs
 
 if TYPE_CHECKING:
@@ -190,20 +187,14 @@ def test_off_the_main_thread_nothing_is_limited(file: str) -> None:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     pairs().save("run.gmtrace")
-    (tmp_path / "one.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
-    save_plans("plans", [SavedPlan(0, "train", made_plan())], MadeFor())
     return tmp_path
 
 
 COMMANDS = {
     "view run.gmtrace -o page.html": "gmlake.snapshots.files.load_document",
-    "view run.gmtrace -o page.html --plan": "gmlake.commands.view.report_of",
     "view run.gmtrace -o page.html --replay all": "gmlake.pictures.page._section",
-    "view plans -o page.html": "gmlake.planning.files.decode_plans",
     "replay run.gmtrace": "gmlake.snapshots.opening.decode",
     "validate run.gmtrace": "gmlake.snapshots.opening.decode",
-    "plan run.gmtrace": "gmlake.snapshots.opening.decode",
-    "plan one.csv": "gmlake.planning.instances._parse",
 }
 
 
@@ -218,18 +209,8 @@ def test_every_command_has_a_budget(
     check_budget(command, COMMANDS[command], what, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("command", ["replay run.gmtrace --policy stitch", "plan one.csv"])
 @pytest.mark.usefixtures("files")
-def test_what_a_command_does_itself_may_take_longer(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = command.split(maxsplit=1)[0]
-    work = gmlake.plan if command.startswith("plan") else gmlake.replay
-
-    def slowly(*arguments: Any, **options: Any) -> Any:
-        spin(1)
-        return work(*arguments, **options)
-
-    monkeypatch.setattr(budget, "LEAST_SECONDS", 0.5)
-    monkeypatch.setattr(f"gmlake.commands.{name}.{name}", slowly)
-    assert main(command.split()) == 0
+def test_what_a_command_does_itself_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_own_work(
+        "replay run.gmtrace --policy stitch", "gmlake.commands.replay.replay", monkeypatch
+    )

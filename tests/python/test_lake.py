@@ -17,6 +17,7 @@ import gmlake
 from developer import hooks, needs_lab
 from gmlake import Lake
 from gmlake.settings import settings_of, word_of
+from policies import lending_policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,7 @@ def test_arguments_of_wrong_types(arguments: dict[str, Any]) -> None:
 def test_economy_is_a_word_or_its_number(given: str | int, number: int) -> None:
     assert settings_of({"economy": given}) == (("economy", number),)
     assert word_of("economy", number) == ("time", "balanced", "memory")[number]
-    with Lake("sim", "plan", economy=given) as lake:
+    with Lake("sim", "stitch", economy=given) as lake:
         lake.free(lake.allocate(20 * MIB))
 
 
@@ -456,7 +457,7 @@ def test_the_driver_call_that_is_to_fail_fails() -> None:
         lake.check()
 
 
-@pytest.mark.parametrize("policy", ["stitch", "plan"])
+@pytest.mark.parametrize("policy", lending_policies())
 def test_one_allocation_may_serve_all(policy: str) -> None:
     with gmlake.Lake("host", policy, arena="32MiB") as lake:
         assert lake.arena is not None

@@ -10,7 +10,7 @@
  *              same size takes it back at once, however many there are. Any other request ends that
  *   idle       a view without its extents. It stays mapped for the next time that a request is to
  *              be made up of just these runs. A placement without a mapping is no more instead
- *   held       serves a block from what a plan holds; see plan/hold.h
+ *   held       serves a block of a policy around this one, out of extents that are held by that
  *   gone       a view without its mapping, or about to lose it
  *
  * Which bytes serve a request depends on nothing but which bytes are live and which view is parked;
@@ -62,14 +62,14 @@ typedef struct gml_placement {
     uint64_t freed;                /* parked and idle: when, see fences.h */
     gml_slab *slab;                /* what lives in it, if it serves the pond's small requests */
     gml_link live;                 /* held: in the hold's list */
-    const struct gml_place *place; /* held: as the plan knows it */
+    const struct gml_place *place; /* held: as that policy knows it */
     /* Of views: */
     gml_address view; /* start of its own mapping; 0: it lies in the home space */
     uint64_t view_bytes;
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
     gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
     gml_link idle;         /* idle: in stitch->idle_views; after a refusal in stitch->doomed */
-    size_t pin_count;      /* plans that name it: what is left of it when it is gone stays */
+    size_t pin_count;      /* who else names it: what is left of it when it is gone stays */
 } gml_placement;
 
 struct gml_pond {
@@ -159,7 +159,8 @@ gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_by
 
 /* Whether the home space grows by `missing_bytes` for a request that no free extent holds, instead
  * of its being stitched. */
-bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes);
+GML_SEAM bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes,
+                                   uint64_t missing_bytes);
 
 /* The block of a placement that has just been made for its pond begins to live. */
 static inline void
@@ -174,8 +175,9 @@ gml_placement_serve(gml_stitch *stitch, gml_placement *placement)
 
 /* ---- whole.c: chunks for who maps them elsewhere --------------------------------------------- */
 
-gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
-                                 gml_stream stream, gml_block **out);
+GML_SEAM gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted,
+                                          uint64_t missing_bytes, gml_stream stream,
+                                          gml_block **out);
 
 /* ---- choose.c: which bytes serve a request --------------------------------------------------- */
 
@@ -200,13 +202,13 @@ uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_pond *pon
 
 /* Takes `size_bytes` from the driver for the pond, or a growth step if that is more and can be had.
  */
-gml_status gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+GML_SEAM gml_status gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
 
 /* ---- placement.c: views that serve nothing --------------------------------------------------- */
 
 /* A settled view waits to serve again. */
 void gml_idle_view_add(gml_stitch *stitch, gml_placement *placement);
-void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement);
+GML_SEAM void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement);
 
 /* The idle view of that size over just these runs, or NULL. */
 gml_placement *gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes,
@@ -220,10 +222,10 @@ gml_status gml_placement_fit(gml_stitch *stitch, gml_pond *pond, uint64_t offset
                              uint64_t size_bytes, gml_placement **out);
 
 /* The end of a live placement. A view is parked, and what was parked before it settles. */
-void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
+GML_SEAM void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
 
 /* Its extents become free in its pond; a view becomes idle, another placement is no more. */
-void gml_placement_settle(gml_stitch *stitch, gml_placement *placement);
+GML_SEAM void gml_placement_settle(gml_stitch *stitch, gml_placement *placement);
 
 /* Settles what is parked in the pond. */
 static inline void
@@ -237,14 +239,14 @@ gml_pond_settle(gml_stitch *stitch, gml_pond *pond)
 }
 
 /* A placement of one run in the pond, with nothing in it; NULL without host memory. */
-gml_placement *gml_placement_new(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+GML_SEAM gml_placement *gml_placement_new(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
 
 /* Takes the extents of a placement, all of which are free in its pond. pre: two extents are
  * prepared for each run. */
-void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
+GML_SEAM void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
 
 /* Gives the host memory of a placement back that is in no list and holds nothing. */
-void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
+GML_SEAM void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
 
 /* ---- view.c: placements with a mapping of their own ------------------------------------------ */
 
@@ -258,8 +260,8 @@ gml_status gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t siz
  * doomed: out of every list but stitch->doomed. */
 gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement);
 
-/* A plan names the view no longer. */
-void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);
+/* Who has raised its pin_count names it no longer. */
+GML_SEAM void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);
 
 /* Tries again to destroy everything that is doomed; returns the first failure. */
 gml_status gml_view_destroy_doomed(gml_stitch *stitch);
@@ -270,11 +272,11 @@ void gml_view_abandon_doomed(gml_stitch *stitch);
 /* ---- pond.c ---------------------------------------------------------------------------------- */
 
 /* The pond of a stream, made if need be. */
-gml_status gml_pond_find(gml_stitch *stitch, gml_stream stream, gml_pond **out);
+GML_SEAM gml_status gml_pond_find(gml_stitch *stitch, gml_stream stream, gml_pond **out);
 
 /* See gml_lake_forget_stream() and gml_lake_distrust_stream(). */
-gml_status gml_pond_forget(gml_policy *self, gml_stream stream);
-gml_status gml_pond_distrust(gml_policy *self, gml_stream stream);
+GML_SEAM gml_status gml_pond_forget(gml_policy *self, gml_stream stream);
+GML_SEAM gml_status gml_pond_distrust(gml_policy *self, gml_stream stream);
 
 /* Ends the ponds of streams that are gone, as far as nothing lives in them: what they hold free is
  * another's then. */
@@ -340,9 +342,10 @@ gml_status gml_share_take_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t si
 gml_status gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any);
 
 /* See gml_policy_ops. */
-gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier);
-void gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
-                     void *context);
+GML_SEAM gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier);
+GML_SEAM void gml_share_pairs(gml_policy *self,
+                              void (*see)(void *context, const gml_stream_pair *pair),
+                              void *context);
 
 /* ---- small.c: requests up to 1 MiB ----------------------------------------------------------- */
 
@@ -353,15 +356,15 @@ gml_status gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_
                               gml_block **out);
 
 /* Returns the placement of its slab if nothing lives there any more: that is to end. Else NULL. */
-gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
+GML_SEAM gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
 
 #define GML_SLAB_BYTES (UINT64_C(2) << 20)
 
 /* Makes a live placement of that size a slab. GML_NO_HOST_MEMORY, and it is none. */
-gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
+GML_SEAM gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
 
 /* The placement of the slab that a small block lies in. */
-gml_placement *gml_small_placement(const gml_block *block);
+GML_SEAM gml_placement *gml_small_placement(const gml_block *block);
 
 /* The pieces of a slab, for snapshots; and their invariants, for checks. */
 void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);

@@ -109,7 +109,7 @@ unmap(gml_stitch *stitch, gml_placement *placement)
 
 /* ---- forgetting ------------------------------------------------------------------------------ */
 
-/* Once it is unmapped, and no plan names it. */
+/* Once it is unmapped, and it is not pinned. */
 static void
 release_gone(gml_stitch *stitch, gml_placement *placement)
 {

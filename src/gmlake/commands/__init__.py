@@ -24,11 +24,9 @@ COMMANDS: Final = {
     "run": "Run an unchanged Python program with its GPU memory served by gmlake.",
     "replay": "Replay traces under several policies and compare how much each would have reserved.",
     "fit": "Find the smallest device for recordings, or the largest batch that fits into one.",
-    "plan": "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
-    "diagnose": "Find patterns of memory inefficiency in traces of objects, each with the line "
-    "to change.",
+    **{name: command.purpose for name, command in _ANNEXED.items()},
     "validate": "Check the policies `caching` and `expandable` against PyTorch's own recordings.",
-    "view": "Draw a snapshot, trace or plan as one HTML page for any browser.",
+    "view": "Draw a snapshot or trace as one HTML page for any browser.",
     "top": "Follow running processes: how much they hold, and how requests are served.",
     "info": "Show the version, the drivers and devices found, and the policies with settings.",
     "completion": "Print a completion script for bash, zsh or fish.",

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Final, NamedTuple
 
-from gmlake import _core
+from gmlake import settings
 from gmlake.commands import COMMANDS, common, make_parser
 
 _EPILOG: Final = """\
@@ -77,11 +77,11 @@ class CompletionCommand(common.Command):
 
 def options_of(name: str) -> list[_Option]:
     """Return the options of a command, and what it takes without one where that is one of a few."""
-    policies = ("all", *_core.policies())
+    policies = ("all", *settings.policies())
     known = {
         "--policy": policies[1:] if name == "run" else policies,
         "--replay": policies,
-        "--set": tuple(f"{knob['name']}=" for knob in _core.knobs()),
+        "--set": tuple(f"{knob['name']}=" for knob in settings.knobs()),
     }
     parsers = (action.choices for action in _actions(make_parser(name)))
     (parser,) = (choices[name] for choices in parsers if isinstance(choices, dict))

@@ -10,7 +10,7 @@ from gmlake.commands import common
 from gmlake.errors import Error
 from gmlake.printable import printable
 from gmlake.pytorch import adapter
-from gmlake.settings import one_of
+from gmlake.settings import knobs, one_of, policies, policy_help
 from gmlake.tables import new_table
 from gmlake.units import exact_size, format_size
 
@@ -55,9 +55,9 @@ class InfoCommand(common.Command):
             "drivers": drivers,
             "policies": [
                 {"name": name, "help": line}
-                for name, line in zip(_core.policies(), _core.policy_help(), strict=True)
+                for name, line in zip(policies(), policy_help(), strict=True)
             ],
-            "knobs": [dict(knob) for knob in _core.knobs()],
+            "knobs": [dict(knob) for knob in knobs()],
         }
         if args.json:
             common.print_json(about)

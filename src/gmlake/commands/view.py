@@ -7,15 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmlake import owned
+from gmlake import annexes, owned
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.errors import Error, PlanError
 from gmlake.pictures.drawing import require_bokeh
 from gmlake.pictures.page import render_page, write_page
-from gmlake.planning import load_plans, plan
-from gmlake.planning.files import MAGIC
-from gmlake.planning.saved import report_of_saved
 from gmlake.printable import printable
 from gmlake.replaying import choose_policies, event_count, replay
 from gmlake.snapshots import Snapshot, report_of
@@ -33,7 +29,7 @@ _MARK_WITHIN = 400
 
 
 class ViewCommand(common.Command):
-    """Draw a snapshot, trace or plan as one HTML page for any browser."""
+    """Draw a snapshot or trace as one HTML page for any browser."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
@@ -44,8 +40,9 @@ class ViewCommand(common.Command):
         parser.add_argument(
             "file",
             metavar="FILE",
-            help="a PyTorch memory snapshot (pickle or JSON), a file of Snapshot.save(), a trace "
-            "in gmlake's own format, or a plan file",
+            help="a PyTorch memory snapshot (pickle or JSON), a file of Snapshot.save(), or a "
+            "trace in gmlake's own format"
+            + "".join(f"; {annex.file_help}" for annex in annexes.hooked("view")),
         )
         parser.add_argument(
             "-o",
@@ -65,11 +62,8 @@ class ViewCommand(common.Command):
             help='replay the recording under these policies, or "all", and draw how much each '
             "would have reserved",
         )
-        parser.add_argument(
-            "--plan",
-            action="store_true",
-            help="place the recorded requests with all of them known, and draw the placement",
-        )
+        for annex in annexes.hooked("view"):
+            annex.add_options(parser)
         parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -121,18 +115,21 @@ def _is_ours(page: Path) -> bool:
 
 
 def _report(args: argparse.Namespace, budget: Budget) -> Report:
-    """Read and draw the file within the budget; replays and plans that are asked for are not."""
-    if _is_plan(args.file):
-        with budget:
-            return _plan_report(args)
+    """Read and draw the file within the budget; what else is asked for is not."""
+    for annex in annexes.hooked("view"):
+        if annex.is_own(args.file):
+            with budget:
+                return annex.report(args)
     with budget:
         seen = Snapshot.load(args.file)
         if args.device is not None:
             seen = _only(seen, args.device)
         report = report_of(seen)
     figures = list(report.figures)
-    if args.plan:
-        figures += _planned(seen)
+    for annex in annexes.hooked("view"):
+        for one in _recorded(seen) if annex.is_wanted(args) else []:
+            made = annex.report_of_trace(one.trace)
+            figures += _titled(made, seen, one.device, made.title)
     if args.replay is not None:
         figures += _replayed(seen, args.replay)
     return replace(report, figures=tuple(figures))
@@ -145,15 +142,6 @@ def _only(seen: Snapshot, device: int) -> Snapshot:
         msg = f"it holds no events of device {device}; its devices: {known}"
         raise ValueError(msg)
     return replace(seen, devices=chosen)
-
-
-def _planned(seen: Snapshot) -> list[Figure]:
-    """Return a picture per device: everything placed by the planner."""
-    figures: list[Figure] = []
-    for one in _recorded(seen):
-        made = report_of(plan(one.trace))
-        figures += _titled(made, seen, one.device, "placed with all requests known")
-    return figures
 
 
 def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
@@ -174,27 +162,6 @@ def _recorded(seen: Snapshot) -> list[DeviceSnapshot]:
 def _titled(made: Report, seen: Snapshot, device: int, title: str) -> list[Figure]:
     name = f"Device {device}: " if len(seen.devices) > 1 else ""
     return [replace(figure, title=f"{name}{title}") for figure in made.figures]
-
-
-def _is_plan(path: str) -> bool:
-    try:
-        if not Path(path).is_file():
-            return False  # to open a pipe would wait for its other end
-        with Path(path).open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):
-        return False  # whoever reads it next says what is wrong
-
-
-def _plan_report(args: argparse.Namespace) -> Report:
-    if args.replay is not None or args.plan:
-        raise PlanError("this is a plan already; leave out --plan and --replay")
-    try:
-        file = load_plans(args.file)
-    except PlanError as error:
-        raise Error(str(error).removeprefix(f"{printable(args.file)}: ")) from None
-    report = report_of(report_of_saved(file))
-    return replace(report, title=printable(Path(args.file).name))
 
 
 def _open(page: Path) -> None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from gmlake.pytorch.autoplan import AutoPlan
-
 
 class GmlakeTraining:
     """Marks steps and evaluations, logs memory, and draws a page.
@@ -31,7 +29,7 @@ class GmlakeTraining:
 
     accelerator: the accelerate.Accelerator of the loop.
     page: a file to write at the end, also after an exception.
-    plan: True, or an AutoPlan: plan the steps, and enable gmlake. `plan` has it afterwards.
+    plan: True, or what plans steps: plan them; it enables gmlake. `plan` has it afterwards.
 
     Raises FileNotFoundError if the folder of the page does not exist, and TypeError for any other
     plan or accelerator.
@@ -42,7 +40,7 @@ class GmlakeTraining:
         accelerator: Any,  # noqa: ANN401 (accelerate need not be there where types are checked)
         *,
         page: str | Path | None = None,
-        plan: AutoPlan | bool = False,
+        plan: object = False,
     ) -> None:
         if not hasattr(accelerator, "sync_gradients"):
             raise TypeError(f"accelerator is an accelerate.Accelerator, not {accelerator!r}")

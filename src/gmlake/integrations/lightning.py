@@ -23,8 +23,6 @@ from gmlake.integrations.training import Training
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gmlake.pytorch.autoplan import AutoPlan
-
 
 class GmlakeCallback(Callback):
     """Marks steps and evaluations, logs memory, and draws a page.
@@ -33,13 +31,13 @@ class GmlakeCallback(Callback):
     A step goes from its first batch to the last that its optimizer needs.
 
     page: a file to write when training ends, also after an exception.
-    plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
+    plan: True, or what plans steps: plan them; it enables gmlake. `plan` has it afterwards.
 
     Raises FileNotFoundError if the folder of the page does not exist, and TypeError for any other
     plan.
     """
 
-    def __init__(self, *, page: str | Path | None = None, plan: AutoPlan | bool = False) -> None:
+    def __init__(self, *, page: str | Path | None = None, plan: object = False) -> None:
         super().__init__()
         self._training = Training(page, plan)
         self.plan = self._training.plan

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 import gmlake
-from gmlake.errors import Error
+from gmlake import annexes
+from gmlake.errors import Error, UnsupportedError
 from gmlake.pictures.page import write_page
 from gmlake.pytorch import compat, device, notices, phases
-from gmlake.pytorch.autoplan import AutoPlan, place
+from gmlake.pytorch.device import place
 from gmlake.pytorch.recording import record
 from gmlake.snapshots.whole import Snapshot, report_of
 
@@ -48,19 +49,17 @@ class Training:
     """A training by another library's loop, which reports its progress here.
 
     page: a file to write at the end, such as "memory.html"; with several processes the name
-    includes the rank, "memory-rank3.html". plan: True for an AutoPlan, or an existing one; it
-    enables gmlake. Raises FileNotFoundError if the folder of the page does not exist, and TypeError
-    for any other plan.
+    includes the rank, "memory-rank3.html". plan: True, or an object with steps, for an annex that
+    plans them. Raises FileNotFoundError if the folder of the page does not exist, TypeError for any
+    other plan, UnsupportedError if no annex plans.
     """
 
-    def __init__(self, page: str | Path | None, plan: AutoPlan | bool) -> None:  # noqa: FBT001
+    def __init__(self, page: str | Path | None, plan: object) -> None:
         if page is not None and not Path(page).parent.is_dir():
             raise FileNotFoundError(f"page={str(page)!r}: there is no folder {Path(page).parent}")
-        if not isinstance(plan, bool | AutoPlan):
-            raise TypeError(f"plan is True, False or a gmlake.AutoPlan, not {plan!r}")
         self._wanted = None if page is None else Path(page).absolute()
         self._page: Path | None = None  # with the rank, which is known when training begins
-        self.plan = AutoPlan() if plan is True else plan or None
+        self.plan: Any = None if plan is False else _planned(plan)
         self._recording: Any = None
         self._step: AbstractContextManager[object] | None = None
         self._evaluation: AbstractContextManager[object] | None = None
@@ -140,6 +139,12 @@ class Training:
         if self.plan is not None and self.plan.last is not None:
             lines["memory/planned"] = self.plan.last.hit_rate
         return lines
+
+
+def _planned(plan: object) -> Any:  # noqa: ANN401 (an annex has its type)
+    for make in annexes.hooked("trainer steps"):
+        return make(plan)
+    raise UnsupportedError("this installation of gmlake does not plan steps; leave out plan")
 
 
 class _Process:

@@ -24,8 +24,6 @@ from gmlake.integrations.training import Training
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gmlake.pytorch.autoplan import AutoPlan
-
 
 class GmlakeCallback(TrainerCallback):
     """Marks steps and evaluations, adds memory to the Trainer's logs, and draws a page.
@@ -36,13 +34,13 @@ class GmlakeCallback(TrainerCallback):
 
     page: a file to write when training ends. If training fails, it is written when the next one
         begins or the process ends.
-    plan: True, or an AutoPlan: plan the steps; it enables gmlake. `plan` has it afterwards.
+    plan: True, or what plans steps: plan them; it enables gmlake. `plan` has it afterwards.
 
     Raises FileNotFoundError if the folder of the page does not exist, and TypeError for any other
     plan.
     """
 
-    def __init__(self, *, page: str | Path | None = None, plan: AutoPlan | bool = False) -> None:
+    def __init__(self, *, page: str | Path | None = None, plan: object = False) -> None:
         self._training = Training(page, plan)
         self.plan = self._training.plan
 

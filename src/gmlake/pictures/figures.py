@@ -113,7 +113,7 @@ class AddressMap:
 
 @dataclass(frozen=True)
 class Packing:
-    """A plan or recording as rectangles, its run across and addresses up.
+    """What is placed over time, as rectangles, its run across and addresses up.
 
     Arrays of shape (rectangles,): begin and end in what `unit` says, offset and size in bytes.
     colour: an index into `keys` each, the legend. seconds: begin and end as times, None where none

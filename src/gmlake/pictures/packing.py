@@ -1,4 +1,4 @@
-"""Draws a plan or a recording as rectangles, time across and address up."""
+"""Draws what is placed over time as rectangles, time across and address up."""
 
 from __future__ import annotations
 

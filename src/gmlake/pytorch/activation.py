@@ -15,6 +15,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gmlake import annexes
 from gmlake.errors import Error, GmlakeWarning
 from gmlake.pytorch import compat, device, lakes, notices, region
 from gmlake.units import format_size
@@ -65,7 +66,7 @@ def _report(process: int) -> None:
                 f"{_name()}, device {number}: "
                 f"{format_size(stats['highest_reserved_bytes'])} reserved at the peak, "
                 f"{format_size(stats['highest_live_bytes'])} live; "
-                f"{_summary(stats)}{_planning(lake)}"
+                f"{_summary(stats)}{_annexed(lake)}"
             )
 
 
@@ -90,15 +91,6 @@ def _lending(stats: Stats) -> str:
     return f"; {format_size(borrowed_bytes)} lent between streams (waits: {waits:,})"
 
 
-def _planning(lake: Lake) -> str:
-    """Say what plans served, and why no more, where there were steps."""
-    try:
-        told = lake.plan_stats()
-    except ValueError:  # no AutoPlan has watched
-        return ""
-    if not told["steps"]:
-        return ""
-    return (
-        f"; {told['planned_steps']:,} of {told['steps']:,} steps planned, with "
-        f"{told['served']:,} of {told['requests']:,} requests; the last: {told['why']}"
-    )
+def _annexed(lake: Lake) -> str:
+    """Add what annexes have to say."""
+    return "".join(f"; {line}" for say in annexes.hooked("run report") if (line := say(lake)))

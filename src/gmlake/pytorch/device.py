@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 import torch
 
@@ -37,6 +38,14 @@ def device_count() -> int | None:
 def backend() -> str:
     """Return which allocator PyTorch has: "native", "cudaMallocAsync" or "pluggable"."""
     return str(torch.cuda.get_allocator_backend())
+
+
+def place() -> tuple[int, int]:
+    """Return the rank and the world size of this process."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _has_driver() -> bool:

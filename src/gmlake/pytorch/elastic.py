@@ -212,7 +212,7 @@ def elastic(
 
     Memory comes in chunks of 2 MiB from the lake that serves this thread: the region's inside
     gmlake.region(), otherwise the device's. Raises ValueError for an invalid shape or device,
-    UnsupportedError if the policy has no chunks (it needs "stitch" or "plan"),
+    UnsupportedError if the policy has no chunks (it needs "stitch", or one around it),
     torch.OutOfMemoryError, and DriverError.
     """
     shape = tuple(int(size) for size in shape)

@@ -1,4 +1,4 @@
-"""Phases by name, steps of AutoPlans, and who is told of them; what hooks on models need."""
+"""Phases by name, steps by owner, and who is told of them; what hooks on models need."""
 
 # mypy: allow-untyped-calls
 
@@ -90,10 +90,10 @@ class Listener(Protocol):
         """Be where the program was before the phase that is over."""
 
     def step_begins(self) -> None:
-        """Be in a step of an AutoPlan."""
+        """Be in a step."""
 
 
-_steps: list[object] = []  # the AutoPlans that have an open step
+_steps: list[object] = []  # the owners of open steps
 _listeners: list[Listener] = []
 
 
@@ -109,25 +109,25 @@ def remove_listener(listener: Listener) -> None:
 
 
 def begin_step(owner: object) -> None:
-    """Tell the listeners that a step of an AutoPlan begins."""
+    """Tell the listeners that a step begins."""
     _steps.append(owner)
     for listener in tuple(_listeners):
         listener.step_begins()
 
 
 def end_step(owner: object) -> None:
-    """The AutoPlan has no open step any more."""
+    """The owner has no open step any more."""
     if owner in _steps:
         _steps.remove(owner)
 
 
 def is_in_step() -> bool:
-    """Whether a step of an AutoPlan is open."""
+    """Whether a step is open."""
     return bool(_steps)
 
 
 def end_steps() -> None:
-    """No AutoPlan has an open step."""
+    """Nobody has an open step."""
     _steps.clear()
 
 

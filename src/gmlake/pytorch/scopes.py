@@ -292,7 +292,7 @@ class Tracker:
             self._note_mark(self._table.step_number())
 
     def step_begins(self) -> None:
-        """Mark the step of an AutoPlan."""
+        """Mark a step that begins."""
         self._leave_ended(self._local.here)
         self._note_mark(self._table.step_number())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
 from gmlake.pytorch import notices
-from gmlake.settings import parse_capacity, settings_of, word_of
+from gmlake.settings import parse_capacity, policies, settings_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,7 +141,7 @@ def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
 
 
 def _policy(text: str) -> str:
-    return _one_of("policy", text, _core.policies())
+    return _one_of("policy", text, policies())
 
 
 def check_mode(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Recordings and plans as rectangles: time across, address up."""
+"""Recordings as rectangles: time across, address up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.pictures.figures import Numbers
-    from gmlake.planning.report import PlanResult
     from gmlake.snapshots.classes import Classes
     from gmlake.snapshots.held import Places
     from gmlake.snapshots.moments import Story
@@ -194,31 +193,14 @@ def _give_back(free: list[tuple[int, int]], offset: int, size: int) -> None:
     free.insert(place, (offset, size))
 
 
-def packing_of_plan(result: PlanResult) -> list[Packing]:
-    """Return the packing of a whole trace or instance, where it was kept."""
-    if result.lifetimes is None or result.offsets is None or not len(result.lifetimes):
-        return []
-    table = result.lifetimes
-    sizes = table["size_bytes"].astype(np.int64)
-    colour, keys = _by_size(sizes)
-    rectangles = _Rectangles(
-        begin=table["start"].astype(np.float64),
-        end=table["end"].astype(np.float64),
-        offset=np.asarray(result.offsets).astype(np.int64),
-        size=sizes,
-        colour=colour,
-        keys=keys,
-        labels=_Labels(sizes, np.zeros(len(sizes), np.uint64), OwnLines({})),
-    )
-    drawn = _packing(result.trace, rectangles, [], MOST_LARGE)
-    return [
-        replace(
-            drawn,
-            unit="requests",
-            height_bytes=result.peak_bytes,
-            bound_bytes=result.lower_bound_bytes,
-        )
-    ]
+def packing_by_size(
+    title: str, begin: Numbers, end: Numbers, offset: Integers, size: Integers
+) -> Packing:
+    """Return rectangles whose colours tell sizes: time across, bytes up, one of each per row."""
+    colour, keys = _by_size(size)
+    labels = _Labels(size, np.zeros(len(size), np.uint64), OwnLines({}))
+    rectangles = _Rectangles(begin, end, offset, size, colour, keys, labels)
+    return _packing(title, rectangles, [], MOST_LARGE)
 
 
 class _Labels:

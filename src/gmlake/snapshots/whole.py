@@ -133,7 +133,7 @@ def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
 
 
 def report_of(source: Trace | Drawable) -> Report:
-    """Return the figures of a snapshot, a trace, a replay or a plan.
+    """Return the figures of a snapshot, a trace, a replay or another result.
 
     Raises TraceError for a trace that contradicts itself, TypeError for anything else.
     """

@@ -3,6 +3,7 @@
 #include "gmlake_share.h"
 #include "support/breaking.h"
 #include "support/check.h"
+#include "support/policies.h"
 
 #include <string.h>
 
@@ -30,9 +31,8 @@ stats_of(gml_lake *lake)
 
 TEST(all_blocks_lie_in_one_allocation)
 {
-    static const char *const policies[] = {"stitch", "plan"};
-    for (size_t i = 0; i < 2; i++) {
-        gml_lake *lake = open_arena("host", policies[i], 64 * MIB);
+    for (size_t i = 0; lending_policy(i); i++) {
+        gml_lake *lake = open_arena("host", lending_policy(i), 64 * MIB);
         gml_address arena = 0;
         uint64_t arena_bytes = 0;
         CHECK_OK(gml_lake_arena(lake, &arena, &arena_bytes));

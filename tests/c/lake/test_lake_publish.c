@@ -112,30 +112,6 @@ TEST(the_file_says_what_the_lake_counts)
     leave_place(&at);
 }
 
-/* A step may take memory for its plan before the first request. */
-TEST(what_a_step_takes_is_shown)
-{
-    place at = make_place();
-    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    CHECK_OK(gml_lake_begin_step(lake, 1));
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 12 * MIB, 0)));
-    CHECK_OK(gml_lake_end_step(lake, NULL));
-    gml_plan *plan = trainer_plan(lake, 1);
-    trainer_close(lake);
-    lake = trainer_open_lake("sim", "plan", 0);
-    CHECK_OK(gml_lake_publish(lake, at.path));
-    const gml_published *seen = follow(at.path);
-    CHECK_OK(gml_lake_add_plan(lake, 1, plan));
-    CHECK_OK(gml_lake_begin_step(lake, 1));
-    CHECK_EQ(seen->reserved_bytes, 12 * MIB);
-    check_counters(lake, seen);
-    CHECK_OK(gml_lake_end_step(lake, NULL));
-    unfollow(seen);
-    CHECK_OK(gml_lake_close(lake));
-    gml_plan_release(plan);
-    leave_place(&at);
-}
-
 /* What takes time to find out is looked at after a refusal and a trim. */
 TEST(a_refusal_shows_how_much_could_be_had)
 {

@@ -121,9 +121,6 @@ count_calls(gml_lake *lake, uint64_t *least, uint64_t *most)
     *most = *least + 3 * (stats.driver_calls[GML_CALL_MALLOC] + stats.driver_calls[GML_CALL_FREE]);
 }
 
-static const char *const policies[] = {"stitch", "plan", "gmlake-paper", "caching", "expandable"};
-enum { POLICIES = sizeof policies / sizeof *policies };
-
 static void
 sleep_and_wake(const char *driver, const char *policy, gml_backup backup)
 {
@@ -167,10 +164,10 @@ sleep_and_wake(const char *driver, const char *policy, gml_backup backup)
 TEST(contents_come_back_under_every_policy)
 {
     static const gml_backup backups[] = {GML_BACKUP_HOST, GML_BACKUP_DISK, GML_BACKUP_NONE};
-    for (size_t i = 0; i < POLICIES; i++) {
+    for (size_t i = 0; gml_policy_name(i); i++) {
         for (size_t j = 0; j < 3; j++) {
-            sleep_and_wake("host", policies[i], backups[j]);
-            sleep_and_wake("sim", policies[i], backups[j]);
+            sleep_and_wake("host", gml_policy_name(i), backups[j]);
+            sleep_and_wake("sim", gml_policy_name(i), backups[j]);
         }
     }
 }
@@ -233,8 +230,8 @@ fail_in_turn(const char *policy, gml_backup backup)
 
 TEST(every_failing_call_leaves_contents_and_addresses)
 {
-    for (size_t i = 0; i < POLICIES; i++) {
-        fail_in_turn(policies[i], GML_BACKUP_HOST);
+    for (size_t i = 0; gml_policy_name(i); i++) {
+        fail_in_turn(gml_policy_name(i), GML_BACKUP_HOST);
     }
     fail_in_turn("stitch", GML_BACKUP_DISK);
 }
@@ -451,8 +448,8 @@ TEST(trimming_gives_the_hosts_memory_back)
 /* A lake may end while it sleeps. */
 TEST(a_sleeping_lake_closes)
 {
-    for (size_t i = 0; i < POLICIES; i++) {
-        sleeper_test test = {.lake = open_lake("host", policies[i], 0), .has_bytes = true};
+    for (size_t i = 0; gml_policy_name(i); i++) {
+        sleeper_test test = {.lake = open_lake("host", gml_policy_name(i), 0), .has_bytes = true};
         gml_sleep_report report = {0};
         uint64_t released_bytes = 0;
         CHECK(populate(&test));

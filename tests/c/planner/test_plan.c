@@ -1,9 +1,9 @@
 /* From watched steps to plans. A plan is right if the program, run on for many steps, gets no
  * address from it that something else still holds; tape.h runs it and looks. */
 #include "planner/plan.h"
+#include "planner/support/tape.h"
+#include "planner/support/training.h"
 #include "support/check.h"
-#include "support/tape.h"
-#include "support/training.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Plan files: what was written is read again, and nothing else is a plan. */
 #include "planner/plan.h"
 #include "planner/plan_file.h"
+#include "planner/support/tape.h"
+#include "planner/support/training.h"
 #include "support/check.h"
-#include "support/tape.h"
-#include "support/training.h"
 
 #include <stdlib.h>
 #include <string.h>

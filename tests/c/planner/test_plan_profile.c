@@ -1,8 +1,8 @@
 /* Profiles that cannot be true: they come from programs, so they are refused, with a reason. */
 #include "planner/plan.h"
+#include "planner/support/tape.h"
+#include "planner/support/training.h"
 #include "support/check.h"
-#include "support/tape.h"
-#include "support/training.h"
 
 #include <stdlib.h>
 #include <string.h>

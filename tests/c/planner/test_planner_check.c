@@ -1,5 +1,5 @@
 /* The independent check: by hand, and against the definition of a valid placement. */
-#include "support/placement.h"
+#include "planner/support/placement.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Best fit in the order of time against a slow twin, and the methods together. */
-#include "support/placing.h"
+#include "planner/support/placing.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * and budgets. */
 #include "base/sort.h"
 #include "planner/methods.h"
+#include "planner/support/problems.h"
 #include "support/check.h"
-#include "support/problems.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The lowest segment of the skyline, against a slow twin. */
-#include "support/placing.h"
+#include "planner/support/placing.h"
 
 #include <string.h>
 

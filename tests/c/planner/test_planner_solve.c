@@ -1,7 +1,7 @@
 /* The solver as a whole: valid, repeatable, and low where that is easy. */
 #include "planner/instance.h"
+#include "planner/support/problems.h"
 #include "support/check.h"
-#include "support/problems.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,9 @@
  * that call failing, and under failures at random. After each step the policy's structures,
  * its reserved bytes and the contents of live blocks are checked; at the end, that nothing leaked.
  *
- * Under the policy `plan` the scenario is made of steps that repeat, so that a plan serves. */
-#include "plan/steps.h"
+ * Under a policy that knows of steps the scenario is made of such that repeat. */
 #include "support/contract.h"
+#include "support/policies.h"
 #include "support/rig.h"
 #include "support/stamp.h"
 
@@ -50,7 +50,8 @@ typedef struct scenario {
     held_block blocks[MOST_BLOCKS];
     size_t count, steps;
     uint64_t refused, failed; /* calls of the policy that ran out of memory, or failed otherwise */
-    bool is_served;           /* by plans, where there are such */
+    uint64_t served;          /* blocks as in a step before */
+    bool is_served;           /* any, where the policy knows of steps */
     const char *fault;        /* NULL while all is well */
 } scenario;
 
@@ -68,7 +69,7 @@ open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fa
     if (strcmp(contract_policy, "gmlake-paper") == 0) {
         config.settings = paper_settings;
         config.setting_count = 2;
-    } else if (strcmp(contract_policy, "stitch") == 0 || strcmp(contract_policy, "plan") == 0) {
+    } else if (policy_lends(contract_policy)) {
         config.settings = stitch_settings;
         config.setting_count = 1;
     } else {
@@ -115,6 +116,7 @@ begin_block(scenario *self)
         return;
     }
     self->count++;
+    self->served += held->block->state == GML_STATE_PLAN;
     gml_address address = held->block->address;
     (void)shadow_begin(self->rig.shadow, address, size_bytes, stream);
     held->bytes = NULL;
@@ -183,11 +185,11 @@ static void
 run_steps(scenario *self)
 {
     for (size_t i = 0; i < self->steps && !self->fault; i++) {
-        if (i % PERIOD == 0 && gml_steps_are_watched(self->rig.policy)) {
+        if (i % PERIOD == 0 && policy_has_steps(contract_policy)) {
             begin_period(self);
         }
         uint64_t kind = check_below(&self->random, 100);
-        bool may_trim = !gml_steps_are_watched(self->rig.policy) || i / PERIOD % 8 == 1;
+        bool may_trim = !policy_has_steps(contract_policy) || i / PERIOD % 8 == 1;
         if (kind < 6 && may_trim) {
             trim(self);
         } else if (self->count < MOST_BLOCKS && (kind < 58 || !self->count)) {
@@ -206,11 +208,7 @@ run_steps(scenario *self)
 static bool
 has_served(const scenario *self)
 {
-    gml_plan_stats stats = {.served = 1};
-    if (gml_steps_are_watched(self->rig.policy)) {
-        gml_steps_stats(self->rig.policy, &stats);
-    }
-    return stats.served != 0;
+    return self->served || !policy_has_steps(contract_policy);
 }
 
 /* The idle end: everything can be given back, at the second try at the latest. */

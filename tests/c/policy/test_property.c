@@ -4,9 +4,9 @@
  *
  * `operations` is for `stitch`; each other policy gets a tenth. A failure prints the seed. */
 #include "driver/streams.h"
-#include "plan/steps.h"
 #include "support/check.h"
 #include "support/faulty.h"
+#include "support/policies.h"
 #include "support/rig.h"
 #include "support/stamp.h"
 
@@ -37,7 +37,7 @@ static bool is_lending; /* freely, where streams lend each other memory */
 static bool
 can_lend(const char *policy)
 {
-    return strcmp(policy, "stitch") == 0 || strcmp(policy, "plan") == 0;
+    return policy_lends(policy);
 }
 
 static const gml_setting *
@@ -287,6 +287,7 @@ typedef struct program {
     check_random random;
     gml_block *blocks[MOST_BLOCKS];
     size_t count;
+    uint64_t served;   /* blocks as in a step before */
     bool repeats;      /* the open step does, so that it may not give memory back */
     const char *fault; /* NULL while all is well */
 } program;
@@ -301,6 +302,7 @@ begin_block(program *self)
     gml_status status = policy->ops->allocate(policy, size_bytes, stream, &block);
     if (status == GML_OK) {
         self->blocks[self->count++] = block;
+        self->served += block->state == GML_STATE_PLAN;
         (void)shadow_begin(self->rig.shadow, block->address, size_bytes, stream);
     } else if (status != GML_OUT_OF_MEMORY) {
         self->fault = "an allocation failed for another reason than lack of memory";
@@ -350,9 +352,9 @@ look(program *self, uint64_t at)
     }
 }
 
-/* Under `plan` the program is made of steps. Six of each group are the same, but for some drift,
- * and begin with nothing live and all work done; the others are like them, and begin with blocks of
- * the one before while work is still to be done. Two groups take turns. */
+/* Under a policy that knows of steps the program is made of steps. Six of each group are the same,
+ * but for some drift, and begin with nothing live and all work done; the others are like them, and
+ * begin with blocks of the one before while work is still to be done. Two groups take turns. */
 enum {
     STEP_OPERATIONS = 240,
     CARRIED_BLOCKS = 6,
@@ -380,7 +382,7 @@ mark_step(program *self, uint64_t at, uint64_t seed)
 }
 
 static void
-step_of_plan(program *self, uint64_t at, uint64_t seed)
+step_of_steps(program *self, uint64_t at, uint64_t seed)
 {
     if (at % STEP_OPERATIONS == 0) {
         mark_step(self, at, seed);
@@ -394,11 +396,7 @@ step_of_plan(program *self, uint64_t at, uint64_t seed)
 static bool
 has_served(const program *self)
 {
-    gml_plan_stats stats = {.served = 1};
-    if (gml_steps_are_watched(self->rig.policy)) {
-        gml_steps_stats(self->rig.policy, &stats);
-    }
-    return stats.served != 0;
+    return self->served || !self->rig.policy->ops->mark;
 }
 
 /* Runs a random program with streams that make progress only now and then. Returns whether all was
@@ -418,15 +416,15 @@ run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed, bool forge
         shadow_forget_waits(self.rig.shadow);
     }
     for (uint64_t i = 0; i < count && !self.fault; i++) {
-        if (gml_steps_are_watched(self.rig.policy)) {
-            step_of_plan(&self, i, seed);
+        if (self.rig.policy->ops->mark) {
+            step_of_steps(&self, i, seed);
         } else {
             step(&self);
         }
         look(&self, i);
     }
     if (!self.fault && !has_served(&self)) {
-        self.fault = "no plan has served";
+        self.fault = "no step was served as one before";
     }
     if (!self.fault && rig_destroy_policy(&self.rig) != GML_OK) {
         self.fault = "the policy could not be destroyed";

@@ -29,7 +29,7 @@ gml_status rig_destroy_policy(test_rig *rig);
 
 void rig_close(test_rig *rig);
 
-/* As gml_lake_mark() does. pre: the policy is `plan`. */
+/* As gml_lake_mark() does. pre: the policy knows of steps. */
 gml_status rig_mark(test_rig *rig);
 
 /* Driver calls made so far, failed ones included. */

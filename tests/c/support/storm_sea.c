@@ -2,6 +2,7 @@
 #include "gmlake_sleep.h"
 #include "lake/lake.h"
 #include "policy/policy.h"
+#include "support/policies.h"
 #include "support/storm.h"
 
 #include <stdatomic.h>
@@ -24,7 +25,6 @@ static const struct {
     {"reuse_allow_opportunistic", {1, 0, 0}},
     {"reuse_allow_internal_dependencies", {1, 0, 0}},
     {"borrow_waits", {256, 0, 16}},
-    {"profile_steps", {2, 1, 3}},
     {"max_split_size", {UINT64_MAX, 20 * MIB, 32 * MIB}},
     {"max_non_split_rounding", {20 * MIB, 0, 4 * MIB}},
     {"large_segment_size", {20 * MIB, 2 * MIB, 32 * MIB}},
@@ -106,7 +106,7 @@ static void
 open_lake(storm_lake *at, size_t index, check_random *random, storm_sea *sea)
 {
     gml_setting settings[SETTINGS];
-    bool has_chunks = is_policy("stitch") || is_policy("plan");
+    bool has_chunks = policy_lends(contract_policy);
     *at =
         (storm_lake){.capacity_bytes = capacities[index], .device = &sea->devices[devices[index]]};
     CHECK(pthread_rwlock_init(&at->awake, NULL) == 0);
@@ -136,7 +136,7 @@ storm_open(storm_sea *sea, uint64_t seed, bool is_alone, bool failing)
 {
     check_random random = {seed};
     *sea = (storm_sea){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
-    sea->forgets = is_policy("stitch") || is_policy("plan");
+    sea->forgets = policy_lends(contract_policy);
     sea->repeats = is_alone && seed % 2 == 0;
     sea->is_failing = failing;
     sea->per_million = failing ? UINT64_C(500) << check_below(&random, 5) : 0;

@@ -1,5 +1,4 @@
 /* What a random program asks of its lakes besides memory. */
-#include "gmlake_plan.h"
 #include "gmlake_share.h"
 #include "support/storm.h"
 

@@ -1,7 +1,6 @@
 /* The operations of the program, and what must hold after each. */
 #include "support/stream_program.h"
 
-#include "gmlake_plan.h"
 #include "lake/lake.h"
 #include "support/call_watch.h"
 #include "support/stream_model.h"

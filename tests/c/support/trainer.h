@@ -4,7 +4,7 @@
 #ifndef GML_TEST_TRAINER_H
 #define GML_TEST_TRAINER_H
 
-#include "gmlake_plan.h"
+#include "gmlake.h"
 #include "support/check.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -46,17 +46,8 @@ bool trainer_request(trainer *self, uint64_t size_bytes, item *out);
 void trainer_drop(trainer *self, const item *dropped);
 void trainer_drop_gradients(trainer *self);
 
-/* One step. */
-gml_step_report trainer_step(trainer *self);
-
-/* A plan for the last step of the kind, made now; and added. */
-gml_plan *trainer_plan(gml_lake *lake, uint64_t kind);
-void trainer_add_plan(gml_lake *lake, uint64_t kind);
-
-/* A plan served every request that it does not leave. */
-void trainer_check_whole(const gml_step_report *report);
-
-/* Steps until a plan serves one, whole. */
-gml_step_report trainer_learn(trainer *self);
+/* The two halves of a step. */
+void trainer_forward(trainer *self);
+void trainer_backward(trainer *self);
 
 #endif

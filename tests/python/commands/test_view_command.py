@@ -13,8 +13,6 @@ import pytest
 
 import gmlake
 from gmlake.commands import main
-from gmlake.planning import MadeFor, SavedPlan, save_plans
-from plans import made_plan
 from recording import pairs
 
 if TYPE_CHECKING:
@@ -58,22 +56,10 @@ def test_a_saved_snapshot_of_a_lake_becomes_a_page(folder: Path) -> None:
     assert "addresses at the end" in titles(folder / "lake.html")
 
 
-def test_policies_and_a_placement_are_added_on_demand(folder: Path) -> None:
-    words = ["view", "run.gmtrace", "--replay", "caching,stitch", "--plan"]
-    assert main(words) == 0
-    added = ["placed with all requests known", "policies side by side, on the same requests"]
-    assert titles(folder / "run.html")[-2:] == added
+def test_policies_are_added_on_demand(folder: Path) -> None:
+    assert main(["view", "run.gmtrace", "--replay", "caching,stitch"]) == 0
+    assert titles(folder / "run.html")[-1] == "policies side by side, on the same requests"
     assert "gmlake-paper" not in (folder / "run.html").read_text(encoding="utf-8")
-
-
-def test_a_plan_file_becomes_a_page(folder: Path) -> None:
-    saved = [SavedPlan(0, "train", made_plan()), SavedPlan(1, "eval", made_plan())]
-    save_plans("steps.plan", saved, MadeFor())
-    assert main(["view", "steps.plan"]) == 0
-    page = (folder / "steps.html").read_text(encoding="utf-8")
-    assert titles(folder / "steps.html") == ["device 0, train", "device 1, eval"]
-    assert "3 rectangles in 5.00 KiB; no plan is lower than 5.00 KiB" in page
-    assert main(["view", "steps.plan", "--plan"]) == 2
 
 
 @pytest.mark.parametrize(

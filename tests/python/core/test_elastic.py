@@ -9,6 +9,7 @@ import weakref
 import pytest
 
 import gmlake
+from policies import lending_policies
 
 MIB = 1 << 20
 
@@ -32,7 +33,7 @@ class Source:
         return (1, 0)
 
 
-@pytest.fixture(params=["stitch", "plan"])
+@pytest.fixture(params=lending_policies())
 def lake(request: pytest.FixtureRequest) -> gmlake.Lake:
     return gmlake.Lake("host", request.param, "64MiB")
 
@@ -133,7 +134,7 @@ def test_what_is_wrong_is_said(lake: gmlake.Lake) -> None:
         lake.describe_elastic(buffer.address)
     with (
         gmlake.Lake("host", "caching", "8MiB") as other,
-        pytest.raises(gmlake.UnsupportedError, match="stitch or plan"),
+        pytest.raises(gmlake.UnsupportedError, match="the policy stitch, or one around it"),
     ):
         other.elastic(MIB)
 

@@ -14,7 +14,6 @@ import pytest
 import gmlake
 from developer import hooks, needs_lab
 from gmlake import _core
-from gmlake.planning.layout import LIFETIME, ORDERING
 from gmlake.trace import REQUEST
 from leaks import check_growth
 from recording import BASE, alloc, snapshot
@@ -193,31 +192,8 @@ def use_replay() -> None:
         lake.torch_stats()
 
 
-def use_planner() -> None:
-    problem, offsets = np.zeros(2, LIFETIME), np.zeros(2, np.uint64)
-    problem["size_bytes"], problem["end"] = 512, 1
-    ordering = np.array([(5, 1, 2)], ORDERING)
-    found = _core.solve(problem, offsets, orderings=ordering)
-    _core.check_placement(problem, offsets, found["peak_bytes"], orderings=ordering)
-
-
-def use_plans() -> None:
+def use_marks() -> None:
     with gmlake.Lake() as lake:
-        lake.watch_steps()
-        for _ in range(3):
-            lake.begin_step(1)
-            lake.free(lake.allocate(MIB))
-            lake.end_step()
-            profile = lake.profile(1)
-            plan = _core.Plan.build(profile, budget_ms=1)
-            lake.add_plan(1, _core.Plan.decode(plan.encode()))
-            _ = (plan.describe(), plan.requests(), lake.plan_stats())
-        lake.drop_plans(1)
-        again = _core.Profile(profile.requests(), profile.event_count)
-        _ = (again.previous_requests(), again.request_count)
-        _ = (again.serial, again.previous_event_count)
-    with gmlake.Lake(policy="plan") as lake:
-        lake.mark()
         lake.mark()
 
 
@@ -240,16 +216,6 @@ def use_wrongly() -> None:
         lambda: _core.Lake("sim", settings=(3,)),  # type: ignore[arg-type]
         lambda: _core.device_describe("nothing"),
         lambda: _core.device_describe("cuda", 63),
-        lambda: _core.solve(b"x", b""),
-        lambda: _core.solve(bytes(48), np.zeros(1, np.uint64)),
-        lambda: _core.solve(b"", b"", orderings=b"x"),
-        lambda: _core.solve(b"", np.zeros(1, np.uint64)),
-        lambda: _core.check_placement(bytes(48), b"", 0),
-        lambda: _core.check_placement(bytes(48), bytes(8), 0),
-        lambda: _core.Profile(b"x", 0),
-        lambda: _core.Profile(bytes(40), 0, b"x"),
-        lambda: _core.Plan.build(_core.Profile(bytes(40), 0)),
-        lambda: _core.Plan.decode(b"x"),
         _core.Block,
     ]
     with gmlake.Lake(capacity="64MiB") as lake, gmlake.Lake() as other:
@@ -280,10 +246,6 @@ def use_wrongly() -> None:
             lambda: _core.torch_configure("host", "nothing"),
             lambda: _core.torch_configure("host", "stitch", 0, (("growth", 1), ("bad",))),  # type: ignore[arg-type]
             lambda: _core.torch_lake(int, 0),  # type: ignore[type-var]
-            lambda: lake.begin_step(0),
-            lake.end_step,
-            lambda: lake.profile(0),
-            lambda: lake.add_plan(0, 5),  # type: ignore[arg-type]
             lambda: run.run(b"x"),
             lambda: run.run(REQUESTS),
             lambda: run.run(REQUESTS, bytearray(3)),
@@ -338,7 +300,7 @@ def use_sleep() -> None:
             use_replay,
             use_wrongly,
         ),
-        *(use_planner, use_plans, use_recording, use_pickles),
+        *(use_marks, use_recording, use_pickles),
         *(use_descriptions, pytest.param(use_test_hooks, marks=needs_lab)),
     ],
 )
@@ -348,7 +310,7 @@ def test_memory_does_not_grow(use: Callable[[], None]) -> None:
 
 def test_every_entry_point_is_used_above() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    for owner in (_core, _core.Lake, _core.Block, _core.Replay, _core.Profile, _core.Plan):
+    for owner in (_core, _core.Lake, _core.Block, _core.Replay):
         for name in vars(owner):
             if not name.startswith("_") and not name.endswith("_BYTES"):
                 assert f".{name}" in text or name in ("close", "closed"), name

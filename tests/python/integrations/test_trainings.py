@@ -206,8 +206,6 @@ def test_the_page_of_one_of_several_processes_has_its_rank(
 def test_what_makes_no_sense_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing"):
         training(page=tmp_path / "missing" / "memory.html")
-    with pytest.raises(TypeError, match=r"plan is True, False or a gmlake\.AutoPlan, not 'yes'"):
-        training(plan="yes")
     with pytest.raises(TypeError, match=r"accelerator is an accelerate\.Accelerator, not 7"):
         GmlakeTraining(7)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import time
+from typing import Any
 
 import pytest
 
@@ -57,3 +59,17 @@ def check_budget(
     said = capsys.readouterr().err
     assert said.startswith(f"gmlake: {command.split()[1]}: refused: takes more than ")
     assert said.count("\n") == 1
+
+
+def check_own_work(command: str, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a command does with what it has read, by its path, take long: it may."""
+    module, _, name = work.rpartition(".")
+    do = getattr(importlib.import_module(module), name)
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        spin(1)
+        return do(*arguments, **options)
+
+    monkeypatch.setattr(budget, "LEAST_SECONDS", 0.5)
+    monkeypatch.setattr(work, slowly)
+    assert main(command.split()) == 0

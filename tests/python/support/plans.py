@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import gmlake
-from gmlake import _core
-from gmlake.planning.layout import STEP_REQUEST
+from gmlake.planner import _planner
+from gmlake.planner.layout import STEP_REQUEST
 from gmlake.trace.layout import REQUEST, Kind
 
 if TYPE_CHECKING:
@@ -93,5 +93,5 @@ def step_requests(rows: list[tuple[int, int, int, int]]) -> Records:
 STEP = [(4096, 0, 3, 1), (1024, 1, 2, 1), (2048, 4, 5, 1)]
 
 
-def made_plan() -> _core.Plan:
-    return _core.Plan.build(_core.Profile(step_requests(STEP), 6))
+def made_plan() -> _planner.Plan:
+    return _planner.Plan.build(_planner.Profile(step_requests(STEP), 6))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from tests.standin import control
-from tests.standin.programs.autoplan import MIB, Training
+from tests.standin.planner.autoplan import MIB, Training
 from tests.standin.refusal import refused
 
 import gmlake

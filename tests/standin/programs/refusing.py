@@ -18,7 +18,8 @@ from tests.standin.failures import failure
 
 import gmlake
 from gmlake.diagnosis.operators import report
-from gmlake.pytorch import autoplan, locking, recording, sleeping
+from gmlake.planner import autoplan
+from gmlake.pytorch import locking, recording, sleeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,6 +7,7 @@
 #include "aids/fault.h"
 #include "driver/streams.h"
 #include "lake/lake.h"
+#include "support/policies.h"
 #include "support/trainer.h"
 
 #include <stdlib.h>
@@ -251,14 +252,14 @@ a_stitches_again(bench *self)
     give(self, self->left[1]);
 }
 
-/* ---- planned steps --------------------------------------------------------------------------- */
+/* ---- steps that repeat ----------------------------------------------------------------------- */
 
 static void
 step(bench *self, gml_stream stream)
 {
     enum { BLOCKS = 6 };
     gml_address blocks[BLOCKS];
-    CHECK_OK(gml_lake_begin_step(self->lake, 0));
+    CHECK_OK(gml_lake_mark(self->lake));
     for (uint64_t i = 0; i < BLOCKS; i++) {
         blocks[i] = take(self, (i + 1) * 8 * MIB, stream);
     }
@@ -266,20 +267,19 @@ step(bench *self, gml_stream stream)
     for (size_t i = 0; i < BLOCKS; i++) {
         give(self, blocks[i]);
     }
-    CHECK_OK(gml_lake_end_step(self->lake, NULL));
 }
 
-/* A planned step, which holds most of the device. */
+/* Steps that repeat, for which most of the device is kept. */
 static void
-a_has_planned(bench *self)
+a_repeats_steps(bench *self)
 {
-    CHECK_OK(gml_lake_watch_steps(self->lake));
-    gml_plan_stats stats = {0};
+    gml_stats stats = {0};
     for (int i = 0; i < 6; i++) {
         step(self, A);
     }
-    CHECK_OK(gml_lake_plan_stats(self->lake, &stats));
-    CHECK(stats.planned_steps > 0);
+    CHECK_OK(gml_lake_mark(self->lake));
+    CHECK_OK(gml_lake_stats(self->lake, &stats));
+    CHECK(stats.states[GML_STATE_PLAN] > 0);
 }
 
 /* More than is left beside it. */
@@ -386,9 +386,13 @@ TEST(borrow)
         {"a view", "stitch", a_has_stitched, b_takes_the_view, GML_CALL_STREAM_WAIT, NULL, 0},
         {"everything", "stitch", all_have_freed, b_takes_everything, GML_CALL_STREAM_WAIT, NULL, 0},
         {"a handle again", "stitch", a_has_freed, another_a_borrows, GML_CALL_STREAM_WAIT, NULL, 0},
-        {"beside plans", "plan", a_has_freed, b_borrows, GML_CALL_STREAM_WAIT, NULL, 0},
     };
     RUN_EDGES(edges);
+    const edge beside_steps[] = {{"beside steps", policy_with_steps(), a_has_freed, b_borrows,
+                                  GML_CALL_STREAM_WAIT, NULL, 0}};
+    if (policy_with_steps()) {
+        RUN_EDGES(beside_steps);
+    }
 }
 
 TEST(neutral_merge)
@@ -403,14 +407,12 @@ TEST(neutral_merge)
 
 TEST(record_stream)
 {
-    static const char *const policies[] = {"caching", "expandable", "gmlake-paper", "stitch",
-                                           "plan"};
-    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+    for (size_t i = 0; gml_policy_name(i); i++) {
+        const char *policy = gml_policy_name(i);
         const edge edges[] = {
-            {"a query", policies[i], b_reads_a_block, a_reuses_the_block, GML_CALL_EVENT_QUERY,
-             NULL, 0},
-            {"an event", policies[i], b_reads_a_block, a_reuses_the_block, GML_CALL_EVENT_RECORD,
-             NULL, 0},
+            {"a query", policy, b_reads_a_block, a_reuses_the_block, GML_CALL_EVENT_QUERY, NULL, 0},
+            {"an event", policy, b_reads_a_block, a_reuses_the_block, GML_CALL_EVENT_RECORD, NULL,
+             0},
         };
         RUN_EDGES(edges);
     }
@@ -429,14 +431,17 @@ TEST(unmap)
     RUN_EDGES(edges);
 }
 
-TEST(planned_steps)
+TEST(steps_that_repeat)
 {
-    static const edge edges[] = {
-        {"for another", "plan", a_has_planned, b_needs_what_it_holds, GML_CALL_STREAM_WAIT, NULL,
+    const edge edges[] = {
+        {"for another", policy_with_steps(), a_repeats_steps, b_needs_what_it_holds,
+         GML_CALL_STREAM_WAIT, NULL, 0},
+        {"at a trim", policy_with_steps(), a_repeats_steps, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL,
          0},
-        {"at a trim", "plan", a_has_planned, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
     };
-    RUN_EDGES(edges);
+    if (policy_with_steps()) {
+        RUN_EDGES(edges);
+    }
 }
 
 /* One stream is ordered with itself: it makes no call that could be skipped. */

@@ -1,7 +1,7 @@
 /* What one stream frees serves another: when, in which order, and what it costs in driver calls.
  * Streams run by hand, and every hand-over is checked for an order behind it. */
-#include "gmlake_plan.h"
 #include "support/call_watch.h"
+#include "support/policies.h"
 #include "support/sharing.h"
 
 #define BLOCK (64 * MIB)
@@ -10,10 +10,9 @@
 
 TEST(one_stream_makes_no_event_call)
 {
-    static const char *const policies[] = {"stitch", "plan"};
-    for (size_t i = 0; i < 2; i++) {
-        gml_lake *lake =
-            sharing_open(&(sharing_config){.policy = policies[i], .capacity_bytes = 512 * MIB});
+    for (size_t i = 0; lending_policy(i); i++) {
+        gml_lake *lake = sharing_open(
+            &(sharing_config){.policy = lending_policy(i), .capacity_bytes = 512 * MIB});
         check_random random = {7};
         gml_address blocks[16] = {0};
         for (int step = 0; step < 4000; step++) {

@@ -3,6 +3,7 @@
  */
 #include "aids/aids.h"
 #include "support/check.h"
+#include "support/policies.h"
 #include "support/stream_program.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ program_over(const gml_lake_config *lake, uint64_t seed)
         .streams = 4,
         .largest_bytes = 16 * MIB,
         .live_bytes = lake->capacity_bytes / 4 * 3,
-        .steps_of = strcmp(policy_name, "plan") == 0 ? STEP_OPERATIONS : 0,
+        .steps_of = policy_has_steps(policy_name) ? STEP_OPERATIONS : 0,
         .has_captures = seed % 2,
         .may_fail = aids.fail_call || aids.fail_per_million,
     };
@@ -121,11 +122,10 @@ TEST(calls_at_random)
 int
 main(void)
 {
-    static const char *const policies[] = {"stitch", "plan"};
     static const char *const drivers[] = {"sim", "host"};
-    for (size_t p = 0; p < 2; p++) {
+    for (size_t p = 0; lending_policy(p); p++) {
         for (size_t d = 0; d < 2; d++) {
-            policy_name = policies[p];
+            policy_name = lending_policy(p);
             driver_name = drivers[d];
             for (const check_test *test = check_tests(); test; test = test->next) {
                 char name[160];

@@ -1,0 +1,67 @@
+# The planner: the library libgmlake_planner, and the extension gmlake.planner._planner. Of libgmlake it
+# calls what gmlake.h declares and what is marked GML_SEAM; base/, which keeps no state, it has itself.
+file(GLOB PLANNER_SOURCES CONFIGURE_DEPENDS csrc/planner/*.c csrc/planner/steps/*.c)
+add_library(gmlake_planner_objects OBJECT ${PLANNER_SOURCES})
+target_include_directories(gmlake_planner_objects PUBLIC csrc/planner/include)
+target_compile_definitions(gmlake_planner_objects PRIVATE _GNU_SOURCE)
+target_link_libraries(gmlake_planner_objects PUBLIC gmlake_objects)
+file(GLOB PLANNER_BASE CONFIGURE_DEPENDS csrc/base/*.c)
+
+if(GMLAKE_PYTHON)
+    file(GLOB PLANNER_BINDING CONFIGURE_DEPENDS csrc/planner/python/*.c)
+    gmlake_add_extension(_planner gmlake/planner
+        ${PLANNER_BINDING} ${PLANNER_BASE} csrc/python/values.c)
+    target_link_libraries(_planner PRIVATE gmlake_planner_objects)
+    target_compile_definitions(_planner PRIVATE
+        _GNU_SOURCE GMLAKE_VERSION="${PROJECT_VERSION}")
+    add_dependencies(_planner _core)
+    target_link_options(_planner PRIVATE
+        LINKER:--no-as-needed $<TARGET_FILE:_core> LINKER:--as-needed)
+    set_target_properties(_planner PROPERTIES
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/gmlake/planner INSTALL_RPATH "$ORIGIN/..")
+elseif(NOT GMLAKE_ONE_LIBRARY)
+    add_library(gmlake_planner SHARED ${PLANNER_BASE})
+    target_compile_definitions(gmlake_planner PRIVATE
+        _GNU_SOURCE GMLAKE_VERSION="${PROJECT_VERSION}")
+    target_link_libraries(gmlake_planner PRIVATE gmlake_planner_objects gmlake)
+    set_target_properties(gmlake_planner PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+    # What it has registered is there until the process ends.
+    target_link_options(gmlake_planner PRIVATE $<$<PLATFORM_ID:Linux>:-Wl,-z,nodelete>)
+    install(TARGETS gmlake_planner)
+    install(FILES csrc/planner/include/gmlake_plan.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
+
+if(GMLAKE_TESTS OR GMLAKE_BENCHMARKS)
+    file(GLOB STALLOC_SOURCES CONFIGURE_DEPENDS lab/stalloc/*.c)
+    add_library(gmlake_stalloc OBJECT ${STALLOC_SOURCES})
+    target_include_directories(gmlake_stalloc PUBLIC lab)
+    target_link_libraries(gmlake_stalloc PUBLIC gmlake_planner_objects gmlake_objects)
+endif()
+
+if(GMLAKE_TESTS)
+    file(GLOB PLANNER_SUPPORT CONFIGURE_DEPENDS tests/c/planner/support/*.c)
+    add_library(gmlake_planner_test_support STATIC ${PLANNER_SUPPORT})
+    target_link_libraries(gmlake_planner_test_support PUBLIC
+        gmlake_test_support gmlake_planner_objects gmlake_objects)
+    file(GLOB_RECURSE PLANNER_TESTS CONFIGURE_DEPENDS tests/c/planner/test_*.c)
+    gmlake_add_tests(${PLANNER_TESTS} LIBRARIES gmlake_planner_test_support gmlake_planner_objects)
+    target_link_libraries(test_stalloc PRIVATE gmlake_stalloc)
+    # Tests of the allocator that run every policy there is, or one that knows of steps.
+    foreach(name contract faults property race_edges share share_faults share_storm lake_arena
+            lake_elastic lake_export lake_guest lake_history lake_pieces lake_sleep lake_storm)
+        if(TARGET test_${name})
+            target_link_libraries(test_${name} PRIVATE gmlake_planner_objects)
+        endif()
+    endforeach()
+endif()
+
+if(GMLAKE_BENCHMARKS)
+    foreach(name bench_plan bench_stalloc)
+        add_executable(${name} benchmarks/c/planner/${name}.c)
+        target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+        set_target_properties(${name} PROPERTIES
+            RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks/c)
+        target_link_libraries(${name} PRIVATE gmlake_planner_objects gmlake_objects)
+    endforeach()
+    target_link_libraries(bench_stalloc PRIVATE gmlake_stalloc)
+endif()

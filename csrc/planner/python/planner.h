@@ -1,0 +1,36 @@
+/* What the files of the module gmlake.planner._planner share. */
+#ifndef GML_PLANNER_PYTHON_PLANNER_H
+#define GML_PLANNER_PYTHON_PLANNER_H
+
+#include "gmlake_plan.h"
+#include "python/access.h"
+#include "python/values.h"
+
+enum { REASON_BYTES = 320 };
+
+/* Everything the module holds; nothing of it is global. */
+typedef struct planner_state {
+    PyTypeObject *profile_type;
+    PyTypeObject *plan_type;
+    PyObject *plan_error; /* gmlake.planner.errors.PlanError */
+    PyObject *core;       /* the module gmlake._core, which `access` is of */
+    const core_access *access;
+} planner_state;
+
+/* Sets the exception for what the planner and plan files answer: GML_CORRUPT and GML_UNSUPPORTED
+ * are a PlanError. `reason` is its text unless it is NULL or empty. Always returns NULL. */
+PyObject *raise_plan_status(const planner_state *state, gml_status status, const char *reason);
+
+/* A Profile of what a lake watched; takes `profile` over, also on failure. */
+PyObject *profile_wrap(const planner_state *state, gml_profile *profile);
+
+/* What a Profile or a Plan holds, borrowed; NULL with a TypeError for anything else. */
+const gml_profile *profile_of(const planner_state *state, PyObject *object);
+gml_plan *plan_of(const planner_state *state, PyObject *object);
+
+extern PyType_Spec profile_spec, plan_spec;
+
+/* solve and check_placement; and those about the steps of a lake. Ended by an empty one. */
+extern PyMethodDef solve_methods[], step_methods[];
+
+#endif

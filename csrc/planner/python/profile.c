@@ -1,0 +1,190 @@
+/* The type Profile: what a plan is made from, watched by a lake or given as records. */
+#include "planner.h"
+
+#include <stdlib.h>
+
+typedef struct profile_object {
+    PyObject_HEAD
+    gml_profile *profile; /* never changes */
+} profile_object;
+
+static const gml_profile *
+held(PyObject *self)
+{
+    return ((profile_object *)self)->profile;
+}
+
+static PyObject *
+wrap(PyTypeObject *type, gml_profile *profile)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    profile_object *self = (profile_object *)allocate(type, 0);
+    if (!self) {
+        gml_profile_free(profile);
+        return NULL;
+    }
+    self->profile = profile;
+    return (PyObject *)self;
+}
+
+PyObject *
+profile_wrap(const planner_state *state, gml_profile *profile)
+{
+    return wrap(state->profile_type, profile);
+}
+
+const gml_profile *
+profile_of(const planner_state *state, PyObject *object)
+{
+    if (!PyObject_TypeCheck(object, state->profile_type)) {
+        PyErr_SetString(PyExc_TypeError, "a Profile is needed");
+        return NULL;
+    }
+    return held(object);
+}
+
+/* ---- from records ---------------------------------------------------------------------------- */
+
+/* The objects that a step is made of. */
+typedef struct step_arguments {
+    PyObject *requests;
+    number_argument event_count, serial;
+} step_arguments;
+
+/* False with an exception; what was read belongs to the step either way. */
+static bool
+read_step(const step_arguments *from, gml_step *out)
+{
+    out->serial = from->serial.value;
+    out->event_count = from->event_count.value;
+    out->requests = copy_optional_records(from->requests, sizeof *out->requests,
+                                          &out->request_count, "requests");
+    return out->requests != NULL;
+}
+
+static PyObject *
+profile_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"requests", "event_count",     "previous", "previous_event_count",
+                            "serial",   "previous_serial", NULL};
+    step_arguments last = {.event_count = {"event_count", 0}, .serial = {"serial", 1}};
+    step_arguments previous = {.requests = Py_None,
+                               .event_count = {"previous_event_count", 0},
+                               .serial = {"previous_serial", 0}};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&|OO&O&O&:Profile", names, &last.requests,
+                                     convert_number, &last.event_count, &previous.requests,
+                                     convert_number, &previous.event_count, convert_number,
+                                     &last.serial, convert_number, &previous.serial)) {
+        return NULL;
+    }
+    if (last.requests == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "a Profile needs the requests of a step");
+        return NULL;
+    }
+    gml_profile *profile = calloc(1, sizeof *profile);
+    if (!profile) {
+        return PyErr_NoMemory();
+    }
+    if (!read_step(&last, &profile->last) || !read_step(&previous, &profile->previous)) {
+        gml_profile_free(profile);
+        return NULL;
+    }
+    return wrap(type, profile);
+}
+
+static void
+profile_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    gml_profile_free(((profile_object *)self)->profile);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* ---- what it holds --------------------------------------------------------------------------- */
+
+static PyObject *
+as_bytes(const void *records, size_t count, size_t record_bytes)
+{
+    return PyBytes_FromStringAndSize(records, (Py_ssize_t)(count * record_bytes));
+}
+
+static PyObject *
+profile_requests(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    const gml_step *step = &held(self)->last;
+    return as_bytes(step->requests, step->request_count, sizeof *step->requests);
+}
+
+static PyObject *
+profile_previous_requests(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    const gml_step *step = &held(self)->previous;
+    return as_bytes(step->requests, step->request_count, sizeof *step->requests);
+}
+
+static PyObject *
+get_event_count(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(held(self)->last.event_count);
+}
+
+static PyObject *
+get_request_count(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(held(self)->last.request_count);
+}
+
+static PyObject *
+get_serial(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(held(self)->last.serial);
+}
+
+static PyObject *
+get_previous_event_count(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(held(self)->previous.event_count);
+}
+
+/* ---- the type -------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(requests_doc,
+             "requests($self, /)\n--\n\n"
+             "Return the step's requests as bytes, see gmlake.planner.layout.STEP_REQUEST.");
+PyDoc_STRVAR(previous_doc, "previous_requests($self, /)\n--\n\n"
+                           "Return the requests of the step before; b\"\" where there is none.");
+static PyMethodDef profile_methods[] = {
+    {"requests", profile_requests, METH_NOARGS, requests_doc},
+    {"previous_requests", profile_previous_requests, METH_NOARGS, previous_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef profile_getset[] = {
+    {"event_count", get_event_count, NULL, "How many requests and frees the step has.", NULL},
+    {"request_count", get_request_count, NULL, "How many requests the step has.", NULL},
+    {"serial", get_serial, NULL, "The number of the step among those of its kind.", NULL},
+    {"previous_event_count", get_previous_event_count, NULL,
+     "The same of the step before; 0 where there is none.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(profile_doc,
+             "Profile(requests, event_count, previous=None, previous_event_count=0, serial=1,\n"
+             "        previous_serial=0)\n--\n\n"
+             "The requests of one step, and of one before it whose frees tell when what is still\n"
+             "live at the end will be freed. Made by profile(), or from records.");
+
+static PyType_Slot profile_slots[] = {
+    {Py_tp_doc, (void *)profile_doc}, {Py_tp_new, profile_new},
+    {Py_tp_dealloc, profile_dealloc}, {Py_tp_methods, profile_methods},
+    {Py_tp_getset, profile_getset},   {0, NULL},
+};
+
+PyType_Spec profile_spec = {
+    .name = "gmlake.planner._planner.Profile",
+    .basicsize = sizeof(profile_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = profile_slots,
+};

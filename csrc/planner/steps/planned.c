@@ -1,0 +1,284 @@
+/* The policy `plan`: its place around the policy `stitch`. */
+#include "planner/steps/planned.h"
+
+#include "base/mix.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+
+/* What the lake reads from a policy follows the inner one. */
+static void
+follow(gml_planned *planned)
+{
+    planned->policy.reserved_bytes = planned->inner->reserved_bytes;
+    planned->policy.small_bytes = planned->inner->small_bytes;
+}
+
+gml_status
+gml_steps_wrap(gml_policy *stitch, gml_policy **out)
+{
+    if (stitch->ops != gml_policy_find("stitch")) {
+        return gml_driver_fail(stitch->driver, GML_UNSUPPORTED,
+                               "the policy %s serves no plans; use stitch or plan",
+                               stitch->ops->name);
+    }
+    gml_planned *planned = calloc(1, sizeof *planned);
+    if (!planned) {
+        return gml_driver_fail(stitch->driver, GML_NO_HOST_MEMORY, "no host memory to watch steps");
+    }
+    planned->policy = (gml_policy){.ops = &gml_plan_policy, .driver = stitch->driver};
+    planned->policy.chunk_bytes = stitch->chunk_bytes;
+    planned->inner = stitch;
+    planned->stitch = gml_stitch_of(stitch);
+    planned->next_number = 1;
+    follow(planned);
+    *out = &planned->policy;
+    return GML_OK;
+}
+
+/* ---- letting go ------------------------------------------------------------------------------ */
+
+/* No plan serves any more, nothing is held, and no view is pinned. */
+static gml_status
+let_go(gml_planned *planned, const char *why)
+{
+    if (planned->open.layout) {
+        gml_planned_depart(planned, why);
+    }
+    gml_status status = gml_planned_yield(planned);
+    for (gml_kind *kind = planned->kinds; kind && status == GML_OK; kind = kind->next) {
+        gml_kind_drop_layouts(planned, kind);
+    }
+    if (status == GML_OK) {
+        gml_layout_free(planned, planned->open.seen);
+        planned->open.seen = NULL;
+    }
+    return status;
+}
+
+/* ---- the policy ------------------------------------------------------------------------------ */
+
+bool
+gml_steps_are_watched(const gml_policy *policy)
+{
+    return policy->ops == &gml_plan_policy;
+}
+
+static gml_status
+create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_policy **out)
+{
+    gml_policy *stitch;
+    gml_status status = gml_policy_find("stitch")->create(driver, capacity_bytes, knobs, &stitch);
+    if (status != GML_OK) {
+        return status;
+    }
+    status = gml_steps_wrap(stitch, out);
+    if (status != GML_OK) {
+        (void)stitch->ops->destroy(stitch);
+        return status;
+    }
+    gml_planned_of(*out)->plans_by_itself = true;
+    return GML_OK;
+}
+
+static gml_status
+destroy(gml_policy *self)
+{
+    gml_planned *planned = gml_planned_of(self);
+    if (planned->open.kind) {
+        (void)gml_steps_end(self, NULL);
+    }
+    gml_status first = gml_planned_yield(planned);
+    gml_kinds_close(planned);
+    gml_map_clear(&planned->records);
+    gml_planned_close_holds(planned);
+    first = gml_first_failure(first, planned->inner->ops->destroy(planned->inner));
+    free(planned);
+    return first;
+}
+
+static gml_status
+allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
+{
+    gml_planned *planned = gml_planned_of(self);
+    gml_status status = gml_planned_allocate(planned, size_bytes, stream, out);
+    follow(planned);
+    return status;
+}
+
+static void
+end(gml_planned *planned, gml_placement *placement)
+{
+    gml_hold *hold = placement->state == GML_PLACEMENT_HELD ? planned->holds : NULL;
+    planned->open.ended += gml_mix(placement->block.address);
+    while (hold && hold->pond != placement->pond) {
+        hold = hold->next;
+    }
+    if (hold) {
+        gml_hold_give(hold, placement);
+    } else {
+        gml_placement_end(planned->stitch, placement);
+    }
+}
+
+static void
+free_block(gml_policy *self, gml_block *block)
+{
+    gml_planned *planned = gml_planned_of(self);
+    gml_placement *placement = (gml_placement *)(void *)block;
+    bool is_planned = !block->is_small && placement->state == GML_PLACEMENT_HELD;
+    uint64_t note = block->note;
+    if (block->is_small) {
+        placement = gml_small_free(planned->stitch, block);
+        follow(planned);
+    }
+    if (placement) {
+        end(planned, placement);
+    }
+    if (!is_planned) {
+        gml_planned_note_free(planned, note);
+    }
+}
+
+/* Views of chunks that go are forgotten, and chunks come back elsewhere: so are plans. */
+static gml_status
+trim(gml_policy *self, uint64_t *released_bytes)
+{
+    gml_planned *planned = gml_planned_of(self);
+    uint64_t released = 0;
+    gml_status status = let_go(planned, "left: idle memory was given back to the device");
+    if (status == GML_OK) {
+        status = planned->inner->ops->trim(planned->inner, &released);
+    }
+    follow(planned);
+    if (released_bytes) {
+        *released_bytes = released;
+    }
+    return status;
+}
+
+static gml_status
+chunk(gml_policy *self, gml_address address, gml_chunk *out)
+{
+    gml_policy *inner = gml_planned_of(self)->inner;
+    return inner->ops->chunk(inner, address, out);
+}
+
+static gml_status
+take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes, gml_stream stream,
+           gml_block **out)
+{
+    gml_planned *planned = gml_planned_of(self);
+    if (planned->open.layout) {
+        gml_planned_depart(planned, "left: a chunk was taken");
+    }
+    gml_status status = gml_planned_yield(planned);
+    if (status == GML_OK) {
+        status = gml_stitch_take_chunk(planned->inner, wanted, missing_bytes, stream, out);
+    }
+    planned->open.ended += gml_mix(wanted);
+    follow(planned);
+    return status;
+}
+
+static void
+usage(gml_policy *self, gml_usage *out)
+{
+    gml_planned *planned = gml_planned_of(self);
+    planned->inner->ops->usage(planned->inner, out);
+    for (const gml_hold *hold = planned->holds; hold; hold = hold->next) {
+        out->largest_free_bytes += hold->held_bytes - hold->live_bytes;
+    }
+}
+
+static gml_status
+check(gml_policy *self)
+{
+    gml_planned *planned = gml_planned_of(self);
+    gml_status status = gml_planned_yield(planned);
+    if (status == GML_OK) {
+        status = planned->inner->ops->check(planned->inner);
+    }
+    if (status == GML_OK && (self->reserved_bytes != planned->inner->reserved_bytes ||
+                             self->small_bytes != planned->inner->small_bytes)) {
+        status = gml_driver_fail(self->driver, GML_CORRUPT,
+                                 "the policy has lost sight of what is reserved");
+    }
+    return status;
+}
+
+/* Without host memory what is held is shown as free. */
+static void
+visit(gml_policy *self, const gml_visitor *visitor)
+{
+    gml_planned *planned = gml_planned_of(self);
+    (void)gml_planned_yield(planned);
+    planned->inner->ops->visit(planned->inner, visitor);
+}
+
+/* A stream that comes with the same handle later has another pond. */
+static gml_status
+forget_stream(gml_policy *self, gml_stream stream)
+{
+    gml_planned *planned = gml_planned_of(self);
+    gml_status status = GML_OK;
+    const gml_hold *hold = planned->holds;
+    while (hold && hold->pond->stream != stream) {
+        hold = hold->next;
+    }
+    if (hold) {
+        status = let_go(planned, "left: a stream is gone");
+    }
+    if (hold && status == GML_OK) {
+        gml_planned_close_holds(planned);
+    }
+    return status == GML_OK ? gml_pond_forget(planned->inner, stream) : status;
+}
+
+static gml_status
+distrust_stream(gml_policy *self, gml_stream stream)
+{
+    return gml_pond_distrust(gml_planned_of(self)->inner, stream);
+}
+
+static gml_status
+order_streams(gml_policy *self, gml_stream later, gml_stream earlier)
+{
+    return gml_share_order(gml_planned_of(self)->inner, later, earlier);
+}
+
+static void
+stream_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
+             void *context)
+{
+    gml_share_pairs(gml_planned_of(self)->inner, see, context);
+}
+
+const gml_policy_ops gml_plan_policy = {
+    .name = "plan",
+    .help = "stitch, with steps that repeat served as they were before, without a search",
+    .settings_of = "stitch",
+    .create = create,
+    .destroy = destroy,
+    .can_serve_arena = true,
+    .allocate = allocate,
+    .free = free_block,
+    .trim = trim,
+    .usage = usage,
+    .check = check,
+    .visit = visit,
+    .chunk = chunk,
+    .take_chunk = take_chunk,
+    .forget_stream = forget_stream,
+    .distrust_stream = distrust_stream,
+    .order_streams = order_streams,
+    .stream_pairs = stream_pairs,
+    .mark = gml_planned_mark,
+};
+
+/* Lakes can be opened with it once the annex is loaded. */
+__attribute__((constructor)) static void
+enter(void)
+{
+    (void)gml_policy_register(&gml_plan_policy);
+}

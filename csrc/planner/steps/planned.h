@@ -1,0 +1,209 @@
+/* The policy `plan`: the structures its files share.
+ *
+ *   inner   the policy `stitch`, which serves all that no plan serves
+ *   record  a step as it was watched (record.h)
+ *   layout  where the requests of a step lie: a plan at work
+ *   kind    steps that are alike: what was watched of them, and their layouts
+ *   hold    what makes it cheap to serve a layout (hold.h)
+ *
+ * A step that the inner policy has served twice in just the same way is a plan: the next one that
+ * asks for the same gets the same, without a search. What serves a request is chosen by what was
+ * live when the step began, and by all that began and ended since then. So the plan compares these:
+ * at the first request that is another one, or before which something else has ended, the rest of
+ * the step is the inner policy's, which finds its memory as if it had served the step from the
+ * beginning. So no plan ever takes memory, or makes a driver call, that the inner policy alone
+ * would not.
+ *
+ * Small requests are served by the inner policy, in slabs; a plan places the slabs.
+ *
+ * The only other plans are those of a file. Their pool is taken from the driver in one piece,
+ * before the first step.
+ */
+#ifndef GML_PLAN_PLANNED_H
+#define GML_PLAN_PLANNED_H
+
+#include "planner/steps/hold.h"
+#include "planner/steps/record.h"
+#include "planner/steps/steps.h"
+
+enum {
+    GML_SERVED_ALIKE = 2, /* steps of a kind, before a plan serves the next one like them */
+    GML_KEPT_RECORDS = 2, /* watched steps of a kind that are remembered */
+    GML_KEPT_PLANS = 16,  /* of a kind */
+    GML_KEPT_PAST = 64,   /* steps of a kind of which is remembered how they were served */
+};
+
+/* One request of a layout. */
+typedef struct gml_entry {
+    uint64_t size_bytes; /* a multiple of 512 */
+    gml_stream stream;
+    uint64_t ended;  /* gml_open_step.ended at the request */
+    gml_hold *hold;  /* NULL: left to the inner policy */
+    gml_place place; /* of a small request: of the slab that is opened for it, if one is */
+} gml_entry;
+
+typedef struct gml_layout {
+    gml_entry *entries; /* in request order */
+    size_t entry_count, entry_room;
+    uint64_t state;       /* of the memory when such a step begins, see learn.c */
+    uint64_t mark;        /* of that and all entries: what tells layouts apart */
+    uint64_t fingerprint; /* of the requests alone */
+    uint64_t last_used;   /* number of the step that it served last */
+    unsigned failures;    /* since it last served a whole step */
+    bool is_loaded;       /* from a file: what is left out of it lives for long */
+} gml_layout;
+
+/* A step that has ended. */
+typedef struct gml_past_step {
+    uint64_t mark, fingerprint;
+} gml_past_step;
+
+typedef struct gml_kind {
+    struct gml_kind *next;
+    uint64_t id;
+    uint64_t serial;                       /* of the step begun last, from 1 */
+    gml_record *records[GML_KEPT_RECORDS]; /* of watched steps that have ended, youngest first */
+    size_t record_count;
+    gml_layout *layouts[GML_KEPT_PLANS];
+    size_t layout_count;
+    gml_plan *loaded[GML_KEPT_PLANS]; /* not yet made layouts of */
+    size_t loaded_count;
+    gml_past_step past[GML_KEPT_PAST]; /* the youngest first */
+    size_t past_count;
+    uint64_t learn_after, patience; /* serial; steps: see learn.c */
+} gml_kind;
+
+/* The step that is open. */
+typedef struct gml_open_step {
+    gml_kind *kind;     /* NULL: no step is open */
+    gml_layout *layout; /* the plan that serves; NULL: none, or none any more */
+    size_t position;    /* in it */
+    gml_record *record; /* NULL: the step is not watched */
+    gml_layout *seen;   /* the step as it was served so far, to learn from; NULL: a plan serves */
+    uint64_t state;
+    uint64_t ended;  /* a number for the placements that ended in it, in whatever order */
+    uint64_t number; /* over all kinds */
+    uint64_t calls_before;
+    gml_step_report report;
+} gml_open_step;
+
+typedef struct gml_planned {
+    gml_policy policy; /* must be first */
+    gml_policy *inner;
+    gml_stitch *stitch; /* the same */
+    gml_hold *holds;
+    gml_kind *kinds;
+    gml_map records; /* all of them, by number */
+    uint64_t next_number;
+    gml_open_step open;
+    gml_plan_stats stats;
+    bool plans_by_itself; /* at marks: the lake was opened with the policy `plan` */
+    bool has_loaded;      /* of some kind */
+} gml_planned;
+
+static inline gml_planned *
+gml_planned_of(gml_policy *policy)
+{
+    return (gml_planned *)(void *)policy;
+}
+
+/* ---- holds.c --------------------------------------------------------------------------------- */
+
+/* Gives all that is held back to the inner policy. GML_NO_HOST_MEMORY. */
+gml_status gml_planned_yield(gml_planned *planned);
+
+/* The hold of a stream, opened if need be; NULL when the host has no memory. */
+gml_hold *gml_planned_hold(gml_planned *planned, gml_stream stream);
+
+/* pre: all have yielded, and no layout names one. */
+void gml_planned_close_holds(gml_planned *planned);
+
+/* ---- layout.c: kinds and layouts ------------------------------------------------------------- */
+
+/* The kind of that number; NULL if there is none. */
+gml_kind *gml_kind_find(const gml_planned *planned, uint64_t id);
+
+/* The same, made if need be; NULL, with a reason, when the host has no memory. */
+gml_kind *gml_kind_make(gml_planned *planned, uint64_t id);
+
+/* Forgets its layouts. pre: all holds have yielded, none of them serves. */
+void gml_kind_drop_layouts(gml_planned *planned, gml_kind *kind);
+
+/* Frees all kinds. pre: no step is open. */
+void gml_kinds_close(gml_planned *planned);
+
+/* An empty layout; NULL when the host has no memory. */
+gml_layout *gml_layout_new(uint64_t state);
+
+/* A layout with the first entries of another. NULL, as there. */
+gml_layout *gml_layout_begin_of(const gml_planned *planned, const gml_layout *layout, size_t count);
+
+/* Adds a request. false: the host has no memory. */
+bool gml_layout_push(gml_layout *layout, const gml_entry *entry);
+
+/* Adds the request that `block` serves, in a slab that was opened for it or not, when so much had
+ * ended. false: the host has no memory. */
+bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
+                    bool opens_slab, uint64_t ended);
+
+/* Frees a layout, and lets go of its views. pre: all holds have yielded. NULL is allowed. */
+void gml_layout_free(const gml_planned *planned, gml_layout *layout);
+
+/* Takes a layout out of its kind and frees it. pre: as there. */
+void gml_layout_drop(gml_planned *planned, gml_kind *kind, gml_layout *layout);
+
+/* Adds a layout to a kind, instead of the one used least lately where there are too many. pre: all
+ * holds have yielded. On failure, without host memory, it is freed. */
+bool gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layout);
+
+/* ---- learn.c: from steps to layouts, and which serves ---------------------------------------- */
+
+/* A number for all that lives, but for what lies in slabs, and for how much memory there is: where
+ * it is the same when a step begins, the inner policy serves the step in the same way. */
+uint64_t gml_planned_state(const gml_planned *planned);
+
+/* The layout to begin the open step with; NULL: the step is to be watched. */
+gml_layout *gml_kind_foresee(const gml_open_step *open);
+
+/* The entry that a request of the open step is, by the plan that serves or another that began like
+ * it, which then serves; NULL: there is none. */
+const gml_entry *gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream);
+
+/* Remembers how a step was served, and makes it a plan if that was so before. Takes `seen`. Returns
+ * what there is to say about it. */
+const char *gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen);
+
+/* Remembers a step that a layout has served; NULL: one of which nothing is known. */
+void gml_kind_note_step(gml_kind *kind, const gml_layout *layout);
+
+/* No plan serves the rest of the open step. */
+void gml_planned_depart(gml_planned *planned, const char *why);
+
+/* ---- loaded.c -------------------------------------------------------------------------------- */
+
+/* Makes layouts of the plans that were loaded. */
+void gml_planned_place_loaded(gml_planned *planned);
+
+/* ---- watch.c: what happens in steps ---------------------------------------------------------- */
+
+/* Begins to watch the open step. Without host memory it is not watched. */
+void gml_planned_watch(gml_planned *planned);
+
+/* Puts the record of the step that ends before those of its kind. */
+void gml_kind_keep_record(gml_kind *kind, gml_record *record);
+
+/* The block that a note stands for is freed now. */
+void gml_planned_note_free(gml_planned *planned, uint64_t note);
+
+/* ---- serve.c --------------------------------------------------------------------------------- */
+
+/* Serves a request, in the open step if there is one. */
+gml_status gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
+                                gml_block **out);
+
+/* ---- open.c ---------------------------------------------------------------------------------- */
+
+/* gml_policy_ops.mark */
+gml_status gml_planned_mark(gml_policy *self);
+
+#endif

@@ -1,0 +1,37 @@
+"""Planning on recorded data: what places memory when all of it is known beforehand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmlake.lazily import lazily
+
+if TYPE_CHECKING:
+    from gmlake.planner.api import plan
+    from gmlake.planner.files import MadeFor, PlanFile, SavedPlan, load_plans, save_plans
+    from gmlake.planner.instances import Instance, load_instance
+    from gmlake.planner.report import PlanReport, PlanResult, StepResult
+
+__all__ = [
+    "Instance",
+    "MadeFor",
+    "PlanFile",
+    "PlanReport",
+    "PlanResult",
+    "SavedPlan",
+    "StepResult",
+    "load_instance",
+    "load_plans",
+    "plan",
+    "save_plans",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "gmlake.planner.api": "plan",
+        "gmlake.planner.files": "MadeFor PlanFile SavedPlan load_plans save_plans",
+        "gmlake.planner.instances": "Instance load_instance",
+        "gmlake.planner.report": "PlanReport PlanResult StepResult",
+    },
+)

@@ -1,0 +1,274 @@
+"""Instances of dynamic storage allocation as CSV, plain or gzip: id,lower,upper,size."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import warnings
+import zlib
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import numpy as np
+
+from gmlake.errors import TraceError
+from gmlake.planner.layout import LIFETIME
+from gmlake.reading import UnreadableError, contents
+from gmlake.trace.layout import LARGEST_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gmlake.trace.layout import Records
+
+COLUMNS: Final = ("id", "lower", "upper", "size")
+MAX_FILE_BYTES: Final = 1 << 30
+"""Most bytes of a file that are read, unpacked ones too."""
+
+_GZIP = b"\x1f\x8b"
+_STEP_BYTES = 1 << 12
+_NOT_ZERO = re.compile(rb"[^\0]")
+_HEAD_BYTES = 4096
+_LARGEST_TIME = 2**62
+_NUMBERS = COLUMNS[1:]
+_PLAIN = b"0123456789,- \n"
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """Buffers to be placed: dtype LIFETIME, times counted from the earliest `lower`.
+
+    ids are those of the file, as text.
+    """
+
+    lifetimes: Records
+    ids: tuple[str, ...]
+    name: str = ""
+
+    def save_placement(self, path: str | Path, offsets: NDArray[np.uint64]) -> None:
+        """Write the instance with a column `offset`. Times begin at 0. Raises OSError."""
+        rows = zip(
+            self.ids,
+            self.lifetimes["start"].tolist(),
+            self.lifetimes["end"].tolist(),
+            self.lifetimes["size_bytes"].tolist(),
+            offsets.tolist(),
+            strict=True,
+        )
+        text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+        Path(path).write_text("id,lower,upper,size,offset\n" + text, encoding="utf-8")
+
+
+def is_instance(path: str | Path) -> bool:
+    """Say whether a file is meant as an instance: by its name, or by its first line.
+
+    False for what cannot be read; whoever reads it then says why.
+    """
+    name = str(path).lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return True
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 (takes what Path() refuses)
+            return False
+        with Path(path).open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head.startswith(_GZIP):
+            head = zlib.decompressobj(31).decompress(head, _HEAD_BYTES)
+    except (OSError, ValueError, zlib.error):
+        return False
+    first = head.partition(b"\n")[0].decode("ascii", "replace")
+    return set(_NUMBERS) <= set(_fields(first))
+
+
+def load_instance(path: str | Path) -> Instance:
+    """Read an instance. The columns may stand in any order, and others beside them.
+
+    lower and upper are whole numbers, a buffer lives on [lower, upper); size is in bytes. Raises
+    TraceError with the file's name, and the line where there is one.
+    """
+    try:
+        return _parse(_contents(Path(path)), _name_of(path))
+    except MemoryError:
+        raise TraceError("needs more memory than this machine has", path=str(path)) from None
+    except TraceError as error:
+        raise TraceError(error.reason, path=str(path)) from None
+
+
+def _name_of(path: str | Path) -> str:
+    return os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
+
+
+# ---- the file
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        data = contents(path, MAX_FILE_BYTES)
+    except UnreadableError as error:
+        raise TraceError(str(error)) from None
+    if data.startswith(_GZIP):
+        data = _unpack(data)
+    if not data.strip():
+        raise TraceError("the file is empty")
+    return data
+
+
+def _unpack(data: bytes) -> bytes:
+    """Unpack gzip of one or more members, up to MAX_FILE_BYTES."""
+    parts: list[bytes] = []
+    total = 0
+    packed = memoryview(data)
+    while packed:
+        stream = zlib.decompressobj(31)
+        while not stream.eof:
+            # In small steps: what is behind the end of a member is copied.
+            step, packed = packed[:_STEP_BYTES], packed[_STEP_BYTES:]
+            if not step:
+                raise TraceError("the gzip file is cut off")
+            try:
+                parts.append(stream.decompress(step, MAX_FILE_BYTES - total + 1))
+            except zlib.error as error:
+                raise TraceError(f"the gzip file is damaged: {error}") from None
+            total += len(parts[-1])
+            if total > MAX_FILE_BYTES:
+                raise TraceError(f"unpacks to more than {MAX_FILE_BYTES} bytes")
+        packed = _without_zeros(data, len(data) - len(packed) - len(stream.unused_data))
+    return b"".join(parts)
+
+
+def _without_zeros(data: bytes, begin: int) -> memoryview:
+    """Return what follows the zeros that may stand between and behind members."""
+    found = _NOT_ZERO.search(data, begin)
+    return memoryview(data)[found.start() if found else len(data) :]
+
+
+# ---- the text
+
+
+def _fields(line: str) -> list[str]:
+    return [field.strip().lower() for field in line.split(",")]
+
+
+def _parse(data: bytes, name: str) -> Instance:
+    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TraceError(f"not text in UTF-8: byte {error.start}") from None
+    first, _, body = text.partition("\n")
+    where = _columns(_fields(first))
+    width = len(_fields(first))
+    if not body.strip():
+        raise TraceError("holds a header and no buffer")
+    table = _read_fast(body, where, width)
+    if table is None:
+        ids, numbers = _read_slowly(body, where, width)
+    else:
+        ids, numbers = tuple(map(str, table[:, 0].tolist())), table[:, 1:]
+    return Instance(_lifetimes(numbers, ids, body), ids, name)
+
+
+def _columns(header: list[str]) -> list[int]:
+    """Return where the four columns stand."""
+    for name in COLUMNS:
+        if header.count(name) != 1:
+            found = ",".join(header)[:80]
+            how = "no" if name not in header else "more than one"
+            reason = f"line 1: {how} column {name!r}; the header has to name id,lower,upper,size"
+            raise TraceError(f"{reason}, not {found!r}")
+    return [header.index(name) for name in COLUMNS]
+
+
+def _read_fast(body: str, where: list[int], width: int) -> NDArray[np.int64] | None:
+    """Return the four columns as numbers; None for anything unusual, ids of text included.
+
+    Only what such a table is made of goes to numpy, whose reader of integers is not safe with text
+    beyond ASCII (it crashes in 2.x).
+    """
+    if not body.isascii() or body.encode().translate(None, _PLAIN):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            table = np.loadtxt(
+                io.StringIO(body),
+                dtype=np.int64,
+                delimiter=",",
+                comments=None,
+                usecols=where,
+                ndmin=2,
+            )
+    except (ValueError, OverflowError, Warning):
+        return None
+    if body.count(",") != len(table) * (width - 1):
+        return None
+    return table
+
+
+def _rows(body: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that says something, with its number in the file."""
+    for line, row in enumerate(body.split("\n"), start=2):
+        if row.strip():
+            yield line, row
+
+
+def _read_slowly(
+    body: str, where: list[int], width: int
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Read line by line; raises TraceError for the first line that is wrong."""
+    ids: list[str] = []
+    numbers: list[list[int]] = []
+    for line, row in _rows(body):
+        fields = [field.strip() for field in row.split(",")]
+        if len(fields) != width:
+            raise TraceError(f"line {line}: {len(fields)} fields, the header has {width}")
+        ids.append(fields[where[0]])
+        pairs = zip(_NUMBERS, where[1:], strict=True)
+        numbers.append([_number(fields[place], name, line) for name, place in pairs])
+    return tuple(ids), np.array(numbers, np.int64).reshape(-1, 3)
+
+
+def _number(text: str, name: str, line: int) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise TraceError(f"line {line}: {name} is {text[:40]!r}, not a whole number")
+    if len(digits) > 20 or abs(int(text)) > _LARGEST_TIME:  # noqa: PLR2004 (digits of 2^64)
+        raise TraceError(f"line {line}: {name} is {text[:40]}, outside -2^62 to 2^62")
+    return int(text)
+
+
+# ---- what it says
+
+
+def _lifetimes(numbers: NDArray[np.int64], ids: tuple[str, ...], body: str) -> Records:
+    lower, upper, size = numbers.T
+
+    def fail(bad: NDArray[np.bool_], what: str) -> None:
+        if bad.any():
+            _fail_at(int(np.argmax(bad)), ids, body, what)
+
+    fail((np.abs(lower) > _LARGEST_TIME) | (np.abs(upper) > _LARGEST_TIME), "a time above 2^62")
+    fail(upper <= lower, "upper is not above lower")
+    fail((size < 1) | (size > LARGEST_SIZE), "size is outside 1 to 2^48")
+    _, first = np.unique(np.array(ids), return_index=True)
+    if len(first) != len(ids):
+        repeated = np.ones(len(ids), np.bool_)
+        repeated[first] = False
+        fail(repeated, "an id that was used before")
+    result = np.zeros(len(lower), LIFETIME)
+    result["start"] = lower - lower.min()
+    result["end"] = upper - lower.min()
+    result["size_bytes"] = size
+    return result
+
+
+def _fail_at(row: int, ids: tuple[str, ...], body: str, what: str) -> NoReturn:
+    """Blame a row by its line."""
+    line, _ = next(islice(_rows(body), row, None))
+    raise TraceError(f"line {line} (id {ids[row][:40]!r}): {what}")

@@ -1,0 +1,65 @@
+"""What `gmlake view` draws of plans: plan files, and what was recorded as the planner places it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gmlake.errors import Error
+from gmlake.planner.api import plan
+from gmlake.planner.errors import PlanError
+from gmlake.planner.files import MAGIC, load_plans
+from gmlake.planner.saved import report_of_saved
+from gmlake.printable import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gmlake.pictures.figures import Report
+    from gmlake.trace import Trace
+
+
+class PlanView:
+    """The hook `view`."""
+
+    file_help: Final = "or a plan file"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add --plan."""
+        parser.add_argument(
+            "--plan",
+            action="store_true",
+            help="place the recorded requests with all of them known, and draw the placement",
+        )
+
+    def is_wanted(self, args: argparse.Namespace) -> bool:
+        """Whether what was recorded is to be placed."""
+        return bool(args.plan)
+
+    def report_of_trace(self, trace: Trace) -> Report:
+        """Return everything placed by the planner; the title is its figures'."""
+        return replace(plan(trace).report(), title="placed with all requests known")
+
+    def is_own(self, path: str) -> bool:
+        """Whether it is a plan file."""
+        try:
+            if not Path(path).is_file():
+                return False  # to open a pipe would wait for its other end
+            with Path(path).open("rb") as file:
+                return file.read(len(MAGIC)) == MAGIC
+        except (OSError, ValueError):
+            return False  # whoever reads it next says what is wrong
+
+    def report(self, args: argparse.Namespace) -> Report:
+        """Return the plans of a file. Raises Error for one that cannot be read."""
+        if args.replay is not None or args.plan:
+            raise PlanError("this is a plan already; leave out --plan and --replay")
+        try:
+            file = load_plans(args.file)
+        except PlanError as error:
+            raise Error(str(error).removeprefix(f"{printable(args.file)}: ")) from None
+        return replace(report_of_saved(file).report(), title=printable(Path(args.file).name))
+
+
+VIEW: Final = PlanView()

@@ -1,0 +1,211 @@
+/* Each piece of host memory that steps ask for is refused once: requests are served or refused,
+ * what was taken is given back, and later steps are planned as ever. */
+#include "planner/support/stepping.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+
+/* ---- the host's memory ----------------------------------------------------------------------- */
+
+static int64_t pieces;              /* taken and not given back */
+static uint64_t asked, refused_one; /* how often since it was armed; which time it is refused */
+static bool is_armed;
+static volatile bool is_looking; /* the compiler takes it that dlsym() calls none of these */
+
+/* These stand before those of the C library, also for a library that this program is linked to. */
+void *malloc(size_t size_bytes);
+void *calloc(size_t count, size_t size_bytes);
+void *realloc(void *memory, size_t size_bytes);
+void free(void *memory);
+
+/* dlsym() may ask for memory itself and gets none; what it gives back is lost. */
+static void *
+look_up(const char *name)
+{
+    is_looking = true;
+    void *found = dlsym(RTLD_NEXT, name);
+    is_looking = false;
+    return found;
+}
+
+static bool
+is_refused(void)
+{
+    return is_armed && ++asked == refused_one;
+}
+
+static void *
+note(void *memory)
+{
+    pieces += memory != NULL;
+    return memory;
+}
+
+void *
+malloc(size_t size_bytes)
+{
+    static void *(*next)(size_t);
+    if (is_looking || is_refused()) {
+        return NULL;
+    }
+    if (!next) {
+        *(void **)&next = look_up("malloc");
+    }
+    return note(next(size_bytes));
+}
+
+void *
+calloc(size_t count, size_t size_bytes)
+{
+    static void *(*next)(size_t, size_t);
+    if (is_looking || is_refused()) {
+        return NULL;
+    }
+    if (!next) {
+        *(void **)&next = look_up("calloc");
+    }
+    return note(next(count, size_bytes));
+}
+
+void *
+realloc(void *memory, size_t size_bytes)
+{
+    static void *(*next)(void *, size_t);
+    if (is_looking || is_refused()) {
+        return NULL;
+    }
+    if (!next) {
+        *(void **)&next = look_up("realloc");
+    }
+    void *moved = next(memory, size_bytes);
+    return memory ? moved : note(moved);
+}
+
+void
+free(void *memory)
+{
+    static void (*next)(void *);
+    if (is_looking) {
+        return;
+    }
+    if (!next) {
+        *(void **)&next = look_up("free");
+    }
+    pieces -= memory != NULL;
+    next(memory);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+enum { BY_FILE = 1, LARGE = 3, OTHERS = 100 };
+
+typedef struct program {
+    gml_lake *lake;
+    gml_plan *plan;
+    uint64_t served;
+} program;
+
+static void
+check_may_lack(gml_status status)
+{
+    CHECK(status == GML_OK || (is_armed && status == GML_NO_HOST_MEMORY));
+}
+
+static gml_address
+take(program *self, uint64_t size_bytes)
+{
+    gml_address address = 0;
+    gml_status status = gml_lake_allocate(self->lake, size_bytes, 0, &address);
+    check_may_lack(status);
+    return address;
+}
+
+/* A view over what two requests left, and more requests than notes have room for at first. */
+static void
+run_step(program *self, uint64_t kind, uint64_t drift_bytes)
+{
+    gml_address large[LARGE], others[OTHERS], view;
+    gml_step_report report = {0};
+    gml_status status = gml_lake_begin_step(self->lake, kind);
+    check_may_lack(status);
+    for (size_t i = 0; i < LARGE; i++) {
+        large[i] = take(self, 12 * MIB);
+    }
+    CHECK_OK(gml_lake_free(self->lake, large[0]));
+    CHECK_OK(gml_lake_free(self->lake, large[2]));
+    view = take(self, 24 * MIB + drift_bytes);
+    CHECK_OK(gml_lake_free(self->lake, large[1]));
+    for (size_t i = 0; i < OTHERS; i++) {
+        others[i] = take(self, i % 4 ? 2 * MIB : 512 * (i + 1));
+    }
+    for (size_t i = 0; i < OTHERS; i++) {
+        CHECK_OK(gml_lake_free(self->lake, others[i]));
+    }
+    CHECK_OK(gml_lake_free(self->lake, view));
+    if (status == GML_OK) {
+        CHECK_OK(gml_lake_end_step(self->lake, &report));
+    }
+    self->served += report.served;
+}
+
+/* What is watched, learned, served, left and dropped. */
+static void
+run_steps(program *self)
+{
+    gml_profile *profile = NULL;
+    for (uint64_t step = 0; step < 5; step++) {
+        run_step(self, 0, 0);
+    }
+    run_step(self, 0, 2 * MIB);
+    check_may_lack(gml_lake_profile(self->lake, 0, &profile));
+    gml_profile_free(profile);
+    check_may_lack(gml_lake_add_plan(self->lake, BY_FILE, self->plan));
+    run_step(self, BY_FILE, 0);
+    run_step(self, BY_FILE, 0);
+    run_step(self, BY_FILE, 2 * MIB);
+    check_may_lack(gml_lake_check(self->lake));
+    check_may_lack(gml_lake_drop_plans(self->lake, 0));
+    check_may_lack(gml_lake_trim(self->lake, NULL));
+}
+
+static gml_plan *
+make_plan(void)
+{
+    program self = {.lake = trainer_open_lake("sim", "plan", 0)};
+    run_step(&self, 0, 0);
+    self.plan = trainer_plan(self.lake, 0);
+    trainer_close(self.lake);
+    return self.plan;
+}
+
+/* How often memory was asked for. */
+static uint64_t
+run_refused(gml_plan *plan, uint64_t which)
+{
+    enum { SERVED = 3 * 80 + 2 * 104 + 2 * 3 }; /* by the second round, whatever the first lacked */
+    int64_t before = pieces;
+    program self = {.lake = trainer_open_lake("sim", "plan", 0), .plan = plan};
+    asked = 0;
+    refused_one = which;
+    is_armed = true;
+    run_steps(&self);
+    is_armed = false;
+    CHECK_OK(gml_lake_check(self.lake));
+    self.served = 0;
+    run_steps(&self);
+    CHECK_EQ(self.served, SERVED);
+    trainer_close(self.lake);
+    CHECK_EQ(pieces, before);
+    return asked;
+}
+
+TEST(each_piece_is_refused)
+{
+    gml_plan *plan = make_plan();
+    uint64_t count = run_refused(plan, 0);
+    CHECK(count > 40);
+    for (uint64_t which = 1; which <= count; which++) {
+        (void)run_refused(plan, which);
+    }
+    gml_plan_release(plan);
+}

@@ -1,0 +1,251 @@
+/* The policy `plan` under programs and plans that nobody would write: every address is checked by a
+ * driver that knows who uses which byte, and which stream is ordered after which. */
+#include "planner/plan.h"
+#include "planner/steps/steps.h"
+#include "support/check.h"
+#include "support/rig.h"
+
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define CAPACITY (160 * MIB)
+
+enum { MOST_BLOCKS = 48, KINDS = 3, STREAMS = 3, STEP_OPERATIONS = 90, OPERATIONS = 9000 };
+
+typedef struct storm {
+    test_rig rig;
+    check_random random, step; /* `step` repeats itself from step to step */
+    gml_block *blocks[MOST_BLOCKS];
+    size_t count;
+    uint64_t kind, served;
+    bool may_fail;
+    const char *fault; /* NULL while all is well */
+} storm;
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static uint64_t
+draw_size(check_random *random)
+{
+    static const uint64_t most[] = {4096, MIB, 8 * MIB, 30 * MIB};
+    return 1 + check_below(random, most[check_below(random, 4)]);
+}
+
+static void
+begin_block(storm *self)
+{
+    gml_policy *policy = self->rig.policy;
+    uint64_t size_bytes = draw_size(&self->step);
+    gml_stream stream = check_below(&self->step, STREAMS);
+    gml_block *block = NULL;
+    gml_status status = policy->ops->allocate(policy, size_bytes, stream, &block);
+    if (status == GML_OK) {
+        self->blocks[self->count++] = block;
+        (void)shadow_begin(self->rig.shadow, block->address, size_bytes, stream);
+    } else if (status != GML_OUT_OF_MEMORY && !self->may_fail) {
+        self->fault = "an allocation failed for another reason than lack of memory";
+    }
+}
+
+static void
+end_block(storm *self)
+{
+    size_t at = (size_t)check_below(&self->step, self->count);
+    gml_block *block = self->blocks[at];
+    self->blocks[at] = self->blocks[--self->count];
+    (void)shadow_end(self->rig.shadow, block->address, block->requested_bytes, block->stream);
+    self->rig.policy->ops->free(self->rig.policy, block);
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+/* What no check would let pass: places and spans anywhere, up to far beyond the device. */
+static void
+spoil(gml_plan *plan, check_random *random)
+{
+    for (size_t i = 0; i < plan->entry_count; i++) {
+        if (check_below(random, 3) == 0) {
+            uint64_t offset = check_next(random) >> (2 + check_below(random, 60));
+            plan->entries[i].offset = offset / 512 * 512;
+        }
+    }
+    for (size_t i = 0; i < plan->lane_count; i++) {
+        plan->lanes[i].peak_bytes = UINT64_C(1) << check_below(random, 63);
+        plan->lanes[i].stream = check_below(random, 2) ? check_below(random, 5) : UINT64_MAX;
+    }
+}
+
+static void
+make_plan(storm *self)
+{
+    gml_profile *profile = NULL;
+    gml_plan *plan = NULL;
+    gml_policy *policy = self->rig.policy;
+    if (gml_steps_profile(policy, check_below(&self->random, KINDS), &profile) != GML_OK) {
+        return;
+    }
+    const gml_planner_options options = {.budget_ms = 1};
+    if (profile->last.request_count &&
+        gml_plan_build(profile, &options, &plan, NULL, 0) != GML_OK) {
+        self->fault = "a profile could not be planned for";
+    }
+    gml_profile_free(profile);
+    if (plan && check_below(&self->random, 4) == 0) {
+        spoil(plan, &self->random);
+    }
+    if (plan && gml_steps_add_plan(policy, check_below(&self->random, KINDS), plan) != GML_OK) {
+        self->fault = "a plan was not taken";
+    }
+    gml_plan_release(plan);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static void
+change_step(storm *self)
+{
+    gml_policy *policy = self->rig.policy;
+    gml_step_report report = {0};
+    gml_status status = gml_steps_end(policy, &report);
+    self->served += report.served;
+    if (status != GML_OK && status != GML_MISUSE) {
+        self->fault = "a step could not end";
+    }
+    if (check_below(&self->random, 3) == 0) {
+        make_plan(self);
+    }
+    if (check_below(&self->random, 12) == 0) {
+        (void)gml_steps_drop_plans(policy, check_below(&self->random, KINDS));
+    }
+    size_t carried = check_below(&self->random, 4) ? 0 : 6;
+    while (self->count > carried) {
+        end_block(self);
+    }
+    self->kind = check_below(&self->random, KINDS);
+    self->step = (check_random){self->kind};
+    if (check_below(&self->random, 8) && gml_steps_begin(policy, self->kind) != GML_OK) {
+        self->fault = "a step could not begin";
+    }
+}
+
+/* What happens to a program from outside. */
+static void
+disturb(storm *self)
+{
+    gml_policy *policy = self->rig.policy;
+    uint64_t released_bytes;
+    switch (check_below(&self->random, 8)) {
+    case 0:
+        (void)policy->ops->trim(policy, &released_bytes);
+        break;
+    case 1: /* a graph is captured, or no longer */
+        self->rig.driver->device->captures = !gml_driver_is_frozen(self->rig.driver);
+        break;
+    case 2:
+        self->rig.driver->device->limit_bytes = check_below(&self->random, 3) ? 0 : CAPACITY / 2;
+        break;
+    case 3:
+        make_plan(self);
+        break;
+    case 4:
+        (void)check_next(&self->step); /* the rest of the step is another */
+        break;
+    case 5:
+        (void)gml_steps_begin(policy, self->kind); /* ends the open one */
+        break;
+    default:
+        begin_block(self);
+        break;
+    }
+}
+
+static void
+operate(storm *self, uint64_t at)
+{
+    if (at % STEP_OPERATIONS == 0) {
+        change_step(self);
+    }
+    if (check_below(&self->random, 300) == 0 && self->count < MOST_BLOCKS) {
+        disturb(self);
+    }
+    uint64_t what = check_below(&self->step, 100);
+    if (what < 57 && self->count < MOST_BLOCKS) {
+        begin_block(self);
+    } else if (self->count) {
+        end_block(self);
+    }
+    (void)gml_streams_advance(shadow_streams(self->rig.shadow), check_below(&self->random, STREAMS),
+                              check_below(&self->random, 6), NULL);
+}
+
+static void
+look(storm *self, uint64_t at)
+{
+    gml_policy *policy = self->rig.policy;
+    if (policy->reserved_bytes != shadow_count(self->rig.shadow).held_bytes) {
+        self->fault = "reserved bytes are not what the driver was asked for";
+    } else if (at % 64 == 0 && policy->ops->check(policy) != GML_OK) {
+        self->fault = self->rig.driver->reason;
+    } else if (shadow_breach(self->rig.shadow)[0]) {
+        self->fault = shadow_breach(self->rig.shadow);
+    }
+}
+
+static uint64_t
+run_storm(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
+{
+    storm self = {.random = {seed}, .may_fail = fail_per_million != 0};
+    if (rig_open(&self.rig, &(rig_config){.driver = "sim",
+                                          .policy = &gml_plan_policy,
+                                          .capacity_bytes = CAPACITY,
+                                          .arena_bytes = arena_bytes,
+                                          .fail_per_million = fail_per_million,
+                                          .fail_seed = seed}) != GML_OK) {
+        rig_close(&self.rig);
+        return 0;
+    }
+    CHECK_OK(gml_streams_set_manual(shadow_streams(self.rig.shadow), true));
+    for (uint64_t i = 0; i < OPERATIONS && !self.fault; i++) {
+        operate(&self, i);
+        look(&self, i);
+    }
+    self.rig.driver->device->captures = false;
+    gml_status status = self.fault ? GML_OK : rig_destroy_policy(&self.rig);
+    if (!self.fault && status == GML_OK && rig_leftovers(&self.rig)) {
+        self.fault = "memory or addresses were left behind";
+    }
+    if (!self.fault && shadow_breach(self.rig.shadow)[0]) {
+        self.fault = shadow_breach(self.rig.shadow);
+    }
+    CHECK(status == GML_OK || fail_per_million);
+    if (!CHECK(!self.fault)) {
+        fprintf(stderr, "seed %" PRIu64 ": %s\n", seed, self.fault);
+    }
+    rig_close(&self.rig);
+    return self.served;
+}
+
+TEST(nothing_overlaps_and_nothing_is_lost)
+{
+    uint64_t served = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        served += run_storm(seed, 0, 0);
+    }
+    CHECK(served > 2000);
+}
+
+TEST(nor_in_an_arena)
+{
+    uint64_t served = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        served += run_storm(200 + seed, seed % 2 * 2000, CAPACITY);
+    }
+    CHECK(served > 200);
+}
+
+TEST(nor_when_driver_calls_fail)
+{
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        (void)run_storm(100 + seed, seed * 4000, 0);
+    }
+}

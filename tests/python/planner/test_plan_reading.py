@@ -1,0 +1,44 @@
+"""Reading what is planned is bounded as all reading is; planning may take longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from budgets import check_budget, check_own_work
+from gmlake.planner import MadeFor, SavedPlan, save_plans
+from plans import made_plan
+from recording import pairs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMANDS = {
+    "view run.gmtrace -o page.html --plan": "gmlake.commands.view.report_of",
+    "view plans -o page.html": "gmlake.planner.files.decode_plans",
+    "plan run.gmtrace": "gmlake.snapshots.opening.decode",
+    "plan one.csv": "gmlake.planner.instances._parse",
+}
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs().save("run.gmtrace")
+    (tmp_path / "one.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
+    save_plans("plans", [SavedPlan(0, "train", made_plan())], MadeFor())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("what", ["time", "memory"])
+def test_every_command_has_a_budget(
+    command: str, what: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    if command.startswith("view"):
+        pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
+    check_budget(command, COMMANDS[command], what, monkeypatch, capsys)
+
+
+def test_planning_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_own_work("plan one.csv", "gmlake.planner.command.plan", monkeypatch)
