@@ -13,6 +13,7 @@ _LakeT = TypeVar("_LakeT", bound=Lake)
 __version__: str
 REQUEST_BYTES: int
 HISTORY_EVENT_BYTES: int
+access: object
 
 class DeviceInfo(TypedDict):
     name: str

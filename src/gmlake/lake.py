@@ -87,7 +87,7 @@ class Lake(_core.Lake):
         """Reserve addresses for an elastic buffer of at most `size` bytes, without memory yet.
 
         size: in bytes or as text ("4GiB"), rounded up to whole chunks. stream: the handle of the
-        stream whose work uses it. Raises UnsupportedError for a policy other than "stitch" and those
+        stream whose work uses it. Raises UnsupportedError for a policy other than "stitch" or one
         around it, and for an arena, ValueError for a size of 0 or above 2**48, OutOfMemoryError
         without addresses, DriverError.
         """

@@ -79,7 +79,8 @@ class ReplayResult:
     def to_dict(self) -> dict[str, Any]:
         """Return every figure, those of `more` beside the others."""
         figures = asdict(self)
-        return figures | figures.pop("more")
+        more: dict[str, Any] = figures.pop("more")
+        return {**figures, **more}
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,8 @@ def _report(args: argparse.Namespace, budget: Budget) -> Report:
     for annex in annexes.hooked("view"):
         if annex.is_own(args.file):
             with budget:
-                return annex.report(args)
+                own: Report = annex.report(args)
+            return own
     with budget:
         seen = Snapshot.load(args.file)
         if args.device is not None:
