@@ -134,7 +134,7 @@ find_block(const void *pointer, gml_block_info *block, int *number)
                       }) == GML_OK;
 }
 
-/* ---- memory of other processes ----------------------------------------------------------------
+/* ---- memory of other processes ------------------------------------------------------------------
  *
  * What a text leads to is mapped once, however many tensors lie in it.
  */

@@ -157,7 +157,7 @@ class Sharing
     bool is_limited;
 };
 
-/* ---- what is told of a block ------------------------------------------------------------------ */
+/* ---- what is told of a block ----------------------------------------------------------------- */
 
 /* As PyTorch counts sizes. */
 int64_t
@@ -216,7 +216,7 @@ tell_of_end(void *pointer)
     }
 }
 
-/* ---- requests and frees ------------------------------------------------------------------------ */
+/* ---- requests and frees ---------------------------------------------------------------------- */
 
 /* The lake is NULL and not open yet, or has answered with `status`: what native holds idle may
  * be what is missing. 0 where there is no memory; throws c10::Error for any other failure. */

@@ -138,7 +138,7 @@ TEST(a_visit_sees_everything_once)
 
 enum { MOST_LIVE = 512 };
 
-/* ---- as PyTorch counts ------------------------------------------------------------------------ */
+/* ---- as PyTorch counts ----------------------------------------------------------------------- */
 
 static void
 check_rows(const gml_stat row[GML_POOL_COUNT])
