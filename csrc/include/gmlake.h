@@ -1,4 +1,4 @@
-/* gmlake: a GPU memory allocator that does not fragment. The public C interface.
+/* gmlake: a GPU memory allocator that defragments by remapping. The public C interface.
  *
  * The words used throughout:
  *   chunk    a fixed-size piece of physical device memory; one driver handle

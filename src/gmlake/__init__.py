@@ -1,4 +1,4 @@
-"""gmlake: a GPU memory allocator for PyTorch that does not fragment.
+"""gmlake: a GPU memory allocator for PyTorch that defragments by remapping.
 
     import gmlake
 

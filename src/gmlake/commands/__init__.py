@@ -67,7 +67,7 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Return the parser of the whole command line, with the options of the chosen command."""
     parser = _Parser(
         prog="gmlake",
-        description="A GPU memory allocator for PyTorch that does not fragment.",
+        description="A GPU memory allocator for PyTorch that defragments by remapping.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_VersionAction, nargs=0, help="print the version")
