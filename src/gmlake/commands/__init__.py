@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "validate": "Check the policies `caching` and `expandable` against PyTorch's own recordings.",
     "view": "Draw a snapshot or trace as one HTML page for any browser.",
     "top": "Follow running processes: how much they hold, and how requests are served.",
-    "info": "Show the version, the drivers and devices found, and the policies with settings.",
+    "info": "Show how gmlake would serve PyTorch here, the devices found, and the policies.",
     "completion": "Print a completion script for bash, zsh or fish.",
 }
 """What each is for. A command's module is loaded where it is asked for: some need a second."""
