@@ -199,7 +199,7 @@ $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.
 	@cp pyproject.toml $@
 
 $(VENV)/.torch: $(VENV)/.created
-	@echo "fetching $(TORCH) into $(VENV); where that is a build for CUDA it takes 5 GB (TORCH=... names another)"
+	@echo "fetching $(TORCH) into $(VENV); where that is a build for CUDA it takes 5.2 GB (TORCH=... names another)"
 	@$(BIN)/python -m pip --disable-pip-version-check install $(TORCH)
 	@touch $@
 

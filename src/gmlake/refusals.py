@@ -89,7 +89,7 @@ class Refusal:
         said += f"; live then: {format_size(self.live_bytes)}"
         if self.held_bytes:
             said += f" of {format_size(self.held_bytes)} held, {format_size(free_bytes)} free in "
-            said += f"pieces of at most {format_size(self.largest_free_bytes)}"
+            said += f"pieces that serve at most {format_size(self.largest_free_bytes)}"
         said += f"; {format_size(self.device_free_bytes)} left on the device"
         if self.others_bytes:
             said += f", others have {format_size(self.others_bytes)} of it"
@@ -129,11 +129,13 @@ def refusals_of(trace: Trace, most: int | None = None) -> list[Refusal]:
         if _is_the_end(trace, row):
             blocks = trace.final_blocks
             segments, used = _ranges(trace.final_segments), _ranges(blocks[blocks["is_used"]])
+            largest = trace.largest_free_bytes
         else:
             starts = lives.address[ids]
             ends = starts + lives.size_bytes[ids]
             segments = _segments_at(trace, row)
             used = np.stack([np.sort(starts), np.sort(ends)], axis=1).astype(np.int64)
+            largest = None
         held_bytes, left_bytes = int((segments[:, 1] - segments[:, 0]).sum()), int(event["address"])
         found.append(
             Refusal(
@@ -142,7 +144,7 @@ def refusals_of(trace: Trace, most: int | None = None) -> list[Refusal]:
                 stream=int(event["stream"]),
                 live_bytes=int(lives.live_bytes[row]),
                 held_bytes=held_bytes,
-                largest_free_bytes=_largest_gap(segments, used),
+                largest_free_bytes=_largest_gap(segments, used) if largest is None else largest,
                 device_free_bytes=left_bytes,
                 others_bytes=trace.others_bytes(held_bytes, left_bytes),
             )

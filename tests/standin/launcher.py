@@ -79,7 +79,7 @@ def find_python() -> Path:
         if any((folder / "libtorch_cuda.so").exists() for folder in libraries):
             return python
     msg = (
-        "no CUDA build of PyTorch is there: run `make standin`, which fetches one (4.6 GB on disk)"
+        "no CUDA build of PyTorch is there: run `make standin`, which fetches one (5.2 GB on disk)"
     )
     raise StandinMissingError(msg)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,6 +66,19 @@ def test_the_page_counts_stitched_memory_once(file: Path) -> None:
     said = moments.moments[moments.shown].says[0]
     assert said.startswith("Refused: 300 MiB, asked for at ")
     assert "Live then 1.86 GiB, held 1.86 GiB, nothing of it free" in said
+
+
+@pytest.mark.parametrize("lines", ["", "1"])
+def test_the_exception_the_page_and_replay_say_the_same(file: Path, lines: str) -> None:
+    said = run_out("scattered", file, GMLAKE_ON_OOM_LINES=lines).results["said"]
+    told = re.search(r"could serve is (\d+\.\d\d) MiB \(fragmentation (\d+\.\d) %\)", said)
+    assert told, said
+    device = Snapshot.load(file)[0]
+    (refusal,) = refusals_of(load_trace(file))
+    largest = [device.largest_free_bytes, refusal.largest_free_bytes]
+    assert [f"{size / MIB:.2f}" for size in largest] == [told[1]] * 2
+    assert device.fragmentation > 0.5
+    assert 100 * device.fragmentation == pytest.approx(float(told[2]), abs=0.1)
 
 
 def test_a_history_of_the_programs_own_goes_on(file: Path) -> None:

@@ -69,7 +69,7 @@ ANSWERS = {
     "by_a_pool": (
         "largest piece 1.17 GiB, 204 MiB left on the device.",
         "A piece was large enough; why it was not taken is not recorded.",
-        "1.17 GiB free in pieces of at most 1.17 GiB",
+        "1.17 GiB free in pieces that serve at most 1.17 GiB",
     ),
     "of_slivers": (
         "Refused: 230 MiB, asked for at stories.py:N in tensor().",

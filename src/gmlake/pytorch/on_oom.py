@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake import _core
-from gmlake.pytorch import compat, notices
-from gmlake.trace.trace import DEVICE_BYTES
+from gmlake.pytorch import compat, lakes, notices
+from gmlake.trace.trace import DEVICE_BYTES, LARGEST_FREE_BYTES
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -91,10 +91,14 @@ def _with_refusal(
 ) -> dict[str, Any]:
     """Return a snapshot whose history ends with the refusal, also where PyTorch keeps none.
 
-    It also says how large the device is, which tells how much of it others have.
+    It also says how large the device is, which tells how much of it others have, and what the
+    exception says could still be served.
     """
     settings = document["allocator_settings"]
     settings[f"{DEVICE_BYTES}.{device}"] = compat.device_bytes(device)
+    lake = lakes.find(device)
+    if lake is not None and not _core.torch_has_entered():  # else a region may have refused
+        settings[f"{LARGEST_FREE_BYTES}.{device}"] = lake.stats()["largest_free_bytes"]
     events = document["device_traces"][device]
     if all(event["action"] != "oom" for event in events[-2:]):  # the last may be this snapshot
         now = time.time_ns() // 1000

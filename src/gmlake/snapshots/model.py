@@ -166,7 +166,7 @@ class DeviceSnapshot:
 
         The largest free extent if a file does not have it.
         """
-        counted = self.counters.get("largest_free_bytes")
+        counted = self.counters.get("largest_free_bytes", self.trace.largest_free_bytes)
         if counted is not None:
             return int(counted)
         return int(self.free_extents["size_bytes"].max(initial=0))

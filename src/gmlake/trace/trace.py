@@ -29,6 +29,7 @@ SLICE_EVENTS: Final = 1 << 16
 """Events between two reports of progress, and between two chances to interrupt."""
 
 DEVICE_BYTES: Final = "gmlake_device_bytes"
+LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
 """A setting in recordings of gmlake, with the device behind a dot: how much memory it has."""
 
 _BEFORE = -1
@@ -112,6 +113,12 @@ class Trace:
         """Return the bytes of the device held by others than PyTorch; 0 if not recorded."""
         size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
         return max(0, size - held_bytes - left_bytes) if isinstance(size, int) else 0
+
+    @property
+    def largest_free_bytes(self) -> int | None:
+        """The largest request that could be served at the end without new memory, if recorded."""
+        size = self.settings.get(f"{LARGEST_FREE_BYTES}.{self.device}")
+        return size if isinstance(size, int) and size >= 0 else None
 
     @property
     def peak_live_bytes(self) -> int:
