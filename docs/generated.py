@@ -198,10 +198,8 @@ def settings() -> str:
     """Return the settings of the policies, and the policies."""
     lines = ["# Settings of the policies", ""]
     lines += ["`gmlake.enabled(NAME=VALUE)`, `--set NAME=VALUE`, `GMLAKE_SET=NAME=VALUE,...`;"]
-    lines += [
-        "`gmlake info --knobs` prints the same. "
-        "[Inside PyTorch](../pytorch.md#settings) has the rest."
-    ]
+    lines += ["`gmlake info --knobs` prints the same."]
+    lines += ["[Inside PyTorch](../pytorch.md#settings) has the rest."]
     lines += ["", "| policy | what it is |", "|---|---|"]
     for name, text in zip(gmlake.policies(), policy_help(), strict=True):
         lines.append(f"| `{name}` | {text} |")

@@ -33,6 +33,9 @@ NAMES_ANNEXES: Final = "src/gmlake/annexes.py"
 WHOLE: Final = ("documentation", "results", "examples", "counted", "mutants")
 """Tests of the house that read what is about the whole: documents, benchmarks, tools."""
 
+ABOUT_THE_WHOLE: Final = ("test_documents_name_files_that_are_there",)
+"""Tests of house/test_house.py of that kind."""
+
 LONG_IN_C: Final = "faults|property|storm|lake_(sleep|elastic|pools|guest)|stitch|contract|economy"
 """C tests that take more than a few seconds; left out in a hurry, as they run in `make test-c`."""
 
@@ -150,6 +153,7 @@ def test(python: Path, ctest: str, jobs: int, *, quick: bool) -> dict[str, bool]
     tests = TREE / "tests/python"
     chosen = [tests / name for name in QUICK_IN_PYTHON] if quick else [tests]
     ignored = [f"--ignore={tests}/house/test_{name}.py" for name in WHOLE]
+    ignored += [f"--deselect={tests}/house/test_house.py::{name}" for name in ABOUT_THE_WHOLE]
     return {
         "C": run(
             *(ctest, "--test-dir", BUILD, "--parallel", str(jobs), "--output-on-failure", *hurry)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the tiling: extents as a list in address order, with an index by grain -------------------- */
+/* ---- the tiling: extents as a list in address order, with an index by grain ------------------ */
 
 enum { WORD_BITS = 64 };
 
@@ -148,7 +148,7 @@ absorb_next(gml_home *home, gml_extent *left)
     gml_pool_give(&home->extents, gone);
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 gml_status
 gml_home_open(gml_home *home, gml_driver *driver, uint64_t grain_bytes, uint64_t slots)

@@ -4,7 +4,7 @@
 
 #include "driver/driver.h"
 
-/* ---- `cuda`: one NVIDIA device through libcuda.so.1, found at run time ------------------------- */
+/* ---- `cuda`: one NVIDIA device through libcuda.so.1, found at run time ----------------------- */
 
 /* Opens the device with that ordinal and retains its primary context. GML_DRIVER_ABSENT without a
  * usable library or device. */

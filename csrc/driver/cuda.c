@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what every call needs: the context, a mode that captures survive, a reason ----------------- */
+/* ---- what every call needs: the context, a mode that captures survive, a reason -------------- */
 
 static gml_status
 status_of(gml_cu_result result)

@@ -23,7 +23,7 @@ gml_cuda_of(gml_driver *self)
     return (gml_cuda_driver *)self;
 }
 
-/* ---- cuda_library.c: libcuda.so.1 and every entry of GML_CUDA_ENTRIES in it --------------------- */
+/* ---- cuda_library.c: libcuda.so.1 and every entry of GML_CUDA_ENTRIES in it ------------------ */
 
 /* GML_DRIVER_ABSENT, with one line in `reason`, if the library or an entry is missing. The library
  * stays loaded until the process ends: the driver has threads of its own in it. */

@@ -111,7 +111,7 @@ gml_status gml_model_free(gml_model *model, gml_address address);
 /* Whether a kernel could touch every byte: mapped and opened, or inside one plain block. */
 gml_status gml_model_check_touch(gml_model *model, gml_address address, uint64_t size_bytes);
 
-/* ---- between the two files of the model -------------------------------------------------------- */
+/* ---- between the two files of the model ------------------------------------------------------ */
 
 /* GML_MISUSE unless both are multiples of the granularity and the size is not 0. */
 gml_status gml_model_check_aligned(gml_model *model, const char *call, gml_address address,

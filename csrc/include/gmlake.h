@@ -54,7 +54,7 @@ GML_API const char *gml_status_text(gml_status status);
 /* "major.minor.patch" of the library. */
 GML_API const char *gml_version(void);
 
-/* ---- how one allocation was served: GMLake's states S1 to S5, and a sixth ----------------- */
+/* ---- how one allocation was served: GMLake's states S1 to S5, and a sixth -------------------- */
 
 typedef enum gml_state {
     GML_STATE_EXACT = 0, /* a free extent or a cached view of just that size */

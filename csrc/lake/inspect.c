@@ -1,45 +1,26 @@
 /* The whole lake, read only: its invariants, and everything it holds. */
-#include "base/status.h"
 #include "lake/lake.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- invariants ------------------------------------------------------------------------------ */
-
-/* Passes a policy's answer on, with the reason where the lake's callers look. */
-static gml_status
-check_policy(gml_lake *lake, gml_policy *policy)
-{
-    gml_status status = policy->ops->check(policy);
-    if (status != GML_OK && policy->driver != lake->driver) {
-        memcpy(lake->driver->reason, policy->driver->reason, sizeof lake->driver->reason);
-    }
-    return status;
-}
-
-typedef struct pools_check {
-    gml_lake *lake;
-    gml_status status;
-} pools_check;
 
 static void
 check_pool(void *context, gml_pool_id id, gml_policy *policy)
 {
-    pools_check *checked = context;
+    gml_status *status = context;
     (void)id;
-    if (checked->status == GML_OK) {
-        checked->status = check_policy(checked->lake, policy);
+    if (*status == GML_OK) {
+        *status = policy->ops->check(policy);
     }
 }
 
 static gml_status
 check_policies(gml_lake *lake)
 {
-    pools_check checked = {lake, check_policy(lake, lake->policy)};
-    gml_pools_each(&lake->pools, check_pool, &checked);
-    return checked.status;
+    gml_status status = lake->policy->ops->check(lake->policy);
+    gml_pools_each(&lake->pools, check_pool, &status);
+    return status;
 }
 
 static gml_status

@@ -89,7 +89,7 @@ struct gml_lake {
 /* gml_lake_visit() for a caller that holds the lock. */
 void gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 
-/* ---- access.c: for the rooms above, which know nothing of what a lake is made of ---------------- */
+/* ---- access.c: for the rooms above, which know nothing of what a lake is made of ------------- */
 
 /* Calls `action` with the lake's policy under the lock, and takes what it did into the counters.
  * Reasons go to policy->driver. */

@@ -330,7 +330,7 @@ gml_lake_forget_saved(gml_lake *lake)
     return status;
 }
 
-/* ---- several lakes that sleep or wake together: all of them, or none ---------------------------- */
+/* ---- several lakes that sleep or wake together: all of them, or none ------------------------- */
 
 /* As it slept last, which its nap knows. */
 static gml_status

@@ -218,7 +218,7 @@ gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any)
     return GML_OK;
 }
 
-/* ---- waiting for work before the mappings that it may use go ----------------------------------- */
+/* ---- waiting for work before the mappings that it may use go --------------------------------- */
 
 /* The other ponds' streams may be gone, and asking CUDA about one that is gone would be a crash. */
 gml_status

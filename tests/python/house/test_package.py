@@ -135,7 +135,7 @@ def test_every_header_is_installed(tmp_path: Path) -> None:
         ("--install", str(build), "--component", "headers", "--prefix", str(prefix)),
     ):
         subprocess.run([cmake, *words], check=True, capture_output=True)
-    here = {path.name for path in (ROOT / "csrc" / "include").glob("*.h")}
+    here = {path.name for path in ROOT.glob("csrc/**/include/*.h")}
     assert {path.name for path in (prefix / "include").iterdir()} == here
     listed = (ROOT / "csrc" / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(here) if f"`{name}`" not in listed] == []
