@@ -27,10 +27,8 @@ class Inside(_core.Inside, ContextDecorator):
     def number(self) -> int:
         """Return the core's number of the region, which the entry asks for; RuntimeError."""
         if not is_enabled():
-            raise RuntimeError(
-                f"{self._title}: gmlake does not serve this process; call gmlake.enable() first, "
-                "or start it with `gmlake run`"
-            )
+            advice = why_off() or "call gmlake.enable() first, or start it with `gmlake run`"
+            raise RuntimeError(f"{self._title}: gmlake does not serve this process; {advice}")
         if is_passed_by():
             raise RuntimeError(
                 f'{self._title}: inside gmlake.enabled("caching") PyTorch\'s own allocator '

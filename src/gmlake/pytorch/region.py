@@ -71,7 +71,7 @@ class Region(ContextDecorator):
     `why`; "" while it is not open.
     """
 
-    def __init__(self, given: Given, mode: str = "auto") -> None:
+    def __init__(self, given: Given) -> None:
         self._given = given
         self.settings = Settings.of(given)
         self.policy = self.settings.policy

@@ -106,7 +106,7 @@ def fork() -> Result:
             "sleep": fails(gmlake.sleep, "w"),
             "enter": fails(gmlake.region("w").__enter__),
             "enabled": gmlake.is_enabled(),
-            "others": [recording._turn.lock.acquire()],
+            "others": [recording._turn.lock.acquire()],  # noqa: SLF001
             "stop": gmlake.stop_recording(),
         }
         os.write(writing, json.dumps(seen).encode())

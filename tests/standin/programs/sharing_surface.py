@@ -56,7 +56,7 @@ def calls(region: gmlake.Region, name: str) -> int:
 
 def wrapped() -> Seen:
     """Use streams that were wrapped in each way, before gmlake and after; destroy each."""
-    streams = [torch.cuda.ExternalStream(create())]  # which starts CUDA
+    streams: list[torch.cuda.Stream] = [torch.cuda.ExternalStream(create())]  # which starts CUDA
     seen = []
     with gmlake.enabled() as region:
         streams.append(torch.cuda.ExternalStream(create()))
