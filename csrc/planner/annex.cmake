@@ -28,7 +28,8 @@ elseif(NOT GMLAKE_ONE_LIBRARY)
     # What it has registered is there until the process ends.
     target_link_options(gmlake_planner PRIVATE $<$<PLATFORM_ID:Linux>:-Wl,-z,nodelete>)
     install(TARGETS gmlake_planner)
-    install(FILES csrc/planner/include/gmlake_plan.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(FILES csrc/planner/include/gmlake_plan.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT headers)
 endif()
 
 if(GMLAKE_TESTS OR GMLAKE_BENCHMARKS)

@@ -70,7 +70,7 @@ def test_each_policy_is_asked_on_a_device_of_that_size() -> None:
     said = refusal.sentences()
     assert said[0] == (
         "refused at event 12: 500 MiB; live then: 300 MiB of 600 MiB held, 300 MiB free in pieces "
-        "of at most 150 MiB; 300 MiB left on the device"
+        "that serve at most 150 MiB; 300 MiB left on the device"
     )
     assert "stitch (100 MiB to spare)" in said[1]
     assert "caching" not in said[1]

@@ -48,8 +48,7 @@ class RunCommand(common.Command):
         add(
             "--mode",
             metavar="MODE",
-            help="native: in front of PyTorch's allocator; full: in its place; auto: native, or "
-            "full where that is impossible (auto)",
+            help="deprecated: gmlake always serves in front of PyTorch's allocator",
         )
         add(
             "--capacity",
@@ -116,7 +115,8 @@ def _settings(args: argparse.Namespace) -> Settings:
     """Return what the options say; ValueError for what no lake can be opened with."""
     knobs = dict(args.settings)
     given = Given(args.policy, args.capacity, knobs=knobs, on_oom=args.on_oom)
-    check_mode(args.mode)
+    if args.mode is not None:
+        check_mode(args.mode)
     settings = Settings.of(given)
     if args.on_oom_lines:
         settings = replace(settings, on_oom_lines=True)

