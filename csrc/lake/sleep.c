@@ -339,7 +339,7 @@ sleep_again(const gml_sleeping *one, gml_sleep_report *out)
     pthread_mutex_lock(&one->lake->lock);
     gml_backup backup = one->lake->nap->backup;
     pthread_mutex_unlock(&one->lake->lock);
-    return gml_lake_sleep(one->lake, backup, one->folder, out);
+    return change(one->lake, &(gml_sleeping){one->lake, backup, one->folder, one->title}, out);
 }
 
 static gml_status
@@ -349,8 +349,8 @@ all_or_none(const gml_sleeping *each, size_t count, bool sleeps, gml_sleep_repor
     gml_sleep_report sum = {0}, report = {0};
     for (size_t i = 0; i < count; i++) {
         const gml_sleeping *one = &each[i];
-        gml_status status = sleeps ? gml_lake_sleep(one->lake, one->backup, one->folder, &report)
-                                   : gml_lake_wake(one->lake, &report);
+        gml_status status =
+            sleeps ? change(one->lake, one, &report) : gml_lake_wake(one->lake, &report);
         if (status != GML_OK) {
             *failed = i;
             while (i-- > 0) {

@@ -46,9 +46,9 @@ def test_one_limit_holds_for_all_lakes_of_a_device(outcome: Outcome) -> None:
     assert "other processes" not in second + outside
     assert outcome.results["limited"]["held"] == 3 * 1024
     assert instead == ""  # what sleeps is not held
-    assert "waking needs 3072.0 MiB" in woken
-    assert "gmlake holds 3072.0 awake" in woken
-    assert "all may hold 4096.0 MiB" in woken
+    assert "waking needs 3.00 GiB" in woken
+    assert "gmlake holds 3.00 GiB awake" in woken
+    assert "all may hold 4.00 GiB" in woken
 
 
 def test_a_request_that_no_device_could_hold_is_told_in_pytorchs_words(outcome: Outcome) -> None:

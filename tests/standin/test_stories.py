@@ -117,6 +117,6 @@ def test_replay_begins_with_the_answer(name: str, folder: Path) -> None:
             ["replay", str(folder / f"{name}.pickle"), "--policy", "caching,expandable,stitch"]
         )
     assert code == 0
-    first = without_numbers(" ".join(out.getvalue().splitlines()[:5]))
+    first = without_numbers(" ".join(out.getvalue().splitlines()[:6]))
     assert first.startswith("refused at event ")
     assert ANSWERS[name][2] in first
