@@ -56,14 +56,12 @@ EXCEPTION = re.compile(r"Traceback|\b[A-Z][a-zA-Z]+(Error|Exception|Warning)\b")
 RUNS = ("<img src=x", "<script>attacked", "<svg onload")
 MARK = "case.json"
 READERS = {
-    "snapshot": ("view", "view", "replay", "plan", "validate", "validate"),
-    "own snapshot": ("view", "view", "view", "replay", "plan", "validate"),
-    "instructions": ("view", "replay", "plan", "validate"),
-    "own trace": ("view", "replay", "replay", "plan", "validate"),
-    "plans": ("view", "view", "view", "plan"),
-    "instance": ("plan", "plan", "plan", "view"),
+    "snapshot": ("view", "view", "replay", "validate", "validate"),
+    "own snapshot": ("view", "view", "view", "replay", "validate"),
+    "instructions": ("view", "replay", "validate"),
+    "own trace": ("view", "replay", "replay", "validate"),
 }
-COMMANDS = ["view", "replay", "plan", "validate"]
+COMMANDS = ["view", "replay", "validate"]
 
 
 @dataclass
@@ -95,7 +93,9 @@ def _view(rng: random.Random) -> list[str]:
     words = ["-o", "page.html"]
     if rng.random() < 0.15:
         words += ["--replay", rng.choice(("all", *gmlake.policies()))]
-    return words + (["--plan"] if rng.random() < 0.03 else [])
+    if "plan" in COMMANDS and rng.random() < 0.03:
+        words += ["--plan"]
+    return words
 
 
 def _replay(rng: random.Random) -> list[str]:
@@ -106,17 +106,6 @@ def _replay(rng: random.Random) -> list[str]:
     for knob in rng.sample(list(gmlake.knobs()), rng.choice((0, 0, 0, 1, 2))):
         setting = rng.choice([*knob["words"]] or ["0", "1", "2097152", str(2**63), str(2**64 - 1)])
         words += ["--set", f"{knob['name']}={setting}"]
-    return words + _json(rng)
-
-
-def _plan(rng: random.Random) -> list[str]:
-    words = ["--budget-ms", rng.choice(("1", "5", "20", "100"))]
-    if rng.random() < 0.2:
-        words += ["--capacity", rng.choice(("1", "20MiB", "80GiB"))]
-    if rng.random() < 0.2:
-        words += ["--alignment", str(1 << rng.choice((0, 1, 9, 21, 48)))]
-    if rng.random() < 0.2:
-        words += ["-o", "out"]
     return words + _json(rng)
 
 
@@ -131,7 +120,6 @@ def _json(rng: random.Random) -> list[str]:
 _OPTIONS = {
     "view": _view,
     "replay": _replay,
-    "plan": _plan,
     "validate": _validate,
 }
 
@@ -150,7 +138,7 @@ def annexes() -> list[ModuleType]:
 ANNEXES = annexes()
 for _annex in ANNEXES:
     fuzz_files.KINDS += _annex.KINDS
-    READERS |= _annex.READERS
+    READERS |= {kind: (*READERS.get(kind, ()), *more) for kind, more in _annex.READERS.items()}
     COMMANDS += _annex.OPTIONS
     _OPTIONS |= _annex.OPTIONS
 
@@ -169,7 +157,6 @@ def warm_up() -> None:
         for words in (
             ["view", trace, "-o", str(folder / "page.html"), "--replay", "caching"],
             ["validate", str(folder / "x.pickle")],
-            ["plan", trace, "--budget-ms", "1"],
             *(words for annex in ANNEXES for words in annex.warm_up(folder)),
         ):
             run_command(words)

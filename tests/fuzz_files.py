@@ -8,14 +8,11 @@ stranger would do so. Everything follows from a random.Random.
 from __future__ import annotations
 
 import copy
-import gzip
-import hashlib
 import json
 import pickle
 import pickletools
 import random
 import struct
-import tempfile
 import zlib
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,10 +23,9 @@ import numpy as np
 from test_hostile_files import SCRIPT, of_lake, usual
 
 import gmlake
-from gmlake.planner import MadeFor, SavedPlan, files
 from gmlake.trace import binary
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK
-from plans import made_plan, training
+from plans import training
 from recording import (
     BASE,
     MIB,
@@ -596,78 +592,6 @@ def stored_section(rng: random.Random, name: bytes, raw: bytes, items: int) -> b
     return struct.pack("<4sIQQ", name, zlib.crc32(stored), items, len(stored)) + stored
 
 
-# ---- plans and instances
-
-
-@cache
-def known_plans() -> list[bytes]:
-    """Return plans as they are in files: a small one, and one of a step of training."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, path = Path(folder, "x.gmtrace"), Path(folder, "plans")
-        training(6).trace().save(source)
-        report = gmlake.plan(source, budget_ms=20)
-        assert report.results[0].step is not None
-        files.save_plans(path, [SavedPlan(0, "train", report.results[0].step.plan)], MadeFor())
-        large = files.load_plans(path).plans[0].plan.encode()
-    return [made_plan().encode(), large]
-
-
-def resealed_plan(payload: bytes) -> bytes:
-    """Give a plan's bytes a checksum that is right."""
-    checksum = 0xCBF29CE484222325
-    for octet in payload[24:]:
-        checksum = (checksum ^ octet) * 0x100000001B3 % (1 << 64)
-    return payload[:16] + struct.pack("<Q", checksum) + payload[24:]
-
-
-def plan_file(rng: random.Random) -> Case:
-    """Make a plan file."""
-    chosen = [rng.choice(known_plans()) for _ in range(rng.choice((0, 1, 1, 2)))]
-    saved = [SavedPlan(n, "train", gmlake.Plan.decode(data)) for n, data in enumerate(chosen)]
-    data = files.encode_plans(saved, MadeFor(1, 2, {0: "H100", 1: text(rng)}, "2.9.0"))
-    header_bytes = struct.unpack_from("<I", data, 12)[0]
-    header: Any = json.loads(data[16 : 16 + header_bytes])
-    payloads = list(chosen)
-    for at, payload in enumerate(payloads):
-        if rng.random() < 0.6:
-            changed = change_bytes(rng, payload[24:])
-            payloads[at] = resealed_plan(payload[:24] + changed)
-            header["plans"][at]["bytes"] = len(payloads[at])
-    if rng.random() < 0.5:
-        header = change_tree(rng, header)
-    said = as_json(rng, header)
-    length = len(said) if rng.random() < 0.97 else number(rng) % (1 << 32)
-    body = data[:12] + struct.pack("<I", length) + said + b"".join(payloads)
-    return Case("plans", {"plans": body + hashlib.sha256(body).digest()})
-
-
-def instance(rng: random.Random) -> Case:
-    """Make an instance of CSV, plain or gzip."""
-    count = rng.choice((1, 3, 20, 200, 20_000 if rng.random() < 0.1 else 50))
-    rows: list[list[Any]] = [["id", "lower", "upper", "size"]]
-    for row in range(count):
-        begin = rng.randrange(100)
-        rows.append([row, begin, begin + rng.randrange(1, 50), rng.randrange(1, 1 << 20)])
-    for _ in range(rng.choice((0, 0, 1, 1, 2, 5))):
-        change_tree(rng, rows)
-    if shared_size(rows) > 3_000_000:
-        rows = [["id", "lower", "upper", "size"], [0, 1, 2, 3]]
-    lines = [",".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows]
-    end = rng.choice(("\n", "\n", "\n", "\r\n", "\r", "\n\n", " \n"))
-    data = (end.join(lines)[: 1 << 24] + rng.choice(("", "\n"))).encode("utf-8", "surrogatepass")
-    if rng.random() < 0.4:
-        return Case("instance", {"x.csv.gz": members(rng, data)})
-    return Case("instance", {rng.choice(("x.csv", "x")): data})
-
-
-def members(rng: random.Random, data: bytes) -> bytes:
-    """Return gzip of several members, with what may stand between them."""
-    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 3))))
-    parts = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    between = rng.choice((b"", b"", b"\0" * 9, gzip.compress(b"", mtime=0) * 1000, b"x"))
-    return between.join(gzip.compress(part, 1, mtime=0) for part in parts) + between
-
-
 # ---- any of them
 
 
@@ -697,15 +621,13 @@ KINDS: list[tuple[Callable[[random.Random], Case], int]] = [
     (lake_snapshot, 15),
     (instructions, 8),
     (own_trace, 18),
-    (plan_file, 9),
-    (instance, 9),
 ]
 """What makes files, and how often; annexes add theirs."""
 
 
 def prepare() -> None:
     """Make what all files begin with once, before there are many processes."""
-    for make_first in (lake_document, known_traces, known_plans):
+    for make_first in (lake_document, known_traces):
         make_first()
 
 

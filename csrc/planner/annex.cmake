@@ -33,9 +33,9 @@ elseif(NOT GMLAKE_ONE_LIBRARY)
 endif()
 
 if(GMLAKE_TESTS OR GMLAKE_BENCHMARKS)
-    file(GLOB STALLOC_SOURCES CONFIGURE_DEPENDS lab/stalloc/*.c)
+    file(GLOB STALLOC_SOURCES CONFIGURE_DEPENDS lab/planner/stalloc/*.c)
     add_library(gmlake_stalloc OBJECT ${STALLOC_SOURCES})
-    target_include_directories(gmlake_stalloc PUBLIC lab)
+    target_include_directories(gmlake_stalloc PUBLIC lab/planner)
     target_link_libraries(gmlake_stalloc PUBLIC gmlake_planner_objects gmlake_objects)
 endif()
 

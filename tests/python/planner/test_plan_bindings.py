@@ -19,7 +19,7 @@ from gmlake.planner.layout import (
     STEP_REQUEST,
     STILL_LIVE,
 )
-from plans import STEP, made_plan, step_requests
+from made_plans import STEP, made_plan, step_requests
 
 if TYPE_CHECKING:
     from gmlake.trace.layout import Records

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import gmlake
 from gmlake.planner import MadeFor, SavedPlan, files, load_plans, save_plans
-from plans import made_plan
+from made_plans import made_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from gmlake.commands import main
 from gmlake.pictures.figures import Packing
 from gmlake.planner import MadeFor, SavedPlan, save_plans
 from gmlake.trace import REQUEST, Kind, Trace
-from plans import made_plan
+from made_plans import made_plan
 from recording import pairs
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from budgets import check_budget, check_own_work
 from gmlake.planner import MadeFor, SavedPlan, save_plans
-from plans import made_plan
+from made_plans import made_plan
 from recording import pairs
 
 if TYPE_CHECKING:

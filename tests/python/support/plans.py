@@ -1,18 +1,11 @@
-"""Steps to plan: as records, and as traces that repeat them."""
+"""Traces that repeat a step of training."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 import gmlake
-from gmlake.planner import _planner
-from gmlake.planner.layout import STEP_REQUEST
 from gmlake.trace.layout import REQUEST, Kind
-
-if TYPE_CHECKING:
-    from gmlake.trace.layout import Records
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -79,19 +72,3 @@ def training(steps: int, *, keeps: bool = True) -> Script:
                 script.free(number)
             kept = []
     return script
-
-
-def step_requests(rows: list[tuple[int, int, int, int]]) -> Records:
-    """Rows of size, birth, death, serial of the death."""
-    result = np.zeros(len(rows), STEP_REQUEST)
-    names = ("size_bytes", "birth", "death", "death_serial")
-    for column, values in zip(names, zip(*rows, strict=True), strict=True):
-        result[column] = values
-    return result
-
-
-STEP = [(4096, 0, 3, 1), (1024, 1, 2, 1), (2048, 4, 5, 1)]
-
-
-def made_plan() -> _planner.Plan:
-    return _planner.Plan.build(_planner.Profile(step_requests(STEP), 6))
