@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mkdocs.structure.files import File
 
 import gmlake
+from gmlake import annexes
 from gmlake.commands import COMMANDS, make_parser
 from gmlake.settings import policy_help
 
@@ -116,6 +117,7 @@ def python() -> str:
     public = set(gmlake.__all__) - {"__version__"}
     if listed != public:
         sys.exit(f"docs/generated.py: PYTHON and gmlake.__all__ differ: {listed ^ public}")
+    homes = {name: module for module, text in annexes.names().items() for name in text.split()}
     lines = [
         "# Python",
         "",
@@ -126,7 +128,8 @@ def python() -> str:
         for name in names.split():
             found = getattr(gmlake, name)
             is_in_c = found.__module__.rpartition(".")[2].startswith("_")
-            lines += _of_the_core(name, found) if is_in_c else [f"::: gmlake.{name}"]
+            place = f"{homes.get(name, 'gmlake')}.{name}"
+            lines += _of_the_core(name, found) if is_in_c else [f"::: {place}"]
             lines.append("")
     lines += ["", "## Trainers", ""]
     for name in TRAINERS:
