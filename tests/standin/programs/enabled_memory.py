@@ -103,12 +103,15 @@ def _shape(nested: dict[str, Any]) -> dict[str, Any]:
 def _twins() -> list[bool]:
     twin = torch.accelerator
     twin.reset_peak_memory_stats()
+    # Some versions of PyTorch count in one of the two alone what the other lacks.
+    ours, its = memory_stats(), twin.memory_stats()
     is_same = [
         twin.memory_allocated() == memory_allocated() > 0,
         twin.memory_reserved() == memory_reserved() > 0,
         twin.max_memory_allocated() == max_memory_allocated() > 0,
         twin.max_memory_reserved() == max_memory_reserved() > 0,
-        dict(twin.memory_stats()) == dict(memory_stats()),
+        len(ours.keys() & its.keys()) > 100,  # noqa: PLR2004
+        all(ours[name] == its[name] for name in ours.keys() & its.keys()),
     ]
     if hasattr(twin, "get_memory_info"):
         is_same.append(twin.get_memory_info() == torch.cuda.mem_get_info())
