@@ -120,8 +120,10 @@ def test_a_program_goes_on_where_memory_ends() -> None:
 
 def test_a_refusal_tells_what_is_held() -> None:
     text = run("out_of_memory")["text"]
-    for word in ("total capacity of 2.00 GiB", "policy stitch", "in use", "idle", "fragmentation"):
+    for word in ("total capacity of 2.00 GiB", "policy stitch", "in use", "idle"):
         assert word in text
+    # What is left idle after all whole chunks went back depends on the version of PyTorch.
+    assert "(fragmentation " in text or "serve only requests of up to 1 MiB" in text
 
 
 def test_threads_may_begin_and_end_regions_while_others_allocate() -> None:

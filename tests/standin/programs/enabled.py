@@ -207,7 +207,6 @@ def out_of_memory() -> dict[str, Any]:
     with gmlake.enabled() as region:
         trainer = Trainer(torch.bfloat16)
         trainer.step()
-        block()  # is idle afterwards, in one piece
         try:
             block(torch.cuda.get_device_properties(0).total_memory * 2)
         except torch.OutOfMemoryError as error:

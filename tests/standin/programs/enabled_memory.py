@@ -110,7 +110,7 @@ def _twins() -> list[bool]:
         twin.memory_reserved() == memory_reserved() > 0,
         twin.max_memory_allocated() == max_memory_allocated() > 0,
         twin.max_memory_reserved() == max_memory_reserved() > 0,
-        len(ours.keys() & its.keys()) > 100,  # noqa: PLR2004
+        len(ours.keys() & its.keys()) > 100,
         all(ours[name] == its[name] for name in ours.keys() & its.keys()),
     ]
     if hasattr(twin, "get_memory_info"):
