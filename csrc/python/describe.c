@@ -51,8 +51,8 @@ static PyObject *
 knob_policies(const gml_knob_info *knob)
 {
     PyObject *names = PyUnicode_FromString(knob->policies);
-    const char *of;
-    for (size_t i = 0; names && (of = gml_policy_settings(i)); i++) {
+    for (size_t i = 0; names && gml_policy_settings(i); i++) {
+        const char *of = gml_policy_settings(i);
         if (of[0] && strstr(knob->policies, of)) {
             PyObject *more = PyUnicode_FromFormat("%U, %s", names, gml_policy_name(i));
             Py_DECREF(names);
