@@ -82,14 +82,12 @@ static const knob_entry knobs_table[] = {
      FIELD(large_segment_size)},
     {{"memory_limit",
       "limit of set_per_process_memory_fraction in bytes; expandable segments may exceed it by "
-      "less "
-      "than a granule; 0: no limit",
+      "less than a granule; 0: no limit",
       torchs, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(memory_limit)},
     {{"garbage_collection_percent",
       "percentage of the memory limit, or of the capacity, above which old cached blocks are "
-      "freed; "
-      "0: off",
+      "freed; 0: off",
       torchs, NUMBER(0, 0, 100)},
      FIELD(garbage_collection_percent)},
     {{"oldest_segment_first",

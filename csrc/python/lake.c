@@ -378,10 +378,10 @@ PyDoc_STRVAR(
     regions_doc,
     "regions($self, /)\n--\n\n"
     "Return the memory held as a list of dicts, one per contiguous region.\n\n"
-    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"home\",\n"
-    "\"view\" or \"planned pool\"; ranges: a list of (address, size, requested_size,\n"
-    "is_used) that tile the region; pieces: where the bytes of a view or planned pool lie\n"
-    "at home, a list of (address, home_address, size) that tile it, else empty.");
+    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"home\" or\n"
+    "\"view\"; ranges: a list of (address, size, requested_size, is_used) that tile the\n"
+    "region; pieces: where the bytes of a view lie at home, a list of (address,\n"
+    "home_address, size) that tile it, else empty.");
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
              "Return everything to the driver; live blocks become invalid. A second call does\n"

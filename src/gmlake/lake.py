@@ -27,19 +27,12 @@ class Lake(_core.Lake):
     capacity: the maximum memory to hold, in bytes or as text ("80GiB"). None: all memory of the
         device; 80 GiB for "sim", 1 GiB for "host".
     device: ordinal of the device.
-    fail_call, fail_per_million, fail_seed: let driver calls fail, to test a program: the n-th
-        one, or each with a probability.
-    check_order: answer with an Error where memory would go from one stream to another, or be
-        unmapped, while no call of the lake orders the two; to test a program, and slower.
-    skip_calls: names of driver calls that record, wait or synchronise, as in
-        stats()["driver_calls"]; these are not made and answer as if they were, to see such a test
-        fail.
     can_sleep: whether sleep() and wake() work, which release all memory to the device and
         restore it at the same addresses.
     knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text, and some
         settings take words, as in economy="memory".
 
-    Raises ValueError for an unknown driver, policy, call or knob and for a value out of range,
+    Raises ValueError for an unknown driver, policy or knob and for a value out of range,
     DriverError if there is no such driver or device, OutOfMemoryError, UnsupportedError.
 
     A lake may be used from any thread. It is a context manager that closes itself; after close()

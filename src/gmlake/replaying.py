@@ -54,6 +54,8 @@ class ReplayResult:
     states: the number of requests served in each state; "oom" counts refusals.
     driver_calls: the number of each driver call.
     driver_time_ns: the cost of these calls; modelled by the driver "sim", measured by others.
+    device: the device whose prices these are; "sim" models an NVIDIA H100 up to 96 GiB, and an
+        H200 above.
     seconds: wall time of the replay itself.
     more: what else there is to say of the policies of annexes, by name.
     """

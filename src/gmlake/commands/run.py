@@ -45,11 +45,7 @@ class RunCommand(common.Command):
         parser.epilog = _EPILOG
         add = parser.add_argument
         add("--policy", metavar="NAME", help="the policy (stitch); see `gmlake info`")
-        add(
-            "--mode",
-            metavar="MODE",
-            help="deprecated: gmlake always serves in front of PyTorch's allocator",
-        )
+        add("--mode", default="auto", help=argparse.SUPPRESS)  # deprecated: there is one
         add(
             "--capacity",
             type=common.size_argument,
@@ -115,8 +111,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     """Return what the options say; ValueError for what no lake can be opened with."""
     knobs = dict(args.settings)
     given = Given(args.policy, args.capacity, knobs=knobs, on_oom=args.on_oom)
-    if args.mode is not None:
-        check_mode(args.mode)
+    check_mode(args.mode)
     settings = Settings.of(given)
     if args.on_oom_lines:
         settings = replace(settings, on_oom_lines=True)

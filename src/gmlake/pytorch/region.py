@@ -181,7 +181,7 @@ class Region(ContextDecorator):
     @property
     def devices(self) -> tuple[int, ...]:
         """The devices served and in use."""
-        if self.mode in ("native", "full"):
+        if self.mode == "native":
             from gmlake.pytorch import lakes
 
             return lakes.devices()
@@ -248,16 +248,12 @@ def enabled(
     on_oom: str | Path | None = None,
     **knobs: int | str,
 ) -> Region:
-    """Return a region: `with gmlake.enabled() as lake:` lets gmlake serve PyTorch inside.
+    """Return a region: inside `with gmlake.enabled():` gmlake serves PyTorch.
 
     policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
         serves as PyTorch would, and is allowed within regions of any other policy.
-    mode: "native": gmlake stands in front of PyTorch's allocator, behind PyTorch's C++ interface.
-        It can begin at any time and keeps all that PyTorch can do; see docs/pytorch.md for what
-        it needs. "full": gmlake takes the place of PyTorch's allocator, which has to begin before
-        CUDA is used, lasts until the process ends, and serves as PyTorch would outside of
-        regions. "auto": native, and full where that is impossible, which a GmlakeWarning says;
-        GMLAKE_MODE.
+    mode: deprecated, as is GMLAKE_MODE: "auto" and "native" select nothing, and "full" is a
+        ValueError.
     capacity: the maximum memory to hold on each device, in bytes or as text ("60GiB");
         GMLAKE_CAPACITY.
     handle_types: how memory must be exportable to other processes, "posix_fd" or "fabric";
@@ -318,7 +314,7 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
-    """Whether gmlake serves PyTorch now: a region is open, and CUDA is available."""
+    """Whether gmlake serves PyTorch now: a region is open whose mode is not "off"."""
     return _innermost() is not None
 
 

@@ -123,12 +123,14 @@ class SleepReport:
 class region(Inside):  # noqa: N801 (it is used as a function)
     """Allocate from a named region whose memory can be released and restored.
 
-    name: any text; entering the same name again adds to its region. backup: how sleep() saves
-    contents: "cpu" in page-locked host memory, "disk" in a file in `folder` (TMPDIR or /tmp by
-    default), None discards them. graphs: whether memory of CUDA graphs captured inside belongs to
-    the region; otherwise it is PyTorch's. everywhere: whether the region applies, while it is
-    entered, to all threads that are in no region of their own; otherwise only to this thread, and
-    gradients, which PyTorch's threads allocate, lie elsewhere.
+    name: any text; entering the same name again adds to its region.
+    backup, folder: where sleep() saves contents: "cpu" in page-locked host memory, "disk" in a file
+        in the folder (TMPDIR or /tmp by default); None discards them.
+    graphs: whether memory of CUDA graphs captured inside belongs to the region; otherwise it is
+        PyTorch's.
+    everywhere: whether the region applies, while it is entered, to all threads that are in no
+        region of their own; otherwise only to this thread, and gradients, which PyTorch's threads
+        allocate, lie elsewhere.
 
     Regions nest; the innermost applies. A decorated function enters it at each call. Raises
     ValueError for an invalid backup and for a name used before with other options, and RuntimeError

@@ -29,8 +29,10 @@ SLICE_EVENTS: Final = 1 << 16
 """Events between two reports of progress, and between two chances to interrupt."""
 
 DEVICE_BYTES: Final = "gmlake_device_bytes"
-LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
 """A setting in recordings of gmlake, with the device behind a dot: how much memory it has."""
+
+LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
+"""Likewise: the largest request that could be served at the end without new memory."""
 
 _BEFORE = -1
 _NEVER = -2
