@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,3 +89,34 @@ def test_a_part_of_a_file_is_found() -> None:
     assert is_part("def f():\n", source)
     assert not is_part("h()\ng()\n", source)
     assert not is_part("(x)\n", source)
+
+
+# ---- docstrings
+
+DESCRIBED = re.compile(r"[a-z_]+(?:, [a-z_]+)*(?=: )")
+
+
+def described(docstring: str) -> set[str]:
+    """Return the names that the paragraphs of a docstring explain, as in "capacity: in bytes"."""
+    paragraphs = [text.split("\n") for text in docstring.split("\n\n")]
+    lines = [line for text in paragraphs if DESCRIBED.match(text[0]) for line in text]
+    return {name for line in lines if (m := DESCRIBED.match(line)) for name in m[0].split(", ")}
+
+
+@pytest.mark.parametrize("name", [name for name in gmlake.__all__ if not name.startswith("_")])
+def test_a_docstring_explains_what_there_is(name: str) -> None:
+    try:
+        explained = getattr(gmlake, name)
+    except ModuleNotFoundError as error:  # PyTorch is not here
+        pytest.skip(str(error))
+    known = {*dir(explained), *getattr(explained, "__annotations__", ())}
+    with suppress(TypeError, ValueError):  # of C, where the docstring has the signature
+        known |= set(inspect.signature(explained).parameters)
+    with suppress(TypeError, OSError):  # the same
+        known |= set(re.findall(r"self\.(\w+)", inspect.getsource(explained)))
+    assert described(inspect.getdoc(explained) or "") <= known
+
+
+def test_what_a_docstring_explains_is_found() -> None:
+    text = "Do it.\n\na, b: numbers,\n    c: not this.\nd: too.\n\nIt ends\nso: there."
+    assert described(text) == {"a", "b", "d"}
