@@ -49,7 +49,7 @@ if(GMLAKE_TESTS)
     target_link_libraries(test_stalloc PRIVATE gmlake_stalloc)
     # Tests of the allocator that run every policy there is, or one that knows of steps.
     foreach(name contract faults property race_edges share share_faults share_storm lake_arena
-            lake_elastic lake_export lake_guest lake_history lake_pieces lake_sleep lake_storm)
+            lake_elastic lake_export lake_history lake_pieces lake_sleep lake_storm)
         if(TARGET test_${name})
             target_link_libraries(test_${name} PRIVATE gmlake_planner_objects)
         endif()

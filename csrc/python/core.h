@@ -14,8 +14,6 @@
 
 #include <pthread.h>
 
-enum { REASON_BYTES = 320 };
-
 /* Everything the module holds; nothing of it is global. */
 typedef struct core_state {
     PyTypeObject *lake_type;

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { REASON_BYTES = 320 }; /* of a text that becomes an exception */
+
 typedef struct number_argument {
     const char *name; /* for the message */
     uint64_t value;

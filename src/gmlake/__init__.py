@@ -154,8 +154,9 @@ _NAMES = {
 if TYPE_CHECKING:
     __all__ += annexes.__all__
 else:
-    _NAMES |= annexes.names()
-    __all__ += [name for text in annexes.names().values() for name in text.split()]
+    _ANNEXED = annexes.names()
+    _NAMES |= _ANNEXED
+    __all__ += [name for text in _ANNEXED.values() for name in text.split()]
 
 __getattr__ = lazily(__name__, _NAMES)
 

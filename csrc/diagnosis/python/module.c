@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-enum { REASON_BYTES = 320 };
-
 static const char HANDLE[] = "gmlake.diagnosis";
 
 /* What a handle owns: a trace whose arrays are its own, and what was found in it. */

@@ -6,8 +6,6 @@
 #include "python/access.h"
 #include "python/values.h"
 
-enum { REASON_BYTES = 320 };
-
 /* Everything the module holds; nothing of it is global. */
 typedef struct planner_state {
     PyTypeObject *profile_type;
