@@ -61,8 +61,8 @@ gml_home_find(const gml_home *home, uint64_t offset)
 {
     uint64_t slot = offset / home->grain_bytes;
     gml_extent *extent = home->starts[slot];
-    if (!extent || extent->offset > offset) {
-        extent = slot ? home->starts[last_start(home, slot - 1)] : home->starts[0];
+    if (slot && (!extent || extent->offset > offset)) {
+        extent = home->starts[last_start(home, slot - 1)];
     }
     while (extent->offset + extent->size_bytes <= offset) {
         extent = extent->next;

@@ -74,9 +74,11 @@ gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap)
 
 /* ---- a recorded state ------------------------------------------------------------------------ */
 
-/* Puts the restored blocks into the lake's books. pre: room for them in the table. */
+/* Puts the restored blocks into the lake's books, and their addresses into addresses[], by the
+ * number that the record gave each. pre: room for them in the table. */
 static void
-adopt(gml_lake *lake, gml_block *const *blocks, size_t count)
+adopt(gml_lake *lake, gml_block *const *blocks, size_t count, const gml_recorded_block *recorded,
+      gml_address *addresses)
 {
     for (size_t i = 0; i < count; i++) {
         blocks[i]->owner = lake->policy;
@@ -86,13 +88,15 @@ adopt(gml_lake *lake, gml_block *const *blocks, size_t count)
         /* A use that could not be noted is not watched: a restored lake is a model, of the past. */
         (void)gml_lake_begin_use(lake, blocks[i]);
         gml_lake_count_begin(lake, blocks[i]);
+        addresses[recorded[i].id] = blocks[i]->address;
     }
     gml_lake_note_reserved(lake);
 }
 
 static gml_status
 restore_locked(gml_lake *lake, const gml_recorded_segment *segments, size_t segment_count,
-               const gml_recorded_block *blocks, size_t block_count, gml_block **restored)
+               const gml_recorded_block *blocks, size_t block_count, gml_block **restored,
+               gml_address *addresses)
 {
     gml_policy *policy = lake->policy;
     if (!policy->ops->restore) {
@@ -106,7 +110,7 @@ restore_locked(gml_lake *lake, const gml_recorded_segment *segments, size_t segm
             policy->ops->restore(policy, segments, segment_count, blocks, block_count, restored);
     }
     if (status == GML_OK) {
-        adopt(lake, restored, block_count);
+        adopt(lake, restored, block_count, blocks, addresses);
     }
     return status;
 }
@@ -121,10 +125,7 @@ gml_lake_restore(gml_lake *lake, const gml_recorded_segment *segments, size_t se
     }
     pthread_mutex_lock(&lake->lock);
     gml_status status =
-        restore_locked(lake, segments, segment_count, blocks, block_count, restored);
-    for (size_t i = 0; status == GML_OK && i < block_count; i++) {
-        addresses[blocks[i].id] = restored[i]->address;
-    }
+        restore_locked(lake, segments, segment_count, blocks, block_count, restored, addresses);
     pthread_mutex_unlock(&lake->lock);
     free(restored);
     return status;

@@ -43,7 +43,7 @@ _EPILOG: Final = (
 
 
 class TopCommand(common.Command):
-    """Follow running processes: how much they hold, and how requests are served. q ends it."""
+    """Follow running processes: how much they hold, and how requests are served."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
