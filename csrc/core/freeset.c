@@ -14,11 +14,11 @@ typedef struct parts {
 } parts;
 
 static parts
-parts_of(const gml_extent *extent, const gml_home *home)
+parts_of(const gml_extent *extent, const gml_base_range *range)
 {
     uint64_t end = extent->offset + extent->size_bytes;
-    uint64_t first = gml_home_boundary(home, extent->offset);
-    uint64_t last = gml_home_chunk_begin(home, end);
+    uint64_t first = gml_base_range_boundary(range, extent->offset);
+    uint64_t last = gml_base_range_chunk_begin(range, end);
     if (first > last) {
         return (parts){0};
     }
@@ -80,9 +80,9 @@ gml_freeset_index(gml_freeset *set)
 }
 
 void
-gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_home *home)
+gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_base_range *range)
 {
-    parts found = parts_of(extent, home);
+    parts found = parts_of(extent, range);
     extent->fit.size_bytes = extent->size_bytes;
     extent->fit.address = extent->offset;
     extent->head.size_bytes = found.head_bytes;
@@ -140,9 +140,10 @@ typedef struct tally {
 
 /* Counts one extent; false if its nodes do not say what it is. */
 static bool
-count_extent(const gml_freeset *set, const gml_extent *extent, const gml_home *home, tally *sum)
+count_extent(const gml_freeset *set, const gml_extent *extent, const gml_base_range *range,
+             tally *sum)
 {
-    parts found = parts_of(extent, home);
+    parts found = parts_of(extent, range);
     sum->fit += extent->size_bytes >= set->least_bytes;
     sum->heads += extent->is_indexed && found.head_bytes;
     sum->wholes += extent->is_indexed && found.whole_bytes;
@@ -155,15 +156,15 @@ count_extent(const gml_freeset *set, const gml_extent *extent, const gml_home *h
 }
 
 bool
-gml_freeset_is_valid(const gml_freeset *set, const gml_home *home)
+gml_freeset_is_valid(const gml_freeset *set, const gml_base_range *range)
 {
     tally sum = {0};
     bool is_valid = gml_tree_is_valid(&set->fit) && gml_tree_is_valid(&set->heads) &&
                     gml_tree_is_valid(&set->wholes) && gml_tree_is_valid(&set->tails);
-    for (const gml_extent *extent = gml_home_find(home, 0); extent && is_valid;
+    for (const gml_extent *extent = gml_base_range_find(range, 0); extent && is_valid;
          extent = extent->next) {
         if (extent->kind == GML_EXTENT_FREE && extent->set == set) {
-            is_valid = count_extent(set, extent, home, &sum);
+            is_valid = count_extent(set, extent, range, &sum);
         }
     }
     return is_valid && sum.fit == set->fit.count && sum.heads == set->heads.count &&

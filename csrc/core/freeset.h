@@ -12,7 +12,7 @@
 #ifndef GML_CORE_FREESET_H
 #define GML_CORE_FREESET_H
 
-#include "core/home.h"
+#include "core/base_range.h"
 
 typedef struct gml_freeset {
     gml_tree fit;       /* extents of at least least_bytes, by size */
@@ -34,15 +34,15 @@ void gml_freeset_init(gml_freeset *set, uint64_t least_bytes);
  * few added are left out of them. */
 void gml_freeset_index(gml_freeset *set);
 
-/* Called by the home space; nobody else changes a freeset. */
-void gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_home *home);
+/* Called by the base range; nobody else changes a freeset. */
+void gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_base_range *range);
 void gml_freeset_remove(gml_freeset *set, gml_extent *extent);
 
 /* The extent a tree node belongs to. */
 gml_extent *gml_extent_of_fit(gml_tree_node *node);
 gml_extent *gml_extent_of_whole(gml_tree_node *node);
 
-/* Every tree holds just what the extents of `home` say, and the sums agree. Linear; for checks. */
-bool gml_freeset_is_valid(const gml_freeset *set, const gml_home *home);
+/* Every tree holds just what the extents of `range` say, and the sums agree. Linear; for checks. */
+bool gml_freeset_is_valid(const gml_freeset *set, const gml_base_range *range);
 
 #endif

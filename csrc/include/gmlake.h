@@ -377,12 +377,12 @@ GML_API gml_status gml_lake_check(gml_lake *lake);
 
 typedef enum gml_region_kind {
     GML_REGION_SEGMENT = 0, /* memory with an address of its own, as PyTorch's allocator has it */
-    GML_REGION_HOME,        /* physical memory where views may take it from */
-    GML_REGION_VIEW,        /* home memory of several places, side by side */
+    GML_REGION_BASE,        /* physical memory where views may take it from */
+    GML_REGION_VIEW,        /* base memory of several places, side by side */
     GML_REGION_KIND_COUNT
 } gml_region_kind;
 
-/* "segment", "home", "view". */
+/* "segment", "base", "view". */
 GML_API const char *gml_region_kind_name(gml_region_kind kind);
 
 /* One contiguous piece of address space that a policy holds. */
@@ -404,11 +404,11 @@ typedef struct gml_range_info {
     bool is_used;
 } gml_range_info;
 
-/* Bytes of a region with is_view, and where they lie at home. Pieces tile their region in address
- * order. */
+/* Bytes of a region with is_view, and where they lie in the base range. Pieces tile their
+ * region in address order. */
 typedef struct gml_piece_info {
     gml_address address;      /* in the view */
-    gml_address home_address; /* in a region of GML_REGION_HOME */
+    gml_address base_address; /* in a region of GML_REGION_BASE */
     uint64_t size_bytes;
 } gml_piece_info;
 

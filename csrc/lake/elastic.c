@@ -22,7 +22,7 @@ typedef struct gml_elastic {
     size_t count;        /* of chunks in use: they are at the first places */
     size_t mapped_end;   /* no place from this one on is mapped */
     gml_block **blocks;  /* by place, of those in use */
-    gml_address *homes;  /* by place: where the chunk that is mapped lies in the policy; 0: none */
+    gml_address *bases;  /* by place: where the chunk that is mapped lies in the policy; 0: none */
     gml_handle *handles; /* by place, while it is being mapped */
     gml_event event;     /* behind the work that may use idle mappings, where it is recorded */
     bool has_event, is_recorded;
@@ -65,7 +65,7 @@ unmap_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
     gml_status status = GML_OK;
     while (first < end && status == GML_OK) {
         size_t behind = first;
-        while (behind < end && of->homes[behind]) {
+        while (behind < end && of->bases[behind]) {
             behind++;
         }
         if (behind > first) {
@@ -73,7 +73,7 @@ unmap_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
                                       (behind - first) * of->chunk_bytes);
         }
         for (; first < behind && status == GML_OK; first++) {
-            of->homes[first] = 0;
+            of->bases[first] = 0;
         }
         first += status == GML_OK; /* that one is not mapped */
     }
@@ -115,7 +115,7 @@ map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
     }
     size_t mapped = status == GML_OK ? end : first + (size_t)(stuck_bytes / of->chunk_bytes);
     for (size_t i = first; i < mapped; i++) {
-        of->homes[i] = status == GML_OK ? of->blocks[i]->address : NO_CHUNK;
+        of->bases[i] = status == GML_OK ? of->blocks[i]->address : NO_CHUNK;
     }
     of->mapped_end = mapped > of->mapped_end ? mapped : of->mapped_end;
     return status;
@@ -124,7 +124,7 @@ map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
 static bool
 is_in_place(const gml_elastic *of, size_t place)
 {
-    return of->homes[place] == of->blocks[place]->address;
+    return of->bases[place] == of->blocks[place]->address;
 }
 
 /* Lets each place of [first, end) show its chunk, as far as it does not yet. After a failure what
@@ -204,7 +204,7 @@ static void
 release(gml_elastic *of)
 {
     free(of->blocks);
-    free(of->homes);
+    free(of->bases);
     free(of->handles);
     free(of);
 }
@@ -268,7 +268,7 @@ end_finally(gml_lake *lake, gml_elastic *of)
     gml_driver *driver = lake->driver;
     gml_status first = GML_OK;
     for (size_t i = 0; i < of->mapped_end; i++) {
-        if (of->homes[i]) {
+        if (of->bases[i]) {
             gml_address address = of->address + i * of->chunk_bytes;
             first = gml_first_failure(first, gml_unmap_finally(driver, address, of->chunk_bytes));
         }
@@ -309,7 +309,7 @@ take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *may_
     gml_block *block = NULL;
     uint64_t missing_bytes = (end - place) * of->chunk_bytes, released_bytes = 0;
     gml_status status =
-        policy->ops->take_chunk(policy, of->homes[place], missing_bytes, of->stream, &block);
+        policy->ops->take_chunk(policy, of->bases[place], missing_bytes, of->stream, &block);
     if (status == GML_OUT_OF_MEMORY && *may_trim) {
         *may_trim = false;
         lake->torch.num_alloc_retries++;
@@ -438,11 +438,11 @@ make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_status *status)
             .size_bytes = places * chunk_bytes,
             .stream = stream,
             .blocks = calloc(places, sizeof(gml_block *)),
-            .homes = calloc(places, sizeof(gml_address)),
+            .bases = calloc(places, sizeof(gml_address)),
             .handles = calloc(places, sizeof(gml_handle)),
         };
     }
-    *status = of && of->blocks && of->homes && of->handles
+    *status = of && of->blocks && of->bases && of->handles
                   ? gml_driver_reserve(lake->driver, of->size_bytes, 0, &of->address)
                   : gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
                                     "no host memory for an elastic buffer of %zu chunks", places);

@@ -37,16 +37,16 @@ not_exportable(const tour *of)
                            of->address);
 }
 
-/* The chunks below `size_bytes` at `home`, which come next in the block. All but the first begin
+/* The chunks below `size_bytes` at `range`, which come next in the block. All but the first begin
  * with the bytes that come next. */
 static void
-add_chunks(tour *of, gml_address home, uint64_t size_bytes)
+add_chunks(tour *of, gml_address range, uint64_t size_bytes)
 {
     gml_policy *policy = of->lake->policy;
     for (uint64_t done = 0; done < size_bytes && of->status == GML_OK;) {
         gml_chunk chunk = {0};
         int file = -1;
-        of->status = policy->ops->chunk ? policy->ops->chunk(policy, home + done, &chunk)
+        of->status = policy->ops->chunk ? policy->ops->chunk(policy, range + done, &chunk)
                                         : not_exportable(of);
         if (of->status == GML_OK && !of->is_count) {
             of->status =
@@ -55,7 +55,7 @@ add_chunks(tour *of, gml_address home, uint64_t size_bytes)
         if (of->status != GML_OK) {
             return;
         }
-        uint64_t skipped = home + done - chunk.address;
+        uint64_t skipped = range + done - chunk.address;
         if (of->count < of->capacity) {
             of->out[of->count] = (gml_shared_piece){file, chunk.size_bytes};
         } else if (of->is_lent) {
@@ -97,7 +97,7 @@ see_piece(void *context, const gml_piece_info *piece)
     gml_address piece_end = piece->address + piece->size_bytes;
     end = piece_end < end ? piece_end : end;
     if (begin < end && of->status == GML_OK) {
-        add_chunks(of, piece->home_address + (begin - piece->address), end - begin);
+        add_chunks(of, piece->base_address + (begin - piece->address), end - begin);
     }
 }
 
@@ -114,7 +114,7 @@ export_locked(gml_lake *lake, gml_address address, tour *of)
     of->status = GML_OK;
     gml_lake_visit_locked(lake, &visitor);
     if (of->status == GML_OK && of->found_bytes == 0) {
-        add_chunks(of, address, of->size_bytes); /* in no view, so at home */
+        add_chunks(of, address, of->size_bytes); /* in no view, so in the base range */
     }
     gml_status status = of->status;
     if (status == GML_OK && of->found_bytes < of->size_bytes) {

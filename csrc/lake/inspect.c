@@ -68,7 +68,7 @@ gml_region_kind_name(gml_region_kind kind)
 {
     static const char *const names[GML_REGION_KIND_COUNT] = {
         [GML_REGION_SEGMENT] = "segment",
-        [GML_REGION_HOME] = "home",
+        [GML_REGION_BASE] = "base",
         [GML_REGION_VIEW] = "view",
     };
     return (unsigned)kind < GML_REGION_KIND_COUNT ? names[kind] : "unknown kind";

@@ -7,9 +7,10 @@
 
 typedef struct look {
     gml_held_list *held;
-    bool is_short;   /* of host memory: not everything is there */
-    bool is_ordered; /* by address, so far */
-    bool is_in_home; /* the last one was of a home space, whose regions are cut for other reasons */
+    bool is_short;    /* of host memory: not everything is there */
+    bool is_ordered;  /* by address, so far */
+    bool is_in_range; /* the last one was of a base range, whose regions are cut for other
+                         reasons */
 } look;
 
 /* The list with room for one more; NULL, and the old one stays, without host memory. */
@@ -42,9 +43,9 @@ see_region(void *context, const gml_region_info *region)
     }
     gml_held_list *held = taken->held;
     gml_held *last = held->count ? &held->list[held->count - 1] : NULL;
-    bool is_home = region->kind == GML_REGION_HOME;
-    bool goes_on = is_home && taken->is_in_home && last && end_of(last) == region->address;
-    taken->is_in_home = is_home;
+    bool is_range = region->kind == GML_REGION_BASE;
+    bool goes_on = is_range && taken->is_in_range && last && end_of(last) == region->address;
+    taken->is_in_range = is_range;
     if (goes_on) {
         last->size_bytes += region->size_bytes;
         return;
@@ -57,7 +58,7 @@ see_region(void *context, const gml_region_info *region)
     }
     held->list = grown;
     held->list[held->count++] =
-        (gml_held){region->address, region->size_bytes, is_home ? 0 : region->stream};
+        (gml_held){region->address, region->size_bytes, is_range ? 0 : region->stream};
 }
 
 static void
@@ -70,7 +71,7 @@ pass_range(void *context, const gml_range_info *range)
 static void
 see_policy(look *taken, gml_policy *policy)
 {
-    taken->is_in_home = false;
+    taken->is_in_range = false;
     policy->ops->visit(policy, &(gml_visitor){taken, see_region, pass_range, NULL});
 }
 

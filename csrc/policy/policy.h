@@ -45,7 +45,7 @@ typedef struct gml_usage {
     uint64_t cross_stream_waits, borrowed_bytes; /* as in gml_stats */
 } gml_usage;
 
-/* Physical memory as the driver gave it, and where it lies at home. */
+/* Physical memory as the driver gave it, and where it lies in the base range. */
 typedef struct gml_chunk {
     gml_address address;
     uint64_t size_bytes;
@@ -95,7 +95,7 @@ typedef struct gml_policy_ops {
      * num_ooms, which the lake counts. */
     void (*torch_stats)(gml_policy *self, gml_torch_stats *out);
     void (*reset_peaks)(gml_policy *self);
-    /* The chunk behind an address of a region of GML_REGION_HOME; GML_UNSUPPORTED for memory that
+    /* The chunk behind an address of a region of GML_REGION_BASE; GML_UNSUPPORTED for memory that
      * is no chunk's. */
     gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
     /* Serves one chunk of the smallest size, whole, for whoever maps it elsewhere: the one at

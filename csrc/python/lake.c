@@ -378,10 +378,10 @@ PyDoc_STRVAR(
     regions_doc,
     "regions($self, /)\n--\n\n"
     "Return the memory held as a list of dicts, one per contiguous region.\n\n"
-    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"home\" or\n"
+    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"base\" or\n"
     "\"view\"; ranges: a list of (address, size, requested_size, is_used) that tile the\n"
-    "region; pieces: where the bytes of a view lie at home, a list of (address,\n"
-    "home_address, size) that tile it, else empty.");
+    "region; pieces: where the bytes of a view lie in the base range, a list of (address,\n"
+    "base_address, size) that tile it, else empty.");
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
              "Return everything to the driver; live blocks become invalid. A second call does\n"

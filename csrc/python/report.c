@@ -245,7 +245,7 @@ static PyObject *
 piece_tuple(const gml_piece_info *piece)
 {
     return Py_BuildValue("(KKK)", (unsigned long long)piece->address,
-                         (unsigned long long)piece->home_address,
+                         (unsigned long long)piece->base_address,
                          (unsigned long long)piece->size_bytes);
 }
 

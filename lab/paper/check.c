@@ -193,7 +193,7 @@ visit_parts(const gml_visitor *visitor, const gml_paper_range *view)
     for (const gml_paper_link *at = view->links; at && visitor->piece; at = at->next_part) {
         const gml_tree_node *part = &at->primitive->node;
         visitor->piece(visitor->context, &(gml_piece_info){.address = address,
-                                                           .home_address = part->address,
+                                                           .base_address = part->address,
                                                            .size_bytes = part->size_bytes});
         address += part->size_bytes;
     }
@@ -210,7 +210,7 @@ visit_range(const gml_visitor *visitor, const gml_paper_range *at)
                               .used_bytes = is_used ? at->node.size_bytes : 0,
                               .stream = at->lane->stream,
                               .is_view = at->is_view,
-                              .kind = at->is_view ? GML_REGION_VIEW : GML_REGION_HOME};
+                              .kind = at->is_view ? GML_REGION_VIEW : GML_REGION_BASE};
     gml_range_info range = {.address = at->node.address,
                             .size_bytes = at->node.size_bytes,
                             .requested_bytes = at->is_handed_out ? at->block.requested_bytes : 0,

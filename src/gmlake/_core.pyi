@@ -71,7 +71,7 @@ class Region(TypedDict):
     stream: int
     is_small: bool
     is_view: bool
-    kind: Literal["segment", "home", "view"]
+    kind: Literal["segment", "base", "view"]
     ranges: list[tuple[int, int, int, bool]]
     pieces: list[tuple[int, int, int]]
 

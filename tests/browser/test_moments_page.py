@@ -48,7 +48,7 @@ def used_bytes(page: Browser) -> int:
     """Return what the map draws as used."""
     total: int = Picture(page, "addressmap").ask(
         """(() => {
-            const part = plot.renderers.find((one) => one.name === "home");
+            const part = plot.renderers.find((one) => one.name === "base");
             const data = part.data_source.data;
             const at = (name) => (data.get ? data.get(name) : data[name]);
             return [...part.view.filter.indices]
@@ -94,7 +94,7 @@ def test_the_slider_takes_headline_map_and_tables_along(fragmented: Browser) -> 
 def test_arrow_keys_move_it_where_nothing_else_has_them(fragmented: Browser) -> None:
     ActionChains(fragmented.driver).send_keys(Keys.ARROW_RIGHT).perform()
     assert said(fragmented).startswith("At event 33 of 45")
-    slide(fragmented, Keys.HOME)
+    slide(fragmented, Keys.BASE)
     assert said(fragmented).startswith("Before the first event.")
     slide(fragmented, Keys.ARROW_LEFT)
     assert said(fragmented).startswith("Before the first event.")
@@ -108,9 +108,9 @@ def test_a_click_on_a_picture_goes_to_the_moment(fragmented: Browser) -> None:
 
 def test_a_free_piece_says_what_keeps_it_from_growing(fragmented: Browser) -> None:
     picture = Picture(fragmented, "addressmap")
-    x, y = picture.middle("home", 0)
+    x, y = picture.middle("base", 0)
     hovered = picture.read_at(60 * MIB, y)
-    assert "home: free" in hovered
+    assert "base: free" in hovered
     assert "before it: the edge of what is held" in hovered
     assert "behind it: 20.0 MiB asked for at model.py:12 in remember(), since event 2" in hovered
     assert x > 0

@@ -125,7 +125,7 @@ def test_a_key_of_the_legend_hides_its_layer(page: Browser) -> None:
 
 def test_the_address_map_says_what_lies_where(page: Browser) -> None:
     picture = Picture(page, "addressmap")
-    said = picture.read_at(*picture.middle("home", 0))
+    said = picture.read_at(*picture.middle("base", 0))
     assert "used, parameter" in said
     assert "size: 8 MiB" in said
     assert "at: 0x7f0000000000" in said
@@ -245,7 +245,7 @@ def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
     said = Picture(browser, "packing").read_at(0.1, 100 * MIB)
     assert HOSTILE in said
     addresses = Picture(browser, "addressmap")
-    assert HOSTILE in addresses.read_at(*addresses.middle("home", 0))
+    assert HOSTILE in addresses.read_at(*addresses.middle("base", 0))
     assert HOSTILE in Picture(browser, "timeline").read_at(9.3, 11 * GIB)
     for kind in ALL:
         assert HOSTILE in browser.find(f"section.{kind} h2").text

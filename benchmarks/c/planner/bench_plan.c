@@ -1,7 +1,7 @@
 /* ns per request of a step that repeats, a request and its end: served by the policy `stitch`, and
  * by a plan.
  *
- * A step is 4,096 requests in layers, forward and back, over a home space that what lasts has cut
+ * A step is 4,096 requests in layers, forward and back, over a base range that what lasts has cut
  * up. The median of 21 rounds of 16 steps each is reported. Prints one JSON object.
  */
 #include "bench.h"

@@ -158,7 +158,7 @@ gml_hold_atoms(const gml_hold *hold, uint64_t offset, uint64_t size_bytes)
 static uint64_t
 end_of_part(const gml_hold *hold, uint64_t offset, uint64_t end, bool *is_held)
 {
-    const gml_extent *extent = gml_home_find(&hold->stitch->home, offset);
+    const gml_extent *extent = gml_base_range_find(&hold->stitch->range, offset);
     uint64_t behind = extent->offset + extent->size_bytes;
     bool is_free = extent->kind == GML_EXTENT_FREE && extent->set == &hold->pond->set;
     *is_held = extent->kind == GML_EXTENT_USED && extent->owner == &hold->holder;
@@ -169,14 +169,14 @@ end_of_part(const gml_hold *hold, uint64_t offset, uint64_t end, bool *is_held)
 static bool
 keep_part(gml_hold *hold, uint64_t offset, uint64_t size_bytes)
 {
-    gml_home *home = &hold->stitch->home;
-    if (gml_home_prepare(home, 2) != GML_OK) {
+    gml_base_range *range = &hold->stitch->range;
+    if (gml_base_range_prepare(range, 2) != GML_OK) {
         return false;
     }
-    uint64_t instant = gml_home_find(home, offset)->instant;
+    uint64_t instant = gml_base_range_find(range, offset)->instant;
     hold->instant = instant > hold->instant ? instant : hold->instant;
     hold->held_bytes += size_bytes;
-    (void)gml_home_claim(home, offset, size_bytes, &hold->holder);
+    (void)gml_base_range_claim(range, offset, size_bytes, &hold->holder);
     gml_atoms atoms = gml_hold_atoms(hold, offset, size_bytes);
     if (atoms.count) {
         clear_bits(hold->taken, atoms);
@@ -255,7 +255,7 @@ take_run(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
     if (placement) {
         set_bits(hold->taken, place->atoms);
         placement->only_run = place->run;
-        placement->block.address = hold->stitch->home.base + place->run.offset;
+        placement->block.address = hold->stitch->range.base + place->run.offset;
     }
     return placement;
 }
@@ -323,13 +323,13 @@ gml_hold_give(gml_hold *hold, gml_placement *placement)
 static void
 free_extents(gml_hold *hold)
 {
-    gml_home *home = &hold->stitch->home;
-    gml_extent *extent = gml_home_find(home, 0);
+    gml_base_range *range = &hold->stitch->range;
+    gml_extent *extent = gml_base_range_find(range, 0);
     while (extent) {
         if (extent->kind == GML_EXTENT_USED && extent->owner == &hold->holder) {
             uint64_t offset = extent->offset;
-            gml_home_unclaim(home, extent, &hold->pond->set, hold->instant);
-            extent = gml_home_find(home, offset);
+            gml_base_range_unclaim(range, extent, &hold->pond->set, hold->instant);
+            extent = gml_base_range_find(range, offset);
         }
         extent = extent->next;
     }
@@ -373,7 +373,7 @@ gml_hold_yield(gml_hold *hold)
     for (gml_link *link = hold->live.next; link != &hold->live; link = link->next) {
         run_count += gml_placement_of_live(link)->run_count;
     }
-    gml_status status = gml_home_prepare(&hold->stitch->home, 2 * run_count);
+    gml_status status = gml_base_range_prepare(&hold->stitch->range, 2 * run_count);
     if (status != GML_OK) {
         return status;
     }

@@ -24,7 +24,7 @@ typedef struct gml_atoms {
 
 /* Where a request lies. */
 typedef struct gml_place {
-    gml_run run;            /* in the home space */
+    gml_run run;            /* in the base range */
     gml_placement *view;    /* or the view over several runs; NULL: none. Gone, it serves no more */
     gml_atoms atoms;        /* of the run */
     uint64_t missing_bytes; /* of a view: what growing would have added instead; 0: it was parked */
@@ -36,7 +36,7 @@ typedef struct gml_hold {
     gml_stitch *stitch;
     gml_pond *pond;
     gml_placement holder; /* whose the extents are; nothing else of it is used */
-    uint64_t *ends;       /* offsets in the home space, ascending: atom i ends where i + 1 begins */
+    uint64_t *ends;       /* offsets in the base range, ascending: atom i ends where i + 1 begins */
     size_t end_count;
     uint64_t *taken;                 /* bit by atom: it is not idle in the hold */
     gml_link live;                   /* the placements that live in it, by their link `live` */

@@ -137,7 +137,7 @@ gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *bl
         entry.place.view = placement;
         entry.place.missing_bytes = stitch->missing_bytes;
     } else if (has_place) {
-        entry.place.run = (gml_run){.offset = placement->block.address - stitch->home.base,
+        entry.place.run = (gml_run){.offset = placement->block.address - stitch->range.base,
                                     .size_bytes = placement->block.block_bytes};
     }
     bool is_added = gml_layout_push(layout, &entry);

@@ -25,9 +25,9 @@ state_of_run(const gml_run *run)
 uint64_t
 gml_planned_state(const gml_planned *planned)
 {
-    const gml_home *home = &planned->stitch->home;
-    uint64_t state = gml_mix(home->present_bytes);
-    for (const gml_extent *extent = gml_home_find(home, 0); extent; extent = extent->next) {
+    const gml_base_range *range = &planned->stitch->range;
+    uint64_t state = gml_mix(range->present_bytes);
+    for (const gml_extent *extent = gml_base_range_find(range, 0); extent; extent = extent->next) {
         const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
         if (holder && holder->state == GML_PLACEMENT_LIVE) {
             state += state_of_run(&(gml_run){extent->offset, extent->size_bytes, NULL});

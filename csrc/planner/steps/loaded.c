@@ -6,7 +6,7 @@
 typedef struct plan_pool {
     gml_hold *hold;
     gml_stream stream;
-    uint64_t offset, size_bytes; /* in the home space */
+    uint64_t offset, size_bytes; /* in the base range */
 } plan_pool;
 
 static bool

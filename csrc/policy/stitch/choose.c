@@ -123,7 +123,8 @@ add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, bool may_
         if (taken > bytes || (may_cut && taken == bytes)) {
             node = gml_tree_at_least(&set->wholes, bytes, 0);
             uint64_t end = node->address + bytes;
-            taken = (may_cut ? end : gml_home_chunk_begin(&stitch->home, end)) - node->address;
+            taken =
+                (may_cut ? end : gml_base_range_chunk_begin(&stitch->range, end)) - node->address;
         }
         *status = add_run(stitch, choice, node->address, taken);
         bytes -= taken;
@@ -214,11 +215,11 @@ gml_choose_stitched(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml
     assembly plan;
     const gml_freeset *set = &pond->set;
     gml_freeset_index(&pond->set);
-    if (plan_exactly(set, size_bytes, stitch->home.grain_bytes, &plan) &&
+    if (plan_exactly(set, size_bytes, stitch->range.grain_bytes, &plan) &&
         (build(stitch, set, &plan, false, out, status) || *status != GML_OK)) {
         return *status == GML_OK;
     }
-    return plan_stitch(set, size_bytes, stitch->home.largest_bytes, &plan) &&
+    return plan_stitch(set, size_bytes, stitch->range.largest_bytes, &plan) &&
            build(stitch, set, &plan, true, out, status);
 }
 
@@ -230,28 +231,28 @@ gml_choose_missing(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
     uint64_t there_bytes =
         gml_tree_largest(&set->heads) + gml_tree_largest(&set->tails) + set->whole_bytes;
     return there_bytes < size_bytes
-               ? gml_round_up(size_bytes - there_bytes, stitch->home.grain_bytes)
+               ? gml_round_up(size_bytes - there_bytes, stitch->range.grain_bytes)
                : 0;
 }
 
 uint64_t
 gml_choose_missing_at_end(const gml_stitch *stitch, const gml_pond *pond, uint64_t size_bytes)
 {
-    gml_tree_node *lowest = gml_tree_first(&stitch->home.absent);
+    gml_tree_node *lowest = gml_tree_first(&stitch->range.absent);
     const gml_extent *before = lowest ? gml_extent_of_fit(lowest)->previous : NULL;
     bool is_ours = before && before->kind == GML_EXTENT_FREE && before->set == &pond->set;
     uint64_t there_bytes = is_ours ? before->size_bytes : 0;
-    return gml_round_up(size_bytes - there_bytes, stitch->home.grain_bytes);
+    return gml_round_up(size_bytes - there_bytes, stitch->range.grain_bytes);
 }
 
 gml_status
 gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
 {
-    gml_home *home = &stitch->home;
-    uint64_t chunk_bytes = gml_economy_chunk(&stitch->economy, home);
-    uint64_t step_bytes = gml_round_up(stitch->growth_bytes, home->grain_bytes);
-    size_bytes = gml_round_up(size_bytes, home->grain_bytes);
-    gml_tree_node *lowest = gml_tree_first(&home->absent);
+    gml_base_range *range = &stitch->range;
+    uint64_t chunk_bytes = gml_economy_chunk(&stitch->economy, range);
+    uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->grain_bytes);
+    size_bytes = gml_round_up(size_bytes, range->grain_bytes);
+    gml_tree_node *lowest = gml_tree_first(&range->absent);
     if (lowest && stitch->economy.chunks == GML_ECONOMY_TIME) {
         /* To where a chunk ends, so that the next growth begins with a whole one: large chunks
          * are what `time` and memory that can sleep are for. */
@@ -261,13 +262,14 @@ gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
     }
     uint64_t wanted_bytes = pond->set.whole_bytes + size_bytes;
     gml_status status = GML_OUT_OF_MEMORY;
-    if (step_bytes > size_bytes && step_bytes <= gml_economy_room(home)) {
-        status = gml_home_grow(home, step_bytes, chunk_bytes, &pond->set);
+    if (step_bytes > size_bytes && step_bytes <= gml_economy_room(range)) {
+        status = gml_base_range_grow(range, step_bytes, chunk_bytes, &pond->set);
     }
     /* A step that failed halfway has left its complete runs. */
     if (status == GML_OUT_OF_MEMORY && pond->set.whole_bytes < wanted_bytes) {
-        status = gml_home_grow(home, wanted_bytes - pond->set.whole_bytes, chunk_bytes, &pond->set);
+        status = gml_base_range_grow(range, wanted_bytes - pond->set.whole_bytes, chunk_bytes,
+                                     &pond->set);
     }
-    stitch->policy.reserved_bytes = home->held_bytes;
+    stitch->policy.reserved_bytes = range->held_bytes;
     return status == GML_OUT_OF_MEMORY && pond->set.whole_bytes >= wanted_bytes ? GML_OK : status;
 }

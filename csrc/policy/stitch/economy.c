@@ -47,29 +47,29 @@ least(uint64_t one, uint64_t other)
 }
 
 uint64_t
-gml_economy_room(const gml_home *home)
+gml_economy_room(const gml_base_range *range)
 {
-    uint64_t space_bytes = home->slots * home->grain_bytes - home->held_bytes;
-    return least(least(space_bytes, gml_device_room(home->driver->device)),
-                 gml_driver_left(home->driver));
+    uint64_t space_bytes = range->slots * range->grain_bytes - range->held_bytes;
+    return least(least(space_bytes, gml_device_room(range->driver->device)),
+                 gml_driver_left(range->driver));
 }
 
 bool
-gml_economy_is_tight(const gml_economy *economy, const gml_home *home)
+gml_economy_is_tight(const gml_economy *economy, const gml_base_range *range)
 {
     uint64_t part = prices[economy->kind].pressure;
-    uint64_t room_bytes = gml_economy_room(home);
-    return part && room_bytes <= (home->held_bytes + room_bytes) / part;
+    uint64_t room_bytes = gml_economy_room(range);
+    return part && room_bytes <= (range->held_bytes + room_bytes) / part;
 }
 
 uint64_t
-gml_economy_chunk(const gml_economy *economy, const gml_home *home)
+gml_economy_chunk(const gml_economy *economy, const gml_base_range *range)
 {
     uint64_t of_room = prices[economy->chunks].of_room;
-    of_room *= gml_economy_is_tight(economy, home) ? 4 : 1;
-    uint64_t wanted_bytes =
-        least(home->held_bytes / prices[economy->chunks].of_held, gml_economy_room(home) / of_room);
-    uint64_t chunk_bytes = home->grain_bytes;
+    of_room *= gml_economy_is_tight(economy, range) ? 4 : 1;
+    uint64_t wanted_bytes = least(range->held_bytes / prices[economy->chunks].of_held,
+                                  gml_economy_room(range) / of_room);
+    uint64_t chunk_bytes = range->grain_bytes;
     while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= economy->largest_bytes) {
         chunk_bytes *= 2;
     }
@@ -77,15 +77,15 @@ gml_economy_chunk(const gml_economy *economy, const gml_home *home)
 }
 
 bool
-gml_economy_may_spend(const gml_economy *economy, const gml_home *home, uint64_t more_bytes,
+gml_economy_may_spend(const gml_economy *economy, const gml_base_range *range, uint64_t more_bytes,
                       uint64_t peak_bytes)
 {
     uint64_t part = prices[economy->kind].slack;
-    if (!part || gml_economy_is_tight(economy, home)) {
+    if (!part || gml_economy_is_tight(economy, range)) {
         return false;
     }
     uint64_t slack_bytes = peak_bytes / part;
     uint64_t least_bytes = least(LEAST_SPENT, peak_bytes / LEAST_SPENT_PART);
     slack_bytes = slack_bytes > least_bytes ? slack_bytes : least_bytes;
-    return home->held_bytes + more_bytes <= peak_bytes + slack_bytes;
+    return range->held_bytes + more_bytes <= peak_bytes + slack_bytes;
 }

@@ -3,10 +3,9 @@
  * While the device has memory to spare, a byte saved is worth nothing and a call costs time; when
  * it has none, a call is cheap beside an out-of-memory. So there is
  *
- *   room      the home space may grow a little instead of a new view being made, and chunks are as
- *             large as what is held pays for, so that calls are few
- *   pressure  little is left: what is free is stitched before anything is taken, and chunks are
- *             small
+ *   room      the base range may grow a little instead of a new view being made, and chunks are
+ * as large as what is held pays for, so that calls are few pressure  little is left: what is free
+ * is stitched before anything is taken, and chunks are small
  *
  * Memory that can sleep pays for its chunks again with every sleep, so there they are as large as
  * for `time`, unless `memory` was asked for.
@@ -17,7 +16,7 @@
 #ifndef GML_POLICY_STITCH_ECONOMY_H
 #define GML_POLICY_STITCH_ECONOMY_H
 
-#include "core/home.h"
+#include "core/base_range.h"
 
 typedef enum gml_economy_kind {
     GML_ECONOMY_TIME,     /* as if there were always room, until memory is refused */
@@ -38,16 +37,16 @@ void gml_economy_init(gml_economy *economy, gml_economy_kind kind, bool can_slee
                       uint64_t chunk_bytes, uint64_t grain_bytes, uint64_t limit_bytes);
 
 /* Bytes that may still be taken from the driver, as far as is known. */
-uint64_t gml_economy_room(const gml_home *home);
+uint64_t gml_economy_room(const gml_base_range *range);
 
-bool gml_economy_is_tight(const gml_economy *economy, const gml_home *home);
+bool gml_economy_is_tight(const gml_economy *economy, const gml_base_range *range);
 
-/* How large chunks shall be that the home space grows by now. */
-uint64_t gml_economy_chunk(const gml_economy *economy, const gml_home *home);
+/* How large chunks shall be that the base range grows by now. */
+uint64_t gml_economy_chunk(const gml_economy *economy, const gml_base_range *range);
 
 /* Whether `more_bytes` may be taken instead of making a view, given the most that blocks ever held
  * together. */
-bool gml_economy_may_spend(const gml_economy *economy, const gml_home *home, uint64_t more_bytes,
-                           uint64_t peak_bytes);
+bool gml_economy_may_spend(const gml_economy *economy, const gml_base_range *range,
+                           uint64_t more_bytes, uint64_t peak_bytes);
 
 #endif

@@ -103,8 +103,8 @@ static gml_status
 check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, uint64_t *small_bytes)
 {
     gml_status status = GML_OK;
-    for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent && status == GML_OK;
-         extent = extent->next) {
+    for (const gml_extent *extent = gml_base_range_find(&stitch->range, 0);
+         extent && status == GML_OK; extent = extent->next) {
         if (extent->kind == GML_EXTENT_USED) {
             const gml_placement *holder = extent->owner;
             *used_bytes += extent->size_bytes;
@@ -146,7 +146,7 @@ gml_stitch_check(gml_policy *self)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t used_bytes = 0, free_bytes = 0, small_bytes = 0, in_ponds = 0;
-    gml_status status = gml_home_check(&stitch->home);
+    gml_status status = gml_base_range_check(&stitch->range);
     if (status == GML_OK) {
         status = check_extents(stitch, &used_bytes, &free_bytes, &small_bytes);
     }
@@ -158,7 +158,7 @@ gml_stitch_check(gml_policy *self)
     }
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         const gml_pond *pond = gml_pond_of_link(link);
-        if (!gml_freeset_is_valid(&pond->set, &stitch->home) ||
+        if (!gml_freeset_is_valid(&pond->set, &stitch->range) ||
             !gml_tree_is_valid(&pond->small_free)) {
             return gml_driver_fail(self->driver, GML_CORRUPT,
                                    "the free extents of stream %" PRIu64 " contradict themselves",
@@ -168,7 +168,7 @@ gml_stitch_check(gml_policy *self)
     }
     if (in_ponds != free_bytes || small_bytes != self->small_bytes ||
         used_bytes + free_bytes > self->reserved_bytes ||
-        self->reserved_bytes != stitch->home.held_bytes) {
+        self->reserved_bytes != stitch->range.held_bytes) {
         return gml_driver_fail(self->driver, GML_CORRUPT,
                                "%" PRIu64 " bytes used, %" PRIu64 " free, %" PRIu64
                                " in streams, %" PRIu64 " reserved: these do not add up",
@@ -187,16 +187,16 @@ live_holder(const gml_extent *extent)
     return holder && holder->state == GML_PLACEMENT_LIVE ? holder : NULL;
 }
 
-/* A slab in the home space is a region of its own. */
+/* A slab in the base range is a region of its own. */
 static bool
-is_home_slab(const gml_extent *extent)
+is_base_slab(const gml_extent *extent)
 {
     const gml_placement *holder = live_holder(extent);
     return holder && holder->slab && !holder->view;
 }
 
 static void
-visit_home_slab(const gml_placement *placement, const gml_visitor *visitor)
+visit_base_slab(const gml_placement *placement, const gml_visitor *visitor)
 {
     const gml_region_info region = {
         .address = placement->block.address,
@@ -204,7 +204,7 @@ visit_home_slab(const gml_placement *placement, const gml_visitor *visitor)
         .used_bytes = gml_slab_used_bytes(placement->slab),
         .stream = placement->pond->timeline.stream,
         .is_small = true,
-        .kind = GML_REGION_HOME,
+        .kind = GML_REGION_BASE,
     };
     visitor->region(visitor->context, &region);
     gml_slab_visit(placement->slab, visitor);
@@ -212,48 +212,48 @@ visit_home_slab(const gml_placement *placement, const gml_visitor *visitor)
 
 /* What a view holds is used here, and its request is told with the view. */
 static void
-visit_extent(const gml_home *home, const gml_extent *extent, const gml_visitor *visitor)
+visit_extent(const gml_base_range *range, const gml_extent *extent, const gml_visitor *visitor)
 {
     const gml_placement *holder = live_holder(extent);
-    const gml_range_info range = {
-        .address = home->base + extent->offset,
+    const gml_range_info info = {
+        .address = range->base + extent->offset,
         .size_bytes = extent->size_bytes,
         .requested_bytes = holder && !holder->view ? holder->block.requested_bytes : 0,
         .is_used = holder != NULL,
     };
-    visitor->range(visitor->context, &range);
+    visitor->range(visitor->context, &info);
 }
 
 /* One region: present extents from `first` on, as far as nothing else lies between them. Returns
  * the extent behind it. */
 static const gml_extent *
-visit_home_run(const gml_home *home, const gml_extent *first, const gml_visitor *visitor)
+visit_base_run(const gml_base_range *range, const gml_extent *first, const gml_visitor *visitor)
 {
-    gml_region_info region = {.address = home->base + first->offset, .kind = GML_REGION_HOME};
+    gml_region_info region = {.address = range->base + first->offset, .kind = GML_REGION_BASE};
     const gml_extent *end = first;
-    for (; end && end->kind != GML_EXTENT_ABSENT && !is_home_slab(end); end = end->next) {
+    for (; end && end->kind != GML_EXTENT_ABSENT && !is_base_slab(end); end = end->next) {
         region.size_bytes += end->size_bytes;
         region.used_bytes += live_holder(end) ? end->size_bytes : 0;
     }
     visitor->region(visitor->context, &region);
     for (const gml_extent *extent = first; extent != end; extent = extent->next) {
-        visit_extent(home, extent, visitor);
+        visit_extent(range, extent, visitor);
     }
     return end;
 }
 
 static void
-visit_home(const gml_home *home, const gml_visitor *visitor)
+visit_base_range(const gml_base_range *range, const gml_visitor *visitor)
 {
-    const gml_extent *extent = gml_home_find(home, 0);
+    const gml_extent *extent = gml_base_range_find(range, 0);
     while (extent) {
         if (extent->kind == GML_EXTENT_ABSENT) {
             extent = extent->next;
-        } else if (is_home_slab(extent)) {
-            visit_home_slab(live_holder(extent), visitor);
+        } else if (is_base_slab(extent)) {
+            visit_base_slab(live_holder(extent), visitor);
             extent = extent->next;
         } else {
-            extent = visit_home_run(home, extent, visitor);
+            extent = visit_base_run(range, extent, visitor);
         }
     }
 }
@@ -275,21 +275,23 @@ visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor 
 }
 
 static void
-visit_pieces(const gml_home *home, const gml_placement *placement, const gml_visitor *visitor)
+visit_pieces(const gml_base_range *range, const gml_placement *placement,
+             const gml_visitor *visitor)
 {
     gml_address address = placement->block.address;
     for (size_t i = 0; i < placement->run_count && visitor->piece; i++) {
         const gml_run *run = &placement->runs[i];
-        visitor->piece(visitor->context, &(gml_piece_info){.address = address,
-                                                           .home_address = home->base + run->offset,
-                                                           .size_bytes = run->size_bytes});
+        visitor->piece(visitor->context,
+                       &(gml_piece_info){.address = address,
+                                         .base_address = range->base + run->offset,
+                                         .size_bytes = run->size_bytes});
         address += run->size_bytes;
     }
 }
 
 /* The part of a view that its placement covers: its ends may reach into chunks of others. */
 static void
-visit_view(const gml_home *home, const gml_placement *placement, const gml_visitor *visitor)
+visit_view(const gml_base_range *range, const gml_placement *placement, const gml_visitor *visitor)
 {
     bool is_live = placement->state == GML_PLACEMENT_LIVE;
     uint64_t size_bytes = placement->block.block_bytes;
@@ -304,7 +306,7 @@ visit_view(const gml_home *home, const gml_placement *placement, const gml_visit
         .kind = GML_REGION_VIEW,
     };
     visitor->region(visitor->context, &region);
-    visit_pieces(home, placement, visitor);
+    visit_pieces(range, placement, visitor);
     visit_view_body(placement, is_live, visitor);
 }
 
@@ -312,15 +314,15 @@ void
 gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    visit_home(&stitch->home, visitor);
-    for (const gml_extent *extent = gml_home_find(&stitch->home, 0); extent;
+    visit_base_range(&stitch->range, visitor);
+    for (const gml_extent *extent = gml_base_range_find(&stitch->range, 0); extent;
          extent = extent->next) {
         const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
         if (holder && holder->view && holder->runs[0].extent == extent) {
-            visit_view(&stitch->home, holder, visitor);
+            visit_view(&stitch->range, holder, visitor);
         }
     }
     for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
-        visit_view(&stitch->home, gml_view_of_idle(link), visitor);
+        visit_view(&stitch->range, gml_view_of_idle(link), visitor);
     }
 }

@@ -2,7 +2,7 @@
  *
  *   0  parked  the view that the stream freed last, if it has the size     (hot)
  *   1  fit     the smallest free extent that holds it                      (hot)
- *   2  spend   with room: the home space grows a little, so that one extent holds it
+ *   2  spend   with room: the base range grows a little, so that one extent holds it
  *   3  stitch  free pieces side by side, under a view from before or a new one
  *   4  reach   1 and 3 with what other streams have freed, as far as it costs nothing
  *   5  wait    the same with what this stream must wait for
@@ -50,7 +50,8 @@ fit(gml_ascent *request)
     return placement;
 }
 
-/* Grows the home space; false: the device has no more, which is no failure, or the status tells. */
+/* Grows the base range; false: the device has no more, which is no failure, or the status
+ * tells. */
 static bool
 take_more(gml_ascent *request, uint64_t missing_bytes)
 {
@@ -79,7 +80,7 @@ gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mis
      * it may be had it is asked for first, and what is missing then is taken from the device by the
      * rung `grow`. */
     return !gml_share_is_open(stitch) &&
-           gml_economy_may_spend(&stitch->economy, &stitch->home, missing_bytes, peak_bytes);
+           gml_economy_may_spend(&stitch->economy, &stitch->range, missing_bytes, peak_bytes);
 }
 
 static gml_placement *

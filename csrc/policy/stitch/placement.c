@@ -37,7 +37,7 @@ gml_placement_claim(gml_stitch *stitch, gml_placement *placement)
 {
     for (size_t i = 0; i < placement->run_count; i++) {
         gml_run *run = &placement->runs[i];
-        run->extent = gml_home_claim(&stitch->home, run->offset, run->size_bytes, placement);
+        run->extent = gml_base_range_claim(&stitch->range, run->offset, run->size_bytes, placement);
     }
     placement->state = GML_PLACEMENT_LIVE;
 }
@@ -46,7 +46,7 @@ gml_status
 gml_placement_fit(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes,
                   gml_placement **out)
 {
-    gml_status status = gml_home_prepare(&stitch->home, 2);
+    gml_status status = gml_base_range_prepare(&stitch->range, 2);
     if (status != GML_OK) {
         return status;
     }
@@ -56,7 +56,7 @@ gml_placement_fit(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t 
     }
     placement->only_run.offset = offset;
     placement->only_run.size_bytes = size_bytes;
-    placement->block.address = stitch->home.base + offset;
+    placement->block.address = stitch->range.base + offset;
     gml_placement_claim(stitch, placement);
     *out = placement;
     return GML_OK;
@@ -81,8 +81,8 @@ void
 gml_placement_settle(gml_stitch *stitch, gml_placement *placement)
 {
     for (size_t i = 0; i < placement->run_count; i++) {
-        gml_home_unclaim(&stitch->home, placement->runs[i].extent, &placement->pond->set,
-                         placement->freed);
+        gml_base_range_unclaim(&stitch->range, placement->runs[i].extent, &placement->pond->set,
+                               placement->freed);
         placement->runs[i].extent = NULL;
     }
     if (placement->view) {

@@ -93,11 +93,11 @@ inherit_views(gml_stitch *stitch, gml_pond *heir)
 static void
 bequeath(gml_stitch *stitch, gml_pond *gone, gml_pond *heir)
 {
-    gml_extent *extent = gml_home_find(&stitch->home, 0);
+    gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     while (extent && gone->set.free_bytes) {
         if (extent->kind == GML_EXTENT_FREE && extent->set == &gone->set) {
-            extent =
-                gml_home_move(&stitch->home, extent->offset, extent->size_bytes, &heir->set, 0);
+            extent = gml_base_range_move(&stitch->range, extent->offset, extent->size_bytes,
+                                         &heir->set, 0);
         }
         extent = extent->next;
     }

@@ -56,7 +56,7 @@ gml_share_reach(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, gm
     return status == GML_OK && is_passed;
 }
 
-/* Moves a range that is free in another pond, and in reach. pre: as gml_home_move(). */
+/* Moves a range that is free in another pond, and in reach. pre: as gml_base_range_move(). */
 static gml_extent *
 move_in(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, uint64_t offset,
         uint64_t size_bytes)
@@ -67,15 +67,16 @@ move_in(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, uint64_t o
      * from now on, which has waited for it; where that work is complete, everybody does. */
     bool is_complete = owner->timeline.completed >= extent->instant;
     uint64_t instant = is_complete ? 0 : gml_fence_now(&stitch->fences, &pond->timeline);
-    return gml_home_move(&stitch->home, offset, size_bytes, &pond->set, instant);
+    return gml_base_range_move(&stitch->range, offset, size_bytes, &pond->set, instant);
 }
 
 gml_status
 gml_share_take(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes)
 {
-    gml_status status = gml_home_prepare(&stitch->home, 2);
+    gml_status status = gml_base_range_prepare(&stitch->range, 2);
     if (status == GML_OK) {
-        (void)move_in(stitch, pond, gml_home_find(&stitch->home, offset), offset, size_bytes);
+        (void)move_in(stitch, pond, gml_base_range_find(&stitch->range, offset), offset,
+                      size_bytes);
     }
     return status;
 }
@@ -119,7 +120,7 @@ take_part(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, uint64_t
 {
     uint64_t extent_end = extent->offset + extent->size_bytes;
     uint64_t end = extent_end - offset > size_bytes
-                       ? gml_home_boundary(&stitch->home, offset + size_bytes)
+                       ? gml_base_range_boundary(&stitch->range, offset + size_bytes)
                        : extent_end;
     return gml_share_take(stitch, pond, offset, (end < extent_end ? end : extent_end) - offset);
 }
@@ -210,7 +211,8 @@ gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any)
         *is_any = false;
         return status;
     }
-    for (gml_extent *extent = gml_home_find(&stitch->home, 0); extent; extent = extent->next) {
+    for (gml_extent *extent = gml_base_range_find(&stitch->range, 0); extent;
+         extent = extent->next) {
         if (extent->kind == GML_EXTENT_FREE && extent->set != &pond->set) {
             extent = move_in(stitch, pond, extent, extent->offset, extent->size_bytes);
         }

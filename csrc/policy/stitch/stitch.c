@@ -1,4 +1,5 @@
-/* The policy `stitch`: home space and views (GMLake, ASPLOS 2024, with permanent home addresses).
+/* The policy `stitch`: base range and views (GMLake, ASPLOS 2024, with permanent base
+ * addresses).
  */
 #include "policy/stitch/stitch.h"
 
@@ -83,7 +84,8 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     init_parts(stitch, knobs);
     gml_economy_init(&stitch->economy, (gml_economy_kind)knobs->economy, driver->can_sleep,
                      knobs->chunk_size, grain_bytes, limit);
-    gml_status status = gml_home_open(&stitch->home, driver, grain_bytes, limit / grain_bytes);
+    gml_status status =
+        gml_base_range_open(&stitch->range, driver, grain_bytes, limit / grain_bytes);
     if (status != GML_OK) {
         free(stitch);
         return status;
@@ -100,12 +102,12 @@ settle_all(gml_stitch *stitch)
     for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
         gml_pond_settle(stitch, gml_pond_of_link(link));
     }
-    const gml_extent *extent = gml_home_find(&stitch->home, 0);
+    const gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     while (extent) {
         if (extent->kind == GML_EXTENT_USED) {
             uint64_t offset = extent->offset;
             gml_placement_settle(stitch, extent->owner);
-            extent = gml_home_find(&stitch->home, offset);
+            extent = gml_base_range_find(&stitch->range, offset);
         } else {
             extent = extent->next;
         }
@@ -131,7 +133,7 @@ destroy(gml_policy *self)
     gml_view_abandon_doomed(stitch);
     gml_ponds_close(stitch);
     gml_fences_close(&stitch->fences);
-    first = gml_first_failure(first, gml_home_close(&stitch->home));
+    first = gml_first_failure(first, gml_base_range_close(&stitch->range));
     gml_pool_clear(&stitch->placements);
     gml_pool_clear(&stitch->pieces);
     gml_pool_clear(&stitch->slabs);
@@ -179,15 +181,15 @@ free_block(gml_policy *self, gml_block *block)
 static gml_status
 find_chunk(gml_policy *self, gml_address address, gml_chunk *out)
 {
-    const gml_home *home = &gml_stitch_of(self)->home;
-    uint64_t offset = address - home->base;
-    if (offset >= home->slots * home->grain_bytes) {
+    const gml_base_range *range = &gml_stitch_of(self)->range;
+    uint64_t offset = address - range->base;
+    if (offset >= range->slots * range->grain_bytes) {
         return gml_driver_fail(self->driver, GML_UNSUPPORTED,
                                "0x%" PRIx64 " lies in no chunk of the policy", address);
     }
-    uint64_t begin = gml_home_chunk_begin(home, offset);
-    gml_handle handle = home->handles[begin / home->grain_bytes];
-    *out = (gml_chunk){home->base + begin, gml_home_chunk_bytes(home, offset), handle};
+    uint64_t begin = gml_base_range_chunk_begin(range, offset);
+    gml_handle handle = range->handles[begin / range->grain_bytes];
+    *out = (gml_chunk){range->base + begin, gml_base_range_chunk_bytes(range, offset), handle};
     return handle ? GML_OK
                   : gml_driver_fail(self->driver, GML_UNSUPPORTED,
                                     "no memory is held at 0x%" PRIx64, address);

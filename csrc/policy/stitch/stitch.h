@@ -1,8 +1,8 @@
 /* The policy `stitch`: the structures its files share.
  *
- *   placement  where a block lies: ranges of the home space, and the address under which they lie
- *              side by side. One range needs no mapping of its own; several are a view.
- *   pond       what one stream owns: free extents, slabs.
+ *   placement  where a block lies: ranges of the base range, and the address under which they
+ * lie side by side. One range needs no mapping of its own; several are a view. pond       what one
+ * stream owns: free extents, slabs.
  *
  * States of a placement:
  *   live       serves a block; holds its extents
@@ -15,8 +15,8 @@
  *
  * Which bytes serve a request depends on nothing but which bytes are live and which view is parked;
  * the views there are only save making them anew. So a program that repeats its requests from the
- * same state gets the same addresses, and makes no driver call (promise 8), once the home space has
- * grown for the last time.
+ * same state gets the same addresses, and makes no driver call (promise 8), once the base range
+ * has grown for the last time.
  *
  * What is free in a pond is ordered behind all work of its stream: it serves that stream at once.
  * It moves to another pond when that stream lacks memory and is ordered behind it too (share.c). No
@@ -45,7 +45,7 @@ typedef enum gml_placement_state {
     GML_PLACEMENT_GONE
 } gml_placement_state;
 
-/* One range of the home space. */
+/* One range of the base range. */
 typedef struct gml_run {
     uint64_t offset, size_bytes;
     gml_extent *extent; /* while the placement is live or parked */
@@ -64,7 +64,7 @@ typedef struct gml_placement {
     gml_link live;                 /* held: in the hold's list */
     const struct gml_place *place; /* held: as that policy knows it */
     /* Of views: */
-    gml_address view; /* start of its own mapping; 0: it lies in the home space */
+    gml_address view; /* start of its own mapping; 0: it lies in the base range */
     uint64_t view_bytes;
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
     gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
@@ -87,7 +87,7 @@ struct gml_pond {
 
 typedef struct gml_stitch {
     gml_policy policy;
-    gml_home home;
+    gml_base_range range;
     gml_economy economy;
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t views, view_bytes;           /* mapped */
@@ -157,8 +157,8 @@ gml_view_is_unused(const gml_placement *placement)
 gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
                             gml_placement **out);
 
-/* Whether the home space grows by `missing_bytes` for a request that no free extent holds, instead
- * of its being stitched. */
+/* Whether the base range grows by `missing_bytes` for a request that no free extent holds,
+ * instead of its being stitched. */
 GML_SEAM bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes,
                                    uint64_t missing_bytes);
 
@@ -196,7 +196,7 @@ bool gml_choose_stitched(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes
  */
 uint64_t gml_choose_missing(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
 
-/* What growing the home space must add so that the size lies in one range at its end. */
+/* What growing the base range must add so that the size lies in one range at its end. */
 uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_pond *pond,
                                    uint64_t size_bytes);
 

@@ -5,12 +5,12 @@
 static bool
 loses_chunk(const gml_stitch *stitch, const gml_placement *placement)
 {
-    const gml_home *home = &stitch->home;
+    const gml_base_range *range = &stitch->range;
     for (size_t i = 0; i < placement->run_count; i++) {
         const gml_run *run = &placement->runs[i];
-        uint64_t end = gml_home_boundary(home, run->offset + run->size_bytes);
-        uint64_t begin = gml_home_chunk_begin(home, run->offset);
-        const gml_extent *extent = gml_home_find(home, begin);
+        uint64_t end = gml_base_range_boundary(range, run->offset + run->size_bytes);
+        uint64_t begin = gml_base_range_chunk_begin(range, run->offset);
+        const gml_extent *extent = gml_base_range_find(range, begin);
         for (; extent && extent->offset < end; extent = extent->next) {
             if (extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes &&
                 extent->whole.address < end &&
@@ -46,26 +46,26 @@ release_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t *released_bytes)
     while (status == GML_OK && pond->set.whole_bytes) {
         gml_freeset_index(&pond->set);
         gml_extent *extent = gml_extent_of_whole(gml_tree_last(&pond->set.wholes));
-        status = gml_home_shrink(&stitch->home, extent, released_bytes);
+        status = gml_base_range_shrink(&stitch->range, extent, released_bytes);
     }
     return status;
 }
 
 /* The last extent that is present, or NULL. */
 static gml_extent *
-last_present(const gml_home *home)
+last_present(const gml_base_range *range)
 {
-    gml_extent *last = gml_home_find(home, home->slots * home->grain_bytes - 1);
+    gml_extent *last = gml_base_range_find(range, range->slots * range->grain_bytes - 1);
     return last->kind == GML_EXTENT_ABSENT ? last->previous : last;
 }
 
 /* Whether the last chunk is wholly free, whichever streams own its parts. */
 static bool
-ends_idle(const gml_home *home)
+ends_idle(const gml_base_range *range)
 {
-    const gml_extent *extent = last_present(home);
+    const gml_extent *extent = last_present(range);
     uint64_t end = extent ? extent->offset + extent->size_bytes : 0;
-    uint64_t chunk = end ? gml_home_chunk_begin(home, end - 1) : 0;
+    uint64_t chunk = end ? gml_base_range_chunk_begin(range, end - 1) : 0;
     while (extent && extent->kind == GML_EXTENT_FREE && extent->offset > chunk) {
         extent = extent->previous;
     }
@@ -79,28 +79,28 @@ static gml_status
 release_end(gml_stitch *stitch, uint64_t *released_bytes)
 {
     gml_status status = GML_OK;
-    while (status == GML_OK && ends_idle(&stitch->home)) {
-        gml_extent *last = last_present(&stitch->home);
+    while (status == GML_OK && ends_idle(&stitch->range)) {
+        gml_extent *last = last_present(&stitch->range);
         gml_freeset_index(last->set);
-        status = gml_home_shrink(&stitch->home, last, released_bytes);
+        status = gml_base_range_shrink(&stitch->range, last, released_bytes);
     }
     return status;
 }
 
 /* The bytes of chunks that are wholly free, whichever streams own their parts. */
 static uint64_t
-count_idle_bytes(const gml_home *home)
+count_idle_bytes(const gml_base_range *range)
 {
     uint64_t idle_bytes = 0;
-    const gml_extent *extent = gml_home_find(home, 0);
+    const gml_extent *extent = gml_base_range_find(range, 0);
     while (extent) {
         uint64_t begin = extent->offset;
         bool is_free = extent->kind == GML_EXTENT_FREE;
         while (is_free && extent->next && extent->next->kind == GML_EXTENT_FREE) {
             extent = extent->next;
         }
-        uint64_t first = gml_home_boundary(home, begin);
-        uint64_t last = gml_home_chunk_begin(home, extent->offset + extent->size_bytes);
+        uint64_t first = gml_base_range_boundary(range, begin);
+        uint64_t last = gml_base_range_chunk_begin(range, extent->offset + extent->size_bytes);
         idle_bytes += is_free && last > first ? last - first : 0;
         extent = extent->next;
     }
@@ -112,13 +112,14 @@ count_idle_bytes(const gml_home *home)
 static void
 join_shared_chunks(gml_stitch *stitch)
 {
-    gml_home *home = &stitch->home;
-    gml_extent *extent = gml_home_find(home, 0);
+    gml_base_range *range = &stitch->range;
+    gml_extent *extent = gml_base_range_find(range, 0);
     while (extent->next) {
         gml_extent *next = extent->next;
         bool meet = extent->kind == GML_EXTENT_FREE && next->kind == GML_EXTENT_FREE &&
-                    gml_home_chunk_begin(home, next->offset) != next->offset;
-        extent = meet ? gml_home_move(home, next->offset, next->size_bytes, extent->set, 0) : next;
+                    gml_base_range_chunk_begin(range, next->offset) != next->offset;
+        extent = meet ? gml_base_range_move(range, next->offset, next->size_bytes, extent->set, 0)
+                      : next;
     }
 }
 
@@ -144,22 +145,23 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
          link = link->next) {
         status = release_chunks(stitch, gml_pond_of_link(link), released_bytes);
     }
-    return status == GML_OK ? gml_home_release_leftovers(&stitch->home, released_bytes) : status;
+    return status == GML_OK ? gml_base_range_release_leftovers(&stitch->range, released_bytes)
+                            : status;
 }
 
 /* Whether there is anything to give back; the first test that answers is the cheapest. */
 static bool
 has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
 {
-    const gml_home *home = &stitch->home;
-    if (home->held_bytes > home->present_bytes) {
+    const gml_base_range *range = &stitch->range;
+    if (range->held_bytes > range->present_bytes) {
         return true; /* what could not be released before */
     }
     if (!gml_stitch_has_views(stitch)) {
-        return ends_idle(home);
+        return ends_idle(range);
     }
     return !gml_list_is_empty(&stitch->doomed) ||
-           (free_bytes / home->grain_bytes && count_idle_bytes(home));
+           (free_bytes / range->grain_bytes && count_idle_bytes(range));
 }
 
 gml_status
@@ -179,6 +181,6 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
     if (stitch->gone_count) {
         gml_pond_sweep(stitch);
     }
-    self->reserved_bytes = stitch->home.held_bytes;
+    self->reserved_bytes = stitch->range.held_bytes;
     return status;
 }

@@ -66,22 +66,23 @@ make_room(gml_stitch *stitch, const gml_pond *pond, uint64_t view_bytes)
 static gml_status
 map(gml_stitch *stitch, gml_placement *placement)
 {
-    gml_home *home = &stitch->home;
-    uint64_t first = placement->runs[0].offset, begin = gml_home_chunk_begin(home, first);
+    gml_base_range *range = &stitch->range;
+    uint64_t first = placement->runs[0].offset, begin = gml_base_range_chunk_begin(range, first);
     uint64_t view_bytes = 0;
     gml_status status = GML_OK;
-    home->collected_count = 0;
+    range->collected_count = 0;
     for (size_t i = 0; i < placement->run_count && status == GML_OK; i++) {
         const gml_run *run = &placement->runs[i];
         uint64_t end = run->offset + run->size_bytes;
-        status = gml_home_collect(home, run->offset, run->size_bytes);
-        view_bytes += gml_home_boundary(home, end) - gml_home_chunk_begin(home, run->offset);
+        status = gml_base_range_collect(range, run->offset, run->size_bytes);
+        view_bytes +=
+            gml_base_range_boundary(range, end) - gml_base_range_chunk_begin(range, run->offset);
     }
     if (status == GML_OK) {
         status = make_room(stitch, placement->pond, view_bytes);
     }
     if (status == GML_OK) {
-        status = gml_mapping_create(stitch->policy.driver, home->collected, home->collected_count,
+        status = gml_mapping_create(stitch->policy.driver, range->collected, range->collected_count,
                                     GML_ACCESS_RANGE, &placement->view, &placement->mapped_bytes);
     }
     if (placement->view) {
@@ -188,14 +189,14 @@ revive(gml_stitch *stitch, gml_pond *pond, gml_placement *placement)
 /* Whether the runs lie side by side under whole mappings: none but the first begins inside a chunk,
  * and none but the last ends there. */
 static bool
-is_seamless(const gml_home *home, const gml_choice *choice)
+is_seamless(const gml_base_range *range, const gml_choice *choice)
 {
     bool is_seamless = true;
     for (size_t i = 1; i < choice->run_count && is_seamless; i++) {
         const gml_run *before = &choice->runs[i - 1];
         uint64_t begin = choice->runs[i].offset, end = before->offset + before->size_bytes;
-        is_seamless =
-            gml_home_boundary(home, begin) == begin && gml_home_boundary(home, end) == end;
+        is_seamless = gml_base_range_boundary(range, begin) == begin &&
+                      gml_base_range_boundary(range, end) == end;
     }
     return is_seamless;
 }
@@ -208,7 +209,7 @@ check_choice(gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice)
     for (size_t i = 0; i < choice->run_count; i++) {
         sum_bytes += choice->runs[i].size_bytes;
     }
-    if (sum_bytes == size_bytes && is_seamless(&stitch->home, choice)) {
+    if (sum_bytes == size_bytes && is_seamless(&stitch->range, choice)) {
         return GML_OK;
     }
     return gml_driver_fail(stitch->policy.driver, GML_CORRUPT,
@@ -221,7 +222,7 @@ create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_c
             gml_placement **out)
 {
     size_t count = choice->run_count;
-    gml_status status = gml_home_prepare(&stitch->home, 2 * count);
+    gml_status status = gml_base_range_prepare(&stitch->range, 2 * count);
     if (status != GML_OK) {
         return status;
     }

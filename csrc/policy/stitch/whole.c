@@ -6,23 +6,23 @@
 enum { MAX_RANGES_TRIED = 64 };
 
 static bool
-is_smallest(const gml_home *home, uint64_t offset)
+is_smallest(const gml_base_range *range, uint64_t offset)
 {
-    return gml_home_chunk_bytes(home, offset) == home->grain_bytes;
+    return gml_base_range_chunk_bytes(range, offset) == range->grain_bytes;
 }
 
 /* Whether the chunk at that offset is one to take: of the smallest size, and free in the pond. */
 static bool
 may_take(const gml_stitch *stitch, const gml_pond *pond, uint64_t offset)
 {
-    const gml_home *home = &stitch->home;
-    if (offset >= home->slots * home->grain_bytes || !is_smallest(home, offset)) {
+    const gml_base_range *range = &stitch->range;
+    if (offset >= range->slots * range->grain_bytes || !is_smallest(range, offset)) {
         return false;
     }
-    const gml_extent *extent = gml_home_find(home, offset);
+    const gml_extent *extent = gml_base_range_find(range, offset);
     return extent->kind == GML_EXTENT_FREE && extent->set == &pond->set &&
            extent->offset <= offset &&
-           extent->offset + extent->size_bytes - offset >= home->grain_bytes;
+           extent->offset + extent->size_bytes - offset >= range->grain_bytes;
 }
 
 /* Such a chunk among those free in the pond: in the smallest range of chunks that begins or ends
@@ -30,13 +30,13 @@ may_take(const gml_stitch *stitch, const gml_pond *pond, uint64_t offset)
 static bool
 find_chunk(const gml_stitch *stitch, gml_pond *pond, uint64_t *out)
 {
-    const gml_home *home = &stitch->home;
+    const gml_base_range *range = &stitch->range;
     gml_freeset_index(&pond->set);
     gml_tree_node *node = gml_tree_first(&pond->set.wholes);
     for (int tried = 0; node && tried < MAX_RANGES_TRIED; tried++) {
-        uint64_t last = node->address + node->size_bytes - home->grain_bytes;
-        if (is_smallest(home, node->address) || is_smallest(home, last)) {
-            *out = is_smallest(home, node->address) ? node->address : last;
+        uint64_t last = node->address + node->size_bytes - range->grain_bytes;
+        if (is_smallest(range, node->address) || is_smallest(range, last)) {
+            *out = is_smallest(range, node->address) ? node->address : last;
             return true;
         }
         node = gml_tree_next(node);
@@ -56,8 +56,8 @@ borrow_chunk(gml_stitch *stitch, gml_pond *pond, uint64_t *out, gml_status *stat
     gml_pond *donor = NULL;
     while ((donor = gml_share_next_donor(stitch, pond, donor, &count))) {
         if (find_chunk(stitch, donor, out) &&
-            gml_share_reach(stitch, pond, gml_home_find(&stitch->home, *out), GML_KNOWN)) {
-            *status = gml_share_take(stitch, pond, *out, stitch->home.grain_bytes);
+            gml_share_reach(stitch, pond, gml_base_range_find(&stitch->range, *out), GML_KNOWN)) {
+            *status = gml_share_take(stitch, pond, *out, stitch->range.grain_bytes);
             return *status == GML_OK;
         }
     }
@@ -68,11 +68,11 @@ borrow_chunk(gml_stitch *stitch, gml_pond *pond, uint64_t *out, gml_status *stat
 static gml_status
 grow(gml_stitch *stitch, gml_pond *pond, uint64_t missing_bytes, uint64_t *out)
 {
-    gml_home *home = &stitch->home;
-    gml_tree_node *lowest = gml_tree_first(&home->absent);
+    gml_base_range *range = &stitch->range;
+    gml_tree_node *lowest = gml_tree_first(&range->absent);
     *out = lowest ? gml_extent_of_fit(lowest)->offset : 0;
-    gml_status status = gml_home_grow(home, missing_bytes, home->grain_bytes, &pond->set);
-    stitch->policy.reserved_bytes = home->held_bytes;
+    gml_status status = gml_base_range_grow(range, missing_bytes, range->grain_bytes, &pond->set);
+    stitch->policy.reserved_bytes = range->held_bytes;
     bool is_there = may_take(stitch, pond, *out) || find_chunk(stitch, pond, out);
     return status == GML_OK && !is_there ? GML_OUT_OF_MEMORY : status;
 }
@@ -89,7 +89,7 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_byt
     }
     pond->timeline.requests++;
     gml_pond_settle(stitch, pond);
-    uint64_t offset = wanted - stitch->home.base;
+    uint64_t offset = wanted - stitch->range.base;
     gml_state state = GML_STATE_EXACT;
     if (!may_take(stitch, pond, offset) && !find_chunk(stitch, pond, &offset) &&
         !borrow_chunk(stitch, pond, &offset, &status)) {
@@ -98,10 +98,10 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_byt
     }
     gml_placement *placement = NULL;
     if (status == GML_OK) {
-        status = gml_placement_fit(stitch, pond, offset, stitch->home.grain_bytes, &placement);
+        status = gml_placement_fit(stitch, pond, offset, stitch->range.grain_bytes, &placement);
     }
     if (status == GML_OK) {
-        placement->block.requested_bytes = stitch->home.grain_bytes;
+        placement->block.requested_bytes = stitch->range.grain_bytes;
         placement->block.state = state;
         gml_placement_serve(stitch, placement);
         *out = &placement->block;

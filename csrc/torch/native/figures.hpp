@@ -149,7 +149,7 @@ device_stats(c10::DeviceIndex device)
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
 /* What a lake holds, as PyTorch tells of segments: contiguous, each byte of physical memory once.
- * Idle views, and what views hold at home, are left out. */
+ * Idle views, and what views hold in the base range, are left out. */
 struct Walk {
     c10::DeviceIndex device;
     std::vector<SegmentInfo> segments;

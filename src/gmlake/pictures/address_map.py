@@ -1,4 +1,4 @@
-"""Draws one device's addresses: rows of home space, and views with lines to where they lie."""
+"""Draws one device's addresses: rows of the base range, and views with lines to where they lie."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _AROUND_PIXELS = 64
 _LEAST_PIXELS = 150
-_HOME_PIXELS = (4, 32)  # of a row: at least, at most
+_BASE_PIXELS = (4, 32)  # of a row: at least, at most
 _VIEW_PIXELS = (3, 24)
 _PART_PIXELS = 420  # for all rows of a kind, if they are not too many
 _NAME_PIXELS = 14
@@ -35,8 +35,8 @@ _FEW_LINES = 400
 _FAINT, _CLEAR = 0.06, 0.4
 _VIEW_COLUMNS = (
     *("view", "left", "right", "middle", "bottom", "top"),
-    *("home_left", "home_right", "home_middle", "home_bottom", "home_top"),
-    *("colour", "alpha", "line_alpha", "size", "what", "at", "home"),
+    *("base_left", "base_right", "base_middle", "base_bottom", "base_top"),
+    *("colour", "alpha", "line_alpha", "size", "what", "at", "base"),
 )
 
 
@@ -53,7 +53,7 @@ def draw(addresses: AddressMap) -> Drawing:
     stretches = [row for row in addresses.rows if row]
     views = tuple(sorted(addresses.views, key=lambda view: not view.is_live))[:_MOST_VIEWS]
     rows = fold(stretches, views)
-    homes, seen, pixels = _place(len(rows), len(views))
+    bases, seen, pixels = _place(len(rows), len(views))
     longest = max(
         [line.end - line.begin for line in rows] + [view.size_bytes for view in views], default=0
     )
@@ -67,9 +67,9 @@ def draw(addresses: AddressMap) -> Drawing:
     use_bytes(plot.xaxis)
     plot.xaxis.axis_label = "from the start of the row"
     names = [f"{line.begin:#x}" for line in rows]
-    _name_rows(plot, homes + seen, names + [f"view {number + 1}" for number in range(len(views))])
-    keys = _draw_rows(plot, rows, homes, addresses)
-    keys += _draw_views(plot, (rows, homes), (views, seen))
+    _name_rows(plot, bases + seen, names + [f"view {number + 1}" for number in range(len(views))])
+    keys = _draw_rows(plot, rows, bases, addresses)
+    keys += _draw_views(plot, (rows, bases), (views, seen))
     return Drawing(
         plot,
         tuple(keys),
@@ -80,16 +80,16 @@ def draw(addresses: AddressMap) -> Drawing:
     )
 
 
-def _place(home_count: int, view_count: int) -> tuple[list[_Bar], list[_Bar], float]:
+def _place(base_count: int, view_count: int) -> tuple[list[_Bar], list[_Bar], float]:
     """Return where the rows and views are, from above, and the height of it all."""
-    heights = [_height(home_count, _HOME_PIXELS)] * home_count
+    heights = [_height(base_count, _BASE_PIXELS)] * base_count
     heights += [_height(view_count, _VIEW_PIXELS)] * view_count
     total = max(sum(heights), 1.0)
     bars, top = [], total
     for height in heights:
         bars.append(_Bar(top - height * _FILLED, top))
         top -= height
-    return bars[:home_count], bars[home_count:], total
+    return bars[:base_count], bars[base_count:], total
 
 
 def _height(count: int, limits: tuple[int, int]) -> float:
@@ -117,7 +117,7 @@ def _name_rows(plot: Bokeh, bars: list[_Bar], names: list[str]) -> None:
     plot.ygrid.grid_line_alpha = 0
 
 
-# ---- home
+# ---- base
 
 
 _COLUMNS = (
@@ -132,7 +132,7 @@ def _draw_rows(
     colours = dict(zip(addresses.keys, look.colours_of(addresses.keys), strict=True))
     keys: dict[str, Key] = {}
     columns: dict[str, dict[str, list[Any]]] = {
-        name: {column: [] for column in _COLUMNS} for name in ("held", "home")
+        name: {column: [] for column in _COLUMNS} for name in ("held", "base")
     }
     for bar, line in zip(bars, lines, strict=True):
         for piece in line.pieces:
@@ -161,7 +161,7 @@ def _draw_rows(
                 piece.before,
                 piece.behind,
             )
-            table = columns["held" if piece.kind == "held" else "home"]
+            table = columns["held" if piece.kind == "held" else "base"]
             for name, value in zip(_COLUMNS, values, strict=True):
                 table[name].append(value)
     for name, table in columns.items():
@@ -186,12 +186,12 @@ def _draw_pieces(plot: Bokeh, name: str, table: dict[str, list[Any]], shown: int
         hover_line_width=2,
         name=name,
     )
-    if name == "home":
+    if name == "base":
         add_hover(
             plot,
             [drawn],
             [
-                ("home", "@what"),
+                ("base", "@what"),
                 ("size", f"@size{{{look.BYTES}}}"),
                 ("at", "@at"),
                 ("label", "@label"),
@@ -206,12 +206,12 @@ def _draw_pieces(plot: Bokeh, name: str, table: dict[str, list[Any]], shown: int
 
 def _draw_views(
     plot: Bokeh,
-    homes: tuple[list[Line], list[_Bar]],
+    bases: tuple[list[Line], list[_Bar]],
     seen: tuple[tuple[View, ...], list[_Bar]],
 ) -> list[Key]:
     if not seen[0]:
         return []
-    source = _pieces_of(homes, seen)
+    source = _pieces_of(bases, seen)
     bars = add_rectangles(
         plot,
         source,
@@ -224,10 +224,10 @@ def _draw_views(
         name="views",
     )
     plot.quad(
-        left="home_left",
-        right="home_right",
-        bottom="home_bottom",
-        top="home_top",
+        left="base_left",
+        right="base_right",
+        bottom="base_bottom",
+        top="base_top",
         source=source,
         fill_alpha=0,
         line_alpha="line_alpha",
@@ -235,13 +235,13 @@ def _draw_views(
         line_width=2,
         selection_line_alpha=1,
         nonselection_line_alpha=0,
-        name="at home",
+        name="in the base range",
     )
     plot.segment(
         "middle",
         "top",
-        "home_middle",
-        "home_bottom",
+        "base_middle",
+        "base_bottom",
         source=source,
         line_color="colour",
         line_width=1.5,
@@ -264,7 +264,7 @@ def _add_view_tools(plot: Bokeh, bars: Bokeh) -> None:
             ("view", "@what"),
             ("piece", f"@size{{{look.BYTES}}}"),
             ("at", "@at"),
-            ("lies at", "@home"),
+            ("lies at", "@base"),
         ],
     )
     tap = TapTool(renderers=[bars])
@@ -273,24 +273,24 @@ def _add_view_tools(plot: Bokeh, bars: Bokeh) -> None:
 
 
 def _pieces_of(
-    homes: tuple[list[Line], list[_Bar]],
+    bases: tuple[list[Line], list[_Bar]],
     seen: tuple[tuple[View, ...], list[_Bar]],
 ) -> Bokeh:
-    """Return one entry per piece of a view: where it is in the view, and where at home."""
+    """Return one entry per piece of a view: where it is in the view, and where in the base range."""
     from bokeh.models import ColumnDataSource
 
-    (rows, home_bars), (views, view_bars) = homes, seen
+    (rows, base_bars), (views, view_bars) = bases, seen
     live_lines = sum(len(view.pieces) for view in views if view.is_live)
     alpha = _CLEAR if live_lines <= _FEW_LINES else _FAINT
     finder = Finder(rows)
-    # Also where nothing of any view is at home: Bokeh complains about columns that are not there.
+    # Also where nothing of any view is in the base range: Bokeh complains about columns that are not there.
     columns: dict[str, list[Any]] = {name: [] for name in _VIEW_COLUMNS}
-    for number, view, address, home, whole in (
+    for number, view, address, base, whole in (
         (index, one, *piece) for index, one in enumerate(views) for piece in one.pieces
     ):
         bar = view_bars[number]
-        for line, home_left, offset, size in finder.parts(home, whole):
-            left, home_bar = address + offset - view.address, home_bars[line]
+        for line, base_left, offset, size in finder.parts(base, whole):
+            left, base_bar = address + offset - view.address, base_bars[line]
             values = (
                 number,
                 left,
@@ -298,18 +298,18 @@ def _pieces_of(
                 left + size / 2,
                 bar.bottom,
                 bar.top,
-                home_left,
-                home_left + size,
-                home_left + size / 2,
-                home_bar.bottom,
-                home_bar.top,
+                base_left,
+                base_left + size,
+                base_left + size / 2,
+                base_bar.bottom,
+                base_bar.top,
                 look.PALETTE[number % len(look.PALETTE)],
                 0.9 if view.is_live else 0.35,
                 alpha if view.is_live else 0.0,
                 whole,
                 _view_label(number, view),
                 f"{address:#x}",
-                f"{home:#x}",
+                f"{base:#x}",
             )
             for name, value in zip(_VIEW_COLUMNS, values, strict=True):
                 columns[name].append(value)
@@ -322,7 +322,7 @@ def _in_words(addresses: AddressMap, rows: list[tuple[Piece, ...]]) -> str:
     for piece in (piece for row in rows for piece in row):
         if piece.first <= addresses.shown < piece.end:
             sizes[piece.kind] = sizes.get(piece.kind, 0) + piece.size_bytes
-    text = f"{len(rows):,} {'stretch' if len(rows) == 1 else 'stretches'} of home space"
+    text = f"{len(rows):,} {'stretch' if len(rows) == 1 else 'stretches'} of the base range"
     if not any(piece.end > 1 for row in rows for piece in row):
         text += (
             f": {format_size(sizes.get('used', 0))} used, {format_size(sizes.get('free', 0))} free"

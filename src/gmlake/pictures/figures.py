@@ -84,7 +84,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class View:
-    """A stitched range, and where its bytes lie at home: (address in the view, at home, size)."""
+    """A stitched range, and where its bytes lie: (address in the view, base address, size)."""
 
     address: int
     size_bytes: int
@@ -95,7 +95,7 @@ class View:
 
 @dataclass(frozen=True)
 class AddressMap:
-    """One device's addresses. rows: stretches of home space, each with the pieces of all moments.
+    """One device's addresses. rows: stretches of the base range, each with the pieces of all moments.
 
     shown: the moment to begin with. topic: the title without the moment. keys: of the pieces, in
     the order of their colours.

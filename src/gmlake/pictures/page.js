@@ -342,7 +342,7 @@
 
     function showPieces(group, moment) {
         for (const { plot } of maps.filter((one) => one.group === group)) {
-            for (const part of ["held", "home"].map((name) => partOf(plot, name)).filter(Boolean)) {
+            for (const part of ["held", "base"].map((name) => partOf(plot, name)).filter(Boolean)) {
                 const { first, end } = columnsOf(part.data_source);
                 const indices = [];
                 for (let index = 0; index < first.length; index++) {

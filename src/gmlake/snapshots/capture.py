@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TRIES: Final = 4
 _COUNTED: Final = ("allocations", "frees")
 _KINDS: Final = {
-    "home": RegionKind.HOME,
+    "base": RegionKind.BASE,
     "view": RegionKind.VIEW,
     "segment": RegionKind.SEGMENT,
 }
@@ -189,7 +189,7 @@ def _trace_of(
 
 def _final(regions: Records, ranges: Records) -> tuple[Records, Records]:
     """Return what is held, as the final state of a trace: all but the views."""
-    is_real = np.isin(regions["kind"], (RegionKind.HOME, RegionKind.SEGMENT))
+    is_real = np.isin(regions["kind"], (RegionKind.BASE, RegionKind.SEGMENT))
     segments = np.zeros(int(is_real.sum()), SEGMENT)
     for name in SEGMENT.names or ():
         segments[name] = regions[name][is_real]

@@ -41,9 +41,9 @@ _FARTHEST: Final = 1 << 62  # no device has such addresses, but a file can
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where blocks lie at home; arrays of shape (parts,), a row for each part of a block.
+    """Where blocks lie in the base range; arrays of shape (parts,), a row for each part of a block.
 
-    block: its id. begin, end: addresses at home. held: the row of what it lies in. lost: the ids of
+    block: its id. begin, end: addresses in the base range. held: the row of what it lies in. lost: the ids of
     blocks in views that were gone at the end, which no recording places.
     """
 
@@ -135,7 +135,7 @@ def _cut(table: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def places_of(seen: DeviceSnapshot, held: NDArray[np.void]) -> Places:
-    """Return where the blocks lie: at home, or by the pieces of the view that they are in."""
+    """Return where the blocks lie: in the base range, or by the pieces of the view that they are in."""
     lives = seen.lives
     has_place = (lives.address > 0) & (lives.address < _FARTHEST)
     ids = np.flatnonzero(has_place & (lives.size_bytes > 0))
@@ -167,7 +167,7 @@ def places_of(seen: DeviceSnapshot, held: NDArray[np.void]) -> Places:
 def _through_views(
     seen: DeviceSnapshot, ids: Integers, begin: Integers, end: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the parts of blocks, with the addresses at home of those that lie in views."""
+    """Return the parts of blocks, with the addresses in the base range of those that lie in views."""
     pieces = seen.pieces[np.argsort(seen.pieces["address"], kind="stable")]
     low = pieces["address"].astype(np.int64)
     high = np.maximum.accumulate(low + pieces["size_bytes"].astype(np.int64))
@@ -182,12 +182,12 @@ def _through_views(
     piece = first[of_view] + nth
     part_begin = np.maximum(begin[of_view], low[piece])
     part_end = np.minimum(end[of_view], high[piece])
-    shift = pieces["home_address"].astype(np.int64)[piece] - low[piece]
-    at_home = count == 0
+    shift = pieces["base_address"].astype(np.int64)[piece] - low[piece]
+    at_base = count == 0
     return (
-        np.concatenate([ids[at_home], ids[of_view]]),
-        np.concatenate([begin[at_home], part_begin + shift]),
-        np.concatenate([end[at_home], part_end + shift]),
+        np.concatenate([ids[at_base], ids[of_view]]),
+        np.concatenate([begin[at_base], part_begin + shift]),
+        np.concatenate([end[at_base], part_end + shift]),
     )
 
 

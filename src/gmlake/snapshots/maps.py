@@ -1,4 +1,4 @@
-"""The address map of a recording: home space at every moment, and where views lie in it."""
+"""The address map of a recording: base range at every moment, and where views lie in it."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ def _views(seen: DeviceSnapshot) -> tuple[tuple[View, ...], str]:
         seen.ranges["region"][seen.ranges["is_used"]], minlength=max(len(seen.regions), 1)
     )
     by_region: dict[int, list[tuple[int, int, int]]] = {}
-    for address, home, size, region in seen.pieces.tolist():
-        by_region.setdefault(region, []).append((address, home, size))
+    for address, base, size, region in seen.pieces.tolist():
+        by_region.setdefault(region, []).append((address, base, size))
     views: list[View] = []
     left = MOST_VIEW_PIECES
     for number in numbers[order[:MOST_VIEWS]].tolist():

@@ -24,10 +24,10 @@ UNKNOWN: Final = CATEGORIES.index("unknown")
 class RegionKind(IntEnum):
     """What a contiguous range of addresses is."""
 
-    HOME = 0
+    BASE = 0
     """Physical memory where it lies."""
     VIEW = 1
-    """Stitched: its bytes also have an address at home."""
+    """Stitched: its bytes also have a base address."""
     SEGMENT = 3
     """Taken from the driver in one piece."""
 
@@ -61,12 +61,12 @@ RANGE: Final = np.dtype(
 PIECE: Final = np.dtype(
     [
         ("address", "<u8"),
-        ("home_address", "<u8"),
+        ("base_address", "<u8"),
         ("size_bytes", "<u8"),
         ("region", "<u4"),
     ]
 )
-"""Where bytes of a view lie at home."""
+"""Where bytes of a view lie in the base range."""
 
 
 @dataclass(eq=False)

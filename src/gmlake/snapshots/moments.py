@@ -157,7 +157,7 @@ class Story:
     @cached_property
     def _joins(self) -> bool:
         """Whether a request may be served by pieces that do not lie beside each other."""
-        return bool((self.seen.regions["kind"] == RegionKind.HOME).any())
+        return bool((self.seen.regions["kind"] == RegionKind.BASE).any())
 
     @cached_property
     def _merges(self) -> bool:

@@ -504,15 +504,15 @@ def _deduce_block_sizes(trace: Trace) -> None:
     if not len(blocks) or not len(segments):
         return
     ends = blocks["address"] + blocks["block_bytes"]
-    home = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
-    inside = home >= 0
-    limit = (segments["address"] + segments["size_bytes"])[np.maximum(home, 0)]
+    base = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
+    inside = base >= 0
+    limit = (segments["address"] + segments["size_bytes"])[np.maximum(base, 0)]
     following = np.append(blocks["address"][1:], np.uint64(2**64 - 1))
     limit = np.minimum(limit, following)
     gap = np.where(limit > ends, limit - ends, 0)
     too_long = inside & (ends > limit) & (limit > blocks["address"])
     blocks["block_bytes"] -= np.where(too_long, ends - limit, 0).astype(np.uint64)
-    is_large = inside & ~segments["is_small"][np.maximum(home, 0)]
+    is_large = inside & ~segments["is_small"][np.maximum(base, 0)]
     first = _first_arrivals(trace, ends, gap)
     slack = np.where(gap <= SMALL_LIMIT, gap, first)
     blocks["block_bytes"] += np.where(is_large, slack, 0).astype(np.uint64)

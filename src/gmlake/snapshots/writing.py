@@ -85,12 +85,12 @@ def document_of(
 class Drawn:
     """What is drawn of a device at the end: contiguous runs of ranges, each in one region.
 
-    runs: (region, first range, range behind the last). home: the same as (begin, end) addresses,
+    runs: (region, first range, range behind the last). base: the same as (begin, end) addresses,
     without views and pools.
     """
 
     def __init__(self, seen: DeviceSnapshot) -> None:
-        """Leave out what is drawn elsewhere: idle views, and what views hold at home."""
+        """Leave out what is drawn elsewhere: idle views, and what views hold in the base range."""
         ranges, kinds = seen.ranges, seen.regions["kind"]
         is_lent = ranges["is_used"] & (ranges["requested_bytes"] == 0)
         is_live = np.zeros(len(kinds), np.bool_)
@@ -105,10 +105,10 @@ class Drawn:
         last = rows[np.concatenate([~follows, [True]])] if len(rows) else rows
         self.first, self.behind = first, last + 1
         self.region = ranges["region"][first]
-        is_home = kinds[self.region] != RegionKind.VIEW
-        order = np.argsort(ranges["address"][first[is_home]], kind="stable")
-        self.begin = ranges["address"][first[is_home]][order]
-        self.end = ends[last[is_home]][order]
+        is_base = kinds[self.region] != RegionKind.VIEW
+        order = np.argsort(ranges["address"][first[is_base]], kind="stable")
+        self.begin = ranges["address"][first[is_base]][order]
+        self.end = ends[last[is_base]][order]
 
     def covers(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which addresses lie in what is drawn, views left out."""
@@ -331,7 +331,7 @@ def segment_actions(
     """Return what the viewer is told for each event of a segment: (action, address, bytes), by row.
 
     It goes back from the final segments, and fails where an event does not fit to what it has by
-    then. A home space that grew is one segment at the end, of which the viewer can take a part only
+    then. A base range that grew is one segment at the end, of which the viewer can take a part only
     by "segment_map".
     unmapped: what else joins the segments on the way: (row, address, bytes, stream).
     """
@@ -429,7 +429,7 @@ class _Additions:
         self.before: defaultdict[int, list[Entry]] = defaultdict(list)
         self.behind: defaultdict[int, list[Entry]] = defaultdict(list)
         self.unmapped: list[tuple[int, int, int, int]] = []
-        """What views that are there at the end took from home: (row, address, bytes, stream)."""
+        """What views that are there at the end took from base: (row, address, bytes, stream)."""
         self._seen = seen
         self._times = seen.events["time_ns"]
         is_of_pytorch = not seen.counters and np.isin(seen.events["kind"], SEGMENT_KINDS).any()
@@ -449,7 +449,7 @@ class _Additions:
     ) -> list[tuple[int, int, int]]:
         """Let each view be a segment while it holds blocks.
 
-        Returns (address, end, row) of what lay at home until that row.
+        Returns (address, end, row) of what lay in the base range until that row.
         """
         lives, rows = self._seen.lives, len(self._seen.events)
         given: list[tuple[int, int, int]] = []
@@ -466,18 +466,18 @@ class _Additions:
                 if end == rows:
                     for piece in by_view[view]:
                         given.append((piece["addr"], piece["addr"] + piece["size"], begin))
-                        home = self._home_stream(piece["addr"])
-                        self._add(self.before, begin, "segment_unmap", piece, home)
-                        self.unmapped.append((begin, piece["addr"], piece["size"], home))
+                        base = self._base_stream(piece["addr"])
+                        self._add(self.before, begin, "segment_unmap", piece, base)
+                        self.unmapped.append((begin, piece["addr"], piece["size"], base))
                 self._add(self.before, begin, "segment_alloc", what, stream)
             if end != rows:
                 self._add(self.behind, end, "segment_free", what, stream)
         return given
 
-    def _home_stream(self, address: int) -> int:
+    def _base_stream(self, address: int) -> int:
         regions = self._seen.regions
         around = _regions_around(
-            regions, regions["kind"] == RegionKind.HOME, np.array([address], np.uint64)
+            regions, regions["kind"] == RegionKind.BASE, np.array([address], np.uint64)
         )
         return signed(int(regions["stream"][around[0]])) if around[0] >= 0 else 0
 

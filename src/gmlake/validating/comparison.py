@@ -125,9 +125,9 @@ def _restore(run: _core.Replay, trace: Trace) -> None:
 def _check_blocks_inside(segments: Records, blocks: Records) -> None:
     if not len(blocks):
         return
-    home = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
+    base = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
     ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))
-    outside = (home < 0) | (blocks["address"] + blocks["block_bytes"] > ends[home])
+    outside = (base < 0) | (blocks["address"] + blocks["block_bytes"] > ends[base])
     if outside.any():
         address = int(blocks["address"][np.argmax(outside)])
         reason = f"frees {address:#x}, which lies in no segment of the recording"

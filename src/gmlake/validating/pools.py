@@ -71,9 +71,9 @@ def _is_private(segments: Records) -> Records:
 
 def _inside(addresses: Records, segments: Records) -> Records:
     """Tell which addresses lie in a private one of the segments, which are sorted."""
-    home = np.searchsorted(segments["address"], addresses, side="right").astype(int) - 1
+    base = np.searchsorted(segments["address"], addresses, side="right").astype(int) - 1
     is_private = np.append(_is_private(segments), np.False_)
-    return np.asarray(is_private[home])
+    return np.asarray(is_private[base])
 
 
 def _ranges(trace: Trace, segments: Records) -> Iterator[tuple[int, int, int]]:

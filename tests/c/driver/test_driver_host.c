@@ -55,28 +55,28 @@ TEST(views_alias_chunk_by_chunk)
     gml_driver *driver = open_host(0, 65536);
     uint64_t chunk = 65536;
     gml_handle handles[CHUNKS];
-    gml_address home = 0;
+    gml_address base = 0;
     gml_address view = 0;
-    CHECK_OK(gml_driver_reserve(driver, CHUNKS * chunk, 0, &home));
+    CHECK_OK(gml_driver_reserve(driver, CHUNKS * chunk, 0, &base));
     CHECK_OK(gml_driver_reserve(driver, CHUNKS * chunk, 0, &view));
     for (uint64_t i = 0; i < CHUNKS; i++) {
         CHECK_OK(gml_driver_create(driver, chunk, &handles[i]));
-        CHECK_OK(gml_driver_map(driver, home + i * chunk, chunk, handles[i]));
+        CHECK_OK(gml_driver_map(driver, base + i * chunk, chunk, handles[i]));
     }
     for (uint64_t i = 0; i < CHUNKS; i++) {
         CHECK_OK(gml_driver_map(driver, view + i * chunk, chunk, handles[i * 5 % CHUNKS]));
     }
-    CHECK_OK(gml_driver_set_access(driver, home, CHUNKS * chunk));
+    CHECK_OK(gml_driver_set_access(driver, base, CHUNKS * chunk));
     CHECK_OK(gml_driver_set_access(driver, view, CHUNKS * chunk));
     unsigned char *through_view = bytes_of(driver, view, CHUNKS * chunk);
-    unsigned char *through_home = bytes_of(driver, home, CHUNKS * chunk);
+    unsigned char *through_base = bytes_of(driver, base, CHUNKS * chunk);
     for (uint64_t i = 0; i < CHUNKS * chunk; i++) {
         through_view[i] = (unsigned char)(i * 7 + i / chunk);
     }
     bool is_same = true;
     for (uint64_t i = 0; i < CHUNKS * chunk; i++) {
         uint64_t at = (i / chunk * 5 % CHUNKS) * chunk + i % chunk;
-        is_same = is_same && through_home[at] == (unsigned char)(i * 7 + i / chunk);
+        is_same = is_same && through_base[at] == (unsigned char)(i * 7 + i / chunk);
     }
     CHECK(is_same);
     gml_driver_close(driver);

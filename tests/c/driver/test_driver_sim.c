@@ -192,21 +192,21 @@ TEST(every_call_costs_something)
     gml_driver_close(driver);
 }
 
-/* 40,960 chunks, each mapped at home and in four views; mapping is O(1) and must stay so, or this
- * takes minutes. */
+/* 40,960 chunks, each mapped in the base range and in four views; mapping is O(1) and must stay
+ * so, or this takes minutes. */
 TEST(a_full_80_gib_device_is_quick)
 {
     enum { CHUNKS = 40960, VIEWS = 4 * 80, VIEW_CHUNKS = 512 };
     static gml_handle handles[CHUNKS];
     static gml_address views[VIEWS];
     gml_driver *driver = open_sim(0, 0);
-    gml_address home = 0;
+    gml_address base = 0;
     gml_handle none = 0;
     uint64_t view_bytes = 2 * MIB * VIEW_CHUNKS;
-    CHECK_OK(gml_driver_reserve(driver, 160 * GIB, 0, &home));
+    CHECK_OK(gml_driver_reserve(driver, 160 * GIB, 0, &base));
     for (uint64_t i = 0; i < CHUNKS; i++) {
         CHECK_OK(gml_driver_create(driver, 2 * MIB, &handles[i]));
-        CHECK_OK(gml_driver_map(driver, home + i * 2 * MIB, 2 * MIB, handles[i]));
+        CHECK_OK(gml_driver_map(driver, base + i * 2 * MIB, 2 * MIB, handles[i]));
     }
     CHECK_STATUS(gml_driver_create(driver, 2 * MIB, &none), GML_OUT_OF_MEMORY);
     check_random random = {1};
@@ -225,7 +225,7 @@ TEST(a_full_80_gib_device_is_quick)
         CHECK_OK(gml_driver_unmap(driver, views[v], view_bytes));
         CHECK_OK(gml_driver_unreserve(driver, views[v], view_bytes));
     }
-    CHECK_OK(gml_driver_unmap(driver, home, 2 * MIB * CHUNKS));
+    CHECK_OK(gml_driver_unmap(driver, base, 2 * MIB * CHUNKS));
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));

@@ -1,4 +1,4 @@
-/* What a walk tells of views: kinds, and where their bytes lie at home. */
+/* What a walk tells of views: kinds, and where their bytes lie in the base range. */
 #include "support/check.h"
 #include "support/policies.h"
 #include "support/trainer.h"
@@ -33,8 +33,8 @@ see_region(void *context, const gml_region_info *region)
     if (seen->region_count >= ROOM) {
         return;
     }
-    bool has_home = region->kind == GML_REGION_VIEW;
-    CHECK_EQ(region->is_view, has_home);
+    bool has_base = region->kind == GML_REGION_VIEW;
+    CHECK_EQ(region->is_view, has_base);
     seen->regions[seen->region_count++] = *region;
     seen->next = region->address;
 }
@@ -60,12 +60,12 @@ see_piece(void *context, const gml_piece_info *piece)
 }
 
 static bool
-is_at_home(const atlas *seen, const gml_piece_info *piece)
+is_at_base(const atlas *seen, const gml_piece_info *piece)
 {
     for (size_t i = 0; i < seen->region_count; i++) {
         const gml_region_info *region = &seen->regions[i];
-        if (region->kind == GML_REGION_HOME && piece->home_address >= region->address &&
-            piece->home_address + piece->size_bytes <= region->address + region->size_bytes) {
+        if (region->kind == GML_REGION_BASE && piece->base_address >= region->address &&
+            piece->base_address + piece->size_bytes <= region->address + region->size_bytes) {
             return true;
         }
     }
@@ -79,7 +79,7 @@ atlas_of(gml_lake *lake)
     CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range, see_piece}));
     close_region(&seen);
     for (size_t i = 0; i < seen.piece_count; i++) {
-        CHECK(is_at_home(&seen, &seen.pieces[i]));
+        CHECK(is_at_base(&seen, &seen.pieces[i]));
     }
     return seen;
 }
@@ -94,14 +94,15 @@ count_of(const atlas *seen, gml_region_kind kind)
     return count;
 }
 
-/* Where the byte at `address` lies at home; the address itself where it lies nowhere else. */
+/* Where the byte at `address` lies in the base range; the address itself where it lies nowhere
+ * else. */
 static gml_address
-home_of(const atlas *seen, gml_address address)
+base_of(const atlas *seen, gml_address address)
 {
     for (size_t i = 0; i < seen->piece_count; i++) {
         const gml_piece_info *piece = &seen->pieces[i];
         if (address >= piece->address && address - piece->address < piece->size_bytes) {
-            return piece->home_address + (address - piece->address);
+            return piece->base_address + (address - piece->address);
         }
     }
     return address;
@@ -115,7 +116,7 @@ bytes_of(gml_lake *lake, gml_address address)
     return bytes;
 }
 
-/* Writes into a block at home, here and there, at which address that is. */
+/* Writes into a block in the base range, here and there, at which address that is. */
 static void
 stamp(gml_lake *lake, gml_address address, uint64_t size_bytes)
 {
@@ -135,7 +136,7 @@ check_stamps(gml_lake *lake, const atlas *seen, gml_address address, uint64_t si
     for (uint64_t at = 0; at < size_bytes; at += STAMP_BYTES) {
         gml_address stamped;
         memcpy(&stamped, bytes + at, sizeof stamped);
-        wrong += stamped != home_of(seen, address + at);
+        wrong += stamped != base_of(seen, address + at);
     }
     CHECK_EQ(wrong, 0);
 }

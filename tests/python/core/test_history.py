@@ -139,16 +139,16 @@ def test_a_site_is_a_number_of_64_bits(wrong: int) -> None:
 def test_a_view_tells_its_pieces() -> None:
     with Lake(capacity="32MiB") as lake:
         blocks = [lake.allocate(4 * MIB) for _ in range(8)]
-        homes = [int(block) for block in blocks[::2]]
+        bases = [int(block) for block in blocks[::2]]
         for block in blocks[::2]:
             lake.free(block)
         lake.allocate(16 * MIB)
         regions = lake.regions()
     (view,) = [region for region in regions if region["kind"] == "view"]
     assert view["is_view"]
-    assert sorted(home for _, home, _ in view["pieces"]) == homes
+    assert sorted(base for _, base, _ in view["pieces"]) == bases
     assert [at - view["address"] for at, _, _ in view["pieces"]] == [0, 4 * MIB, 8 * MIB, 12 * MIB]
-    assert all(not region["pieces"] for region in regions if region["kind"] == "home")
+    assert all(not region["pieces"] for region in regions if region["kind"] == "base")
     with Lake(policy="caching") as lake:
         lake.allocate(MIB)
         assert [region["kind"] for region in lake.regions()] == ["segment"]

@@ -218,7 +218,7 @@ def test_parts_of_an_expandable_segment_come_and_go(tmp_path: Path) -> None:
 # ---- nothing is drawn larger than it was
 
 
-def test_what_a_stitched_tensor_took_from_home_is_held_once(tmp_path: Path) -> None:
+def test_what_a_stitched_tensor_took_from_base_is_held_once(tmp_path: Path) -> None:
     """Its memory was a segment of its own before, and nobody gave that back."""
     view = BASE + 4000 * MIB
     begin = [event("segment_map", BASE, 400 * MIB)]

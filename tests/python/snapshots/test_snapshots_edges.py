@@ -255,7 +255,7 @@ def test_without_segments_what_no_block_ever_covered_is_left_out(tmp_path: Path)
 def test_the_trace_of_a_lake_ends_with_what_it_holds(policy: str) -> None:
     with busy_lake(policy) as lake:
         seen = lake.snapshot()[0]
-    held = seen.regions[np.isin(seen.regions["kind"], (RegionKind.HOME, RegionKind.SEGMENT))]
+    held = seen.regions[np.isin(seen.regions["kind"], (RegionKind.BASE, RegionKind.SEGMENT))]
     held = held[np.argsort(held["address"])]
     for name in ("address", "size_bytes", "stream", "is_small"):
         assert np.array_equal(seen.trace.final_segments[name], held[name])

@@ -134,7 +134,7 @@ def test_every_block_is_in_a_segment_at_every_event(plain: dict[str, Any]) -> No
 
 
 @needs_lab
-def test_what_a_view_took_from_home_has_the_stream_of_home() -> None:
+def test_what_a_view_took_from_base_has_the_stream_of_base() -> None:
     with gmlake.Lake("sim", "gmlake-paper", capacity="1GiB", frag_limit="2MiB") as lake:
         lake.keep_history(1000)
         blocks = [lake.allocate(60 << 20, stream=5) for _ in range(16)]
@@ -158,22 +158,22 @@ def test_no_physical_byte_is_drawn_at_two_addresses(
     seen: gmlake.Snapshot, plain: dict[str, Any]
 ) -> None:
     device = seen[0]
-    homes = []
+    bases = []
     for segment in plain["segments"]:
         begin, end = segment["address"], segment["address"] + segment["total_size"]
         around = np.flatnonzero(device.regions["address"] <= begin)
         region = int(around[np.argmax(device.regions["address"][around])])
         if device.regions["kind"][region] == RegionKind.VIEW:
             mine = device.pieces[device.pieces["region"] == region]
-            for address, home, size, _ in mine.tolist():
+            for address, base, size, _ in mine.tolist():
                 first, last = max(address, begin), min(address + size, end)
                 if first < last:
-                    homes.append((home + first - address, home + last - address))
+                    bases.append((base + first - address, base + last - address))
         else:
-            homes.append((begin, end))
-    homes.sort()
-    assert all(one[1] <= other[0] for one, other in pairwise(homes))
-    drawn_bytes = sum(end - begin for begin, end in homes)
+            bases.append((begin, end))
+    bases.sort()
+    assert all(one[1] <= other[0] for one, other in pairwise(bases))
+    drawn_bytes = sum(end - begin for begin, end in bases)
     assert drawn_bytes == sum(s["total_size"] for s in plain["segments"])
     assert drawn_bytes <= device.reserved_bytes
 

@@ -16,7 +16,7 @@ typedef struct bench {
     gml_driver *driver;
     gml_watcher *watcher;
     gml_handle chunk;
-    gml_address home, view, plain;
+    gml_address base, view, plain;
 } bench;
 
 static gml_driver *
@@ -45,7 +45,7 @@ open_bench(const char *name)
     bench self = {0};
     self.driver = open_watched(name, &self.watcher);
     CHECK_OK(gml_driver_create(self.driver, CHUNK, &self.chunk));
-    self.home = map_chunk(self.driver, self.chunk);
+    self.base = map_chunk(self.driver, self.chunk);
     self.view = map_chunk(self.driver, self.chunk);
     CHECK_OK(gml_driver_malloc(self.driver, CHUNK, &self.plain));
     return self;
@@ -108,44 +108,44 @@ says(const bench *self, const char *text)
 TEST(a_stream_comes_after_itself)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
+    CHECK_OK(use(&self, self.base, A));
     close_bench(&self);
 }
 
 TEST(nothing_orders_two_streams_by_itself)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, B));
-    CHECK_STATUS(use(&self, self.home, C), GML_CORRUPT);
+    CHECK_OK(use(&self, self.base, B));
+    CHECK_STATUS(use(&self, self.base, C), GML_CORRUPT);
     CHECK(says(&self, "0x7f0010") && says(&self, "0x7f0020"));
-    CHECK_STATUS(use(&self, self.home, A), GML_CORRUPT);
-    CHECK_OK(use(&self, self.home, B)); /* what was refused has not happened */
+    CHECK_STATUS(use(&self, self.base, A), GML_CORRUPT);
+    CHECK_OK(use(&self, self.base, B)); /* what was refused has not happened */
     close_bench(&self);
 }
 
 TEST(a_wait_orders)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     let_wait(&self, B, record(&self, A));
-    CHECK_OK(use(&self, self.home, B));
-    CHECK_STATUS(use(&self, self.home, A), GML_CORRUPT); /* not the other way round */
+    CHECK_OK(use(&self, self.base, B));
+    CHECK_STATUS(use(&self, self.base, A), GML_CORRUPT); /* not the other way round */
     close_bench(&self);
 }
 
 TEST(an_event_covers_what_ended_before_it)
 {
     bench self = by_hand();
-    CHECK_OK(begin(&self, self.home, A));
+    CHECK_OK(begin(&self, self.base, A));
     gml_event early = record(&self, A);
-    self.watcher->end_use(self.watcher, self.home);
+    self.watcher->end_use(self.watcher, self.base);
     let_wait(&self, B, early);
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT);
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT);
     CHECK_OK(gml_driver_event_record(self.driver, early, A));
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT); /* the wait means the first recording */
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT); /* the wait means the first recording */
     let_wait(&self, B, early);
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     close_bench(&self);
 }
 
@@ -153,26 +153,26 @@ TEST(an_event_that_was_never_recorded_orders_nothing)
 {
     bench self = by_hand();
     gml_event event = 0;
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     CHECK_OK(gml_driver_event_create(self.driver, &event));
     let_wait(&self, B, event);
     CHECK_OK(gml_driver_event_query(self.driver, event));
     CHECK_OK(gml_driver_event_synchronize(self.driver, event));
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT);
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT);
     close_bench(&self);
 }
 
 TEST(only_a_query_that_says_so_orders)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     gml_event event = record(&self, A);
     CHECK_STATUS(gml_driver_event_query(self.driver, event), GML_NOT_READY);
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT);
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT);
     CHECK_OK(gml_streams_advance(gml_driver_streams(self.driver), A, UINT64_MAX, NULL));
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT); /* nobody has asked yet */
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT); /* nobody has asked yet */
     CHECK_OK(gml_driver_event_query(self.driver, event));
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     close_bench(&self);
 }
 
@@ -203,12 +203,12 @@ static void
 host_waits(wait_call wait)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     gml_event event = record(&self, A);
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT);
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT);
     CHECK_OK(wait(&self, event));
-    CHECK_OK(use(&self, self.home, B));
-    CHECK_STATUS(use(&self, self.home, C), GML_CORRUPT); /* B was not waited for */
+    CHECK_OK(use(&self, self.base, B));
+    CHECK_STATUS(use(&self, self.base, C), GML_CORRUPT); /* B was not waited for */
     CHECK_OK(use(&self, self.plain, A));
     CHECK_STATUS(use(&self, self.plain, C), GML_CORRUPT); /* nor what A did later */
     close_bench(&self);
@@ -224,22 +224,22 @@ TEST(the_host_waits)
 TEST(an_ordering_is_passed_on)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     let_wait(&self, B, record(&self, A));
     let_wait(&self, C, record(&self, B)); /* C never hears of A */
-    CHECK_OK(use(&self, self.home, C));
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT);
+    CHECK_OK(use(&self, self.base, C));
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT);
     close_bench(&self);
 }
 
 TEST(an_ordering_that_comes_too_late_is_not_passed_on)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     gml_event of_b = record(&self, B);
     let_wait(&self, B, record(&self, A));
     let_wait(&self, C, of_b); /* recorded before B waited */
-    CHECK_STATUS(use(&self, self.home, C), GML_CORRUPT);
+    CHECK_STATUS(use(&self, self.base, C), GML_CORRUPT);
     close_bench(&self);
 }
 
@@ -247,11 +247,11 @@ TEST(an_ordering_that_comes_too_late_is_not_passed_on)
 TEST(an_ordering_is_passed_on_by_the_host)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     CHECK_OK(gml_driver_event_synchronize(self.driver, record(&self, A)));
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     let_wait(&self, C, record(&self, B));
-    CHECK_OK(use(&self, self.home, C));
+    CHECK_OK(use(&self, self.base, C));
     close_bench(&self);
 }
 
@@ -259,22 +259,22 @@ TEST(an_ordering_is_passed_on_by_the_host)
 TEST(three_streams_in_a_row)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     let_wait(&self, B, record(&self, A));
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     let_wait(&self, C, record(&self, B));
-    CHECK_OK(use(&self, self.home, C));
+    CHECK_OK(use(&self, self.base, C));
     let_wait(&self, D, record(&self, B)); /* as far as B, and not C */
-    CHECK_STATUS(use(&self, self.home, D), GML_CORRUPT);
+    CHECK_STATUS(use(&self, self.base, D), GML_CORRUPT);
     let_wait(&self, D, record(&self, C));
-    CHECK_OK(use(&self, self.home, D));
+    CHECK_OK(use(&self, self.base, D));
     close_bench(&self);
 }
 
 TEST(a_failed_call_orders_nothing)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     CHECK_OK(gml_streams_set_capturing(gml_driver_streams(self.driver), B, true));
     gml_event event = 0;
     CHECK_OK(gml_driver_event_create(self.driver, &event));
@@ -282,27 +282,27 @@ TEST(a_failed_call_orders_nothing)
     CHECK_STATUS(gml_driver_stream_synchronize(self.driver, B), GML_MISUSE);
     CHECK_STATUS(gml_driver_device_synchronize(self.driver), GML_MISUSE);
     let_wait(&self, C, event);
-    CHECK_STATUS(use(&self, self.home, C), GML_CORRUPT);
+    CHECK_STATUS(use(&self, self.base, C), GML_CORRUPT);
     close_bench(&self);
 }
 
 TEST(a_destroyed_event_has_ordered)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     gml_event event = record(&self, A);
     let_wait(&self, B, event);
     CHECK_OK(gml_driver_event_destroy(self.driver, event));
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     close_bench(&self);
 }
 
 TEST(the_program_may_say_so)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     self.watcher->order(self.watcher, B, A);
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     CHECK_OK(use(&self, self.plain, A));
     CHECK_STATUS(use(&self, self.plain, B), GML_CORRUPT); /* that was later */
     close_bench(&self);
@@ -311,15 +311,15 @@ TEST(the_program_may_say_so)
 TEST(a_handle_may_mean_another_stream)
 {
     bench self = by_hand();
-    CHECK_OK(begin(&self, self.home, B));
+    CHECK_OK(begin(&self, self.base, B));
     CHECK_OK(use(&self, self.plain, B));
     self.watcher->forget(self.watcher, B);
     gml_event last = record(&self, B);
-    self.watcher->end_use(self.watcher, self.home); /* queues nothing more */
+    self.watcher->end_use(self.watcher, self.base); /* queues nothing more */
     CHECK_STATUS(use(&self, self.plain, B), GML_CORRUPT);
     let_wait(&self, B, last);
     CHECK_OK(use(&self, self.plain, B));
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     close_bench(&self);
 }
 
@@ -328,17 +328,17 @@ TEST(a_handle_may_mean_another_stream)
 TEST(every_stream_of_a_use_counts)
 {
     bench self = by_hand();
-    CHECK_OK(begin(&self, self.home, A));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.home, B));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.home, B));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.home, A));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.home + CHUNK, B)); /* nobody's */
-    self.watcher->end_use(self.watcher, self.home);
-    CHECK_STATUS(use(&self, self.home, A), GML_CORRUPT);
+    CHECK_OK(begin(&self, self.base, A));
+    CHECK_OK(self.watcher->join_use(self.watcher, self.base, B));
+    CHECK_OK(self.watcher->join_use(self.watcher, self.base, B));
+    CHECK_OK(self.watcher->join_use(self.watcher, self.base, A));
+    CHECK_OK(self.watcher->join_use(self.watcher, self.base + CHUNK, B)); /* nobody's */
+    self.watcher->end_use(self.watcher, self.base);
+    CHECK_STATUS(use(&self, self.base, A), GML_CORRUPT);
     CHECK(says(&self, "0x7f0010"));
     let_wait(&self, A, record(&self, B));
-    CHECK_OK(use(&self, self.home, A));
-    CHECK_STATUS(use(&self, self.home, B), GML_CORRUPT);
+    CHECK_OK(use(&self, self.base, A));
+    CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT);
     close_bench(&self);
 }
 
@@ -346,31 +346,31 @@ TEST(many_streams)
 {
     enum { STREAMS = 64 };
     bench self = by_hand();
-    CHECK_OK(begin(&self, self.home, 1));
+    CHECK_OK(begin(&self, self.base, 1));
     gml_event first = record(&self, 1); /* its clock grows with the streams that come */
     for (gml_stream stream = 2; stream <= STREAMS; stream++) {
-        CHECK_OK(self.watcher->join_use(self.watcher, self.home, stream));
+        CHECK_OK(self.watcher->join_use(self.watcher, self.base, stream));
     }
-    self.watcher->end_use(self.watcher, self.home);
+    self.watcher->end_use(self.watcher, self.base);
     let_wait(&self, 1, first);
     for (gml_stream stream = 2; stream <= STREAMS; stream++) {
-        CHECK_STATUS(use(&self, self.home, 1), GML_CORRUPT);
+        CHECK_STATUS(use(&self, self.base, 1), GML_CORRUPT);
         let_wait(&self, 1, record(&self, stream));
     }
-    CHECK_OK(use(&self, self.home, 1));
+    CHECK_OK(use(&self, self.base, 1));
     close_bench(&self);
 }
 
 TEST(what_is_in_use_is_not_given_again)
 {
     bench self = by_hand();
-    CHECK_OK(begin(&self, self.home, A));
+    CHECK_OK(begin(&self, self.base, A));
     CHECK_STATUS(begin(&self, self.view, A), GML_CORRUPT);
     CHECK_OK(gml_driver_device_synchronize(self.driver));
     CHECK_STATUS(begin(&self, self.view, B), GML_CORRUPT);
     CHECK(says(&self, "holds"));
-    self.watcher->end_use(self.watcher, self.home);
-    self.watcher->end_use(self.watcher, self.home); /* nobody's */
+    self.watcher->end_use(self.watcher, self.base);
+    self.watcher->end_use(self.watcher, self.base); /* nobody's */
     CHECK_OK(begin(&self, self.view, A));
     close_bench(&self);
 }
@@ -380,7 +380,7 @@ TEST(what_is_in_use_is_not_given_again)
 TEST(two_addresses_of_one_chunk)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     CHECK_STATUS(use(&self, self.view, B), GML_CORRUPT);
     CHECK_OK(use(&self, self.plain, B));
     close_bench(&self);
@@ -389,11 +389,11 @@ TEST(two_addresses_of_one_chunk)
 TEST(a_chunk_is_the_same_elsewhere)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     CHECK_OK(use(&self, self.view, A));
     CHECK_OK(gml_driver_stream_synchronize(self.driver, A));
     CHECK_OK(use(&self, self.view, A));
-    CHECK_OK(gml_driver_unmap(self.driver, self.home, CHUNK)); /* that use was elsewhere */
+    CHECK_OK(gml_driver_unmap(self.driver, self.base, CHUNK)); /* that use was elsewhere */
     CHECK_OK(gml_driver_release(self.driver, self.chunk));
     CHECK_STATUS(use(&self, self.view, B), GML_CORRUPT);
     CHECK_STATUS(gml_driver_unmap(self.driver, self.view, CHUNK), GML_CORRUPT);
@@ -418,8 +418,8 @@ static gml_status
 use_part(const bench *self, uint64_t offset, uint64_t size_bytes, gml_stream stream)
 {
     gml_status status =
-        self->watcher->begin_use(self->watcher, self->home + offset, size_bytes, stream);
-    self->watcher->end_use(self->watcher, self->home + offset);
+        self->watcher->begin_use(self->watcher, self->base + offset, size_bytes, stream);
+    self->watcher->end_use(self->watcher, self->base + offset);
     return status;
 }
 
@@ -443,45 +443,45 @@ TEST(parts_of_a_chunk)
     close_bench(&self);
 }
 
-/* A block over several chunks, mapped in another order than at home. */
+/* A block over several chunks, mapped in another order than in the base range. */
 TEST(a_block_of_many_chunks)
 {
     enum { CHUNKS = 5 };
     gml_watcher *watcher;
     gml_driver *driver = open_watched("sim", &watcher);
     bench self = {.driver = driver, .watcher = watcher};
-    gml_address home = 0, view = 0;
-    CHECK_OK(gml_driver_reserve(driver, CHUNKS * CHUNK, 0, &home));
+    gml_address base = 0, view = 0;
+    CHECK_OK(gml_driver_reserve(driver, CHUNKS * CHUNK, 0, &base));
     CHECK_OK(gml_driver_reserve(driver, CHUNKS * CHUNK, 0, &view));
     for (uint64_t i = 0; i < CHUNKS; i++) {
         gml_handle chunk = 0;
         CHECK_OK(gml_driver_create(driver, CHUNK, &chunk));
-        CHECK_OK(gml_driver_map(driver, home + i * CHUNK, CHUNK, chunk));
+        CHECK_OK(gml_driver_map(driver, base + i * CHUNK, CHUNK, chunk));
         CHECK_OK(gml_driver_map(driver, view + (CHUNKS - 1 - i) * CHUNK, CHUNK, chunk));
     }
-    self.home = home;
+    self.base = base;
     CHECK_OK(use_part(&self, CHUNK + 512, CHUNK - 512, B));
     CHECK_OK(watcher->begin_use(watcher, view, CHUNK * 3 + 512, A)); /* up to 512 of it */
     watcher->end_use(watcher, view);
-    CHECK_STATUS(use(&self, home + 1 * CHUNK, B), GML_CORRUPT);
-    CHECK_OK(use(&self, home, B));
+    CHECK_STATUS(use(&self, base + 1 * CHUNK, B), GML_CORRUPT);
+    CHECK_OK(use(&self, base, B));
     CHECK_STATUS(watcher->begin_use(watcher, view, CHUNKS * CHUNK, A), GML_CORRUPT);
     CHECK_STATUS(gml_driver_unmap(driver, view, CHUNKS * CHUNK), GML_CORRUPT);
     CHECK_OK(gml_driver_stream_synchronize(driver, A));
     CHECK_OK(gml_driver_unmap(driver, view, CHUNKS * CHUNK));
-    CHECK_STATUS(gml_driver_unmap(driver, home, CHUNKS * CHUNK), GML_CORRUPT);
+    CHECK_STATUS(gml_driver_unmap(driver, base, CHUNKS * CHUNK), GML_CORRUPT);
     CHECK_OK(gml_driver_stream_synchronize(driver, B));
-    CHECK_OK(gml_driver_unmap(driver, home, CHUNKS * CHUNK));
+    CHECK_OK(gml_driver_unmap(driver, base, CHUNKS * CHUNK));
     gml_driver_close(driver);
 }
 
 TEST(memory_in_use_stays)
 {
     bench self = by_hand();
-    CHECK_OK(begin(&self, self.home, A));
+    CHECK_OK(begin(&self, self.base, A));
     CHECK_OK(begin(&self, self.plain, A));
     CHECK_OK(gml_driver_device_synchronize(self.driver));
-    CHECK_STATUS(gml_driver_unmap(self.driver, self.home, CHUNK), GML_CORRUPT);
+    CHECK_STATUS(gml_driver_unmap(self.driver, self.base, CHUNK), GML_CORRUPT);
     CHECK_STATUS(gml_driver_free(self.driver, self.plain), GML_CORRUPT);
     CHECK_OK(gml_driver_unmap(self.driver, self.view, CHUNK));
     self.watcher->end_use(self.watcher, self.plain);
@@ -492,15 +492,15 @@ TEST(memory_in_use_stays)
 TEST(an_unmap_waits_for_every_stream_that_used_the_addresses)
 {
     bench self = by_hand();
-    CHECK_OK(use(&self, self.home, A));
+    CHECK_OK(use(&self, self.base, A));
     gml_event of_a = record(&self, A);
     let_wait(&self, B, of_a);
-    CHECK_OK(use(&self, self.home, B));
+    CHECK_OK(use(&self, self.base, B));
     CHECK_OK(gml_driver_event_synchronize(self.driver, of_a));
-    CHECK_STATUS(gml_driver_unmap(self.driver, self.home, CHUNK), GML_CORRUPT);
+    CHECK_STATUS(gml_driver_unmap(self.driver, self.base, CHUNK), GML_CORRUPT);
     CHECK(says(&self, "0x7f0010"));
     CHECK_OK(gml_driver_stream_synchronize(self.driver, B));
-    CHECK_OK(gml_driver_unmap(self.driver, self.home, CHUNK));
+    CHECK_OK(gml_driver_unmap(self.driver, self.base, CHUNK));
     close_bench(&self);
 }
 
@@ -512,7 +512,7 @@ TEST(everything_else_is_passed_on)
     bench self = open_bench("host");
     void *bytes = NULL;
     CHECK(strcmp(self.driver->ops->name, "host") == 0);
-    CHECK_OK(gml_driver_bytes(self.driver, self.home, CHUNK, &bytes));
+    CHECK_OK(gml_driver_bytes(self.driver, self.base, CHUNK, &bytes));
     CHECK_EQ(self.driver->held_bytes, 2 * CHUNK);
     CHECK_STATUS(gml_driver_release(self.driver, self.chunk + 77), GML_MISUSE);
     CHECK(self.driver->reason[0] != '\0');

@@ -453,7 +453,7 @@ TEST(streams_that_take_turns_at_the_limit_reuse_their_views)
     close_lake(lake);
 }
 
-TEST(frag_limit_holds_where_the_home_space_has_holes)
+TEST(frag_limit_holds_where_the_range_space_has_holes)
 {
     const gml_setting setting = {"frag_limit", 64 * MIB};
     gml_lake *lake = open_with("sim", "stitch", 256 * CHUNK, &setting, 1);
@@ -593,9 +593,9 @@ run_program(gml_lake *lake, const step *steps, size_t count, gml_address *addres
     return others;
 }
 
-/* Once the home space has grown for the last time, the next run makes the views that are missing,
- * and from then on nothing changes but this: the view that one run frees last may serve first in
- * the next, so that two runs take turns. */
+/* Once the base range has grown for the last time, the next run makes the views that are
+ * missing, and from then on nothing changes but this: the view that one run frees last may serve
+ * first in the next, so that two runs take turns. */
 TEST(a_repeated_program_comes_to_the_same_addresses_and_calls_nothing)
 {
     enum { MOST_RUNS = 8 };

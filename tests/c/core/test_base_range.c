@@ -1,7 +1,8 @@
-/* The home space against a plain array of 512-byte lines, and its driver calls under failure. */
+/* The base range against a plain array of 512-byte lines, and its driver calls under failure.
+ */
 #include "aids/fault.h"
+#include "core/base_range.h"
 #include "core/freeset.h"
-#include "core/home.h"
 #include "support/check.h"
 
 #include <stdlib.h>
@@ -36,24 +37,24 @@ fill_lines(line_model *model, uint64_t offset, uint64_t size_bytes, int value)
 
 /* Every extent says what the array says, and none could merge with its neighbour. */
 static void
-compare(const gml_home *home, const line_model *model, gml_freeset *sets)
+compare(const gml_base_range *range, const line_model *model, gml_freeset *sets)
 {
     for (uint64_t line = 0; line < LINES; line++) {
-        const gml_extent *extent = gml_home_find(home, line * LINE_BYTES);
+        const gml_extent *extent = gml_base_range_find(range, line * LINE_BYTES);
         int value = extent->kind == GML_EXTENT_ABSENT ? 0
                     : extent->kind == GML_EXTENT_USED ? 3
                     : extent->set == &sets[0]         ? 1
                                                       : 2;
         CHECK_EQ(value, model->lines[line]);
     }
-    CHECK_OK(gml_home_check(home));
+    CHECK_OK(gml_base_range_check(range));
     for (int i = 0; i < 2; i++) {
-        CHECK(gml_freeset_is_valid(&sets[i], home));
+        CHECK(gml_freeset_is_valid(&sets[i], range));
     }
 }
 
 static void
-grow_some(gml_home *home, line_model *model, gml_freeset *sets, check_random *random)
+grow_some(gml_base_range *range, line_model *model, gml_freeset *sets, check_random *random)
 {
     int set = (int)check_below(random, 2);
     uint64_t count = 1 + check_below(random, 4);
@@ -62,7 +63,7 @@ grow_some(gml_home *home, line_model *model, gml_freeset *sets, check_random *ra
         missing += model->lines[slot * 16] == 0;
     }
     uint64_t chunk_bytes = CHUNK << check_below(random, 4);
-    gml_status status = gml_home_grow(home, count * CHUNK, chunk_bytes, &sets[set]);
+    gml_status status = gml_base_range_grow(range, count * CHUNK, chunk_bytes, &sets[set]);
     CHECK_STATUS(status, count <= missing ? GML_OK : GML_OUT_OF_MEMORY);
     uint64_t left = count <= missing ? count : 0;
     for (uint64_t slot = 0; slot < SLOTS && left; slot++) {
@@ -74,9 +75,9 @@ grow_some(gml_home *home, line_model *model, gml_freeset *sets, check_random *ra
 }
 
 static void
-claim_some(gml_home *home, line_model *model, check_random *random)
+claim_some(gml_base_range *range, line_model *model, check_random *random)
 {
-    gml_extent *extent = gml_home_find(home, check_below(random, LINES) * LINE_BYTES);
+    gml_extent *extent = gml_base_range_find(range, check_below(random, LINES) * LINE_BYTES);
     if (extent->kind != GML_EXTENT_FREE || model->held_count == MAX_HELD) {
         return;
     }
@@ -84,8 +85,8 @@ claim_some(gml_home *home, line_model *model, check_random *random)
     uint64_t first = check_below(random, lines);
     uint64_t count = 1 + check_below(random, lines - first);
     uint64_t offset = extent->offset + first * LINE_BYTES;
-    CHECK_OK(gml_home_prepare(home, 2));
-    gml_extent *claimed = gml_home_claim(home, offset, count * LINE_BYTES, model);
+    CHECK_OK(gml_base_range_prepare(range, 2));
+    gml_extent *claimed = gml_base_range_claim(range, offset, count * LINE_BYTES, model);
     CHECK_EQ(claimed->offset, offset);
     CHECK_EQ(claimed->size_bytes, count * LINE_BYTES);
     fill_lines(model, offset, count * LINE_BYTES, 3);
@@ -93,7 +94,7 @@ claim_some(gml_home *home, line_model *model, check_random *random)
 }
 
 static void
-unclaim_some(gml_home *home, line_model *model, gml_freeset *sets, check_random *random)
+unclaim_some(gml_base_range *range, line_model *model, gml_freeset *sets, check_random *random)
 {
     if (!model->held_count) {
         return;
@@ -102,14 +103,14 @@ unclaim_some(gml_home *home, line_model *model, gml_freeset *sets, check_random 
     int set = (int)check_below(random, 2);
     gml_extent *extent = model->held[index];
     fill_lines(model, extent->offset, extent->size_bytes, 1 + set);
-    gml_home_unclaim(home, extent, &sets[set], 0);
+    gml_base_range_unclaim(range, extent, &sets[set], 0);
     model->held[index] = model->held[--model->held_count];
 }
 
 static void
-shrink_or_move(gml_home *home, line_model *model, gml_freeset *sets, check_random *random)
+shrink_or_move(gml_base_range *range, line_model *model, gml_freeset *sets, check_random *random)
 {
-    gml_extent *extent = gml_home_find(home, check_below(random, LINES) * LINE_BYTES);
+    gml_extent *extent = gml_base_range_find(range, check_below(random, LINES) * LINE_BYTES);
     if (extent->kind != GML_EXTENT_FREE) {
         return;
     }
@@ -120,12 +121,12 @@ shrink_or_move(gml_home *home, line_model *model, gml_freeset *sets, check_rando
         uint64_t offset = extent->offset + begin * LINE_BYTES;
         uint64_t size_bytes = (1 + check_below(random, lines - begin)) * LINE_BYTES;
         fill_lines(model, offset, size_bytes, 1 + set);
-        CHECK_OK(gml_home_prepare(home, 2));
-        (void)gml_home_move(home, offset, size_bytes, &sets[set], 0);
+        CHECK_OK(gml_base_range_prepare(range, 2));
+        (void)gml_base_range_move(range, offset, size_bytes, &sets[set], 0);
     } else if (extent->whole.size_bytes) {
         uint64_t released = 0, size_bytes = extent->whole.size_bytes;
         fill_lines(model, extent->whole.address, size_bytes, 0);
-        CHECK_OK(gml_home_shrink(home, extent, &released));
+        CHECK_OK(gml_base_range_shrink(range, extent, &released));
         CHECK_EQ(released, size_bytes);
     }
 }
@@ -135,38 +136,38 @@ TEST(random_changes_agree_with_an_array)
     for (uint64_t seed = 1; seed <= 10; seed++) {
         check_random random = {seed};
         gml_driver *driver = open_driver();
-        gml_home home;
+        gml_base_range range;
         gml_freeset sets[2];
         static line_model model;
         memset(&model, 0, sizeof model);
         gml_freeset_init(&sets[0], 0);
         gml_freeset_init(&sets[1], MIB);
-        CHECK_OK(gml_home_open(&home, driver, CHUNK, SLOTS));
+        CHECK_OK(gml_base_range_open(&range, driver, CHUNK, SLOTS));
         for (int i = 0; i < 2000; i++) {
             switch (check_below(&random, 8)) {
             case 0:
-                grow_some(&home, &model, sets, &random);
+                grow_some(&range, &model, sets, &random);
                 break;
             case 1:
-                shrink_or_move(&home, &model, sets, &random);
+                shrink_or_move(&range, &model, sets, &random);
                 break;
             case 2:
             case 3:
             case 4:
-                claim_some(&home, &model, &random);
+                claim_some(&range, &model, &random);
                 break;
             case 5:
                 gml_freeset_index(&sets[check_below(&random, 2)]);
                 break;
             default:
-                unclaim_some(&home, &model, sets, &random);
+                unclaim_some(&range, &model, sets, &random);
                 break;
             }
             if (i % 16 == 0) {
-                compare(&home, &model, sets);
+                compare(&range, &model, sets);
             }
         }
-        CHECK_OK(gml_home_close(&home));
+        CHECK_OK(gml_base_range_close(&range));
         gml_driver_close(driver);
     }
 }
@@ -174,23 +175,23 @@ TEST(random_changes_agree_with_an_array)
 TEST(an_extent_knows_its_head_whole_and_tail)
 {
     gml_driver *driver = open_driver();
-    gml_home home;
+    gml_base_range range;
     gml_freeset set;
     gml_freeset_init(&set, 0);
-    CHECK_OK(gml_home_open(&home, driver, CHUNK, 8));
-    CHECK_OK(gml_home_grow(&home, 8 * CHUNK, CHUNK, &set));
-    CHECK_OK(gml_home_prepare(&home, 4));
-    (void)gml_home_claim(&home, 0, CHUNK + MIB, NULL);
-    (void)gml_home_claim(&home, 5 * CHUNK + MIB / 2, CHUNK, NULL);
-    const gml_extent *middle = gml_home_find(&home, 2 * CHUNK);
+    CHECK_OK(gml_base_range_open(&range, driver, CHUNK, 8));
+    CHECK_OK(gml_base_range_grow(&range, 8 * CHUNK, CHUNK, &set));
+    CHECK_OK(gml_base_range_prepare(&range, 4));
+    (void)gml_base_range_claim(&range, 0, CHUNK + MIB, NULL);
+    (void)gml_base_range_claim(&range, 5 * CHUNK + MIB / 2, CHUNK, NULL);
+    const gml_extent *middle = gml_base_range_find(&range, 2 * CHUNK);
     CHECK_EQ(middle->head.size_bytes, MIB);
     CHECK_EQ(middle->whole.size_bytes, 3 * CHUNK);
     CHECK_EQ(middle->tail.size_bytes, MIB / 2);
     CHECK_EQ(set.whole_bytes, 4 * CHUNK);
-    (void)gml_home_claim(&home, 2 * CHUNK, 3 * CHUNK + 512, NULL);
-    const gml_extent *inner = gml_home_find(&home, 5 * CHUNK + 512);
+    (void)gml_base_range_claim(&range, 2 * CHUNK, 3 * CHUNK + 512, NULL);
+    const gml_extent *inner = gml_base_range_find(&range, 5 * CHUNK + 512);
     CHECK_EQ(inner->head.size_bytes + inner->whole.size_bytes + inner->tail.size_bytes, 0);
-    CHECK_OK(gml_home_close(&home));
+    CHECK_OK(gml_base_range_close(&range));
     gml_driver_close(driver);
 }
 
@@ -198,12 +199,12 @@ TEST(an_extent_knows_its_head_whole_and_tail)
 TEST(chunks_are_powers_of_two_at_multiples_of_their_size)
 {
     gml_driver *driver = open_driver();
-    gml_home home;
+    gml_base_range range;
     gml_freeset set;
     gml_freeset_init(&set, 0);
-    CHECK_OK(gml_home_open(&home, driver, CHUNK, 64));
-    CHECK_OK(gml_home_grow(&home, 3 * CHUNK, CHUNK, &set));
-    CHECK_OK(gml_home_grow(&home, 20 * CHUNK, 8 * CHUNK, &set));
+    CHECK_OK(gml_base_range_open(&range, driver, CHUNK, 64));
+    CHECK_OK(gml_base_range_grow(&range, 3 * CHUNK, CHUNK, &set));
+    CHECK_OK(gml_base_range_grow(&range, 20 * CHUNK, 8 * CHUNK, &set));
     /* Three of one grain; then up to the boundaries of 4 and 8; one of 8; what is left of 20. */
     static const struct {
         uint64_t begin, grains;
@@ -211,15 +212,15 @@ TEST(chunks_are_powers_of_two_at_multiples_of_their_size)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         for (uint64_t grain = 0; grain < expected[i].grains; grain++) {
             uint64_t offset = (expected[i].begin + grain) * CHUNK + 512;
-            CHECK_EQ(gml_home_chunk_begin(&home, offset), expected[i].begin * CHUNK);
-            CHECK_EQ(gml_home_chunk_bytes(&home, offset), expected[i].grains * CHUNK);
+            CHECK_EQ(gml_base_range_chunk_begin(&range, offset), expected[i].begin * CHUNK);
+            CHECK_EQ(gml_base_range_chunk_bytes(&range, offset), expected[i].grains * CHUNK);
         }
     }
-    CHECK_EQ(home.chunk_count, 9);
-    CHECK_EQ(home.held_bytes, 23 * CHUNK);
-    CHECK_EQ(gml_home_boundary(&home, 23 * CHUNK), 23 * CHUNK);
-    CHECK_EQ(gml_home_boundary(&home, 9 * CHUNK), 16 * CHUNK);
-    CHECK_OK(gml_home_close(&home));
+    CHECK_EQ(range.chunk_count, 9);
+    CHECK_EQ(range.held_bytes, 23 * CHUNK);
+    CHECK_EQ(gml_base_range_boundary(&range, 23 * CHUNK), 23 * CHUNK);
+    CHECK_EQ(gml_base_range_boundary(&range, 9 * CHUNK), 16 * CHUNK);
+    CHECK_OK(gml_base_range_close(&range));
     gml_driver_close(driver);
 }
 
@@ -227,24 +228,24 @@ TEST(chunks_are_powers_of_two_at_multiples_of_their_size)
 TEST(a_chunk_left_over_is_used_as_it_is)
 {
     gml_driver *driver = NULL;
-    gml_home home;
+    gml_base_range range;
     gml_freeset set;
     gml_freeset_init(&set, 0);
     /* reserve, create, map, set_access, unmap; the release of the only chunk fails. */
     CHECK_OK(gml_fault_driver_open(open_driver(), 6, 0, 0, &driver));
-    CHECK_OK(gml_home_open(&home, driver, CHUNK, 16));
-    CHECK_OK(gml_home_grow(&home, 4 * CHUNK, 4 * CHUNK, &set));
+    CHECK_OK(gml_base_range_open(&range, driver, CHUNK, 16));
+    CHECK_OK(gml_base_range_grow(&range, 4 * CHUNK, 4 * CHUNK, &set));
     uint64_t released_bytes = 0;
-    gml_extent *extent = gml_home_find(&home, 0);
-    CHECK_STATUS(gml_home_shrink(&home, extent, &released_bytes), GML_DRIVER_FAILED);
-    CHECK_EQ(home.held_bytes, 4 * CHUNK);
-    CHECK_EQ(home.present_bytes, 0);
-    CHECK_OK(gml_home_check(&home));
-    CHECK_OK(gml_home_grow(&home, CHUNK, CHUNK, &set));
-    CHECK_EQ(home.present_bytes, 4 * CHUNK);
+    gml_extent *extent = gml_base_range_find(&range, 0);
+    CHECK_STATUS(gml_base_range_shrink(&range, extent, &released_bytes), GML_DRIVER_FAILED);
+    CHECK_EQ(range.held_bytes, 4 * CHUNK);
+    CHECK_EQ(range.present_bytes, 0);
+    CHECK_OK(gml_base_range_check(&range));
+    CHECK_OK(gml_base_range_grow(&range, CHUNK, CHUNK, &set));
+    CHECK_EQ(range.present_bytes, 4 * CHUNK);
     CHECK_EQ(set.whole_bytes, 4 * CHUNK);
-    CHECK_OK(gml_home_check(&home));
-    CHECK_OK(gml_home_close(&home));
+    CHECK_OK(gml_base_range_check(&range));
+    CHECK_OK(gml_base_range_close(&range));
     gml_driver_close(driver);
 }
 
@@ -253,22 +254,22 @@ TEST(a_failed_growth_leaves_nothing_behind)
 {
     for (uint64_t nth = 2; nth < 19; nth++) {
         gml_driver *driver = NULL;
-        gml_home home;
+        gml_base_range range;
         gml_freeset set;
         gml_freeset_init(&set, 0);
         CHECK_OK(gml_fault_driver_open(open_driver(), nth, 0, 0, &driver));
-        CHECK_OK(gml_home_open(&home, driver, CHUNK, 8));
-        gml_status status = gml_home_grow(&home, 8 * CHUNK, CHUNK, &set);
+        CHECK_OK(gml_base_range_open(&range, driver, CHUNK, 8));
+        gml_status status = gml_base_range_grow(&range, 8 * CHUNK, CHUNK, &set);
         CHECK_STATUS(status, nth == 18 ? GML_DRIVER_FAILED : GML_OUT_OF_MEMORY);
         if (status != GML_OK) {
-            CHECK_EQ(home.held_bytes, 0);
+            CHECK_EQ(range.held_bytes, 0);
             CHECK_EQ(set.free_bytes, 0);
-            CHECK_OK(gml_home_check(&home));
-            CHECK_OK(gml_home_grow(&home, 8 * CHUNK, CHUNK, &set));
+            CHECK_OK(gml_base_range_check(&range));
+            CHECK_OK(gml_base_range_grow(&range, 8 * CHUNK, CHUNK, &set));
         }
         CHECK_EQ(set.whole_bytes, 8 * CHUNK);
-        CHECK_OK(gml_home_check(&home));
-        CHECK_OK(gml_home_close(&home));
+        CHECK_OK(gml_base_range_check(&range));
+        CHECK_OK(gml_base_range_close(&range));
         gml_driver_close(driver);
     }
 }

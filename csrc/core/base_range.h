@@ -1,4 +1,4 @@
-/* The home space: one range of addresses per device in which every physical chunk has its
+/* The base range: one range of addresses per device in which every physical chunk has its
  * permanent place, and the extents that tile it.
  *
  * The space is a row of grains. A chunk is a power of two of them, at an offset that is a multiple
@@ -12,8 +12,8 @@
  *   used    mapped and held by an owner.
  * Two neighbours that are both absent, or both free in the same freeset, do not exist: they merge.
  */
-#ifndef GML_CORE_HOME_H
-#define GML_CORE_HOME_H
+#ifndef GML_CORE_BASE_RANGE_H
+#define GML_CORE_BASE_RANGE_H
 
 #include "base/list.h"
 #include "base/pool.h"
@@ -45,7 +45,7 @@ typedef struct gml_extent {
     gml_tree_node whole; /* by the bytes of whole chunks */
 } gml_extent;
 
-typedef struct gml_home {
+typedef struct gml_base_range {
     gml_driver *driver;
     gml_address base;
     uint64_t grain_bytes;   /* the smallest chunk */
@@ -62,47 +62,48 @@ typedef struct gml_home {
     gml_tree absent;        /* absent extents by offset */
     uint64_t stuck_offset;  /* absent, but still mapped since the driver refused to unmap: */
     uint64_t stuck_bytes;   /* the next growth begins with it; 0: none */
-    gml_handle *collected;  /* see gml_home_collect() */
+    gml_handle *collected;  /* see gml_base_range_collect() */
     size_t collected_count, collected_room;
     gml_pool extents;
-} gml_home;
+} gml_base_range;
 
 /* Reserves addresses for `slots` grains; no physical memory yet. On failure nothing stays. */
-gml_status gml_home_open(gml_home *home, gml_driver *driver, uint64_t grain_bytes, uint64_t slots);
+gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t grain_bytes,
+                               uint64_t slots);
 
 /* Unmaps and releases everything, goes on after a failure and returns the first. */
-gml_status gml_home_close(gml_home *home);
+gml_status gml_base_range_close(gml_base_range *range);
 
 /* Where the chunk that covers `offset` begins, and its size. For an absent grain, itself.
  * pre: offset <= slots * grain_bytes. */
 static inline uint64_t
-gml_home_chunk_bytes(const gml_home *home, uint64_t offset)
+gml_base_range_chunk_bytes(const gml_base_range *range, uint64_t offset)
 {
-    return home->grain_bytes << home->orders[offset / home->grain_bytes];
+    return range->grain_bytes << range->orders[offset / range->grain_bytes];
 }
 
 static inline uint64_t
-gml_home_chunk_begin(const gml_home *home, uint64_t offset)
+gml_base_range_chunk_begin(const gml_base_range *range, uint64_t offset)
 {
-    uint64_t slot = offset / home->grain_bytes;
-    unsigned order = home->orders[slot];
-    return (slot >> order << order) * home->grain_bytes;
+    uint64_t slot = offset / range->grain_bytes;
+    unsigned order = range->orders[slot];
+    return (slot >> order << order) * range->grain_bytes;
 }
 
 /* The first chunk boundary that is not before `offset`. */
 static inline uint64_t
-gml_home_boundary(const gml_home *home, uint64_t offset)
+gml_base_range_boundary(const gml_base_range *range, uint64_t offset)
 {
-    uint64_t begin = gml_home_chunk_begin(home, offset);
-    return begin == offset ? offset : begin + gml_home_chunk_bytes(home, offset);
+    uint64_t begin = gml_base_range_chunk_begin(range, offset);
+    return begin == offset ? offset : begin + gml_base_range_chunk_bytes(range, offset);
 }
 
-/* Appends the handles of the chunks that [offset, offset + size) touches to home->collected, which
+/* Appends the handles of the chunks that [offset, offset + size) touches to range->collected, which
  * the caller empties by setting its count to 0. pre: all of it is present. */
-gml_status gml_home_collect(gml_home *home, uint64_t offset, uint64_t size_bytes);
+gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_bytes);
 
 /* The extent that covers `offset`. pre: offset < slots * grain_bytes. */
-GML_SEAM gml_extent *gml_home_find(const gml_home *home, uint64_t offset);
+GML_SEAM gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset);
 
 /* Makes `size_bytes` more present, lowest places first, free in `set`; a multiple of the grain.
  * Chunks are as large as their place allows, but not above `chunk_bytes`, a grain times a power of
@@ -110,38 +111,39 @@ GML_SEAM gml_extent *gml_home_find(const gml_home *home, uint64_t offset);
  * places. After a failure the runs that were complete stay, free; what else was created goes back,
  * but for handles that the driver refuses, which the next growth uses up: that one may take more
  * than it was asked for. GML_OUT_OF_MEMORY, with nothing done, when too few places are left. */
-gml_status gml_home_grow(gml_home *home, uint64_t size_bytes, uint64_t chunk_bytes,
-                         struct gml_freeset *set);
+gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
+                               struct gml_freeset *set);
 
 /* Takes the whole chunks of a free extent out and gives them back to the driver. The caller has
  * made sure that no work uses them and that no view maps them. *released_bytes is increased by what
  * the driver took. After a failure everything is consistent. */
-gml_status gml_home_shrink(gml_home *home, gml_extent *extent, uint64_t *released_bytes);
+gml_status gml_base_range_shrink(gml_base_range *range, gml_extent *extent,
+                                 uint64_t *released_bytes);
 
 /* Gives back the handles that an earlier failure left without a mapping, and adds to
  * *released_bytes. */
-gml_status gml_home_release_leftovers(gml_home *home, uint64_t *released_bytes);
+gml_status gml_base_range_release_leftovers(gml_base_range *range, uint64_t *released_bytes);
 
 /* Room for `count` extents, so that the next claims cannot fail: each needs at most two. */
-GML_SEAM gml_status gml_home_prepare(gml_home *home, size_t count);
+GML_SEAM gml_status gml_base_range_prepare(gml_base_range *range, size_t count);
 
 /* Cuts [offset, offset + size) out of a free extent and marks it used by `owner`.
  * pre: one free extent covers the range; two extents are prepared. */
-GML_SEAM gml_extent *gml_home_claim(gml_home *home, uint64_t offset, uint64_t size_bytes,
-                                    void *owner);
+GML_SEAM gml_extent *gml_base_range_claim(gml_base_range *range, uint64_t offset,
+                                          uint64_t size_bytes, void *owner);
 
 /* Makes a used extent free in `set`, as freed at `instant`, and merges it with its free neighbours
  * there: the latest instant is that of them all. */
-GML_SEAM void gml_home_unclaim(gml_home *home, gml_extent *extent, struct gml_freeset *set,
-                               uint64_t instant);
+GML_SEAM void gml_base_range_unclaim(gml_base_range *range, gml_extent *extent,
+                                     struct gml_freeset *set, uint64_t instant);
 
 /* Moves [offset, offset + size) of a free extent to another freeset, as freed there at `instant`;
  * it merges there. Returns the extent it is now part of. pre: two extents are prepared, unless the
  * range is a whole extent. */
-gml_extent *gml_home_move(gml_home *home, uint64_t offset, uint64_t size_bytes,
-                          struct gml_freeset *set, uint64_t instant);
+gml_extent *gml_base_range_move(gml_base_range *range, uint64_t offset, uint64_t size_bytes,
+                                struct gml_freeset *set, uint64_t instant);
 
 /* Tiling, index and handles agree; the reason goes to driver->reason. Linear. */
-gml_status gml_home_check(const gml_home *home);
+gml_status gml_base_range_check(const gml_base_range *range);
 
 #endif
