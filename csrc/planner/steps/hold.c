@@ -76,16 +76,16 @@ are_bits_clear(const uint64_t *words, gml_atoms atoms)
 /* ---- atoms ----------------------------------------------------------------------------------- */
 
 gml_hold *
-gml_hold_open(gml_stitch *stitch, gml_pond *pond)
+gml_hold_open(gml_stitch *stitch, gml_stream_cache *cache)
 {
     gml_hold *hold = calloc(1, sizeof *hold);
     if (hold) {
         hold->stitch = stitch;
-        hold->pond = pond;
+        hold->cache = cache;
         hold->holder.state = GML_PLACEMENT_HELD;
         hold->holder.runs = &hold->holder.only_run;
         gml_list_init(&hold->live);
-        pond->user_count++;
+        cache->user_count++;
     }
     return hold;
 }
@@ -93,7 +93,7 @@ gml_hold_open(gml_stitch *stitch, gml_pond *pond)
 void
 gml_hold_close(gml_hold *hold)
 {
-    hold->pond->user_count--;
+    hold->cache->user_count--;
     free(hold->ends);
     free(hold->taken);
     free(hold);
@@ -154,18 +154,19 @@ gml_hold_atoms(const gml_hold *hold, uint64_t offset, uint64_t size_bytes)
 
 /* ---- keeping --------------------------------------------------------------------------------- */
 
-/* The end of what of [offset, end) is all free in the pond, or all held; 0: it is neither. */
+/* The end of what of [offset, end) is all free in the stream cache, or all held; 0: it is neither.
+ */
 static uint64_t
 end_of_part(const gml_hold *hold, uint64_t offset, uint64_t end, bool *is_held)
 {
     const gml_extent *extent = gml_base_range_find(&hold->stitch->range, offset);
     uint64_t behind = extent->offset + extent->size_bytes;
-    bool is_free = extent->kind == GML_EXTENT_FREE && extent->set == &hold->pond->set;
+    bool is_free = extent->kind == GML_EXTENT_FREE && extent->set == &hold->cache->set;
     *is_held = extent->kind == GML_EXTENT_USED && extent->owner == &hold->holder;
     return !is_free && !*is_held ? 0 : behind < end ? behind : end;
 }
 
-/* A part of one free extent of the pond. */
+/* A part of one free extent of the stream cache. */
 static bool
 keep_part(gml_hold *hold, uint64_t offset, uint64_t size_bytes)
 {
@@ -184,7 +185,7 @@ keep_part(gml_hold *hold, uint64_t offset, uint64_t size_bytes)
     return true;
 }
 
-/* Whether all of [offset, end) is free in the pond or held. */
+/* Whether all of [offset, end) is free in the stream cache or held. */
 static bool
 can_keep(const gml_hold *hold, uint64_t offset, uint64_t end)
 {
@@ -220,7 +221,7 @@ make_idle(gml_hold *hold, const gml_run *run, gml_atoms atoms)
             are_bits_clear(hold->taken, atoms));
 }
 
-/* The view serves the hold's pond now. It can be found as ever, and is not forgotten. */
+/* The view serves the hold's stream cache now. It can be found as ever, and is not forgotten. */
 static gml_placement *
 take_view(gml_hold *hold, const gml_place *place)
 {
@@ -240,9 +241,9 @@ take_view(gml_hold *hold, const gml_place *place)
         set_bits(hold->taken, place->of_view[i]);
     }
     gml_list_remove(&view->idle);
-    view->pond->user_count--;
-    view->pond = hold->pond;
-    view->pond->user_count++;
+    view->cache->user_count--;
+    view->cache = hold->cache;
+    view->cache->user_count++;
     return view;
 }
 
@@ -250,7 +251,7 @@ static gml_placement *
 take_run(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
 {
     gml_placement *placement = make_idle(hold, &place->run, place->atoms)
-                                   ? gml_placement_new(hold->stitch, hold->pond, size_bytes)
+                                   ? gml_placement_new(hold->stitch, hold->cache, size_bytes)
                                    : NULL;
     if (placement) {
         set_bits(hold->taken, place->atoms);
@@ -264,12 +265,12 @@ gml_placement *
 gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
 {
     gml_stitch *stitch = hold->stitch;
-    const gml_placement *parked = hold->pond->parked ? hold->pond->parked : hold->parked;
+    const gml_placement *parked = hold->cache->parked ? hold->cache->parked : hold->parked;
     parked = parked && parked->block.block_bytes == size_bytes ? parked : NULL;
     if (parked != (place->missing_bytes ? NULL : place->view)) {
-        return NULL; /* the pond would serve the one that is parked, or has it not */
+        return NULL; /* the stream cache would serve the one that is parked, or has it not */
     }
-    gml_pond_settle(stitch, hold->pond);
+    gml_stream_cache_settle(stitch, hold->cache);
     hold->parked = NULL;
     gml_placement *placement =
         place->view ? take_view(hold, place) : take_run(hold, place, size_bytes);
@@ -281,7 +282,7 @@ gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
     placement->block = (gml_block){
         .address = placement->block.address,
         .block_bytes = size_bytes,
-        .stream = hold->pond->stream,
+        .stream = hold->cache->stream,
         .state = GML_STATE_PLAN,
     };
     gml_list_append(&hold->live, &placement->live);
@@ -298,7 +299,7 @@ gml_hold_give(gml_hold *hold, gml_placement *placement)
 {
     gml_stitch *stitch = hold->stitch;
     const gml_place *place = placement->place;
-    hold->instant = gml_fence_now(&stitch->fences, &hold->pond->timeline);
+    hold->instant = gml_fence_now(&stitch->fences, &hold->cache->timeline);
     hold->live_bytes -= placement->block.block_bytes;
     stitch->held_bytes -= placement->block.block_bytes;
     gml_list_remove(&placement->live);
@@ -310,7 +311,7 @@ gml_hold_give(gml_hold *hold, gml_placement *placement)
     for (size_t i = 0; i < placement->run_count; i++) {
         clear_bits(hold->taken, place->of_view[i]);
     }
-    gml_pond_settle(stitch, hold->pond);
+    gml_stream_cache_settle(stitch, hold->cache);
     hold->parked = placement;
     placement->freed = hold->instant;
     placement->state = GML_PLACEMENT_IDLE;
@@ -319,7 +320,7 @@ gml_hold_give(gml_hold *hold, gml_placement *placement)
 
 /* ---- yielding -------------------------------------------------------------------------------- */
 
-/* Makes all that is held free in the pond, also where blocks live. */
+/* Makes all that is held free in the stream cache, also where blocks live. */
 static void
 free_extents(gml_hold *hold)
 {
@@ -328,7 +329,7 @@ free_extents(gml_hold *hold)
     while (extent) {
         if (extent->kind == GML_EXTENT_USED && extent->owner == &hold->holder) {
             uint64_t offset = extent->offset;
-            gml_base_range_unclaim(range, extent, &hold->pond->set, hold->instant);
+            gml_base_range_unclaim(range, extent, &hold->cache->set, hold->instant);
             extent = gml_base_range_find(range, offset);
         }
         extent = extent->next;
@@ -349,17 +350,18 @@ let_blocks_claim(gml_hold *hold)
     gml_list_init(&hold->live);
 }
 
-/* So does the view that was given last, unless the pond has parked another one since then. */
+/* So does the view that was given last, unless the stream cache has parked another one since then.
+ */
 static void
 park(gml_hold *hold)
 {
     gml_placement *parked = hold->parked;
     hold->parked = NULL;
-    if (parked && !hold->pond->parked) {
+    if (parked && !hold->cache->parked) {
         gml_idle_view_remove(hold->stitch, parked);
         gml_placement_claim(hold->stitch, parked);
         parked->state = GML_PLACEMENT_PARKED;
-        hold->pond->parked = parked;
+        hold->cache->parked = parked;
     }
 }
 

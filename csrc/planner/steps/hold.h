@@ -1,13 +1,13 @@
-/* A hold: the bytes of a pond that plans hand out without asking the pond.
+/* A hold: the bytes of a stream cache that plans hand out without asking the stream cache.
  *
- * Taking bytes out of a pond and giving them back is most of what a request costs there. A step
- * that repeats asks for the same bytes again and again, so what it was given stays taken: of what
- * is held, a byte is idle, or a block lives in it. The first request for a place takes it from the
- * pond, if it is free there. Nothing is ever taken from the driver.
+ * Taking bytes out of a stream cache and giving them back is most of what a request costs there. A
+ * step that repeats asks for the same bytes again and again, so what it was given stays taken: of
+ * what is held, a byte is idle, or a block lives in it. The first request for a place takes it from
+ * the stream cache, if it is free there. Nothing is ever taken from the driver.
  *
- * Before the pond serves anybody else the hold yields: what is idle is the pond's again, and blocks
- * that live in the hold become placements as any others. Then the pond is as if it had served all
- * of them itself, to the view that it freed last.
+ * Before the stream cache serves anybody else the hold yields: what is idle is the stream cache's
+ * again, and blocks that live in the hold become placements as any others. Then the stream cache is
+ * as if it had served all of them itself, to the view that it freed last.
  *
  * The ends of all places that plans know cut the addresses into atoms. A place is a row of atoms,
  * and a bit for each tells whether it is idle: few bits, so that they stay in the processor's cache
@@ -34,19 +34,19 @@ typedef struct gml_place {
 typedef struct gml_hold {
     struct gml_hold *next;
     gml_stitch *stitch;
-    gml_pond *pond;
+    gml_stream_cache *cache;
     gml_placement holder; /* whose the extents are; nothing else of it is used */
     uint64_t *ends;       /* offsets in the base range, ascending: atom i ends where i + 1 begins */
     size_t end_count;
     uint64_t *taken;                 /* bit by atom: it is not idle in the hold */
     gml_link live;                   /* the placements that live in it, by their link `live` */
-    gml_placement *parked;           /* as a pond's: the view that was given last */
+    gml_placement *parked;           /* as a stream cache's: the view that was given last */
     uint64_t held_bytes, live_bytes; /* all, and of those in which blocks live */
     uint64_t instant;                /* when the last byte was freed, see core/fences.h */
 } gml_hold;
 
 /* Holds nothing, and knows no place. NULL when the host has no memory. */
-gml_hold *gml_hold_open(gml_stitch *stitch, gml_pond *pond);
+gml_hold *gml_hold_open(gml_stitch *stitch, gml_stream_cache *cache);
 
 /* pre: it holds nothing. */
 void gml_hold_close(gml_hold *hold);
@@ -58,8 +58,8 @@ gml_status gml_hold_cut(gml_hold *hold, uint64_t *ends, size_t end_count);
 /* The atoms of a range whose ends are known. */
 gml_atoms gml_hold_atoms(const gml_hold *hold, uint64_t offset, uint64_t size_bytes);
 
-/* Takes a range from the pond, as idle, unless a byte of it is neither free there nor held: false,
- * and maybe a part is held then. */
+/* Takes a range from the stream cache, as idle, unless a byte of it is neither free there nor held:
+ * false, and maybe a part is held then. */
 bool gml_hold_keep(gml_hold *hold, uint64_t offset, uint64_t size_bytes);
 
 /* A block at just this place; NULL where a byte of it is in use, its view is gone or not worth its

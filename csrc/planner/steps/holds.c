@@ -16,14 +16,14 @@ gml_hold *
 gml_planned_hold(gml_planned *planned, gml_stream stream)
 {
     gml_hold *hold = planned->holds;
-    gml_pond *pond;
-    while (hold && hold->pond->stream != stream) {
+    gml_stream_cache *cache;
+    while (hold && hold->cache->stream != stream) {
         hold = hold->next;
     }
-    if (hold || gml_pond_find(planned->stitch, stream, &pond) != GML_OK) {
+    if (hold || gml_stream_cache_find(planned->stitch, stream, &cache) != GML_OK) {
         return hold;
     }
-    hold = gml_hold_open(planned->stitch, pond);
+    hold = gml_hold_open(planned->stitch, cache);
     if (hold) {
         hold->next = planned->holds;
         planned->holds = hold;

@@ -46,7 +46,8 @@ add_step(gml_planned *planned, const plan_pool *pool, gml_kind *kind, const gml_
     }
 }
 
-/* Room for the largest plan of the first plan's stream, free in the pond. false: there is none. */
+/* Room for the largest plan of the first plan's stream, free in the stream cache. false: there is
+ * none. */
 static bool
 find_pool(gml_planned *planned, plan_pool *pool)
 {
@@ -67,9 +68,9 @@ find_pool(gml_planned *planned, plan_pool *pool)
     if (!pool->hold) {
         return false;
     }
-    const gml_tree *fit = &pool->hold->pond->set.fit;
+    const gml_tree *fit = &pool->hold->cache->set.fit;
     const gml_tree_node *node = gml_tree_at_least(fit, pool->size_bytes, 0);
-    if (!node && gml_stitch_grow(planned->stitch, pool->hold->pond, pool->size_bytes) == GML_OK) {
+    if (!node && gml_stitch_grow(planned->stitch, pool->hold->cache, pool->size_bytes) == GML_OK) {
         node = gml_tree_at_least(fit, pool->size_bytes, 0);
     }
     pool->offset = node ? node->address : 0;

@@ -111,7 +111,7 @@ end(gml_planned *planned, gml_placement *placement)
 {
     gml_hold *hold = placement->state == GML_PLACEMENT_HELD ? planned->holds : NULL;
     planned->open.ended += gml_mix(placement->block.address);
-    while (hold && hold->pond != placement->pond) {
+    while (hold && hold->cache != placement->cache) {
         hold = hold->next;
     }
     if (hold) {
@@ -216,14 +216,14 @@ visit(gml_policy *self, const gml_visitor *visitor)
     planned->inner->ops->visit(planned->inner, visitor);
 }
 
-/* A stream that comes with the same handle later has another pond. */
+/* A stream that comes with the same handle later has another stream cache. */
 static gml_status
 forget_stream(gml_policy *self, gml_stream stream)
 {
     gml_planned *planned = gml_planned_of(self);
     gml_status status = GML_OK;
     const gml_hold *hold = planned->holds;
-    while (hold && hold->pond->stream != stream) {
+    while (hold && hold->cache->stream != stream) {
         hold = hold->next;
     }
     if (hold) {
@@ -232,13 +232,13 @@ forget_stream(gml_policy *self, gml_stream stream)
     if (hold && status == GML_OK) {
         gml_planned_close_holds(planned);
     }
-    return status == GML_OK ? gml_pond_forget(planned->inner, stream) : status;
+    return status == GML_OK ? gml_stream_cache_forget(planned->inner, stream) : status;
 }
 
 static gml_status
 distrust_stream(gml_policy *self, gml_stream stream)
 {
-    return gml_pond_distrust(gml_planned_of(self)->inner, stream);
+    return gml_stream_cache_distrust(gml_planned_of(self)->inner, stream);
 }
 
 static gml_status

@@ -34,9 +34,9 @@ serve_left(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_blo
 static bool
 is_slab_as_planned(gml_planned *planned, const gml_entry *entry)
 {
-    gml_pond *pond;
-    return gml_pond_find(planned->stitch, entry->stream, &pond) == GML_OK &&
-           !gml_tree_at_least(&pond->small_free, entry->size_bytes, 0) == (entry->hold != NULL);
+    gml_stream_cache *cache;
+    return gml_stream_cache_find(planned->stitch, entry->stream, &cache) == GML_OK &&
+           !gml_tree_at_least(&cache->small_free, entry->size_bytes, 0) == (entry->hold != NULL);
 }
 
 /* Takes the place of a request, or of the slab that is opened for it. NULL: it cannot be had. */
@@ -77,7 +77,7 @@ serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
         } else if (!placement || is_small) {
             *status = serve_left(planned, size_bytes, stream, &block);
         } else {
-            entry->hold->pond->timeline.requests++;
+            entry->hold->cache->timeline.requests++;
             block = &placement->block;
             block->requested_bytes = size_bytes;
         }

@@ -1,4 +1,4 @@
-/* Which free bytes of a pond make up a request that no single extent holds.
+/* Which free bytes of a stream cache make up a request that no single extent holds.
  *
  * Chunks are kept whole, and what is odd about sizes is packed where it leaves least behind. A
  * request is put together as
@@ -209,12 +209,12 @@ plan_stitch(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, a
 }
 
 bool
-gml_choose_stitched(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choice *out,
-                    gml_status *status)
+gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                    gml_choice *out, gml_status *status)
 {
     assembly plan;
-    const gml_freeset *set = &pond->set;
-    gml_freeset_index(&pond->set);
+    const gml_freeset *set = &cache->set;
+    gml_freeset_index(&cache->set);
     if (plan_exactly(set, size_bytes, stitch->range.grain_bytes, &plan) &&
         (build(stitch, set, &plan, false, out, status) || *status != GML_OK)) {
         return *status == GML_OK;
@@ -224,10 +224,10 @@ gml_choose_stitched(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml
 }
 
 uint64_t
-gml_choose_missing(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
+gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes)
 {
-    const gml_freeset *set = &pond->set;
-    gml_freeset_index(&pond->set);
+    const gml_freeset *set = &cache->set;
+    gml_freeset_index(&cache->set);
     uint64_t there_bytes =
         gml_tree_largest(&set->heads) + gml_tree_largest(&set->tails) + set->whole_bytes;
     return there_bytes < size_bytes
@@ -236,17 +236,18 @@ gml_choose_missing(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
 }
 
 uint64_t
-gml_choose_missing_at_end(const gml_stitch *stitch, const gml_pond *pond, uint64_t size_bytes)
+gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
+                          uint64_t size_bytes)
 {
     gml_tree_node *lowest = gml_tree_first(&stitch->range.absent);
     const gml_extent *before = lowest ? gml_extent_of_fit(lowest)->previous : NULL;
-    bool is_ours = before && before->kind == GML_EXTENT_FREE && before->set == &pond->set;
+    bool is_ours = before && before->kind == GML_EXTENT_FREE && before->set == &cache->set;
     uint64_t there_bytes = is_ours ? before->size_bytes : 0;
     return gml_round_up(size_bytes - there_bytes, stitch->range.grain_bytes);
 }
 
 gml_status
-gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
+gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes)
 {
     gml_base_range *range = &stitch->range;
     uint64_t chunk_bytes = gml_economy_chunk(&stitch->economy, range);
@@ -260,16 +261,16 @@ gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
         uint64_t even_bytes = gml_round_up(begin + size_bytes, chunk_bytes) - begin;
         step_bytes = step_bytes < even_bytes ? even_bytes : step_bytes;
     }
-    uint64_t wanted_bytes = pond->set.whole_bytes + size_bytes;
+    uint64_t wanted_bytes = cache->set.whole_bytes + size_bytes;
     gml_status status = GML_OUT_OF_MEMORY;
     if (step_bytes > size_bytes && step_bytes <= gml_economy_room(range)) {
-        status = gml_base_range_grow(range, step_bytes, chunk_bytes, &pond->set);
+        status = gml_base_range_grow(range, step_bytes, chunk_bytes, &cache->set);
     }
     /* A step that failed halfway has left its complete runs. */
-    if (status == GML_OUT_OF_MEMORY && pond->set.whole_bytes < wanted_bytes) {
-        status = gml_base_range_grow(range, wanted_bytes - pond->set.whole_bytes, chunk_bytes,
-                                     &pond->set);
+    if (status == GML_OUT_OF_MEMORY && cache->set.whole_bytes < wanted_bytes) {
+        status = gml_base_range_grow(range, wanted_bytes - cache->set.whole_bytes, chunk_bytes,
+                                     &cache->set);
     }
     stitch->policy.reserved_bytes = range->held_bytes;
-    return status == GML_OUT_OF_MEMORY && pond->set.whole_bytes >= wanted_bytes ? GML_OK : status;
+    return status == GML_OUT_OF_MEMORY && cache->set.whole_bytes >= wanted_bytes ? GML_OK : status;
 }

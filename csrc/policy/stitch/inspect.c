@@ -5,20 +5,20 @@
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
-/* About the largest request that one pond alone can serve. Looking changes nothing: what is parked
- * stays so. */
+/* About the largest request that one stream cache alone can serve. Looking changes nothing: what is
+ * parked stays so. */
 static uint64_t
-largest_of(const gml_stitch *stitch, gml_pond *pond)
+largest_of(const gml_stitch *stitch, gml_stream_cache *cache)
 {
-    gml_freeset_index(&pond->set);
-    uint64_t fitting = gml_tree_largest(&pond->set.fit);
+    gml_freeset_index(&cache->set);
+    uint64_t fitting = gml_tree_largest(&cache->set.fit);
     if (!gml_stitch_has_views(stitch)) {
         return fitting;
     }
-    uint64_t stitched = pond->set.whole_bytes + gml_tree_largest(&pond->set.heads) +
-                        gml_tree_largest(&pond->set.tails);
+    uint64_t stitched = cache->set.whole_bytes + gml_tree_largest(&cache->set.heads) +
+                        gml_tree_largest(&cache->set.tails);
     uint64_t largest_bytes = stitched > fitting ? stitched : fitting;
-    return largest_bytes + (pond->parked ? pond->parked->block.block_bytes : 0);
+    return largest_bytes + (cache->parked ? cache->parked->block.block_bytes : 0);
 }
 
 void
@@ -34,12 +34,12 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
         .borrowed_bytes = stitch->fences.borrowed_bytes,
     };
     uint64_t whole_bytes = 0;
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond *pond = gml_pond_of_link(link);
-        uint64_t largest_bytes = largest_of(stitch, pond);
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_stream_cache *cache = gml_stream_cache_of_link(link);
+        uint64_t largest_bytes = largest_of(stitch, cache);
         out->largest_free_bytes =
             largest_bytes > out->largest_free_bytes ? largest_bytes : out->largest_free_bytes;
-        whole_bytes += pond->set.whole_bytes;
+        whole_bytes += cache->set.whole_bytes;
     }
     if (gml_stitch_has_views(stitch) && gml_share_is_open(stitch) &&
         whole_bytes > out->largest_free_bytes) {
@@ -78,17 +78,17 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
     }
     bool is_parked = placement->state == GML_PLACEMENT_PARKED;
     if (placement->state == GML_PLACEMENT_IDLE ||
-        is_parked != (placement->pond->parked == placement)) {
+        is_parked != (placement->cache->parked == placement)) {
         return corrupt(stitch, placement, "is not in the state that it should be");
     }
     return GML_OK;
 }
 
-/* What is free was freed by its pond's stream, which keeps count. */
+/* What is free was freed by its stream cache's stream, which keeps count. */
 static gml_status
 check_fence(gml_stitch *stitch, const gml_extent *extent)
 {
-    const gml_timeline *timeline = &gml_pond_of_set(extent->set)->timeline;
+    const gml_timeline *timeline = &gml_stream_cache_of_set(extent->set)->timeline;
     if (extent->instant <= timeline->last && timeline->completed <= timeline->marked &&
         timeline->marked <= timeline->last && timeline->last <= stitch->fences.clock) {
         return GML_OK;
@@ -145,7 +145,7 @@ gml_status
 gml_stitch_check(gml_policy *self)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    uint64_t used_bytes = 0, free_bytes = 0, small_bytes = 0, in_ponds = 0;
+    uint64_t used_bytes = 0, free_bytes = 0, small_bytes = 0, in_caches = 0;
     gml_status status = gml_base_range_check(&stitch->range);
     if (status == GML_OK) {
         status = check_extents(stitch, &used_bytes, &free_bytes, &small_bytes);
@@ -156,23 +156,23 @@ gml_stitch_check(gml_policy *self)
     if (status != GML_OK) {
         return status;
     }
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        const gml_pond *pond = gml_pond_of_link(link);
-        if (!gml_freeset_is_valid(&pond->set, &stitch->range) ||
-            !gml_tree_is_valid(&pond->small_free)) {
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        const gml_stream_cache *cache = gml_stream_cache_of_link(link);
+        if (!gml_freeset_is_valid(&cache->set, &stitch->range) ||
+            !gml_tree_is_valid(&cache->small_free)) {
             return gml_driver_fail(self->driver, GML_CORRUPT,
                                    "the free extents of stream %" PRIu64 " contradict themselves",
-                                   pond->timeline.stream);
+                                   cache->timeline.stream);
         }
-        in_ponds += pond->set.free_bytes;
+        in_caches += cache->set.free_bytes;
     }
-    if (in_ponds != free_bytes || small_bytes != self->small_bytes ||
+    if (in_caches != free_bytes || small_bytes != self->small_bytes ||
         used_bytes + free_bytes > self->reserved_bytes ||
         self->reserved_bytes != stitch->range.held_bytes) {
         return gml_driver_fail(self->driver, GML_CORRUPT,
                                "%" PRIu64 " bytes used, %" PRIu64 " free, %" PRIu64
                                " in streams, %" PRIu64 " reserved: these do not add up",
-                               used_bytes, free_bytes, in_ponds, self->reserved_bytes);
+                               used_bytes, free_bytes, in_caches, self->reserved_bytes);
     }
     return GML_OK;
 }
@@ -202,7 +202,7 @@ visit_base_slab(const gml_placement *placement, const gml_visitor *visitor)
         .address = placement->block.address,
         .size_bytes = placement->block.block_bytes,
         .used_bytes = gml_slab_used_bytes(placement->slab),
-        .stream = placement->pond->timeline.stream,
+        .stream = placement->cache->timeline.stream,
         .is_small = true,
         .kind = GML_REGION_BASE,
     };
@@ -300,7 +300,7 @@ visit_view(const gml_base_range *range, const gml_placement *placement, const gm
         .address = placement->block.address,
         .size_bytes = size_bytes,
         .used_bytes = is_live ? used_bytes : 0,
-        .stream = placement->pond->timeline.stream,
+        .stream = placement->cache->timeline.stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
         .kind = GML_REGION_VIEW,

@@ -17,7 +17,7 @@
 
 typedef struct gml_ascent {
     gml_stitch *stitch;
-    gml_pond *pond;
+    gml_stream_cache *cache;
     uint64_t size_bytes;
     bool may_stitch;
     gml_status status; /* a failure that ends the climb */
@@ -27,7 +27,7 @@ static gml_placement *
 create(gml_ascent *request, const gml_choice *choice)
 {
     gml_placement *placement = NULL;
-    request->status = gml_placement_create(request->stitch, request->pond, request->size_bytes,
+    request->status = gml_placement_create(request->stitch, request->cache, request->size_bytes,
                                            choice, &placement);
     return request->status == GML_OK ? placement : NULL;
 }
@@ -36,13 +36,13 @@ create(gml_ascent *request, const gml_choice *choice)
 static gml_placement *
 fit(gml_ascent *request)
 {
-    const gml_tree_node *node = gml_tree_at_least(&request->pond->set.fit, request->size_bytes, 0);
+    const gml_tree_node *node = gml_tree_at_least(&request->cache->set.fit, request->size_bytes, 0);
     if (!node) {
         return NULL;
     }
     gml_placement *placement = NULL;
     bool is_exact = node->size_bytes == request->size_bytes;
-    request->status = gml_placement_fit(request->stitch, request->pond, node->address,
+    request->status = gml_placement_fit(request->stitch, request->cache, node->address,
                                         request->size_bytes, &placement);
     if (placement) {
         placement->block.state = is_exact ? GML_STATE_EXACT : GML_STATE_SPLIT;
@@ -55,7 +55,7 @@ fit(gml_ascent *request)
 static bool
 take_more(gml_ascent *request, uint64_t missing_bytes)
 {
-    gml_status status = gml_stitch_grow(request->stitch, request->pond, missing_bytes);
+    gml_status status = gml_stitch_grow(request->stitch, request->cache, missing_bytes);
     request->status = status == GML_OUT_OF_MEMORY ? GML_OK : status;
     return status == GML_OK;
 }
@@ -87,7 +87,7 @@ static gml_placement *
 spend(gml_ascent *request)
 {
     gml_stitch *stitch = request->stitch;
-    uint64_t missing_bytes = gml_choose_missing_at_end(stitch, request->pond, request->size_bytes);
+    uint64_t missing_bytes = gml_choose_missing_at_end(stitch, request->cache, request->size_bytes);
     stitch->missing_bytes = missing_bytes;
     bool is_spent = gml_stitch_may_spend(stitch, request->size_bytes, missing_bytes) &&
                     take_more(request, missing_bytes);
@@ -99,7 +99,7 @@ stitch_pieces(gml_ascent *request)
 {
     gml_choice choice;
     if (!request->may_stitch ||
-        !gml_choose_stitched(request->stitch, request->pond, request->size_bytes, &choice,
+        !gml_choose_stitched(request->stitch, request->cache, request->size_bytes, &choice,
                              &request->status)) {
         return NULL;
     }
@@ -111,14 +111,14 @@ static gml_placement *
 borrow(gml_ascent *request, gml_effort effort)
 {
     gml_stitch *stitch = request->stitch;
-    gml_pond *pond = request->pond;
-    request->status = gml_share_take_range(stitch, pond, request->size_bytes, effort);
+    gml_stream_cache *cache = request->cache;
+    request->status = gml_share_take_range(stitch, cache, request->size_bytes, effort);
     gml_placement *placement = request->status == GML_OK ? fit(request) : NULL;
     if (placement || request->status != GML_OK || !request->may_stitch) {
         return placement;
     }
-    uint64_t missing_bytes = gml_choose_missing(stitch, pond, request->size_bytes);
-    request->status = gml_share_take_chunks(stitch, pond, missing_bytes, effort);
+    uint64_t missing_bytes = gml_choose_missing(stitch, cache, request->size_bytes);
+    request->status = gml_share_take_chunks(stitch, cache, missing_bytes, effort);
     return request->status == GML_OK ? stitch_pieces(request) : NULL;
 }
 
@@ -128,7 +128,7 @@ reach(gml_ascent *request)
     if (!gml_share_is_open(request->stitch)) {
         return NULL;
     }
-    gml_share_look(request->stitch, request->pond);
+    gml_share_look(request->stitch, request->cache);
     return borrow(request, GML_KNOWN);
 }
 
@@ -143,8 +143,9 @@ grow(gml_ascent *request)
 {
     gml_stitch *stitch = request->stitch;
     uint64_t missing_bytes =
-        request->may_stitch ? gml_choose_missing(stitch, request->pond, request->size_bytes)
-                            : gml_choose_missing_at_end(stitch, request->pond, request->size_bytes);
+        request->may_stitch
+            ? gml_choose_missing(stitch, request->cache, request->size_bytes)
+            : gml_choose_missing_at_end(stitch, request->cache, request->size_bytes);
     if (!take_more(request, missing_bytes)) {
         return NULL;
     }
@@ -160,7 +161,7 @@ static gml_placement *
 take_all(gml_ascent *request)
 {
     bool is_any;
-    request->status = gml_share_take_all(request->stitch, request->pond, &is_any);
+    request->status = gml_share_take_all(request->stitch, request->cache, &is_any);
     bool may_stitch = gml_stitch_has_views(request->stitch);
     if (request->status != GML_OK || (!is_any && request->may_stitch == may_stitch)) {
         return NULL;
@@ -183,21 +184,22 @@ enum { RUNGS = sizeof ladder / sizeof *ladder };
 
 /* Hot: most requests end with the first test, or with the rung `fit`. */
 gml_status
-gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_placement **out)
+gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                 gml_placement **out)
 {
-    gml_placement *placement = pond->parked;
+    gml_placement *placement = cache->parked;
     gml_status status = GML_OK;
     if (placement && placement->block.block_bytes == size_bytes) {
-        pond->parked = NULL;
+        cache->parked = NULL;
         placement->state = GML_PLACEMENT_LIVE;
         placement->block.state = GML_STATE_EXACT;
         placement->block.note = 0;
     } else {
-        gml_pond_settle(stitch, pond);
+        gml_stream_cache_settle(stitch, cache);
         placement = NULL;
         gml_ascent request = {
             .stitch = stitch,
-            .pond = pond,
+            .cache = cache,
             .size_bytes = size_bytes,
             .may_stitch = size_bytes >= stitch->frag_limit && gml_stitch_has_views(stitch),
         };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 gml_placement *
-gml_placement_new(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
+gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes)
 {
     gml_placement *placement = gml_pool_take(&stitch->placements);
     if (!placement) {
@@ -14,8 +14,8 @@ gml_placement_new(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
                               "no host memory for a placement");
         return NULL;
     }
-    placement->pond = pond;
-    pond->user_count++;
+    placement->cache = cache;
+    cache->user_count++;
     placement->block.block_bytes = size_bytes;
     placement->runs = &placement->only_run;
     placement->run_count = 1;
@@ -25,7 +25,7 @@ gml_placement_new(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes)
 void
 gml_placement_release(gml_stitch *stitch, gml_placement *placement)
 {
-    placement->pond->user_count--;
+    placement->cache->user_count--;
     if (placement->runs != &placement->only_run) {
         free(placement->runs);
     }
@@ -43,14 +43,14 @@ gml_placement_claim(gml_stitch *stitch, gml_placement *placement)
 }
 
 gml_status
-gml_placement_fit(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes,
+gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset, uint64_t size_bytes,
                   gml_placement **out)
 {
     gml_status status = gml_base_range_prepare(&stitch->range, 2);
     if (status != GML_OK) {
         return status;
     }
-    gml_placement *placement = gml_placement_new(stitch, pond, size_bytes);
+    gml_placement *placement = gml_placement_new(stitch, cache, size_bytes);
     if (!placement) {
         return GML_NO_HOST_MEMORY;
     }
@@ -65,23 +65,23 @@ gml_placement_fit(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t 
 void
 gml_placement_end(gml_stitch *stitch, gml_placement *placement)
 {
-    gml_pond *pond = placement->pond;
+    gml_stream_cache *cache = placement->cache;
     stitch->held_bytes -= placement->block.block_bytes;
-    placement->freed = gml_fence_now(&stitch->fences, &pond->timeline);
+    placement->freed = gml_fence_now(&stitch->fences, &cache->timeline);
     if (!placement->view) {
         gml_placement_settle(stitch, placement);
         return;
     }
-    gml_pond_settle(stitch, pond);
+    gml_stream_cache_settle(stitch, cache);
     placement->state = GML_PLACEMENT_PARKED;
-    pond->parked = placement;
+    cache->parked = placement;
 }
 
 void
 gml_placement_settle(gml_stitch *stitch, gml_placement *placement)
 {
     for (size_t i = 0; i < placement->run_count; i++) {
-        gml_base_range_unclaim(&stitch->range, placement->runs[i].extent, &placement->pond->set,
+        gml_base_range_unclaim(&stitch->range, placement->runs[i].extent, &placement->cache->set,
                                placement->freed);
         placement->runs[i].extent = NULL;
     }

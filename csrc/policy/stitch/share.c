@@ -17,16 +17,17 @@ mark(gml_stitch *stitch, gml_timeline *timeline)
     }
 }
 
-gml_pond *
-gml_share_next_donor(gml_stitch *stitch, const gml_pond *pond, gml_pond *previous, int *count)
+gml_stream_cache *
+gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stream_cache *previous,
+                     int *count)
 {
-    gml_link *link = previous ? previous->ponds.next : stitch->ponds.next;
-    while (link != &stitch->ponds && *count < GML_MOST_DONORS) {
-        gml_pond *donor = gml_pond_of_link(link);
+    gml_link *link = previous ? previous->caches.next : stitch->caches.next;
+    while (link != &stitch->caches && *count < GML_MOST_DONORS) {
+        gml_stream_cache *donor = gml_stream_cache_of_link(link);
         link = link->next;
-        if (donor != pond) {
+        if (donor != cache) {
             (*count)++;
-            gml_pond_settle(stitch, donor);
+            gml_stream_cache_settle(stitch, donor);
             if (donor->set.free_bytes) {
                 return donor;
             }
@@ -36,46 +37,48 @@ gml_share_next_donor(gml_stitch *stitch, const gml_pond *pond, gml_pond *previou
 }
 
 void
-gml_share_look(gml_stitch *stitch, gml_pond *pond)
+gml_share_look(gml_stitch *stitch, gml_stream_cache *cache)
 {
     int count = 0;
-    gml_pond *donor = NULL;
-    while ((donor = gml_share_next_donor(stitch, pond, donor, &count))) {
+    gml_stream_cache *donor = NULL;
+    while ((donor = gml_share_next_donor(stitch, cache, donor, &count))) {
         mark(stitch, &donor->timeline);
         gml_fence_poll(&stitch->fences, &donor->timeline);
     }
 }
 
 bool
-gml_share_reach(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, gml_effort effort)
+gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
+                gml_effort effort)
 {
-    gml_pond *owner = gml_pond_of_set(extent->set);
+    gml_stream_cache *owner = gml_stream_cache_of_set(extent->set);
     bool is_passed = false;
-    gml_status status = gml_fence_pass(&stitch->fences, &pond->timeline, &owner->timeline,
+    gml_status status = gml_fence_pass(&stitch->fences, &cache->timeline, &owner->timeline,
                                        extent->instant, effort, &is_passed);
     return status == GML_OK && is_passed;
 }
 
-/* Moves a range that is free in another pond, and in reach. pre: as gml_base_range_move(). */
+/* Moves a range that is free in another stream cache, and in reach. pre: as gml_base_range_move().
+ */
 static gml_extent *
-move_in(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, uint64_t offset,
+move_in(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent, uint64_t offset,
         uint64_t size_bytes)
 {
-    const gml_pond *owner = gml_pond_of_set(extent->set);
-    gml_fence_count(&stitch->fences, &pond->timeline, &owner->timeline, size_bytes);
+    const gml_stream_cache *owner = gml_stream_cache_of_set(extent->set);
+    gml_fence_count(&stitch->fences, &cache->timeline, &owner->timeline, size_bytes);
     /* A third stream must come after the owner's work too. It does when it comes after this stream
      * from now on, which has waited for it; where that work is complete, everybody does. */
     bool is_complete = owner->timeline.completed >= extent->instant;
-    uint64_t instant = is_complete ? 0 : gml_fence_now(&stitch->fences, &pond->timeline);
-    return gml_base_range_move(&stitch->range, offset, size_bytes, &pond->set, instant);
+    uint64_t instant = is_complete ? 0 : gml_fence_now(&stitch->fences, &cache->timeline);
+    return gml_base_range_move(&stitch->range, offset, size_bytes, &cache->set, instant);
 }
 
 gml_status
-gml_share_take(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes)
+gml_share_take(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset, uint64_t size_bytes)
 {
     gml_status status = gml_base_range_prepare(&stitch->range, 2);
     if (status == GML_OK) {
-        (void)move_in(stitch, pond, gml_base_range_find(&stitch->range, offset), offset,
+        (void)move_in(stitch, cache, gml_base_range_find(&stitch->range, offset), offset,
                       size_bytes);
     }
     return status;
@@ -85,8 +88,8 @@ gml_status
 gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    const gml_pond *one = gml_map_find(&stitch->pond_by_stream, later + 1);
-    const gml_pond *other = gml_map_find(&stitch->pond_by_stream, earlier + 1);
+    const gml_stream_cache *one = gml_map_find(&stitch->cache_by_stream, later + 1);
+    const gml_stream_cache *other = gml_map_find(&stitch->cache_by_stream, earlier + 1);
     bool is_news = one && other && one != other;
     return is_news ? gml_fence_tell(&stitch->fences, &one->timeline, &other->timeline) : GML_OK;
 }
@@ -115,57 +118,59 @@ enum { MAX_EXTENTS_TRIED = 16 };
 
 /* Takes [offset, offset + size) of a free extent, and what it has of the last chunk. */
 static gml_status
-take_part(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent, uint64_t offset,
+take_part(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent, uint64_t offset,
           uint64_t size_bytes)
 {
     uint64_t extent_end = extent->offset + extent->size_bytes;
     uint64_t end = extent_end - offset > size_bytes
                        ? gml_base_range_boundary(&stitch->range, offset + size_bytes)
                        : extent_end;
-    return gml_share_take(stitch, pond, offset, (end < extent_end ? end : extent_end) - offset);
+    return gml_share_take(stitch, cache, offset, (end < extent_end ? end : extent_end) - offset);
 }
 
 gml_status
-gml_share_take_range(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort)
+gml_share_take_range(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                     gml_effort effort)
 {
     const gml_extent *best = NULL;
     int count = 0;
-    gml_pond *donor = NULL;
-    while ((donor = gml_share_next_donor(stitch, pond, donor, &count))) {
+    gml_stream_cache *donor = NULL;
+    while ((donor = gml_share_next_donor(stitch, cache, donor, &count))) {
         gml_tree_node *node = gml_tree_at_least(&donor->set.fit, size_bytes, 0);
         for (int tried = 0; node && tried < MAX_EXTENTS_TRIED; tried++) {
             const gml_extent *extent = gml_extent_of_fit(node);
             if (best && best->size_bytes <= extent->size_bytes) {
                 break;
             }
-            if (gml_share_reach(stitch, pond, extent, effort)) {
+            if (gml_share_reach(stitch, cache, extent, effort)) {
                 best = extent;
                 break;
             }
             node = gml_tree_next(node);
         }
     }
-    return best ? take_part(stitch, pond, best, best->offset, size_bytes) : GML_OK;
+    return best ? take_part(stitch, cache, best, best->offset, size_bytes) : GML_OK;
 }
 
 gml_status
-gml_share_take_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_effort effort)
+gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                      gml_effort effort)
 {
     gml_status status = GML_OK;
-    uint64_t wanted_bytes = pond->set.whole_bytes + size_bytes;
+    uint64_t wanted_bytes = cache->set.whole_bytes + size_bytes;
     int count = 0;
-    gml_pond *donor = gml_share_next_donor(stitch, pond, NULL, &count);
-    for (; donor && status == GML_OK && pond->set.whole_bytes < wanted_bytes;
-         donor = gml_share_next_donor(stitch, pond, donor, &count)) {
+    gml_stream_cache *donor = gml_share_next_donor(stitch, cache, NULL, &count);
+    for (; donor && status == GML_OK && cache->set.whole_bytes < wanted_bytes;
+         donor = gml_share_next_donor(stitch, cache, donor, &count)) {
         gml_freeset_index(&donor->set);
         gml_tree_node *node = gml_tree_last(&donor->set.wholes);
-        while (node && status == GML_OK && pond->set.whole_bytes < wanted_bytes) {
+        while (node && status == GML_OK && cache->set.whole_bytes < wanted_bytes) {
             const gml_extent *extent = gml_extent_of_whole(node);
             uint64_t offset = node->address;
             node = gml_tree_previous(node);
-            if (gml_share_reach(stitch, pond, extent, effort)) {
+            if (gml_share_reach(stitch, cache, extent, effort)) {
                 status =
-                    take_part(stitch, pond, extent, offset, wanted_bytes - pond->set.whole_bytes);
+                    take_part(stitch, cache, extent, offset, wanted_bytes - cache->set.whole_bytes);
                 gml_freeset_index(&donor->set);
                 node = gml_tree_last(&donor->set.wholes);
             }
@@ -176,16 +181,16 @@ gml_share_take_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, g
 
 /* ---- the last resort ------------------------------------------------------------------------- */
 
-/* Whether `pond` comes after all that every other one has freed. */
+/* Whether `cache` comes after all that every other one has freed. */
 static bool
-pass_all(gml_stitch *stitch, gml_pond *pond)
+pass_all(gml_stitch *stitch, gml_stream_cache *cache)
 {
     bool is_passed = true;
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds && is_passed;
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches && is_passed;
          link = link->next) {
-        gml_pond *owner = gml_pond_of_link(link);
-        if (owner != pond && owner->set.free_bytes) {
-            gml_status status = gml_fence_pass(&stitch->fences, &pond->timeline, &owner->timeline,
+        gml_stream_cache *owner = gml_stream_cache_of_link(link);
+        if (owner != cache && owner->set.free_bytes) {
+            gml_status status = gml_fence_pass(&stitch->fences, &cache->timeline, &owner->timeline,
                                                owner->timeline.last, GML_URGENT, &is_passed);
             is_passed &= status == GML_OK;
         }
@@ -194,18 +199,18 @@ pass_all(gml_stitch *stitch, gml_pond *pond)
 }
 
 gml_status
-gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any)
+gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
 {
     *is_any = false;
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond *other = gml_pond_of_link(link);
-        gml_pond_settle(stitch, other);
-        *is_any |= other != pond && other->set.free_bytes != 0;
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_stream_cache *other = gml_stream_cache_of_link(link);
+        gml_stream_cache_settle(stitch, other);
+        *is_any |= other != cache && other->set.free_bytes != 0;
     }
     gml_stitch_poll(stitch);
     gml_status status = GML_OK;
-    if (*is_any && !pass_all(stitch, pond)) {
-        status = gml_stitch_synchronize(stitch, pond, is_any);
+    if (*is_any && !pass_all(stitch, cache)) {
+        status = gml_stitch_synchronize(stitch, cache, is_any);
     }
     if (status != GML_OK || !*is_any) {
         *is_any = false;
@@ -213,8 +218,8 @@ gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any)
     }
     for (gml_extent *extent = gml_base_range_find(&stitch->range, 0); extent;
          extent = extent->next) {
-        if (extent->kind == GML_EXTENT_FREE && extent->set != &pond->set) {
-            extent = move_in(stitch, pond, extent, extent->offset, extent->size_bytes);
+        if (extent->kind == GML_EXTENT_FREE && extent->set != &cache->set) {
+            extent = move_in(stitch, cache, extent, extent->offset, extent->size_bytes);
         }
     }
     return GML_OK;
@@ -222,9 +227,10 @@ gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any)
 
 /* ---- waiting for work before the mappings that it may use go --------------------------------- */
 
-/* The other ponds' streams may be gone, and asking CUDA about one that is gone would be a crash. */
+/* The other stream caches' streams may be gone, and asking CUDA about one that is gone would be a
+ * crash. */
 gml_status
-gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
+gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
 {
     gml_driver *driver = stitch->policy.driver;
     gml_status status = GML_OK;
@@ -236,9 +242,9 @@ gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done
         status = gml_driver_device_synchronize(driver);
     }
     *is_done = status == GML_OK && !is_capturing;
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds && *is_done;
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches && *is_done;
          link = link->next) {
-        gml_fence_complete(&stitch->fences, &gml_pond_of_link(link)->timeline);
+        gml_fence_complete(&stitch->fences, &gml_stream_cache_of_link(link)->timeline);
     }
     return status;
 }
@@ -247,8 +253,8 @@ gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done
 static bool
 are_all_callable(const gml_stitch *stitch)
 {
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        const gml_timeline *timeline = &gml_pond_of_link(link)->timeline;
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        const gml_timeline *timeline = &gml_stream_cache_of_link(link)->timeline;
         if (timeline->marked < timeline->last && !timeline->is_callable) {
             return false;
         }
@@ -260,9 +266,9 @@ are_all_callable(const gml_stitch *stitch)
 static void
 settle_each(gml_stitch *stitch, bool *is_done)
 {
-    gml_link *link = stitch->ponds.next;
-    for (; link != &stitch->ponds && *is_done; link = link->next) {
-        gml_timeline *timeline = &gml_pond_of_link(link)->timeline;
+    gml_link *link = stitch->caches.next;
+    for (; link != &stitch->caches && *is_done; link = link->next) {
+        gml_timeline *timeline = &gml_stream_cache_of_link(link)->timeline;
         gml_status status = gml_fence_settle(&stitch->fences, timeline, is_done);
         *is_done &= status == GML_OK;
     }
@@ -271,8 +277,8 @@ settle_each(gml_stitch *stitch, bool *is_done)
 static bool
 is_settled(const gml_stitch *stitch)
 {
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        if (!gml_timeline_is_complete(&gml_pond_of_link(link)->timeline)) {
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        if (!gml_timeline_is_complete(&gml_stream_cache_of_link(link)->timeline)) {
             return false;
         }
     }
@@ -282,13 +288,13 @@ is_settled(const gml_stitch *stitch)
 void
 gml_stitch_poll(gml_stitch *stitch)
 {
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_fence_poll(&stitch->fences, &gml_pond_of_link(link)->timeline);
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_fence_poll(&stitch->fences, &gml_stream_cache_of_link(link)->timeline);
     }
 }
 
 gml_status
-gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
+gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
 {
     gml_stitch_poll(stitch);
     *is_done = is_settled(stitch);
@@ -296,7 +302,7 @@ gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done)
         return GML_OK;
     }
     /* One stream alone is not worth an event. */
-    if (stitch->pond_count > 1 && !gml_driver_is_frozen(stitch->policy.driver) &&
+    if (stitch->cache_count > 1 && !gml_driver_is_frozen(stitch->policy.driver) &&
         are_all_callable(stitch)) {
         *is_done = true;
         settle_each(stitch, is_done);

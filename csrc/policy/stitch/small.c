@@ -1,7 +1,7 @@
 /* Requests up to 1 MiB: pieces of slabs.
  *
- * A slab is a placement of 2 MiB, cut into pieces by best fit and given back to the pond as soon as
- * nothing lives in it.
+ * A slab is a placement of 2 MiB, cut into pieces by best fit and given back to the stream cache as
+ * soon as nothing lives in it.
  */
 #include "policy/stitch/stitch.h"
 
@@ -9,7 +9,7 @@
 
 typedef struct gml_slab_piece {
     gml_block block;                        /* what the lake sees while used */
-    gml_tree_node fit;                      /* free: in pond->small_free */
+    gml_tree_node fit;                      /* free: in cache->small_free */
     struct gml_slab_piece *previous, *next; /* in the slab, in address order */
     gml_slab *slab;
     gml_address address;
@@ -36,12 +36,12 @@ of_fit(gml_tree_node *node)
 }
 
 static void
-add_free(gml_pond *pond, gml_slab_piece *piece)
+add_free(gml_stream_cache *cache, gml_slab_piece *piece)
 {
     piece->is_used = false;
     piece->fit.size_bytes = piece->size_bytes;
     piece->fit.address = piece->address;
-    gml_tree_insert(&pond->small_free, &piece->fit);
+    gml_tree_insert(&cache->small_free, &piece->fit);
 }
 
 static gml_status
@@ -67,16 +67,16 @@ gml_slab_open(gml_stitch *stitch, gml_placement *placement)
     whole->slab = slab;
     whole->address = placement->block.address;
     whole->size_bytes = GML_SLAB_BYTES;
-    add_free(placement->pond, whole);
+    add_free(placement->cache, whole);
     return GML_OK;
 }
 
 /* A new slab, which is one free piece. */
 static gml_status
-add_slab(gml_stitch *stitch, gml_pond *pond, gml_slab_piece **out)
+add_slab(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece **out)
 {
     gml_placement *placement;
-    gml_status status = gml_stitch_place(stitch, pond, GML_SLAB_BYTES, &placement);
+    gml_status status = gml_stitch_place(stitch, cache, GML_SLAB_BYTES, &placement);
     if (status == GML_OK) {
         status = gml_slab_open(stitch, placement);
         if (status != GML_OK) {
@@ -90,7 +90,7 @@ add_slab(gml_stitch *stitch, gml_pond *pond, gml_slab_piece **out)
 
 /* Cuts `piece` down to `size_bytes`; the rest becomes a free piece. */
 static void
-split(gml_stitch *stitch, gml_pond *pond, gml_slab_piece *cut, uint64_t size_bytes)
+split(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *cut, uint64_t size_bytes)
 {
     gml_slab_piece *rest = gml_pool_take(&stitch->pieces);
     rest->slab = cut->slab;
@@ -103,7 +103,7 @@ split(gml_stitch *stitch, gml_pond *pond, gml_slab_piece *cut, uint64_t size_byt
     }
     cut->next = rest;
     cut->size_bytes = size_bytes;
-    add_free(pond, rest);
+    add_free(cache, rest);
 }
 
 /* The state of the whole request: that of the slab if it needed one that was not there. */
@@ -118,29 +118,30 @@ state_of(bool is_whole, const gml_slab_piece *fresh)
 }
 
 gml_status
-gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_block **out)
+gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                   gml_block **out)
 {
     /* One piece for the rest of a split: once a piece is taken, nothing may fail. */
     gml_status status = gml_pool_reserve(&stitch->pieces, 2) ? GML_OK : fail_for_host(stitch);
     gml_slab_piece *fresh = NULL;
-    gml_tree_node *node = gml_tree_at_least(&pond->small_free, size_bytes, 0);
+    gml_tree_node *node = gml_tree_at_least(&cache->small_free, size_bytes, 0);
     if (status == GML_OK && !node) {
-        status = add_slab(stitch, pond, &fresh);
+        status = add_slab(stitch, cache, &fresh);
     }
     if (status != GML_OK) {
         return status;
     }
     gml_slab_piece *taken = node ? of_fit(node) : fresh;
     bool is_whole = taken->size_bytes == size_bytes;
-    gml_tree_remove(&pond->small_free, &taken->fit);
+    gml_tree_remove(&cache->small_free, &taken->fit);
     if (!is_whole) {
-        split(stitch, pond, taken, size_bytes);
+        split(stitch, cache, taken, size_bytes);
     }
     taken->is_used = true;
     taken->block = (gml_block){
         .address = taken->address,
         .block_bytes = size_bytes,
-        .stream = pond->stream,
+        .stream = cache->stream,
         .state = state_of(is_whole, fresh),
         .is_small = true,
     };
@@ -173,18 +174,18 @@ gml_small_free(gml_stitch *stitch, gml_block *block)
     gml_slab_piece *freed = (gml_slab_piece *)(void *)block;
     gml_slab *slab = freed->slab;
     gml_placement *placement = slab->placement;
-    gml_pond *pond = placement->pond;
+    gml_stream_cache *cache = placement->cache;
     if (freed->next && !freed->next->is_used) {
-        gml_tree_remove(&pond->small_free, &freed->next->fit);
+        gml_tree_remove(&cache->small_free, &freed->next->fit);
         absorb(stitch, freed);
     }
     if (freed->previous && !freed->previous->is_used) {
         freed = freed->previous;
-        gml_tree_remove(&pond->small_free, &freed->fit);
+        gml_tree_remove(&cache->small_free, &freed->fit);
         absorb(stitch, freed);
     }
     if (freed->size_bytes < GML_SLAB_BYTES) {
-        add_free(pond, freed);
+        add_free(cache, freed);
         return NULL;
     }
     stitch->policy.small_bytes -= GML_SLAB_BYTES;

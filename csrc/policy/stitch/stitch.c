@@ -50,7 +50,7 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     gml_fences_init(&stitch->fences, stitch->policy.driver, &rules);
     stitch->placements.object_bytes = sizeof(gml_placement);
     gml_small_init(stitch);
-    gml_list_init(&stitch->ponds);
+    gml_list_init(&stitch->caches);
     gml_list_init(&stitch->idle_views);
     gml_list_init(&stitch->doomed);
 }
@@ -99,8 +99,8 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
 static void
 settle_all(gml_stitch *stitch)
 {
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond_settle(stitch, gml_pond_of_link(link));
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_stream_cache_settle(stitch, gml_stream_cache_of_link(link));
     }
     const gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     while (extent) {
@@ -131,7 +131,7 @@ destroy(gml_policy *self)
         }
     }
     gml_view_abandon_doomed(stitch);
-    gml_ponds_close(stitch);
+    gml_stream_caches_close(stitch);
     gml_fences_close(&stitch->fences);
     first = gml_first_failure(first, gml_base_range_close(&stitch->range));
     gml_pool_clear(&stitch->placements);
@@ -147,17 +147,17 @@ allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **o
 {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t block_bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
-    gml_pond *pond;
+    gml_stream_cache *cache;
     gml_block *block = NULL;
-    gml_status status = gml_pond_find(stitch, stream, &pond);
+    gml_status status = gml_stream_cache_find(stitch, stream, &cache);
     if (status == GML_OK) {
-        pond->timeline.requests++;
+        cache->timeline.requests++;
     }
     if (status == GML_OK && block_bytes <= GML_SMALL_LIMIT) {
-        status = gml_small_allocate(stitch, pond, block_bytes, &block);
+        status = gml_small_allocate(stitch, cache, block_bytes, &block);
     } else if (status == GML_OK) {
         gml_placement *placement = NULL;
-        status = gml_stitch_place(stitch, pond, block_bytes, &placement);
+        status = gml_stitch_place(stitch, cache, block_bytes, &placement);
         block = placement ? &placement->block : NULL;
     }
     if (block) {
@@ -209,8 +209,8 @@ const gml_policy_ops gml_stitch_policy = {
     .visit = gml_stitch_visit,
     .chunk = find_chunk,
     .take_chunk = gml_stitch_take_chunk,
-    .forget_stream = gml_pond_forget,
-    .distrust_stream = gml_pond_distrust,
+    .forget_stream = gml_stream_cache_forget,
+    .distrust_stream = gml_stream_cache_distrust,
     .order_streams = gml_share_order,
     .stream_pairs = gml_share_pairs,
 };

@@ -1,26 +1,26 @@
 /* The policy `stitch`: the structures its files share.
  *
  *   placement  where a block lies: ranges of the base range, and the address under which they
- * lie side by side. One range needs no mapping of its own; several are a view. pond       what one
- * stream owns: free extents, slabs.
+ * lie side by side. One range needs no mapping of its own; several are a view. stream cache what
+ * one stream owns: free extents, slabs.
  *
  * States of a placement:
  *   live       serves a block; holds its extents
- *   parked     the view that its pond freed last: still holds its extents, so that a request of the
- *              same size takes it back at once, however many there are. Any other request ends that
- *   idle       a view without its extents. It stays mapped for the next time that a request is to
- *              be made up of just these runs. A placement without a mapping is no more instead
- *   held       serves a block of a policy around this one, out of extents that are held by that
- *   gone       a view without its mapping, or about to lose it
+ *   parked     the view that its stream cache freed last: still holds its extents, so that a
+ * request of the same size takes it back at once, however many there are. Any other request ends
+ * that idle       a view without its extents. It stays mapped for the next time that a request is
+ * to be made up of just these runs. A placement without a mapping is no more instead held serves a
+ * block of a policy around this one, out of extents that are held by that gone       a view without
+ * its mapping, or about to lose it
  *
  * Which bytes serve a request depends on nothing but which bytes are live and which view is parked;
  * the views there are only save making them anew. So a program that repeats its requests from the
  * same state gets the same addresses, and makes no driver call (promise 8), once the base range
  * has grown for the last time.
  *
- * What is free in a pond is ordered behind all work of its stream: it serves that stream at once.
- * It moves to another pond when that stream lacks memory and is ordered behind it too (share.c). No
- * other pond's memory is ever used in place.
+ * What is free in a stream cache is ordered behind all work of its stream: it serves that stream at
+ * once. It moves to another stream cache when that stream lacks memory and is ordered behind it too
+ * (share.c). No other stream cache's memory is ever used in place.
  */
 #ifndef GML_POLICY_STITCH_STITCH_H
 #define GML_POLICY_STITCH_STITCH_H
@@ -34,7 +34,7 @@
 
 #include <stddef.h>
 
-typedef struct gml_pond gml_pond;
+typedef struct gml_stream_cache gml_stream_cache;
 typedef struct gml_slab gml_slab;
 
 typedef enum gml_placement_state {
@@ -53,15 +53,15 @@ typedef struct gml_run {
 
 /* In the order of use: what serving and freeing touch lies first. */
 typedef struct gml_placement {
-    gml_block block; /* what the lake sees while live; block_bytes is fixed */
-    gml_pond *pond;  /* that it serves, or served last */
+    gml_block block;         /* what the lake sees while live; block_bytes is fixed */
+    gml_stream_cache *cache; /* that it serves, or served last */
     gml_placement_state state;
     gml_run *runs; /* in the order of addresses */
     size_t run_count;
-    gml_run only_run;              /* runs points here if there is one */
-    uint64_t freed;                /* parked and idle: when, see fences.h */
-    gml_slab *slab;                /* what lives in it, if it serves the pond's small requests */
-    gml_link live;                 /* held: in the hold's list */
+    gml_run only_run; /* runs points here if there is one */
+    uint64_t freed;   /* parked and idle: when, see fences.h */
+    gml_slab *slab;   /* what lives in it, if it serves the stream cache's small requests */
+    gml_link live;    /* held: in the hold's list */
     const struct gml_place *place; /* held: as that policy knows it */
     /* Of views: */
     gml_address view; /* start of its own mapping; 0: it lies in the base range */
@@ -72,17 +72,17 @@ typedef struct gml_placement {
     size_t pin_count;      /* who else names it: what is left of it when it is gone stays */
 } gml_placement;
 
-struct gml_pond {
+struct gml_stream_cache {
     gml_stream stream; /* GML_NO_STREAM once that is gone: then it only gives */
     gml_timeline timeline;
     size_t user_count; /* placements that name it, and whoever else does */
     gml_freeset set;
     gml_placement *parked; /* a view, or NULL */
     gml_tree small_free;   /* free pieces of slabs, by size and address */
-    gml_link ponds;        /* in stitch->ponds */
+    gml_link caches;       /* in stitch->caches */
 };
 
-/* What the pond of a stream that is gone is found by: nothing. */
+/* What the stream cache of a stream that is gone is found by: nothing. */
 #define GML_NO_STREAM UINT64_MAX
 
 typedef struct gml_stitch {
@@ -94,13 +94,13 @@ typedef struct gml_stitch {
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
     uint64_t missing_bytes;               /* when it was last asked whether to spend */
     gml_fences fences;
-    gml_map pond_by_stream; /* by stream + 1 */
-    gml_pond *last_pond;
-    gml_link ponds;
-    size_t pond_count, gone_count; /* all of them; those whose streams are gone */
-    gml_tree idle;                 /* idle views, by size and a mark of their runs */
-    gml_link idle_views;           /* the same, those used longest ago first */
-    gml_link doomed;               /* views the driver refused to take back */
+    gml_map cache_by_stream; /* by stream + 1 */
+    gml_stream_cache *last_cache;
+    gml_link caches;
+    size_t cache_count, gone_count; /* all of them; those whose streams are gone */
+    gml_tree idle;                  /* idle views, by size and a mark of their runs */
+    gml_link idle_views;            /* the same, those used longest ago first */
+    gml_link doomed;                /* views the driver refused to take back */
     gml_pool placements, pieces, slabs;
     gml_run *scratch; /* of choose.c, grown as needed */
     size_t scratch_capacity;
@@ -119,17 +119,18 @@ gml_stitch_of(gml_policy *policy)
     return (gml_stitch *)(void *)policy;
 }
 
-/* The pond at a link of stitch->ponds, and that of a freeset; the view at one of idle_views. */
-static inline gml_pond *
-gml_pond_of_link(gml_link *link)
+/* The stream cache at a link of stitch->caches, and that of a freeset; the view at one of
+ * idle_views. */
+static inline gml_stream_cache *
+gml_stream_cache_of_link(gml_link *link)
 {
-    return (gml_pond *)(void *)((char *)link - offsetof(gml_pond, ponds));
+    return (gml_stream_cache *)(void *)((char *)link - offsetof(gml_stream_cache, caches));
 }
 
-static inline gml_pond *
-gml_pond_of_set(gml_freeset *set)
+static inline gml_stream_cache *
+gml_stream_cache_of_set(gml_freeset *set)
 {
-    return (gml_pond *)(void *)((char *)set - offsetof(gml_pond, set));
+    return (gml_stream_cache *)(void *)((char *)set - offsetof(gml_stream_cache, set));
 }
 
 static inline gml_placement *
@@ -148,13 +149,13 @@ gml_placement_of_live(gml_link *link)
 static inline bool
 gml_view_is_unused(const gml_placement *placement)
 {
-    return placement->pond->timeline.completed >= placement->freed;
+    return placement->cache->timeline.completed >= placement->freed;
 }
 
 /* ---- place.c: serving a size ----------------------------------------------------------------- */
 
 /* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
-gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                             gml_placement **out);
 
 /* Whether the base range grows by `missing_bytes` for a request that no free extent holds,
@@ -162,11 +163,11 @@ gml_status gml_stitch_place(gml_stitch *stitch, gml_pond *pond, uint64_t size_by
 GML_SEAM bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes,
                                    uint64_t missing_bytes);
 
-/* The block of a placement that has just been made for its pond begins to live. */
+/* The block of a placement that has just been made for its stream cache begins to live. */
 static inline void
 gml_placement_serve(gml_stitch *stitch, gml_placement *placement)
 {
-    placement->block.stream = placement->pond->stream;
+    placement->block.stream = placement->cache->stream;
     stitch->held_bytes += placement->block.block_bytes;
     if (stitch->peak_held_bytes < stitch->held_bytes) {
         stitch->peak_held_bytes = stitch->held_bytes;
@@ -187,22 +188,25 @@ typedef struct gml_choice {
     gml_state state;
 } gml_choice;
 
-/* Whether free pieces of the pond make up the size: if so, *out is what to take. The pond is
- * settled. GML_NO_HOST_MEMORY goes to *status. */
-bool gml_choose_stitched(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, gml_choice *out,
-                         gml_status *status);
+/* Whether free pieces of the stream cache make up the size: if so, *out is what to take. The stream
+ * cache is settled. GML_NO_HOST_MEMORY goes to *status. */
+bool gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                         gml_choice *out, gml_status *status);
 
-/* The bytes that would be taken from the driver to stitch the size; 0: none. The pond is settled.
+/* The bytes that would be taken from the driver to stitch the size; 0: none. The stream cache is
+ * settled.
  */
-uint64_t gml_choose_missing(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes);
 
 /* What growing the base range must add so that the size lies in one range at its end. */
-uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_pond *pond,
+uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
                                    uint64_t size_bytes);
 
-/* Takes `size_bytes` from the driver for the pond, or a growth step if that is more and can be had.
+/* Takes `size_bytes` from the driver for the stream cache, or a growth step if that is more and can
+ * be had.
  */
-GML_SEAM gml_status gml_stitch_grow(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+GML_SEAM gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache,
+                                    uint64_t size_bytes);
 
 /* ---- placement.c: views that serve nothing --------------------------------------------------- */
 
@@ -216,32 +220,34 @@ gml_placement *gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes,
 
 /* ---- placement.c: making, ending, settling --------------------------------------------------- */
 
-/* A new live placement over a free extent of the pond, the whole of it or its first bytes. Hot.
- * GML_NO_HOST_MEMORY. */
-gml_status gml_placement_fit(gml_stitch *stitch, gml_pond *pond, uint64_t offset,
+/* A new live placement over a free extent of the stream cache, the whole of it or its first bytes.
+ * Hot. GML_NO_HOST_MEMORY. */
+gml_status gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
                              uint64_t size_bytes, gml_placement **out);
 
 /* The end of a live placement. A view is parked, and what was parked before it settles. */
 GML_SEAM void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
 
-/* Its extents become free in its pond; a view becomes idle, another placement is no more. */
+/* Its extents become free in its stream cache; a view becomes idle, another placement is no more.
+ */
 GML_SEAM void gml_placement_settle(gml_stitch *stitch, gml_placement *placement);
 
-/* Settles what is parked in the pond. */
+/* Settles what is parked in the stream cache. */
 static inline void
-gml_pond_settle(gml_stitch *stitch, gml_pond *pond)
+gml_stream_cache_settle(gml_stitch *stitch, gml_stream_cache *cache)
 {
-    if (pond->parked) {
-        gml_placement *placement = pond->parked;
-        pond->parked = NULL;
+    if (cache->parked) {
+        gml_placement *placement = cache->parked;
+        cache->parked = NULL;
         gml_placement_settle(stitch, placement);
     }
 }
 
-/* A placement of one run in the pond, with nothing in it; NULL without host memory. */
-GML_SEAM gml_placement *gml_placement_new(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes);
+/* A placement of one run in the stream cache, with nothing in it; NULL without host memory. */
+GML_SEAM gml_placement *gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache,
+                                          uint64_t size_bytes);
 
-/* Takes the extents of a placement, all of which are free in its pond. pre: two extents are
+/* Takes the extents of a placement, all of which are free in its stream cache. pre: two extents are
  * prepared for each run. */
 GML_SEAM void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
 
@@ -250,10 +256,10 @@ GML_SEAM void gml_placement_release(gml_stitch *stitch, gml_placement *placement
 
 /* ---- view.c: placements with a mapping of their own ------------------------------------------ */
 
-/* A new live placement over the runs of a choice, which are free in the pond, mapped as a view if
- * there are several; an idle view over just these serves again. On failure nothing is
+/* A new live placement over the runs of a choice, which are free in the stream cache, mapped as a
+ * view if there are several; an idle view over just these serves again. On failure nothing is
  * claimed. */
-gml_status gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+gml_status gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                 const gml_choice *choice, gml_placement **out);
 
 /* Unmaps and forgets an idle view. The caller has made sure that no work uses it. On failure it is
@@ -269,27 +275,29 @@ gml_status gml_view_destroy_doomed(gml_stitch *stitch);
 /* Gives the host memory of what is still doomed back: the last step of closing. */
 void gml_view_abandon_doomed(gml_stitch *stitch);
 
-/* ---- pond.c ---------------------------------------------------------------------------------- */
+/* ---- stream_cache.c ---------------------------------------------------------------------------------- */
 
-/* The pond of a stream, made if need be. */
-GML_SEAM gml_status gml_pond_find(gml_stitch *stitch, gml_stream stream, gml_pond **out);
+/* The stream cache of a stream, made if need be. */
+GML_SEAM gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream,
+                                          gml_stream_cache **out);
 
 /* See gml_lake_forget_stream() and gml_lake_distrust_stream(). */
-GML_SEAM gml_status gml_pond_forget(gml_policy *self, gml_stream stream);
-GML_SEAM gml_status gml_pond_distrust(gml_policy *self, gml_stream stream);
+GML_SEAM gml_status gml_stream_cache_forget(gml_policy *self, gml_stream stream);
+GML_SEAM gml_status gml_stream_cache_distrust(gml_policy *self, gml_stream stream);
 
-/* Ends the ponds of streams that are gone, as far as nothing lives in them: what they hold free is
- * another's then. */
-void gml_pond_sweep(gml_stitch *stitch);
+/* Ends the stream caches of streams that are gone, as far as nothing lives in them: what they hold
+ * free is another's then. */
+void gml_stream_cache_sweep(gml_stitch *stitch);
 
-/* Frees all ponds: the last step of closing. */
-void gml_ponds_close(gml_stitch *stitch);
+/* Frees all stream caches: the last step of closing. */
+void gml_stream_caches_close(gml_stitch *stitch);
 
 /* ---- share.c: waiting before mappings go ----------------------------------------------------- */
 
 /* Waits for the device, unless the driver is frozen or the stream of `asking` captures: *is_done is
- * false then, and nothing was done. `asking` is the pond that is being served, or NULL. */
-gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_pond *asking, bool *is_done);
+ * false then, and nothing was done. `asking` is the stream cache that is being served, or NULL. */
+gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking,
+                                  bool *is_done);
 
 /* Looks which streams have completed what they freed. */
 void gml_stitch_poll(gml_stitch *stitch);
@@ -297,49 +305,51 @@ void gml_stitch_poll(gml_stitch *stitch);
 /* Waits for what was freed on any stream: not at all where that is known to be complete, for the
  * streams that may still be at it where they can be called, else for the device. Otherwise as
  * above. */
-gml_status gml_stitch_wait(gml_stitch *stitch, const gml_pond *asking, bool *is_done);
+gml_status gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done);
 
 /* ---- share.c: memory of other streams -------------------------------------------------------- */
 
-/* Whether a pond may get memory of another one: there is one, and the rules let it. */
+/* Whether a stream cache may get memory of another one: there is one, and the rules let it. */
 static inline bool
 gml_share_is_open(const gml_stitch *stitch)
 {
-    return stitch->pond_count > 1 && gml_fences_are_open(&stitch->fences);
+    return stitch->cache_count > 1 && gml_fences_are_open(&stitch->fences);
 }
 
 /* How many other streams one request looks at: a bound on the time. Before memory is refused all
  * are. */
 enum { GML_MOST_DONORS = 64 };
 
-/* Looks which streams near `pond` have completed what they freed. */
-void gml_share_look(gml_stitch *stitch, gml_pond *pond);
+/* Looks which streams near `cache` have completed what they freed. */
+void gml_share_look(gml_stitch *stitch, gml_stream_cache *cache);
 
-/* The next pond after `previous`, or the first if that is NULL, that `pond` may ask; NULL: enough.
- * *count: those so far. */
-gml_pond *gml_share_next_donor(gml_stitch *stitch, const gml_pond *pond, gml_pond *previous,
-                               int *count);
+/* The next stream cache after `previous`, or the first if that is NULL, that `cache` may ask; NULL:
+ * enough. *count: those so far. */
+gml_stream_cache *gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache,
+                                       gml_stream_cache *previous, int *count);
 
-/* Whether `pond` may take a part of `extent`, which is free in another pond; made so where the
- * effort allows. A failure of the driver is no more than memory that is out of reach. */
-bool gml_share_reach(gml_stitch *stitch, gml_pond *pond, const gml_extent *extent,
+/* Whether `cache` may take a part of `extent`, which is free in another stream cache; made so where
+ * the effort allows. A failure of the driver is no more than memory that is out of reach. */
+bool gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
                      gml_effort effort);
 
-/* Moves a range of one free extent of another pond, which is in reach, to `pond`.
+/* Moves a range of one free extent of another stream cache, which is in reach, to `cache`.
  * GML_NO_HOST_MEMORY: nothing was moved. */
-gml_status gml_share_take(gml_stitch *stitch, gml_pond *pond, uint64_t offset, uint64_t size_bytes);
+gml_status gml_share_take(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
+                          uint64_t size_bytes);
 
-/* Moves memory that is free in other ponds, and in reach with that effort, to `pond`: a range that
- * holds the size, the smallest there is; or whole chunks until there are so many bytes more, as far
- * as there are. What it got is seen in pond->set. GML_NO_HOST_MEMORY, and what was moved stays. */
-gml_status gml_share_take_range(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+/* Moves memory that is free in other stream caches, and in reach with that effort, to `cache`: a
+ * range that holds the size, the smallest there is; or whole chunks until there are so many bytes
+ * more, as far as there are. What it got is seen in cache->set. GML_NO_HOST_MEMORY, and what was
+ * moved stays. */
+gml_status gml_share_take_range(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                 gml_effort effort);
-gml_status gml_share_take_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+gml_status gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                  gml_effort effort);
 
-/* Moves all that other ponds hold free to `pond`: the last resort, for which the host waits if it
- * must. *is_any: whether there was anything. */
-gml_status gml_share_take_all(gml_stitch *stitch, gml_pond *pond, bool *is_any);
+/* Moves all that other stream caches hold free to `cache`: the last resort, for which the host
+ * waits if it must. *is_any: whether there was anything. */
+gml_status gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any);
 
 /* See gml_policy_ops. */
 GML_SEAM gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier);
@@ -352,7 +362,7 @@ GML_SEAM void gml_share_pairs(gml_policy *self,
 /* Sets up the object pools. */
 void gml_small_init(gml_stitch *stitch);
 
-gml_status gml_small_allocate(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+gml_status gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                               gml_block **out);
 
 /* Returns the placement of its slab if nothing lives there any more: that is to end. Else NULL. */

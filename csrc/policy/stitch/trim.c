@@ -38,14 +38,14 @@ forget_losers(gml_stitch *stitch)
     return status;
 }
 
-/* Releases every whole chunk that is free in `pond`. */
+/* Releases every whole chunk that is free in `cache`. */
 static gml_status
-release_chunks(gml_stitch *stitch, gml_pond *pond, uint64_t *released_bytes)
+release_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *released_bytes)
 {
     gml_status status = GML_OK;
-    while (status == GML_OK && pond->set.whole_bytes) {
-        gml_freeset_index(&pond->set);
-        gml_extent *extent = gml_extent_of_whole(gml_tree_last(&pond->set.wholes));
+    while (status == GML_OK && cache->set.whole_bytes) {
+        gml_freeset_index(&cache->set);
+        gml_extent *extent = gml_extent_of_whole(gml_tree_last(&cache->set.wholes));
         status = gml_base_range_shrink(&stitch->range, extent, released_bytes);
     }
     return status;
@@ -140,10 +140,10 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
     if (status == GML_OK && !gml_stitch_has_views(stitch)) {
         status = release_end(stitch, released_bytes);
     }
-    for (gml_link *link = stitch->ponds.next;
-         link != &stitch->ponds && status == GML_OK && gml_stitch_has_views(stitch);
+    for (gml_link *link = stitch->caches.next;
+         link != &stitch->caches && status == GML_OK && gml_stitch_has_views(stitch);
          link = link->next) {
-        status = release_chunks(stitch, gml_pond_of_link(link), released_bytes);
+        status = release_chunks(stitch, gml_stream_cache_of_link(link), released_bytes);
     }
     return status == GML_OK ? gml_base_range_release_leftovers(&stitch->range, released_bytes)
                             : status;
@@ -169,9 +169,9 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t free_bytes = 0;
-    for (gml_link *link = stitch->ponds.next; link != &stitch->ponds; link = link->next) {
-        gml_pond_settle(stitch, gml_pond_of_link(link));
-        free_bytes += gml_pond_of_link(link)->set.free_bytes;
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_stream_cache_settle(stitch, gml_stream_cache_of_link(link));
+        free_bytes += gml_stream_cache_of_link(link)->set.free_bytes;
     }
     *released_bytes = 0;
     if (!has_surplus(stitch, free_bytes)) {
@@ -179,7 +179,7 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
     }
     gml_status status = give_back(stitch, released_bytes);
     if (stitch->gone_count) {
-        gml_pond_sweep(stitch);
+        gml_stream_cache_sweep(stitch);
     }
     self->reserved_bytes = stitch->range.held_bytes;
     return status;

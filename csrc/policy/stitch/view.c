@@ -39,10 +39,10 @@ without(uint64_t bytes, uint64_t part_bytes)
     return bytes > part_bytes ? bytes - part_bytes : 0;
 }
 
-/* Makes room for one more view of `pond` by forgetting those that were idle longest, an eighth of
+/* Makes room for one more view of `cache` by forgetting those that were idle longest, an eighth of
  * all at a time so that waiting for their streams is rare. During a capture the limits give way. */
 static gml_status
-make_room(gml_stitch *stitch, const gml_pond *pond, uint64_t view_bytes)
+make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes)
 {
     uint64_t most_bytes = without(stitch->max_view_bytes, view_bytes);
     if (gml_driver_is_frozen(stitch->policy.driver) ||
@@ -57,7 +57,7 @@ make_room(gml_stitch *stitch, const gml_pond *pond, uint64_t view_bytes)
         return status;
     }
     bool is_done;
-    status = gml_stitch_wait(stitch, pond, &is_done);
+    status = gml_stitch_wait(stitch, cache, &is_done);
     return status == GML_OK && is_done ? forget_unused(stitch, target_views, target_bytes) : status;
 }
 
@@ -79,7 +79,7 @@ map(gml_stitch *stitch, gml_placement *placement)
             gml_base_range_boundary(range, end) - gml_base_range_chunk_begin(range, run->offset);
     }
     if (status == GML_OK) {
-        status = make_room(stitch, placement->pond, view_bytes);
+        status = make_room(stitch, placement->cache, view_bytes);
     }
     if (status == GML_OK) {
         status = gml_mapping_create(stitch->policy.driver, range->collected, range->collected_count,
@@ -170,14 +170,14 @@ gml_view_abandon_doomed(gml_stitch *stitch)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* An idle view is live again, in that pond. pre: two extents are prepared for each run. */
+/* An idle view is live again, in that stream cache. pre: two extents are prepared for each run. */
 static void
-revive(gml_stitch *stitch, gml_pond *pond, gml_placement *placement)
+revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *placement)
 {
     gml_idle_view_remove(stitch, placement);
-    placement->pond->user_count--;
-    placement->pond = pond;
-    pond->user_count++;
+    placement->cache->user_count--;
+    placement->cache = cache;
+    cache->user_count++;
     placement->block = (gml_block){
         .address = placement->block.address,
         .block_bytes = placement->block.block_bytes,
@@ -218,8 +218,8 @@ check_choice(gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice)
 }
 
 static gml_status
-create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_choice *choice,
-            gml_placement **out)
+create_view(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+            const gml_choice *choice, gml_placement **out)
 {
     size_t count = choice->run_count;
     gml_status status = gml_base_range_prepare(&stitch->range, 2 * count);
@@ -228,7 +228,7 @@ create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_c
     }
     gml_placement *again = gml_idle_view_find(stitch, size_bytes, choice);
     if (again) {
-        revive(stitch, pond, again);
+        revive(stitch, cache, again);
         *out = again;
         return GML_OK;
     }
@@ -237,7 +237,7 @@ create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_c
         return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
                                "no host memory for a view of %zu runs", count);
     }
-    gml_placement *placement = gml_placement_new(stitch, pond, size_bytes);
+    gml_placement *placement = gml_placement_new(stitch, cache, size_bytes);
     if (!placement) {
         free(runs);
         return GML_NO_HOST_MEMORY;
@@ -259,15 +259,15 @@ create_view(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes, const gml_c
 }
 
 gml_status
-gml_placement_create(gml_stitch *stitch, gml_pond *pond, uint64_t size_bytes,
+gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                      const gml_choice *choice, gml_placement **out)
 {
     gml_status status = check_choice(stitch, size_bytes, choice);
     if (status == GML_OK && choice->run_count > 1) {
-        return create_view(stitch, pond, size_bytes, choice, out);
+        return create_view(stitch, cache, size_bytes, choice, out);
     }
     if (status == GML_OK) {
-        status = gml_placement_fit(stitch, pond, choice->runs[0].offset, size_bytes, out);
+        status = gml_placement_fit(stitch, cache, choice->runs[0].offset, size_bytes, out);
     }
     if (status == GML_OK) {
         (*out)->block.state = choice->state;

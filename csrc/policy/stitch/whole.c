@@ -11,28 +11,29 @@ is_smallest(const gml_base_range *range, uint64_t offset)
     return gml_base_range_chunk_bytes(range, offset) == range->grain_bytes;
 }
 
-/* Whether the chunk at that offset is one to take: of the smallest size, and free in the pond. */
+/* Whether the chunk at that offset is one to take: of the smallest size, and free in the stream
+ * cache. */
 static bool
-may_take(const gml_stitch *stitch, const gml_pond *pond, uint64_t offset)
+may_take(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t offset)
 {
     const gml_base_range *range = &stitch->range;
     if (offset >= range->slots * range->grain_bytes || !is_smallest(range, offset)) {
         return false;
     }
     const gml_extent *extent = gml_base_range_find(range, offset);
-    return extent->kind == GML_EXTENT_FREE && extent->set == &pond->set &&
+    return extent->kind == GML_EXTENT_FREE && extent->set == &cache->set &&
            extent->offset <= offset &&
            extent->offset + extent->size_bytes - offset >= range->grain_bytes;
 }
 
-/* Such a chunk among those free in the pond: in the smallest range of chunks that begins or ends
- * with one, so that large ranges stay. */
+/* Such a chunk among those free in the stream cache: in the smallest range of chunks that begins or
+ * ends with one, so that large ranges stay. */
 static bool
-find_chunk(const gml_stitch *stitch, gml_pond *pond, uint64_t *out)
+find_chunk(const gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out)
 {
     const gml_base_range *range = &stitch->range;
-    gml_freeset_index(&pond->set);
-    gml_tree_node *node = gml_tree_first(&pond->set.wholes);
+    gml_freeset_index(&cache->set);
+    gml_tree_node *node = gml_tree_first(&cache->set.wholes);
     for (int tried = 0; node && tried < MAX_RANGES_TRIED; tried++) {
         uint64_t last = node->address + node->size_bytes - range->grain_bytes;
         if (is_smallest(range, node->address) || is_smallest(range, last)) {
@@ -44,20 +45,20 @@ find_chunk(const gml_stitch *stitch, gml_pond *pond, uint64_t *out)
     return false;
 }
 
-/* Moves such a chunk to the pond that another one holds free, where that costs nothing. */
+/* Moves such a chunk to the stream cache that another one holds free, where that costs nothing. */
 static bool
-borrow_chunk(gml_stitch *stitch, gml_pond *pond, uint64_t *out, gml_status *status)
+borrow_chunk(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out, gml_status *status)
 {
     if (!gml_share_is_open(stitch)) {
         return false;
     }
-    gml_share_look(stitch, pond);
+    gml_share_look(stitch, cache);
     int count = 0;
-    gml_pond *donor = NULL;
-    while ((donor = gml_share_next_donor(stitch, pond, donor, &count))) {
+    gml_stream_cache *donor = NULL;
+    while ((donor = gml_share_next_donor(stitch, cache, donor, &count))) {
         if (find_chunk(stitch, donor, out) &&
-            gml_share_reach(stitch, pond, gml_base_range_find(&stitch->range, *out), GML_KNOWN)) {
-            *status = gml_share_take(stitch, pond, *out, stitch->range.grain_bytes);
+            gml_share_reach(stitch, cache, gml_base_range_find(&stitch->range, *out), GML_KNOWN)) {
+            *status = gml_share_take(stitch, cache, *out, stitch->range.grain_bytes);
             return *status == GML_OK;
         }
     }
@@ -66,14 +67,14 @@ borrow_chunk(gml_stitch *stitch, gml_pond *pond, uint64_t *out, gml_status *stat
 
 /* Takes all that is missing from the driver; *out is the first chunk. */
 static gml_status
-grow(gml_stitch *stitch, gml_pond *pond, uint64_t missing_bytes, uint64_t *out)
+grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t missing_bytes, uint64_t *out)
 {
     gml_base_range *range = &stitch->range;
     gml_tree_node *lowest = gml_tree_first(&range->absent);
     *out = lowest ? gml_extent_of_fit(lowest)->offset : 0;
-    gml_status status = gml_base_range_grow(range, missing_bytes, range->grain_bytes, &pond->set);
+    gml_status status = gml_base_range_grow(range, missing_bytes, range->grain_bytes, &cache->set);
     stitch->policy.reserved_bytes = range->held_bytes;
-    bool is_there = may_take(stitch, pond, *out) || find_chunk(stitch, pond, out);
+    bool is_there = may_take(stitch, cache, *out) || find_chunk(stitch, cache, out);
     return status == GML_OK && !is_there ? GML_OUT_OF_MEMORY : status;
 }
 
@@ -82,23 +83,23 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_byt
                       gml_stream stream, gml_block **out)
 {
     gml_stitch *stitch = gml_stitch_of(self);
-    gml_pond *pond;
-    gml_status status = gml_pond_find(stitch, stream, &pond);
+    gml_stream_cache *cache;
+    gml_status status = gml_stream_cache_find(stitch, stream, &cache);
     if (status != GML_OK) {
         return status;
     }
-    pond->timeline.requests++;
-    gml_pond_settle(stitch, pond);
+    cache->timeline.requests++;
+    gml_stream_cache_settle(stitch, cache);
     uint64_t offset = wanted - stitch->range.base;
     gml_state state = GML_STATE_EXACT;
-    if (!may_take(stitch, pond, offset) && !find_chunk(stitch, pond, &offset) &&
-        !borrow_chunk(stitch, pond, &offset, &status)) {
+    if (!may_take(stitch, cache, offset) && !find_chunk(stitch, cache, &offset) &&
+        !borrow_chunk(stitch, cache, &offset, &status)) {
         state = GML_STATE_GROW;
-        status = status == GML_OK ? grow(stitch, pond, missing_bytes, &offset) : status;
+        status = status == GML_OK ? grow(stitch, cache, missing_bytes, &offset) : status;
     }
     gml_placement *placement = NULL;
     if (status == GML_OK) {
-        status = gml_placement_fit(stitch, pond, offset, stitch->range.grain_bytes, &placement);
+        status = gml_placement_fit(stitch, cache, offset, stitch->range.grain_bytes, &placement);
     }
     if (status == GML_OK) {
         placement->block.requested_bytes = stitch->range.grain_bytes;
