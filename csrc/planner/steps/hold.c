@@ -265,13 +265,13 @@ gml_placement *
 gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
 {
     gml_stitch *stitch = hold->stitch;
-    const gml_placement *parked = hold->cache->parked ? hold->cache->parked : hold->parked;
-    parked = parked && parked->block.block_bytes == size_bytes ? parked : NULL;
-    if (parked != (place->missing_bytes ? NULL : place->view)) {
-        return NULL; /* the stream cache would serve the one that is parked, or has it not */
+    const gml_placement *cached = hold->cache->cached ? hold->cache->cached : hold->cached;
+    cached = cached && cached->block.block_bytes == size_bytes ? cached : NULL;
+    if (cached != (place->missing_bytes ? NULL : place->view)) {
+        return NULL; /* the stream cache would serve the one that is cached, or has it not */
     }
     gml_stream_cache_settle(stitch, hold->cache);
-    hold->parked = NULL;
+    hold->cached = NULL;
     gml_placement *placement =
         place->view ? take_view(hold, place) : take_run(hold, place, size_bytes);
     if (!placement) {
@@ -312,7 +312,7 @@ gml_hold_give(gml_hold *hold, gml_placement *placement)
         clear_bits(hold->taken, place->of_view[i]);
     }
     gml_stream_cache_settle(stitch, hold->cache);
-    hold->parked = placement;
+    hold->cached = placement;
     placement->freed = hold->instant;
     placement->state = GML_PLACEMENT_IDLE;
     gml_list_append(&stitch->idle_views, &placement->idle);
@@ -350,18 +350,18 @@ let_blocks_claim(gml_hold *hold)
     gml_list_init(&hold->live);
 }
 
-/* So does the view that was given last, unless the stream cache has parked another one since then.
+/* So does the view that was given last, unless the stream cache has cached another one since then.
  */
 static void
 park(gml_hold *hold)
 {
-    gml_placement *parked = hold->parked;
-    hold->parked = NULL;
-    if (parked && !hold->cache->parked) {
-        gml_idle_view_remove(hold->stitch, parked);
-        gml_placement_claim(hold->stitch, parked);
-        parked->state = GML_PLACEMENT_PARKED;
-        hold->cache->parked = parked;
+    gml_placement *cached = hold->cached;
+    hold->cached = NULL;
+    if (cached && !hold->cache->cached) {
+        gml_idle_view_remove(hold->stitch, cached);
+        gml_placement_claim(hold->stitch, cached);
+        cached->state = GML_PLACEMENT_CACHED;
+        hold->cache->cached = cached;
     }
 }
 
@@ -371,7 +371,7 @@ gml_hold_yield(gml_hold *hold)
     if (!hold->held_bytes) {
         return GML_OK;
     }
-    size_t run_count = hold->parked ? hold->parked->run_count : 0;
+    size_t run_count = hold->cached ? hold->cached->run_count : 0;
     for (gml_link *link = hold->live.next; link != &hold->live; link = link->next) {
         run_count += gml_placement_of_live(link)->run_count;
     }

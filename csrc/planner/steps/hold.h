@@ -27,7 +27,7 @@ typedef struct gml_place {
     gml_run run;            /* in the base range */
     gml_placement *view;    /* or the view over several runs; NULL: none. Gone, it serves no more */
     gml_atoms atoms;        /* of the run */
-    uint64_t missing_bytes; /* of a view: what growing would have added instead; 0: it was parked */
+    uint64_t missing_bytes; /* of a view: what growing would have added instead; 0: it was cached */
     gml_atoms *of_view;     /* by run of the view */
 } gml_place;
 
@@ -40,7 +40,7 @@ typedef struct gml_hold {
     size_t end_count;
     uint64_t *taken;                 /* bit by atom: it is not idle in the hold */
     gml_link live;                   /* the placements that live in it, by their link `live` */
-    gml_placement *parked;           /* as a stream cache's: the view that was given last */
+    gml_placement *cached;           /* as a stream cache's: the view that was given last */
     uint64_t held_bytes, live_bytes; /* all, and of those in which blocks live */
     uint64_t instant;                /* when the last byte was freed, see core/fences.h */
 } gml_hold;

@@ -16,7 +16,7 @@ state_of_run(const gml_run *run)
     return gml_mix(run->offset ^ gml_mix(run->size_bytes));
 }
 
-/* A view that is parked counts as free: it is compared with the first request that ends that.
+/* A view that is cached counts as free: it is compared with the first request that ends that.
  *
  * A sum of mixes, so that order does not matter and a change costs as much as what changes. Two
  * different states have the same sum by chance once in 2^64. A step would then be served elsewhere

@@ -6,7 +6,7 @@
 /* ---- usage ----------------------------------------------------------------------------------- */
 
 /* About the largest request that one stream cache alone can serve. Looking changes nothing: what is
- * parked stays so. */
+ * cached stays so. */
 static uint64_t
 largest_of(const gml_stitch *stitch, gml_stream_cache *cache)
 {
@@ -18,7 +18,7 @@ largest_of(const gml_stitch *stitch, gml_stream_cache *cache)
     uint64_t stitched = cache->set.whole_bytes + gml_tree_largest(&cache->set.heads) +
                         gml_tree_largest(&cache->set.tails);
     uint64_t largest_bytes = stitched > fitting ? stitched : fitting;
-    return largest_bytes + (cache->parked ? cache->parked->block.block_bytes : 0);
+    return largest_bytes + (cache->cached ? cache->cached->block.block_bytes : 0);
 }
 
 void
@@ -56,7 +56,7 @@ corrupt(gml_stitch *stitch, const gml_placement *placement, const char *what)
                            placement->block.address, what);
 }
 
-/* A live or parked placement holds just its runs. */
+/* A live or cached placement holds just its runs. */
 static gml_status
 check_holder(gml_stitch *stitch, const gml_placement *placement)
 {
@@ -76,9 +76,9 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
     if (placement->slab && !gml_slab_is_valid(placement->slab)) {
         return corrupt(stitch, placement, "has a slab that contradicts itself");
     }
-    bool is_parked = placement->state == GML_PLACEMENT_PARKED;
+    bool is_cached = placement->state == GML_PLACEMENT_CACHED;
     if (placement->state == GML_PLACEMENT_IDLE ||
-        is_parked != (placement->cache->parked == placement)) {
+        is_cached != (placement->cache->cached == placement)) {
         return corrupt(stitch, placement, "is not in the state that it should be");
     }
     return GML_OK;

@@ -1,6 +1,6 @@
 /* Serving a size: the ladder.
  *
- *   0  parked  the view that the stream freed last, if it has the size     (hot)
+ *   0  cached  the view that the stream freed last, if it has the size     (hot)
  *   1  fit     the smallest free extent that holds it                      (hot)
  *   2  spend   with room: the base range grows a little, so that one extent holds it
  *   3  stitch  free pieces side by side, under a view from before or a new one
@@ -187,10 +187,10 @@ gml_status
 gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                  gml_placement **out)
 {
-    gml_placement *placement = cache->parked;
+    gml_placement *placement = cache->cached;
     gml_status status = GML_OK;
     if (placement && placement->block.block_bytes == size_bytes) {
-        cache->parked = NULL;
+        cache->cached = NULL;
         placement->state = GML_PLACEMENT_LIVE;
         placement->block.state = GML_STATE_EXACT;
         placement->block.note = 0;

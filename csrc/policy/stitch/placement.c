@@ -73,8 +73,8 @@ gml_placement_end(gml_stitch *stitch, gml_placement *placement)
         return;
     }
     gml_stream_cache_settle(stitch, cache);
-    placement->state = GML_PLACEMENT_PARKED;
-    cache->parked = placement;
+    placement->state = GML_PLACEMENT_CACHED;
+    cache->cached = placement;
 }
 
 void

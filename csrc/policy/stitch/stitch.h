@@ -6,14 +6,14 @@
  *
  * States of a placement:
  *   live       serves a block; holds its extents
- *   parked     the view that its stream cache freed last: still holds its extents, so that a
+ *   cached     the view that its stream cache freed last: still holds its extents, so that a
  * request of the same size takes it back at once, however many there are. Any other request ends
  * that idle       a view without its extents. It stays mapped for the next time that a request is
  * to be made up of just these runs. A placement without a mapping is no more instead held serves a
  * block of a policy around this one, out of extents that are held by that gone       a view without
  * its mapping, or about to lose it
  *
- * Which bytes serve a request depends on nothing but which bytes are live and which view is parked;
+ * Which bytes serve a request depends on nothing but which bytes are live and which view is cached;
  * the views there are only save making them anew. So a program that repeats its requests from the
  * same state gets the same addresses, and makes no driver call (promise 8), once the base range
  * has grown for the last time.
@@ -39,7 +39,7 @@ typedef struct gml_slab gml_slab;
 
 typedef enum gml_placement_state {
     GML_PLACEMENT_LIVE,
-    GML_PLACEMENT_PARKED,
+    GML_PLACEMENT_CACHED,
     GML_PLACEMENT_HELD,
     GML_PLACEMENT_IDLE,
     GML_PLACEMENT_GONE
@@ -48,7 +48,7 @@ typedef enum gml_placement_state {
 /* One range of the base range. */
 typedef struct gml_run {
     uint64_t offset, size_bytes;
-    gml_extent *extent; /* while the placement is live or parked */
+    gml_extent *extent; /* while the placement is live or cached */
 } gml_run;
 
 /* In the order of use: what serving and freeing touch lies first. */
@@ -59,7 +59,7 @@ typedef struct gml_placement {
     gml_run *runs; /* in the order of addresses */
     size_t run_count;
     gml_run only_run; /* runs points here if there is one */
-    uint64_t freed;   /* parked and idle: when, see fences.h */
+    uint64_t freed;   /* cached and idle: when, see fences.h */
     gml_slab *slab;   /* what lives in it, if it serves the stream cache's small requests */
     gml_link live;    /* held: in the hold's list */
     const struct gml_place *place; /* held: as that policy knows it */
@@ -77,7 +77,7 @@ struct gml_stream_cache {
     gml_timeline timeline;
     size_t user_count; /* placements that name it, and whoever else does */
     gml_freeset set;
-    gml_placement *parked; /* a view, or NULL */
+    gml_placement *cached; /* a view, or NULL */
     gml_tree small_free;   /* free pieces of slabs, by size and address */
     gml_link caches;       /* in stitch->caches */
 };
@@ -225,20 +225,20 @@ gml_placement *gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes,
 gml_status gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
                              uint64_t size_bytes, gml_placement **out);
 
-/* The end of a live placement. A view is parked, and what was parked before it settles. */
+/* The end of a live placement. A view is cached, and what was cached before it settles. */
 GML_SEAM void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
 
 /* Its extents become free in its stream cache; a view becomes idle, another placement is no more.
  */
 GML_SEAM void gml_placement_settle(gml_stitch *stitch, gml_placement *placement);
 
-/* Settles what is parked in the stream cache. */
+/* Settles what is cached in the stream cache. */
 static inline void
 gml_stream_cache_settle(gml_stitch *stitch, gml_stream_cache *cache)
 {
-    if (cache->parked) {
-        gml_placement *placement = cache->parked;
-        cache->parked = NULL;
+    if (cache->cached) {
+        gml_placement *placement = cache->cached;
+        cache->cached = NULL;
         gml_placement_settle(stitch, placement);
     }
 }
