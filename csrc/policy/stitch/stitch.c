@@ -52,7 +52,7 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     gml_small_init(stitch);
     gml_list_init(&stitch->caches);
     gml_list_init(&stitch->idle_views);
-    gml_list_init(&stitch->doomed);
+    gml_list_init(&stitch->pending_unmaps);
 }
 
 static gml_status
@@ -121,16 +121,16 @@ destroy(gml_policy *self)
     gml_status first = gml_synchronize_finally(self->driver);
     settle_all(stitch);
     while (!gml_list_is_empty(&stitch->idle_views)) {
-        /* One that the driver refuses is doomed, and tried again below. */
+        /* An unmap that the driver refuses is pending, and tried again below. */
         (void)gml_view_destroy(stitch, gml_view_of_idle(stitch->idle_views.next));
     }
-    for (int i = 0; i < LAST_ATTEMPTS && !gml_list_is_empty(&stitch->doomed); i++) {
-        gml_status status = gml_view_destroy_doomed(stitch);
+    for (int i = 0; i < LAST_ATTEMPTS && !gml_list_is_empty(&stitch->pending_unmaps); i++) {
+        gml_status status = gml_view_unmap_pending(stitch);
         if (i + 1 == LAST_ATTEMPTS) {
             first = gml_first_failure(first, status);
         }
     }
-    gml_view_abandon_doomed(stitch);
+    gml_view_abandon_pending(stitch);
     gml_stream_caches_close(stitch);
     gml_fences_close(&stitch->fences);
     first = gml_first_failure(first, gml_base_range_close(&stitch->range));

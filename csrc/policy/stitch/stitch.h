@@ -68,8 +68,8 @@ typedef struct gml_placement {
     uint64_t view_bytes;
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
     gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
-    gml_link idle;         /* idle: in stitch->idle_views; after a refusal in stitch->doomed */
-    size_t pin_count;      /* who else names it: what is left of it when it is gone stays */
+    gml_link idle;    /* idle: in stitch->idle_views; after a refusal in stitch->pending_unmaps */
+    size_t pin_count; /* who else names it: what is left of it when it is gone stays */
 } gml_placement;
 
 struct gml_stream_cache {
@@ -100,7 +100,7 @@ typedef struct gml_stitch {
     size_t cache_count, gone_count; /* all of them; those whose streams are gone */
     gml_tree idle;                  /* idle views, by size and a mark of their runs */
     gml_link idle_views;            /* the same, those used longest ago first */
-    gml_link doomed;                /* views the driver refused to take back */
+    gml_link pending_unmaps;        /* views the driver refused to take back */
     gml_pool placements, pieces, slabs;
     gml_run *scratch; /* of choose.c, grown as needed */
     size_t scratch_capacity;
@@ -263,17 +263,18 @@ gml_status gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uin
                                 const gml_choice *choice, gml_placement **out);
 
 /* Unmaps and forgets an idle view. The caller has made sure that no work uses it. On failure it is
- * doomed: out of every list but stitch->doomed. */
+ * pending unmap: out of every list but stitch->pending_unmaps. */
 gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement);
 
 /* Who has raised its pin_count names it no longer. */
 GML_SEAM void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);
 
-/* Tries again to destroy everything that is doomed; returns the first failure. */
-gml_status gml_view_destroy_doomed(gml_stitch *stitch);
+/* Tries again to unmap every view whose unmapping is pending; returns the first failure. */
+gml_status gml_view_unmap_pending(gml_stitch *stitch);
 
-/* Gives the host memory of what is still doomed back: the last step of closing. */
-void gml_view_abandon_doomed(gml_stitch *stitch);
+/* Gives the host memory of views whose unmapping is still pending back: the last step of closing.
+ */
+void gml_view_abandon_pending(gml_stitch *stitch);
 
 /* ---- stream_cache.c ---------------------------------------------------------------------------------- */
 

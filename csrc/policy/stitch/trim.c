@@ -132,7 +132,7 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
     if (status != GML_OK || !is_done) {
         return status;
     }
-    status = gml_view_destroy_doomed(stitch);
+    status = gml_view_unmap_pending(stitch);
     if (status == GML_OK) {
         join_shared_chunks(stitch);
         status = forget_losers(stitch);
@@ -160,7 +160,7 @@ has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
     if (!gml_stitch_has_views(stitch)) {
         return ends_idle(range);
     }
-    return !gml_list_is_empty(&stitch->doomed) ||
+    return !gml_list_is_empty(&stitch->pending_unmaps) ||
            (free_bytes / range->grain_bytes && count_idle_bytes(range));
 }
 

@@ -135,16 +135,16 @@ gml_view_destroy(gml_stitch *stitch, gml_placement *placement)
     if (status == GML_OK) {
         release_gone(stitch, placement);
     } else {
-        gml_list_append(&stitch->doomed, &placement->idle);
+        gml_list_append(&stitch->pending_unmaps, &placement->idle);
     }
     return status;
 }
 
 gml_status
-gml_view_destroy_doomed(gml_stitch *stitch)
+gml_view_unmap_pending(gml_stitch *stitch)
 {
     gml_status first = GML_OK;
-    for (gml_link *link = stitch->doomed.next; link != &stitch->doomed;) {
+    for (gml_link *link = stitch->pending_unmaps.next; link != &stitch->pending_unmaps;) {
         gml_placement *placement = gml_view_of_idle(link);
         link = link->next;
         gml_status status = unmap(stitch, placement);
@@ -159,10 +159,10 @@ gml_view_destroy_doomed(gml_stitch *stitch)
 }
 
 void
-gml_view_abandon_doomed(gml_stitch *stitch)
+gml_view_abandon_pending(gml_stitch *stitch)
 {
-    while (!gml_list_is_empty(&stitch->doomed)) {
-        gml_placement *placement = gml_view_of_idle(stitch->doomed.next);
+    while (!gml_list_is_empty(&stitch->pending_unmaps)) {
+        gml_placement *placement = gml_view_of_idle(stitch->pending_unmaps.next);
         gml_list_remove(&placement->idle);
         gml_placement_release(stitch, placement);
     }
@@ -251,7 +251,7 @@ create_view(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
         placement->block.state = choice->state;
         *out = placement;
     } else if (placement->view) {
-        gml_list_append(&stitch->doomed, &placement->idle);
+        gml_list_append(&stitch->pending_unmaps, &placement->idle);
     } else {
         gml_placement_release(stitch, placement);
     }
