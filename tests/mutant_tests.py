@@ -46,10 +46,10 @@ FURTHER: Final = {
         *(f"tests/standin/test_{name}.py" for name in ("graphs", "statistics", "processes")),
     ),
     "csrc/lake/sleep": ("tests/python/core/test_sleeping.py", "tests/standin/test_sleeping.py"),
-    "csrc/lake/nap": ("tests/python/core/test_sleeping.py", "tests/standin/test_sleeping.py"),
+    "csrc/lake/backup": ("tests/python/core/test_sleeping.py", "tests/standin/test_sleeping.py"),
     "csrc/lake/elastic": ("tests/python/core/test_elastic.py", "tests/standin/test_growing.py"),
     "csrc/lake/places": ("tests/python/core/test_elastic.py", "tests/standin/test_growing.py"),
-    "csrc/driver/sleeper": (
+    "csrc/driver/remap": (
         "tests/python/core/test_sleeping.py",
         "tests/standin/test_exporting.py",
     ),

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROOMS: Final = {
     "sleep": (
-        *(f"csrc/lake/{name}.c" for name in ("sleep", "nap", "elastic", "places")),
-        "csrc/driver/sleeper.c",
+        *(f"csrc/lake/{name}.c" for name in ("sleep", "store", "elastic", "places")),
+        "csrc/driver/remap.c",
     ),
     "plan": ("csrc/planner/steps",),
     "torch": ("csrc/torch",),

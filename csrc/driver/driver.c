@@ -161,7 +161,7 @@ gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handl
     return status;
 }
 
-/* What can sleep counts for itself what it has of the device, see sleeper.c. */
+/* What can sleep counts for itself what it has of the device, see remap.c. */
 static void
 give(gml_driver *driver, uint64_t size_bytes)
 {

@@ -155,7 +155,7 @@ struct gml_driver {
     uint64_t margin_bytes;          /* create and malloc leave so much of the device to others */
     gml_device *device;             /* what this driver's lake has in common with others */
     gml_device own;       /* where it has none: `device` points here, or to a wrapped one's */
-    bool can_sleep;       /* the calls for a chunk come again, see sleeper.h */
+    bool can_sleep;       /* the calls for a chunk come again, see remap.h */
     gml_address arena;    /* where all memory lies that is created, see arena.h, */
     uint64_t arena_bytes; /* and what there is of it; 0: anywhere */
     char reason[GML_REASON_BYTES]; /* of the last failure that was not one of undoing */

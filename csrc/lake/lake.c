@@ -83,11 +83,11 @@ open_arena(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t
 }
 
 static gml_status
-open_sleeper(gml_lake *lake, const gml_lake_hooks *hooks)
+open_remapper(gml_lake *lake, const gml_lake_hooks *hooks)
 {
     gml_status status = hook(lake, hooks, GML_HOOK_BELOW_SLEEP);
     if (status == GML_OK) {
-        status = gml_sleeper_open(&lake->driver, &lake->sleeper);
+        status = gml_remapper_open(&lake->driver, &lake->remapper);
     }
     return status == GML_OK ? hook(lake, hooks, GML_HOOK_ABOVE_SLEEP) : status;
 }
@@ -102,7 +102,7 @@ open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *
     }
     status = open_arena(config, policy, lake->knobs.arena, &lake->driver);
     if (status == GML_OK) {
-        status = config->can_sleep ? open_sleeper(lake, config->hooks)
+        status = config->can_sleep ? open_remapper(lake, config->hooks)
                                    : hook(lake, config->hooks, GML_HOOK_ONLY);
     }
     if (status == GML_OK) {
@@ -198,7 +198,7 @@ gml_lake_close(gml_lake *lake)
     status = gml_first_failure(status, gml_pools_close(&lake->pools));
     status = gml_first_failure(status, gml_lake_end_imports(lake));
     status = gml_first_failure(status, lake->policy->ops->destroy(lake->policy));
-    gml_nap_end(lake);
+    gml_backup_end(lake);
     pthread_mutex_unlock(&lake->lock);
     gml_device_leave(device, &lake->sharer);
     gml_driver_close(lake->driver);
@@ -287,7 +287,7 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
 static gml_status
 admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 {
-    if (lake->sleeper && gml_sleeper_is_asleep(lake->sleeper)) {
+    if (lake->remapper && gml_remapper_is_asleep(lake->remapper)) {
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "%sthis memory is asleep: wake it first, or allocate elsewhere",
                                lake->title);

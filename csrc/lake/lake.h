@@ -14,7 +14,7 @@
 #define GML_LAKE_LAKE_H
 
 #include "base/map.h"
-#include "driver/sleeper.h"
+#include "driver/remap.h"
 #include "lake/history.h"
 #include "lake/hooks.h"
 #include "lake/pools.h"
@@ -58,9 +58,9 @@ struct gml_lake {
     gml_sharer sharer; /* of the driver's device */
     gml_driver *driver;
     gml_watcher *watcher; /* a part of the driver, closed with it; NULL: nobody checks the order */
-    gml_sleeper *sleeper; /* likewise; NULL: cannot sleep */
-    char title[96];       /* gml_sleeping's, of the last sleep */
-    struct gml_nap *nap;  /* see sleep.c; NULL until it first sleeps */
+    gml_remapper *remapper;          /* likewise; NULL: cannot sleep */
+    char title[96];                  /* gml_sleeping's, of the last sleep */
+    struct gml_backup_store *backup; /* see sleep.c; NULL until it first sleeps */
     gml_policy *policy;
     gml_pools pools;
     gml_uses uses;
@@ -138,7 +138,7 @@ gml_status gml_elastics_check(gml_lake *lake);
 /* ---- sleep.c --------------------------------------------------------------------------------- */
 
 /* Frees what was saved. Before the driver is closed. */
-void gml_nap_end(gml_lake *lake);
+void gml_backup_end(gml_lake *lake);
 
 /* ---- lake.c ---------------------------------------------------------------------------------- */
 

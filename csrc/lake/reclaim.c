@@ -1,6 +1,6 @@
 /* Giving idle memory back, to the driver or to whoever needs it. */
 #include "base/status.h"
-#include "lake/nap.h"
+#include "lake/backup.h"
 
 /* Waits for the streams that still use freed blocks, if any do. */
 static gml_status
@@ -39,8 +39,8 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     gml_status first = wait_for_uses(lake);
     first = gml_first_failure(first, gml_pools_trim(&lake->pools));
     first = gml_first_failure(first, trim_policy(lake));
-    if (first == GML_OK && lake->nap && lake->blocks.count == 0) {
-        first = gml_nap_give_memory(lake); /* what has gone is not being copied any more */
+    if (first == GML_OK && lake->backup && lake->blocks.count == 0) {
+        first = gml_backup_give_memory(lake); /* what has gone is not being copied any more */
     }
     *released_bytes = before_bytes - lake->driver->held_bytes;
     gml_lake_note_reserved(lake);

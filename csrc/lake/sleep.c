@@ -1,7 +1,7 @@
 /* Putting a lake to sleep and waking it: in which order memory goes and comes.
  *
  * Why no failure loses what a live block holds, however many calls fail in a row. A block's content
- * is on the device as long as gml_sleeper_holds() it, and is saved from the moment that its copy
+ * is on the device as long as gml_remapper_holds() it, and is saved from the moment that its copy
  * was waited for (gml_saved.is_saved). One of the two is true at every moment:
  *
  * - Going to sleep, memory is given back up to the first block that is not saved, no further; with
@@ -9,12 +9,12 @@
  * - A wake, and a sleep that failed, which is ended by a wake, give nothing back but what that wake
  *   has taken. What it copied there stays saved until the wake has succeeded.
  *
- * A lake is awake only when all that it holds is mapped, open and copied back (sleeper.c), so no
+ * A lake is awake only when all that it holds is mapped, open and copied back (remap.c), so no
  * block is used, and none handed out, where memory or content is missing. If that cannot be reached
  * it is asleep, and the next wake does what is missing.
  */
 #include "base/clock.h"
-#include "lake/nap.h"
+#include "lake/backup.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,56 +29,57 @@ static const uint64_t LARGEST_PART_BYTES = UINT64_C(256) << 20;
 /* Waits for the copies so far, which are those of the blocks of [*saved, end), and gives back what
  * lies below the next block. */
 static gml_status
-give_part(gml_lake *lake, gml_nap *nap, size_t *saved, size_t end, gml_sleep_report *report)
+give_part(gml_lake *lake, gml_backup_store *store, size_t *saved, size_t end,
+          gml_sleep_report *report)
 {
-    gml_status status = gml_driver_event_synchronize(lake->driver, nap->event);
+    gml_status status = gml_driver_event_synchronize(lake->driver, store->event);
     if (status != GML_OK) {
         return status;
     }
     while (*saved < end) {
-        nap->blocks[(*saved)++].is_saved = true;
+        store->blocks[(*saved)++].is_saved = true;
     }
-    return end == nap->count
+    return end == store->count
                ? GML_OK
-               : gml_sleeper_sleep(lake->sleeper, lake->driver, nap->blocks[end].address, false,
-                                   &report->released_bytes, &report->kept_bytes);
+               : gml_remapper_sleep(lake->remapper, lake->driver, store->blocks[end].address, false,
+                                    &report->released_bytes, &report->kept_bytes);
 }
 
 /* Queues the copies of one part from *end on; *end: the block after. */
 static gml_status
-queue_part(gml_lake *lake, const gml_nap *nap, size_t *end)
+queue_part(gml_lake *lake, const gml_backup_store *store, size_t *end)
 {
     uint64_t bytes = 0;
-    uint64_t part_bytes = nap->room_bytes / PARTS;
+    uint64_t part_bytes = store->room_bytes / PARTS;
     part_bytes = part_bytes < LARGEST_PART_BYTES ? part_bytes : LARGEST_PART_BYTES;
     gml_status status = GML_OK;
-    for (; *end < nap->count && bytes <= part_bytes && status == GML_OK; ++*end) {
-        status = gml_nap_copy(lake, nap, *end, true);
-        bytes += nap->blocks[*end].size_bytes;
+    for (; *end < store->count && bytes <= part_bytes && status == GML_OK; ++*end) {
+        status = gml_backup_copy(lake, store, *end, true);
+        bytes += store->blocks[*end].size_bytes;
     }
     return status;
 }
 
 /* Copies all blocks out in address order. One part is copied while the one before it goes. */
 static gml_status
-save_and_give(gml_lake *lake, gml_nap *nap, gml_sleep_report *report)
+save_and_give(gml_lake *lake, gml_backup_store *store, gml_sleep_report *report)
 {
     size_t saved = 0, end = 0;
-    gml_status status = gml_nap_have_memory(lake, nap, nap->room_bytes);
-    if (status == GML_OK && nap->count && !nap->event) {
-        status = gml_driver_event_create(lake->driver, &nap->event);
+    gml_status status = gml_backup_have_memory(lake, store, store->room_bytes);
+    if (status == GML_OK && store->count && !store->event) {
+        status = gml_driver_event_create(lake->driver, &store->event);
     }
     if (status == GML_OK) {
-        status = queue_part(lake, nap, &end);
+        status = queue_part(lake, store, &end);
     }
-    while (status == GML_OK && saved < nap->count) {
+    while (status == GML_OK && saved < store->count) {
         size_t copied = end;
-        status = gml_driver_event_record(lake->driver, nap->event, gml_nap_stream(lake));
+        status = gml_driver_event_record(lake->driver, store->event, gml_backup_stream(lake));
         if (status == GML_OK) {
-            status = queue_part(lake, nap, &end);
+            status = queue_part(lake, store, &end);
         }
         if (status == GML_OK) {
-            status = give_part(lake, nap, &saved, copied, report);
+            status = give_part(lake, store, &saved, copied, report);
         }
     }
     return status;
@@ -94,21 +95,22 @@ static gml_status
 restore_below(void *context, gml_address below)
 {
     restoring *of = context;
-    gml_nap *nap = of->lake->nap;
+    gml_backup_store *store = of->lake->backup;
     gml_status status = GML_OK;
-    if (nap->backup == GML_BACKUP_DISK) {
-        return below == UINT64_MAX ? gml_nap_move_all(of->lake, nap, false) : GML_OK;
+    if (store->kind == GML_BACKUP_DISK) {
+        return below == UINT64_MAX ? gml_backup_move_all(of->lake, store, false) : GML_OK;
     }
-    for (; status == GML_OK && of->next < nap->count; of->next++) {
-        const gml_saved *at = &nap->blocks[of->next];
+    for (; status == GML_OK && of->next < store->count; of->next++) {
+        const gml_saved *at = &store->blocks[of->next];
         if (at->address + at->size_bytes > below) {
             break;
         }
-        status =
-            gml_nap_is_away(of->lake, at) ? gml_nap_copy(of->lake, nap, of->next, false) : GML_OK;
+        status = gml_backup_is_away(of->lake, at)
+                     ? gml_backup_copy(of->lake, store, of->next, false)
+                     : GML_OK;
     }
     return status == GML_OK && below == UINT64_MAX
-               ? gml_driver_stream_synchronize(of->lake->driver, gml_nap_stream(of->lake))
+               ? gml_driver_stream_synchronize(of->lake->driver, gml_backup_stream(of->lake))
                : status;
 }
 
@@ -118,15 +120,15 @@ restore_below(void *context, gml_address below)
 static gml_status
 wake_locked(gml_lake *lake)
 {
-    gml_nap_drop_freed(lake, lake->nap);
+    gml_backup_drop_freed(lake, lake->backup);
     restoring of = {lake, 0};
-    const gml_sleeper_watch watch = {restore_below, &of};
-    return gml_sleeper_wake(lake->sleeper, lake->driver, &watch);
+    const gml_remapper_watch watch = {restore_below, &of};
+    return gml_remapper_wake(lake->remapper, lake->driver, &watch);
 }
 
 /* Everything as before, after a failure; where even that is impossible, it is asleep. */
 static void
-undo_sleep(gml_lake *lake, gml_nap *nap)
+undo_sleep(gml_lake *lake, gml_backup_store *store)
 {
     gml_driver *driver = lake->driver;
     gml_driver_begin_undo(driver);
@@ -136,10 +138,10 @@ undo_sleep(gml_lake *lake, gml_nap *nap)
         (void)gml_driver_fail(driver, GML_DRIVER_FAILED,
                               "%.120s; nor can it be undone now, so it is asleep, with %" PRIu64
                               " bytes saved and the rest in its memory: wake it",
-                              driver->reason, gml_nap_bytes(nap));
+                              driver->reason, gml_backup_bytes(store));
         return;
     }
-    gml_nap_forget(nap);
+    gml_backup_forget(store);
 }
 
 /* What other processes may map stays where it is. That is over with the block: see
@@ -163,14 +165,14 @@ check_shared(gml_lake *lake)
 }
 
 static gml_status
-have_nap(gml_lake *lake)
+have_store(gml_lake *lake)
 {
-    if (!lake->nap) {
-        lake->nap = calloc(1, sizeof *lake->nap);
-        if (!lake->nap) {
+    if (!lake->backup) {
+        lake->backup = calloc(1, sizeof *lake->backup);
+        if (!lake->backup) {
             return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY, "no host memory for sleeping");
         }
-        lake->nap->file = GML_NO_FILE;
+        lake->backup->file = GML_NO_FILE;
     }
     return GML_OK;
 }
@@ -179,8 +181,8 @@ static gml_status
 sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_report *out)
 {
     uint64_t idle_bytes = 0;
-    gml_status status = have_nap(lake);
-    gml_nap *nap = lake->nap;
+    gml_status status = have_store(lake);
+    gml_backup_store *store = lake->backup;
     if (status == GML_OK) {
         status = gml_driver_device_synchronize(lake->driver);
     }
@@ -193,29 +195,29 @@ sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_re
     if (status != GML_OK) {
         return status;
     }
-    gml_nap_forget(nap);
-    nap->backup = backup;
-    status = backup != GML_BACKUP_NONE ? gml_nap_list(lake, nap) : GML_OK;
+    gml_backup_forget(store);
+    store->kind = backup;
+    status = backup != GML_BACKUP_NONE ? gml_backup_list(lake, store) : GML_OK;
     if (status == GML_OK) { /* the first step: copies come before memory goes */
-        status = gml_sleeper_sleep(lake->sleeper, lake->driver, 0, false, &out->released_bytes,
-                                   &out->kept_bytes);
+        status = gml_remapper_sleep(lake->remapper, lake->driver, 0, false, &out->released_bytes,
+                                    &out->kept_bytes);
     }
     if (status == GML_OK && backup == GML_BACKUP_HOST) {
-        status = save_and_give(lake, nap, out);
+        status = save_and_give(lake, store, out);
     }
     if (status == GML_OK && backup == GML_BACKUP_DISK) {
-        status = gml_nap_save_to_file(lake, nap, folder);
+        status = gml_backup_save_to_file(lake, store, folder);
     }
     if (status == GML_OK) {
         status =
-            gml_sleeper_sleep(lake->sleeper, lake->driver, UINT64_MAX, backup != GML_BACKUP_HOST,
-                              &out->released_bytes, &out->kept_bytes);
+            gml_remapper_sleep(lake->remapper, lake->driver, UINT64_MAX, backup != GML_BACKUP_HOST,
+                               &out->released_bytes, &out->kept_bytes);
     }
     if (status != GML_OK) {
-        undo_sleep(lake, nap);
+        undo_sleep(lake, store);
     }
     out->released_bytes += idle_bytes;
-    out->saved_bytes = gml_nap_bytes(nap);
+    out->saved_bytes = gml_backup_bytes(store);
     return status;
 }
 
@@ -227,10 +229,10 @@ wake_whole(gml_lake *lake, gml_sleep_report *out)
         gml_lake_explain_waking(lake);
     }
     if (status == GML_OK) {
-        out->saved_bytes = gml_nap_bytes(lake->nap);
+        out->saved_bytes = gml_backup_bytes(lake->backup);
         out->released_bytes = lake->driver->held_bytes;
-        if (lake->nap->backup != GML_BACKUP_HOST) {
-            gml_nap_forget(lake->nap);
+        if (lake->backup->kind != GML_BACKUP_HOST) {
+            gml_backup_forget(lake->backup);
         }
     }
     return status;
@@ -240,11 +242,11 @@ wake_whole(gml_lake *lake, gml_sleep_report *out)
 static gml_status
 check_state(gml_lake *lake, bool wants_awake)
 {
-    if (!lake->sleeper) {
+    if (!lake->remapper) {
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "this lake cannot sleep: open it with can_sleep");
     }
-    if (gml_sleeper_is_asleep(lake->sleeper) == wants_awake) {
+    if (gml_remapper_is_asleep(lake->remapper) == wants_awake) {
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
                                wants_awake ? "it is asleep already" : "it is awake already");
     }
@@ -297,7 +299,7 @@ bool
 gml_lake_is_asleep(gml_lake *lake)
 {
     pthread_mutex_lock(&lake->lock);
-    bool is_asleep = lake->sleeper && gml_sleeper_is_asleep(lake->sleeper);
+    bool is_asleep = lake->remapper && gml_remapper_is_asleep(lake->remapper);
     pthread_mutex_unlock(&lake->lock);
     return is_asleep;
 }
@@ -307,11 +309,12 @@ gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes, const v
 {
     gml_status status = GML_UNKNOWN_ADDRESS;
     pthread_mutex_lock(&lake->lock);
-    const gml_nap *nap = lake->nap;
-    const gml_saved *at = nap && nap->backup == GML_BACKUP_HOST ? gml_nap_find(nap, address) : NULL;
+    const gml_backup_store *store = lake->backup;
+    const gml_saved *at =
+        store && store->kind == GML_BACKUP_HOST ? gml_backup_find(store, address) : NULL;
     if (at && at->is_saved && address - at->address <= at->size_bytes &&
-        size_bytes <= at->size_bytes - (address - at->address) && gml_nap_is_live(lake, at)) {
-        *out = (const char *)nap->memory + at->offset_bytes + (address - at->address);
+        size_bytes <= at->size_bytes - (address - at->address) && gml_backup_is_live(lake, at)) {
+        *out = (const char *)store->memory + at->offset_bytes + (address - at->address);
         status = GML_OK;
     }
     pthread_mutex_unlock(&lake->lock);
@@ -323,8 +326,8 @@ gml_lake_forget_saved(gml_lake *lake)
 {
     gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);
-    if (lake->nap && !gml_sleeper_is_asleep(lake->sleeper)) {
-        status = gml_nap_give_memory(lake);
+    if (lake->backup && !gml_remapper_is_asleep(lake->remapper)) {
+        status = gml_backup_give_memory(lake);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
@@ -332,12 +335,12 @@ gml_lake_forget_saved(gml_lake *lake)
 
 /* ---- several lakes that sleep or wake together: all of them, or none ------------------------- */
 
-/* As it slept last, which its nap knows. */
+/* As it slept last, which its backup store knows. */
 static gml_status
 sleep_again(const gml_sleeping *one, gml_sleep_report *out)
 {
     pthread_mutex_lock(&one->lake->lock);
-    gml_backup backup = one->lake->nap->backup;
+    gml_backup backup = one->lake->backup->kind;
     pthread_mutex_unlock(&one->lake->lock);
     return change(one->lake, &(gml_sleeping){one->lake, backup, one->folder, one->title}, out);
 }

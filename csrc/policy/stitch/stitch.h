@@ -1,17 +1,18 @@
 /* The policy `stitch`: the structures its files share.
  *
- *   placement  where a block lies: ranges of the base range, and the address under which they
- * lie side by side. One range needs no mapping of its own; several are a view. stream cache what
- * one stream owns: free extents, slabs.
+ *   placement     where a block lies: runs of the base range, and the address under which they lie
+ *                 side by side. One run needs no mapping of its own; several are a view.
+ *   stream cache  what one stream owns: free extents, slabs.
  *
  * States of a placement:
- *   live       serves a block; holds its extents
- *   cached     the view that its stream cache freed last: still holds its extents, so that a
- * request of the same size takes it back at once, however many there are. Any other request ends
- * that idle       a view without its extents. It stays mapped for the next time that a request is
- * to be made up of just these runs. A placement without a mapping is no more instead held serves a
- * block of a policy around this one, out of extents that are held by that gone       a view without
- * its mapping, or about to lose it
+ *   live    serves a block; holds its extents
+ *   cached  the view that its stream cache freed last: still holds its extents, so that a request
+ *           of the same size takes it back at once, however many there are. Any other request
+ *           ends that
+ *   idle    a view without its extents. It stays mapped for the next request that is to be made up
+ *           of just these runs. A placement without a mapping is freed instead
+ *   held    serves a block of a policy around this one, out of extents that are held by that
+ *   gone    a view without its mapping, or about to lose it
  *
  * Which bytes serve a request depends on nothing but which bytes are live and which view is cached;
  * the views there are only save making them anew. So a program that repeats its requests from the

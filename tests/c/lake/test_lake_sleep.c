@@ -19,12 +19,12 @@ enum { BLOCKS = 14, STRIDE_BYTES = 509 /* of the bytes that are looked at */ };
  * is shown fewer. */
 enum { EVERY = HAS_THREAD_SANITIZER ? 16 : 4 };
 
-typedef struct sleeper_test {
+typedef struct sleep_test {
     gml_lake *lake;
     gml_address blocks[BLOCKS]; /* 0: none */
     uint64_t sizes[BLOCKS];
     bool has_bytes;
-} sleeper_test;
+} sleep_test;
 
 static gml_lake *
 open_lake(const char *driver, const char *policy, uint64_t fail_call)
@@ -49,7 +49,7 @@ byte_of(size_t block, uint64_t at)
 }
 
 static void
-fill(const sleeper_test *test, size_t block)
+fill(const sleep_test *test, size_t block)
 {
     void *bytes = NULL;
     if (!test->has_bytes) {
@@ -62,7 +62,7 @@ fill(const sleeper_test *test, size_t block)
 }
 
 static void
-check_bytes(const sleeper_test *test, size_t block)
+check_bytes(const sleep_test *test, size_t block)
 {
     void *bytes = NULL;
     if (!test->has_bytes || !test->blocks[block]) {
@@ -77,7 +77,7 @@ check_bytes(const sleeper_test *test, size_t block)
 }
 
 static void
-check_contents(const sleeper_test *test)
+check_contents(const sleep_test *test)
 {
     for (size_t i = 0; i < BLOCKS; i++) {
         check_bytes(test, i);
@@ -88,7 +88,7 @@ check_contents(const sleeper_test *test)
 /* Blocks of many sizes, every third freed, and then some that fit into no hole: under `stitch` they
  * lie in views. Whether all could be had: a call may fail on purpose. */
 static bool
-populate(sleeper_test *test)
+populate(sleep_test *test)
 {
     static const uint64_t sizes[] = {1000, 3 * MIB, 300000, 2 * MIB, 3 * MIB + 512, 70000};
     for (size_t i = 0; i < BLOCKS; i++) {
@@ -124,8 +124,8 @@ count_calls(gml_lake *lake, uint64_t *least, uint64_t *most)
 static void
 sleep_and_wake(const char *driver, const char *policy, gml_backup backup)
 {
-    sleeper_test test = {.lake = open_lake(driver, policy, 0),
-                         .has_bytes = strcmp(driver, "host") == 0};
+    sleep_test test = {.lake = open_lake(driver, policy, 0),
+                       .has_bytes = strcmp(driver, "host") == 0};
     gml_stats stats = {0};
     CHECK(populate(&test));
     CHECK_OK(gml_lake_stats(test.lake, &stats));
@@ -175,7 +175,7 @@ TEST(contents_come_back_under_every_policy)
 /* A daemon has no standard input, and the first file that it opens gets its number. */
 TEST(a_file_may_have_any_number)
 {
-    sleeper_test test = {.lake = open_lake("host", "stitch", UINT64_MAX), .has_bytes = true};
+    sleep_test test = {.lake = open_lake("host", "stitch", UINT64_MAX), .has_bytes = true};
     gml_sleep_report report = {0};
     CHECK(populate(&test));
     int input = dup(STDIN_FILENO);
@@ -196,7 +196,7 @@ static void
 fail_in_turn(const char *policy, gml_backup backup)
 {
     uint64_t first_call = 0, last_call = 0, ignored = 0, failures = 0;
-    sleeper_test plain = {.lake = open_lake("host", policy, UINT64_MAX), .has_bytes = true};
+    sleep_test plain = {.lake = open_lake("host", policy, UINT64_MAX), .has_bytes = true};
     gml_sleep_report report = {0};
     CHECK(populate(&plain));
     count_calls(plain.lake, &first_call, &ignored);
@@ -205,7 +205,7 @@ fail_in_turn(const char *policy, gml_backup backup)
     count_calls(plain.lake, &ignored, &last_call);
     CHECK_OK(gml_lake_close(plain.lake));
     for (uint64_t call = first_call + 1; call <= last_call; call += EVERY) {
-        sleeper_test test = {.lake = open_lake("host", policy, call), .has_bytes = true};
+        sleep_test test = {.lake = open_lake("host", policy, call), .has_bytes = true};
         if (!populate(&test)) { /* where calls of mallocs were counted too low */
             CHECK_OK(gml_lake_close(test.lake));
             continue;
@@ -291,7 +291,7 @@ TEST(other_lakes_refuse)
 
 TEST(a_folder_that_is_none_is_refused)
 {
-    sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+    sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
     char reason[240] = "";
     CHECK(populate(&test));
@@ -306,7 +306,7 @@ TEST(a_folder_that_is_none_is_refused)
 
 TEST(what_is_saved_can_be_read)
 {
-    sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+    sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
     const void *bytes = NULL;
     CHECK(populate(&test));
@@ -346,7 +346,7 @@ TEST(what_is_saved_can_be_read)
 TEST(all_that_was_reserved_is_given_back)
 {
     for (int backup = GML_BACKUP_NONE; backup <= GML_BACKUP_DISK; backup++) {
-        sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+        sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
         gml_sleep_report report = {0};
         gml_stats stats = {0};
         CHECK(populate(&test));
@@ -368,7 +368,7 @@ TEST(all_that_was_reserved_is_given_back)
 TEST(nothing_sleeps_or_wakes_while_a_graph_is_captured)
 {
     const gml_pool_id pool = {1, 2};
-    sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+    sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
     char reason[240] = "";
     CHECK(populate(&test));
@@ -396,7 +396,7 @@ TEST(nothing_sleeps_or_wakes_while_a_graph_is_captured)
 /* Another block may have the address later, with other content. */
 TEST(what_was_freed_is_saved_no_more)
 {
-    sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+    sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
     const void *bytes = NULL;
     gml_address again = 0;
@@ -418,7 +418,7 @@ TEST(what_was_freed_is_saved_no_more)
 TEST(trimming_gives_the_hosts_memory_back)
 {
     for (int is_asleep = 0; is_asleep < 2; is_asleep++) {
-        sleeper_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
+        sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
         gml_sleep_report report = {0};
         gml_stats stats = {0};
         CHECK(populate(&test));
@@ -449,7 +449,7 @@ TEST(trimming_gives_the_hosts_memory_back)
 TEST(a_sleeping_lake_closes)
 {
     for (size_t i = 0; gml_policy_name(i); i++) {
-        sleeper_test test = {.lake = open_lake("host", gml_policy_name(i), 0), .has_bytes = true};
+        sleep_test test = {.lake = open_lake("host", gml_policy_name(i), 0), .has_bytes = true};
         gml_sleep_report report = {0};
         uint64_t released_bytes = 0;
         CHECK(populate(&test));

@@ -37,8 +37,8 @@ typedef struct storm_lake {
     gml_device *device;
     bool can_sleep, has_elastic, is_arena;
     pthread_rwlock_t awake;
-    /* Guarded by it. A nap is a try to sleep, counted from 1. */
-    uint64_t naps;
+    /* Guarded by it. A sleep is a try to sleep, counted from 1. */
+    uint64_t sleeps;
     uint64_t lost_nap;     /* the last that gave contents up: what was stamped before it is gone */
     uint64_t saved_nap;    /* the last that saved all contents in the host's memory */
     storm_answer is_saved; /* whether they are there */
@@ -47,7 +47,7 @@ typedef struct storm_lake {
 typedef struct storm_block {
     live_block block; /* address 0: none */
     storm_lake *at;
-    uint64_t born;    /* naps of the lake when it was served, or later */
+    uint64_t born;    /* sleeps of the lake when it was served, or later */
     uint64_t stamped; /* when it was stamped */
     bool is_stamped;
 } storm_block;
@@ -57,7 +57,7 @@ typedef struct storm_buffer {
     storm_lake *at;
     uint64_t size_bytes, seed;
     uint64_t stamped_bytes; /* from its beginning on, chunk by chunk */
-    uint64_t stamped;       /* naps of the lake then */
+    uint64_t stamped;       /* sleeps of the lake then */
 } storm_buffer;
 
 /* How often what matters happened: a storm in which nothing does proves nothing. */

@@ -61,7 +61,7 @@ storm_touch(storm_block *held)
     } else {
         stamp_write(bytes, block->size_bytes, block->seed, STORM_STRIDE_BYTES);
         held->is_stamped = true;
-        held->stamped = at->naps;
+        held->stamped = at->sleeps;
     }
     (void)pthread_rwlock_unlock(&at->awake);
 }
@@ -128,7 +128,7 @@ add_block(storm *self)
 {
     storm_block *held = &self->blocks[self->count++];
     (void)pthread_rwlock_rdlock(&held->at->awake);
-    held->born = held->at->naps;
+    held->born = held->at->sleeps;
     (void)pthread_rwlock_unlock(&held->at->awake);
     storm_touch(held);
     if (check_below(&self->random, 4) == 0) {

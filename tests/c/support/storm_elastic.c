@@ -37,7 +37,7 @@ touch(storm_buffer *of)
             }
         }
         of->stamped_bytes = info.memory_bytes;
-        of->stamped = of->at->naps;
+        of->stamped = of->at->sleeps;
     }
     (void)pthread_rwlock_unlock(&of->at->awake);
 }

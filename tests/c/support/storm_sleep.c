@@ -1,7 +1,8 @@
 /* Lakes of a random program that sleep and wake.
  *
- * What a nap may do to contents: after a sleep that succeeded without a backup they hold anything;
- * after any other, and after every failure, they hold what was there, as soon as the lake is awake.
+ * What a sleep may do to contents: after a sleep that succeeded without a backup they hold
+ * anything; after any other, and after every failure, they hold what was there, as soon as the lake
+ * is awake.
  */
 #include "gmlake_sleep.h"
 #include "support/stamp.h"
@@ -55,7 +56,7 @@ fall_asleep(storm *self, storm_lake *at)
     } else if (status == GML_UNSUPPORTED) {
         CHECK(storm_may_capture(self, at) && !storm_is_asleep(at));
     } else {
-        at->naps++;
+        at->sleeps++;
         at->is_saved = STORM_MAYBE;
         storm_counts.failed_sleeps += status != GML_OK;
         storm_counts.half_sleeps += status != GML_OK && storm_is_asleep(at);
@@ -64,8 +65,8 @@ fall_asleep(storm *self, storm_lake *at)
     if (status == GML_OK) {
         storm_counts.sleeps[backup]++;
         CHECK(storm_is_asleep(at) && !was_asleep);
-        at->lost_nap = backup == GML_BACKUP_NONE ? at->naps : at->lost_nap;
-        at->saved_nap = backup == GML_BACKUP_HOST ? at->naps : at->saved_nap;
+        at->lost_nap = backup == GML_BACKUP_NONE ? at->sleeps : at->lost_nap;
+        at->saved_nap = backup == GML_BACKUP_HOST ? at->sleeps : at->saved_nap;
         at->is_saved = backup == GML_BACKUP_HOST ? STORM_YES : STORM_NO;
     }
     (void)pthread_rwlock_unlock(&at->awake);

@@ -1,5 +1,5 @@
 /* Handles of its own, the places of each, and what is behind them while awake. */
-#include "driver/sleeper.h"
+#include "driver/remap.h"
 
 #include "base/pool.h"
 #include "base/status.h"
@@ -35,7 +35,7 @@ typedef struct place {
     bool continues;  /* in the reservation of what lies before it: once opened in one call */
 } place;
 
-struct gml_sleeper {
+struct gml_remapper {
     gml_wrapped wrapped; /* must be first */
     bool is_asleep;      /* from the first step of a sleep to the end of a wake */
     bool is_copying;     /* copies may be under way: until all have been waited for */
@@ -45,22 +45,22 @@ struct gml_sleeper {
     gml_pool chunk_objects, place_objects;
 };
 
-static gml_sleeper *
-sleeper_of(gml_driver *self)
+static gml_remapper *
+remapper_of(gml_driver *self)
 {
-    return (gml_sleeper *)(void *)self;
+    return (gml_remapper *)(void *)self;
 }
 
 bool
-gml_sleeper_is_asleep(const gml_sleeper *sleeper)
+gml_remapper_is_asleep(const gml_remapper *remapper)
 {
-    return sleeper->is_asleep;
+    return remapper->is_asleep;
 }
 
 static place *
-place_from(const gml_sleeper *sleeper, gml_address address)
+place_from(const gml_remapper *remapper, gml_address address)
 {
-    return (place *)(void *)gml_tree_at_least(&sleeper->places, 0, address);
+    return (place *)(void *)gml_tree_at_least(&remapper->places, 0, address);
 }
 
 static place *
@@ -71,27 +71,27 @@ next_place(const place *of)
 
 /* What is in a slot of the table, or NULL. */
 static chunk *
-chunk_at(const gml_sleeper *sleeper, size_t slot)
+chunk_at(const gml_remapper *remapper, size_t slot)
 {
-    const gml_map_slot *at = &sleeper->chunks.slots[slot];
+    const gml_map_slot *at = &remapper->chunks.slots[slot];
     return at->key ? at->value : NULL;
 }
 
 static gml_status
 check_awake(gml_driver *self, const char *call)
 {
-    return !sleeper_of(self)->is_asleep
+    return !remapper_of(self)->is_asleep
                ? GML_OK
                : gml_driver_fail(self, GML_UNSUPPORTED, "%s: this memory is asleep", call);
 }
 
 /* Passes a status of the inner driver on that was not asked through `counted`, with its reason. */
 static gml_status
-count(const gml_sleeper *sleeper, gml_driver *counted, gml_driver_call call, gml_status status)
+count(const gml_remapper *remapper, gml_driver *counted, gml_driver_call call, gml_status status)
 {
     counted->calls[call]++;
     if (status != GML_OK) {
-        gml_driver_take_reason(counted, sleeper->wrapped.inner);
+        gml_driver_take_reason(counted, remapper->wrapped.inner);
     }
     return status;
 }
@@ -100,13 +100,13 @@ count(const gml_sleeper *sleeper, gml_driver *counted, gml_driver_call call, gml
 
 /* Waits for the copies that a failure left behind: before what they touch goes. */
 static gml_status
-settle(gml_sleeper *sleeper, gml_driver *counted)
+settle(gml_remapper *remapper, gml_driver *counted)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
-    gml_status status = sleeper->is_copying ? count(sleeper, counted, GML_CALL_DEVICE_SYNCHRONIZE,
-                                                    inner->ops->device_synchronize(inner))
-                                            : GML_OK;
-    sleeper->is_copying = status != GML_OK;
+    gml_driver *inner = remapper->wrapped.inner;
+    gml_status status = remapper->is_copying ? count(remapper, counted, GML_CALL_DEVICE_SYNCHRONIZE,
+                                                     inner->ops->device_synchronize(inner))
+                                             : GML_OK;
+    remapper->is_copying = status != GML_OK;
     return status;
 }
 
@@ -115,25 +115,25 @@ settle(gml_sleeper *sleeper, gml_driver *counted)
 static gml_status
 create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
 {
-    gml_sleeper *sleeper = sleeper_of(self);
-    gml_driver *inner = sleeper->wrapped.inner;
+    gml_remapper *remapper = remapper_of(self);
+    gml_driver *inner = remapper->wrapped.inner;
     gml_status status = check_awake(self, "create");
     if (status != GML_OK) {
         return status;
     }
-    chunk *made = gml_pool_take(&sleeper->chunk_objects);
-    if (!made || gml_map_reserve(&sleeper->chunks, 1) != GML_OK) {
-        gml_pool_give(&sleeper->chunk_objects, made);
+    chunk *made = gml_pool_take(&remapper->chunk_objects);
+    if (!made || gml_map_reserve(&remapper->chunks, 1) != GML_OK) {
+        gml_pool_give(&remapper->chunk_objects, made);
         return gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
     }
     made->size_bytes = size_bytes;
     status = gml_wrapped_relay(self, gml_driver_take_behind(inner, size_bytes, &made->behind));
     if (status != GML_OK) {
-        gml_pool_give(&sleeper->chunk_objects, made);
+        gml_pool_give(&remapper->chunk_objects, made);
         return status;
     }
-    *out = ++sleeper->last_handle;
-    (void)gml_map_insert(&sleeper->chunks, *out, made);
+    *out = ++remapper->last_handle;
+    (void)gml_map_insert(&remapper->chunks, *out, made);
     return GML_OK;
 }
 
@@ -141,16 +141,16 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
 static gml_status
 end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
 {
-    gml_sleeper *sleeper = sleeper_of(self);
-    gml_driver *inner = sleeper->wrapped.inner;
-    gml_status status = settle(sleeper, self);
+    gml_remapper *remapper = remapper_of(self);
+    gml_driver *inner = remapper->wrapped.inner;
+    gml_status status = settle(remapper, self);
     if (status == GML_OK && ended->behind) {
         status = gml_driver_give_behind(inner, ended->size_bytes, ended->behind);
         (void)gml_wrapped_relay(self, status);
     }
     if (status == GML_OK) {
-        (void)gml_map_take(&sleeper->chunks, handle);
-        gml_pool_give(&sleeper->chunk_objects, ended);
+        (void)gml_map_take(&remapper->chunks, handle);
+        gml_pool_give(&remapper->chunk_objects, ended);
     }
     return status;
 }
@@ -158,7 +158,7 @@ end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
 static gml_status
 release(gml_driver *self, gml_handle handle)
 {
-    chunk *released = gml_map_find(&sleeper_of(self)->chunks, handle);
+    chunk *released = gml_map_find(&remapper_of(self)->chunks, handle);
     if (!released || released->is_released) {
         return gml_driver_fail(self, GML_MISUSE, "release: %" PRIu64 " is no handle", handle);
     }
@@ -171,9 +171,9 @@ release(gml_driver *self, gml_handle handle)
 static gml_status
 map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
 {
-    gml_sleeper *sleeper = sleeper_of(self);
-    gml_driver *inner = sleeper->wrapped.inner;
-    chunk *mapped = gml_map_find(&sleeper->chunks, handle);
+    gml_remapper *remapper = remapper_of(self);
+    gml_driver *inner = remapper->wrapped.inner;
+    chunk *mapped = gml_map_find(&remapper->chunks, handle);
     gml_status status = check_awake(self, "map");
     if (status != GML_OK) {
         return status;
@@ -181,13 +181,13 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
     if (!mapped) {
         return gml_driver_fail(self, GML_MISUSE, "map: %" PRIu64 " is no handle", handle);
     }
-    place *made = gml_pool_take(&sleeper->place_objects);
+    place *made = gml_pool_take(&remapper->place_objects);
     if (!made) {
         return gml_driver_fail(self, GML_NO_HOST_MEMORY, "map: no host memory for a mapping");
     }
     status = gml_wrapped_relay(self, inner->ops->map(inner, address, size_bytes, mapped->behind));
     if (status != GML_OK) {
-        gml_pool_give(&sleeper->place_objects, made);
+        gml_pool_give(&remapper->place_objects, made);
         return status;
     }
     made->node.address = address;
@@ -196,7 +196,7 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
     made->handle = handle;
     made->now = made->wanted = MAPPED;
     mapped->places++;
-    gml_tree_insert(&sleeper->places, &made->node);
+    gml_tree_insert(&remapper->places, &made->node);
     return GML_OK;
 }
 
@@ -205,24 +205,24 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
 static void
 forget_place(gml_driver *self, place *gone)
 {
-    gml_sleeper *sleeper = sleeper_of(self);
+    gml_remapper *remapper = remapper_of(self);
     chunk *mapped = gone->chunk;
-    gml_tree_remove(&sleeper->places, &gone->node);
+    gml_tree_remove(&remapper->places, &gone->node);
     mapped->absent -= gone->now == ABSENT;
     if (--mapped->places == 0 && mapped->is_released) {
         (void)end_chunk(self, gone->handle, mapped);
     }
-    gml_pool_give(&sleeper->place_objects, gone);
+    gml_pool_give(&remapper->place_objects, gone);
 }
 
 /* Ends one mapping below. */
 static gml_status
-end_mapping(gml_sleeper *sleeper, gml_driver *counted, place *at)
+end_mapping(gml_remapper *remapper, gml_driver *counted, place *at)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
+    gml_driver *inner = remapper->wrapped.inner;
     gml_status status = GML_OK;
     if (at->now != ABSENT) {
-        status = count(sleeper, counted, GML_CALL_UNMAP,
+        status = count(remapper, counted, GML_CALL_UNMAP,
                        inner->ops->unmap(inner, at->node.address, at->size_bytes));
         at->chunk->absent += status == GML_OK;
         at->now = status == GML_OK ? ABSENT : at->now;
@@ -234,19 +234,19 @@ end_mapping(gml_sleeper *sleeper, gml_driver *counted, place *at)
 static gml_status
 unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
-    gml_sleeper *sleeper = sleeper_of(self);
-    gml_driver *inner = sleeper->wrapped.inner;
+    gml_remapper *remapper = remapper_of(self);
+    gml_driver *inner = remapper->wrapped.inner;
     gml_address end = address + size_bytes;
-    gml_status status = settle(sleeper, self);
-    if (status == GML_OK && !sleeper->is_asleep) {
+    gml_status status = settle(remapper, self);
+    if (status == GML_OK && !remapper->is_asleep) {
         status = gml_wrapped_relay(self, inner->ops->unmap(inner, address, size_bytes));
     }
-    place *at = place_from(sleeper, address);
-    for (; sleeper->is_asleep && status == GML_OK && at && at->node.address < end;
+    place *at = place_from(remapper, address);
+    for (; remapper->is_asleep && status == GML_OK && at && at->node.address < end;
          at = next_place(at)) {
-        status = end_mapping(sleeper, self, at);
+        status = end_mapping(remapper, self, at);
     }
-    at = status == GML_OK ? place_from(sleeper, address) : NULL;
+    at = status == GML_OK ? place_from(remapper, address) : NULL;
     for (place *next; at && at->node.address < end; at = next) {
         next = next_place(at);
         forget_place(self, at);
@@ -257,13 +257,13 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
 static gml_status
 set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
-    gml_sleeper *sleeper = sleeper_of(self);
-    gml_driver *inner = sleeper->wrapped.inner;
+    gml_remapper *remapper = remapper_of(self);
+    gml_driver *inner = remapper->wrapped.inner;
     gml_status status = check_awake(self, "set_access");
     if (status == GML_OK) {
         status = gml_wrapped_relay(self, inner->ops->set_access(inner, address, size_bytes));
     }
-    place *at = status == GML_OK ? place_from(sleeper, address) : NULL;
+    place *at = status == GML_OK ? place_from(remapper, address) : NULL;
     for (; at && at->node.address < address + size_bytes; at = next_place(at)) {
         at->now = at->wanted = ACCESSIBLE;
         at->continues |= at->node.address > address;
@@ -274,9 +274,9 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
 /* ---- plain memory ---------------------------------------------------------------------------- */
 
 static gml_status
-sleeper_free(gml_driver *self, gml_address address)
+remapper_free(gml_driver *self, gml_address address)
 {
-    place *at = place_from(sleeper_of(self), address);
+    place *at = place_from(remapper_of(self), address);
     if (!at || at->node.address != address) {
         return gml_driver_fail(self, GML_MISUSE, "free: no memory begins at 0x%" PRIx64, address);
     }
@@ -296,7 +296,7 @@ sleeper_free(gml_driver *self, gml_address address)
 }
 
 static gml_status
-sleeper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
+remapper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
 {
     gml_driver *inner = gml_wrapped_inner(self);
     uint64_t grain_bytes = self->info.granularity_bytes;
@@ -335,7 +335,7 @@ sleeper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
 static gml_status
 behind_malloc(gml_driver *self, gml_address address, gml_handle *out)
 {
-    const place *at = place_from(sleeper_of(self), address);
+    const place *at = place_from(remapper_of(self), address);
     if (!at || at->node.address != address) {
         return gml_driver_fail(self, GML_MISUSE, "no memory begins at 0x%" PRIx64, address);
     }
@@ -348,7 +348,7 @@ behind_malloc(gml_driver *self, gml_address address, gml_handle *out)
 static gml_status
 export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
 {
-    chunk *exported = gml_map_find(&sleeper_of(self)->chunks, handle);
+    chunk *exported = gml_map_find(&remapper_of(self)->chunks, handle);
     gml_status status = check_awake(self, "export");
     if (status != GML_OK) {
         return status;
@@ -372,10 +372,10 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 /* ---- sleeping and waking --------------------------------------------------------------------- */
 
 bool
-gml_sleeper_holds(const gml_sleeper *sleeper, gml_address address, uint64_t size_bytes)
+gml_remapper_holds(const gml_remapper *remapper, gml_address address, uint64_t size_bytes)
 {
-    const gml_tree_node *above = gml_tree_at_least(&sleeper->places, 0, address + 1);
-    const gml_tree_node *at = above ? gml_tree_previous(above) : gml_tree_last(&sleeper->places);
+    const gml_tree_node *above = gml_tree_at_least(&remapper->places, 0, address + 1);
+    const gml_tree_node *at = above ? gml_tree_previous(above) : gml_tree_last(&remapper->places);
     bool is_held = true;
     for (; at && at->address < address + size_bytes && is_held; at = gml_tree_next(at)) {
         const chunk *mapped = ((const place *)(const void *)at)->chunk;
@@ -385,10 +385,10 @@ gml_sleeper_holds(const gml_sleeper *sleeper, gml_address address, uint64_t size
 }
 
 static void
-give_back(gml_sleeper *sleeper, gml_driver *counted, chunk *given, uint64_t *released_bytes,
+give_back(gml_remapper *remapper, gml_driver *counted, chunk *given, uint64_t *released_bytes,
           uint64_t *kept_bytes)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
+    gml_driver *inner = remapper->wrapped.inner;
     if (!given->behind) {
         return;
     }
@@ -403,40 +403,40 @@ give_back(gml_sleeper *sleeper, gml_driver *counted, chunk *given, uint64_t *rel
 }
 
 gml_status
-gml_sleeper_sleep(gml_sleeper *sleeper, gml_driver *counted, gml_address below, bool keeps_content,
-                  uint64_t *released_bytes, uint64_t *kept_bytes)
+gml_remapper_sleep(gml_remapper *remapper, gml_driver *counted, gml_address below,
+                   bool keeps_content, uint64_t *released_bytes, uint64_t *kept_bytes)
 {
-    sleeper->is_asleep = sleeper->is_copying = true;
-    place *at = place_from(sleeper, 0);
+    remapper->is_asleep = remapper->is_copying = true;
+    place *at = place_from(remapper, 0);
     for (; at && at->node.address + at->size_bytes <= below; at = next_place(at)) {
         if (at->now == ABSENT) {
             continue;
         }
-        gml_status status = end_mapping(sleeper, counted, at);
+        gml_status status = end_mapping(remapper, counted, at);
         if (status != GML_OK) {
             return status;
         }
         if (!keeps_content && at->chunk->absent == at->chunk->places) {
-            give_back(sleeper, counted, at->chunk, released_bytes, kept_bytes);
+            give_back(remapper, counted, at->chunk, released_bytes, kept_bytes);
         }
     }
-    for (size_t i = 0; i < sleeper->chunks.capacity && below == UINT64_MAX; i++) {
-        chunk *left = chunk_at(sleeper, i);
+    for (size_t i = 0; i < remapper->chunks.capacity && below == UINT64_MAX; i++) {
+        chunk *left = chunk_at(remapper, i);
         if (left && (keeps_content || !left->places)) { /* the others have been tried */
-            give_back(sleeper, counted, left, released_bytes, kept_bytes);
+            give_back(remapper, counted, left, released_bytes, kept_bytes);
         }
     }
-    sleeper->is_copying &= below < UINT64_MAX;
+    remapper->is_copying &= below < UINT64_MAX;
     return GML_OK;
 }
 
 static gml_status
-take_again(gml_sleeper *sleeper, gml_driver *counted, chunk *taken)
+take_again(gml_remapper *remapper, gml_driver *counted, chunk *taken)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
+    gml_driver *inner = remapper->wrapped.inner;
     gml_status status = GML_OK;
     if (!taken->behind && (taken->places || !taken->is_released)) { /* else it is over */
-        status = count(sleeper, counted, GML_CALL_CREATE,
+        status = count(remapper, counted, GML_CALL_CREATE,
                        gml_driver_take_behind(inner, taken->size_bytes, &taken->behind));
         taken->is_fresh = status == GML_OK;
     }
@@ -444,12 +444,12 @@ take_again(gml_sleeper *sleeper, gml_driver *counted, chunk *taken)
 }
 
 static gml_status
-map_again(gml_sleeper *sleeper, gml_driver *counted, place *at)
+map_again(gml_remapper *remapper, gml_driver *counted, place *at)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
-    gml_status status = take_again(sleeper, counted, at->chunk);
+    gml_driver *inner = remapper->wrapped.inner;
+    gml_status status = take_again(remapper, counted, at->chunk);
     if (status == GML_OK && at->now == ABSENT) {
-        status = count(sleeper, counted, GML_CALL_MAP,
+        status = count(remapper, counted, GML_CALL_MAP,
                        inner->ops->map(inner, at->node.address, at->size_bytes, at->chunk->behind));
         at->chunk->absent -= status == GML_OK;
         at->now = status == GML_OK ? MAPPED : ABSENT;
@@ -460,9 +460,9 @@ map_again(gml_sleeper *sleeper, gml_driver *counted, place *at)
 /* Opens the places of [at, end) that were once open and are not: one call for what lies side by
  * side in one reservation. */
 static gml_status
-open_again(gml_sleeper *sleeper, gml_driver *counted, place *at, const place *end)
+open_again(gml_remapper *remapper, gml_driver *counted, place *at, const place *end)
 {
-    gml_driver *inner = sleeper->wrapped.inner;
+    gml_driver *inner = remapper->wrapped.inner;
     gml_status status = GML_OK;
     while (at != end && status == GML_OK) {
         place *first = at;
@@ -476,7 +476,7 @@ open_again(gml_sleeper *sleeper, gml_driver *counted, place *at, const place *en
             at = next_place(at);
             continue;
         }
-        status = count(sleeper, counted, GML_CALL_SET_ACCESS,
+        status = count(remapper, counted, GML_CALL_SET_ACCESS,
                        inner->ops->set_access(inner, begin, behind - begin));
         for (; status == GML_OK && first != at; first = next_place(first)) {
             first->now = ACCESSIBLE;
@@ -486,25 +486,25 @@ open_again(gml_sleeper *sleeper, gml_driver *counted, place *at, const place *en
 }
 
 static gml_status
-wake_all(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_watch *watch)
+wake_all(gml_remapper *remapper, gml_driver *counted, const gml_remapper_watch *watch)
 {
-    gml_status status = settle(sleeper, counted);
-    sleeper->is_copying = true; /* `watch` does */
-    place *at = place_from(sleeper, 0);
+    gml_status status = settle(remapper, counted);
+    remapper->is_copying = true; /* `watch` does */
+    place *at = place_from(remapper, 0);
     for (place *first = at; at && status == GML_OK; first = at) {
         for (uint64_t bytes = 0; at && bytes < PART_BYTES && status == GML_OK;
              at = next_place(at)) {
-            status = map_again(sleeper, counted, at);
+            status = map_again(remapper, counted, at);
             bytes += at->size_bytes;
         }
-        status = status == GML_OK ? open_again(sleeper, counted, first, at) : status;
+        status = status == GML_OK ? open_again(remapper, counted, first, at) : status;
         if (status == GML_OK && at) {
             status = watch->mapped(watch->context, at->node.address);
         }
     }
-    for (size_t i = 0; i < sleeper->chunks.capacity && status == GML_OK; i++) {
-        chunk *left = chunk_at(sleeper, i);
-        status = left ? take_again(sleeper, counted, left) : GML_OK;
+    for (size_t i = 0; i < remapper->chunks.capacity && status == GML_OK; i++) {
+        chunk *left = chunk_at(remapper, i);
+        status = left ? take_again(remapper, counted, left) : GML_OK;
     }
     return status == GML_OK ? watch->mapped(watch->context, UINT64_MAX) : status;
 }
@@ -512,40 +512,40 @@ wake_all(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_watch *wat
 /* After a waking that failed: what it took goes again, as far as the driver lets it, for none of it
  * holds anything that is not somewhere else. The rest is known, and serves the next waking. */
 static void
-give_back_fresh(gml_sleeper *sleeper, gml_driver *counted)
+give_back_fresh(gml_remapper *remapper, gml_driver *counted)
 {
     uint64_t released_bytes = 0, kept_bytes = 0;
     gml_driver_begin_undo(counted);
-    bool is_quiet = settle(sleeper, counted) == GML_OK;
-    for (place *at = place_from(sleeper, 0); at && is_quiet; at = next_place(at)) {
+    bool is_quiet = settle(remapper, counted) == GML_OK;
+    for (place *at = place_from(remapper, 0); at && is_quiet; at = next_place(at)) {
         if (at->chunk->is_fresh) {
-            (void)end_mapping(sleeper, counted, at);
+            (void)end_mapping(remapper, counted, at);
         }
     }
-    for (size_t i = 0; i < sleeper->chunks.capacity && is_quiet; i++) {
-        chunk *at = chunk_at(sleeper, i);
+    for (size_t i = 0; i < remapper->chunks.capacity && is_quiet; i++) {
+        chunk *at = chunk_at(remapper, i);
         if (at && at->is_fresh && at->absent == at->places) {
-            give_back(sleeper, counted, at, &released_bytes, &kept_bytes);
+            give_back(remapper, counted, at, &released_bytes, &kept_bytes);
         }
     }
     gml_driver_end_undo(counted);
 }
 
 gml_status
-gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_watch *watch)
+gml_remapper_wake(gml_remapper *remapper, gml_driver *counted, const gml_remapper_watch *watch)
 {
-    gml_status status = wake_all(sleeper, counted, watch);
+    gml_status status = wake_all(remapper, counted, watch);
     if (status != GML_OK) {
-        give_back_fresh(sleeper, counted);
+        give_back_fresh(remapper, counted);
         return status;
     }
-    for (size_t i = 0; i < sleeper->chunks.capacity; i++) {
-        chunk *at = chunk_at(sleeper, i);
+    for (size_t i = 0; i < remapper->chunks.capacity; i++) {
+        chunk *at = chunk_at(remapper, i);
         if (at) {
             at->is_fresh = false;
         }
     }
-    sleeper->is_asleep = sleeper->is_copying = false;
+    remapper->is_asleep = remapper->is_copying = false;
     return GML_OK;
 }
 
@@ -554,16 +554,16 @@ gml_sleeper_wake(gml_sleeper *sleeper, gml_driver *counted, const gml_sleeper_wa
 static void
 destroy(gml_driver *self)
 {
-    gml_sleeper *sleeper = sleeper_of(self);
-    gml_driver_close(sleeper->wrapped.inner);
-    gml_map_clear(&sleeper->chunks);
-    gml_pool_clear(&sleeper->chunk_objects);
-    gml_pool_clear(&sleeper->place_objects);
-    free(sleeper);
+    gml_remapper *remapper = remapper_of(self);
+    gml_driver_close(remapper->wrapped.inner);
+    gml_map_clear(&remapper->chunks);
+    gml_pool_clear(&remapper->chunk_objects);
+    gml_pool_clear(&remapper->place_objects);
+    free(remapper);
 }
 
 gml_status
-gml_sleeper_open(gml_driver **driver, gml_sleeper **out)
+gml_remapper_open(gml_driver **driver, gml_remapper **out)
 {
     gml_driver *inner = *driver;
     if (!inner->info.has_virtual_memory || inner->arena_bytes) {
@@ -571,27 +571,27 @@ gml_sleeper_open(gml_driver **driver, gml_sleeper **out)
                                "memory can sleep only where it is mapped: this device or arena has "
                                "no virtual memory management");
     }
-    gml_sleeper *sleeper = calloc(1, sizeof *sleeper);
-    if (!sleeper) {
+    gml_remapper *remapper = calloc(1, sizeof *remapper);
+    if (!remapper) {
         return gml_driver_fail(inner, GML_NO_HOST_MEMORY, "no host memory for what can sleep");
     }
-    gml_wrap(&sleeper->wrapped, inner, destroy);
-    sleeper->chunk_objects.object_bytes = sizeof(chunk);
-    sleeper->place_objects.object_bytes = sizeof(place);
-    gml_driver_ops *ops = &sleeper->wrapped.ops;
+    gml_wrap(&remapper->wrapped, inner, destroy);
+    remapper->chunk_objects.object_bytes = sizeof(chunk);
+    remapper->place_objects.object_bytes = sizeof(place);
+    gml_driver_ops *ops = &remapper->wrapped.ops;
     ops->create = create;
     ops->release = release;
     ops->map = map;
     ops->unmap = unmap;
     ops->set_access = set_access;
-    ops->malloc = sleeper_malloc;
-    ops->free = sleeper_free;
+    ops->malloc = remapper_malloc;
+    ops->free = remapper_free;
     ops->expect_malloc = NULL;
     ops->export_file = export_file;
     ops->behind_malloc = behind_malloc;
     ops->bytes = bytes;
-    sleeper->wrapped.base.can_sleep = true;
-    *driver = &sleeper->wrapped.base;
-    *out = sleeper;
+    remapper->wrapped.base.can_sleep = true;
+    *driver = &remapper->wrapped.base;
+    *out = remapper;
     return GML_OK;
 }

@@ -1,6 +1,6 @@
 /* What a sleeping lake keeps: which blocks were live, and what they hold. */
-#ifndef GML_LAKE_NAP_H
-#define GML_LAKE_NAP_H
+#ifndef GML_LAKE_BACKUP_H
+#define GML_LAKE_BACKUP_H
 
 #include "gmlake_sleep.h"
 #include "lake/lake.h"
@@ -13,11 +13,11 @@ typedef struct gml_saved {
     uint64_t size_bytes;
     uint64_t offset_bytes; /* in the memory or file */
     uint64_t id;           /* the block's: another one may have the address later */
-    bool is_saved;         /* the copy has ended; false: gml_sleeper_holds() the block */
+    bool is_saved;         /* the copy has ended; false: gml_remapper_holds() the block */
 } gml_saved;
 
-typedef struct gml_nap {
-    gml_backup backup;
+typedef struct gml_backup_store {
+    gml_backup kind;
     gml_saved *blocks; /* in address order */
     size_t count;
     uint64_t room_bytes; /* that they take side by side */
@@ -25,45 +25,46 @@ typedef struct gml_nap {
     uint64_t memory_bytes;
     gml_event event; /* behind the part that is being copied; 0: none was needed yet */
     int file;
-} gml_nap;
+} gml_backup_store;
 
 /* Lists the live blocks. */
-gml_status gml_nap_list(gml_lake *lake, gml_nap *nap);
+gml_status gml_backup_list(gml_lake *lake, gml_backup_store *store);
 
 /* Whether that block is there still. */
-bool gml_nap_is_live(const gml_lake *lake, const gml_saved *saved);
+bool gml_backup_is_live(const gml_lake *lake, const gml_saved *saved);
 
 /* Takes what was freed meanwhile from the list: it does not come back, and may not be mapped. */
-void gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap);
+void gml_backup_drop_freed(const gml_lake *lake, gml_backup_store *store);
 
 /* Whether the block's content is saved, and no longer on the device. */
-bool gml_nap_is_away(const gml_lake *lake, const gml_saved *saved);
+bool gml_backup_is_away(const gml_lake *lake, const gml_saved *saved);
 
 /* The block of the list that saves the address, or NULL. */
-const gml_saved *gml_nap_find(const gml_nap *nap, gml_address address);
+const gml_saved *gml_backup_find(const gml_backup_store *store, gml_address address);
 
 /* What the blocks that are saved hold together. */
-uint64_t gml_nap_bytes(const gml_nap *nap);
+uint64_t gml_backup_bytes(const gml_backup_store *store);
 
 /* Forgets the list, and the file; the host's memory stays for the next time. */
-void gml_nap_forget(gml_nap *nap);
+void gml_backup_forget(gml_backup_store *store);
 
 /* Forgets the list, and gives the host's memory back. */
-gml_status gml_nap_give_memory(gml_lake *lake);
+gml_status gml_backup_give_memory(gml_lake *lake);
 
 /* Page-locked memory of that size at least. */
-gml_status gml_nap_have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes);
+gml_status gml_backup_have_memory(gml_lake *lake, gml_backup_store *store, uint64_t size_bytes);
 
 /* The stream of the copies: of this thread, so that nobody else's work waits for them. */
-gml_stream gml_nap_stream(const gml_lake *lake);
+gml_stream gml_backup_stream(const gml_lake *lake);
 
 /* Queues the copy of one block to its place in the memory, or back. */
-gml_status gml_nap_copy(gml_lake *lake, const gml_nap *nap, size_t block, bool is_out);
+gml_status gml_backup_copy(gml_lake *lake, const gml_backup_store *store, size_t block,
+                           bool is_out);
 
 /* Saves all blocks in a file without a name in the folder. */
-gml_status gml_nap_save_to_file(gml_lake *lake, gml_nap *nap, const char *folder);
+gml_status gml_backup_save_to_file(gml_lake *lake, gml_backup_store *store, const char *folder);
 
 /* Moves all blocks to the file, or those back that are away, and waits. */
-gml_status gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out);
+gml_status gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out);
 
 #endif

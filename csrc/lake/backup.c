@@ -1,5 +1,5 @@
 /* What live blocks hold, in the host's memory or in a file, while a lake sleeps. */
-#include "lake/nap.h"
+#include "lake/backup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ by_address(const void *left, const void *right)
 }
 
 gml_status
-gml_nap_list(gml_lake *lake, gml_nap *nap)
+gml_backup_list(gml_lake *lake, gml_backup_store *store)
 {
     size_t room = lake->blocks.count;
     gml_saved *blocks = malloc((room ? room : 1) * sizeof *blocks);
@@ -44,59 +44,61 @@ gml_nap_list(gml_lake *lake, gml_nap *nap)
         blocks[i].offset_bytes = offset_bytes;
         offset_bytes += (blocks[i].size_bytes + 511) & ~UINT64_C(511);
     }
-    free(nap->blocks);
-    nap->blocks = blocks;
-    nap->count = count;
-    nap->room_bytes = offset_bytes;
+    free(store->blocks);
+    store->blocks = blocks;
+    store->count = count;
+    store->room_bytes = offset_bytes;
     return GML_OK;
 }
 
 bool
-gml_nap_is_live(const gml_lake *lake, const gml_saved *saved)
+gml_backup_is_live(const gml_lake *lake, const gml_saved *saved)
 {
     const gml_block *block = gml_map_find(&lake->blocks, saved->address);
     return block && block->id == saved->id;
 }
 
 bool
-gml_nap_is_away(const gml_lake *lake, const gml_saved *saved)
+gml_backup_is_away(const gml_lake *lake, const gml_saved *saved)
 {
-    return saved->is_saved && !gml_sleeper_holds(lake->sleeper, saved->address, saved->size_bytes);
+    return saved->is_saved &&
+           !gml_remapper_holds(lake->remapper, saved->address, saved->size_bytes);
 }
 
 const gml_saved *
-gml_nap_find(const gml_nap *nap, gml_address address)
+gml_backup_find(const gml_backup_store *store, gml_address address)
 {
-    size_t first = 0, end = nap->count; /* the last that begins there or below is at `first` - 1 */
+    size_t first = 0,
+           end = store->count; /* the last that begins there or below is at `first` - 1 */
     while (first < end) {
         size_t middle = first + (end - first) / 2;
-        if (nap->blocks[middle].address <= address) {
+        if (store->blocks[middle].address <= address) {
             first = middle + 1;
         } else {
             end = middle;
         }
     }
-    return first ? &nap->blocks[first - 1] : NULL;
+    return first ? &store->blocks[first - 1] : NULL;
 }
 
 void
-gml_nap_drop_freed(const gml_lake *lake, gml_nap *nap)
+gml_backup_drop_freed(const gml_lake *lake, gml_backup_store *store)
 {
     size_t left = 0;
-    for (size_t i = 0; i < nap->count; i++) {
-        if (gml_nap_is_live(lake, &nap->blocks[i])) {
-            nap->blocks[left++] = nap->blocks[i];
+    for (size_t i = 0; i < store->count; i++) {
+        if (gml_backup_is_live(lake, &store->blocks[i])) {
+            store->blocks[left++] = store->blocks[i];
         }
     }
-    nap->count = left;
+    store->count = left;
 }
 
 uint64_t
-gml_nap_bytes(const gml_nap *nap)
+gml_backup_bytes(const gml_backup_store *store)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < nap->count; i++) {
-        sum += nap->blocks[i].is_saved ? nap->blocks[i].size_bytes : 0;
+    for (size_t i = 0; i < store->count; i++) {
+        sum += store->blocks[i].is_saved ? store->blocks[i].size_bytes : 0;
     }
     return sum;
 }
@@ -104,26 +106,26 @@ gml_nap_bytes(const gml_nap *nap)
 /* ---- the host's memory ----------------------------------------------------------------------- */
 
 gml_status
-gml_nap_have_memory(gml_lake *lake, gml_nap *nap, uint64_t size_bytes)
+gml_backup_have_memory(gml_lake *lake, gml_backup_store *store, uint64_t size_bytes)
 {
-    if (nap->memory && nap->memory_bytes >= size_bytes) {
+    if (store->memory && store->memory_bytes >= size_bytes) {
         return GML_OK;
     }
-    if (nap->memory) {
-        gml_status status = gml_driver_host_free(lake->driver, nap->memory, nap->memory_bytes);
+    if (store->memory) {
+        gml_status status = gml_driver_host_free(lake->driver, store->memory, store->memory_bytes);
         if (status != GML_OK) {
             return status;
         }
-        nap->memory = NULL;
+        store->memory = NULL;
     }
     gml_status status =
-        size_bytes ? gml_driver_host_malloc(lake->driver, size_bytes, &nap->memory) : GML_OK;
-    nap->memory_bytes = status == GML_OK ? size_bytes : 0;
+        size_bytes ? gml_driver_host_malloc(lake->driver, size_bytes, &store->memory) : GML_OK;
+    store->memory_bytes = status == GML_OK ? size_bytes : 0;
     return status;
 }
 
 gml_stream
-gml_nap_stream(const gml_lake *lake)
+gml_backup_stream(const gml_lake *lake)
 {
     return lake->driver->per_thread_stream;
 }
@@ -132,16 +134,17 @@ gml_nap_stream(const gml_lake *lake)
 static gml_status
 copy(gml_lake *lake, bool is_out, gml_address address, char *host, uint64_t size_bytes)
 {
-    gml_stream stream = gml_nap_stream(lake);
+    gml_stream stream = gml_backup_stream(lake);
     return is_out ? gml_driver_copy_out(lake->driver, host, address, size_bytes, stream)
                   : gml_driver_copy_in(lake->driver, address, host, size_bytes, stream);
 }
 
 gml_status
-gml_nap_copy(gml_lake *lake, const gml_nap *nap, size_t block, bool is_out)
+gml_backup_copy(gml_lake *lake, const gml_backup_store *store, size_t block, bool is_out)
 {
-    const gml_saved *at = &nap->blocks[block];
-    return copy(lake, is_out, at->address, (char *)nap->memory + at->offset_bytes, at->size_bytes);
+    const gml_saved *at = &store->blocks[block];
+    return copy(lake, is_out, at->address, (char *)store->memory + at->offset_bytes,
+                at->size_bytes);
 }
 
 /* ---- a file ---------------------------------------------------------------------------------- */
@@ -153,22 +156,22 @@ fail_file(gml_lake *lake, const char *what, const char *where)
 }
 
 static void
-close_file(gml_nap *nap)
+close_file(gml_backup_store *store)
 {
-    if (nap->file != GML_NO_FILE) {
-        (void)close(nap->file);
-        nap->file = GML_NO_FILE;
+    if (store->file != GML_NO_FILE) {
+        (void)close(store->file);
+        store->file = GML_NO_FILE;
     }
 }
 
 /* Moves all bytes, whatever the system does at once. */
 static gml_status
-move_file(gml_lake *lake, const gml_nap *nap, bool is_out, char *bytes, uint64_t size_bytes,
-          uint64_t offset_bytes)
+move_file(gml_lake *lake, const gml_backup_store *store, bool is_out, char *bytes,
+          uint64_t size_bytes, uint64_t offset_bytes)
 {
     while (size_bytes) {
-        ssize_t moved = is_out ? pwrite(nap->file, bytes, (size_t)size_bytes, (off_t)offset_bytes)
-                               : pread(nap->file, bytes, (size_t)size_bytes, (off_t)offset_bytes);
+        ssize_t moved = is_out ? pwrite(store->file, bytes, (size_t)size_bytes, (off_t)offset_bytes)
+                               : pread(store->file, bytes, (size_t)size_bytes, (off_t)offset_bytes);
         if (moved <= 0) {
             if (moved < 0 && errno == EINTR) {
                 continue;
@@ -192,112 +195,113 @@ typedef struct piece {
 
 /* The piece after `at` of those that move; false at the end. */
 static bool
-next_piece(const gml_lake *lake, const gml_nap *nap, bool is_out, piece *at)
+next_piece(const gml_lake *lake, const gml_backup_store *store, bool is_out, piece *at)
 {
     at->begin_bytes += at->size_bytes;
-    while (at->block < nap->count &&
-           (at->begin_bytes == nap->blocks[at->block].size_bytes ||
-            !(is_out || gml_nap_is_away(lake, &nap->blocks[at->block])))) {
+    while (at->block < store->count &&
+           (at->begin_bytes == store->blocks[at->block].size_bytes ||
+            !(is_out || gml_backup_is_away(lake, &store->blocks[at->block])))) {
         at->block++;
         at->begin_bytes = 0;
     }
-    if (at->block == nap->count) {
+    if (at->block == store->count) {
         return false;
     }
-    uint64_t left_bytes = nap->blocks[at->block].size_bytes - at->begin_bytes;
+    uint64_t left_bytes = store->blocks[at->block].size_bytes - at->begin_bytes;
     at->size_bytes = left_bytes < RING_BYTES ? left_bytes : RING_BYTES;
     return true;
 }
 
 /* Writes a piece, if there is one. */
 static gml_status
-write_piece(gml_lake *lake, const gml_nap *nap, const piece *at, char *buffer)
+write_piece(gml_lake *lake, const gml_backup_store *store, const piece *at, char *buffer)
 {
-    return at->size_bytes ? move_file(lake, nap, true, buffer, at->size_bytes,
-                                      nap->blocks[at->block].offset_bytes + at->begin_bytes)
+    return at->size_bytes ? move_file(lake, store, true, buffer, at->size_bytes,
+                                      store->blocks[at->block].offset_bytes + at->begin_bytes)
                           : GML_OK;
 }
 
 /* Between device and file, by two buffers: the device copies one while the file has the other. */
 gml_status
-gml_nap_move_all(gml_lake *lake, gml_nap *nap, bool is_out)
+gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out)
 {
-    char *ring = nap->memory;
+    char *ring = store->memory;
     piece at = {0}, before = {0};
     size_t turn = 0;
     gml_status status = GML_OK;
-    while (status == GML_OK && next_piece(lake, nap, is_out, &at)) {
+    while (status == GML_OK && next_piece(lake, store, is_out, &at)) {
         char *buffer = ring + turn * RING_BYTES;
         char *other = ring + (1 - turn) * RING_BYTES;
-        const gml_saved *of = &nap->blocks[at.block];
+        const gml_saved *of = &store->blocks[at.block];
         if (!is_out) {
-            status = move_file(lake, nap, false, buffer, at.size_bytes,
+            status = move_file(lake, store, false, buffer, at.size_bytes,
                                of->offset_bytes + at.begin_bytes);
         }
         if (status == GML_OK) {
-            status = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
+            status = gml_driver_stream_synchronize(lake->driver, gml_backup_stream(lake));
         }
         if (status == GML_OK) {
             status = copy(lake, is_out, of->address + at.begin_bytes, buffer, at.size_bytes);
         }
         if (status == GML_OK && is_out) {
-            status = write_piece(lake, nap, &before, other);
+            status = write_piece(lake, store, &before, other);
         }
         before = at;
         turn = 1 - turn;
     }
-    gml_status waited = gml_driver_stream_synchronize(lake->driver, gml_nap_stream(lake));
+    gml_status waited = gml_driver_stream_synchronize(lake->driver, gml_backup_stream(lake));
     status = status == GML_OK ? waited : status;
     if (status == GML_OK && is_out) {
-        status = write_piece(lake, nap, &before, ring + (1 - turn) * RING_BYTES);
+        status = write_piece(lake, store, &before, ring + (1 - turn) * RING_BYTES);
     }
-    for (size_t i = 0; i < nap->count && status == GML_OK && is_out; i++) {
-        nap->blocks[i].is_saved = true;
+    for (size_t i = 0; i < store->count && status == GML_OK && is_out; i++) {
+        store->blocks[i].is_saved = true;
     }
     return status;
 }
 
 gml_status
-gml_nap_save_to_file(gml_lake *lake, gml_nap *nap, const char *folder)
+gml_backup_save_to_file(gml_lake *lake, gml_backup_store *store, const char *folder)
 {
     const char *where = folder ? folder : "/tmp";
-    nap->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (nap->file < 0) {
+    store->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (store->file < 0) {
         return fail_file(lake, "what sleeps cannot be saved to a file in", where);
     }
-    gml_status status = gml_nap_have_memory(lake, nap, RING_BUFFERS * RING_BYTES);
-    return status == GML_OK ? gml_nap_move_all(lake, nap, true) : status;
+    gml_status status = gml_backup_have_memory(lake, store, RING_BUFFERS * RING_BYTES);
+    return status == GML_OK ? gml_backup_move_all(lake, store, true) : status;
 }
 
 void
-gml_nap_forget(gml_nap *nap)
+gml_backup_forget(gml_backup_store *store)
 {
-    free(nap->blocks);
-    nap->blocks = NULL;
-    nap->count = 0;
-    close_file(nap);
+    free(store->blocks);
+    store->blocks = NULL;
+    store->count = 0;
+    close_file(store);
 }
 
 gml_status
-gml_nap_give_memory(gml_lake *lake)
+gml_backup_give_memory(gml_lake *lake)
 {
-    gml_nap *nap = lake->nap;
-    gml_nap_forget(nap);
-    gml_status status =
-        nap->memory ? gml_driver_host_free(lake->driver, nap->memory, nap->memory_bytes) : GML_OK;
-    nap->memory = status == GML_OK ? NULL : nap->memory;
+    gml_backup_store *store = lake->backup;
+    gml_backup_forget(store);
+    gml_status status = store->memory
+                            ? gml_driver_host_free(lake->driver, store->memory, store->memory_bytes)
+                            : GML_OK;
+    store->memory = status == GML_OK ? NULL : store->memory;
     return status;
 }
 
 void
-gml_nap_end(gml_lake *lake)
+gml_backup_end(gml_lake *lake)
 {
-    if (lake->nap) {
-        (void)gml_nap_give_memory(lake);
-        if (lake->nap->event) {
-            (void)gml_driver_event_destroy(lake->driver, lake->nap->event);
+    if (lake->backup) {
+        (void)gml_backup_give_memory(lake);
+        if (lake->backup->event) {
+            (void)gml_driver_event_destroy(lake->driver, lake->backup->event);
         }
-        free(lake->nap);
-        lake->nap = NULL;
+        free(lake->backup);
+        lake->backup = NULL;
     }
 }
