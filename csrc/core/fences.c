@@ -184,7 +184,7 @@ gml_fence_mark(gml_fences *fences, gml_timeline *timeline, bool *is_marked)
 }
 
 gml_status
-gml_fence_settle(gml_fences *fences, gml_timeline *timeline, bool *is_done)
+gml_fence_wait(gml_fences *fences, gml_timeline *timeline, bool *is_done)
 {
     gml_fence_poll(fences, timeline);
     *is_done = gml_timeline_is_complete(timeline);

@@ -126,7 +126,7 @@ void gml_fence_complete(gml_fences *fences, gml_timeline *timeline);
 
 /* Waits for all that the timeline freed. *is_done false: no call may be made on the stream, and
  * nothing was done. */
-gml_status gml_fence_settle(gml_fences *fences, gml_timeline *timeline, bool *is_done);
+gml_status gml_fence_wait(gml_fences *fences, gml_timeline *timeline, bool *is_done);
 
 /* The program has made `later` wait for `earlier`. GML_NO_HOST_MEMORY. */
 gml_status gml_fence_tell(gml_fences *fences, const gml_timeline *later,

@@ -91,7 +91,7 @@ is_ascending(const gml_byte_set *runs)
 }
 
 void
-gml_byte_set_settle(gml_byte_set *runs)
+gml_byte_set_normalize(gml_byte_set *runs)
 {
     if (!is_ascending(runs)) {
         qsort(runs->items, runs->count, sizeof *runs->items, compare_runs);

@@ -20,7 +20,7 @@ typedef struct gml_byte_set {
 
 void gml_byte_set_clear(gml_byte_set *runs);
 
-/* Appends a run; the list is no set until it is settled. GML_NO_HOST_MEMORY. */
+/* Appends a run; the list is no set until it is normalized. GML_NO_HOST_MEMORY. */
 gml_status gml_byte_set_append(gml_byte_set *runs, uint64_t begin, uint64_t end);
 
 /* Appends what an access may meet, rounded outwards to whole units of unit_bytes. GML_UNSUPPORTED
@@ -29,7 +29,7 @@ gml_status gml_byte_set_append_access(gml_byte_set *runs, const gml_object_trace
                                       const gml_access *access, uint64_t unit_bytes);
 
 /* Sorts, and joins what touches. */
-void gml_byte_set_settle(gml_byte_set *runs);
+void gml_byte_set_normalize(gml_byte_set *runs);
 
 /* Of two sets, into an empty list. */
 gml_status gml_byte_set_common(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set *b);

@@ -50,7 +50,7 @@ find_between(gml_byte_set *runs, const gml_check_book *book, const gml_finding *
         status = gml_byte_set_append_access(runs, book->trace, access, 1);
         status = status == GML_OK ? gml_check_look(book, SORTING * (runs->count - before)) : status;
     }
-    gml_byte_set_settle(runs);
+    gml_byte_set_normalize(runs);
     return status;
 }
 
@@ -67,8 +67,8 @@ find_dead(const gml_check_book *book, const gml_finding *finding, dead_runs *fou
         status = append_uses(&found->second, book, finding->object, finding->to_api, true);
     }
     if (status == GML_OK) {
-        gml_byte_set_settle(&found->first);
-        gml_byte_set_settle(&found->second);
+        gml_byte_set_normalize(&found->first);
+        gml_byte_set_normalize(&found->second);
         status = gml_byte_set_common(&found->both, &found->first, &found->second);
     }
     if (status == GML_OK) {
@@ -116,7 +116,7 @@ find_accessed(gml_byte_set *runs, const gml_check_book *book, uint32_t object)
                                             &book->trace->accesses[book->uses[i].access],
                                             book->trace->objects[object].element_bytes);
     }
-    gml_byte_set_settle(runs);
+    gml_byte_set_normalize(runs);
     return status;
 }
 
@@ -202,7 +202,7 @@ list_owned(owned_runs *owned, const gml_check_book *book, uint32_t object)
                                                 &book->trace->accesses[book->uses[i].access],
                                                 book->trace->objects[object].element_bytes);
         }
-        gml_byte_set_settle(&runs);
+        gml_byte_set_normalize(&runs);
         if (status == GML_OK) {
             status = append_owned(owned, &runs, owned->owner_count++);
         }

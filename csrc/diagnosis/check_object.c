@@ -258,7 +258,7 @@ list_runs(object_walk *walk, const gml_access *access)
 {
     walk->runs.count = 0;
     gml_status status = gml_byte_set_append_access(&walk->runs, walk->book->trace, access, 1);
-    gml_byte_set_settle(&walk->runs);
+    gml_byte_set_normalize(&walk->runs);
     return status;
 }
 

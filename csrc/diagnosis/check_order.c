@@ -139,7 +139,7 @@ visit_access(order_walk *walk, const gml_access *access, gml_byte_visit read, gm
 {
     walk->runs.count = 0;
     gml_status status = gml_byte_set_append_access(&walk->runs, walk->book->trace, access, 1);
-    gml_byte_set_settle(&walk->runs);
+    gml_byte_set_normalize(&walk->runs);
     bool is_write = access->flags & GML_ACCESS_WRITES;
     return status == GML_OK ? visit_runs(walk, access->object, is_write ? write : read) : status;
 }

@@ -140,7 +140,7 @@ report_pairs(dead_pile *pile)
 
 /* From layer->since to this column `above` lay on it. */
 static gml_status
-settle(dead_pile *pile, size_t lower, size_t above, uint64_t column, uint64_t rows)
+charge_layer(dead_pile *pile, size_t lower, size_t above, uint64_t column, uint64_t rows)
 {
     dead_layer *layer = &pile->layers[lower];
     uint64_t bytes = (column - layer->since) * rows;
@@ -168,7 +168,7 @@ open_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows)
         size_t lower = below(pile, number);
         if (lower != GML_NO_MEMBER) {
             size_t above = gml_number_set_from(&pile->open, number);
-            status = settle(pile, lower, above, column, rows);
+            status = charge_layer(pile, lower, above, column, rows);
         }
         gml_number_set_add(&pile->open, number);
         pile->layers[number].since = column;
@@ -184,9 +184,9 @@ close_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows)
     }
     size_t above = gml_number_set_from(&pile->open, number + 1);
     size_t lower = below(pile, number);
-    gml_status status = settle(pile, number, above, column, rows);
+    gml_status status = charge_layer(pile, number, above, column, rows);
     if (status == GML_OK && lower != GML_NO_MEMBER) {
-        status = settle(pile, lower, number, column, rows);
+        status = charge_layer(pile, lower, number, column, rows);
     }
     gml_number_set_remove(&pile->open, number);
     return status;

@@ -72,10 +72,10 @@ options_fault(const gml_diagnose_options *options)
 
 /* A copy in which every pattern that is wanted has its bit. */
 static gml_status
-settle_options(gml_diagnose_options *settled, const gml_diagnose_options *options, char *reason,
-               size_t reason_bytes)
+complete_options(gml_diagnose_options *completed, const gml_diagnose_options *options, char *reason,
+                 size_t reason_bytes)
 {
-    gml_diagnose_defaults(settled);
+    gml_diagnose_defaults(completed);
     if (!options) {
         return GML_OK;
     }
@@ -83,9 +83,9 @@ settle_options(gml_diagnose_options *settled, const gml_diagnose_options *option
     if (fault) {
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "%s", fault);
     }
-    *settled = *options;
-    if (!settled->patterns) {
-        settled->patterns = ALL_PATTERNS;
+    *completed = *options;
+    if (!completed->patterns) {
+        completed->patterns = ALL_PATTERNS;
     }
     return GML_OK;
 }
@@ -211,8 +211,8 @@ gml_diagnose(const gml_object_trace *trace, const gml_diagnose_options *options,
              char *reason, size_t reason_bytes)
 {
     uint64_t begin_ns = gml_clock_ns();
-    gml_diagnose_options settled;
-    gml_status status = settle_options(&settled, options, reason, reason_bytes);
+    gml_diagnose_options completed;
+    gml_status status = complete_options(&completed, options, reason, reason_bytes);
     if (status != GML_OK) {
         return status;
     }
@@ -220,7 +220,7 @@ gml_diagnose(const gml_object_trace *trace, const gml_diagnose_options *options,
     gml_trace_index index;
     status = gml_index_build(&index, trace, reason, reason_bytes);
     if (status == GML_OK) {
-        status = fill(&index, &settled, &found);
+        status = fill(&index, &completed, &found);
     }
     if (status == GML_OK) {
         found.lives = index.lives;

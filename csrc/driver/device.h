@@ -35,10 +35,10 @@ gml_device_is_frozen(const gml_device *device)
 
 /* Looks whether captures still go on, before a call that they forbid. pre: no lock is held. */
 static inline void
-gml_device_settle(const gml_device *device)
+gml_device_end_failed_captures(const gml_device *device)
 {
-    if (gml_device_is_frozen(device) && device->settle) {
-        device->settle();
+    if (gml_device_is_frozen(device) && device->end_failed_captures) {
+        device->end_failed_captures();
     }
 }
 

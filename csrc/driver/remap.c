@@ -100,7 +100,7 @@ count(const gml_remapper *remapper, gml_driver *counted, gml_driver_call call, g
 
 /* Waits for the copies that a failure left behind: before what they touch goes. */
 static gml_status
-settle(gml_remapper *remapper, gml_driver *counted)
+await_copies(gml_remapper *remapper, gml_driver *counted)
 {
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = remapper->is_copying ? count(remapper, counted, GML_CALL_DEVICE_SYNCHRONIZE,
@@ -143,7 +143,7 @@ end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
 {
     gml_remapper *remapper = remapper_of(self);
     gml_driver *inner = remapper->wrapped.inner;
-    gml_status status = settle(remapper, self);
+    gml_status status = await_copies(remapper, self);
     if (status == GML_OK && ended->behind) {
         status = gml_driver_give_behind(inner, ended->size_bytes, ended->behind);
         (void)gml_wrapped_relay(self, status);
@@ -237,7 +237,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     gml_remapper *remapper = remapper_of(self);
     gml_driver *inner = remapper->wrapped.inner;
     gml_address end = address + size_bytes;
-    gml_status status = settle(remapper, self);
+    gml_status status = await_copies(remapper, self);
     if (status == GML_OK && !remapper->is_asleep) {
         status = gml_wrapped_relay(self, inner->ops->unmap(inner, address, size_bytes));
     }
@@ -488,7 +488,7 @@ open_again(gml_remapper *remapper, gml_driver *counted, place *at, const place *
 static gml_status
 wake_all(gml_remapper *remapper, gml_driver *counted, const gml_remapper_watch *watch)
 {
-    gml_status status = settle(remapper, counted);
+    gml_status status = await_copies(remapper, counted);
     remapper->is_copying = true; /* `watch` does */
     place *at = place_from(remapper, 0);
     for (place *first = at; at && status == GML_OK; first = at) {
@@ -516,7 +516,7 @@ give_back_fresh(gml_remapper *remapper, gml_driver *counted)
 {
     uint64_t released_bytes = 0, kept_bytes = 0;
     gml_driver_begin_undo(counted);
-    bool is_quiet = settle(remapper, counted) == GML_OK;
+    bool is_quiet = await_copies(remapper, counted) == GML_OK;
     for (place *at = place_from(remapper, 0); at && is_quiet; at = next_place(at)) {
         if (at->chunk->is_fresh) {
             (void)end_mapping(remapper, counted, at);

@@ -209,7 +209,7 @@ is_any_capturing(const gml_streams *streams)
 
 /* Finds an event that may be queried or synchronised with. */
 static gml_status
-settled_event(const gml_streams *streams, gml_event event, event_state **out)
+callable_event(const gml_streams *streams, gml_event event, event_state **out)
 {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
@@ -326,7 +326,7 @@ static gml_status
 query_locked(const gml_streams *streams, gml_event event)
 {
     event_state *found;
-    gml_status status = settled_event(streams, event, &found);
+    gml_status status = callable_event(streams, event, &found);
     if (status != GML_OK) {
         return status;
     }
@@ -337,7 +337,7 @@ static gml_status
 synchronize_event_locked(gml_streams *streams, gml_event event)
 {
     event_state *found;
-    gml_status status = settled_event(streams, event, &found);
+    gml_status status = callable_event(streams, event, &found);
     while (status == GML_OK && found->last && !found->last->is_done) {
         run_towards(streams, found->last->stream);
     }

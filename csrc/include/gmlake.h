@@ -157,12 +157,13 @@ typedef struct gml_lake_hooks gml_lake_hooks;
 typedef struct gml_device {
     pthread_mutex_t lock;       /* taken before any lake's; guards the next two against changes */
     struct gml_sharer *sharers; /* the open lakes */
-    uint64_t captures;    /* graphs that are being captured: while there are any, all lakes refuse
-                             what would break one or take memory from under it. Changes only while
-                             no call is under way on any of them */
-    void (*settle)(void); /* ends captures that failed without a word; NULL: none can */
-    uint64_t held_bytes;  /* by all lakes; not what sleeps */
-    uint64_t limit_bytes; /* they hold no more than this together; 0: no limit */
+    uint64_t captures; /* graphs that are being captured: while there are any, all lakes refuse
+                          what would break one or take memory from under it. Changes only while
+                          no call is under way on any of them */
+    void (*end_failed_captures)(
+        void);                 /* ends captures that failed without a word; NULL: none can */
+    uint64_t held_bytes;       /* by all lakes; not what sleeps */
+    uint64_t limit_bytes;      /* they hold no more than this together; 0: no limit */
     const uint64_t *divisions; /* PyTorch's roundup_power2_divisions, 16; NULL: none */
 } gml_device;
 

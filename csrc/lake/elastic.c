@@ -253,7 +253,7 @@ end_all_late(gml_lake *lake)
 }
 
 gml_status
-gml_elastics_settle(gml_lake *lake)
+gml_elastics_release_idle(gml_lake *lake)
 {
     gml_status first = GML_OK;
     for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {

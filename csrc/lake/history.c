@@ -77,7 +77,7 @@ stretch(gml_noted *first, size_t count, gml_moment from, gml_moment to)
 
 /* Gives every record its time, once and for all. */
 static void
-settle_times(gml_history *history)
+date_records(gml_history *history)
 {
     gml_moment now = moment_of(history);
     size_t stale = history->capacity - history->stale_count;
@@ -186,7 +186,7 @@ gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t
 {
     size_t wanted = kept(history);
     if (out && wanted) {
-        settle_times(history);
+        date_records(history);
         wanted = wanted < capacity ? wanted : capacity;
         copy_youngest(history, out, sites, wanted);
     }

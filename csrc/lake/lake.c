@@ -444,7 +444,7 @@ gml_status
 gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
 {
     uint64_t released = 0;
-    gml_device_settle(lake->driver->device);
+    gml_device_end_failed_captures(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_lake_trim_locked(lake, &released);
     gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, released, 0);

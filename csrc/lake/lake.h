@@ -127,7 +127,7 @@ gml_status gml_lake_end_imports(gml_lake *lake);
 
 /* Takes mappings away that no memory is behind for long: before a policy gives chunks back. Goes on
  * after a failure and returns the first. pre: the driver is not frozen. */
-gml_status gml_elastics_settle(gml_lake *lake);
+gml_status gml_elastics_release_idle(gml_lake *lake);
 
 /* Before the policy and the driver are closed. Returns the first failure. */
 gml_status gml_elastics_end(gml_lake *lake);

@@ -177,7 +177,7 @@ gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,
         return status;
     }
     if (!is_begun(begun)) {
-        pools->settled_bytes -= begun->policy->reserved_bytes;
+        pools->closed_bytes -= begun->policy->reserved_bytes;
     }
     begun->use_count++;
     added->pool = begun;
@@ -218,7 +218,7 @@ gml_pools_end(gml_pools *pools, gml_driver *driver, gml_pool_id id)
     gml_list_remove(&latest->of_pool);
     free(latest);
     if (!is_begun(ended)) {
-        pools->settled_bytes += ended->policy->reserved_bytes;
+        pools->closed_bytes += ended->policy->reserved_bytes;
     }
     (void)__atomic_sub_fetch(&driver->device->captures, 1, __ATOMIC_RELAXED);
     return GML_OK;
@@ -234,7 +234,7 @@ trim_pool(gml_pools *pools, pool *trimmed)
     if (policy->reserved_bytes) {
         status = policy->ops->trim(policy, &released_bytes);
     }
-    pools->settled_bytes -= released_bytes;
+    pools->closed_bytes -= released_bytes;
     if (policy->reserved_bytes == 0) {
         status = gml_first_failure(status, forget(pools, trimmed));
     }
@@ -305,7 +305,7 @@ gml_pools_find(gml_pools *pools, gml_driver *driver, gml_stream stream, gml_poli
 uint64_t
 gml_pools_reserved(const gml_pools *pools)
 {
-    uint64_t reserved_bytes = pools->settled_bytes;
+    uint64_t reserved_bytes = pools->closed_bytes;
     for (const gml_link *link = pools->begun.next; link != &pools->begun; link = link->next) {
         const begin *seen = (const begin *)link;
         bool is_first = seen->pool->begins.next == &seen->of_pool; /* each pool counts once */

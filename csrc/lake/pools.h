@@ -11,10 +11,10 @@
 #include "policy/policy.h"
 
 typedef struct gml_pools {
-    gml_link all;           /* of pools, the oldest first */
-    gml_map by_id;          /* the same */
-    gml_link begun;         /* of begins that have not ended, the latest last */
-    uint64_t settled_bytes; /* held by pools that are not begun: only trimming changes it */
+    gml_link all;          /* of pools, the oldest first */
+    gml_map by_id;         /* the same */
+    gml_link begun;        /* of begins that have not ended, the latest last */
+    uint64_t closed_bytes; /* held by pools that are not begun: only trimming changes it */
 } gml_pools;
 
 void gml_pools_init(gml_pools *pools);

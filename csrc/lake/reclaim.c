@@ -24,7 +24,7 @@ static gml_status
 trim_policy(gml_lake *lake)
 {
     uint64_t released_bytes = 0;
-    gml_status status = gml_elastics_settle(lake);
+    gml_status status = gml_elastics_release_idle(lake);
     return status == GML_OK ? lake->policy->ops->trim(lake->policy, &released_bytes) : status;
 }
 

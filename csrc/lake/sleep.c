@@ -264,7 +264,7 @@ change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out)
 {
     gml_sleep_report report = {0};
     uint64_t began_ns = gml_clock_ns();
-    gml_device_settle(lake->driver->device);
+    gml_device_end_failed_captures(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     gml_status status = check_state(lake, how != NULL);
     if (status == GML_OK) {

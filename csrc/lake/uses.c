@@ -223,7 +223,7 @@ wait_instead(gml_uses *uses, gml_status status)
 /* Records what is missing for a block in `unrecorded`, or else waits for the device and ends it. On
  * failure it stays there. */
 static gml_status
-settle(gml_uses *uses, gml_use *first)
+record_block(gml_uses *uses, gml_use *first)
 {
     gml_status status = record_all(uses, first);
     if (status == GML_OK && first->remaining == 0) {
@@ -245,11 +245,11 @@ settle(gml_uses *uses, gml_use *first)
 /* Stops at the first failure: where neither an event nor waiting works, it will not for the next
  * block either. */
 static gml_status
-settle_all(gml_uses *uses)
+record_pending(gml_uses *uses)
 {
     gml_status status = GML_OK;
     while (status == GML_OK && !gml_list_is_empty(&uses->unrecorded)) {
-        status = settle(uses, use_of_pending(uses->unrecorded.next));
+        status = record_block(uses, use_of_pending(uses->unrecorded.next));
     }
     return status;
 }
@@ -317,7 +317,7 @@ gml_uses_free(gml_uses *uses, gml_block *block)
     uses->pending_bytes += block->block_bytes;
     gml_list_append(&uses->unrecorded, &first->pending);
     if (!gml_driver_is_frozen(uses->driver)) {
-        (void)settle(uses, first);
+        (void)record_block(uses, first);
     }
 }
 
@@ -393,7 +393,7 @@ void
 gml_uses_poll(gml_uses *uses)
 {
     if (uses->pending_count && !gml_driver_is_frozen(uses->driver)) {
-        (void)settle_all(uses);
+        (void)record_pending(uses);
         (void)drain_all(uses, gml_driver_event_query);
     }
 }
@@ -401,7 +401,7 @@ gml_uses_poll(gml_uses *uses)
 gml_status
 gml_uses_wait(gml_uses *uses)
 {
-    gml_status status = settle_all(uses);
+    gml_status status = record_pending(uses);
     status = gml_first_failure(status, drain_all(uses, gml_driver_event_synchronize));
     if (status != GML_OK && wait_instead(uses, status) == GML_OK) {
         finish_all_anyway(uses, &uses->unrecorded);

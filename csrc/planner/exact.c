@@ -114,7 +114,7 @@ attempt(descent_state *descent, uint64_t target, uint64_t parts)
 }
 
 static bool
-is_settled(const descent_state *descent)
+is_decided(const descent_state *descent)
 {
     return descent->peak <= descent->proven || descent->peak <= descent->capacity_bytes ||
            gml_budget_is_over(descent->budget);
@@ -127,7 +127,7 @@ halve(descent_state *descent)
 {
     gml_status status = GML_OK;
     uint64_t parts = FIRST_ROUND_PARTS;
-    while (status == GML_OK && !is_settled(descent)) {
+    while (status == GML_OK && !is_decided(descent)) {
         uint64_t next = descent->tried + descent->unit;
         uint64_t low = next > descent->proven ? next : descent->proven;
         if (low < descent->peak) {
@@ -148,10 +148,10 @@ descend(descent_state *descent)
 {
     bool is_capped = descent->capacity_bytes > descent->proven;
     gml_status status = GML_OK;
-    if (!is_settled(descent)) {
+    if (!is_decided(descent)) {
         status = attempt(descent, descent->proven, is_capped ? CAPPED_BOUND_PARTS : BOUND_PARTS);
     }
-    if (status == GML_OK && is_capped && !is_settled(descent)) {
+    if (status == GML_OK && is_capped && !is_decided(descent)) {
         status = attempt(descent, descent->capacity_bytes, 2);
         descent->tried = 0;
     }

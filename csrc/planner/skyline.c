@@ -133,7 +133,7 @@ height_before(const gml_skyline *skyline, uint32_t at)
 /* Joins segment `at` with those beside it that are as high; puts it into the heap unless it became
  * part of one that is there. */
 static gml_status
-settle(gml_skyline *skyline, uint32_t at)
+merge_level(gml_skyline *skyline, uint32_t at)
 {
     gml_segment *segment = &skyline->segments[at];
     uint32_t next = segment->next;
@@ -173,7 +173,7 @@ gml_skyline_raise(gml_skyline *skyline, uint32_t at, uint32_t begin, uint32_t en
             status = push(skyline, end);
         }
     }
-    return status == GML_OK ? settle(skyline, begin) : status;
+    return status == GML_OK ? merge_level(skyline, begin) : status;
 }
 
 uint64_t
@@ -188,5 +188,5 @@ gml_status
 gml_skyline_lift(gml_skyline *skyline, uint32_t at)
 {
     skyline->segments[at].height += gml_skyline_depth(skyline, at);
-    return settle(skyline, at);
+    return merge_level(skyline, at);
 }

@@ -270,7 +270,7 @@ gml_hold_take(gml_hold *hold, const gml_place *place, uint64_t size_bytes)
     if (cached != (place->missing_bytes ? NULL : place->view)) {
         return NULL; /* the stream cache would serve the one that is cached, or has it not */
     }
-    gml_stream_cache_settle(stitch, hold->cache);
+    gml_stream_cache_flush(stitch, hold->cache);
     hold->cached = NULL;
     gml_placement *placement =
         place->view ? take_view(hold, place) : take_run(hold, place, size_bytes);
@@ -311,7 +311,7 @@ gml_hold_give(gml_hold *hold, gml_placement *placement)
     for (size_t i = 0; i < placement->run_count; i++) {
         clear_bits(hold->taken, place->of_view[i]);
     }
-    gml_stream_cache_settle(stitch, hold->cache);
+    gml_stream_cache_flush(stitch, hold->cache);
     hold->cached = placement;
     placement->freed = hold->instant;
     placement->state = GML_PLACEMENT_IDLE;

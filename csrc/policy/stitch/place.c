@@ -195,7 +195,7 @@ gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_byte
         placement->block.state = GML_STATE_EXACT;
         placement->block.note = 0;
     } else {
-        gml_stream_cache_settle(stitch, cache);
+        gml_stream_cache_flush(stitch, cache);
         placement = NULL;
         gml_ascent request = {
             .stitch = stitch,

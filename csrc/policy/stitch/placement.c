@@ -1,4 +1,4 @@
-/* The life of a placement: made over one extent, ended, settled; and idle views, which serve
+/* The life of a placement: made over one extent, ended, retired; and idle views, which serve
  * nothing and are found by the runs that they are over. */
 #include "base/mix.h"
 #include "policy/stitch/stitch.h"
@@ -69,16 +69,16 @@ gml_placement_end(gml_stitch *stitch, gml_placement *placement)
     stitch->held_bytes -= placement->block.block_bytes;
     placement->freed = gml_fence_now(&stitch->fences, &cache->timeline);
     if (!placement->view) {
-        gml_placement_settle(stitch, placement);
+        gml_placement_retire(stitch, placement);
         return;
     }
-    gml_stream_cache_settle(stitch, cache);
+    gml_stream_cache_flush(stitch, cache);
     placement->state = GML_PLACEMENT_CACHED;
     cache->cached = placement;
 }
 
 void
-gml_placement_settle(gml_stitch *stitch, gml_placement *placement)
+gml_placement_retire(gml_stitch *stitch, gml_placement *placement)
 {
     for (size_t i = 0; i < placement->run_count; i++) {
         gml_base_range_unclaim(&stitch->range, placement->runs[i].extent, &placement->cache->set,

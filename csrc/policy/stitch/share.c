@@ -27,7 +27,7 @@ gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stre
         link = link->next;
         if (donor != cache) {
             (*count)++;
-            gml_stream_cache_settle(stitch, donor);
+            gml_stream_cache_flush(stitch, donor);
             if (donor->set.free_bytes) {
                 return donor;
             }
@@ -204,7 +204,7 @@ gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
     *is_any = false;
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *other = gml_stream_cache_of_link(link);
-        gml_stream_cache_settle(stitch, other);
+        gml_stream_cache_flush(stitch, other);
         *is_any |= other != cache && other->set.free_bytes != 0;
     }
     gml_stitch_poll(stitch);
@@ -264,18 +264,18 @@ are_all_callable(const gml_stitch *stitch)
 
 /* Waits for one stream after the other. Where one captures, or fails, *is_done is false. */
 static void
-settle_each(gml_stitch *stitch, bool *is_done)
+wait_for_each(gml_stitch *stitch, bool *is_done)
 {
     gml_link *link = stitch->caches.next;
     for (; link != &stitch->caches && *is_done; link = link->next) {
         gml_timeline *timeline = &gml_stream_cache_of_link(link)->timeline;
-        gml_status status = gml_fence_settle(&stitch->fences, timeline, is_done);
+        gml_status status = gml_fence_wait(&stitch->fences, timeline, is_done);
         *is_done &= status == GML_OK;
     }
 }
 
 static bool
-is_settled(const gml_stitch *stitch)
+is_complete(const gml_stitch *stitch)
 {
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         if (!gml_timeline_is_complete(&gml_stream_cache_of_link(link)->timeline)) {
@@ -297,7 +297,7 @@ gml_status
 gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
 {
     gml_stitch_poll(stitch);
-    *is_done = is_settled(stitch);
+    *is_done = is_complete(stitch);
     if (*is_done) {
         return GML_OK;
     }
@@ -305,7 +305,7 @@ gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_don
     if (stitch->cache_count > 1 && !gml_driver_is_frozen(stitch->policy.driver) &&
         are_all_callable(stitch)) {
         *is_done = true;
-        settle_each(stitch, is_done);
+        wait_for_each(stitch, is_done);
     }
     return *is_done ? GML_OK : gml_stitch_synchronize(stitch, asking, is_done);
 }

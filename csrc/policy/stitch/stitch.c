@@ -97,16 +97,16 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
 
 /* Ends the life of every block, so that nothing but idle views is left. */
 static void
-settle_all(gml_stitch *stitch)
+flush_all(gml_stitch *stitch)
 {
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        gml_stream_cache_settle(stitch, gml_stream_cache_of_link(link));
+        gml_stream_cache_flush(stitch, gml_stream_cache_of_link(link));
     }
     const gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     while (extent) {
         if (extent->kind == GML_EXTENT_USED) {
             uint64_t offset = extent->offset;
-            gml_placement_settle(stitch, extent->owner);
+            gml_placement_retire(stitch, extent->owner);
             extent = gml_base_range_find(&stitch->range, offset);
         } else {
             extent = extent->next;
@@ -119,7 +119,7 @@ destroy(gml_policy *self)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_status first = gml_synchronize_finally(self->driver);
-    settle_all(stitch);
+    flush_all(stitch);
     while (!gml_list_is_empty(&stitch->idle_views)) {
         /* An unmap that the driver refuses is pending, and tried again below. */
         (void)gml_view_destroy(stitch, gml_view_of_idle(stitch->idle_views.next));

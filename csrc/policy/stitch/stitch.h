@@ -190,12 +190,12 @@ typedef struct gml_choice {
 } gml_choice;
 
 /* Whether free pieces of the stream cache make up the size: if so, *out is what to take. The stream
- * cache is settled. GML_NO_HOST_MEMORY goes to *status. */
+ * cache is flushed. GML_NO_HOST_MEMORY goes to *status. */
 bool gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                          gml_choice *out, gml_status *status);
 
 /* The bytes that would be taken from the driver to stitch the size; 0: none. The stream cache is
- * settled.
+ * flushed.
  */
 uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes);
 
@@ -211,7 +211,7 @@ GML_SEAM gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache,
 
 /* ---- placement.c: views that serve nothing --------------------------------------------------- */
 
-/* A settled view waits to serve again. */
+/* A retired view waits to serve again. */
 void gml_idle_view_add(gml_stitch *stitch, gml_placement *placement);
 GML_SEAM void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement);
 
@@ -226,21 +226,21 @@ gml_placement *gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes,
 gml_status gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
                              uint64_t size_bytes, gml_placement **out);
 
-/* The end of a live placement. A view is cached, and what was cached before it settles. */
+/* The end of a live placement. A view is cached, and what was cached before it is retired. */
 GML_SEAM void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
 
 /* Its extents become free in its stream cache; a view becomes idle, another placement is no more.
  */
-GML_SEAM void gml_placement_settle(gml_stitch *stitch, gml_placement *placement);
+GML_SEAM void gml_placement_retire(gml_stitch *stitch, gml_placement *placement);
 
-/* Settles what is cached in the stream cache. */
+/* Releases the view that the stream cache keeps. */
 static inline void
-gml_stream_cache_settle(gml_stitch *stitch, gml_stream_cache *cache)
+gml_stream_cache_flush(gml_stitch *stitch, gml_stream_cache *cache)
 {
     if (cache->cached) {
         gml_placement *placement = cache->cached;
         cache->cached = NULL;
-        gml_placement_settle(stitch, placement);
+        gml_placement_retire(stitch, placement);
     }
 }
 

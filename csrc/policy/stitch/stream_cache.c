@@ -142,7 +142,7 @@ gml_stream_cache_sweep(gml_stitch *stitch)
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *cache = gml_stream_cache_of_link(link);
         if (cache->stream == GML_NO_STREAM) {
-            gml_stream_cache_settle(stitch, cache);
+            gml_stream_cache_flush(stitch, cache);
         }
     }
     inherit_views(stitch, heir);

@@ -170,7 +170,7 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t free_bytes = 0;
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        gml_stream_cache_settle(stitch, gml_stream_cache_of_link(link));
+        gml_stream_cache_flush(stitch, gml_stream_cache_of_link(link));
         free_bytes += gml_stream_cache_of_link(link)->set.free_bytes;
     }
     *released_bytes = 0;

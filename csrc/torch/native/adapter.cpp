@@ -215,7 +215,7 @@ class Adapter final : public CUDAAllocator
     {
         native->enable(is_enabled);
         is_caching = is_enabled;
-        settle_who_serves();
+        update_serving();
     }
 
     bool isEnabled() const override
@@ -576,7 +576,7 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         native = before;
         auto *adapter = new Adapter; /* never freed: tensors are freed until the process ends */
         for (int device = 0; device < C10_COMPILE_TIME_MAX_GPUS; device++) {
-            core->device(device)->settle = [] { routes.settle(); };
+            core->device(device)->end_failed_captures = [] { routes.end_failed_captures(); };
         }
         follow_settings();
         is_caching = before->isEnabled();
@@ -599,5 +599,5 @@ gml_native_serve(bool wanted)
 {
     limits.set_capacity(core->capacity());
     is_wanted = wanted && native;
-    settle_who_serves();
+    update_serving();
 }

@@ -31,7 +31,7 @@ std::atomic<bool> is_caching{true};  /* torch.cuda.caching_allocator_enable() */
 std::atomic<bool> is_serving{false}; /* both */
 
 void
-settle_who_serves()
+update_serving()
 {
     is_serving.store(is_wanted && is_caching, std::memory_order_relaxed);
 }

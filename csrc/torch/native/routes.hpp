@@ -57,14 +57,14 @@ struct Routes {
 
         ~Leaving()
         {
-            of->settle();
+            of->end_failed_captures();
         }
     };
 
     void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
     {
         thread_local Leaving leaving{this};
-        settle();
+        end_failed_captures();
         cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
         bool is_capture = !filter(stream);
         gml_lake *regions = is_capture ? begin_in_region(device, id) : nullptr;
@@ -99,7 +99,7 @@ struct Routes {
     }
 
     /* Ends the captures of this thread that failed; see gml_device. */
-    void settle()
+    void end_failed_captures()
     {
         auto has_failed = [thread = std::this_thread::get_id()](const Route &route) {
             return route.is_capture && route.thread == thread && !is_capturing(route.stream);
@@ -141,7 +141,7 @@ struct Routes {
         if (count.load(std::memory_order_acquire) == 0) {
             return false;
         }
-        settle();
+        end_failed_captures();
         std::lock_guard<std::mutex> lock(mutex);
         auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
             return route.device == device && route.filter(stream);

@@ -51,8 +51,8 @@ def known() -> list[tuple[int, Lake]]:
 def _configure() -> None:
     """Let the environment say how lakes are opened, where no region and no lake has said it."""
     serving = region._process.serving  # noqa: SLF001
-    is_settled = serving is not None and serving._fixed is not None  # noqa: SLF001
-    if not is_settled and not _core.torch_devices():
+    is_fixed = serving is not None and serving._fixed is not None  # noqa: SLF001
+    if not is_fixed and not _core.torch_devices():
         registry.configure(Settings.of())
 
 

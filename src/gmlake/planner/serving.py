@@ -59,7 +59,7 @@ class Serving:
         self._replay = replay
         self._totals = replay.run(b"")
         self._before: _core.ReplayTotals | None = None  # the totals when peaks started anew
-        self._settled: _Settled | None = None
+        self._steady: _Steady | None = None
 
     def run(self, requests: Records, progress: Progress | None) -> None:
         """Replay everything."""
@@ -76,12 +76,12 @@ class Serving:
 
     def _at_mark(self) -> None:
         """Look at the step that just ended; the next one has begun."""
-        if self._settled is not None:
-            self._settled.look()
+        if self._steady is not None:
+            self._steady.look()
         elif _planner.plan_stats(self._lake)["planned_steps"]:
             self._before = self._totals
             self._lake.reset_peaks()
-            self._settled = _Settled(self._lake)
+            self._steady = _Steady(self._lake)
 
     def totals(self) -> _core.ReplayTotals:
         """Return the totals of the whole replay."""
@@ -107,11 +107,11 @@ class Serving:
             "served": stats["served"],
             "left": stats["left"],
             "hit_rate": _rate(stats["served"], stats["requests"] - stats["left"]),
-            "settled": self._settled.report if self._settled else None,
+            "settled": self._steady.report if self._steady else None,
         }
 
 
-class _Settled:
+class _Steady:
     """What happens from the second planned step on."""
 
     def __init__(self, lake: Lake) -> None:

@@ -219,7 +219,7 @@ class _Turn:
         self.session: _Session | None = None
         self.last: _Session | None = None
 
-    def settle(self) -> None:
+    def end_finished(self) -> None:
         """End one that is over. Raises RuntimeError where one is on that somebody holds."""
         if self.session is not None and self.session.is_over:
             self.session.end()
@@ -267,7 +267,7 @@ def record(
     """
     settings = _Settings(max_events, frames, model, optimizers)
     with _turn.lock:
-        _turn.settle()
+        _turn.end_finished()
         session = _Session(settings)
         recording = Recording(session)
         absence = device.absence()

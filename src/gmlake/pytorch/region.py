@@ -88,14 +88,14 @@ class Region(ContextDecorator):
         ValueError where the process serves with other settings already.
         """
         with lock:
-            _settle()
+            _update_serving()
             if any(opening.owner is self for opening in _process.open):
                 raise RuntimeError("this region is open already; make another one to nest them")
             opening = _Opening(self)
             try:
                 _process.open.append(opening)
                 self._open(opening)
-                _settle()
+                _update_serving()
             except BaseException:
                 self.__exit__(None, None, None)
                 raise
@@ -119,7 +119,7 @@ class Region(ContextDecorator):
             for opening in mine:
                 opening.is_ended = True
             self.mode, self.why = "", _CLOSED
-            _settle()
+            _update_serving()
             if any(opening.serves for opening in mine):
                 from gmlake.pytorch import serving
 
@@ -134,7 +134,7 @@ class Region(ContextDecorator):
         if mode.name != "off":
             others = [other.owner for other in _process.open if other is not opening]
             is_alone = all(region is _process.lasting for region in others)
-            self.policy, server = _process.serving.settle(
+            self.policy, server = _process.serving.resolve(
                 self._given, self.settings, is_alone=is_alone
             )
             if (mode.name, server) == _PASSED_BY and _core.torch_has_entered():
@@ -223,7 +223,7 @@ class Region(ContextDecorator):
         return max(0, held - lakes.reserved_bytes())
 
 
-def _settle() -> None:
+def _update_serving() -> None:
     """End what is over, and let the innermost region have its way. pre: the lock is held.
 
     May be broken off at any place, and is done again by whoever comes next.
@@ -335,7 +335,7 @@ def _innermost() -> _Opening | None:
     """Return what decides how requests are served."""
     with lock:
         if any(opening.is_over for opening in _process.open):
-            _settle()
+            _update_serving()
         return next((opening for opening in reversed(_process.open) if opening.serves), None)
 
 

@@ -115,7 +115,7 @@ class Tracker:
     # ---- from when to when ----------------------------------------------------------------------
 
     def start(self) -> None:
-        _settle_at_exit()
+        _drop_passes_at_exit()
         self.is_on = True
         self._local.here.is_worker = False
         keep = self._handles.append  # one by one: an interrupt must not lose those before
@@ -379,17 +379,17 @@ def _makers(value: object) -> Iterator[Any]:
 
 
 @cache
-def _settle_at_exit() -> None:
+def _drop_passes_at_exit() -> None:
     """Let the threads of PyTorch's backward passes drop our hooks before the interpreter ends.
 
     A thread drops a pass, and what Python put into it, some time after backward() has returned.
     Before CPython 3.14 the process is terminated if it asks for the interpreter while that ends.
     """
     if sys.version_info < (3, 14):
-        atexit.register(_settle_passes)
+        atexit.register(_drop_passes)
 
 
-def _settle_passes() -> None:
+def _drop_passes() -> None:
     """Run a pass without hooks on each device in use: who begins one has dropped the last one."""
     if not torch.cuda.is_initialized():
         return

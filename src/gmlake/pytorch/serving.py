@@ -43,7 +43,7 @@ class Serving:
     def __init__(self) -> None:
         self._fixed: Settings | None = None
 
-    def settle(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:
+    def resolve(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:
         """Let a region have its settings; return its policy, and who serves: "policy" or "caching".
 
         settings: what the region chose, of which `given` is what arguments said. is_alone: no

@@ -256,14 +256,14 @@ class CallPaths(overrides.TorchFunctionMode):
     def start(self) -> None:
         """See what the calling thread does from here on."""
         self._is_on = True
-        self._settle()
+        self._update_modes()
 
     def stop(self) -> None:
         """See nothing any more; from another thread than start(), it stays in place, idle."""
         self._is_on = False
-        self._settle()
+        self._update_modes()
 
-    def _settle(self) -> None:
+    def _update_modes(self) -> None:
         """Be among the modes of this thread while on, below them: each ends by taking the top.
 
         Leave none that is idle: PyTorch takes a mode off while that runs, and an interrupt may

@@ -54,7 +54,7 @@ TEST(a_stream_that_freed_nothing_is_complete)
     bench_open(&self, bench_all_rules);
     CHECK(gml_timeline_is_complete(&self.lines[0]));
     CHECK(bench_marks(&self, 0));
-    CHECK(bench_settles(&self, 0));
+    CHECK(bench_waits(&self, 0));
     CHECK(bench_passes(&self, 1, 0, 0, GML_KNOWN));
     CHECK_EQ(bench_all_calls(&self), 0);
     bench_close(&self);
@@ -265,13 +265,13 @@ TEST(settling_waits_for_all_that_was_freed)
     uint64_t first = bench_now(&self, 0);
     CHECK(bench_marks(&self, 0));
     uint64_t second = bench_now(&self, 0);
-    CHECK(bench_settles(&self, 0));
+    CHECK(bench_waits(&self, 0));
     CHECK_EQ(bench_calls(&self, GML_CALL_EVENT_SYNCHRONIZE), 1);
     CHECK(gml_timeline_is_complete(&self.lines[0]));
     CHECK(bench_passes(&self, 1, 0, first, GML_KNOWN) &&
           bench_passes(&self, 1, 0, second, GML_KNOWN));
     uint64_t calls = bench_all_calls(&self);
-    CHECK(bench_settles(&self, 0));
+    CHECK(bench_waits(&self, 0));
     CHECK_EQ(bench_all_calls(&self), calls);
     bench_close(&self);
 }

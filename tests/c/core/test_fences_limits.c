@@ -50,7 +50,7 @@ TEST(a_stream_that_is_forgotten_while_it_captures_needs_the_device)
         self.driver->device->captures = 0;
         uint64_t calls = bench_all_calls(&self);
         CHECK(!bench_passes(&self, 1, 0, instant, GML_URGENT));
-        CHECK(!bench_settles(&self, 0));
+        CHECK(!bench_waits(&self, 0));
         CHECK_EQ(bench_all_calls(&self), calls);
         gml_fence_complete(&self.fences, &self.lines[0]);
         CHECK(bench_passes(&self, 1, 0, instant, GML_KNOWN));
@@ -74,7 +74,7 @@ TEST(the_stream_of_each_thread_takes_no_part)
     CHECK(!is_true);
     CHECK_OK(gml_fence_pass(&self.fences, &own, &self.lines[0], other, GML_URGENT, &is_true));
     CHECK(!is_true);
-    CHECK_OK(gml_fence_settle(&self.fences, &own, &is_true));
+    CHECK_OK(gml_fence_wait(&self.fences, &own, &is_true));
     CHECK(!is_true);
     CHECK_EQ(bench_all_calls(&self), 0);
     gml_timeline_close(&self.fences, &own);
@@ -90,7 +90,7 @@ TEST(while_a_stream_captures_nothing_is_recorded_on_it_and_it_waits_for_nobody)
     CHECK(!bench_marks(&self, 0));
     CHECK(!bench_passes(&self, 1, 0, instant, GML_URGENT));
     CHECK(!bench_passes(&self, 0, 1, other, GML_URGENT));
-    CHECK(!bench_settles(&self, 0));
+    CHECK(!bench_waits(&self, 0));
     CHECK_EQ(self.fences.waits, 0);
     CHECK_OK(gml_streams_set_capturing(self.queues, FIRST_STREAM, false));
     CHECK(bench_passes(&self, 1, 0, instant, GML_WAIT));
@@ -114,7 +114,7 @@ TEST(a_frozen_driver_is_not_called)
     CHECK(bench_passes(&self, 1, 0, known, GML_URGENT));
     CHECK(!bench_passes(&self, 1, 0, marked, GML_URGENT));
     CHECK(!bench_passes(&self, 1, 0, instant, GML_URGENT));
-    CHECK(!bench_settles(&self, 0));
+    CHECK(!bench_waits(&self, 0));
     CHECK_EQ(bench_all_calls(&self), calls);
     CHECK_EQ(self.driver->reason[0], '\0'); /* nor was it asked and refused */
     self.driver->device->captures = 0;
@@ -142,10 +142,10 @@ survives(uint64_t fail_call)
         CHECK_EQ(self.fences.waits, (uint64_t)i + 1);
         instant = bench_now(&self, 2);
         bool is_done = false;
-        status = gml_fence_settle(&self.fences, &self.lines[2], &is_done);
+        status = gml_fence_wait(&self.fences, &self.lines[2], &is_done);
         CHECK(is_done == (status == GML_OK));
         failed += status != GML_OK;
-        CHECK(bench_settles(&self, 2));
+        CHECK(bench_waits(&self, 2));
         CHECK(bench_passes(&self, 3, 2, instant, GML_KNOWN));
     }
     CHECK(failed <= 1);
@@ -238,7 +238,7 @@ run_random(uint64_t seed, gml_fence_rules rules, uint64_t *passed)
         } else if (kind < 88) {
             gml_fence_poll(&self.fences, &self.lines[line]);
         } else if (kind == 88) {
-            (void)bench_settles(&self, line);
+            (void)bench_waits(&self, line);
         } else {
             bench_advance(&self, line, check_below(&random, 6));
         }

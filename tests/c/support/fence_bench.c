@@ -85,10 +85,10 @@ bench_marks(bench *self, size_t line)
 }
 
 bool
-bench_settles(bench *self, size_t line)
+bench_waits(bench *self, size_t line)
 {
     bool is_done = false;
-    CHECK_OK(gml_fence_settle(&self->fences, &self->lines[line], &is_done));
+    CHECK_OK(gml_fence_wait(&self->fences, &self->lines[line], &is_done));
     return is_done;
 }
 

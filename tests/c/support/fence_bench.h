@@ -34,7 +34,7 @@ uint64_t bench_all_calls(const bench *self);
 uint64_t bench_now(bench *self, size_t line);
 bool bench_passes(bench *self, size_t borrower, size_t owner, uint64_t instant, gml_effort effort);
 bool bench_marks(bench *self, size_t line);
-bool bench_settles(bench *self, size_t line);
+bool bench_waits(bench *self, size_t line);
 
 /* Runs up to `count` of what is queued on the stream. */
 void bench_advance(bench *self, size_t line, uint64_t count);

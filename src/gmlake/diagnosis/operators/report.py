@@ -52,7 +52,7 @@ class Report(Printed):
             raise RuntimeError("this block has ended; call gmlake.diagnose() for another")
         settings = self._settings
         with _turn.lock:
-            _turn.settle()
+            _turn.end_finished()
             if _turn.block is not None:
                 raise RuntimeError(_ON_ALREADY)
             collector = Collector(settings.frames, indices.reader(settings.indices))
@@ -64,7 +64,7 @@ class Report(Printed):
                 return copy(self)  # which may outlive the block; `devices` is the same
             except BaseException:
                 self._block.is_ended = True
-                _turn.settle()
+                _turn.end_finished()
                 raise
 
     def __exit__(
@@ -80,7 +80,7 @@ class Report(Printed):
         collector = block.collector
         block.is_ended = True
         with _turn.lock:
-            _turn.settle()
+            _turn.end_finished()
         if collector is None:
             return
         if error is None:
@@ -216,7 +216,7 @@ class _Turn:
         self.lock = process_lock()
         self.block: _Block | None = None
 
-    def settle(self) -> None:
+    def end_finished(self) -> None:
         """End the block that is over. pre: the lock is held."""
         if self.block is not None and self.block.is_over:
             self.block.end()
