@@ -376,28 +376,28 @@ GML_API void gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes);
  * with the reason in gml_lake_reason(). For tests and bug reports. */
 GML_API gml_status gml_lake_check(gml_lake *lake);
 
-typedef enum gml_region_kind {
-    GML_REGION_SEGMENT = 0, /* memory with an address of its own, as PyTorch's allocator has it */
-    GML_REGION_BASE,        /* physical memory where views may take it from */
-    GML_REGION_VIEW,        /* base memory of several places, side by side */
-    GML_REGION_KIND_COUNT
-} gml_region_kind;
+typedef enum gml_span_kind {
+    GML_SPAN_SEGMENT = 0, /* memory with an address of its own, as PyTorch's allocator has it */
+    GML_SPAN_BASE,        /* physical memory where views may take it from */
+    GML_SPAN_VIEW,        /* base memory of several places, side by side */
+    GML_SPAN_KIND_COUNT
+} gml_span_kind;
 
 /* "segment", "base", "view". */
-GML_API const char *gml_region_kind_name(gml_region_kind kind);
+GML_API const char *gml_span_kind_name(gml_span_kind kind);
 
 /* One contiguous piece of address space that a policy holds. */
-typedef struct gml_region_info {
+typedef struct gml_span_info {
     gml_address address;
     uint64_t size_bytes;
     uint64_t used_bytes;
     gml_stream stream;
     bool is_small; /* serves requests up to 1 MiB */
-    bool is_view;  /* its physical memory is also counted in another region */
-    gml_region_kind kind;
-} gml_region_info;
+    bool is_view;  /* its physical memory is also counted in another span */
+    gml_span_kind kind;
+} gml_span_info;
 
-/* One range inside a region. Blocks tile their region in address order. */
+/* One range inside a span. Blocks tile their span in address order. */
 typedef struct gml_range_info {
     gml_address address;
     uint64_t size_bytes;
@@ -405,18 +405,18 @@ typedef struct gml_range_info {
     bool is_used;
 } gml_range_info;
 
-/* Bytes of a region with is_view, and where they lie in the base range. Pieces tile their
- * region in address order. */
+/* Bytes of a span with is_view, and where they lie in the base range. Pieces tile their
+ * span in address order. */
 typedef struct gml_piece_info {
     gml_address address;      /* in the view */
-    gml_address base_address; /* in a region of GML_REGION_BASE */
+    gml_address base_address; /* in a span of GML_SPAN_BASE */
     uint64_t size_bytes;
 } gml_piece_info;
 
 typedef struct gml_visitor {
     void *context;
-    void (*region)(void *context, const gml_region_info *region);
-    void (*range)(void *context, const gml_range_info *range); /* of the region named last */
+    void (*span)(void *context, const gml_span_info *span);
+    void (*range)(void *context, const gml_range_info *range); /* of the span named last */
     void (*piece)(void *context, const gml_piece_info *piece); /* likewise; may be NULL */
 } gml_visitor;
 

@@ -410,7 +410,7 @@ gml_lake_look(gml_lake *lake, gml_situation *out)
     now.has_pools = gml_pools_reserved(&lake->pools) > 0;
     now.is_capturing = gml_driver_is_frozen(driver);
     now.is_arena = driver->arena_bytes > 0;
-    now.is_region = lake->remapper != NULL;
+    now.can_sleep = lake->remapper != NULL;
     now.limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
     now.margin_bytes = driver->margin_bytes;
     now.others_bytes = difference(GML_DEVICE_READ(driver->device, held_bytes), driver->held_bytes);

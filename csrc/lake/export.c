@@ -76,9 +76,9 @@ add_chunks(tour *of, gml_address range, uint64_t size_bytes)
 }
 
 static void
-pass_region(void *context, const gml_region_info *region)
+pass_span(void *context, const gml_span_info *span)
 {
-    (void)context, (void)region;
+    (void)context, (void)span;
 }
 
 static void
@@ -110,7 +110,7 @@ export_locked(gml_lake *lake, gml_address address, tour *of)
                                "no live block begins at 0x%" PRIx64, address);
     }
     of->size_bytes = block->block_bytes;
-    const gml_visitor visitor = {of, pass_region, pass_range, see_piece};
+    const gml_visitor visitor = {of, pass_span, pass_range, see_piece};
     of->status = GML_OK;
     gml_lake_visit_locked(lake, &visitor);
     if (of->status == GML_OK && of->found_bytes == 0) {

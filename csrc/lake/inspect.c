@@ -64,14 +64,14 @@ visit_pool(void *context, gml_pool_id id, gml_policy *policy)
 }
 
 const char *
-gml_region_kind_name(gml_region_kind kind)
+gml_span_kind_name(gml_span_kind kind)
 {
-    static const char *const names[GML_REGION_KIND_COUNT] = {
-        [GML_REGION_SEGMENT] = "segment",
-        [GML_REGION_BASE] = "base",
-        [GML_REGION_VIEW] = "view",
+    static const char *const names[GML_SPAN_KIND_COUNT] = {
+        [GML_SPAN_SEGMENT] = "segment",
+        [GML_SPAN_BASE] = "base",
+        [GML_SPAN_VIEW] = "view",
     };
-    return (unsigned)kind < GML_REGION_KIND_COUNT ? names[kind] : "unknown kind";
+    return (unsigned)kind < GML_SPAN_KIND_COUNT ? names[kind] : "unknown kind";
 }
 
 void

@@ -323,7 +323,7 @@ typedef struct gml_situation {
     bool has_pools;
     bool is_capturing;
     bool is_arena;                    /* free and total are of the one allocation that serves */
-    bool is_region;                   /* the lake can sleep */
+    bool can_sleep;                     /* the lake can sleep */
     uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
     uint64_t limit_bytes;             /* 0: none */
     uint64_t margin_bytes;            /* left to others */

@@ -9,7 +9,7 @@ typedef struct look {
     gml_held_list *held;
     bool is_short;    /* of host memory: not everything is there */
     bool is_ordered;  /* by address, so far */
-    bool is_in_range; /* the last one was of a base range, whose regions are cut for other
+    bool is_in_range; /* the last one was of a base range, whose spans are cut for other
                          reasons */
 } look;
 
@@ -35,22 +35,22 @@ end_of(const gml_held *span)
 }
 
 static void
-see_region(void *context, const gml_region_info *region)
+see_span(void *context, const gml_span_info *span)
 {
     look *taken = context;
-    if (region->is_view || taken->is_short) {
+    if (span->is_view || taken->is_short) {
         return;
     }
     gml_held_list *held = taken->held;
     gml_held *last = held->count ? &held->list[held->count - 1] : NULL;
-    bool is_range = region->kind == GML_REGION_BASE;
-    bool goes_on = is_range && taken->is_in_range && last && end_of(last) == region->address;
+    bool is_range = span->kind == GML_SPAN_BASE;
+    bool goes_on = is_range && taken->is_in_range && last && end_of(last) == span->address;
     taken->is_in_range = is_range;
     if (goes_on) {
-        last->size_bytes += region->size_bytes;
+        last->size_bytes += span->size_bytes;
         return;
     }
-    taken->is_ordered &= !last || end_of(last) <= region->address;
+    taken->is_ordered &= !last || end_of(last) <= span->address;
     gml_held *grown = with_room(held);
     if (!grown) {
         taken->is_short = true;
@@ -58,7 +58,7 @@ see_region(void *context, const gml_region_info *region)
     }
     held->list = grown;
     held->list[held->count++] =
-        (gml_held){region->address, region->size_bytes, is_range ? 0 : region->stream};
+        (gml_held){span->address, span->size_bytes, is_range ? 0 : span->stream};
 }
 
 static void
@@ -72,7 +72,7 @@ static void
 see_policy(look *taken, gml_policy *policy)
 {
     taken->is_in_range = false;
-    policy->ops->visit(policy, &(gml_visitor){taken, see_region, pass_range, NULL});
+    policy->ops->visit(policy, &(gml_visitor){taken, see_span, pass_range, NULL});
 }
 
 static void

@@ -95,7 +95,7 @@ typedef struct gml_policy_ops {
      * num_ooms, which the lake counts. */
     void (*torch_stats)(gml_policy *self, gml_torch_stats *out);
     void (*reset_peaks)(gml_policy *self);
-    /* The chunk behind an address of a region of GML_REGION_BASE; GML_UNSUPPORTED for memory that
+    /* The chunk behind an address of a span of GML_SPAN_BASE; GML_UNSUPPORTED for memory that
      * is no chunk's. */
     gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
     /* Serves one chunk of the smallest size, whole, for whoever maps it elsewhere: the one at

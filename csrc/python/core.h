@@ -168,7 +168,7 @@ extern const char lake_open_elastic_doc[], lake_resize_elastic_doc[], lake_close
 /* Reports on a lake that is held open: new dicts and lists, or NULL. */
 PyObject *report_stats(const core_state *state, gml_lake *lake);
 PyObject *report_torch_stats(const core_state *state, gml_lake *lake);
-PyObject *report_regions(const core_state *state, gml_lake *lake);
+PyObject *report_spans(const core_state *state, gml_lake *lake);
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 

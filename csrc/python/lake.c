@@ -346,9 +346,9 @@ lake_torch_stats(PyObject *object, PyObject *Py_UNUSED(unused))
 }
 
 static PyObject *
-lake_regions(PyObject *object, PyObject *Py_UNUSED(unused))
+lake_spans(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return report(as_lake(object), report_regions);
+    return report(as_lake(object), report_spans);
 }
 
 PyDoc_STRVAR(
@@ -375,12 +375,12 @@ PyDoc_STRVAR(torch_stats_doc,
              "Return what torch.cuda.memory_stats() would, by the same names.\n\n"
              "Raises UnsupportedError for a policy that keeps no such statistics.");
 PyDoc_STRVAR(
-    regions_doc,
-    "regions($self, /)\n--\n\n"
-    "Return the memory held as a list of dicts, one per contiguous region.\n\n"
+    spans_doc,
+    "spans($self, /)\n--\n\n"
+    "Return the memory held as a list of dicts, one per contiguous span.\n\n"
     "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"base\" or\n"
     "\"view\"; ranges: a list of (address, size, requested_size, is_used) that tile the\n"
-    "region; pieces: where the bytes of a view lie in the base range, a list of (address,\n"
+    "span; pieces: where the bytes of a view lie in the base range, a list of (address,\n"
     "base_address, size) that tile it, else empty.");
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
@@ -459,7 +459,7 @@ static PyMethodDef lake_methods[] = {
     {"reset_peaks", lake_reset_peaks, METH_NOARGS, reset_peaks_doc},
     {"stats", lake_stats, METH_NOARGS, stats_doc},
     {"torch_stats", lake_torch_stats, METH_NOARGS, torch_stats_doc},
-    {"regions", lake_regions, METH_NOARGS, regions_doc},
+    {"spans", lake_spans, METH_NOARGS, spans_doc},
     {"forget_stream", lake_forget_stream, METH_O, forget_stream_doc},
     {"distrust_stream", lake_distrust_stream, METH_O, distrust_stream_doc},
     {"order_streams", (PyCFunction)(void (*)(void))lake_order_streams, METH_VARARGS | METH_KEYWORDS,

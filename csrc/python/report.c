@@ -149,32 +149,32 @@ report_torch_stats(const core_state *state, gml_lake *lake)
     return dict;
 }
 
-/* ---- regions --------------------------------------------------------------------------------- */
+/* ---- spans --------------------------------------------------------------------------------- */
 
-typedef enum row_kind { ROW_REGION, ROW_RANGE, ROW_PIECE } row_kind;
+typedef enum row_kind { ROW_SPAN, ROW_RANGE, ROW_PIECE } row_kind;
 
-/* One row of the copy: a region, or a range or piece of the region before it. */
-typedef struct region_row {
+/* One row of the copy: a span, or a range or piece of the span before it. */
+typedef struct span_row {
     row_kind kind;
     union {
-        gml_region_info region;
+        gml_span_info span;
         gml_range_info range;
         gml_piece_info piece;
     } is;
-} region_row;
+} span_row;
 
-typedef struct region_copy {
-    region_row *rows;
+typedef struct span_copy {
+    span_row *rows;
     size_t count, capacity;
     bool failed;
-} region_copy;
+} span_copy;
 
 static void
-add_row(region_copy *copy, const region_row *row)
+add_row(span_copy *copy, const span_row *row)
 {
     if (copy->count == copy->capacity) {
         size_t capacity = copy->capacity ? 2 * copy->capacity : 256;
-        region_row *rows = realloc(copy->rows, capacity * sizeof *rows);
+        span_row *rows = realloc(copy->rows, capacity * sizeof *rows);
         if (!rows) {
             copy->failed = true;
             return;
@@ -186,34 +186,34 @@ add_row(region_copy *copy, const region_row *row)
 }
 
 static void
-copy_region(void *context, const gml_region_info *region)
+copy_span(void *context, const gml_span_info *span)
 {
-    add_row(context, &(region_row){.kind = ROW_REGION, .is.region = *region});
+    add_row(context, &(span_row){.kind = ROW_SPAN, .is.span = *span});
 }
 
 static void
 copy_range(void *context, const gml_range_info *range)
 {
-    add_row(context, &(region_row){.kind = ROW_RANGE, .is.range = *range});
+    add_row(context, &(span_row){.kind = ROW_RANGE, .is.range = *range});
 }
 
 static void
 copy_piece(void *context, const gml_piece_info *piece)
 {
-    add_row(context, &(region_row){.kind = ROW_PIECE, .is.piece = *piece});
+    add_row(context, &(span_row){.kind = ROW_PIECE, .is.piece = *piece});
 }
 
 static PyObject *
-region_dict(const gml_region_info *region, PyObject *ranges, PyObject *pieces)
+span_dict(const gml_span_info *span, PyObject *ranges, PyObject *pieces)
 {
     PyObject *dict = PyDict_New();
-    if (dict && (put_number(dict, "address", region->address) < 0 ||
-                 put_number(dict, "size", region->size_bytes) < 0 ||
-                 put_number(dict, "used", region->used_bytes) < 0 ||
-                 put_number(dict, "stream", region->stream) < 0 ||
-                 put(dict, "is_small", PyBool_FromLong(region->is_small)) < 0 ||
-                 put(dict, "is_view", PyBool_FromLong(region->is_view)) < 0 ||
-                 put(dict, "kind", PyUnicode_FromString(gml_region_kind_name(region->kind))) < 0 ||
+    if (dict && (put_number(dict, "address", span->address) < 0 ||
+                 put_number(dict, "size", span->size_bytes) < 0 ||
+                 put_number(dict, "used", span->used_bytes) < 0 ||
+                 put_number(dict, "stream", span->stream) < 0 ||
+                 put(dict, "is_small", PyBool_FromLong(span->is_small)) < 0 ||
+                 put(dict, "is_view", PyBool_FromLong(span->is_view)) < 0 ||
+                 put(dict, "kind", PyUnicode_FromString(gml_span_kind_name(span->kind))) < 0 ||
                  put(dict, "ranges", Py_NewRef(ranges)) < 0 ||
                  put(dict, "pieces", Py_NewRef(pieces)) < 0)) {
         Py_CLEAR(dict);
@@ -249,27 +249,27 @@ piece_tuple(const gml_piece_info *piece)
                          (unsigned long long)piece->size_bytes);
 }
 
-/* The lists of the region that was added last, borrowed. */
-typedef struct region_lists {
+/* The lists of the span that was added last, borrowed. */
+typedef struct span_lists {
     PyObject *ranges, *pieces;
-} region_lists;
+} span_lists;
 
 static int
-append_region(PyObject *list, const gml_region_info *region, region_lists *lists)
+append_span(PyObject *list, const gml_span_info *span, span_lists *lists)
 {
-    *lists = (region_lists){PyList_New(0), PyList_New(0)};
+    *lists = (span_lists){PyList_New(0), PyList_New(0)};
     int result = -1;
     if (lists->ranges && lists->pieces) {
-        result = append(list, region_dict(region, lists->ranges, lists->pieces));
+        result = append(list, span_dict(span, lists->ranges, lists->pieces));
     }
     Py_XDECREF(lists->ranges); /* held by the dict in the list, if that worked */
     Py_XDECREF(lists->pieces);
     return result;
 }
 
-/* Adds one row to the list. pre: the first row is a region. */
+/* Adds one row to the list. pre: the first row is a span. */
 static int
-append_row(PyObject *list, const region_row *row, region_lists *lists)
+append_row(PyObject *list, const span_row *row, span_lists *lists)
 {
     switch (row->kind) {
     case ROW_RANGE:
@@ -277,15 +277,15 @@ append_row(PyObject *list, const region_row *row, region_lists *lists)
     case ROW_PIECE:
         return append(lists->pieces, piece_tuple(&row->is.piece));
     default:
-        return append_region(list, &row->is.region, lists);
+        return append_span(list, &row->is.span, lists);
     }
 }
 
 static PyObject *
-region_list(const region_copy *copy)
+span_list(const span_copy *copy)
 {
     PyObject *list = PyList_New(0);
-    region_lists lists = {NULL, NULL};
+    span_lists lists = {NULL, NULL};
     for (size_t i = 0; list && i < copy->count; i++) {
         if (append_row(list, &copy->rows[i], &lists) < 0) {
             Py_CLEAR(list);
@@ -295,11 +295,11 @@ region_list(const region_copy *copy)
 }
 
 PyObject *
-report_regions(const core_state *state, gml_lake *lake)
+report_spans(const core_state *state, gml_lake *lake)
 {
-    region_copy copy = {0};
+    span_copy copy = {0};
     gml_visitor visitor = {
-        .context = &copy, .region = copy_region, .range = copy_range, .piece = copy_piece};
+        .context = &copy, .span = copy_span, .range = copy_range, .piece = copy_piece};
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
     status = gml_lake_visit(lake, &visitor);
@@ -310,7 +310,7 @@ report_regions(const core_state *state, gml_lake *lake)
     } else if (copy.failed) {
         (void)raise_status(state, GML_NO_HOST_MEMORY, NULL);
     } else {
-        result = region_list(&copy);
+        result = span_list(&copy);
     }
     free(copy.rows);
     return result;

@@ -115,7 +115,7 @@ say_others(text *out, const gml_situation *now, uint64_t beside_bytes)
         say(out, " PyTorch's own allocator holds %s.", human(beside_bytes).text);
     }
     if (now->others_bytes) {
-        say(out, now->is_region ? " gmlake holds %s outside of this region." : " Regions hold %s.",
+        say(out, now->can_sleep ? " gmlake holds %s outside of this region." : " Regions hold %s.",
             human(now->others_bytes).text);
     }
     uint64_t known_bytes = now->free_bytes + now->reserved_bytes + beside_bytes + now->others_bytes;

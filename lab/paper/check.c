@@ -199,23 +199,23 @@ visit_parts(const gml_visitor *visitor, const gml_paper_range *view)
     }
 }
 
-/* A primitive or view is a region of one range. A primitive in use through a view is used, but
- * carries no request: that is in the region of the view. */
+/* A primitive or view is a span of one range. A primitive in use through a view is used, but
+ * carries no request: that is in the span of the view. */
 static void
 visit_range(const gml_visitor *visitor, const gml_paper_range *at)
 {
     bool is_used = at->is_view ? at->is_handed_out : at->is_active;
-    gml_region_info region = {.address = at->node.address,
-                              .size_bytes = at->node.size_bytes,
-                              .used_bytes = is_used ? at->node.size_bytes : 0,
-                              .stream = at->lane->stream,
-                              .is_view = at->is_view,
-                              .kind = at->is_view ? GML_REGION_VIEW : GML_REGION_BASE};
+    gml_span_info span = {.address = at->node.address,
+                          .size_bytes = at->node.size_bytes,
+                          .used_bytes = is_used ? at->node.size_bytes : 0,
+                          .stream = at->lane->stream,
+                          .is_view = at->is_view,
+                          .kind = at->is_view ? GML_SPAN_VIEW : GML_SPAN_BASE};
     gml_range_info range = {.address = at->node.address,
                             .size_bytes = at->node.size_bytes,
                             .requested_bytes = at->is_handed_out ? at->block.requested_bytes : 0,
                             .is_used = is_used};
-    visitor->region(visitor->context, &region);
+    visitor->span(visitor->context, &span);
     if (at->is_view) {
         visit_parts(visitor, at);
     }
@@ -225,14 +225,14 @@ visit_range(const gml_visitor *visitor, const gml_paper_range *at)
 static void
 visit_segment(const gml_visitor *visitor, const gml_paper_cell *first)
 {
-    gml_region_info region = {.address = first->node.address,
-                              .size_bytes = GML_PAPER_SEGMENT_BYTES,
-                              .stream = first->lane->stream,
-                              .is_small = true};
+    gml_span_info span = {.address = first->node.address,
+                          .size_bytes = GML_PAPER_SEGMENT_BYTES,
+                          .stream = first->lane->stream,
+                          .is_small = true};
     for (const gml_paper_cell *cell = first; cell; cell = cell->after) {
-        region.used_bytes += cell->is_used ? cell->node.size_bytes : 0;
+        span.used_bytes += cell->is_used ? cell->node.size_bytes : 0;
     }
-    visitor->region(visitor->context, &region);
+    visitor->span(visitor->context, &span);
     for (const gml_paper_cell *cell = first; cell; cell = cell->after) {
         gml_range_info range = {.address = cell->node.address,
                                 .size_bytes = cell->node.size_bytes,

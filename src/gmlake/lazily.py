@@ -6,22 +6,32 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gmlake import renamed
 from gmlake.errors import needing_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a package's __getattr__. names: by module, those that it has, with blanks between."""
-    homes = {name: module for module, text in names.items() for name in text.split()}
+def lazily(
+    package: str, names: Mapping[str, str], old: Mapping[str, str] | None = None
+) -> Callable[[str], object]:
+    """Return a package's __getattr__.
+
+    names: by module, those that it has, with blanks between. old: the names of today by those of
+        the last release.
+    """
+    modules = {name: module for module, text in names.items() for name in text.split()}
 
     def load(name: str) -> object:
-        if name not in homes:
+        if old is not None and name in old:
+            renamed.warn(f"{package}.{name}", f"{package}.{old[name]}")
+            name = old[name]
+        if name not in modules:
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg)
         with needing_torch(f"{package}.{name}"):
-            value: object = getattr(import_module(homes[name]), name)
+            value: object = getattr(import_module(modules[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -339,7 +339,7 @@ def test_use_after_close() -> None:
         lake.torch_stats,
         lake.trim,
         lake.check,
-        lake.regions,
+        lake.spans,
         lake.reset_peaks,
         lambda: int(block),
         lambda: memoryview(block),
@@ -431,20 +431,20 @@ def test_torch_stats_carry_torchs_names() -> None:
         assert own["reserved_bytes.all.current"] == lake.stats()["reserved_bytes"]
 
 
-def test_regions_tile(policy: str) -> None:
+def test_spans_tile(policy: str) -> None:
     with Lake(policy=policy) as lake:
         blocks = [lake.allocate(size, stream) for stream in (0, 1) for size in (100, MIB, 6 * MIB)]
         lake.free(blocks[0])
         live = {(block.address, block.requested_size) for block in blocks[1:]}
         found = set()
-        for region in lake.regions():
-            position = region["address"]
-            for address, size, requested, is_used in region["ranges"]:
+        for span in lake.spans():
+            position = span["address"]
+            for address, size, requested, is_used in span["ranges"]:
                 assert address == position
                 position += size
                 if is_used:
                     found.add((address, requested))
-            assert position == region["address"] + region["size"]
+            assert position == span["address"] + span["size"]
         assert live <= found
 
 

@@ -1,4 +1,4 @@
-/* Looking at the whole structure: usage, invariants, regions. */
+/* Looking at the whole structure: usage, invariants, spans. */
 #include "policy/stitch/stitch.h"
 
 #include <inttypes.h>
@@ -187,7 +187,7 @@ live_holder(const gml_extent *extent)
     return holder && holder->state == GML_PLACEMENT_LIVE ? holder : NULL;
 }
 
-/* A slab in the base range is a region of its own. */
+/* A slab in the base range is a span of its own. */
 static bool
 is_base_slab(const gml_extent *extent)
 {
@@ -198,15 +198,15 @@ is_base_slab(const gml_extent *extent)
 static void
 visit_base_slab(const gml_placement *placement, const gml_visitor *visitor)
 {
-    const gml_region_info region = {
+    const gml_span_info span = {
         .address = placement->block.address,
         .size_bytes = placement->block.block_bytes,
         .used_bytes = gml_slab_used_bytes(placement->slab),
         .stream = placement->cache->timeline.stream,
         .is_small = true,
-        .kind = GML_REGION_BASE,
+        .kind = GML_SPAN_BASE,
     };
-    visitor->region(visitor->context, &region);
+    visitor->span(visitor->context, &span);
     gml_slab_visit(placement->slab, visitor);
 }
 
@@ -224,18 +224,18 @@ visit_extent(const gml_base_range *range, const gml_extent *extent, const gml_vi
     visitor->range(visitor->context, &info);
 }
 
-/* One region: present extents from `first` on, as far as nothing else lies between them. Returns
+/* One span: present extents from `first` on, as far as nothing else lies between them. Returns
  * the extent behind it. */
 static const gml_extent *
 visit_base_run(const gml_base_range *range, const gml_extent *first, const gml_visitor *visitor)
 {
-    gml_region_info region = {.address = range->base + first->offset, .kind = GML_REGION_BASE};
+    gml_span_info span = {.address = range->base + first->offset, .kind = GML_SPAN_BASE};
     const gml_extent *end = first;
     for (; end && end->kind != GML_EXTENT_ABSENT && !is_base_slab(end); end = end->next) {
-        region.size_bytes += end->size_bytes;
-        region.used_bytes += live_holder(end) ? end->size_bytes : 0;
+        span.size_bytes += end->size_bytes;
+        span.used_bytes += live_holder(end) ? end->size_bytes : 0;
     }
-    visitor->region(visitor->context, &region);
+    visitor->span(visitor->context, &span);
     for (const gml_extent *extent = first; extent != end; extent = extent->next) {
         visit_extent(range, extent, visitor);
     }
@@ -296,16 +296,16 @@ visit_view(const gml_base_range *range, const gml_placement *placement, const gm
     bool is_live = placement->state == GML_PLACEMENT_LIVE;
     uint64_t size_bytes = placement->block.block_bytes;
     uint64_t used_bytes = placement->slab ? gml_slab_used_bytes(placement->slab) : size_bytes;
-    const gml_region_info region = {
+    const gml_span_info span = {
         .address = placement->block.address,
         .size_bytes = size_bytes,
         .used_bytes = is_live ? used_bytes : 0,
         .stream = placement->cache->timeline.stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
-        .kind = GML_REGION_VIEW,
+        .kind = GML_SPAN_VIEW,
     };
-    visitor->region(visitor->context, &region);
+    visitor->span(visitor->context, &span);
     visit_pieces(range, placement, visitor);
     visit_view_body(placement, is_live, visitor);
 }

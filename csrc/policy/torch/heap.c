@@ -438,22 +438,22 @@ gml_torch_usage(gml_policy *self, gml_usage *out)
     };
 }
 
-/* Shows the mapped run that begins at `first` as one region; returns what follows it. */
+/* Shows the mapped run that begins at `first` as one span; returns what follows it. */
 static const gml_torch_block *
 visit_run(const gml_torch_block *first, const gml_visitor *visitor)
 {
-    gml_region_info region = {
+    gml_span_info span = {
         .address = first->base.address,
         .stream = first->lane->stream,
         .is_small = first->lane->is_small,
     };
     const gml_torch_block *end = first;
     for (; end && end->use != GML_TORCH_UNMAPPED; end = end->next) {
-        region.size_bytes += end->base.block_bytes;
-        region.used_bytes += end->use == GML_TORCH_LIVE ? end->base.block_bytes : 0;
+        span.size_bytes += end->base.block_bytes;
+        span.used_bytes += end->use == GML_TORCH_LIVE ? end->base.block_bytes : 0;
     }
-    if (visitor->region) {
-        visitor->region(visitor->context, &region);
+    if (visitor->span) {
+        visitor->span(visitor->context, &span);
     }
     for (const gml_torch_block *block = first; block != end && visitor->range;
          block = block->next) {

@@ -153,13 +153,13 @@ device_stats(c10::DeviceIndex device)
 struct Walk {
     c10::DeviceIndex device;
     std::vector<SegmentInfo> segments;
-    gml_region_info region{};
+    gml_span_info span{};
     bool is_open = false; /* the last segment goes on with the next range */
 
-    static void enter(void *self, const gml_region_info *region)
+    static void enter(void *self, const gml_span_info *span)
     {
         auto *walk = static_cast<Walk *>(self);
-        walk->region = *region;
+        walk->span = *span;
         walk->is_open = false;
     }
 
@@ -171,7 +171,7 @@ struct Walk {
     void add(const gml_range_info &range)
     {
         bool is_lent = range.is_used && range.requested_bytes == 0;
-        bool is_idle_view = region.kind == GML_REGION_VIEW && region.used_bytes == 0;
+        bool is_idle_view = span.kind == GML_SPAN_VIEW && span.used_bytes == 0;
         if (is_lent || is_idle_view) {
             is_open = false;
             return;
@@ -180,9 +180,9 @@ struct Walk {
             SegmentInfo segment;
             segment.device = device;
             segment.address = range.address;
-            segment.stream = stream_of(region.stream);
-            segment.is_large = !region.is_small;
-            segment.is_expandable = region.kind != GML_REGION_SEGMENT;
+            segment.stream = stream_of(span.stream);
+            segment.is_large = !span.is_small;
+            segment.is_expandable = span.kind != GML_SPAN_SEGMENT;
             segments.push_back(std::move(segment));
             is_open = true;
         }

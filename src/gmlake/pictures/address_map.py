@@ -276,14 +276,14 @@ def _pieces_of(
     bases: tuple[list[Line], list[_Bar]],
     seen: tuple[tuple[View, ...], list[_Bar]],
 ) -> Bokeh:
-    """Return one entry per piece of a view: where it is in the view, and where in the base range."""
+    """Return one entry per piece of a view: where it is in the view and in the base range."""
     from bokeh.models import ColumnDataSource
 
     (rows, base_bars), (views, view_bars) = bases, seen
     live_lines = sum(len(view.pieces) for view in views if view.is_live)
     alpha = _CLEAR if live_lines <= _FEW_LINES else _FAINT
     finder = Finder(rows)
-    # Also where nothing of any view is in the base range: Bokeh complains about columns that are not there.
+    # Every column is there even if no view has a piece: Bokeh complains otherwise.
     columns: dict[str, list[Any]] = {name: [] for name in _VIEW_COLUMNS}
     for number, view, address, base, whole in (
         (index, one, *piece) for index, one in enumerate(views) for piece in one.pieces

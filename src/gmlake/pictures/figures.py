@@ -95,7 +95,7 @@ class View:
 
 @dataclass(frozen=True)
 class AddressMap:
-    """One device's addresses. rows: stretches of the base range, each with the pieces of all moments.
+    """One device's addresses. rows: stretches of the base range, with the pieces of all moments.
 
     shown: the moment to begin with. topic: the title without the moment. keys: of the pieces, in
     the order of their colours.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
-    from gmlake.snapshots.model import PIECE, RANGE, REGION, DeviceSnapshot, RegionKind
+    from gmlake.snapshots.model import PIECE, RANGE, SPAN, DeviceSnapshot, SpanKind
     from gmlake.snapshots.peaks import Lives, Peak
     from gmlake.snapshots.sites import Site
     from gmlake.snapshots.whole import (
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = [
     "PIECE",
     "RANGE",
-    "REGION",
+    "SPAN",
     "DeviceSnapshot",
     "Lives",
     "MemorySummary",
     "Peak",
-    "RegionKind",
     "Site",
     "Snapshot",
+    "SpanKind",
     "memory_summary",
     "report_of",
     "snapshot",
@@ -39,10 +39,11 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "gmlake.snapshots.model": "PIECE RANGE REGION DeviceSnapshot RegionKind",
+        "gmlake.snapshots.model": "PIECE RANGE SPAN DeviceSnapshot SpanKind",
         "gmlake.snapshots.peaks": "Lives Peak",
         "gmlake.snapshots.sites": "Site",
         "gmlake.snapshots.whole": "MemorySummary Snapshot memory_summary report_of snapshot "
         "snapshot_lake",
     },
+    old={"REGION": "SPAN", "RegionKind": "SpanKind"},
 )

@@ -11,10 +11,10 @@ from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.model import (
     PIECE,
     RANGE,
-    REGION,
+    SPAN,
     UNKNOWN,
     DeviceSnapshot,
-    RegionKind,
+    SpanKind,
     name_ranges,
 )
 from gmlake.snapshots.sites import Site
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 _TRIES: Final = 4
 _COUNTED: Final = ("allocations", "frees")
 _KINDS: Final = {
-    "base": RegionKind.BASE,
-    "view": RegionKind.VIEW,
-    "segment": RegionKind.SEGMENT,
+    "base": SpanKind.BASE,
+    "view": SpanKind.VIEW,
+    "segment": SpanKind.SEGMENT,
 }
 
 
 def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
     """Copy what a lake holds and the events that it kept."""
-    counters, events, sites, total, regions = _agreeing(lake)
-    tables = region_tables(regions)
+    counters, events, sites, total, spans = _agreeing(lake)
+    tables = span_tables(spans)
     trace, event_sites, start_sites = _trace_of(events, sites, tables, dict(providers.labels()))
     trace.device = device
     seen = DeviceSnapshot(
@@ -49,7 +49,7 @@ def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
         event_sites=event_sites,
         start_sites=start_sites,
         categories=np.full(trace.id_count, UNKNOWN, np.int8),
-        regions=tables[0],
+        spans=tables[0],
         ranges=tables[1],
         pieces=tables[2],
         counters=dict(counters),
@@ -67,35 +67,35 @@ def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
 
 def _agreeing(
     lake: _core.Lake,
-) -> tuple[_core.Stats, Records, NDArray[np.uint64], int, list[_core.Region]]:
-    """Copy counters, regions and events; again where the program went on meanwhile.
+) -> tuple[_core.Stats, Records, NDArray[np.uint64], int, list[_core.Span]]:
+    """Copy counters, spans and events; again where the program went on meanwhile.
 
-    A program that never stops gets the last try, without the events behind the regions; its
+    A program that never stops gets the last try, without the events behind the spans; its
     counters may be of a moment later.
     """
     for _ in range(_TRIES):
         before = lake.stats()
-        regions = lake.regions()
+        spans = lake.spans()
         raw, numbers, total = lake.history_sites()
         counters = lake.stats()
         is_still = all(before[name] == counters[name] for name in _COUNTED)
         if is_still:
             break
     events, sites = np.frombuffer(raw, REQUEST), np.frombuffer(numbers, "<u8")
-    count = len(events) if is_still else _count_until(events, regions)
+    count = len(events) if is_still else _count_until(events, spans)
     total -= len(events) - count
-    return counters, events[:count].copy(), sites[:count].copy(), total, regions
+    return counters, events[:count].copy(), sites[:count].copy(), total, spans
 
 
-def _count_until(events: Records, regions: Sequence[_core.Region]) -> int:
-    """Return how many of the events there were when the regions were copied.
+def _count_until(events: Records, spans: Sequence[_core.Span]) -> int:
+    """Return how many of the events there were when the spans were copied.
 
-    That is where the live addresses are those of the regions, or differ the least.
+    That is where the live addresses are those of the spans, or differ the least.
     """
     held = {
         address
-        for region in regions
-        for address, _, requested, is_used in region["ranges"]
+        for span in spans
+        for address, _, requested, is_used in span["ranges"]
         if is_used and requested
     }
     kind = events["kind"]
@@ -120,21 +120,21 @@ def _count_until(events: Records, regions: Sequence[_core.Region]) -> int:
     return best - 1 if is_whole_free and kind[best - 1] == Kind.FREE_REQUESTED else best
 
 
-def region_tables(regions: Sequence[_core.Region]) -> tuple[Records, Records, Records]:
-    """Return regions, their ranges and their pieces as arrays."""
-    table = np.zeros(len(regions), REGION)
+def span_tables(spans: Sequence[_core.Span]) -> tuple[Records, Records, Records]:
+    """Return spans, their ranges and their pieces as arrays."""
+    table = np.zeros(len(spans), SPAN)
     ranges: list[tuple[int, int, int, int, int, int, bool]] = []
     pieces: list[tuple[int, int, int, int]] = []
-    for number, region in enumerate(regions):
+    for number, span in enumerate(spans):
         table[number] = (
-            *(region["address"], region["size"], region["stream"], 0, 0),
-            *(_KINDS[region["kind"]], region["is_small"]),
+            *(span["address"], span["size"], span["stream"], 0, 0),
+            *(_KINDS[span["kind"]], span["is_small"]),
         )
         ranges += [
             (address, size, requested if is_used else 0, 0, number, UNKNOWN, is_used)
-            for address, size, requested, is_used in region["ranges"]
+            for address, size, requested, is_used in span["ranges"]
         ]
-        pieces += [(*piece, number) for piece in region["pieces"]]
+        pieces += [(*piece, number) for piece in span["pieces"]]
     return table, np.array(ranges, RANGE), np.array(pieces, PIECE)
 
 
@@ -148,7 +148,7 @@ def _trace_of(
     labels: dict[int, str],
 ) -> tuple[Trace, NDArray[np.uint64], NDArray[np.uint64]]:
     """Number the allocations densely, and find what was live before the first event."""
-    regions, ranges, _ = tables
+    spans, ranges, _ = tables
     kind = events["kind"]
     has_id = (kind == Kind.ALLOC) | (kind == Kind.FREE) | (kind == Kind.FREE_REQUESTED)
     numbers, first, dense = np.unique(events["id"][has_id], return_index=True, return_inverse=True)
@@ -163,7 +163,7 @@ def _trace_of(
     start["requested_bytes"] = np.concatenate([earlier["size_bytes"], survivors["requested_bytes"]])
     start["block_bytes"][len(earlier) :] = survivors["size_bytes"]
     start["block_bytes"][: len(earlier)] = (earlier["size_bytes"] + np.uint64(511)) // 512 * 512
-    start["stream"] = np.concatenate([earlier["stream"], regions["stream"][survivors["region"]]])
+    start["stream"] = np.concatenate([earlier["stream"], spans["stream"][survivors["span"]]])
     start["id"] = np.arange(len(start))
     ids = np.zeros(len(numbers), np.uint64)
     ids[~is_allocated] = np.arange(len(earlier))
@@ -176,7 +176,7 @@ def _trace_of(
     marks = np.flatnonzero(kind == Kind.MARK)
     mark_numbers, which = np.unique(events["id"][marks], return_inverse=True)
     requests["id"][marks] = which
-    segments, blocks = _final(regions, ranges)
+    segments, blocks = _final(spans, ranges)
     trace = Trace(
         requests=requests,
         start_blocks=start[np.argsort(start["address"], kind="stable")],
@@ -187,13 +187,13 @@ def _trace_of(
     return trace, sites, np.zeros(len(start), np.uint64)
 
 
-def _final(regions: Records, ranges: Records) -> tuple[Records, Records]:
+def _final(spans: Records, ranges: Records) -> tuple[Records, Records]:
     """Return what is held, as the final state of a trace: all but the views."""
-    is_real = np.isin(regions["kind"], (RegionKind.BASE, RegionKind.SEGMENT))
+    is_real = np.isin(spans["kind"], (SpanKind.BASE, SpanKind.SEGMENT))
     segments = np.zeros(int(is_real.sum()), SEGMENT)
     for name in SEGMENT.names or ():
-        segments[name] = regions[name][is_real]
-    parts = ranges[is_real[ranges["region"]]]
+        segments[name] = spans[name][is_real]
+    parts = ranges[is_real[ranges["span"]]]
     blocks = np.zeros(len(parts), FINAL_BLOCK)
     blocks["address"], blocks["block_bytes"] = parts["address"], parts["size_bytes"]
     blocks["requested_bytes"], blocks["is_used"] = parts["requested_bytes"], parts["is_used"]

@@ -16,10 +16,10 @@ from gmlake.snapshots.entries import Visits, values_of_rows
 from gmlake.snapshots.model import (
     PIECE,
     RANGE,
-    REGION,
+    SPAN,
     UNKNOWN,
     DeviceSnapshot,
-    RegionKind,
+    SpanKind,
     name_ranges,
 )
 from gmlake.snapshots.opening import load_document, without_collection
@@ -126,7 +126,7 @@ def _beside(seen: DeviceSnapshot, told: list[int]) -> dict[str, Any]:
         "total_events": seen.total_events,
         "counters": {name: _plain(value) for name, value in seen.counters.items()},
         "stream_pairs": [dict(pair) for pair in seen.stream_pairs],
-        "regions": [list(row) for row in seen.regions.tolist()],
+        "regions": [list(row) for row in seen.spans.tolist()],
         "ranges": [list(row) for row in seen.ranges.tolist()],
         "pieces": [list(row) for row in seen.pieces.tolist()],
         "labels": list(seen.trace.labels),
@@ -286,17 +286,17 @@ def _restore(entry: dict[Any, Any], trace: Trace, events: Events, left: Visits) 
     labels = [text[:_LONGEST_TEXT] if type(text) is str else "" for text in said]
     trace.requests, trace.labels = requests, tuple(labels)
     check(trace)
-    regions = _table(entry, "regions", REGION, left)
+    spans = _table(entry, "regions", SPAN, left)
     ranges = _table(entry, "ranges", RANGE, left)
     pieces = _table(entry, "pieces", PIECE, left)
-    _check_tables(regions, ranges, pieces)
+    _check_tables(spans, ranges, pieces)
     seen = DeviceSnapshot(
         device=trace.device,
         trace=trace,
         event_sites=event_sites,
         start_sites=np.zeros(len(trace.start_blocks), np.uint64),
         categories=categories,
-        regions=regions,
+        spans=spans,
         ranges=ranges,
         pieces=pieces,
         counters=_counters(entry.get("counters", {})),
@@ -339,31 +339,31 @@ def _name_start_blocks(seen: DeviceSnapshot) -> None:
     seen.categories[seen.trace.start_blocks["id"][is_known]] = found[is_known]
 
 
-def _check_tables(regions: Records, ranges: Records, pieces: Records) -> None:
-    if any((table["region"] >= len(regions)).any() for table in (ranges, pieces)):
-        reason = "a range names a region that does not exist"
+def _check_tables(spans: Records, ranges: Records, pieces: Records) -> None:
+    if any((table["span"] >= len(spans)).any() for table in (ranges, pieces)):
+        reason = "a range names a span that does not exist"
         raise TraceError(reason)
-    if not np.isin(regions["kind"], tuple(RegionKind)).all():
-        reason = "a region is of an unknown kind"
+    if not np.isin(spans["kind"], tuple(SpanKind)).all():
+        reason = "a span is of an unknown kind"
         raise TraceError(reason)
-    for table in (regions, ranges, pieces):
+    for table in (spans, ranges, pieces):
         if (table["size_bytes"] > LARGEST_SIZE).any() or (table["address"] >= 1 << 63).any():
-            reason = "a region or range is outside any device's addresses"
+            reason = "a span or range is outside any device's addresses"
             raise TraceError(reason)
     for table in (ranges, pieces):
-        _check_inside(regions, table)
+        _check_inside(spans, table)
     categories = ranges["category"]
     categories[(categories < 0) | (categories >= len(CATEGORIES))] = UNKNOWN
 
 
-def _check_inside(regions: Records, table: Records) -> None:
-    """Raise TraceError unless the rows of each region follow each other, inside of it."""
-    around = regions[table["region"]]
+def _check_inside(spans: Records, table: Records) -> None:
+    """Raise TraceError unless the rows of each span follow each other, inside of it."""
+    around = spans[table["span"]]
     begin, end = table["address"], table["address"] + table["size_bytes"]
     is_inside = (begin >= around["address"]) & (end <= around["address"] + around["size_bytes"])
-    is_next = (table["region"][1:] != table["region"][:-1]) | (begin[1:] >= end[:-1])
+    is_next = (table["span"][1:] != table["span"][:-1]) | (begin[1:] >= end[:-1])
     if not (is_inside.all() and is_next.all()):
-        reason = "a range lies outside its region, or over the one before it"
+        reason = "a range lies outside its span, or over the one before it"
         raise TraceError(reason)
 
 

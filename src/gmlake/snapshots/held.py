@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.snapshots.model import RegionKind
+from gmlake.snapshots.model import SpanKind
 from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import Kind
 
@@ -43,8 +43,8 @@ _FARTHEST: Final = 1 << 62  # no device has such addresses, but a file can
 class Places:
     """Where blocks lie in the base range; arrays of shape (parts,), a row for each part of a block.
 
-    block: its id. begin, end: addresses in the base range. held: the row of what it lies in. lost: the ids of
-    blocks in views that were gone at the end, which no recording places.
+    block: its id. begin, end: addresses in the base range. held: the row of what it lies in.
+    lost: the ids of blocks in views that were gone at the end, which no recording places.
     """
 
     block: Integers
@@ -59,7 +59,7 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
 
     Empty where a recording tells nothing of it.
     """
-    real = seen.regions["kind"] != RegionKind.VIEW
+    real = seen.spans["kind"] != SpanKind.VIEW
     rows = len(seen.events)
     held = Spans([])  # (begin, end, died, stream), going back from event to event
     found: list[tuple[int, int, int, int, int]] = []
@@ -69,7 +69,7 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
         if size and address < _FARTHEST:
             held.put((address, address + size, died, stream))
 
-    for address, size, stream in seen.regions[real][["address", "size_bytes", "stream"]].tolist():
+    for address, size, stream in seen.spans[real][["address", "size_bytes", "stream"]].tolist():
         open_span(address, size, stream, rows)
     changes = np.flatnonzero(np.isin(seen.events["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)))
     columns = seen.events[changes][["address", "size_bytes", "stream", "kind"]].tolist()
@@ -135,7 +135,7 @@ def _cut(table: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def places_of(seen: DeviceSnapshot, held: NDArray[np.void]) -> Places:
-    """Return where the blocks lie: in the base range, or by the pieces of the view that they are in."""
+    """Return where the blocks lie: in the base range, or by the pieces of their view."""
     lives = seen.lives
     has_place = (lives.address > 0) & (lives.address < _FARTHEST)
     ids = np.flatnonzero(has_place & (lives.size_bytes > 0))
@@ -167,7 +167,7 @@ def places_of(seen: DeviceSnapshot, held: NDArray[np.void]) -> Places:
 def _through_views(
     seen: DeviceSnapshot, ids: Integers, begin: Integers, end: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the parts of blocks, with the addresses in the base range of those that lie in views."""
+    """Return the parts of blocks; those in views with addresses in the base range."""
     pieces = seen.pieces[np.argsort(seen.pieces["address"], kind="stable")]
     low = pieces["address"].astype(np.int64)
     high = np.maximum.accumulate(low + pieces["size_bytes"].astype(np.int64))

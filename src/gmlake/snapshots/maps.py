@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import AddressMap, Piece, View
-from gmlake.snapshots.model import DeviceSnapshot, RegionKind
+from gmlake.snapshots.model import DeviceSnapshot, SpanKind
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -199,25 +199,25 @@ def _rows(
 
 
 def _views(seen: DeviceSnapshot) -> tuple[tuple[View, ...], str]:
-    numbers = np.flatnonzero(seen.regions["kind"] == RegionKind.VIEW)
-    order = np.argsort(-seen.regions["size_bytes"][numbers].astype(np.int64), kind="stable")
+    numbers = np.flatnonzero(seen.spans["kind"] == SpanKind.VIEW)
+    order = np.argsort(-seen.spans["size_bytes"][numbers].astype(np.int64), kind="stable")
     used = np.bincount(
-        seen.ranges["region"][seen.ranges["is_used"]], minlength=max(len(seen.regions), 1)
+        seen.ranges["span"][seen.ranges["is_used"]], minlength=max(len(seen.spans), 1)
     )
-    by_region: dict[int, list[tuple[int, int, int]]] = {}
-    for address, base, size, region in seen.pieces.tolist():
-        by_region.setdefault(region, []).append((address, base, size))
+    by_span: dict[int, list[tuple[int, int, int]]] = {}
+    for address, base, size, span in seen.pieces.tolist():
+        by_span.setdefault(span, []).append((address, base, size))
     views: list[View] = []
     left = MOST_VIEW_PIECES
     for number in numbers[order[:MOST_VIEWS]].tolist():
-        region = seen.regions[number]
-        pieces = by_region.get(number, [])[:left]
+        span = seen.spans[number]
+        pieces = by_span.get(number, [])[:left]
         left -= len(pieces)
-        size = format_size(int(region["size_bytes"]))
+        size = format_size(int(span["size_bytes"]))
         views.append(
             View(
-                address=int(region["address"]),
-                size_bytes=int(region["size_bytes"]),
+                address=int(span["address"]),
+                size_bytes=int(span["size_bytes"]),
                 is_live=bool(used[number]),
                 pieces=tuple(pieces),
                 label=f"view of {size}",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from gmlake import renamed
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.peaks import Lives, Peak, lives_of, peak_of
 from gmlake.trace.layout import Kind, Records
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 UNKNOWN: Final = CATEGORIES.index("unknown")
 
 
-class RegionKind(IntEnum):
+class SpanKind(IntEnum):
     """What a contiguous range of addresses is."""
 
     BASE = 0
@@ -32,7 +33,7 @@ class RegionKind(IntEnum):
     """Taken from the driver in one piece."""
 
 
-REGION: Final = np.dtype(
+SPAN: Final = np.dtype(
     [
         ("address", "<u8"),
         ("size_bytes", "<u8"),
@@ -43,7 +44,7 @@ REGION: Final = np.dtype(
         ("is_small", "?"),
     ]
 )
-"""One region; `kind` is a RegionKind, the pool PyTorch's segment_pool_id."""
+"""One span; `kind` is a SpanKind, the pool PyTorch's segment_pool_id."""
 
 RANGE: Final = np.dtype(
     [
@@ -51,19 +52,19 @@ RANGE: Final = np.dtype(
         ("size_bytes", "<u8"),
         ("requested_bytes", "<u8"),
         ("site", "<u8"),
-        ("region", "<u4"),
+        ("span", "<u4"),
         ("category", "i1"),
         ("is_used", "?"),
     ]
 )
-"""A part of a region, in address order. Used with nothing requested: lent to a view."""
+"""A part of a span, in address order. Used with nothing requested: lent to a view."""
 
 PIECE: Final = np.dtype(
     [
         ("address", "<u8"),
         ("base_address", "<u8"),
         ("size_bytes", "<u8"),
-        ("region", "<u4"),
+        ("span", "<u4"),
     ]
 )
 """Where bytes of a view lie in the base range."""
@@ -76,7 +77,7 @@ class DeviceSnapshot:
     trace: the last events, in the order they happened, and what was live before them.
     event_sites: the site of each event. start_sites: of each of trace.start_blocks.
     categories: an index into CATEGORIES for each id of the trace.
-    regions, ranges, pieces: the memory held at the end, dtypes REGION, RANGE and PIECE.
+    spans, ranges, pieces: the memory held at the end, dtypes SPAN, RANGE and PIECE.
     counters: as Lake.stats() returns them; empty if the file has none.
     stream_pairs: as Lake.stream_pairs() returns them.
     total_events: the number of events since recording began; the trace may hold fewer.
@@ -88,7 +89,7 @@ class DeviceSnapshot:
     event_sites: NDArray[np.uint64]
     start_sites: NDArray[np.uint64]
     categories: NDArray[np.int8]
-    regions: Records
+    spans: Records
     ranges: Records
     pieces: Records
     counters: dict[str, Any] = field(default_factory=dict)
@@ -101,6 +102,12 @@ class DeviceSnapshot:
             f"<gmlake.DeviceSnapshot {self.device}: {len(self.blocks)} blocks, "
             f"{self.live_bytes} of {self.reserved_bytes} bytes live, {len(self.events)} events>"
         )
+
+    @property
+    def regions(self) -> Records:
+        """`spans`, under its name of the last release."""
+        renamed.warn("DeviceSnapshot.regions", "DeviceSnapshot.spans")
+        return self.spans
 
     @property
     def events(self) -> Records:
@@ -119,15 +126,15 @@ class DeviceSnapshot:
 
     @property
     def views(self) -> Records:
-        """The stitched views, dtype REGION."""
-        found: Records = self.regions[self.regions["kind"] == RegionKind.VIEW]
+        """The stitched views, dtype SPAN."""
+        found: Records = self.spans[self.spans["kind"] == SpanKind.VIEW]
         return found
 
     @property
     def streams(self) -> tuple[int, ...]:
         """The streams that hold memory or made requests, in ascending order."""
         is_alloc = self.events["kind"] == Kind.ALLOC
-        found = [self.regions["stream"], self.trace.start_blocks["stream"]]
+        found = [self.spans["stream"], self.trace.start_blocks["stream"]]
         return tuple(np.unique(np.concatenate([*found, self.events["stream"][is_alloc]])).tolist())
 
     @property
@@ -152,8 +159,8 @@ class DeviceSnapshot:
         counted = self.counters.get("reserved_bytes")
         if counted is not None:
             return int(counted)
-        is_real = self.regions["kind"] != RegionKind.VIEW
-        return int(self.regions["size_bytes"][is_real].sum())
+        is_real = self.spans["kind"] != SpanKind.VIEW
+        return int(self.spans["size_bytes"][is_real].sum())
 
     @property
     def free_bytes(self) -> int:
@@ -191,8 +198,8 @@ class DeviceSnapshot:
 
     @property
     def _holds_memory(self) -> NDArray[np.bool_]:
-        kinds = self.regions["kind"][self.ranges["region"]]
-        result: NDArray[np.bool_] = kinds != RegionKind.VIEW
+        kinds = self.spans["kind"][self.ranges["span"]]
+        result: NDArray[np.bool_] = kinds != SpanKind.VIEW
         return result
 
 

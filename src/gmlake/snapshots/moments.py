@@ -11,7 +11,7 @@ import numpy as np
 from gmlake.pictures.figures import Moment, Moments, Stranded
 from gmlake.snapshots.classes import BEFORE_RECORDING, Owners
 from gmlake.snapshots.held import held_over, places_of
-from gmlake.snapshots.model import RegionKind
+from gmlake.snapshots.model import SpanKind
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
 from gmlake.units import format_size, format_time
@@ -157,7 +157,7 @@ class Story:
     @cached_property
     def _joins(self) -> bool:
         """Whether a request may be served by pieces that do not lie beside each other."""
-        return bool((self.seen.regions["kind"] == RegionKind.BASE).any())
+        return bool((self.seen.spans["kind"] == SpanKind.BASE).any())
 
     @cached_property
     def _merges(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.snapshots.model import PIECE, RANGE, REGION, UNKNOWN, DeviceSnapshot, RegionKind
+from gmlake.snapshots.model import PIECE, RANGE, SPAN, UNKNOWN, DeviceSnapshot, SpanKind
 from gmlake.trace.layout import (
     ALIGNMENT,
     FINAL_BLOCK,
@@ -39,14 +39,14 @@ def check(trace: Trace) -> None:
         raise TraceError("the sizes of its events add up to more than 2^61 bytes")
 
 
-def _check_ranges(regions: Records, ranges: Records) -> None:
+def _check_ranges(spans: Records, ranges: Records) -> None:
     """Raise TraceError unless blocks are inside of their segments, and next to each other."""
-    around = regions[ranges["region"]]
+    around = spans[ranges["span"]]
     before = ranges["address"] - around["address"]
     is_inside = (before <= around["size_bytes"]) & (
         ranges["size_bytes"] <= around["size_bytes"] - before
     )
-    if (regions["size_bytes"] > LARGEST_SIZE).any() or not is_inside.all():
+    if (spans["size_bytes"] > LARGEST_SIZE).any() or not is_inside.all():
         raise TraceError("a block at the end lies outside its segment, or that is too large")
     by_address = ranges[np.argsort(ranges["address"], kind="stable")]
     ends = by_address["address"] + by_address["size_bytes"]
@@ -58,10 +58,10 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
     """Return a trace as a snapshot of its device. Raises TraceError where it contradicts itself."""
     check(trace)
     segments = trace.final_segments
-    regions = np.zeros(len(segments), REGION)
+    spans = np.zeros(len(segments), SPAN)
     for name in SEGMENT.names or ():
-        regions[name] = segments[name]
-    regions["kind"] = RegionKind.SEGMENT
+        spans[name] = segments[name]
+    spans["kind"] = SpanKind.SEGMENT
     blocks = trace.final_blocks
     ranges = np.zeros(len(blocks), RANGE)
     ranges["address"], ranges["size_bytes"] = blocks["address"], blocks["block_bytes"]
@@ -71,9 +71,9 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
     ranges["requested_bytes"][is_empty] = blocks["block_bytes"][is_empty]
     ranges["category"] = UNKNOWN
     place = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
-    ranges["region"] = np.maximum(place, 0)
+    ranges["span"] = np.maximum(place, 0)
     ranges = ranges[place >= 0]
-    _check_ranges(regions, ranges)
+    _check_ranges(spans, ranges)
     kind = trace.requests["kind"]
     return DeviceSnapshot(
         device=trace.device,
@@ -81,7 +81,7 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
         event_sites=np.zeros(len(trace.requests), np.uint64),
         start_sites=np.zeros(len(trace.start_blocks), np.uint64),
         categories=np.full(trace.id_count, UNKNOWN, np.int8),
-        regions=regions,
+        spans=spans,
         ranges=ranges,
         pieces=np.zeros(0, PIECE),
         total_events=len(trace.requests),

@@ -14,7 +14,7 @@ import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.entries import ADDED
-from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, RegionKind
+from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, SpanKind
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.sites import Site
 from gmlake.snapshots.spans import Spans
@@ -83,29 +83,29 @@ def document_of(
 
 
 class Drawn:
-    """What is drawn of a device at the end: contiguous runs of ranges, each in one region.
+    """What is drawn of a device at the end: contiguous runs of ranges, each in one span.
 
-    runs: (region, first range, range behind the last). base: the same as (begin, end) addresses,
+    runs: (span, first range, range behind the last). base: the same as (begin, end) addresses,
     without views and pools.
     """
 
     def __init__(self, seen: DeviceSnapshot) -> None:
         """Leave out what is drawn elsewhere: idle views, and what views hold in the base range."""
-        ranges, kinds = seen.ranges, seen.regions["kind"]
+        ranges, kinds = seen.ranges, seen.spans["kind"]
         is_lent = ranges["is_used"] & (ranges["requested_bytes"] == 0)
         is_live = np.zeros(len(kinds), np.bool_)
-        is_live[ranges["region"][ranges["is_used"]]] = True
-        is_drawn = is_live | (kinds != RegionKind.VIEW)
-        shown = is_drawn[ranges["region"]] & ~is_lent & (ranges["size_bytes"] > 0)
+        is_live[ranges["span"][ranges["is_used"]]] = True
+        is_drawn = is_live | (kinds != SpanKind.VIEW)
+        shown = is_drawn[ranges["span"]] & ~is_lent & (ranges["size_bytes"] > 0)
         rows = np.flatnonzero(shown)
         ends = ranges["address"] + ranges["size_bytes"]
-        follows = (np.diff(rows) == 1) & (np.diff(ranges["region"][rows].astype(np.int64)) == 0)
+        follows = (np.diff(rows) == 1) & (np.diff(ranges["span"][rows].astype(np.int64)) == 0)
         follows &= ends[rows[:-1]] == ranges["address"][rows[1:]]
         first = rows[np.concatenate([[True], ~follows])] if len(rows) else rows
         last = rows[np.concatenate([~follows, [True]])] if len(rows) else rows
         self.first, self.behind = first, last + 1
-        self.region = ranges["region"][first]
-        is_base = kinds[self.region] != RegionKind.VIEW
+        self.span = ranges["span"][first]
+        is_base = kinds[self.span] != SpanKind.VIEW
         order = np.argsort(ranges["address"][first[is_base]], kind="stable")
         self.begin = ranges["address"][first[is_base]][order]
         self.end = ends[last[is_base]][order]
@@ -159,12 +159,12 @@ def segments_of(seen: DeviceSnapshot, frames: Frames) -> list[Entry]:
     pending = lives.address[lives.let_go & (lives.died == len(seen.events))]
     drawn = Drawn(seen)
     rows = seen.ranges.tolist()
-    regions = seen.regions.tolist()
+    spans = seen.spans.tolist()
     waiting = frozenset(pending.tolist())
     segments = [
-        _segment(seen, regions[region], rows[first:behind], waiting, frames)
-        for region, first, behind in zip(
-            drawn.region.tolist(), drawn.first.tolist(), drawn.behind.tolist(), strict=True
+        _segment(seen, spans[span], rows[first:behind], waiting, frames)
+        for span, first, behind in zip(
+            drawn.span.tolist(), drawn.first.tolist(), drawn.behind.tolist(), strict=True
         )
     ]
     return sorted(segments, key=lambda segment: segment["address"])
@@ -172,12 +172,12 @@ def segments_of(seen: DeviceSnapshot, frames: Frames) -> list[Entry]:
 
 def _segment(
     seen: DeviceSnapshot,
-    region: tuple[Any, ...],
+    span: tuple[Any, ...],
     rows: list[tuple[Any, ...]],
     waiting: Collection[int],
     frames: Frames,
 ) -> Entry:
-    _, _, stream, owner, number, kind, is_small = region
+    _, _, stream, owner, number, kind, is_small = span
     used = [row for row in rows if row[6]]
     live_bytes = sum(row[1] for row in used)
     return {
@@ -190,7 +190,7 @@ def _segment(
         "stream": signed(stream),
         "segment_type": "small" if is_small else "large",
         "segment_pool_id": (owner, number),
-        "is_expandable": kind == RegionKind.SEGMENT and seen.trace.is_expandable,
+        "is_expandable": kind == SpanKind.SEGMENT and seen.trace.is_expandable,
         "frames": [],
         "blocks": [_block(row, waiting, frames) for row in rows],
     }
@@ -381,7 +381,7 @@ class _Held:
         ends = seen.ranges["address"] + seen.ranges["size_bytes"]
         begin = seen.ranges["address"][drawn.first]
         order = np.argsort(begin, kind="stable")
-        streams = seen.regions["stream"][drawn.region]
+        streams = seen.spans["stream"][drawn.span]
         end = ends[drawn.behind - 1][order].tolist()
         handles = map(signed, streams[order].tolist())
         self._spans = Spans(list(zip(begin[order].tolist(), end, handles, strict=True)))
@@ -437,11 +437,11 @@ class _Additions:
             return
         lives = seen.lives
         ids = np.flatnonzero(lives.size_bytes > 0)
-        views = seen.regions["kind"] == RegionKind.VIEW
-        view_of = _regions_around(seen.regions, views, lives.address[ids])
+        views = seen.spans["kind"] == SpanKind.VIEW
+        view_of = _spans_around(seen.spans, views, lives.address[ids])
         in_view = view_of >= 0
         drawn = Drawn(seen)
-        taken = self._add_views(ids[in_view], view_of[in_view], set(drawn.region.tolist()))
+        taken = self._add_views(ids[in_view], view_of[in_view], set(drawn.span.tolist()))
         self._add_blocks(ids[~in_view], drawn, taken)
 
     def _add_views(
@@ -457,9 +457,9 @@ class _Additions:
         for piece in self._seen.pieces.tolist():
             by_view[piece[3]].append({"addr": piece[1], "size": piece[2]})
         for view, begin, end in _periods(view_of, lives.born[ids], lives.died[ids], rows):
-            region = self._seen.regions[view]
-            what = {"addr": int(region["address"]), "size": int(region["size_bytes"])}
-            stream = signed(int(region["stream"]))
+            span = self._seen.spans[view]
+            what = {"addr": int(span["address"]), "size": int(span["size_bytes"])}
+            stream = signed(int(span["stream"]))
             if end == rows and view not in drawn:
                 continue
             if begin != BEFORE:
@@ -475,11 +475,11 @@ class _Additions:
         return given
 
     def _base_stream(self, address: int) -> int:
-        regions = self._seen.regions
-        around = _regions_around(
-            regions, regions["kind"] == RegionKind.BASE, np.array([address], np.uint64)
+        spans = self._seen.spans
+        around = _spans_around(
+            spans, spans["kind"] == SpanKind.BASE, np.array([address], np.uint64)
         )
-        return signed(int(regions["stream"][around[0]])) if around[0] >= 0 else 0
+        return signed(int(spans["stream"][around[0]])) if around[0] >= 0 else 0
 
     def _add_blocks(
         self, ids: NDArray[np.int64], drawn: Drawn, given: list[tuple[int, int, int]]
@@ -535,16 +535,16 @@ class _Additions:
         )
 
 
-def _regions_around(
-    regions: Records, chosen: NDArray[np.bool_], addresses: NDArray[np.uint64]
+def _spans_around(
+    spans: Records, chosen: NDArray[np.bool_], addresses: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the number of the chosen region around each address; -1 where there is none."""
+    """Return the number of the chosen span around each address; -1 where there is none."""
     numbers = np.flatnonzero(chosen)
     if not len(numbers):
         return np.full(len(addresses), -1, np.int64)
-    numbers = numbers[np.argsort(regions["address"][numbers], kind="stable")]
-    begin = regions["address"][numbers]
-    end = begin + regions["size_bytes"][numbers]
+    numbers = numbers[np.argsort(spans["address"][numbers], kind="stable")]
+    begin = spans["address"][numbers]
+    end = begin + spans["size_bytes"][numbers]
     place = np.searchsorted(begin, addresses, side="right").astype(np.int64) - 1
     found = (place >= 0) & (addresses < end[np.maximum(place, 0)])
     result: NDArray[np.int64] = np.where(found, numbers[np.maximum(place, 0)], -1)

@@ -217,7 +217,7 @@ class _Run:
         expected = self.requests["address"] if is_caching else self._expected_addresses()
         allocations, addresses = self._compare_addresses(expected)
         events, matched = (0, 0) if is_caching else self._compare_reserved()
-        segments, blocks = _compare_final(self.trace, self.lake.regions()) if is_caching else (0, 0)
+        segments, blocks = _compare_final(self.trace, self.lake.spans()) if is_caching else (0, 0)
         return ValidationResult(
             trace=self.trace.name,
             policy=policy,
@@ -292,16 +292,13 @@ class _Run:
         return len(compared), len(compared) - int(np.count_nonzero(differs))
 
 
-def _compare_final(trace: Trace, regions: list[_core.Region]) -> tuple[int, int]:
+def _compare_final(trace: Trace, spans: list[_core.Span]) -> tuple[int, int]:
     """Return how many of the recorded final segments and blocks the policy holds as well."""
     held_segments = {
-        (region["address"], region["size"], region["stream"], region["is_small"])
-        for region in regions
+        (span["address"], span["size"], span["stream"], span["is_small"]) for span in spans
     }
     held_blocks = {
-        (address, size, is_used)
-        for region in regions
-        for address, size, _, is_used in region["ranges"]
+        (address, size, is_used) for span in spans for address, size, _, is_used in span["ranges"]
     }
     segments = _rows(trace.final_segments, "address", "size_bytes", "stream", "is_small")
     blocks = _rows(trace.final_blocks, "address", "block_bytes", "is_used")

@@ -426,10 +426,10 @@ put_in(places *held, gml_address begin, gml_address end)
 }
 
 static void
-hold_region(void *context, const gml_region_info *region)
+hold_span(void *context, const gml_span_info *span)
 {
-    if (!region->is_view) {
-        CHECK(put_in(context, region->address, region->address + region->size_bytes));
+    if (!span->is_view) {
+        CHECK(put_in(context, span->address, span->address + span->size_bytes));
     }
 }
 
@@ -444,7 +444,7 @@ static places
 places_of(gml_lake *lake)
 {
     places held = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&held, hold_region, pass_range, NULL}));
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&held, hold_span, pass_range, NULL}));
     return held;
 }
 

@@ -8,35 +8,35 @@
 enum { ROOM = 256, STAMP_BYTES = 4096 };
 
 typedef struct atlas {
-    gml_region_info regions[ROOM];
+    gml_span_info spans[ROOM];
     gml_piece_info pieces[ROOM];
-    size_t region_count, piece_count;
-    gml_address next; /* where the next piece of the region named last must begin */
+    size_t span_count, piece_count;
+    gml_address next; /* where the next piece of the span named last must begin */
 } atlas;
 
-/* The pieces of the region named last tile it, if it has any. */
+/* The pieces of the span named last tile it, if it has any. */
 static void
-close_region(const atlas *seen)
+close_span(const atlas *seen)
 {
-    if (seen->region_count) {
-        const gml_region_info *region = &seen->regions[seen->region_count - 1];
-        CHECK_EQ(seen->next - region->address, region->is_view ? region->size_bytes : 0);
+    if (seen->span_count) {
+        const gml_span_info *span = &seen->spans[seen->span_count - 1];
+        CHECK_EQ(seen->next - span->address, span->is_view ? span->size_bytes : 0);
     }
 }
 
 static void
-see_region(void *context, const gml_region_info *region)
+see_span(void *context, const gml_span_info *span)
 {
     atlas *seen = context;
-    close_region(seen);
-    CHECK(seen->region_count < ROOM);
-    if (seen->region_count >= ROOM) {
+    close_span(seen);
+    CHECK(seen->span_count < ROOM);
+    if (seen->span_count >= ROOM) {
         return;
     }
-    bool has_base = region->kind == GML_REGION_VIEW;
-    CHECK_EQ(region->is_view, has_base);
-    seen->regions[seen->region_count++] = *region;
-    seen->next = region->address;
+    bool has_base = span->kind == GML_SPAN_VIEW;
+    CHECK_EQ(span->is_view, has_base);
+    seen->spans[seen->span_count++] = *span;
+    seen->next = span->address;
 }
 
 static void
@@ -62,10 +62,10 @@ see_piece(void *context, const gml_piece_info *piece)
 static bool
 is_at_base(const atlas *seen, const gml_piece_info *piece)
 {
-    for (size_t i = 0; i < seen->region_count; i++) {
-        const gml_region_info *region = &seen->regions[i];
-        if (region->kind == GML_REGION_BASE && piece->base_address >= region->address &&
-            piece->base_address + piece->size_bytes <= region->address + region->size_bytes) {
+    for (size_t i = 0; i < seen->span_count; i++) {
+        const gml_span_info *span = &seen->spans[i];
+        if (span->kind == GML_SPAN_BASE && piece->base_address >= span->address &&
+            piece->base_address + piece->size_bytes <= span->address + span->size_bytes) {
             return true;
         }
     }
@@ -76,8 +76,8 @@ static atlas
 atlas_of(gml_lake *lake)
 {
     atlas seen = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range, see_piece}));
-    close_region(&seen);
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, see_piece}));
+    close_span(&seen);
     for (size_t i = 0; i < seen.piece_count; i++) {
         CHECK(is_at_base(&seen, &seen.pieces[i]));
     }
@@ -85,11 +85,11 @@ atlas_of(gml_lake *lake)
 }
 
 static size_t
-count_of(const atlas *seen, gml_region_kind kind)
+count_of(const atlas *seen, gml_span_kind kind)
 {
     size_t count = 0;
-    for (size_t i = 0; i < seen->region_count; i++) {
-        count += seen->regions[i].kind == kind;
+    for (size_t i = 0; i < seen->span_count; i++) {
+        count += seen->spans[i].kind == kind;
     }
     return count;
 }
@@ -181,8 +181,8 @@ see_a_view(gml_lake *lake)
     gml_address kept[4];
     gml_address address = stitch(lake, kept);
     atlas seen = atlas_of(lake);
-    CHECK_EQ(count_of(&seen, GML_REGION_VIEW), 1);
-    CHECK_EQ(count_of(&seen, GML_REGION_SEGMENT), 0);
+    CHECK_EQ(count_of(&seen, GML_SPAN_VIEW), 1);
+    CHECK_EQ(count_of(&seen, GML_SPAN_SEGMENT), 0);
     CHECK_EQ(seen.piece_count, 4);
     check_stamps(lake, &seen, address, 16 * MIB);
 
@@ -195,7 +195,7 @@ see_a_view(gml_lake *lake)
         CHECK_OK(gml_lake_free(lake, kept[i]));
     }
     CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_EQ(atlas_of(lake).region_count, 0);
+    CHECK_EQ(atlas_of(lake).span_count, 0);
     trainer_close(lake);
 }
 
@@ -215,8 +215,8 @@ TEST(policies_without_views_have_segments)
         gml_address large = trainer_take(lake, 3 * MIB, 0);
         gml_address small = trainer_take(lake, 3, 0);
         atlas seen = atlas_of(lake);
-        CHECK_EQ(count_of(&seen, GML_REGION_SEGMENT), seen.region_count);
-        CHECK_EQ(seen.region_count, 2);
+        CHECK_EQ(count_of(&seen, GML_SPAN_SEGMENT), seen.span_count);
+        CHECK_EQ(seen.span_count, 2);
         CHECK_EQ(seen.piece_count, 0);
         CHECK_OK(gml_lake_free(lake, large));
         CHECK_OK(gml_lake_free(lake, small));
@@ -278,7 +278,7 @@ TEST(pieces_may_be_left_out)
     gml_address kept[4];
     gml_address address = stitch(lake, kept);
     atlas seen = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range, NULL}));
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, NULL}));
     CHECK_EQ(seen.piece_count, 0);
     CHECK_OK(gml_lake_free(lake, address));
     CHECK_OK(gml_lake_close(lake));
@@ -286,8 +286,8 @@ TEST(pieces_may_be_left_out)
 
 TEST(every_kind_has_a_name)
 {
-    for (int kind = 0; kind < GML_REGION_KIND_COUNT; kind++) {
-        CHECK(strcmp(gml_region_kind_name((gml_region_kind)kind), "unknown kind") != 0);
+    for (int kind = 0; kind < GML_SPAN_KIND_COUNT; kind++) {
+        CHECK(strcmp(gml_span_kind_name((gml_span_kind)kind), "unknown kind") != 0);
     }
-    CHECK(strcmp(gml_region_kind_name(GML_REGION_KIND_COUNT), "unknown kind") == 0);
+    CHECK(strcmp(gml_span_kind_name(GML_SPAN_KIND_COUNT), "unknown kind") == 0);
 }

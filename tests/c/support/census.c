@@ -3,24 +3,24 @@
 #include "support/check.h"
 
 static void
-close_region(const census *seen)
+close_span(const census *seen)
 {
     if (seen->is_open) {
-        CHECK_EQ(seen->next, seen->region.address + seen->region.size_bytes);
-        CHECK_EQ(seen->used_bytes, seen->region.used_bytes);
+        CHECK_EQ(seen->next, seen->span.address + seen->span.size_bytes);
+        CHECK_EQ(seen->used_bytes, seen->span.used_bytes);
     }
 }
 
 static void
-see_region(void *context, const gml_region_info *region)
+see_span(void *context, const gml_span_info *span)
 {
     census *seen = context;
-    close_region(seen);
+    close_span(seen);
     seen->is_open = true;
-    seen->region = *region;
-    seen->next = region->address;
+    seen->span = *span;
+    seen->next = span->address;
     seen->used_bytes = 0;
-    seen->physical_bytes += region->is_view ? 0 : region->size_bytes;
+    seen->physical_bytes += span->is_view ? 0 : span->size_bytes;
 }
 
 static void
@@ -39,7 +39,7 @@ census
 census_of(gml_lake *lake)
 {
     census seen = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_region, see_range, NULL}));
-    close_region(&seen);
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, NULL}));
+    close_span(&seen);
     return seen;
 }

@@ -5,13 +5,13 @@
 #include "gmlake.h"
 
 typedef struct census {
-    gml_region_info region;
+    gml_span_info span;
     bool is_open;
-    uint64_t next, used_bytes;                          /* in the region walked last */
+    uint64_t next, used_bytes;                          /* in the span walked last */
     uint64_t physical_bytes, requested_bytes, requests; /* over all */
 } census;
 
-/* Walks, and fails the test where ranges do not tile their region or do not add up. */
+/* Walks, and fails the test where ranges do not tile their span or do not add up. */
 census census_of(gml_lake *lake);
 
 #endif

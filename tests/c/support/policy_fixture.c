@@ -171,20 +171,20 @@ fixture_work(fixture *f, uint64_t seed, int steps, int check_every)
 }
 
 static void
-see_region(void *context, const gml_region_info *region)
+see_span(void *context, const gml_span_info *span)
 {
     sight *seen = context;
-    seen->regions++;
-    seen->size_bytes += region->size_bytes;
-    seen->used_bytes += region->used_bytes;
-    seen->next = region->address;
+    seen->spans++;
+    seen->size_bytes += span->size_bytes;
+    seen->used_bytes += span->used_bytes;
+    seen->next = span->address;
 }
 
 static void
 see_range(void *context, const gml_range_info *range)
 {
     sight *seen = context;
-    CHECK_EQ(range->address, seen->next); /* tiles its region */
+    CHECK_EQ(range->address, seen->next); /* tiles its span */
     seen->next += range->size_bytes;
     seen->ranges++;
     seen->used_ranges += range->is_used;
@@ -196,7 +196,7 @@ sight
 fixture_visit(fixture *f)
 {
     sight seen = {0};
-    gml_visitor visitor = {&seen, see_region, see_range, NULL};
+    gml_visitor visitor = {&seen, see_span, see_range, NULL};
     f->policy->ops->visit(f->policy, &visitor);
     return seen;
 }

@@ -52,7 +52,7 @@ uint64_t fixture_work(fixture *f, uint64_t seed, int steps, int check_every);
 
 /* What a visit shows in all. */
 typedef struct sight {
-    uint64_t regions, ranges, used_ranges, size_bytes, used_bytes, range_bytes;
+    uint64_t spans, ranges, used_ranges, size_bytes, used_bytes, range_bytes;
     gml_address next;
 } sight;
 

@@ -177,9 +177,9 @@ look_at_block(storm *self, storm_lake *at)
 }
 
 static void
-see_region(void *context, const gml_region_info *region)
+see_span(void *context, const gml_span_info *span)
 {
-    *(uint64_t *)context += region->used_bytes <= region->size_bytes ? 0 : 1;
+    *(uint64_t *)context += span->used_bytes <= span->size_bytes ? 0 : 1;
 }
 
 static void
@@ -196,7 +196,7 @@ look(storm *self, storm_lake *at)
     gml_stream_pair pairs[PAIRS];
     size_t count = 0;
     uint64_t wrong = 0;
-    const gml_visitor visitor = {.context = &wrong, .region = see_region, .range = see_range};
+    const gml_visitor visitor = {.context = &wrong, .span = see_span, .range = see_range};
     CHECK_OK(gml_lake_stats(at->lake, &stats));
     CHECK(stats.requested_bytes <= stats.live_bytes);
     CHECK_OK(gml_lake_torch_stats(at->lake, &torch));

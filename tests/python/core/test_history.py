@@ -1,4 +1,4 @@
-"""Histories with sites and marks, regions with pieces, and published counters: the bindings."""
+"""Histories with sites and marks, spans with pieces, and published counters: the bindings."""
 
 from __future__ import annotations
 
@@ -143,15 +143,15 @@ def test_a_view_tells_its_pieces() -> None:
         for block in blocks[::2]:
             lake.free(block)
         lake.allocate(16 * MIB)
-        regions = lake.regions()
-    (view,) = [region for region in regions if region["kind"] == "view"]
+        spans = lake.spans()
+    (view,) = [span for span in spans if span["kind"] == "view"]
     assert view["is_view"]
     assert sorted(base for _, base, _ in view["pieces"]) == bases
     assert [at - view["address"] for at, _, _ in view["pieces"]] == [0, 4 * MIB, 8 * MIB, 12 * MIB]
-    assert all(not region["pieces"] for region in regions if region["kind"] == "base")
+    assert all(not span["pieces"] for span in spans if span["kind"] == "base")
     with Lake(policy="caching") as lake:
         lake.allocate(MIB)
-        assert [region["kind"] for region in lake.regions()] == ["segment"]
+        assert [span["kind"] for span in lake.spans()] == ["segment"]
 
 
 def test_published_counters_are_in_a_file_of_this_user(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def use_lake() -> None:
                 _ = (int(block), block.is_live, block.lake)
             lake.free(blocks[1])
             lake.free(blocks[2].address)
-            _ = (lake.stats(), lake.regions(), lake.trim())
+            _ = (lake.stats(), lake.spans(), lake.trim())
             lake.check()
             lake.reset_peaks()
             _ = lake.arena

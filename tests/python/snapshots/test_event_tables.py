@@ -134,7 +134,7 @@ def test_a_file_is_the_same_with_tables_and_without(
     assert len(sites) == 3
     assert len(devices) == len(others) == 1
     assert devices[0].trace == others[0].trace
-    for name in ("event_sites", "start_sites", "categories", "ranges", "regions"):
+    for name in ("event_sites", "start_sites", "categories", "ranges", "spans"):
         assert np.array_equal(getattr(devices[0], name), getattr(others[0], name))
 
 

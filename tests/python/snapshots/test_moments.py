@@ -296,8 +296,8 @@ def test_a_walk_over_the_events_finds_the_same_free_bytes() -> None:
 
 def _walked(seen: Any, until: int) -> tuple[dict[int, int], set[int]]:
     """Return the segments and the addresses of blocks, going back from the end."""
-    regions = seen.regions[["address", "size_bytes"]].tolist()
-    segments, live = dict(regions), set(seen.blocks["address"].tolist())
+    spans = seen.spans[["address", "size_bytes"]].tolist()
+    segments, live = dict(spans), set(seen.blocks["address"].tolist())
     for past in seen.events[until + 1 :][::-1]:
         address, kind = int(past["address"]), gmlake.trace.Kind(int(past["kind"])).name
         if kind == "SEGMENT_ALLOC":

@@ -14,7 +14,7 @@ import stories
 from gmlake import Trace
 from gmlake.pictures.figures import AddressMap, Moments, Packing
 from gmlake.snapshots.figures_of import MOST_POINTS, turning_points
-from gmlake.snapshots.model import RegionKind
+from gmlake.snapshots.model import SpanKind
 from gmlake.snapshots.moments import MOST_MOMENTS
 from gmlake.trace.layout import LARGEST_SIZE, SMALL_LIMIT, Kind
 from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
@@ -93,7 +93,7 @@ def test_the_shortest_recording_whose_moments_are_chosen_says_so(tmp_path: Path)
 def test_one_view_that_is_not_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with busy_lake() as lake:
         seen = lake.snapshot()
-    count = int((seen[0].regions["kind"] == RegionKind.VIEW).sum())
+    count = int((seen[0].spans["kind"] == SpanKind.VIEW).sum())
     monkeypatch.setattr("gmlake.snapshots.maps.MOST_VIEWS", count - 1)
     found = figure(seen.report(), AddressMap)
     assert len(found.views) == count - 1
@@ -255,7 +255,7 @@ def test_without_segments_what_no_block_ever_covered_is_left_out(tmp_path: Path)
 def test_the_trace_of_a_lake_ends_with_what_it_holds(policy: str) -> None:
     with busy_lake(policy) as lake:
         seen = lake.snapshot()[0]
-    held = seen.regions[np.isin(seen.regions["kind"], (RegionKind.BASE, RegionKind.SEGMENT))]
+    held = seen.spans[np.isin(seen.spans["kind"], (SpanKind.BASE, SpanKind.SEGMENT))]
     held = held[np.argsort(held["address"])]
     for name in ("address", "size_bytes", "stream", "is_small"):
         assert np.array_equal(seen.trace.final_segments[name], held[name])

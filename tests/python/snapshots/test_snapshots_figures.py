@@ -12,7 +12,7 @@ import pytest
 
 import gmlake
 from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Policies, Timeline
-from gmlake.snapshots import RegionKind
+from gmlake.snapshots import SpanKind
 from gmlake.snapshots.capture import capture, providers
 from gmlake.snapshots.whole import snapshot_lake
 from gmlake.trace import REQUEST, Kind
@@ -299,5 +299,5 @@ def test_the_table_shows_what_is_held_and_the_html_escapes_it() -> None:
     assert gmlake.format_size(stats["live_bytes"]) in text
     assert gmlake.format_size(stats["peak_reserved_bytes"]) in text
     assert "fragmentation" in text
-    assert (seen[0].regions["kind"] == RegionKind.VIEW).any()
+    assert (seen[0].spans["kind"] == SpanKind.VIEW).any()
     assert "<script>alert" not in gmlake.Snapshot(name="<script>alert")._repr_html_()

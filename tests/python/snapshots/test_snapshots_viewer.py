@@ -19,7 +19,7 @@ import pytest
 import gmlake
 from developer import needs_lab
 from gmlake.snapshots.files import to_json
-from gmlake.snapshots.model import RegionKind
+from gmlake.snapshots.model import SpanKind
 from gmlake.snapshots.opening import read_pickle
 from gmlake.snapshots.sites import Site
 from gmlake.trace.layout import Kind
@@ -161,10 +161,10 @@ def test_no_physical_byte_is_drawn_at_two_addresses(
     bases = []
     for segment in plain["segments"]:
         begin, end = segment["address"], segment["address"] + segment["total_size"]
-        around = np.flatnonzero(device.regions["address"] <= begin)
-        region = int(around[np.argmax(device.regions["address"][around])])
-        if device.regions["kind"][region] == RegionKind.VIEW:
-            mine = device.pieces[device.pieces["region"] == region]
+        around = np.flatnonzero(device.spans["address"] <= begin)
+        span = int(around[np.argmax(device.spans["address"][around])])
+        if device.spans["kind"][span] == SpanKind.VIEW:
+            mine = device.pieces[device.pieces["span"] == span]
             for address, base, size, _ in mine.tolist():
                 first, last = max(address, begin), min(address + size, end)
                 if first < last:

@@ -88,7 +88,7 @@ class Recorder:
         self.held = self._segments()
 
     def _segments(self) -> dict[int, tuple[int, int]]:
-        return {r["address"]: (r["size"], r["stream"]) for r in self.lake.regions()}
+        return {r["address"]: (r["size"], r["stream"]) for r in self.lake.spans()}
 
     def _note_segments(self) -> None:
         now = self._segments()
@@ -118,14 +118,14 @@ class Recorder:
 
     def snapshot(self) -> dict[str, Any]:
         segments = []
-        for region in self.lake.regions():
+        for span in self.lake.spans():
             blocks = [
                 block(address, size, requested if used else None)
-                for address, size, requested, used in region["ranges"]
+                for address, size, requested, used in span["ranges"]
             ]
-            kind = "small" if region["is_small"] else "large"
+            kind = "small" if span["is_small"] else "large"
             segments.append(
-                segment(region["address"], region["size"], blocks, stream=region["stream"])
+                segment(span["address"], span["size"], blocks, stream=span["stream"])
                 | {"segment_type": kind}
             )
         return snapshot(self.events, segments)

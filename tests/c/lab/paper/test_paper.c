@@ -418,11 +418,11 @@ TEST(a_chunk_size_off_the_granularity_is_refused)
 }
 
 static void
-count_region(void *context, const gml_region_info *region)
+count_span(void *context, const gml_span_info *span)
 {
     uint64_t *bytes = context;
-    bytes[0] += region->is_view ? 0 : region->size_bytes;
-    bytes[1] += region->is_view ? 0 : region->used_bytes;
+    bytes[0] += span->is_view ? 0 : span->size_bytes;
+    bytes[1] += span->is_view ? 0 : span->used_bytes;
 }
 
 static void
@@ -441,7 +441,7 @@ TEST(visit_shows_memory_once_and_requests_once)
     give(&rig, take(&rig, 6 * MIB, 0, GML_STATE_SPLIT));
     (void)take(&rig, 14 * MIB, 0, GML_STATE_EXACT);
     uint64_t bytes[3] = {0};
-    rig.policy->ops->visit(rig.policy, &(gml_visitor){bytes, count_region, count_range, NULL});
+    rig.policy->ops->visit(rig.policy, &(gml_visitor){bytes, count_span, count_range, NULL});
     CHECK_EQ(bytes[0], rig.policy->reserved_bytes);
     CHECK_EQ(bytes[1], 20 * MIB + 1024);
     CHECK_EQ(bytes[2], 19 * MIB + 700);

@@ -498,7 +498,7 @@ TEST(visit_and_usage_tell_the_truth)
     get(&f, 1000, 9);
     give(&f, a);
     sight seen = fixture_visit(&f);
-    CHECK_EQ(seen.regions, 2);
+    CHECK_EQ(seen.spans, 2);
     CHECK_EQ(seen.ranges, 5);
     CHECK_EQ(seen.used_ranges, 2);
     CHECK_EQ(seen.size_bytes, 22 * MIB);

@@ -154,7 +154,7 @@ TEST(a_hole_joins_the_free_memory_around_it)
     CHECK_EQ(trimmed(&f), 20 * MIB); /* granule 2; half of 1 and half of 3 stay free */
     CHECK_EQ(f.policy->reserved_bytes, 60 * MIB);
     sight seen = fixture_visit(&f);
-    CHECK_EQ(seen.regions, 2); /* one per mapped range */
+    CHECK_EQ(seen.spans, 2); /* one per mapped range */
     CHECK_EQ(seen.size_bytes, 60 * MIB);
     gml_block *across = get(&f, 40 * MIB, 0);
     CHECK_EQ(across->address, base + 30 * MIB);
