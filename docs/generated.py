@@ -29,7 +29,7 @@ COPIES: Final = "repository"
 """Where in the site the files of the repository lie that pages link to."""
 
 PYTHON: Final = {
-    "Serving PyTorch": "enabled enable disable is_enabled Region",
+    "Serving PyTorch": "enabled enable disable is_enabled Session",
     "Several streams": "order_streams forget_stream stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport",

@@ -92,7 +92,7 @@ def take_turns(up: Training, down: Training) -> None:
         pass
 
 
-def run(options: argparse.Namespace, region: gmlake.Region | None) -> dict[str, float]:
+def run(options: argparse.Namespace, session: gmlake.Session | None) -> dict[str, float]:
     """Train both; return sizes in MiB, and what the streams lent each other in a step."""
     first, second = (Training(options.layers, options.width, options.rows) for _ in range(2))
     way = first.forward()
@@ -100,8 +100,8 @@ def run(options: argparse.Namespace, region: gmlake.Region | None) -> dict[str, 
         pass
     before: dict[str, int] = {}
     for step in range(options.steps):
-        if step == options.steps - 1 and region is not None:
-            before = region.stats()
+        if step == options.steps - 1 and session is not None:
+            before = session.stats()
         take_turns(second, first)
         take_turns(first, second)
     torch.cuda.synchronize()
@@ -109,8 +109,8 @@ def run(options: argparse.Namespace, region: gmlake.Region | None) -> dict[str, 
         "live_mib": torch.cuda.max_memory_allocated() / MIB,
         "reserved_mib": torch.cuda.max_memory_reserved() / MIB,
     }
-    if region is not None:
-        after = region.stats()
+    if session is not None:
+        after = session.stats()
         told["borrowed_mib"] = (after["borrowed_bytes"] - before["borrowed_bytes"]) / MIB
         told["waits"] = after["cross_stream_waits"] - before["cross_stream_waits"]
     return told
@@ -140,17 +140,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         sys.exit("two_streams: PyTorch sees no GPU; see the docstring for the stand-in")
-    region = None
+    session = None
     if options.gmlake or options.alone:
         knobs: dict[str, Any] = dict(ALONE) if options.alone else {}
-        region = gmlake.enable(**knobs)
-    told = run(options, region)
+        session = gmlake.enable(**knobs)
+    told = run(options, session)
     if options.json:
         json.dump(told, sys.stdout)
         return 0
     print(f"live at the peak      {told['live_mib']:10.1f} MiB")
     print(f"reserved at the peak  {told['reserved_mib']:10.1f} MiB")
-    if region is not None:
+    if session is not None:
         print(f"lent in a step        {told['borrowed_mib']:10.1f} MiB, {told['waits']} waits")
     return 0
 

@@ -57,7 +57,7 @@ class Seen:
     driver_ns: list[int] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
 
-    def step(self, program: Program, index: int, lake: gmlake.Region | None) -> None:
+    def step(self, program: Program, index: int, lake: gmlake.Session | None) -> None:
         """Take a step."""
         began = time.perf_counter()
         loss = float(program.step(index))  # waits for the device
@@ -78,7 +78,7 @@ def used_past_allocator() -> int:
 
 
 @contextmanager
-def region(options: argparse.Namespace) -> Iterator[gmlake.Region | None]:
+def region(options: argparse.Namespace) -> Iterator[gmlake.Session | None]:
     """Serve the whole run, in a region that can sleep where a setting `region` names one."""
     if options.allocator != "gmlake":
         yield None

@@ -45,7 +45,7 @@ class Measured(Session):
     def __post_init__(self) -> None:
         """Begin with nothing."""
         torch.manual_seed(0)
-        self.lake: gmlake.Region | None = None
+        self.lake: gmlake.Session | None = None
         self.auto: gmlake.AutoPlan | None = None
         self.step = ExitStack()
         self.seen: list[dict[str, Any]] = []
@@ -108,7 +108,7 @@ def _planned(auto: gmlake.AutoPlan) -> dict[str, Any]:
     }
 
 
-def _region(way: Way) -> AbstractContextManager[gmlake.Region | None]:
+def _region(way: Way) -> AbstractContextManager[gmlake.Session | None]:
     knobs: dict[str, Any] = dict(way.knobs)
     return gmlake.enabled(way.policy, **knobs) if way.policy else nullcontext()
 

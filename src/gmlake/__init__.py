@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gmlake.elastic_memory import ElasticMemory
     from gmlake.fitting import FitReport, fit
     from gmlake.lake import Lake
-    from gmlake.pytorch import Region, disable, enable, enabled, is_enabled
+    from gmlake.pytorch import Session, disable, enable, enabled, is_enabled
     from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.exporting import exportable, is_exportable
     from gmlake.pytorch.phases import phase
@@ -83,9 +83,9 @@ __all__ = [
     "OutOfMemoryError",
     "Reading",
     "Recording",
-    "Region",
     "ReplayReport",
     "ReplayResult",
+    "Session",
     "SleepReport",
     "Snapshot",
     "Trace",
@@ -134,7 +134,7 @@ _NAMES = {
     "gmlake.elastic_memory": "ElasticMemory",
     "gmlake.fitting": "FitReport fit",
     "gmlake.lake": "Lake",
-    "gmlake.pytorch": "Region disable enable enabled is_enabled",
+    "gmlake.pytorch": "Session disable enable enabled is_enabled",
     "gmlake.pytorch.elastic": "Elastic elastic",
     "gmlake.pytorch.exporting": "exportable is_exportable",
     "gmlake.pytorch.phases": "phase",
@@ -158,7 +158,10 @@ else:
     _NAMES |= _ANNEXED
     __all__ += [name for text in _ANNEXED.values() for name in text.split()]
 
-__getattr__ = lazily(__name__, _NAMES)
+_OLD = {"Region": "Session", "forget_stream": "release_stream"}
+"""Names of the last release."""
+
+__getattr__ = lazily(__name__, _NAMES, _OLD)
 
 
 def __dir__() -> list[str]:

@@ -36,7 +36,7 @@ def test_a_region_begins_without_starting_cuda(regions: dict[str, Any]) -> None:
     assert regions["starts_nothing"]
     assert regions["empty"] == ["native", "stitch", [], {}]
     assert "no lake" in regions["no_lake"]
-    assert regions["text"] == ("<gmlake.Region: policy stitch; devices served: 0>")
+    assert regions["text"] == ("<gmlake.Session: policy stitch; devices served: 0>")
     assert regions["trimmed"] == [0, 0]
     assert regions["lake"] == 8 * MIB
 
@@ -58,7 +58,7 @@ def test_the_region_entered_last_decides_who_serves(regions: dict[str, Any]) -> 
     assert regions["nested"] == ["caching", "caching", "native"]
     assert regions["nested_twice"] == "stitch"
     assert regions["inside_again"] == "stitch"
-    assert regions["outside"] == ["caching", False, "<gmlake.Region: policy stitch, not open>"]
+    assert regions["outside"] == ["caching", False, "<gmlake.Session: policy stitch, not open>"]
     assert regions["after_exception"] == ["caching", False]
     assert regions["orders"] == ["caching", "caching", "stitch", "stitch", "caching"]
     assert regions["threads"] == ["stitch", "caching", "caching"]

@@ -159,7 +159,7 @@ show(peak=torch.cuda.max_memory_allocated())
     assert "60.0 MiB reserved at the peak, 60.0 MiB live" in ended.errors
 
 
-def test_a_generator_may_hold_a_region_until_python_shuts_down(tmp_path: Path) -> None:
+def test_a_generator_may_hold_a_session_until_python_shuts_down(tmp_path: Path) -> None:
     code = f"""
 {SERVED}
 import gmlake, sys, warnings
@@ -218,13 +218,13 @@ def test_gmlake_run_under_torchrun(inner: tuple[str, ...], tmp_path: Path) -> No
     ]
 
 
-def test_a_region_of_the_program_nests(tmp_path: Path) -> None:
+def test_a_session_of_the_program_nests(tmp_path: Path) -> None:
     code = f"""
 {SERVED}
 import gmlake
-with gmlake.enabled() as region:
+with gmlake.enabled() as session:
     tensor = torch.empty({MIB}, device="cuda", dtype=torch.uint8)
-    show(policy=region.policy, mode=region.mode, same=gmlake.enable().mode)
+    show(policy=session.policy, mode=session.mode, same=gmlake.enable().mode)
 show()
 """
     ended = run_code(tmp_path, code, "--policy", "expandable")

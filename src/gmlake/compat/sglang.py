@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from gmlake.pytorch.region import is_enabled
+from gmlake.pytorch.session import is_enabled
 
 _NAME: Final = "torch_memory_saver"
 _ADAPTER: Final = "sglang.srt.utils.torch_memory_saver_adapter"

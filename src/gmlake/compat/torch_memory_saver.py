@@ -23,7 +23,7 @@ import torch
 
 from gmlake import _core
 from gmlake.pytorch import sleeping
-from gmlake.pytorch.region import enable
+from gmlake.pytorch.session import enable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

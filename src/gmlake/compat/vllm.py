@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from gmlake.pytorch import sleeping
-from gmlake.pytorch.region import is_enabled
+from gmlake.pytorch.session import is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from vllm.device_allocator.sleep_mode_backend import CuMemBackend
 
-from gmlake.pytorch.region import is_enabled
+from gmlake.pytorch.session import is_enabled
 
 
 class GmlakeBackend(CuMemBackend):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
-from gmlake.pytorch import region, registry
+from gmlake.pytorch import registry, session
 from gmlake.pytorch.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def known() -> list[tuple[int, Lake]]:
 
 
 def _configure() -> None:
-    """Let the environment say how lakes are opened, where no region and no lake has said it."""
-    serving = region._process.serving  # noqa: SLF001
+    """Let the environment say how lakes are opened, where no session and no lake has said it."""
+    serving = session._process.serving  # noqa: SLF001
     is_fixed = serving is not None and serving._fixed is not None  # noqa: SLF001
     if not is_fixed and not _core.torch_devices():
         registry.configure(Settings.of())

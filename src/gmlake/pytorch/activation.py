@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gmlake import annexes
 from gmlake.errors import Error, GmlakeWarning
-from gmlake.pytorch import compat, device, lakes, notices, region
+from gmlake.pytorch import compat, device, lakes, notices, session
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def activate() -> None:
 def _enable_quietly() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        region.enable()
+        session.enable()
     for warning in caught:
         text = str(warning.message)
         compat.when_cuda_starts(partial(_warn, text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 
 from gmlake import _core
-from gmlake.pytorch.region import is_enabled, is_passed_by, why_off
+from gmlake.pytorch.session import is_enabled, is_passed_by, why_off
 
 
 class Inside(_core.Inside, ContextDecorator):

@@ -22,4 +22,4 @@ def process_lock() -> RLock:
 
 
 lock: Final = process_lock()
-"""Under which regions begin and end, and pools come and go."""
+"""Under which sessions begin and end, and pools come and go."""

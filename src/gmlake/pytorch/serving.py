@@ -17,7 +17,7 @@ _CACHING: Final = "caching"
 
 @dataclass(frozen=True)
 class Mode:
-    """What a region gets. name: "native" or "off". why: for "off", half a sentence."""
+    """What a session gets. name: "native" or "off". why: for "off", half a sentence."""
 
     name: str
     why: str
@@ -44,10 +44,10 @@ class Serving:
         self._fixed: Settings | None = None
 
     def resolve(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:
-        """Let a region have its settings; return its policy, and who serves: "policy" or "caching".
+        """Let a session have its settings; return its policy and server: "policy" or "caching".
 
-        settings: what the region chose, of which `given` is what arguments said. is_alone: no
-        other region is open. Raises ValueError where other settings hold already.
+        settings: what the session chose, of which `given` is what arguments said. is_alone: no
+        other session is open. Raises ValueError where other settings hold already.
         """
         if self._fixed is None or (is_alone and not lakes.everywhere()):
             registry.configure(settings)

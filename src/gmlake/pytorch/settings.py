@@ -63,7 +63,7 @@ class Settings:
 
         Each knob comes from the arguments, else from GMLAKE_SET,
         else from what PYTORCH_ALLOC_CONF says of PyTorch's own algorithm, which serves outside of
-        regions. Raises ValueError, which names the variable that is to blame.
+        sessions. Raises ValueError, which names the variable that is to blame.
         """
         variables = _Variables(os.environ)
         given = given or Given()

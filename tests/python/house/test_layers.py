@@ -278,7 +278,7 @@ HIDDEN = {
         # Snapshots of running lakes, which PyTorch's part of the package opens and records.
         *("gmlake.pytorch.lakes", "gmlake.pytorch.sites", "gmlake.pytorch.recording"),
     },
-    "pytorch/region.py": {"gmlake.pytorch.compat"},  # loads torch; asked only where it is loaded
+    "pytorch/session.py": {"gmlake.pytorch.compat"},  # loads torch; asked only where it is loaded
     "compat/sglang.py": {"gmlake.compat.torch_memory_saver"},  # reads the environment at import
     "commands/__init__.py": {COMPUTED},  # one command of those it lists
     "annexes.py": {COMPUTED},  # what annexes bring

@@ -50,8 +50,8 @@ def test_variables_speak_where_arguments_do_not(monkeypatch: pytest.MonkeyPatch)
 
 def test_knobs_of_sharing_are_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GMLAKE_SET", "borrow_waits=0,growth=2KiB")
-    region = gmlake.enabled(reuse_allow_internal_dependencies=0, reuse_allow_opportunistic=0)
-    assert region.settings.knobs == {
+    session = gmlake.enabled(reuse_allow_internal_dependencies=0, reuse_allow_opportunistic=0)
+    assert session.settings.knobs == {
         "borrow_waits": 0,
         "growth": 2 << 10,
         "reuse_allow_internal_dependencies": 0,
@@ -137,7 +137,7 @@ def test_a_bad_argument_is_refused(given: Given) -> None:
 
 @pytest.mark.parametrize("begin", [gmlake.enabled, gmlake.enable])
 def test_naming_the_one_mode_is_deprecated(
-    begin: Callable[..., gmlake.Region], monkeypatch: pytest.MonkeyPatch
+    begin: Callable[..., gmlake.Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for mode, words in (("full", 'mode "full" is gone: '), ("half", "no mode is called 'half'")):
         with pytest.raises(ValueError, match=words):
@@ -204,11 +204,11 @@ PROGRAM = """
 import sys, warnings
 import gmlake
 assert not gmlake.is_enabled()
-region = gmlake.enabled()
+session = gmlake.enabled()
 assert "torch" not in sys.modules
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    with region as lake:
+    with session as lake:
         assert lake.mode == "off" and not gmlake.is_enabled(), lake
         assert lake.stats() == {} and lake.trim() == 0 and lake.devices == ()
         with gmlake.enabled(), gmlake.enabled("caching"):
@@ -222,7 +222,7 @@ print(said[0].message, lake)
 """
 
 
-def test_without_cuda_a_region_does_nothing() -> None:
+def test_without_cuda_a_session_does_nothing() -> None:
     pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -233,4 +233,4 @@ def test_without_cuda_a_region_does_nothing() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "gmlake serves nothing in this process" in done.stdout
-    assert "<gmlake.Region: policy stitch, not open>" in done.stdout
+    assert "<gmlake.Session: policy stitch, not open>" in done.stdout

@@ -29,8 +29,8 @@ def _everything_of(training: Training) -> list[torch.Tensor]:
     return found
 
 
-def _told(region: Any, training: Training | None = None) -> dict[str, Any]:
-    lake = region.lake()
+def _told(session: Any, training: Training | None = None) -> dict[str, Any]:
+    lake = session.lake()
     told = {
         "arena": lake.arena,
         "stats": {name: lake.stats()[name] for name in ("reserved_bytes", "peak_reserved_bytes")},
@@ -51,40 +51,40 @@ def train(capacity: str, arena: str) -> dict[str, Any]:
     """Take a few steps."""
     control.reset_calls()
     knobs = {"arena": arena} if arena else {}
-    with gmlake.enabled(capacity=capacity or None, **knobs) as region:
+    with gmlake.enabled(capacity=capacity or None, **knobs) as session:
         training = Training()
         for _ in range(4):
             training.step()
-        told = _told(region, training)
+        told = _told(session, training)
         before = torch.cuda.memory_allocated()
         told["refusal"] = refused(lambda: torch.empty(3 << 30, dtype=torch.uint8, device="cuda"))
         training.step()
         told["is_whole_after"] = torch.cuda.memory_allocated() == before
-        told["policy"] = region.policy
+        told["policy"] = session.policy
         return told
 
 
 def plan(path: str) -> dict[str, Any]:
     """Plan steps, and save the plan."""
-    with gmlake.enabled(arena="2GiB") as region:
+    with gmlake.enabled(arena="2GiB") as session:
         auto, training = gmlake.AutoPlan(), Training("after")
         for _ in range(10):
             with auto.step():
                 training.step()
         auto.save(path)
-        return _told(region, training)
+        return _told(session, training)
 
 
 def loaded(path: str, arena: str) -> dict[str, Any]:
     """Serve steps by a saved plan, from an arena of just that size."""
-    with gmlake.enabled(arena=arena) as region:
+    with gmlake.enabled(arena=arena) as session:
         auto, training = gmlake.AutoPlan.load(path), Training("after")
         hits = []
         for _ in range(4):
             with auto.step():
                 training.step()
             hits.append(auto.last.hit_rate if auto.last else 0)
-        return _told(region, training) | {"hits": hits}
+        return _told(session, training) | {"hits": hits}
 
 
 def freed() -> dict[str, Any]:

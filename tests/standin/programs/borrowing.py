@@ -25,7 +25,7 @@ ORDER_CALLS = ("event_", "stream_", "device_synchronize")
 Seen = dict[str, Any]
 
 
-def counted(region: gmlake.Region) -> dict[str, int]:
+def counted(region: gmlake.Session) -> dict[str, int]:
     """Return what only rises: calls that take or give memory, calls that order, and borrowing."""
     stats = region.stats()
     calls = stats["driver_calls"]
@@ -38,7 +38,7 @@ def counted(region: gmlake.Region) -> dict[str, int]:
     }
 
 
-def turns(region: gmlake.Region, steps: str = "32") -> Seen:
+def turns(region: gmlake.Session, steps: str = "32") -> Seen:
     """Train two models in turn on two streams; count what each step did."""
     first, second = (Training(layers=8, width=512, rows=4096) for _ in range(2))
     way = first.forward()
@@ -70,7 +70,7 @@ def train_on_one_stream() -> dict[str, int]:
     }
 
 
-def one_stream(region: gmlake.Region) -> Seen:
+def one_stream(region: gmlake.Session) -> Seen:
     """Train on one stream and count the calls that gmlake made about events and streams."""
     by_all = train_on_one_stream()
     calls = region.stats()["driver_calls"]
@@ -124,7 +124,7 @@ class Reader:
         self.expected.clear()
 
 
-def lend(region: gmlake.Region) -> Seen:
+def lend(region: gmlake.Session) -> Seen:
     """Hand a block from one stream to another while the first one's copy from it is pending."""
     first, second = torch.cuda.Stream(), torch.cuda.Stream()
     patterns, reader = Patterns(2, 2 * BIG), Reader()
@@ -147,7 +147,7 @@ def lend(region: gmlake.Region) -> Seen:
     return {"wrong": reader.wrong, "grown": grown, "is_pending": is_pending, **counted(region)}
 
 
-def recorded(region: gmlake.Region) -> Seen:
+def recorded(region: gmlake.Session) -> Seen:
     """Free a block that a third stream still reads; another stream is short of memory then."""
     owner, reading, asking = (torch.cuda.Stream() for _ in range(3))
     patterns, reader = Patterns(2, 2 * BIG), Reader()
@@ -227,7 +227,7 @@ class Storm:
         self.reader.compare()
 
 
-def storm(region: gmlake.Region, pace: str, seed: str) -> Seen:
+def storm(region: gmlake.Session, pace: str, seed: str) -> Seen:
     """One thread, four streams."""
     control.set_pace(pace)
     one = Storm(int(seed), [torch.cuda.Stream() for _ in range(4)], Patterns(32, BIG))
@@ -236,7 +236,7 @@ def storm(region: gmlake.Region, pace: str, seed: str) -> Seen:
     return {"wrong": one.reader.wrong, "compared": one.reader.compared, **counted(region)}
 
 
-def storm_of_threads(region: gmlake.Region) -> Seen:
+def storm_of_threads(region: gmlake.Session) -> Seen:
     """Three threads with two streams each."""
     patterns = Patterns(32, BIG)
     storms = [Storm(n, [torch.cuda.Stream() for _ in range(2)], patterns) for n in range(3)]
@@ -252,7 +252,7 @@ def storm_of_threads(region: gmlake.Region) -> Seen:
     }
 
 
-def capture(region: gmlake.Region) -> Seen:
+def capture(region: gmlake.Session) -> Seen:
     """Ask for memory on one stream while another, which holds some idle, captures a graph."""
     capturing, asking = torch.cuda.Stream(), torch.cuda.Stream()
     with torch.cuda.stream(capturing):

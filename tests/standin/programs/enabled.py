@@ -45,14 +45,14 @@ def server() -> str:
     return {4 * MIB: "stitch", 20 * MIB: "caching"}.get(grown, str(grown))
 
 
-def regions() -> dict[str, Any]:
-    """Nest regions, leave them by exceptions and in other orders, and from other threads."""
+def sessions() -> dict[str, Any]:
+    """Nest sessions, leave them by exceptions and in other orders, and from other threads."""
     seen: dict[str, Any] = {"before": [gmlake.is_enabled(), torch.cuda.is_initialized()]}
     outer = gmlake.enabled()
-    with outer as region:
+    with outer as session:
         seen["starts_nothing"] = not torch.cuda.is_initialized()
-        seen["empty"] = [region.mode, region.policy, list(region.devices), region.stats()]
-        seen["no_lake"] = refused(region.lake)
+        seen["empty"] = [session.mode, session.policy, list(session.devices), session.stats()]
+        seen["no_lake"] = refused(session.lake)
         seen["entered_twice"] = refused(outer.__enter__)
         seen["inside"] = server()
         seen["enabled"] = gmlake.is_enabled()
@@ -63,10 +63,10 @@ def regions() -> dict[str, Any]:
         seen["inside_again"] = server()
         seen["other_knobs"] = refused(gmlake.enabled(growth="64MiB").__enter__)
         seen["other_policy"] = refused(gmlake.enabled("expandable").__enter__)
-        seen["text"] = repr(region)
-        seen["trimmed"] = [region.trim(), region.stats()["reserved_bytes"]]
+        seen["text"] = repr(session)
+        seen["trimmed"] = [session.trim(), session.stats()["reserved_bytes"]]
         held = block()
-        seen["lake"] = region.lake().stats()["live_bytes"]
+        seen["lake"] = session.lake().stats()["live_bytes"]
         del held
     seen["outside"] = [server(), gmlake.is_enabled(), repr(outer)]
     with outer:
@@ -84,7 +84,7 @@ def regions() -> dict[str, Any]:
 
 
 def _cross_over() -> list[str]:
-    """Leave the outer of two regions first."""
+    """Leave the outer of two sessions first."""
     first, second = gmlake.enabled("stitch"), gmlake.enabled("caching")
     found = []
     with ExitStack() as one, ExitStack() as two:
@@ -101,7 +101,7 @@ def _cross_over() -> list[str]:
 
 
 def _share_with_thread() -> list[str]:
-    """A region of one thread serves every thread; the last one to begin decides."""
+    """A session of one thread serves every thread; the last one to begin decides."""
     begun, done = threading.Event(), threading.Event()
     found = []
 
@@ -123,8 +123,8 @@ def _share_with_thread() -> list[str]:
 
 
 def _enable_and_disable() -> list[Any]:
-    region = gmlake.enable()
-    found = [server(), gmlake.enable() is region, gmlake.enable("stitch") is region]
+    session = gmlake.enable()
+    found = [server(), gmlake.enable() is session, gmlake.enable("stitch") is session]
     found.append(refused(gmlake.enable, "caching"))
     gmlake.disable()
     gmlake.disable()
@@ -132,15 +132,15 @@ def _enable_and_disable() -> list[Any]:
 
 
 def fixed() -> dict[str, Any]:
-    """Let the first region that uses a device settle for all later ones what serves them."""
+    """Let the first session that uses a device settle for all later ones what serves them."""
     with gmlake.enabled("expandable"):
         pass  # which uses none
     with gmlake.enabled("caching", max_split_size="64MiB"):
         seen: dict[str, Any] = {"server": server()}
-    with gmlake.enabled() as region:
-        seen["later"] = [region.policy, server()]
-    with gmlake.enabled("caching", max_split_size=64 * MIB) as region:
-        seen["same"] = region.policy
+    with gmlake.enabled() as session:
+        seen["later"] = [session.policy, server()]
+    with gmlake.enabled("caching", max_split_size=64 * MIB) as session:
+        seen["same"] = session.policy
     seen["other"] = refused(gmlake.enabled("stitch").__enter__)
     seen["enabled"] = gmlake.is_enabled()
     return seen
@@ -151,9 +151,9 @@ def unused() -> dict[str, Any]:
     first = gmlake.enable()
     second = gmlake.enable("expandable")
     seen: dict[str, Any] = {"replaced": [first.mode, second.policy, second.mode]}
-    with gmlake.enabled("stitch", capacity="1GiB") as region:
+    with gmlake.enabled("stitch", capacity="1GiB") as session:
         kept = block()
-        seen["inside"] = [server(), region.settings.capacity_bytes]
+        seen["inside"] = [server(), session.settings.capacity_bytes]
     seen["too_late"] = refused(gmlake.enable, "caching", capacity="2GiB")
     gmlake.disable()
     seen["decorated"] = [gmlake.enabled()(server)(), gmlake.enabled("caching")(server)(), server()]
@@ -162,10 +162,10 @@ def unused() -> dict[str, Any]:
 
 
 def training() -> dict[str, Any]:
-    """Train, in a region and outside of it; a step that repeats itself asks the driver nothing."""
+    """Train, in a session and outside of it; a step that repeats itself asks the driver nothing."""
     from tests.standin.training import Trainer, memory_calls
 
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         trainer = Trainer(torch.bfloat16, has_checkpoints=True)
         for _ in range(4):
             trainer.step()
@@ -175,10 +175,10 @@ def training() -> dict[str, Any]:
             trainer.step()
         calls = memory_calls(control.calls())
         grown = torch.cuda.memory_reserved() - held
-        region.lake().check()
+        session.lake().check()
     for _ in range(2):
         trainer.step()
-    region.lake().check()
+    session.lake().check()
     control.reset_calls()
     with gmlake.enabled():
         trainer.step()
@@ -190,7 +190,7 @@ def training() -> dict[str, Any]:
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001
     torch.cuda.empty_cache()
     return {
-        "policy": region.policy,
+        "policy": session.policy,
         "calls": calls,
         "grown": grown,
         "again": again,
@@ -204,7 +204,7 @@ def out_of_memory() -> dict[str, Any]:
     """Run out of memory again and again, and go on; for a small device."""
     from tests.standin.training import Trainer
 
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         trainer = Trainer(torch.bfloat16)
         trainer.step()
         try:
@@ -212,17 +212,17 @@ def out_of_memory() -> dict[str, Any]:
         except torch.OutOfMemoryError as error:
             text = str(error)
         trainer.step()
-        before = [*_held(region), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
+        before = [*_held(session), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
         count = 0
         for _ in range(1000):
             try:
                 block(1 << 40)
             except torch.OutOfMemoryError:
                 count += 1
-        after = [*_held(region), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
+        after = [*_held(session), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
         sizes = _shrink()
         trainer.step()
-        region.lake().check()
+        session.lake().check()
         return {
             "text": text,
             "count": count,
@@ -234,8 +234,8 @@ def out_of_memory() -> dict[str, Any]:
         }
 
 
-def _held(region: gmlake.Region) -> list[int]:
-    stats = region.stats()
+def _held(session: gmlake.Session) -> list[int]:
+    stats = session.stats()
     return [torch.cuda.memory_allocated(), stats["live_blocks"], stats["reserved_bytes"]]
 
 
@@ -256,7 +256,7 @@ def _shrink() -> list[int]:
 
 
 def crowd() -> dict[str, Any]:
-    """Let threads begin and end regions while all of them allocate."""
+    """Let threads begin and end sessions while all of them allocate."""
     failures: list[str] = []
 
     def work(number: int) -> None:
@@ -272,7 +272,7 @@ def crowd() -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001
             failures.append(repr(error))
 
-    with gmlake.enabled("stitch") as region:
+    with gmlake.enabled("stitch") as session:
         block()  # settles who serves
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -281,12 +281,12 @@ def crowd() -> dict[str, Any]:
         thread.join()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    region.lake().check()
+    session.lake().check()
     return {
         "failures": failures,
         "enabled": gmlake.is_enabled(),
         "left": [torch.cuda.memory_allocated(), torch.cuda.memory_reserved()],
-        "held": region.stats()["reserved_bytes"],
+        "held": session.stats()["reserved_bytes"],
         "misuses": control.misuses(),
     }
 
@@ -407,15 +407,15 @@ def forks() -> dict[str, Any]:
         process.join(600)
         return process.exitcode if process.exitcode is not None else -1
 
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         before = child(uses_cuda=True, expected=True)
         held = block()
         after = child(uses_cuda=False, expected=False)
         inside = os.fork()
         if inside == 0:
-            region.__exit__(None, None, None)
-            region.trim()
-            os._exit(0 if repr(region).endswith("not open>") else 1)
+            session.__exit__(None, None, None)
+            session.trim()
+            os._exit(0 if repr(session).endswith("not open>") else 1)
         left = os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1])
         return {
             "codes": [before, after, left],
@@ -424,10 +424,10 @@ def forks() -> dict[str, Any]:
 
 
 def unserved() -> dict[str, Any]:
-    """Run where gmlake cannot begin: a region of its own has nothing to work on."""
-    region = gmlake.enable()
+    """Run where gmlake cannot begin: a session of its own has nothing to work on."""
+    session = gmlake.enable()
     with gmlake.enabled("expandable") as inner:
-        seen = {"modes": [region.mode, inner.mode, gmlake.is_enabled()], "why": region.why}
+        seen = {"modes": [session.mode, inner.mode, gmlake.is_enabled()], "why": session.why}
         block()
     return seen | {"region": refused(gmlake.region("weights").__enter__)}
 
@@ -435,11 +435,11 @@ def unserved() -> dict[str, Any]:
 def backend() -> dict[str, Any]:
     """Run under PYTORCH_ALLOC_CONF=backend:cudaMallocAsync."""
     torch.cuda.init()  # it may be in use already
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         held = block()
-        inside = region.stats()["live_bytes"]
+        inside = session.stats()["live_bytes"]
     after = block()
-    outside = region.stats()["live_bytes"]
+    outside = session.stats()["live_bytes"]
     del held, after
     return {
         "inside": inside,

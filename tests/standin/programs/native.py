@@ -53,11 +53,11 @@ def any_time() -> dict[str, Any]:
     torch.manual_seed(0)
     model = torch.nn.Linear(64, 64).cuda()
     held = block(24)
-    region = gmlake.enabled()
+    session = gmlake.enabled()
     seen: dict[str, Any] = {"before": served_mib()}
-    with region:
+    with session:
         a = block(16)
-        seen["inside"] = [served_mib(), region.mode, region.devices]
+        seen["inside"] = [served_mib(), session.mode, session.devices]
         with gmlake.enabled("caching"):
             b = block(16)
             seen["nested"] = served_mib()
@@ -200,8 +200,8 @@ def segments() -> dict[str, Any]:
 
 def unserved() -> dict[str, Any]:
     """Run where gmlake cannot begin, three times."""
-    with gmlake.enabled() as region:
-        mode, enabled = region.mode, gmlake.is_enabled()
+    with gmlake.enabled() as session:
+        mode, enabled = session.mode, gmlake.is_enabled()
         with gmlake.enabled("caching"):
             held = torch.ones(1024, device="cuda")
         gmlake.enable()
@@ -209,7 +209,7 @@ def unserved() -> dict[str, Any]:
             "mode": mode,
             "enabled": enabled,
             "numbers": held.numel(),
-            "served": len(region.devices),
+            "served": len(session.devices),
         }
 
 

@@ -82,9 +82,9 @@ def open_given() -> None:
 
 def share() -> dict[str, Any]:
     """Share tensors of all kinds with processes of both kinds."""
-    with gmlake.enabled(economy="time") as region:
+    with gmlake.enabled(economy="time") as session:
         wide = stitched()
-        seen: dict[str, Any] = {"stitch": region.stats()["states"]["stitch"]}
+        seen: dict[str, Any] = {"stitch": session.stats()["states"]["stitch"]}
         shared = [wide, tensor(101), tensor(1)[:1000], wide[1000:]]
         for who in ("with", "without"):
             for each in shared:

@@ -48,9 +48,9 @@ def use(stream: torch.cuda.Stream, size: int = SIZE) -> None:
         block(size).zero_()
 
 
-def calls(region: gmlake.Region, name: str) -> int:
+def calls(session: gmlake.Session, name: str) -> int:
     """Return how often gmlake made a driver call."""
-    stats = region.stats()
+    stats = session.stats()
     return int(stats["driver_calls"][name]) if stats else 0
 
 
@@ -58,33 +58,33 @@ def wrapped() -> Seen:
     """Use streams that were wrapped in each way, before gmlake and after; destroy each."""
     streams: list[torch.cuda.Stream] = [torch.cuda.ExternalStream(create())]  # which starts CUDA
     seen = []
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         streams.append(torch.cuda.ExternalStream(create()))
         streams.append(torch.cuda.get_stream_from_external(create()))
         for stream in streams:
             use(stream)
-            records = calls(region, "event_record")
+            records = calls(session, "event_record")
             destroy(stream.cuda_stream)
             held = block()  # there is not room for both
-            seen.append(calls(region, "event_record") - records)
+            seen.append(calls(session, "event_record") - records)
             del held
     return {"seen": seen}
 
 
 def own() -> Seen:
     """Wrap PyTorch's own current stream, as torch.from_dlpack() does."""
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             torch.utils.dlpack.from_dlpack(block(4 * MIB))
             torch.cuda.ExternalStream(side.cuda_stream)
         gc.collect()
         use(side)
-        waits = calls(region, "device_synchronize")
+        waits = calls(session, "device_synchronize")
         held = block()
         return {
-            "device_waits": calls(region, "device_synchronize") - waits,
-            "borrowed": region.stats()["borrowed_bytes"] >= held.nbytes,
+            "device_waits": calls(session, "device_synchronize") - waits,
+            "borrowed": session.stats()["borrowed_bytes"] >= held.nbytes,
             "pairs": [
                 pair["owner"] == side.cuda_stream and pair["borrower"] == 0
                 for pair in gmlake.stream_pairs()
@@ -96,7 +96,7 @@ def own() -> Seen:
 
 def forgotten() -> Seen:
     """Say that streams end, of which one goes before a tensor that it uses."""
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         first, second = create(), create()
         stream = torch.cuda.ExternalStream(second)
         use(torch.cuda.ExternalStream(first))
@@ -110,25 +110,25 @@ def forgotten() -> Seen:
         destroy(second)
         deferred = []
         del lent
-        deferred.append(region.stats()["deferred_free_bytes"])
+        deferred.append(session.stats()["deferred_free_bytes"])
         torch.cuda.synchronize()
         block(512)
-        deferred.append(region.stats()["deferred_free_bytes"])
-        region.lake().check()
-        return {"deferred": deferred, "device_waits": calls(region, "device_synchronize")}
+        deferred.append(session.stats()["deferred_free_bytes"])
+        session.lake().check()
+        return {"deferred": deferred, "device_waits": calls(session, "device_synchronize")}
 
 
 def ordered() -> Seen:
     """Tell of a wait that the program makes itself."""
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         side, current = torch.cuda.Stream(), torch.cuda.current_stream()
         use(current, MIB)
         use(side, 8 * MIB)
         current.wait_stream(side)
         gmlake.order_streams(current, side)
-        before = region.stats()
+        before = session.stats()
         held = block(8 * MIB)
-        after = region.stats()
+        after = session.stats()
         gmlake.order_streams(current, torch.cuda.Stream(device=1))  # nothing to share
         return {
             "new_calls": after["driver_calls"] != before["driver_calls"],
@@ -138,7 +138,7 @@ def ordered() -> Seen:
 
 def recorded() -> Seen:
     """Let many streams use one tensor, and let them end one after the other."""
-    with gmlake.enabled() as region:
+    with gmlake.enabled() as session:
         sides = [torch.cuda.Stream() for _ in range(4)]
         foreign = create()
         with control.paced("manual"):
@@ -156,7 +156,7 @@ def recorded() -> Seen:
             pairs = {pair["borrower"]: pair for pair in gmlake.stream_pairs()}
             deferred = []
             for side in sides:
-                deferred.append(region.stats()["deferred_free_bytes"])
+                deferred.append(session.stats()["deferred_free_bytes"])
                 control.advance(side.cuda_stream, control.pending(side.cuda_stream))
                 if side.cuda_stream == foreign:
                     destroy(foreign)  # whose event is recorded already
@@ -167,13 +167,13 @@ def recorded() -> Seen:
                 "counts": [stats["allocation.all.current"], stats["active.all.current"]],
                 "borrowers": sorted(pairs) == sorted(side.cuda_stream for side in sides),
                 "bytes": sorted({pair["deferred_free_bytes"] for pair in pairs.values()}),
-                "deferred": [*deferred, region.stats()["deferred_free_bytes"]],
+                "deferred": [*deferred, session.stats()["deferred_free_bytes"]],
             }
 
 
 def at_exit() -> Seen:
     """End while tensors wait for streams, two of which are destroyed."""
-    region = gmlake.enable()
+    session = gmlake.enable()
     control.set_pace("manual")
     first, second = create(), create()
     streams = [torch.cuda.Stream(), *map(torch.cuda.ExternalStream, (first, second))]
@@ -186,7 +186,7 @@ def at_exit() -> Seen:
             tensor.record_stream(side)
     gmlake.forget_stream(first)
     del lent
-    deferred = region.stats()["deferred_free_bytes"]
+    deferred = session.stats()["deferred_free_bytes"]
     for handle in (first, second):
         control.advance(handle, control.pending(handle))
         destroy(handle)

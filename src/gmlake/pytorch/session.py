@@ -1,10 +1,10 @@
-"""Regions: the stretches of a program that gmlake serves.
+"""Sessions: the stretches of a program that gmlake serves.
 
-A region is open from its entry to its exit, whatever thread does either. The one that was entered
+A session is open from its entry to its exit, whatever thread does either. The one that was entered
 last and is still open decides how requests are served, of every thread of the process; where none
 is open, PyTorch's own algorithm serves. PyTorch is imported with the first entry.
 
-What is open holds its region weakly, see openings.py.
+What is open holds its session weakly, see openings.py.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PASSED_BY = ("native", "caching")  # mode and server where PyTorch's own alloca
 
 
 class _Opening(Opening):
-    """What one entry of a region began."""
+    """What one entry of a session began."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__()
-        self.belongs_to(region)
+        self.belongs_to(session)
         self.mode = ""  # that began; also where the entry was broken off later
         self.server = "caching"
         self.refusals = ""  # the file for what held the memory when it ran out
@@ -50,22 +50,22 @@ class _Opening(Opening):
 
 
 class _Process:
-    """The regions of this process, guarded by locking.lock."""
+    """The sessions of this process, guarded by locking.lock."""
 
     def __init__(self) -> None:
         self.open: list[_Opening] = []
-        self.lasting: Region | None = None  # that of enable()
+        self.lasting: Session | None = None  # that of enable()
         self.serving: Serving | None = None
 
 
 _process = _Process()
 
 
-class Region(ContextDecorator):
+class Session(ContextDecorator):
     """A part of a program that gmlake serves, made by gmlake.enabled().
 
     It begins with the `with` statement. It can be entered again after its end, but not within
-    itself. As a decorator it makes each call of a function a region.
+    itself. As a decorator it makes each call of a function a session.
 
     policy: which serves inside. mode: "native"; "off" where gmlake cannot serve, for the reason in
     `why`; "" while it is not open.
@@ -84,13 +84,13 @@ class Region(ContextDecorator):
     def __enter__(self) -> Self:
         """Begin.
 
-        Raises RuntimeError while a graph is captured and where the region is open already, and
+        Raises RuntimeError while a graph is captured and where the session is open already, and
         ValueError where the process serves with other settings already.
         """
         with lock:
             _update_serving()
             if any(opening.owner is self for opening in _process.open):
-                raise RuntimeError("this region is open already; make another one to nest them")
+                raise RuntimeError("this session is open already; make another one to nest them")
             opening = _Opening(self)
             try:
                 _process.open.append(opening)
@@ -133,7 +133,7 @@ class Region(ContextDecorator):
         mode = serving.begin()
         if mode.name != "off":
             others = [other.owner for other in _process.open if other is not opening]
-            is_alone = all(region is _process.lasting for region in others)
+            is_alone = all(session is _process.lasting for session in others)
             self.policy, server = _process.serving.resolve(
                 self._given, self.settings, is_alone=is_alone
             )
@@ -152,7 +152,7 @@ class Region(ContextDecorator):
             publish_if_asked()
 
     def may_stay(self, given: Given) -> bool:
-        """Whether this region is what is asked for; False: it is not, and has served nothing yet.
+        """Whether this session is what is asked for; False: it is not, and has served nothing yet.
 
         Raises ValueError where it is not, and has.
         """
@@ -163,18 +163,18 @@ class Region(ContextDecorator):
 
     @property
     def _is_used(self) -> bool:
-        """Whether it has a lake, be it a region's."""
+        """Whether it has a lake, a device's or a region's."""
         from gmlake.pytorch import lakes
 
         return self.mode == "native" and bool(lakes.everywhere())
 
     def __repr__(self) -> str:
         if not self.mode:
-            return f"<gmlake.Region: policy {self.policy}, not open>"
+            return f"<gmlake.Session: policy {self.policy}, not open>"
         if self.mode == "off":
-            return f"<gmlake.Region: off, since {self.why}>"
+            return f"<gmlake.Session: off, since {self.why}>"
         return (
-            f"<gmlake.Region: policy {self.policy}; "
+            f"<gmlake.Session: policy {self.policy}; "
             f"devices served: {' '.join(map(str, self.devices)) or 'none yet'}>"
         )
 
@@ -224,7 +224,7 @@ class Region(ContextDecorator):
 
 
 def _update_serving() -> None:
-    """End what is over, and let the innermost region have its way. pre: the lock is held.
+    """End what is over, and let the innermost session have its way. pre: the lock is held.
 
     May be broken off at any place, and is done again by whoever comes next.
     """
@@ -247,11 +247,11 @@ def enabled(
     handle_types: str | None = None,
     on_oom: str | Path | None = None,
     **knobs: int | str,
-) -> Region:
-    """Return a region: inside `with gmlake.enabled():` gmlake serves PyTorch.
+) -> Session:
+    """Return a session: inside `with gmlake.enabled():` gmlake serves PyTorch.
 
     policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
-        serves as PyTorch would, and is allowed within regions of any other policy.
+        serves as PyTorch would, and is allowed within sessions of any other policy.
     mode: deprecated, as is GMLAKE_MODE: "auto" and "native" select nothing, and "full" is a
         ValueError.
     capacity: the maximum memory to hold on each device, in bytes or as text ("60GiB");
@@ -266,17 +266,17 @@ def enabled(
         GMLAKE_SET="name=value,name=value".
 
     gmlake stands in front of PyTorch's allocator, at any time, also after CUDA was used. Where it
-    cannot (no CUDA, a PyTorch that it does not know, no adapter and no C++ compiler), the region
+    cannot (no CUDA, a PyTorch that it does not know, no adapter and no C++ compiler), the session
     does nothing: PyTorch's allocator serves, one GmlakeWarning says why and what to do, and `mode`
     is "off".
 
-    Policy, capacity and knobs hold for the process once a device was used; a later region that
+    Policy, capacity and knobs hold for the process once a device was used; a later session that
     asks for others is a ValueError at its entry. Raises ValueError for an unknown name or a value
     out of range, with the name of the environment variable where that is to blame, and, at the
     entry, RuntimeError while a graph is captured.
     """
     check_mode(mode)
-    return Region(Given(policy, capacity, handle_types, knobs, on_oom))
+    return Session(Given(policy, capacity, handle_types, knobs, on_oom))
 
 
 def enable(
@@ -287,8 +287,8 @@ def enable(
     handle_types: str | None = None,
     on_oom: str | Path | None = None,
     **knobs: int | str,
-) -> Region:
-    """Begin a region that lasts until disable() or the end of the process; see enabled().
+) -> Session:
+    """Begin a session that lasts until disable() or the end of the process; see enabled().
 
     Where it lasts already, nothing changes and it is returned. Other settings replace it where no
     device was used yet, and are a ValueError after that, which changes nothing.
@@ -299,22 +299,22 @@ def enable(
         known = _process.lasting
         if known is not None and known.may_stay(given):
             return known
-        _process.lasting = Region(given).__enter__()
+        _process.lasting = Session(given).__enter__()
         if known is not None:
             known.__exit__(None, None, None)
         return _process.lasting
 
 
 def disable() -> None:
-    """End the region of enable(), if there is one."""
+    """End the session of enable(), if there is one."""
     with lock:
-        region, _process.lasting = _process.lasting, None
-        if region is not None:
-            region.__exit__(None, None, None)
+        session, _process.lasting = _process.lasting, None
+        if session is not None:
+            session.__exit__(None, None, None)
 
 
 def is_enabled() -> bool:
-    """Whether gmlake serves PyTorch now: a region is open whose mode is not "off"."""
+    """Whether gmlake serves PyTorch now: a session is open whose mode is not "off"."""
     return _innermost() is not None
 
 
@@ -325,10 +325,10 @@ def is_passed_by() -> bool:
 
 
 def why_off() -> str:
-    """Return why gmlake does not serve where regions are open; "" where it does, or none is."""
+    """Return why gmlake does not serve where sessions are open; "" where it does, or none is."""
     with lock:
         owners = [opening.owner for opening in reversed(_process.open) if opening.mode == "off"]
-        return next((region.why for region in owners if region is not None), "")
+        return next((session.why for session in owners if session is not None), "")
 
 
 def _innermost() -> _Opening | None:
@@ -340,11 +340,11 @@ def _innermost() -> _Opening | None:
 
 
 def _after_fork() -> None:
-    """Begin anew in a child that cannot use CUDA; where its parent did not, the regions go on."""
-    compat = sys.modules.get("gmlake.pytorch.compat")  # not there: no region ever began
+    """Begin anew in a child that cannot use CUDA; where its parent did not, the sessions go on."""
+    compat = sys.modules.get("gmlake.pytorch.compat")  # not there: no session ever began
     if compat is not None and compat.is_in_bad_fork():
-        for region in filter(None, [opening.owner for opening in _process.open]):
-            region.mode, region.why = "", _CLOSED
+        for session in filter(None, [opening.owner for opening in _process.open]):
+            session.mode, session.why = "", _CLOSED
         _process.open.clear()
         _process.lasting = None
 
