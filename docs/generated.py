@@ -30,7 +30,7 @@ COPIES: Final = "repository"
 
 PYTHON: Final = {
     "Serving PyTorch": "enabled enable disable is_enabled Session",
-    "Several streams": "order_streams forget_stream stream_pairs",
+    "Several streams": "order_streams release_stream stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport",
     "Growing and shrinking": "elastic Elastic ElasticMemory",

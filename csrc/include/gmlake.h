@@ -233,7 +233,7 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
  * What a stream freed serves another one only after the work that was queued on the first by then:
  * where that is known to have run, where the second is known to come after it, or after a wait that
  * is put into the second. See docs/streams.md. A stream must exist as long as a lake knows it,
- * which is from the first request on it to gml_lake_forget_stream() or gml_lake_close().
+ * which is from the first request on it to gml_lake_release_stream() or gml_lake_close().
  */
 
 /* `stream` will be destroyed, and its last work is queued. No call is made on it from here on; what
@@ -241,11 +241,11 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
  * created later may have the same handle. Nothing for a stream that the lake does not know;
  * GML_INVALID_ARGUMENT for the stream 2^64 - 1. `stitch` and the policies around it do this; the
  * others keep what a stream freed under its handle, as PyTorch's allocator does. */
-GML_API gml_status gml_lake_forget_stream(gml_lake *lake, gml_stream stream);
+GML_API gml_status gml_lake_release_stream(gml_lake *lake, gml_stream stream);
 
-/* `stream` may be destroyed at any time without a word: what it frees serves others only after a
+/* `stream` belongs to another library and may be destroyed without notice: what it frees serves others only after a
  * wait for the whole device. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
-GML_API gml_status gml_lake_distrust_stream(gml_lake *lake, gml_stream stream);
+GML_API gml_status gml_lake_mark_external_stream(gml_lake *lake, gml_stream stream);
 
 /* The program made `later` wait: what is queued there from now on runs after all that is queued on
  * `earlier` by now. What `earlier` freed so far then serves `later` at no cost. Nothing where the
@@ -543,6 +543,17 @@ GML_API gml_status gml_lake_note_mark(gml_lake *lake, uint64_t number);
  * is copied, and *count is how many there are to copy. */
 GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites,
                                     size_t capacity, size_t *count, uint64_t *total);
+
+/* ---- names of the last release, which the next one will not have -------------------------------- */
+
+#define gml_lake_forget_stream gml_lake_release_stream
+#define gml_lake_distrust_stream gml_lake_mark_external_stream
+#define gml_region_info gml_span_info
+#define gml_region_kind gml_span_kind
+#define gml_region_kind_name gml_span_kind_name
+#define GML_REGION_SEGMENT GML_SPAN_SEGMENT
+#define GML_REGION_HOME GML_SPAN_BASE
+#define GML_REGION_VIEW GML_SPAN_VIEW
 
 #ifdef __cplusplus
 }

@@ -72,17 +72,21 @@ GML_API gml_status gml_torch_keep_history(size_t max_events);
  * file that was just written; "" for none. Longer texts are cut. */
 GML_API void gml_torch_note_refusals(const char *where);
 
-/* gml_lake_distrust_stream() for the lake of that device, open now or later. Nothing for the
+/* gml_lake_mark_external_stream() for the lake of that device, open now or later. Nothing for the
  * streams that nobody can destroy: 0, cudaStreamLegacy and cudaStreamPerThread.
  * GML_INVALID_ARGUMENT for what is no device; GML_NO_HOST_MEMORY. */
-GML_API gml_status gml_torch_distrust_stream(int device, gml_stream stream);
+GML_API gml_status gml_torch_mark_external_stream(int device, gml_stream stream);
 
-/* gml_lake_forget_stream() for the lake of that device, if it is open; also the end of distrust,
- * since a stream that has the same handle later is another one. */
-GML_API gml_status gml_torch_forget_stream(int device, gml_stream stream);
+/* gml_lake_release_stream() for the lake of that device, if it is open. The handle is no longer
+ * external then, since a stream that has it later is another one. */
+GML_API gml_status gml_torch_release_stream(int device, gml_stream stream);
 
 /* gml_lake_set_margin() for the lake of every region, open now or later. */
 GML_API void gml_torch_set_margin(uint64_t margin_bytes);
+
+/* Names of the last release, which the next one will not have. */
+#define gml_torch_forget_stream gml_torch_release_stream
+#define gml_torch_distrust_stream gml_torch_mark_external_stream
 
 #ifdef __cplusplus
 }

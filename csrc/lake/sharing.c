@@ -25,11 +25,11 @@ forget_locked(gml_lake *lake, gml_stream stream)
         lake->watcher->forget(lake->watcher, stream);
     }
     gml_uses_forget(&lake->uses, stream);
-    return ops->forget_stream ? ops->forget_stream(lake->policy, stream) : GML_OK;
+    return ops->release_stream ? ops->release_stream(lake->policy, stream) : GML_OK;
 }
 
 gml_status
-gml_lake_forget_stream(gml_lake *lake, gml_stream stream)
+gml_lake_release_stream(gml_lake *lake, gml_stream stream)
 {
     pthread_mutex_lock(&lake->lock);
     gml_status status = forget_locked(lake, stream);
@@ -38,13 +38,13 @@ gml_lake_forget_stream(gml_lake *lake, gml_stream stream)
 }
 
 gml_status
-gml_lake_distrust_stream(gml_lake *lake, gml_stream stream)
+gml_lake_mark_external_stream(gml_lake *lake, gml_stream stream)
 {
     pthread_mutex_lock(&lake->lock);
     const gml_policy_ops *ops = lake->policy->ops;
     gml_status status = check_handle(lake, stream);
-    if (status == GML_OK && ops->distrust_stream) {
-        status = ops->distrust_stream(lake->policy, stream);
+    if (status == GML_OK && ops->mark_external_stream) {
+        status = ops->mark_external_stream(lake->policy, stream);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;

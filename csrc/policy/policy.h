@@ -104,10 +104,10 @@ typedef struct gml_policy_ops {
      * is free in larger chunks is no help, so GML_OUT_OF_MEMORY may be mended by trim(). */
     gml_status (*take_chunk)(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
                              gml_stream stream, gml_block **out);
-    /* What streams lent each other, see gml_lake_forget_stream() and those behind it. `see` is
+    /* What streams lent each other, see gml_lake_release_stream() and those behind it. `see` is
      * called with each pair. */
-    gml_status (*forget_stream)(gml_policy *self, gml_stream stream);
-    gml_status (*distrust_stream)(gml_policy *self, gml_stream stream);
+    gml_status (*release_stream)(gml_policy *self, gml_stream stream);
+    gml_status (*mark_external_stream)(gml_policy *self, gml_stream stream);
     gml_status (*order_streams)(gml_policy *self, gml_stream later, gml_stream earlier);
     void (*stream_pairs)(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                          void *context);

@@ -4,15 +4,15 @@
 #include <stdlib.h>
 
 PyObject *
-lake_forget_stream(PyObject *object, PyObject *stream)
+lake_release_stream(PyObject *object, PyObject *stream)
 {
-    return lake_call_number(object, stream, "stream", gml_lake_forget_stream);
+    return lake_call_number(object, stream, "stream", gml_lake_release_stream);
 }
 
 PyObject *
-lake_distrust_stream(PyObject *object, PyObject *stream)
+lake_mark_external_stream(PyObject *object, PyObject *stream)
 {
-    return lake_call_number(object, stream, "stream", gml_lake_distrust_stream);
+    return lake_call_number(object, stream, "stream", gml_lake_mark_external_stream);
 }
 
 PyObject *

@@ -92,15 +92,15 @@ call_with_stream(PyObject *module, PyObject *args, stream_call call)
 }
 
 static PyObject *
-torch_distrust_stream(PyObject *module, PyObject *args)
+torch_mark_external_stream(PyObject *module, PyObject *args)
 {
-    return call_with_stream(module, args, gml_torch_distrust_stream);
+    return call_with_stream(module, args, gml_torch_mark_external_stream);
 }
 
 static PyObject *
-torch_forget_stream(PyObject *module, PyObject *args)
+torch_release_stream(PyObject *module, PyObject *args)
 {
-    return call_with_stream(module, args, gml_torch_forget_stream);
+    return call_with_stream(module, args, gml_torch_release_stream);
 }
 
 /* ---- lakes ----------------------------------------------------------------------------------- */
@@ -210,14 +210,14 @@ PyDoc_STRVAR(keep_history_doc,
 PyDoc_STRVAR(note_refusals_doc,
              "torch_note_refusals(text, /)\n--\n\n"
              "Let the text of a refusal name this as the place to look at; \"\" for none.");
-PyDoc_STRVAR(distrust_stream_doc,
-             "torch_distrust_stream(device, stream, /)\n--\n\n"
-             "Call Lake.distrust_stream() on the lake of a device, open now or later.\n\n"
+PyDoc_STRVAR(mark_external_stream_doc,
+             "torch_mark_external_stream(device, stream, /)\n--\n\n"
+             "Call Lake.mark_external_stream() on the lake of a device, open now or later.\n\n"
              "Raises ValueError for what is no device.");
-PyDoc_STRVAR(forget_stream_doc,
-             "torch_forget_stream(device, stream, /)\n--\n\n"
-             "Call Lake.forget_stream() on the lake of a device, if it is open; also the end of\n"
-             "distrust. Raises ValueError for what is no device.");
+PyDoc_STRVAR(release_stream_doc,
+             "torch_release_stream(device, stream, /)\n--\n\n"
+             "Call Lake.release_stream() on the lake of a device, if it is open; the handle is\n"
+             "no longer external then. Raises ValueError for what is no device.");
 PyDoc_STRVAR(fallback_doc,
              "torch_fallback(device, /)\n--\n\n"
              "Return why that device's lake serves as \"caching\" and not by the configured\n"
@@ -245,8 +245,9 @@ PyMethodDef torch_methods[] = {
      configure_doc},
     {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
     {"torch_note_refusals", torch_note_refusals, METH_O, note_refusals_doc},
-    {"torch_distrust_stream", torch_distrust_stream, METH_VARARGS, distrust_stream_doc},
-    {"torch_forget_stream", torch_forget_stream, METH_VARARGS, forget_stream_doc},
+    {"torch_mark_external_stream", torch_mark_external_stream, METH_VARARGS,
+     mark_external_stream_doc},
+    {"torch_release_stream", torch_release_stream, METH_VARARGS, release_stream_doc},
     {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},
     {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
     {"torch_devices", torch_devices, METH_NOARGS, devices_doc},

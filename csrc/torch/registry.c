@@ -21,7 +21,7 @@ typedef struct device_state {
     bool has_fraction;
     double fraction;
     uint64_t total_bytes; /* 0: no lake was opened yet */
-    gml_map distrusted;   /* streams, as keys */
+    gml_map external;   /* streams, as keys */
     char fallback[GML_REASON_BYTES];
 } device_state;
 
@@ -231,12 +231,12 @@ apply_limit(int device)
 }
 
 static gml_status
-apply_distrust(gml_lake *lake, const gml_map *distrusted)
+apply_mark_external(gml_lake *lake, const gml_map *external)
 {
     gml_status status = GML_OK;
-    for (size_t i = 0; i < distrusted->capacity && status == GML_OK; i++) {
-        uint64_t stream = distrusted->slots[i].key;
-        status = stream ? gml_lake_distrust_stream(lake, stream) : GML_OK;
+    for (size_t i = 0; i < external->capacity && status == GML_OK; i++) {
+        uint64_t stream = external->slots[i].key;
+        status = stream ? gml_lake_mark_external_stream(lake, stream) : GML_OK;
     }
     return status;
 }
@@ -251,7 +251,7 @@ prepare(gml_lake *lake, int device, char *text)
                        registry.history_events);
         return status;
     }
-    status = apply_distrust(lake, &registry.devices[device].distrusted);
+    status = apply_mark_external(lake, &registry.devices[device].external);
     if (status != GML_OK) {
         gml_lake_reason(lake, text, GML_REASON_BYTES);
     }
@@ -292,7 +292,7 @@ forget_lakes(void)
         devices[device].sharers = NULL;
         devices[device].captures = devices[device].held_bytes = 0;
         /* A thread of the parent may have been at work on it: nothing of it is looked at. */
-        registry.devices[device].distrusted = (gml_map){0};
+        registry.devices[device].external = (gml_map){0};
     }
     atomic_store_explicit(&lakes_end, 0, memory_order_release);
     atomic_store_explicit(&region_lakes_end, 0, memory_order_release);
@@ -438,28 +438,28 @@ gml_torch_keep_history(size_t max_events)
 
 /* Remembers the stream for a lake that is not open yet. */
 static gml_status
-distrust_locked(int device, gml_stream stream)
+mark_external_locked(int device, gml_stream stream)
 {
-    gml_map *distrusted = &registry.devices[device].distrusted;
-    if (gml_map_find(distrusted, stream)) {
+    gml_map *external = &registry.devices[device].external;
+    if (gml_map_find(external, stream)) {
         return GML_OK;
     }
     gml_status status = watch_forks();
     gml_lake *lake = gml_torch_lake(device);
     if (status == GML_OK) {
-        status = gml_map_reserve(distrusted, 1);
+        status = gml_map_reserve(external, 1);
     }
     if (status == GML_OK && lake) {
-        status = gml_lake_distrust_stream(lake, stream);
+        status = gml_lake_mark_external_stream(lake, stream);
     }
     if (status == GML_OK) {
-        (void)gml_map_insert(distrusted, stream, distrusted);
+        (void)gml_map_insert(external, stream, external);
     }
     return status;
 }
 
 gml_status
-gml_torch_distrust_stream(int device, gml_stream stream)
+gml_torch_mark_external_stream(int device, gml_stream stream)
 {
     if (!is_device(device)) {
         return GML_INVALID_ARGUMENT;
@@ -468,21 +468,21 @@ gml_torch_distrust_stream(int device, gml_stream stream)
         return GML_OK;
     }
     pthread_mutex_lock(&registry_lock);
-    gml_status status = distrust_locked(device, stream);
+    gml_status status = mark_external_locked(device, stream);
     pthread_mutex_unlock(&registry_lock);
     return status;
 }
 
 gml_status
-gml_torch_forget_stream(int device, gml_stream stream)
+gml_torch_release_stream(int device, gml_stream stream)
 {
     if (!is_device(device)) {
         return GML_INVALID_ARGUMENT;
     }
     pthread_mutex_lock(&registry_lock);
-    (void)gml_map_take(&registry.devices[device].distrusted, stream);
+    (void)gml_map_take(&registry.devices[device].external, stream);
     gml_lake *lake = gml_torch_lake(device);
-    gml_status status = lake ? gml_lake_forget_stream(lake, stream) : GML_OK;
+    gml_status status = lake ? gml_lake_release_stream(lake, stream) : GML_OK;
     pthread_mutex_unlock(&registry_lock);
     return status;
 }

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         sleep,
         wake,
     )
-    from gmlake.pytorch.streams import forget_stream, order_streams, stream_pairs
+    from gmlake.pytorch.streams import order_streams, release_stream, stream_pairs
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.settings import knobs, policies
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
@@ -101,7 +101,6 @@ __all__ = [
     "enabled",
     "exportable",
     "fit",
-    "forget_stream",
     "format_size",
     "is_enabled",
     "is_exportable",
@@ -119,6 +118,7 @@ __all__ = [
     "record",
     "region",
     "regions",
+    "release_stream",
     "replay",
     "report_of",
     "sleep",
@@ -140,7 +140,7 @@ _NAMES = {
     "gmlake.pytorch.phases": "phase",
     "gmlake.pytorch.recording": "Recording record stop_recording",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
-    "gmlake.pytorch.streams": "forget_stream order_streams stream_pairs",
+    "gmlake.pytorch.streams": "release_stream order_streams stream_pairs",
     "gmlake.replaying": "ReplayReport ReplayResult replay",
     "gmlake.settings": "knobs policies",
     "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",

@@ -218,7 +218,7 @@ visit(gml_policy *self, const gml_visitor *visitor)
 
 /* A stream that comes with the same handle later has another stream cache. */
 static gml_status
-forget_stream(gml_policy *self, gml_stream stream)
+release_stream(gml_policy *self, gml_stream stream)
 {
     gml_planned *planned = gml_planned_of(self);
     gml_status status = GML_OK;
@@ -232,13 +232,13 @@ forget_stream(gml_policy *self, gml_stream stream)
     if (hold && status == GML_OK) {
         gml_planned_close_holds(planned);
     }
-    return status == GML_OK ? gml_stream_cache_forget(planned->inner, stream) : status;
+    return status == GML_OK ? gml_stream_cache_release(planned->inner, stream) : status;
 }
 
 static gml_status
-distrust_stream(gml_policy *self, gml_stream stream)
+mark_external_stream(gml_policy *self, gml_stream stream)
 {
-    return gml_stream_cache_distrust(gml_planned_of(self)->inner, stream);
+    return gml_stream_cache_mark_external(gml_planned_of(self)->inner, stream);
 }
 
 static gml_status
@@ -269,8 +269,8 @@ const gml_policy_ops gml_plan_policy = {
     .visit = visit,
     .chunk = chunk,
     .take_chunk = take_chunk,
-    .forget_stream = forget_stream,
-    .distrust_stream = distrust_stream,
+    .release_stream = release_stream,
+    .mark_external_stream = mark_external_stream,
     .order_streams = order_streams,
     .stream_pairs = stream_pairs,
     .mark = gml_planned_mark,

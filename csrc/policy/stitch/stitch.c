@@ -209,8 +209,8 @@ const gml_policy_ops gml_stitch_policy = {
     .visit = gml_stitch_visit,
     .chunk = find_chunk,
     .take_chunk = gml_stitch_take_chunk,
-    .forget_stream = gml_stream_cache_forget,
-    .distrust_stream = gml_stream_cache_distrust,
+    .release_stream = gml_stream_cache_release,
+    .mark_external_stream = gml_stream_cache_mark_external,
     .order_streams = gml_share_order,
     .stream_pairs = gml_share_pairs,
 };

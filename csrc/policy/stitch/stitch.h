@@ -283,9 +283,9 @@ void gml_view_abandon_pending(gml_stitch *stitch);
 GML_SEAM gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream,
                                           gml_stream_cache **out);
 
-/* See gml_lake_forget_stream() and gml_lake_distrust_stream(). */
-GML_SEAM gml_status gml_stream_cache_forget(gml_policy *self, gml_stream stream);
-GML_SEAM gml_status gml_stream_cache_distrust(gml_policy *self, gml_stream stream);
+/* See gml_lake_release_stream() and gml_lake_mark_external_stream(). */
+GML_SEAM gml_status gml_stream_cache_release(gml_policy *self, gml_stream stream);
+GML_SEAM gml_status gml_stream_cache_mark_external(gml_policy *self, gml_stream stream);
 
 /* Ends the stream caches of streams that are gone, as far as nothing lives in them: what they hold
  * free is another's then. */

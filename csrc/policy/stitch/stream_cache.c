@@ -46,7 +46,7 @@ gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stream_cache **
 enum { GONE_UNTIL_SWEEP = 16 };
 
 gml_status
-gml_stream_cache_forget(gml_policy *self, gml_stream stream)
+gml_stream_cache_release(gml_policy *self, gml_stream stream)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_stream_cache *cache = gml_map_take(&stitch->cache_by_stream, stream + 1);
@@ -64,7 +64,7 @@ gml_stream_cache_forget(gml_policy *self, gml_stream stream)
 }
 
 gml_status
-gml_stream_cache_distrust(gml_policy *self, gml_stream stream)
+gml_stream_cache_mark_external(gml_policy *self, gml_stream stream)
 {
     gml_stream_cache *cache;
     gml_status status = gml_stream_cache_find(gml_stitch_of(self), stream, &cache);

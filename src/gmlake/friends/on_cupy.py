@@ -120,17 +120,17 @@ def _meet(stream: CupyStream, device: int) -> None:
     if known in _met or stream.ptr in lakes.LASTING:
         return
     if not _is_owned(stream):
-        _distrust(*known)
+        _mark_external(*known)
     _met.add(known)
 
 
-def _distrust(device: int, handle: int) -> None:
+def _mark_external(device: int, handle: int) -> None:
     if "torch" in sys.modules:
         from gmlake.pytorch import streams
 
-        streams.distrust(handle, device)
+        streams.mark_external(handle, device)
     else:
-        _core.torch_distrust_stream(device, handle)
+        _core.torch_mark_external_stream(device, handle)
 
 
 def _is_owned(stream: CupyStream) -> bool:
@@ -160,4 +160,4 @@ def _forget(stream: CupyStream) -> None:
         return
     for device in _core.torch_devices():
         _met.discard((device, handle))
-        _core.torch_forget_stream(device, handle)
+        _core.torch_release_stream(device, handle)

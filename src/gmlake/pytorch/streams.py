@@ -2,7 +2,7 @@
 
 PyTorch's own streams live as long as the process. One that another library made, and that the
 program only wraps for PyTorch, may be destroyed at any time, and no call may be made on it then: a
-lake distrusts those that are wrapped.
+lake treats those that are wrapped as external.
 """
 
 # mypy: allow-untyped-calls
@@ -38,7 +38,7 @@ def stream_pairs(device: int | None = None) -> list[StreamPair]:
     return [] if lake is None else lake.stream_pairs()
 
 
-def forget_stream(stream: torch.cuda.Stream | SupportsIndex, device: int | None = None) -> None:
+def release_stream(stream: torch.cuda.Stream | SupportsIndex, device: int | None = None) -> None:
     """Declare that a stream will be destroyed and that its last work is queued.
 
     For streams of other libraries, right before they are destroyed; PyTorch's never are. gmlake
@@ -52,7 +52,7 @@ def forget_stream(stream: torch.cuda.Stream | SupportsIndex, device: int | None 
     handle = _handle_of(stream)
     if handle in _LASTING:
         raise ValueError(f"{handle} is a default stream, which cannot be destroyed")
-    _core.torch_forget_stream(_device_of(stream, device), handle)
+    _core.torch_release_stream(_device_of(stream, device), handle)
 
 
 def order_streams(
@@ -66,7 +66,7 @@ def order_streams(
     `earlier` has freed so far then serves `later` without another wait. Does nothing if gmlake does
     not know both, or if they belong to different devices.
 
-    Arguments as for forget_stream(). Raises TypeError for anything but a stream.
+    Arguments as for release_stream(). Raises TypeError for anything but a stream.
     """
     handles = _handle_of(later), _handle_of(earlier)
     number = _device_of(later, device)
@@ -93,25 +93,25 @@ def _device_of(stream: object, device: int | None) -> int:
 
 
 def watch() -> None:
-    """Distrust each stream of another library, from when the program wraps it; lasts.
+    """Mark each stream of another library as external when the program wraps it; lasts.
 
-    It has to last: what is wrapped between two regions may be used in the second.
+    It has to last: what is wrapped between two sessions may be used in the second.
     """
     if _watched:
         return
     make = torch.cuda.ExternalStream.__new__
     _watched.append(make)
 
-    def make_distrusted(cls: type[Any], *args: object, **kwargs: object) -> object:
+    def make_external(cls: type[Any], *args: object, **kwargs: object) -> object:
         stream = make(cls, *args, **kwargs)
-        distrust(stream.cuda_stream, stream.device_index)
+        mark_external(stream.cuda_stream, stream.device_index)
         return stream
 
-    torch.cuda.ExternalStream.__new__ = staticmethod(make_distrusted)  # type: ignore[method-assign]
+    torch.cuda.ExternalStream.__new__ = staticmethod(make_external)  # type: ignore[method-assign]
     _watch_wrapping()
     for found in gc.get_objects():
         if issubclass(type(found), torch.cuda.Stream) and found.stream_id == found.cuda_stream:
-            distrust(found.cuda_stream, found.device_index)
+            mark_external(found.cuda_stream, found.device_index)
 
 
 def _watch_wrapping() -> None:
@@ -121,18 +121,18 @@ def _watch_wrapping() -> None:
         return
     _watched.append(wrap)
 
-    def wrap_distrusted(handle: int, device: int) -> tuple[int, int, int]:
+    def wrap_external(handle: int, device: int) -> tuple[int, int, int]:
         parts: tuple[int, int, int] = wrap(handle, device)
-        distrust(handle, parts[1])
+        mark_external(handle, parts[1])
         return parts
 
-    compat.replace_stream_wrapper(wrap_distrusted)
+    compat.replace_stream_wrapper(wrap_external)
 
 
-def distrust(handle: int, device: int) -> None:
+def mark_external(handle: int, device: int) -> None:
     """Make no call on a stream of another library any more; PyTorch's own stay trusted."""
     if not _is_current_of_torch(handle, device):
-        _core.torch_distrust_stream(device, handle)
+        _core.torch_mark_external_stream(device, handle)
 
 
 def _is_current_of_torch(handle: int, device: int) -> bool:

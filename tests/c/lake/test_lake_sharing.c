@@ -145,7 +145,7 @@ lend(gml_lake *lake)
 static void
 forget_side(gml_lake *lake)
 {
-    CHECK_OK(gml_lake_forget_stream(lake, SIDE));
+    CHECK_OK(gml_lake_release_stream(lake, SIDE));
     is_gone = true;
 }
 
@@ -333,7 +333,7 @@ TEST(nothing_is_called_where_a_stream_goes_during_a_capture)
     CHECK_OK(gml_lake_begin_pool(lake, GRAPH));
     lake_give(lake, second);
     gml_stats before = lake_stats_of(lake);
-    CHECK_OK(gml_lake_forget_stream(lake, SIDE));
+    CHECK_OK(gml_lake_release_stream(lake, SIDE));
     CHECK_EQ(
         memcmp(before.driver_calls, lake_stats_of(lake).driver_calls, sizeof before.driver_calls),
         0);
@@ -363,10 +363,10 @@ TEST(streams_that_the_lake_does_not_know_are_nobody)
 {
     gml_lake *lake = open_watched();
     gml_stats before = lake_stats_of(lake);
-    CHECK_OK(gml_lake_forget_stream(lake, 77));
-    CHECK_OK(gml_lake_forget_stream(lake, 0));
+    CHECK_OK(gml_lake_release_stream(lake, 77));
+    CHECK_OK(gml_lake_release_stream(lake, 0));
     CHECK_OK(gml_lake_order_streams(lake, 77, 78));
-    CHECK_OK(gml_lake_distrust_stream(lake, 77));
+    CHECK_OK(gml_lake_mark_external_stream(lake, 77));
     gml_stats after = lake_stats_of(lake);
     CHECK_EQ(memcmp(&before, &after, sizeof before), 0);
     finish(lake);
@@ -389,7 +389,7 @@ is_safe_with_failure(uint64_t fail_call)
         CHECK_OK(gml_lake_record_stream(lake, address, SIDE));
         CHECK_OK(gml_streams_set_manual(streams, true));
         queue_work(lake, SIDE);
-        (void)gml_lake_forget_stream(lake, SIDE);
+        (void)gml_lake_release_stream(lake, SIDE);
         CHECK_OK(gml_lake_free(lake, address));
         uint64_t left = 0;
         bool is_held = deferred(lake) > 0;

@@ -81,11 +81,11 @@ leave_memory_of_gone(gml_lake *lake, bool is_told)
 {
     is_gone = false;
     if (!is_told) {
-        CHECK_OK(gml_lake_distrust_stream(lake, GONE));
+        CHECK_OK(gml_lake_mark_external_stream(lake, GONE));
     }
     lake_give(lake, lake_take(lake, 40 * MIB, GONE));
     if (is_told) {
-        CHECK_OK(gml_lake_forget_stream(lake, GONE));
+        CHECK_OK(gml_lake_release_stream(lake, GONE));
     }
     is_gone = true;
 }

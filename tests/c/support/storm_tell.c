@@ -89,17 +89,17 @@ work(storm *self, storm_lake *at)
 }
 
 static void
-forget_stream(storm *self, storm_lake *at)
+release_stream(storm *self, storm_lake *at)
 {
     if (self->sea->forgets) {
-        storm_expect(self, gml_lake_forget_stream(at->lake, storm_own_stream(self)));
+        storm_expect(self, gml_lake_release_stream(at->lake, storm_own_stream(self)));
     }
 }
 
 static void
-distrust_stream(storm *self, storm_lake *at)
+mark_external_stream(storm *self, storm_lake *at)
 {
-    storm_expect(self, gml_lake_distrust_stream(at->lake, storm_own_stream(self)));
+    storm_expect(self, gml_lake_mark_external_stream(at->lake, storm_own_stream(self)));
 }
 
 static void
@@ -227,10 +227,13 @@ storm_tell(storm *self)
 {
     /* Twice what is likelier, and first what happens in steps that repeat. */
     static storm_deed *const deeds[] = {
-        work,          work,          record_stream, record_stream,   record_stream,
-        record_stream, forget_stream, forget_stream, distrust_stream, trim,
-        mark,          set_limit,     set_margin,    capture,         capture,
-        grant,         look_at_block, look,          keep_history,
+        work,           work,           record_stream,
+        record_stream,  record_stream,  record_stream,
+        release_stream, release_stream, mark_external_stream,
+        trim,           mark,           set_limit,
+        set_margin,     capture,        capture,
+        grant,          look_at_block,  look,
+        keep_history,
     };
     enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
     storm_lake *at = storm_any_lake(self);

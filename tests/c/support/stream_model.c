@@ -176,28 +176,29 @@ replace_stream(stream_program *self, stream_slot *slot, bool may_be_same)
 }
 
 void
-model_forget_stream(stream_program *self)
+model_release_stream(stream_program *self)
 {
     stream_slot *slot = model_pick_free_stream(self);
-    if (slot && !slot->is_distrusted && !is_built_in(slot)) {
-        (void)model_accept(self, "forget_stream", gml_lake_forget_stream(self->lake, slot->handle));
+    if (slot && !slot->is_external && !is_built_in(slot)) {
+        (void)model_accept(self, "release_stream",
+                           gml_lake_release_stream(self->lake, slot->handle));
         replace_stream(self, slot, true);
     }
 }
 
 void
-model_distrust_stream(stream_program *self)
+model_mark_external_stream(stream_program *self)
 {
     stream_slot *slot = model_pick_free_stream(self);
     if (!slot || is_built_in(slot) || slot->is_user) {
         return;
     }
-    if (slot->is_distrusted) {
+    if (slot->is_external) {
         replace_stream(self, slot, false);
     } else {
-        (void)model_accept(self, "distrust_stream",
-                           gml_lake_distrust_stream(self->lake, slot->handle));
-        slot->is_distrusted = true;
+        (void)model_accept(self, "mark_external_stream",
+                           gml_lake_mark_external_stream(self->lake, slot->handle));
+        slot->is_external = true;
     }
 }
 

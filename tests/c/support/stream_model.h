@@ -11,7 +11,7 @@ enum { MOST_STREAMS = 16, MOST_BLOCKS = 96, MOST_JOBS = 2048, MOST_OLD = 8 };
 
 typedef struct stream_slot {
     gml_stream handle;
-    bool is_capturing, is_distrusted;
+    bool is_capturing, is_external;
     bool is_user; /* blocks of others were recorded on it, so it must exist until they are freed */
 } stream_slot;
 
@@ -92,10 +92,10 @@ stream_slot *model_pick_free_stream(stream_program *self);
 bool model_is_capturing(const stream_program *self, gml_stream stream);
 
 void model_add_stream(stream_program *self);
-void model_forget_stream(stream_program *self);
+void model_release_stream(stream_program *self);
 
 /* Either a word of warning, or, where there was one before, the end of a stream. */
-void model_distrust_stream(stream_program *self);
+void model_mark_external_stream(stream_program *self);
 
 /* The program orders two streams by itself, and says so. While a graph is captured the lake's
  * driver takes no such calls. */

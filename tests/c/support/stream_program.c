@@ -24,7 +24,7 @@ static void
 begin_capture(stream_program *self)
 {
     stream_slot *slot = model_pick_stream(self);
-    if (slot->is_distrusted) {
+    if (slot->is_external) {
         return;
     }
     self->capturing = slot;
@@ -136,7 +136,7 @@ use_elsewhere(stream_program *self)
     const model_block *block = pick_block(self);
     stream_slot *user = model_pick_free_stream(self);
     gml_event event = 0;
-    if (!user || user->is_distrusted || user->handle == block->stream || block->is_orphan ||
+    if (!user || user->is_external || user->handle == block->stream || block->is_orphan ||
         !block->is_stamped || model_is_capturing(self, block->stream) ||
         gml_streams_event_create(self->queues, &event) != GML_OK) {
         return;
@@ -189,10 +189,10 @@ disturb(stream_program *self)
         break;
     case 1:
     case 2:
-        model_forget_stream(self);
+        model_release_stream(self);
         break;
     case 3:
-        model_distrust_stream(self);
+        model_mark_external_stream(self);
         break;
     case 4:
         model_add_stream(self);

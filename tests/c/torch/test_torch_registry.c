@@ -373,34 +373,34 @@ calls_to_borrow(int device, void *owner, void *borrower)
     return stats.driver_calls[GML_CALL_EVENT_RECORD] + stats.driver_calls[GML_CALL_STREAM_WAIT];
 }
 
-TEST(a_stream_is_distrusted_by_lakes_open_now_and_later)
+TEST(a_stream_is_external_by_lakes_open_now_and_later)
 {
     gml_stream side = (gml_stream)(uintptr_t)SIDE;
     configure_host();
     release(allocate(1, 0));
-    CHECK_OK(gml_torch_distrust_stream(0, side));
-    CHECK_OK(gml_torch_distrust_stream(1, side));
-    CHECK_OK(gml_torch_distrust_stream(1, side));
+    CHECK_OK(gml_torch_mark_external_stream(0, side));
+    CHECK_OK(gml_torch_mark_external_stream(1, side));
+    CHECK_OK(gml_torch_mark_external_stream(1, side));
     CHECK_EQ(calls_to_borrow(0, SIDE, NULL), 0);
     CHECK_EQ(calls_to_borrow(1, SIDE, NULL), 0);
     CHECK(calls_to_borrow(2, SIDE, NULL) > 0); /* another device's stream */
-    CHECK_OK(gml_torch_distrust_stream(3, side));
-    CHECK_OK(gml_torch_forget_stream(3, side));
+    CHECK_OK(gml_torch_mark_external_stream(3, side));
+    CHECK_OK(gml_torch_release_stream(3, side));
     CHECK(calls_to_borrow(3, SIDE, NULL) > 0); /* the next one of that handle */
 }
 
-TEST(default_streams_and_foreign_devices_are_not_distrusted)
+TEST(default_streams_and_foreign_devices_are_not_external)
 {
     configure_host();
     release(allocate(1, 0));
     for (gml_stream stream = 0; stream <= 2; stream++) {
-        CHECK_OK(gml_torch_distrust_stream(0, stream));
+        CHECK_OK(gml_torch_mark_external_stream(0, stream));
     }
     CHECK(calls_to_borrow(0, NULL, SIDE) > 0);
-    CHECK_STATUS(gml_torch_distrust_stream(-1, 7), GML_INVALID_ARGUMENT);
-    CHECK_STATUS(gml_torch_distrust_stream(GML_TORCH_DEVICES, 7), GML_INVALID_ARGUMENT);
-    CHECK_STATUS(gml_torch_forget_stream(-1, 7), GML_INVALID_ARGUMENT);
-    CHECK_OK(gml_torch_forget_stream(5, 7));
+    CHECK_STATUS(gml_torch_mark_external_stream(-1, 7), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_torch_mark_external_stream(GML_TORCH_DEVICES, 7), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_torch_release_stream(-1, 7), GML_INVALID_ARGUMENT);
+    CHECK_OK(gml_torch_release_stream(5, 7));
     CHECK(!gml_torch_lake(5));
 }
 
@@ -409,7 +409,7 @@ TEST(a_forgotten_stream_is_not_called_again)
     configure_host();
     void *address = torch_allocate(8 * MIB, 0, SIDE);
     release(address);
-    CHECK_OK(gml_torch_forget_stream(0, (gml_stream)(uintptr_t)SIDE));
+    CHECK_OK(gml_torch_release_stream(0, (gml_stream)(uintptr_t)SIDE));
     uint64_t before = stats_of(0).driver_calls[GML_CALL_EVENT_RECORD];
     release(allocate(8 * MIB, 0));
     CHECK_EQ(stats_of(0).driver_calls[GML_CALL_EVENT_RECORD], before);

@@ -69,11 +69,11 @@ def use_serving() -> None:
         lake.set_limit(32 * MIB)
         block = lake.allocate(3 * MIB)
         lake.record_stream(block, 7)
-        lake.distrust_stream(8)
+        lake.mark_external_stream(8)
         lake.order_streams(0, 7)
         lake.free(block)
         _ = lake.stream_pairs()
-        lake.forget_stream(7)
+        lake.release_stream(7)
         lake.begin_pool(1, 2)
         lake.end_pool(1, 2)
         lake.release_pool(1, 2)
@@ -144,9 +144,9 @@ def use_lakes_below_pytorch() -> None:
     with contextlib.suppress(ValueError):
         In(-1).__enter__()
     _core.torch_set_margin(0)
-    _core.torch_distrust_stream(0, 8)
+    _core.torch_mark_external_stream(0, 8)
     _core.torch_note_refusals("")
-    _core.torch_forget_stream(0, 8)
+    _core.torch_release_stream(0, 8)
     _core.friend_functions()
     with gmlake.Lake("host", capacity="64MiB") as lake:
         _ = (_core.friend_wait_device(lake), _core.friend_wait_stream(lake, 1))
@@ -231,9 +231,9 @@ def use_wrongly() -> None:
             lambda: memoryview(block),
             lambda: lake.record_stream(block, 1),
             lambda: lake.record_stream("x", 1),  # type: ignore[arg-type]
-            lambda: lake.forget_stream(-1),
+            lambda: lake.release_stream(-1),
             lambda: lake.order_streams(1, -1),
-            lambda: _core.torch_distrust_stream(-1, 8),
+            lambda: _core.torch_mark_external_stream(-1, 8),
             lambda: _core.friend_lake(gmlake.Lake, -1),
             lambda: _core.friend_serving_lake(gmlake.Lake, -1),
             lambda: lake.set_limit(-1),

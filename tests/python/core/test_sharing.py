@@ -72,9 +72,9 @@ def test_deferred_bytes_are_counted_for_each_stream(lake: Lake) -> None:
 def test_every_policy_answers(policy: str) -> None:
     with Lake("sim", policy) as lake:
         hand_over(lake)
-        lake.distrust_stream(3)
+        lake.mark_external_stream(3)
         lake.order_streams(OWNER, earlier=BORROWER)
-        lake.forget_stream(OWNER)
+        lake.release_stream(OWNER)
         lake.allocate(8 * MIB, stream=OWNER)
         lake.check()
         borrowed = sum(pair["borrowed_bytes"] for pair in lake.stream_pairs())
@@ -86,7 +86,7 @@ def test_every_policy_answers(policy: str) -> None:
 
 def test_a_stream_that_was_forgotten_is_not_called(lake: Lake) -> None:
     lake.free(lake.allocate(8 * MIB, stream=OWNER))
-    lake.forget_stream(OWNER)
+    lake.release_stream(OWNER)
     before = lake.stats()["driver_calls"]
     lake.allocate(8 * MIB, stream=BORROWER)
     after = lake.stats()["driver_calls"]
@@ -94,8 +94,8 @@ def test_a_stream_that_was_forgotten_is_not_called(lake: Lake) -> None:
     assert lake.stats()["reserved_bytes"] == 8 * MIB
 
 
-def test_a_stream_that_is_distrusted_is_not_called(lake: Lake) -> None:
-    lake.distrust_stream(OWNER)
+def test_a_stream_that_is_external_is_not_called(lake: Lake) -> None:
+    lake.mark_external_stream(OWNER)
     hand_over(lake, 40 * MIB)  # there is not room for both
     calls = lake.stats()["driver_calls"]
     assert calls["event_record"] == calls["stream_wait"] == 0
@@ -117,8 +117,8 @@ def test_streams_that_are_in_order_share_without_a_call() -> None:
 def test_arguments_are_streams() -> None:
     with Lake("sim") as lake:
         calls: list[Callable[[Any], None]] = [
-            lake.forget_stream,
-            lake.distrust_stream,
+            lake.release_stream,
+            lake.mark_external_stream,
             lambda stream: lake.order_streams(stream, 1),
             lambda stream: lake.order_streams(1, stream),
         ]
@@ -197,7 +197,7 @@ def pytorch() -> None:
 @pytest.mark.usefixtures("pytorch")
 def test_without_a_device_there_are_no_pairs() -> None:
     assert gmlake.stream_pairs() == gmlake.stream_pairs(3) == []
-    gmlake.forget_stream(12345)
+    gmlake.release_stream(12345)
     gmlake.order_streams(12345, 0)
 
 
@@ -205,13 +205,13 @@ def test_without_a_device_there_are_no_pairs() -> None:
 @pytest.mark.parametrize("stream", [0, 1, 2])
 def test_default_streams_stay(stream: int) -> None:
     with pytest.raises(ValueError, match="default stream"):
-        gmlake.forget_stream(stream)
+        gmlake.release_stream(stream)
 
 
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("stream", ["7", None, 1.5])
 def test_a_stream_is_one_of_pytorchs_or_a_number(stream: Any) -> None:
     with pytest.raises(TypeError, match="or its handle, not"):
-        gmlake.forget_stream(stream)
+        gmlake.release_stream(stream)
     with pytest.raises(TypeError, match="or its handle, not"):
         gmlake.order_streams(7, stream)

@@ -261,8 +261,8 @@ def records_at_the_end_of(held: list[Any]) -> int:
 def cupy_stream_ends() -> None:
     """Lakes forget a stream of CuPy's before it is destroyed, and one of others never."""
     cupy = fake_friends.install_cupy()
-    note_calls("torch_forget_stream")
-    note_calls("torch_distrust_stream")
+    note_calls("torch_release_stream")
+    note_calls("torch_mark_external_stream")
     use_cupy()
     use_cupy()
     side, foreign = cupy.cuda.Stream(), cupy.cuda.ExternalStream(77)
@@ -273,8 +273,8 @@ def cupy_stream_ends() -> None:
     del stream, side, foreign
     gc.collect()
     assert fake_friends.log == [
-        ("torch_distrust_stream", 77),
-        ("torch_forget_stream", handle),
+        ("torch_mark_external_stream", 77),
+        ("torch_release_stream", handle),
         ("destroy", handle),
     ]
     lake(0).check()

@@ -100,13 +100,13 @@ def forgotten() -> Seen:
         first, second = create(), create()
         stream = torch.cuda.ExternalStream(second)
         use(torch.cuda.ExternalStream(first))
-        gmlake.forget_stream(first)
+        gmlake.release_stream(first)
         destroy(first)
         lent = block()
         with torch.cuda.stream(stream):
             lent.add_(1)
         lent.record_stream(stream)
-        gmlake.forget_stream(stream)
+        gmlake.release_stream(stream)
         destroy(second)
         deferred = []
         del lent
@@ -184,13 +184,13 @@ def at_exit() -> Seen:
             with torch.cuda.stream(side):
                 tensor.add_(1)
             tensor.record_stream(side)
-    gmlake.forget_stream(first)
+    gmlake.release_stream(first)
     del lent
     deferred = session.stats()["deferred_free_bytes"]
     for handle in (first, second):
         control.advance(handle, control.pending(handle))
         destroy(handle)
-    gmlake.forget_stream(second)
+    gmlake.release_stream(second)
     return {"deferred": deferred}
 
 

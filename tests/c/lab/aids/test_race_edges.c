@@ -184,7 +184,7 @@ all_have_freed(bench *self)
 static void
 another_a_borrows(bench *self)
 {
-    note(self, gml_lake_forget_stream(self->lake, A));
+    note(self, gml_lake_release_stream(self->lake, A));
     use(self, 64 * MIB, A);
 }
 

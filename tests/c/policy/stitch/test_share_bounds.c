@@ -6,15 +6,15 @@ enum { MAIN = 1, OTHER = 2, THIRD = 3 };
 
 #define BLOCK (64 * MIB)
 
-TEST(a_number_that_is_no_stream_is_neither_forgotten_nor_distrusted)
+TEST(a_number_that_is_no_stream_is_neither_forgotten_nor_marked_external)
 {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address block = sharing_take(lake, BLOCK, MAIN);
     CHECK_OK(gml_lake_record_stream(lake, block, 0));
     sharing_work(lake, 0);
     uint64_t records = sharing_count(lake).records;
-    CHECK_STATUS(gml_lake_forget_stream(lake, UINT64_MAX), GML_INVALID_ARGUMENT);
-    CHECK_STATUS(gml_lake_distrust_stream(lake, UINT64_MAX), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_lake_release_stream(lake, UINT64_MAX), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_lake_mark_external_stream(lake, UINT64_MAX), GML_INVALID_ARGUMENT);
     CHECK_EQ(sharing_count(lake).records, records);
     sharing_give(lake, block);
     CHECK_EQ(sharing_count(lake).records, records + 1);

@@ -226,10 +226,10 @@ TEST(the_stream_of_each_thread_neither_lends_nor_borrows_by_events)
     sharing_finish(lake);
 }
 
-TEST(a_distrusted_stream_lends_after_a_wait_for_the_device)
+TEST(an_external_stream_lends_after_a_wait_for_the_device)
 {
     gml_lake *lake = open_bounded(2 * BLOCK);
-    CHECK_OK(gml_lake_distrust_stream(lake, GONE));
+    CHECK_OK(gml_lake_mark_external_stream(lake, GONE));
     sharing_leave(lake, 4096, GONE);
     call_watch_end_stream(GONE); /* from here on it may be gone at any time */
     CHECK_OK(gml_lake_trim(lake, NULL));
@@ -250,7 +250,7 @@ TEST(where_one_stream_cannot_be_asked_none_is)
 {
     gml_lake *lake = open_bounded(4 * BLOCK);
     sharing_leave(lake, BLOCK, MAIN);
-    CHECK_OK(gml_lake_distrust_stream(lake, GONE));
+    CHECK_OK(gml_lake_mark_external_stream(lake, GONE));
     sharing_leave(lake, 2 * BLOCK, GONE);
     call_watch_end_stream(GONE);
     uint64_t records = sharing_count(lake).records;
@@ -262,12 +262,12 @@ TEST(where_one_stream_cannot_be_asked_none_is)
     sharing_finish(lake);
 }
 
-TEST(a_stream_that_is_known_may_be_distrusted_later)
+TEST(a_stream_that_is_known_may_be_marked_external_later)
 {
     gml_lake *lake = open_bounded(2 * BLOCK);
     sharing_leave(lake, 2 * MIB, GONE);
     CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_OK(gml_lake_distrust_stream(lake, GONE));
+    CHECK_OK(gml_lake_mark_external_stream(lake, GONE));
     call_watch_end_stream(GONE);
     sharing_leave(lake, BLOCK, GONE);
     sharing_leave(lake, BLOCK, MAIN);
@@ -280,8 +280,8 @@ TEST(what_a_forgotten_stream_held_serves_others)
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address lived_on = sharing_take(lake, BLOCK, GONE);
     sharing_leave(lake, BLOCK, GONE);
-    CHECK_OK(gml_lake_forget_stream(lake, GONE));
-    CHECK_OK(gml_lake_forget_stream(lake, 77)); /* unknown: nothing */
+    CHECK_OK(gml_lake_release_stream(lake, GONE));
+    CHECK_OK(gml_lake_release_stream(lake, 77)); /* unknown: nothing */
     call_watch_end_stream(GONE);
     CHECK(sharing_count(lake).records <= 1);
     gml_address first = sharing_take(lake, BLOCK, MAIN);
@@ -302,7 +302,7 @@ TEST(a_stream_of_the_same_handle_is_another_one)
     gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
     gml_address lived_on = sharing_take(lake, BLOCK, GONE);
     sharing_leave(lake, BLOCK, GONE);
-    CHECK_OK(gml_lake_forget_stream(lake, GONE));
+    CHECK_OK(gml_lake_release_stream(lake, GONE));
     gml_address first = sharing_take(lake, BLOCK, GONE);
     CHECK_EQ(sharing_reserved(lake), 3 * BLOCK); /* not the old one's, which may be in use */
     sharing_give(lake, lived_on);
@@ -324,7 +324,7 @@ TEST(streams_that_come_and_go_leave_nothing_behind)
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     for (gml_stream stream = 100; stream < 1100; stream++) {
         sharing_leave(lake, BLOCK, stream);
-        CHECK_OK(gml_lake_forget_stream(lake, stream));
+        CHECK_OK(gml_lake_release_stream(lake, stream));
         call_watch_end_stream(stream);
         if (stream % 7 == 0) {
             sharing_run_all(lake);
