@@ -66,7 +66,7 @@ HEADERS: Final = {
     "gmlake_share.h": "Memory for other processes",
     "gmlake_sleep.h": "Memory that sleeps",
     "gmlake_elastic.h": "Memory that grows and shrinks",
-    "gmlake_friends.h": "Other libraries",
+    "gmlake_interop.h": "Other libraries",
     "gmlake_plan.h": "Plans",
     "gmlake_diagnose.h": "The diagnosis",
 }

@@ -243,8 +243,9 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
  * others keep what a stream freed under its handle, as PyTorch's allocator does. */
 GML_API gml_status gml_lake_release_stream(gml_lake *lake, gml_stream stream);
 
-/* `stream` belongs to another library and may be destroyed without notice: what it frees serves others only after a
- * wait for the whole device. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
+/* `stream` belongs to another library and may be destroyed without notice: what it frees serves
+ * others only after a wait for the whole device. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the
+ * stream 2^64 - 1. */
 GML_API gml_status gml_lake_mark_external_stream(gml_lake *lake, gml_stream stream);
 
 /* The program made `later` wait: what is queued there from now on runs after all that is queued on

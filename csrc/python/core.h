@@ -206,8 +206,8 @@ extern PyMethodDef site_methods[];
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];
 
-/* The functions friend_*: those lakes, for other libraries; ended by an empty one. */
-extern PyMethodDef friend_methods[];
+/* The functions interop_*: those lakes, for other libraries; ended by an empty one. */
+extern PyMethodDef interop_methods[];
 
 #ifdef GMLAKE_LAB /* a developer build */
 /* Adds test_hooks(), and reads whether the environment asks for a check of the order: lab/python.

@@ -80,7 +80,7 @@ core_exec(PyObject *module)
     if (PyModule_AddFunctions(module, site_methods) < 0 ||
         PyModule_AddFunctions(module, torch_methods) < 0 ||
         PyModule_AddFunctions(module, sleep_methods) < 0 ||
-        PyModule_AddFunctions(module, friend_methods) < 0) {
+        PyModule_AddFunctions(module, interop_methods) < 0) {
         return -1;
     }
 #ifdef GMLAKE_LAB

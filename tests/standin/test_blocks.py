@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PYTHON = "```python\n"
 ELSEWHERE = {
-    "friends.md": "test_friends.py runs it, where CuPy and Numba are",
+    "interop.md": "test_interop.py runs it, where CuPy and Numba are",
     "streams.md": "its only block shows what is printed",
 }
 PAGES = [

@@ -2,7 +2,7 @@
  * runs in a process of its own, which begins without any. */
 #include "aids/aids.h"
 #include "driver/streams.h"
-#include "gmlake_friends.h"
+#include "gmlake_interop.h"
 #include "gmlake_share.h"
 #include "gmlake_sleep.h"
 #include "gmlake_torch.h"
@@ -217,8 +217,8 @@ TEST(a_free_reaches_the_lake_that_served_whatever_the_device)
     configure_host();
     void *first = allocate(MIB, 0);
     void *second = allocate(MIB, 2);
-    gml_friend_free(NULL, first, 2);
-    gml_friend_free(NULL, second, -1);
+    gml_interop_free(NULL, first, 2);
+    gml_interop_free(NULL, second, -1);
     CHECK_EQ(stats_of(0).live_blocks, 0);
     CHECK_EQ(stats_of(2).live_blocks, 0);
 }
@@ -227,13 +227,13 @@ TEST(frees_of_what_nobody_served_are_harmless)
 {
     int foreign = 0;
     CHECK(!torch_free(&foreign));
-    gml_friend_free(NULL, &foreign, 0);
-    gml_friend_free(NULL, NULL, 0);
+    gml_interop_free(NULL, &foreign, 0);
+    gml_interop_free(NULL, NULL, 0);
     configure_host();
     void *address = allocate(MIB, 0);
     CHECK(!torch_free(&foreign));
     CHECK(!torch_free((char *)address + 512));
-    gml_friend_free(NULL, &foreign, GML_TORCH_DEVICES);
+    gml_interop_free(NULL, &foreign, GML_TORCH_DEVICES);
     CHECK_EQ(stats_of(0).live_blocks, 1);
     release(address);
     CHECK(!torch_free(address));

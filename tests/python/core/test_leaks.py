@@ -136,7 +136,7 @@ def use_lakes_below_pytorch() -> None:
     _core.torch_configure("cuda", "stitch", MIB, (("growth", 4 * MIB),))
     _core.torch_configure("cuda", "stitch")
     _core.torch_keep_history(0)
-    _ = _core.friend_functions()
+    _ = _core.interop_functions()
     _ = (_core.torch_lake(gmlake.Lake, 0), _core.torch_devices(), _core.torch_fallback(0))
     _ = (_core.torch_region(), _core.torch_has_entered(), _core.torch_region_lakes())
     with In() as inside, inside:
@@ -147,9 +147,9 @@ def use_lakes_below_pytorch() -> None:
     _core.torch_mark_external_stream(0, 8)
     _core.torch_note_refusals("")
     _core.torch_release_stream(0, 8)
-    _core.friend_functions()
+    _core.interop_functions()
     with gmlake.Lake("host", capacity="64MiB") as lake:
-        _ = (_core.friend_wait_device(lake), _core.friend_wait_stream(lake, 1))
+        _ = (_core.interop_wait_device(lake), _core.interop_wait_stream(lake, 1))
 
 
 def use_elastic_memory() -> None:
@@ -234,8 +234,8 @@ def use_wrongly() -> None:
             lambda: lake.release_stream(-1),
             lambda: lake.order_streams(1, -1),
             lambda: _core.torch_mark_external_stream(-1, 8),
-            lambda: _core.friend_lake(gmlake.Lake, -1),
-            lambda: _core.friend_serving_lake(gmlake.Lake, -1),
+            lambda: _core.interop_lake(gmlake.Lake, -1),
+            lambda: _core.interop_serving_lake(gmlake.Lake, -1),
             lambda: lake.set_limit(-1),
             lambda: lake.end_pool(1, 1),
             lambda: lake.keep_history(2**57),

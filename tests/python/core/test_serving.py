@@ -107,7 +107,7 @@ import ctypes
 import sys
 from gmlake import Lake, _core
 
-functions = _core.friend_functions()
+functions = _core.interop_functions()
 pointer, size, device = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 alloc = ctypes.CFUNCTYPE(pointer, pointer, size, device)(functions["alloc"])
 free = ctypes.CFUNCTYPE(None, pointer, pointer, device)(functions["free"])

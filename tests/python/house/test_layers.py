@@ -230,7 +230,7 @@ ALSO_LATE = {
         "gmlake.snapshots.writing",
     },
     # These import CuPy and Numba.
-    "friends/__init__.py": {"gmlake.friends.on_cupy", "gmlake.friends.on_numba"},
+    "interop/__init__.py": {"gmlake.interop.on_cupy", "gmlake.interop.on_numba"},
     # The next one on the path of the program that is run.
     "pytorch/startup/sitecustomize.py": {"sitecustomize"},
 }

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 
 @cache
 def answers(library: str) -> dict[str, dict[str, Any]]:
-    command = [sys.executable, str(Path(__file__).with_name("on_gpu_friends.py")), library]
+    command = [sys.executable, str(Path(__file__).with_name("on_gpu_interop.py")), library]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told: dict[str, dict[str, Any]] = json.loads(done.stdout)

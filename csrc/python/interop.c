@@ -1,6 +1,6 @@
-/* The functions friend_*: the lakes below PyTorch, for other libraries of the process. */
+/* The functions interop_*: the lakes below PyTorch, for other libraries of the process. */
 #include "core.h"
-#include "gmlake_friends.h"
+#include "gmlake_interop.h"
 
 static PyObject *
 open_lake(PyObject *module, PyObject *args, const char *format,
@@ -28,23 +28,23 @@ open_lake(PyObject *module, PyObject *args, const char *format,
 }
 
 static PyObject *
-friend_lake(PyObject *module, PyObject *args)
+interop_lake(PyObject *module, PyObject *args)
 {
-    return open_lake(module, args, "Oi:friend_lake", gml_friend_open);
+    return open_lake(module, args, "Oi:interop_lake", gml_interop_open);
 }
 
 static PyObject *
-friend_serving_lake(PyObject *module, PyObject *args)
+interop_serving_lake(PyObject *module, PyObject *args)
 {
-    return open_lake(module, args, "Oi:friend_serving_lake", gml_friend_open_serving);
+    return open_lake(module, args, "Oi:interop_serving_lake", gml_interop_open_serving);
 }
 
 static PyObject *
-friend_functions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+interop_functions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     PyObject *dict = PyDict_New();
-    if (dict && (put_number(dict, "alloc", (uint64_t)(uintptr_t)gml_friend_alloc) < 0 ||
-                 put_number(dict, "free", (uint64_t)(uintptr_t)gml_friend_free) < 0)) {
+    if (dict && (put_number(dict, "alloc", (uint64_t)(uintptr_t)gml_interop_alloc) < 0 ||
+                 put_number(dict, "free", (uint64_t)(uintptr_t)gml_interop_free) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -74,56 +74,56 @@ end_wait(lake_object *self, gml_lake *lake, gml_status status)
 }
 
 static PyObject *
-friend_wait_device(PyObject *module, PyObject *object)
+interop_wait_device(PyObject *module, PyObject *object)
 {
     lake_object *self = as_lake(module, object);
     if (!self) {
         return NULL;
     }
-    LAKE_CALL(self, gml_friend_wait_device(lake));
+    LAKE_CALL(self, gml_interop_wait_device(lake));
     return end_wait(self, lake, status);
 }
 
 static PyObject *
-friend_wait_stream(PyObject *module, PyObject *args)
+interop_wait_stream(PyObject *module, PyObject *args)
 {
     PyObject *object = NULL;
     number_argument stream = {"stream", 0};
-    if (!PyArg_ParseTuple(args, "OO&:friend_wait_stream", &object, convert_number, &stream)) {
+    if (!PyArg_ParseTuple(args, "OO&:interop_wait_stream", &object, convert_number, &stream)) {
         return NULL;
     }
     lake_object *self = as_lake(module, object);
     if (!self) {
         return NULL;
     }
-    LAKE_CALL(self, gml_friend_wait_stream(lake, stream.value));
+    LAKE_CALL(self, gml_interop_wait_stream(lake, stream.value));
     return end_wait(self, lake, status);
 }
 
-PyDoc_STRVAR(lake_doc, "friend_lake(kind, device, /)\n--\n\n"
+PyDoc_STRVAR(lake_doc, "interop_lake(kind, device, /)\n--\n\n"
                        "Return the lake of a device below PyTorch, opened if need be, as an\n"
                        "object of `kind`, which is Lake or a subclass. Its close() does nothing.\n"
                        "Raises DriverError, UnsupportedError, OutOfMemoryError and ValueError.");
-PyDoc_STRVAR(serving_lake_doc, "friend_serving_lake(kind, device, /)\n--\n\n"
+PyDoc_STRVAR(serving_lake_doc, "interop_serving_lake(kind, device, /)\n--\n\n"
                                "The same for the lake that serves this thread, see Inside.");
 PyDoc_STRVAR(functions_doc,
-             "friend_functions()\n--\n\n"
-             "Return the addresses of gml_friend_alloc and gml_friend_free as \"alloc\" and "
+             "interop_functions()\n--\n\n"
+             "Return the addresses of gml_interop_alloc and gml_interop_free as \"alloc\" and "
              "\"free\".");
 PyDoc_STRVAR(wait_device_doc,
-             "friend_wait_device(lake, /)\n--\n\n"
+             "interop_wait_device(lake, /)\n--\n\n"
              "Wait until all work of the lake's device has run and return True; False at once\n"
              "while a graph is captured. Raises DriverError.");
 PyDoc_STRVAR(wait_stream_doc,
-             "friend_wait_stream(lake, stream, /)\n--\n\n"
+             "interop_wait_stream(lake, stream, /)\n--\n\n"
              "Wait until the work of a stream has run and return True; False at once while a\n"
              "graph is captured. Raises DriverError.");
 
-PyMethodDef friend_methods[] = {
-    {"friend_lake", friend_lake, METH_VARARGS, lake_doc},
-    {"friend_serving_lake", friend_serving_lake, METH_VARARGS, serving_lake_doc},
-    {"friend_functions", friend_functions, METH_NOARGS, functions_doc},
-    {"friend_wait_device", friend_wait_device, METH_O, wait_device_doc},
-    {"friend_wait_stream", friend_wait_stream, METH_VARARGS, wait_stream_doc},
+PyMethodDef interop_methods[] = {
+    {"interop_lake", interop_lake, METH_VARARGS, lake_doc},
+    {"interop_serving_lake", interop_serving_lake, METH_VARARGS, serving_lake_doc},
+    {"interop_functions", interop_functions, METH_NOARGS, functions_doc},
+    {"interop_wait_device", interop_wait_device, METH_O, wait_device_doc},
+    {"interop_wait_stream", interop_wait_stream, METH_VARARGS, wait_stream_doc},
     {NULL, NULL, 0, NULL},
 };

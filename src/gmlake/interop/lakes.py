@@ -1,4 +1,4 @@
-"""What friends have in common: the lakes below PyTorch, and streams of any library."""
+"""What interop have in common: the lakes below PyTorch, and streams of any library."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def lake_of(device: int) -> Lake:
     lake = _found.get(device)
     if lake is None:
         _configure()
-        lake = _found[device] = _core.friend_lake(Lake, device)
+        lake = _found[device] = _core.interop_lake(Lake, device)
     return lake
 
 
 def serving_lake_of(device: int) -> Lake:
     """Return the lake that serves this thread on a device: that of the region it is in, if any."""
     _configure()
-    return _core.friend_serving_lake(Lake, device)
+    return _core.interop_serving_lake(Lake, device)
 
 
 def find(device: int) -> Lake | None:

@@ -18,7 +18,7 @@ LARGE = ("--devices", "2", "--capacity", "80GiB")
 
 
 def tell(what: str) -> dict[str, Any]:
-    outcome = run_program("friends", what, settings=LARGE)
+    outcome = run_program("interop", what, settings=LARGE)
     assert outcome.code == 0, outcome.errors
     return outcome.results
 

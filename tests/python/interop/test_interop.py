@@ -1,4 +1,4 @@
-"""CuPy, Numba and C on PyTorch's lakes, without a GPU; test_gpu_friends.py has the real ones."""
+"""CuPy, Numba and C on PyTorch's lakes, without a GPU; test_gpu_interop.py has the real ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
-from gmlake.friends.lakes import handle_of
+from gmlake.interop.lakes import handle_of
 from places import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROGRAM = ROOT / "tests/python/support/friends_on_host.py"
+PROGRAM = ROOT / "tests/python/support/interop_on_host.py"
 EXAMPLE = ROOT / "examples" / "c" / "two_streams.c"
 LIBRARY = ROOT / "build" / "c" / "libgmlake.so"
 
@@ -70,12 +70,12 @@ def run(code: str, **variables: str) -> str:
 
 
 def test_importing_it_imports_no_library() -> None:
-    code = "import sys, gmlake.friends; print({'torch', 'cupy', 'numba'} & {*sys.modules})"
+    code = "import sys, gmlake.interop; print({'torch', 'cupy', 'numba'} & {*sys.modules})"
     assert run(code) == "set()"
 
 
 def test_the_environment_chooses_for_the_first_who_asks() -> None:
-    code = "import gmlake.friends; gmlake.friends.lake(0)"
+    code = "import gmlake.interop; gmlake.interop.lake(0)"
     assert run(code, GMLAKE_POLICY="mud").startswith("ValueError: GMLAKE_POLICY: no policy is")
     if not has_gpu():
         assert run(code, GMLAKE_POLICY="caching").startswith("gmlake.errors.DriverError: cuda:")

@@ -1,6 +1,6 @@
-"""One scenario of gmlake.friends on the driver `host`; test_friends.py runs each in a process.
+"""One scenario of gmlake.interop on the driver `host`; test_interop.py runs each in a process.
 
-    python friends_on_host.py SCENARIO
+    python interop_on_host.py SCENARIO
 
 The lakes below PyTorch are the process's, and so is their driver. A scenario asserts by itself.
 """
@@ -13,10 +13,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import fake_friends
+import fake_libraries
 import gmlake
 from gmlake import _core
-from gmlake.friends import cupy_allocator, lake, lakes, use_cupy, use_numba
+from gmlake.interop import cupy_allocator, lake, lakes, use_cupy, use_numba
 from gmlake.lake import Lake
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ CAPACITY = 64 * MIB
 
 def open_lake() -> Lake:
     _core.torch_configure("host", "stitch", CAPACITY)
-    return _core.friend_lake(Lake, 0)
+    return _core.interop_lake(Lake, 0)
 
 
 def calls(name: str) -> int:
@@ -44,7 +44,7 @@ def note_calls(name: str) -> None:
     function = getattr(_core, name)
 
     def noting(device: int, stream: int) -> None:
-        fake_friends.log.append((name, stream))
+        fake_libraries.log.append((name, stream))
         function(device, stream)
 
     setattr(_core, name, noting)
@@ -63,17 +63,17 @@ def raised(kind: type[BaseException], function: Callable[[], object]) -> BaseExc
 
 def one_lake() -> None:
     """What CuPy, Numba and a C function take is counted in one lake."""
-    cupy, numba = fake_friends.install_cupy(), fake_friends.install_numba()
+    cupy, numba = fake_libraries.install_cupy(), fake_libraries.install_numba()
     use_cupy()
     use_numba()
-    address = _core.friend_functions()["alloc"]
+    address = _core.interop_functions()["alloc"]
     kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     assert kind(address)(None, 3 * MIB, 0)
     held = [cupy.cuda.alloc(5 * MIB), numba.use().memalloc(7 * MIB)]
     stats = lake(0).stats()
     assert stats["live_blocks"] == 3
     assert stats["live_bytes"] == 15 * MIB
-    assert fake_friends.Pool.is_emptied
+    assert fake_libraries.Pool.is_emptied
     held.clear()
     numba.use().reset()
     assert live() == 1
@@ -81,7 +81,7 @@ def one_lake() -> None:
 
 def c_functions() -> None:
     """They answer NULL, free nothing for NULL, and find the lake by the device."""
-    functions = _core.friend_functions()
+    functions = _core.interop_functions()
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     alloc = ctypes.CFUNCTYPE(pointer, pointer, ctypes.c_size_t, integer)(functions["alloc"])
     free = ctypes.CFUNCTYPE(None, pointer, pointer, integer)(functions["free"])
@@ -97,7 +97,7 @@ def c_functions() -> None:
 
 def fork() -> None:
     """A child frees what it inherited without touching the lakes of its parent."""
-    cupy, numba = fake_friends.install_cupy(), fake_friends.install_numba()
+    cupy, numba = fake_libraries.install_cupy(), fake_libraries.install_numba()
     use_cupy()
     use_numba()
     held = [cupy.cuda.alloc(MIB), numba.use().memalloc(MIB)]
@@ -115,7 +115,7 @@ def fork() -> None:
 
 def numba_batches() -> None:
     """Nothing goes back before the device was waited for, once for a batch."""
-    use = fake_friends.install_numba()
+    use = fake_libraries.install_numba()
     use_numba()
     manager = use.use()
     for number in range(10):
@@ -130,9 +130,9 @@ def numba_batches() -> None:
 
 def numba_large() -> None:
     """Few large arrays do not keep other libraries waiting for memory."""
-    use = fake_friends.install_numba()
+    use = fake_libraries.install_numba()
     use_numba()
-    from gmlake.friends import on_numba
+    from gmlake.interop import on_numba
 
     on_numba._MOST_PENDING_BYTES = 8 * MIB  # type: ignore[misc]  # noqa: SLF001
     use.use().memalloc(8 * MIB)
@@ -143,7 +143,7 @@ def numba_large() -> None:
 
 def numba_defers() -> None:
     """Within defer_cleanup() the device is not waited for."""
-    use = fake_friends.install_numba()
+    use = fake_libraries.install_numba()
     use_numba()
     manager = use.use()
     with manager.defer_cleanup():
@@ -157,7 +157,7 @@ def numba_defers() -> None:
 
 def numba_capture() -> None:
     """While a graph is captured nothing is waited for, and what is let go stays."""
-    use = fake_friends.install_numba()
+    use = fake_libraries.install_numba()
     use_numba()
     manager = use.use()
     lake(0).begin_pool(1, 1)
@@ -172,13 +172,13 @@ def numba_capture() -> None:
 
 def numba_memory_ends() -> None:
     """What was let go serves before a request is refused, and a refusal has both kinds."""
-    use = fake_friends.install_numba()
+    use = fake_libraries.install_numba()
     use_numba()
     manager = use.use()
     manager.memalloc(CAPACITY)
     assert live() == 1
     held = manager.memalloc(CAPACITY)
-    error = raised(fake_friends.CudaAPIError, lambda: manager.memalloc(MIB))
+    error = raised(fake_libraries.CudaAPIError, lambda: manager.memalloc(MIB))
     assert isinstance(error, gmlake.OutOfMemoryError)
     assert isinstance(error, MemoryError)
     assert error.args[0] == 2
@@ -191,7 +191,7 @@ def numba_memory_ends() -> None:
 
 def numba_reset() -> None:
     """Arrays that outlive a reset free nothing a second time."""
-    use = fake_friends.install_numba()
+    use = fake_libraries.install_numba()
     use_numba()
     manager = use.use()
     old = manager.memalloc(MIB)
@@ -207,7 +207,7 @@ def numba_reset() -> None:
 
 def numba_one_stream() -> None:
     """With a stream of the program's, nothing is waited for."""
-    use = fake_friends.install_numba()
+    use = fake_libraries.install_numba()
     use_numba(stream=55)
     manager = use.use()
     held = manager.memalloc(MIB)
@@ -221,8 +221,8 @@ def numba_one_stream() -> None:
 
 def numba_too_late() -> None:
     """A manager that stays is not passed over in silence."""
-    use = fake_friends.install_numba()
-    use.manager = fake_friends.HostOnlyCUDAMemoryManager
+    use = fake_libraries.install_numba()
+    use.manager = fake_libraries.HostOnlyCUDAMemoryManager
     use.use()
     assert "device 0 already" in str(raised(RuntimeError, use_numba))
     use.context = None
@@ -238,7 +238,7 @@ def numba_too_late() -> None:
 
 def cupy_streams() -> None:
     """Memory is the current stream's; another one that is current at the end has used it."""
-    cupy = fake_friends.install_cupy()
+    cupy = fake_libraries.install_cupy()
     use_cupy()
     side = cupy.cuda.Stream()
     with side:
@@ -260,7 +260,7 @@ def records_at_the_end_of(held: list[Any]) -> int:
 
 def cupy_stream_ends() -> None:
     """Lakes forget a stream of CuPy's before it is destroyed, and one of others never."""
-    cupy = fake_friends.install_cupy()
+    cupy = fake_libraries.install_cupy()
     note_calls("torch_release_stream")
     note_calls("torch_mark_external_stream")
     use_cupy()
@@ -272,7 +272,7 @@ def cupy_stream_ends() -> None:
             cupy.cuda.alloc(MIB)
     del stream, side, foreign
     gc.collect()
-    assert fake_friends.log == [
+    assert fake_libraries.log == [
         ("torch_mark_external_stream", 77),
         ("torch_release_stream", handle),
         ("destroy", handle),
@@ -282,7 +282,7 @@ def cupy_stream_ends() -> None:
 
 def cupy_memory_ends() -> None:
     """A refusal is CuPy's own error, after arrays in cycles were collected."""
-    cupy = fake_friends.install_cupy()
+    cupy = fake_libraries.install_cupy()
     use_cupy()
     gc.disable()
     cycle: list[Any] = [cupy.cuda.alloc(CAPACITY)]
@@ -298,14 +298,14 @@ def cupy_memory_ends() -> None:
 
 def cupy_one_stream() -> None:
     """CuPy's allocator of C functions has the memory of one stream, and its NULL is an error."""
-    cupy = fake_friends.install_cupy()
+    cupy = fake_libraries.install_cupy()
     side = cupy.cuda.Stream()
     allocate = cupy_allocator(side)
     held = allocate(MIB)
     assert [region["stream"] for region in lake(0).regions() if region["used"]] == [side.ptr]
     raised(cupy.cuda.memory.OutOfMemoryError, lambda: allocate(2 * CAPACITY))
     assert allocate(0).ptr == 0
-    fake_friends.current_device = 1
+    fake_libraries.current_device = 1
     raised(ValueError, lambda: allocate(MIB))
     del held
     assert live() == 0

@@ -6,7 +6,7 @@ own on which nothing ever runs. A request is made for that stream, and the strea
 which takes time only where the lake has made it wait for another library's work. What Numba lets go
 is collected; the device is waited for before a batch goes back to the lake, once.
 
-NUMBA_CUDA_MEMORY_MANAGER=gmlake.friends.on_numba has the same effect as use().
+NUMBA_CUDA_MEMORY_MANAGER=gmlake.interop.on_numba has the same effect as use().
 """
 
 # mypy: disable-error-code="import-not-found"
@@ -26,7 +26,7 @@ from numba.cuda import HostOnlyCUDAMemoryManager, MemoryInfo, MemoryPointer
 from numba.cuda.cudadrv.driver import CudaAPIError, binding, driver
 
 from gmlake import _core, errors
-from gmlake.friends import lakes
+from gmlake.interop import lakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,7 +144,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         address = int(lake.allocate(size, handle))
         try:
             # While a graph is captured no stream is made to wait, so there is nothing to wait for.
-            _core.friend_wait_stream(lake, handle)
+            _core.interop_wait_stream(lake, handle)
         except errors.Error:
             lake.free(address)
             raise
@@ -173,7 +173,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         if lake is None or not batch:
             return
         try:
-            has_waited = _core.friend_wait_device(lake)
+            has_waited = _core.interop_wait_device(lake)
         except errors.Error:
             self._pending += batch
             raise

@@ -1,6 +1,6 @@
-"""CuPy and Numba without a GPU: what gmlake.friends uses of them, as their sources have it.
+"""CuPy and Numba without a GPU: what gmlake.interop uses of them, as their sources have it.
 
-The real ones need CUDA, even to say which stream is current. test_gpu_friends.py runs those.
+The real ones need CUDA, even to say which stream is current. test_gpu_interop.py runs those.
 """
 
 # mypy: disable-error-code="attr-defined"

@@ -1,6 +1,6 @@
-"""What CuPy and Numba do on a GPU whose memory is gmlake's; test_gpu_friends.py judges the answers.
+"""What CuPy and Numba do on a GPU whose memory is gmlake's; test_gpu_interop.py judges the answers.
 
-    python on_gpu_friends.py cupy|numba
+    python on_gpu_interop.py cupy|numba
 
 Prints a JSON object with the answer of each scenario.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import gmlake
-from gmlake.friends import cupy_allocator, lake, use_cupy, use_numba
+from gmlake.interop import cupy_allocator, lake, use_cupy, use_numba
 
 if TYPE_CHECKING:
     from collections.abc import Callable

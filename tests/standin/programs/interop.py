@@ -16,7 +16,7 @@ from tests.standin import control
 
 import gmlake
 from gmlake import _core
-from gmlake.friends import lake, use_numba
+from gmlake.interop import lake, use_numba
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def tensor(size: int) -> torch.Tensor:
 def c_function() -> dict[str, Any]:
     """Take memory as a library in C would, on the stream that is PyTorch's current one."""
     pointer = ctypes.c_void_p
-    functions = _core.friend_functions()
+    functions = _core.interop_functions()
     alloc = ctypes.CFUNCTYPE(pointer, pointer, ctypes.c_size_t, ctypes.c_int)(functions["alloc"])
     free = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int)(functions["free"])
     held = tensor(30 * MIB)

@@ -1,6 +1,6 @@
 """Other libraries on the same memory as PyTorch: CuPy, Numba, functions in C.
 
-    from gmlake.friends import use_cupy, use_numba
+    from gmlake.interop import use_cupy, use_numba
 
     use_cupy()   # CuPy's arrays come from gmlake from here on
     use_numba()  # before Numba uses the GPU
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gmlake.friends.lakes import lake_of as lake
+from gmlake.interop.lakes import lake_of as lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gmlake.friends.lakes import CupyStream
+    from gmlake.interop.lakes import CupyStream
 
 __all__ = ["cupy_allocator", "lake", "use_cupy", "use_numba"]
 
@@ -33,7 +33,7 @@ def use_cupy() -> None:
 
     Out of memory is a cupy.cuda.memory.OutOfMemoryError. Raises ImportError without CuPy.
     """
-    from gmlake.friends import on_cupy
+    from gmlake.interop import on_cupy
 
     on_cupy.use()
 
@@ -47,7 +47,7 @@ def cupy_allocator(stream: CupyStream | None = None) -> Callable[[int], Any]:
 
     Raises ImportError without CuPy.
     """
-    from gmlake.friends import on_cupy
+    from gmlake.interop import on_cupy
 
     return on_cupy.make(stream)
 
@@ -62,6 +62,6 @@ def use_numba(stream: object = None) -> None:
     Out of memory is both a CudaAPIError of Numba's and a gmlake.OutOfMemoryError.
     Raises ImportError without Numba, and RuntimeError if Numba already uses a device.
     """
-    from gmlake.friends import on_numba
+    from gmlake.interop import on_numba
 
     on_numba.use(stream)

@@ -30,12 +30,12 @@ import cupy
 
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
-from gmlake.friends import lakes
+from gmlake.interop import lakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gmlake.friends.lakes import CupyStream
+    from gmlake.interop.lakes import CupyStream
     from gmlake.lake import Lake
 
 _met: Final[set[tuple[int, int]]] = set()  # (device, handle) of streams that were current
@@ -58,7 +58,7 @@ def make(stream: CupyStream | None = None) -> Callable[[int], Any]:
 
 
 def _make_for(stream: CupyStream) -> Callable[[int], Any]:
-    functions = _core.friend_functions()
+    functions = _core.interop_functions()
     home = stream.device_id if stream.device_id >= 0 else None  # the default streams have no home
     device_of = cupy.cuda.runtime.getDevice
     _meet(stream, device_of() if home is None else home)

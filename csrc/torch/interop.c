@@ -1,5 +1,5 @@
 /* The lakes below PyTorch, for others. */
-#include "gmlake_friends.h"
+#include "gmlake_interop.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
 #include "torch/registry.h"
@@ -25,25 +25,25 @@ open_lake(int number, int device, opener open, gml_lake **out, char *reason, siz
 }
 
 gml_status
-gml_friend_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
+gml_interop_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
 {
     return open_lake(device, device, gml_registry_open, out, reason, reason_bytes);
 }
 
 gml_status
-gml_friend_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
+gml_interop_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
 {
     return open_lake(gml_registry_serving(device), device, gml_registry_open_serving, out, reason,
                      reason_bytes);
 }
 
 void *
-gml_friend_alloc(void *stream, size_t size_bytes, int device)
+gml_interop_alloc(void *stream, size_t size_bytes, int device)
 {
     char reason[GML_REASON_BYTES];
     gml_lake *lake = NULL;
     gml_address address = 0;
-    if (gml_friend_open(device, &lake, reason, sizeof reason) != GML_OK ||
+    if (gml_interop_open(device, &lake, reason, sizeof reason) != GML_OK ||
         gml_lake_allocate(lake, size_bytes, (gml_stream)(uintptr_t)stream, &address) != GML_OK) {
         return NULL;
     }
@@ -51,7 +51,7 @@ gml_friend_alloc(void *stream, size_t size_bytes, int device)
 }
 
 void
-gml_friend_free(void *stream, void *address, int device)
+gml_interop_free(void *stream, void *address, int device)
 {
     (void)stream;
     gml_lake *lake = address ? gml_torch_lake(device) : NULL;
@@ -67,13 +67,13 @@ gml_friend_free(void *stream, void *address, int device)
 }
 
 gml_status
-gml_friend_wait_stream(gml_lake *lake, gml_stream stream)
+gml_interop_wait_stream(gml_lake *lake, gml_stream stream)
 {
     return gml_lake_wait(lake, &stream);
 }
 
 gml_status
-gml_friend_wait_device(gml_lake *lake)
+gml_interop_wait_device(gml_lake *lake)
 {
     return gml_lake_wait(lake, NULL);
 }
