@@ -149,7 +149,7 @@ GML_API const char *gml_policy_help(size_t index);
 GML_API const char *gml_policy_settings(size_t index);
 
 typedef struct gml_driver gml_driver;
-typedef struct gml_watcher gml_watcher;
+typedef struct gml_checker gml_checker;
 typedef struct gml_lake_hooks gml_lake_hooks;
 
 /* What the lakes of one device have in common; all zero at first, and again in a child of fork().

@@ -85,7 +85,7 @@ adopt(gml_lake *lake, gml_block *const *blocks, size_t count, const gml_recorded
         blocks[i]->uses = NULL;
         blocks[i]->id = lake->next_id++;
         (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
-        /* A use that could not be noted is not watched: a restored lake is a model, of the past. */
+        /* A use that could not be noted is not checked: a restored lake is a model, of the past. */
         (void)gml_lake_begin_use(lake, blocks[i]);
         gml_lake_count_begin(lake, blocks[i]);
         addresses[recorded[i].id] = blocks[i]->address;

@@ -160,12 +160,12 @@ map_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
 static gml_status
 begin_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 {
-    gml_watcher *watcher = lake->watcher;
+    gml_checker *checker = lake->checker;
     gml_status status = GML_OK;
-    for (size_t i = first; i < end && watcher && status == GML_OK; i++) {
+    for (size_t i = first; i < end && checker && status == GML_OK; i++) {
         gml_address address = of->address + i * of->chunk_bytes;
-        status = gml_lake_watched(
-            lake, watcher->begin_use(watcher, address, of->chunk_bytes, of->stream));
+        status = gml_lake_checked(
+            lake, checker->begin_use(checker, address, of->chunk_bytes, of->stream));
     }
     return status;
 }
@@ -173,7 +173,7 @@ begin_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 static void
 end_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 {
-    for (size_t i = first; i < end && lake->watcher; i++) {
+    for (size_t i = first; i < end && lake->checker; i++) {
         gml_lake_end_use(lake, of->address + i * of->chunk_bytes);
     }
 }

@@ -7,35 +7,35 @@
 typedef enum gml_hook_layer {
     GML_HOOK_ONLY, /* the lake cannot sleep: between the policy and the driver */
     /* What makes the lake able to sleep lies between two layers: its driver calls can be made to
-     * fail, and are no uses of memory in the order that is watched. */
+     * fail, and are no uses of memory in the order that is checked. */
     GML_HOOK_BELOW_SLEEP,
     GML_HOOK_ABOVE_SLEEP
 } gml_hook_layer;
 
 struct gml_lake_hooks {
     /* Replaces *driver by a wrapper that owns it, or leaves it; after a failure it is what the lake
-     * must close. May set *watcher, which lives as long as the wrapper. Called by
+     * must close. May set *checker, which lives as long as the wrapper. Called by
      * gml_lake_open() only. */
     gml_status (*wrap)(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver,
-                       gml_watcher **watcher);
+                       gml_checker **checker);
 };
 
 /* Every function is called under the lake's lock. */
-struct gml_watcher {
+struct gml_checker {
     /* Work of `stream` may touch the range from here on; GML_CORRUPT where earlier uses of the same
      * physical memory are not ordered before it. */
-    gml_status (*begin_use)(gml_watcher *self, gml_address address, uint64_t size_bytes,
+    gml_status (*begin_use)(gml_checker *self, gml_address address, uint64_t size_bytes,
                             gml_stream stream);
     /* Work of `stream` may touch the range, too, whose use began at `address`. */
-    gml_status (*join_use)(gml_watcher *self, gml_address address, gml_stream stream);
+    gml_status (*join_use)(gml_checker *self, gml_address address, gml_stream stream);
     /* Work queued by now on the streams of the use that began at `address` was the last of it. */
-    void (*end_use)(gml_watcher *self, gml_address address);
+    void (*end_use)(gml_checker *self, gml_address address);
     /* The program says: what is queued on `later` from now on comes after all that is on `earlier`
      * by now. */
-    void (*order)(gml_watcher *self, gml_stream later, gml_stream earlier);
+    void (*order)(gml_checker *self, gml_stream later, gml_stream earlier);
     /* The program says: no more work comes to `stream`. Who waits for, or uses memory under the
      * same handle after this is another stream. */
-    void (*forget)(gml_watcher *self, gml_stream stream);
+    void (*forget)(gml_checker *self, gml_stream stream);
 
     const char *reason; /* of the last failure */
 };

@@ -65,7 +65,7 @@ open_backend(const gml_lake_config *config, gml_driver **out, char *reason)
 static gml_status
 hook(gml_lake *lake, const gml_lake_hooks *hooks, gml_hook_layer layer)
 {
-    return hooks ? hooks->wrap(hooks, layer, &lake->driver, &lake->watcher) : GML_OK;
+    return hooks ? hooks->wrap(hooks, layer, &lake->driver, &lake->checker) : GML_OK;
 }
 
 /* One allocation in place of virtual memory: where it is asked for, and where there is none. */
@@ -420,8 +420,8 @@ gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream)
     pthread_mutex_lock(&lake->lock);
     gml_block *block = find_block(lake, address);
     gml_status status = block ? gml_uses_add(&lake->uses, block, stream) : GML_UNKNOWN_ADDRESS;
-    if (status == GML_OK && lake->watcher) {
-        status = gml_lake_watched(lake, lake->watcher->join_use(lake->watcher, address, stream));
+    if (status == GML_OK && lake->checker) {
+        status = gml_lake_checked(lake, lake->checker->join_use(lake->checker, address, stream));
     }
     pthread_mutex_unlock(&lake->lock);
     return status;

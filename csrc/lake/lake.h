@@ -57,7 +57,7 @@ struct gml_lake {
     pthread_mutex_t lock;
     gml_sharer sharer; /* of the driver's device */
     gml_driver *driver;
-    gml_watcher *watcher; /* a part of the driver, closed with it; NULL: nobody checks the order */
+    gml_checker *checker; /* a part of the driver, closed with it; NULL: nobody checks the order */
     gml_remapper *remapper;          /* likewise; NULL: cannot sleep */
     char title[96];                  /* gml_sleeping's, of the last sleep */
     struct gml_backup_store *backup; /* see sleep.c; NULL until it first sleeps */
@@ -162,29 +162,29 @@ gml_lake_reserved(const gml_lake *lake)
     return lake->policy->reserved_bytes + (has_pools ? gml_pools_reserved(&lake->pools) : 0);
 }
 
-/* Passes a status of the watcher on, with its reason. */
+/* Passes a status of the checker on, with its reason. */
 static inline gml_status
-gml_lake_watched(gml_lake *lake, gml_status status)
+gml_lake_checked(gml_lake *lake, gml_status status)
 {
     return status == GML_OK ? GML_OK
-                            : gml_driver_fail(lake->driver, status, "%s", lake->watcher->reason);
+                            : gml_driver_fail(lake->driver, status, "%s", lake->checker->reason);
 }
 
 /* The uses of a block, for whoever watches their order: one branch where nobody does. */
 static inline gml_status
 gml_lake_begin_use(gml_lake *lake, const gml_block *block)
 {
-    gml_watcher *watcher = lake->watcher;
-    return !watcher ? GML_OK
-                    : gml_lake_watched(lake, watcher->begin_use(watcher, block->address,
+    gml_checker *checker = lake->checker;
+    return !checker ? GML_OK
+                    : gml_lake_checked(lake, checker->begin_use(checker, block->address,
                                                                 block->block_bytes, block->stream));
 }
 
 static inline void
 gml_lake_end_use(gml_lake *lake, gml_address address)
 {
-    if (lake->watcher) {
-        lake->watcher->end_use(lake->watcher, address);
+    if (lake->checker) {
+        lake->checker->end_use(lake->checker, address);
     }
 }
 
@@ -323,7 +323,7 @@ typedef struct gml_situation {
     bool has_pools;
     bool is_capturing;
     bool is_arena;                    /* free and total are of the one allocation that serves */
-    bool can_sleep;                     /* the lake can sleep */
+    bool can_sleep;                   /* the lake can sleep */
     uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
     uint64_t limit_bytes;             /* 0: none */
     uint64_t margin_bytes;            /* left to others */

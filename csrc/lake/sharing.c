@@ -21,8 +21,8 @@ forget_locked(gml_lake *lake, gml_stream stream)
         return status;
     }
     const gml_policy_ops *ops = lake->policy->ops;
-    if (lake->watcher) {
-        lake->watcher->forget(lake->watcher, stream);
+    if (lake->checker) {
+        lake->checker->forget(lake->checker, stream);
     }
     gml_uses_forget(&lake->uses, stream);
     return ops->release_stream ? ops->release_stream(lake->policy, stream) : GML_OK;
@@ -55,8 +55,8 @@ gml_lake_order_streams(gml_lake *lake, gml_stream later, gml_stream earlier)
 {
     pthread_mutex_lock(&lake->lock);
     const gml_policy_ops *ops = lake->policy->ops;
-    if (lake->watcher) {
-        lake->watcher->order(lake->watcher, later, earlier);
+    if (lake->checker) {
+        lake->checker->order(lake->checker, later, earlier);
     }
     gml_status status =
         ops->order_streams ? ops->order_streams(lake->policy, later, earlier) : GML_OK;

@@ -1,8 +1,8 @@
 /* The base range against a plain array of 512-byte lines, and its driver calls under failure.
  */
-#include "aids/fault.h"
 #include "core/base_range.h"
 #include "core/freeset.h"
+#include "hooks/fault.h"
 #include "support/check.h"
 
 #include <stdlib.h>

@@ -255,7 +255,7 @@ TEST(a_failing_driver_call_fails_one_allocation)
 {
     for (uint64_t call = 1; call <= 30; call++) {
         gml_lake_config config = lake_config_of(0);
-        config.hooks = GML_AIDS(.fail_call = call, .check_order = true);
+        config.hooks = GML_HOOKS(.fail_call = call, .check_order = true);
         gml_lake *lake = NULL;
         char reason[256] = "";
         if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {

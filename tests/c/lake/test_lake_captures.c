@@ -75,10 +75,10 @@ destroy(gml_driver *self)
 }
 
 static gml_status
-wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_watcher **watcher)
+wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_checker **checker)
 {
     (void)self;
-    (void)watcher;
+    (void)checker;
     gml_wrapped *meeting_driver =
         layer == GML_HOOK_BELOW_SLEEP ? calloc(1, sizeof *meeting_driver) : NULL;
     if (meeting_driver) {

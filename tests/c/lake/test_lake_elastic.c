@@ -1,8 +1,8 @@
 /* Elastic buffers: addresses stay, memory comes and goes, and serves everything else meanwhile. */
-#include "aids/aids.h"
 #include "gmlake_elastic.h"
 #include "gmlake_share.h"
 #include "gmlake_sleep.h"
+#include "hooks/test_hooks.h"
 #include "support/check.h"
 #include "support/policies.h"
 
@@ -19,14 +19,14 @@ open_lake(const char *driver, const char *policy, uint64_t capacity_bytes, uint6
         .driver = driver,
         .policy = policy,
         .capacity_bytes = capacity_bytes,
-        .hooks = GML_AIDS(.fail_call = fail_call, .check_order = true),
+        .hooks = GML_HOOKS(.fail_call = fail_call, .check_order = true),
     };
     gml_lake *lake = NULL;
     char reason[240] = "";
     if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {
         CHECK(fail_call != 0); /* that call was the one to fail */
         gml_lake_config again = config;
-        again.hooks = GML_AIDS(.check_order = true);
+        again.hooks = GML_HOOKS(.check_order = true);
         CHECK_OK(gml_lake_open(&again, &lake, reason, sizeof reason));
     }
     return lake;
@@ -571,14 +571,14 @@ TEST(contents_hold_while_many_calls_fail)
             .driver = "host",
             .policy = "stitch",
             .capacity_bytes = 64 * MIB,
-            .hooks = GML_AIDS(.fail_per_million = 250000, .fail_seed = seed),
+            .hooks = GML_HOOKS(.fail_per_million = 250000, .fail_seed = seed),
         };
         crowd of = {0};
         char reason[240] = "";
         uint64_t fail_seed = seed;
         while (gml_lake_open(&config, &of.lake, reason, sizeof reason) != GML_OK) {
             fail_seed += 1000;
-            config.hooks = GML_AIDS(.fail_per_million = 250000, .fail_seed = fail_seed);
+            config.hooks = GML_HOOKS(.fail_per_million = 250000, .fail_seed = fail_seed);
         }
         run_crowd(&of, seed, STEPS);
         for (size_t i = 0; i < BLOCKS; i++) {

@@ -1,7 +1,7 @@
 /* How much a lake may hold, and what it may not do while a graph is being captured. */
-#include "aids/fault.h"
 #include "driver/driver.h"
 #include "driver/streams.h"
+#include "hooks/fault.h"
 #include "lake/lake.h"
 #include "support/contract.h"
 
@@ -193,7 +193,7 @@ TEST(calls_may_fail_in_a_frozen_lake)
 {
     for (uint64_t nth = 1; nth < 60; nth++) {
         gml_lake_config config = lake_config_of(96 * MIB);
-        config.hooks = GML_AIDS(.fail_call = nth, .check_order = true);
+        config.hooks = GML_HOOKS(.fail_call = nth, .check_order = true);
         gml_lake *lake = NULL;
         if (gml_lake_open(&config, &lake, NULL, 0) != GML_OK) {
             continue;

@@ -431,7 +431,7 @@ TEST(each_failing_call_is_survived)
     size_t failures = 0;
     for (uint64_t nth = 1; nth < 200; nth++) {
         gml_lake_config config = lake_config_of(0);
-        config.hooks = GML_AIDS(.fail_call = nth, .check_order = true);
+        config.hooks = GML_HOOKS(.fail_call = nth, .check_order = true);
         gml_lake *lake = NULL;
         char reason[256];
         if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {

@@ -377,7 +377,7 @@ static bool
 is_safe_with_failure(uint64_t fail_call)
 {
     gml_lake_config config = lake_config_of(0);
-    config.hooks = GML_AIDS(.fail_call = fail_call, .check_order = true);
+    config.hooks = GML_HOOKS(.fail_call = fail_call, .check_order = true);
     gml_lake *lake;
     if (gml_lake_open(&config, &lake, NULL, 0) != GML_OK) {
         return true;

@@ -1,8 +1,8 @@
 /* Lakes that sleep and wake: addresses and contents hold, and the device has its memory meanwhile.
  */
-#include "aids/aids.h"
 #include "driver/streams.h"
 #include "gmlake_sleep.h"
+#include "hooks/test_hooks.h"
 #include "lake/lake.h"
 #include "support/check.h"
 
@@ -33,7 +33,7 @@ open_lake(const char *driver, const char *policy, uint64_t fail_call)
         .driver = driver,
         .policy = policy,
         .capacity_bytes = 256 * MIB,
-        .hooks = GML_AIDS(.fail_call = fail_call),
+        .hooks = GML_HOOKS(.fail_call = fail_call),
         .can_sleep = true,
     };
     gml_lake *lake = NULL;

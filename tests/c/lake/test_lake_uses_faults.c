@@ -1,7 +1,7 @@
 /* Blocks that other streams use, when driver calls fail and when a program does what it likes: none
  * ends early, none twice, none never. */
-#include "aids/fault.h"
 #include "driver/streams.h"
+#include "hooks/fault.h"
 #include "lake/lake.h"
 #include "support/contract.h"
 #include "support/stamp.h"
@@ -420,7 +420,7 @@ TEST(failures_lose_nothing)
 {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         gml_lake_config config = lake_config_of(0);
-        config.hooks = GML_AIDS(.fail_per_million = 20000, .fail_seed = seed, .check_order = true);
+        config.hooks = GML_HOOKS(.fail_per_million = 20000, .fail_seed = seed, .check_order = true);
         gml_lake *lake = NULL;
         char reason[256];
         if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {

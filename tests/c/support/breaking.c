@@ -200,10 +200,10 @@ destroy(gml_driver *self)
 }
 
 static gml_status
-wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_watcher **watcher)
+wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_checker **checker)
 {
     (void)self;
-    (void)watcher;
+    (void)checker;
     if (layer == GML_HOOK_ABOVE_SLEEP) {
         return GML_OK;
     }

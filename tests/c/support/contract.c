@@ -30,7 +30,7 @@ lake_config_of(uint64_t capacity_bytes)
                              .capacity_bytes = capacity_bytes,
                              .settings = is_paper ? paper_settings : arena_settings,
                              .setting_count = is_paper || contract_is_arena,
-                             .hooks = GML_AIDS(.check_order = true)};
+                             .hooks = GML_HOOKS(.check_order = true)};
 }
 
 gml_lake *

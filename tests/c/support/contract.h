@@ -2,8 +2,8 @@
 #ifndef GML_TEST_CONTRACT_H
 #define GML_TEST_CONTRACT_H
 
-#include "aids/aids.h"
 #include "gmlake.h"
+#include "hooks/test_hooks.h"
 #include "support/check.h"
 
 /* What the test that runs now is run on. */

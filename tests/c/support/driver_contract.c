@@ -1,8 +1,8 @@
 /* The backends, one after the other, and the scene of a test. */
 #include "support/driver_contract.h"
 
-#include "aids/fault.h"
 #include "driver/backends.h"
+#include "hooks/fault.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Opening, closing, and calls that must not fail. */
 #include "support/fence_bench.h"
 
-#include "aids/fault.h"
+#include "hooks/fault.h"
 
 const gml_fence_rules bench_all_rules = {.follows_events = true,
                                          .is_opportunistic = true,

@@ -1,8 +1,8 @@
 /* The fixture behind policy_fixture.h. */
 #include "support/policy_fixture.h"
 
-#include "aids/fault.h"
 #include "driver/backends.h"
+#include "hooks/fault.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Opening and closing the layers in order. */
 #include "support/rig.h"
 
-#include "aids/fault.h"
 #include "driver/arena.h"
+#include "hooks/fault.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@ typedef struct rig_config {
     uint64_t arena_bytes; /* 0: none */
     const gml_setting *settings;
     size_t setting_count;
-    uint64_t fail_call, fail_per_million, fail_seed; /* as in gml_aids */
+    uint64_t fail_call, fail_per_million, fail_seed; /* as in gml_test_options */
 } rig_config;
 
 typedef struct test_rig {

@@ -1,8 +1,8 @@
 /* Short ways through gmlake.h and the queues below it. */
 #include "support/sharing.h"
 
-#include "aids/aids.h"
 #include "driver/streams.h"
+#include "hooks/test_hooks.h"
 #include "lake/lake.h"
 #include "support/call_watch.h"
 
@@ -22,7 +22,7 @@ sharing_open(const sharing_config *config)
                                   .capacity_bytes = config->capacity_bytes,
                                   .settings = config->settings,
                                   .setting_count = config->setting_count,
-                                  .hooks = GML_AIDS(.check_order = true)};
+                                  .hooks = GML_HOOKS(.check_order = true)};
     gml_lake *lake = NULL;
     char reason[256] = "";
     if (gml_lake_open(&full, &lake, reason, sizeof reason) != GML_OK) {

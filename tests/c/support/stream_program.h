@@ -3,7 +3,7 @@
  * Streams run only when the program lets them, so that work really is pending. Each block has work
  * queued on its stream that stamps it, and later work, there or on streams that it was recorded on,
  * that looks for the stamp: with the driver `host`, memory that was handed on without an order
- * shows as wrong bytes. With GML_AIDS(.check_order) it shows on every driver.
+ * shows as wrong bytes. With GML_HOOKS(.check_order) it shows on every driver.
  *
  * The program keeps to gmlake.h: it makes its own orderings where it uses a block on another
  * stream, and queues nothing on a stream that it has forgotten or destroyed.

@@ -1,10 +1,10 @@
 /* Each call is struck, or handed on and counted. */
 #include "support/strikes.h"
 
-#include "aids/aids.h"
-#include "aids/race.h"
 #include "base/mix.h"
 #include "driver/wrapped.h"
+#include "hooks/race.h"
+#include "hooks/test_hooks.h"
 #include "support/check.h"
 
 #include <stdlib.h>
@@ -155,14 +155,14 @@ typedef struct striking_hooks {
     bool check_order;
 } striking_hooks;
 
-/* In the order of gml_aids_hooks(). */
+/* In the order of gml_test_hooks(). */
 static gml_status
-wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_driver **driver, gml_watcher **watcher)
+wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_driver **driver, gml_checker **checker)
 {
     const striking_hooks *self = (const striking_hooks *)hooks;
     gml_status status = GML_OK;
     if (self->check_order && layer != GML_HOOK_BELOW_SLEEP) {
-        status = gml_race_driver_open(*driver, driver, watcher);
+        status = gml_race_driver_open(*driver, driver, checker);
     }
     bool is_below = layer != GML_HOOK_ABOVE_SLEEP;
     return status == GML_OK && is_below ? open_driver(self->of, driver) : status;
@@ -171,7 +171,7 @@ wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_driver **driver, gml
 gml_status
 strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out)
 {
-    const striking_hooks hooks = {{wrap}, of, gml_aids_of(config->hooks).check_order};
+    const striking_hooks hooks = {{wrap}, of, gml_test_options_of(config->hooks).check_order};
     gml_lake_config striking = *config;
     striking.hooks = &hooks.hooks;
     return gml_lake_open(&striking, out, NULL, 0);

@@ -1,11 +1,11 @@
 /* The lakes below PyTorch, without PyTorch. Lakes live as long as their process does, so every test
  * runs in a process of its own, which begins without any. */
-#include "aids/aids.h"
 #include "driver/streams.h"
 #include "gmlake_interop.h"
 #include "gmlake_share.h"
 #include "gmlake_sleep.h"
 #include "gmlake_torch.h"
+#include "hooks/test_hooks.h"
 #include "lake/lake.h"
 #include "support/check.h"
 #include "support/torch_calls.h"
@@ -500,7 +500,7 @@ use_with_fault(uint64_t nth)
 {
     int before = check_failures();
     gml_lake_config config = {
-        .driver = "host", .policy = "stitch", .hooks = GML_AIDS(.fail_call = nth)};
+        .driver = "host", .policy = "stitch", .hooks = GML_HOOKS(.fail_call = nth)};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     void *first = torch_allocate(3 * MIB, 0, NULL);
     void *second = torch_allocate(3 * MIB, 0, NULL);
@@ -756,7 +756,7 @@ TEST(other_handles_and_a_checked_order_are_another_configuration)
     config.handle_type = 1;
     CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
     config.handle_type = 0;
-    config.hooks = GML_AIDS(.check_order = true);
+    config.hooks = GML_HOOKS(.check_order = true);
     CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
 }
 

@@ -1,5 +1,5 @@
 /* Planned steps where something gives way: the driver, the host's memory, the device. */
-#include "aids/aids.h"
+#include "hooks/test_hooks.h"
 #include "planner/steps/record.h"
 #include "planner/support/stepping.h"
 
@@ -54,9 +54,9 @@ train_with_failure(const char *driver, uint64_t fail_call, uint64_t fail_per_mil
 {
     gml_lake_config config = {.driver = driver,
                               .policy = "plan",
-                              .hooks = GML_AIDS(.fail_call = fail_call,
-                                                .fail_per_million = fail_per_million,
-                                                .fail_seed = fail_per_million)};
+                              .hooks = GML_HOOKS(.fail_call = fail_call,
+                                                 .fail_per_million = fail_per_million,
+                                                 .fail_seed = fail_per_million)};
     trainer self = {.scale = 1, .fills = strcmp(driver, "host") == 0};
     if (gml_lake_open(&config, &self.lake, NULL, 0) != GML_OK) {
         return 0;

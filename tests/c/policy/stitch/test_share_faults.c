@@ -1,7 +1,7 @@
 /* Streams that lend each other memory while driver calls fail: each call in turn, and at random.
  * The call that asked fails cleanly or succeeds another way; no order is lost, no byte, no memory.
  */
-#include "aids/aids.h"
+#include "hooks/test_hooks.h"
 #include "support/check.h"
 #include "support/policies.h"
 #include "support/stream_program.h"
@@ -30,7 +30,7 @@ static const gml_setting settings[] = {{"max_views", 6}};
 static stream_program_config
 program_over(const gml_lake_config *lake, uint64_t seed)
 {
-    gml_aids aids = gml_aids_of(lake->hooks);
+    gml_test_options options = gml_test_options_of(lake->hooks);
     return (stream_program_config){
         .lake = lake,
         .seed = seed,
@@ -39,7 +39,7 @@ program_over(const gml_lake_config *lake, uint64_t seed)
         .live_bytes = lake->capacity_bytes / 4 * 3,
         .steps_of = policy_has_steps(policy_name) ? STEP_OPERATIONS : 0,
         .has_captures = seed % 2,
-        .may_fail = aids.fail_call || aids.fail_per_million,
+        .may_fail = options.fail_call || options.fail_per_million,
     };
 }
 
@@ -51,7 +51,7 @@ lake_over(uint64_t capacity_bytes)
                              .capacity_bytes = capacity_bytes,
                              .settings = settings,
                              .setting_count = sizeof settings / sizeof *settings,
-                             .hooks = GML_AIDS(.check_order = true)};
+                             .hooks = GML_HOOKS(.check_order = true)};
 }
 
 /* Whether all was well; the sums are those of a program that could begin. */
@@ -70,9 +70,9 @@ run_once(const gml_lake_config *lake, uint64_t seed, stream_program_sums *sums)
     stream_program_close(program);
     *sums = stream_program_count(program);
     if (stream_program_fault(program)[0]) {
-        gml_aids aids = gml_aids_of(lake->hooks);
+        gml_test_options options = gml_test_options_of(lake->hooks);
         fprintf(stderr, "call %" PRIu64 " failing, %" PRIu64 " per million, seed %" PRIu64 ": %s\n",
-                aids.fail_call, aids.fail_per_million, seed, stream_program_fault(program));
+                options.fail_call, options.fail_per_million, seed, stream_program_fault(program));
     }
     bool is_good = CHECK(!stream_program_fault(program)[0]);
     stream_program_free(program);
@@ -91,7 +91,7 @@ fail_each_call(uint64_t capacity_bytes, uint64_t seed)
     uint64_t stride = (without.driver_calls + runs - 1) / runs;
     for (uint64_t call = 1; call <= without.driver_calls && is_good; call += stride) {
         stream_program_sums sums;
-        lake.hooks = GML_AIDS(.fail_call = call, .check_order = true);
+        lake.hooks = GML_HOOKS(.fail_call = call, .check_order = true);
         is_good = run_once(&lake, seed, &sums);
         is_good &= CHECK(sums.failed <= 1); /* one call failed, so one request suffers at most */
     }
@@ -113,8 +113,8 @@ TEST(calls_at_random)
     for (uint64_t seed = 1; seed <= RANDOM_SEEDS && is_good; seed++) {
         gml_lake_config lake = lake_over((seed % 2 ? 256 : 48) * MIB);
         stream_program_sums sums;
-        lake.hooks = GML_AIDS(.fail_per_million = seed % 4 < 2 ? 5000 : 60000, .fail_seed = seed,
-                              .check_order = true);
+        lake.hooks = GML_HOOKS(.fail_per_million = seed % 4 < 2 ? 5000 : 60000, .fail_seed = seed,
+                               .check_order = true);
         is_good = run_once(&lake, seed, &sums);
     }
 }

@@ -5,7 +5,7 @@
  *
  * `operations` is how many there are over all programs; without arguments GMLAKE_STORM_OPERATIONS
  * says so. A failure prints the seed of its program: the same seed begins with it. */
-#include "aids/aids.h"
+#include "hooks/test_hooks.h"
 #include "support/check.h"
 #include "support/policies.h"
 #include "support/stream_program.h"
@@ -71,7 +71,7 @@ draw_storm(uint64_t seed, const char *driver, const char *policy, storm *out)
                                   .capacity_bytes = capacity_bytes,
                                   .settings = out->settings,
                                   .setting_count = count,
-                                  .hooks = GML_AIDS(.check_order = true)};
+                                  .hooks = GML_HOOKS(.check_order = true)};
     out->program = (stream_program_config){
         .lake = &out->lake,
         .seed = seed,
@@ -190,7 +190,7 @@ count_faults(const char *driver, gml_driver_call skipped, bool checks_order, con
             what.settings[i].value = 1;
         }
         what.lake.hooks =
-            GML_AIDS(.skip_calls = UINT64_C(1) << skipped, .check_order = checks_order);
+            GML_HOOKS(.skip_calls = UINT64_C(1) << skipped, .check_order = checks_order);
         found += !run_program(&what, PROGRAM_OPERATIONS, &sums, why, sizeof why) &&
                  strstr(why, expected) != NULL;
     }

@@ -1,6 +1,6 @@
 /* _core.test_hooks(), which a developer build has: what is put around the drivers of the lakes that
  * the module opens. */
-#include "aids/aids.h"
+#include "hooks/test_hooks.h"
 #include "python/core.h"
 
 #include <stdlib.h>
@@ -57,17 +57,17 @@ names_of(uint64_t calls)
 }
 
 static PyObject *
-describe(gml_aids aids)
+describe(gml_test_options options)
 {
     PyObject *dict = PyDict_New();
     if (!dict) {
         return NULL;
     }
-    if (put_number(dict, "fail_call", aids.fail_call) < 0 ||
-        put_number(dict, "fail_per_million", aids.fail_per_million) < 0 ||
-        put_number(dict, "fail_seed", aids.fail_seed) < 0 ||
-        put(dict, "skip_calls", names_of(aids.skip_calls)) < 0 ||
-        put(dict, "check_order", PyBool_FromLong(aids.check_order)) < 0) {
+    if (put_number(dict, "fail_call", options.fail_call) < 0 ||
+        put_number(dict, "fail_per_million", options.fail_per_million) < 0 ||
+        put_number(dict, "fail_seed", options.fail_seed) < 0 ||
+        put(dict, "skip_calls", names_of(options.skip_calls)) < 0 ||
+        put(dict, "check_order", PyBool_FromLong(options.check_order)) < 0) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -83,21 +83,21 @@ test_hooks(PyObject *module, PyObject *args, PyObject *keywords)
     number_argument fail_seed = {"fail_seed", 0};
     PyObject *skipped = NULL;
     int checks_order = 0;
-    gml_aids aids = {0};
+    gml_test_options options = {0};
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$O&O&O&Op:test_hooks", names, convert_number,
                                      &fail_call, convert_number, &fail_per_million, convert_number,
                                      &fail_seed, &skipped, &checks_order) ||
-        (skipped && !read_calls(skipped, &aids.skip_calls))) {
+        (skipped && !read_calls(skipped, &options.skip_calls))) {
         return NULL;
     }
-    aids.fail_call = fail_call.value;
-    aids.fail_per_million = fail_per_million.value;
-    aids.fail_seed = fail_seed.value;
-    aids.check_order = checks_order != 0;
+    options.fail_call = fail_call.value;
+    options.fail_per_million = fail_per_million.value;
+    options.fail_seed = fail_seed.value;
+    options.check_order = checks_order != 0;
     core_state *state = PyModule_GetState(module);
-    PyObject *before = describe(gml_aids_of(state->hooks));
+    PyObject *before = describe(gml_test_options_of(state->hooks));
     if (before) {
-        state->hooks = gml_aids_hooks(aids);
+        state->hooks = gml_test_hooks(options);
     }
     return before;
 }
@@ -125,7 +125,7 @@ add_test_hooks(PyObject *module)
     core_state *state = PyModule_GetState(module);
     const char *wanted = getenv("GMLAKE_TEST_CHECK_ORDER");
     if (wanted && strcmp(wanted, "1") == 0) {
-        state->hooks = GML_AIDS(.check_order = true);
+        state->hooks = GML_HOOKS(.check_order = true);
     }
     return PyModule_AddFunctions(module, methods);
 }

@@ -1,4 +1,4 @@
-#include "aids/race_stamps.h"
+#include "hooks/race_stamps.h"
 
 #include <stdlib.h>
 

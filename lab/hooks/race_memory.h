@@ -6,12 +6,12 @@
  *
  * A piece knows its last use only: whoever comes after that one comes after those before it.
  */
-#ifndef GML_AIDS_RACE_MEMORY_H
-#define GML_AIDS_RACE_MEMORY_H
+#ifndef GML_HOOKS_RACE_MEMORY_H
+#define GML_HOOKS_RACE_MEMORY_H
 
-#include "aids/race_order.h"
 #include "base/pool.h"
 #include "base/tree.h"
+#include "hooks/race_order.h"
 
 typedef struct gml_race_memory {
     gml_driver *driver; /* for reasons */

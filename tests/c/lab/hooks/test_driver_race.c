@@ -1,8 +1,8 @@
 /* The driver that watches the order of streams: what it takes for an ordering, what it takes for a
  * race, and which memory it takes to be the same. */
-#include "aids/fault.h"
-#include "aids/race.h"
 #include "driver/streams.h"
+#include "hooks/fault.h"
+#include "hooks/race.h"
 #include "support/check.h"
 
 #include <string.h>
@@ -14,18 +14,18 @@ static const gml_stream A = 0, B = 0x7f0010, C = 0x7f0020, D = 3;
 /* One chunk, mapped twice, and a plain block. */
 typedef struct bench {
     gml_driver *driver;
-    gml_watcher *watcher;
+    gml_checker *checker;
     gml_handle chunk;
     gml_address base, view, plain;
 } bench;
 
 static gml_driver *
-open_watched(const char *name, gml_watcher **watcher)
+open_watched(const char *name, gml_checker **checker)
 {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *inner = NULL, *driver = NULL;
     CHECK_OK(gml_driver_open(name, 0, 0, &inner, reason, sizeof reason));
-    CHECK_OK(gml_race_driver_open(inner, &driver, watcher));
+    CHECK_OK(gml_race_driver_open(inner, &driver, checker));
     return driver;
 }
 
@@ -43,7 +43,7 @@ static bench
 open_bench(const char *name)
 {
     bench self = {0};
-    self.driver = open_watched(name, &self.watcher);
+    self.driver = open_watched(name, &self.checker);
     CHECK_OK(gml_driver_create(self.driver, CHUNK, &self.chunk));
     self.base = map_chunk(self.driver, self.chunk);
     self.view = map_chunk(self.driver, self.chunk);
@@ -68,7 +68,7 @@ close_bench(bench *self)
 static gml_status
 begin(const bench *self, gml_address address, gml_stream stream)
 {
-    return self->watcher->begin_use(self->watcher, address, CHUNK, stream);
+    return self->checker->begin_use(self->checker, address, CHUNK, stream);
 }
 
 /* A use from beginning to end. */
@@ -77,7 +77,7 @@ use(const bench *self, gml_address address, gml_stream stream)
 {
     gml_status status = begin(self, address, stream);
     if (status == GML_OK) {
-        self->watcher->end_use(self->watcher, address);
+        self->checker->end_use(self->checker, address);
     }
     return status;
 }
@@ -100,7 +100,7 @@ let_wait(const bench *self, gml_stream stream, gml_event event)
 static bool
 says(const bench *self, const char *text)
 {
-    return strstr(self->watcher->reason, text) != NULL;
+    return strstr(self->checker->reason, text) != NULL;
 }
 
 /* ---- what orders ----------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ TEST(an_event_covers_what_ended_before_it)
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, A));
     gml_event early = record(&self, A);
-    self.watcher->end_use(self.watcher, self.base);
+    self.checker->end_use(self.checker, self.base);
     let_wait(&self, B, early);
     CHECK_STATUS(use(&self, self.base, B), GML_CORRUPT);
     CHECK_OK(gml_driver_event_record(self.driver, early, A));
@@ -301,7 +301,7 @@ TEST(the_program_may_say_so)
 {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
-    self.watcher->order(self.watcher, B, A);
+    self.checker->order(self.checker, B, A);
     CHECK_OK(use(&self, self.base, B));
     CHECK_OK(use(&self, self.plain, A));
     CHECK_STATUS(use(&self, self.plain, B), GML_CORRUPT); /* that was later */
@@ -313,9 +313,9 @@ TEST(a_handle_may_mean_another_stream)
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, B));
     CHECK_OK(use(&self, self.plain, B));
-    self.watcher->forget(self.watcher, B);
+    self.checker->forget(self.checker, B);
     gml_event last = record(&self, B);
-    self.watcher->end_use(self.watcher, self.base); /* queues nothing more */
+    self.checker->end_use(self.checker, self.base); /* queues nothing more */
     CHECK_STATUS(use(&self, self.plain, B), GML_CORRUPT);
     let_wait(&self, B, last);
     CHECK_OK(use(&self, self.plain, B));
@@ -329,11 +329,11 @@ TEST(every_stream_of_a_use_counts)
 {
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, A));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.base, B));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.base, B));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.base, A));
-    CHECK_OK(self.watcher->join_use(self.watcher, self.base + CHUNK, B)); /* nobody's */
-    self.watcher->end_use(self.watcher, self.base);
+    CHECK_OK(self.checker->join_use(self.checker, self.base, B));
+    CHECK_OK(self.checker->join_use(self.checker, self.base, B));
+    CHECK_OK(self.checker->join_use(self.checker, self.base, A));
+    CHECK_OK(self.checker->join_use(self.checker, self.base + CHUNK, B)); /* nobody's */
+    self.checker->end_use(self.checker, self.base);
     CHECK_STATUS(use(&self, self.base, A), GML_CORRUPT);
     CHECK(says(&self, "0x7f0010"));
     let_wait(&self, A, record(&self, B));
@@ -349,9 +349,9 @@ TEST(many_streams)
     CHECK_OK(begin(&self, self.base, 1));
     gml_event first = record(&self, 1); /* its clock grows with the streams that come */
     for (gml_stream stream = 2; stream <= STREAMS; stream++) {
-        CHECK_OK(self.watcher->join_use(self.watcher, self.base, stream));
+        CHECK_OK(self.checker->join_use(self.checker, self.base, stream));
     }
-    self.watcher->end_use(self.watcher, self.base);
+    self.checker->end_use(self.checker, self.base);
     let_wait(&self, 1, first);
     for (gml_stream stream = 2; stream <= STREAMS; stream++) {
         CHECK_STATUS(use(&self, self.base, 1), GML_CORRUPT);
@@ -369,8 +369,8 @@ TEST(what_is_in_use_is_not_given_again)
     CHECK_OK(gml_driver_device_synchronize(self.driver));
     CHECK_STATUS(begin(&self, self.view, B), GML_CORRUPT);
     CHECK(says(&self, "holds"));
-    self.watcher->end_use(self.watcher, self.base);
-    self.watcher->end_use(self.watcher, self.base); /* nobody's */
+    self.checker->end_use(self.checker, self.base);
+    self.checker->end_use(self.checker, self.base); /* nobody's */
     CHECK_OK(begin(&self, self.view, A));
     close_bench(&self);
 }
@@ -418,8 +418,8 @@ static gml_status
 use_part(const bench *self, uint64_t offset, uint64_t size_bytes, gml_stream stream)
 {
     gml_status status =
-        self->watcher->begin_use(self->watcher, self->base + offset, size_bytes, stream);
-    self->watcher->end_use(self->watcher, self->base + offset);
+        self->checker->begin_use(self->checker, self->base + offset, size_bytes, stream);
+    self->checker->end_use(self->checker, self->base + offset);
     return status;
 }
 
@@ -447,9 +447,9 @@ TEST(parts_of_a_chunk)
 TEST(a_block_of_many_chunks)
 {
     enum { CHUNKS = 5 };
-    gml_watcher *watcher;
-    gml_driver *driver = open_watched("sim", &watcher);
-    bench self = {.driver = driver, .watcher = watcher};
+    gml_checker *checker;
+    gml_driver *driver = open_watched("sim", &checker);
+    bench self = {.driver = driver, .checker = checker};
     gml_address base = 0, view = 0;
     CHECK_OK(gml_driver_reserve(driver, CHUNKS * CHUNK, 0, &base));
     CHECK_OK(gml_driver_reserve(driver, CHUNKS * CHUNK, 0, &view));
@@ -461,11 +461,11 @@ TEST(a_block_of_many_chunks)
     }
     self.base = base;
     CHECK_OK(use_part(&self, CHUNK + 512, CHUNK - 512, B));
-    CHECK_OK(watcher->begin_use(watcher, view, CHUNK * 3 + 512, A)); /* up to 512 of it */
-    watcher->end_use(watcher, view);
+    CHECK_OK(checker->begin_use(checker, view, CHUNK * 3 + 512, A)); /* up to 512 of it */
+    checker->end_use(checker, view);
     CHECK_STATUS(use(&self, base + 1 * CHUNK, B), GML_CORRUPT);
     CHECK_OK(use(&self, base, B));
-    CHECK_STATUS(watcher->begin_use(watcher, view, CHUNKS * CHUNK, A), GML_CORRUPT);
+    CHECK_STATUS(checker->begin_use(checker, view, CHUNKS * CHUNK, A), GML_CORRUPT);
     CHECK_STATUS(gml_driver_unmap(driver, view, CHUNKS * CHUNK), GML_CORRUPT);
     CHECK_OK(gml_driver_stream_synchronize(driver, A));
     CHECK_OK(gml_driver_unmap(driver, view, CHUNKS * CHUNK));
@@ -484,7 +484,7 @@ TEST(memory_in_use_stays)
     CHECK_STATUS(gml_driver_unmap(self.driver, self.base, CHUNK), GML_CORRUPT);
     CHECK_STATUS(gml_driver_free(self.driver, self.plain), GML_CORRUPT);
     CHECK_OK(gml_driver_unmap(self.driver, self.view, CHUNK));
-    self.watcher->end_use(self.watcher, self.plain);
+    self.checker->end_use(self.checker, self.plain);
     CHECK_OK(gml_driver_free(self.driver, self.plain));
     close_bench(&self);
 }
@@ -523,10 +523,10 @@ TEST(everything_else_is_passed_on)
 /* What is skipped does not reach the driver inside, and so orders nothing. */
 TEST(what_was_skipped_orders_nothing)
 {
-    gml_watcher *watcher;
-    gml_driver *watched = open_watched("sim", &watcher), *driver = NULL;
+    gml_checker *checker;
+    gml_driver *watched = open_watched("sim", &checker), *driver = NULL;
     CHECK_OK(gml_fault_driver_open(watched, 0, 0, 0, &driver));
-    bench self = {.driver = driver, .watcher = watcher};
+    bench self = {.driver = driver, .checker = checker};
     CHECK_OK(gml_driver_malloc(driver, CHUNK, &self.plain));
     CHECK_OK(use(&self, self.plain, A));
     CHECK_OK(gml_fault_driver_skip(driver, UINT64_C(1) << GML_CALL_STREAM_WAIT));

@@ -1,8 +1,8 @@
 /* A set of stamps, at most one per stream. Most hold one, without memory of their own. */
-#ifndef GML_AIDS_RACE_STAMPS_H
-#define GML_AIDS_RACE_STAMPS_H
+#ifndef GML_HOOKS_RACE_STAMPS_H
+#define GML_HOOKS_RACE_STAMPS_H
 
-#include "aids/race_order.h"
+#include "hooks/race_order.h"
 
 /* A zeroed set is empty. */
 typedef struct gml_stamps {

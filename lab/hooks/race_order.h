@@ -7,8 +7,8 @@
  *
  * Streams and events are made first, which may fail; what is then told of them cannot.
  */
-#ifndef GML_AIDS_RACE_ORDER_H
-#define GML_AIDS_RACE_ORDER_H
+#ifndef GML_HOOKS_RACE_ORDER_H
+#define GML_HOOKS_RACE_ORDER_H
 
 #include "driver/driver.h"
 

@@ -3,9 +3,9 @@
  *
  * Each edge is a program in two parts. Only the second is run without the call. Streams run only
  * when they are told to, so that work is pending wherever nobody waited for it. */
-#include "aids/aids.h"
-#include "aids/fault.h"
 #include "driver/streams.h"
+#include "hooks/fault.h"
+#include "hooks/test_hooks.h"
 #include "lake/lake.h"
 #include "support/policies.h"
 #include "support/trainer.h"
@@ -302,7 +302,7 @@ open_bench(const edge *tested, const char *driver)
         .capacity_bytes = 256 * MIB,
         .settings = settings,
         .setting_count = sizeof settings / sizeof *settings,
-        .hooks = GML_AIDS(.skip_calls = UINT64_C(1) << tested->skipped, .check_order = true)};
+        .hooks = GML_HOOKS(.skip_calls = UINT64_C(1) << tested->skipped, .check_order = true)};
     bench self = {0};
     char reason[256] = "";
     if (!CHECK_OK(gml_lake_open(&config, &self.lake, reason, sizeof reason))) {
@@ -500,7 +500,7 @@ TEST(what_cannot_be_skipped)
 {
     gml_lake_config config = {.driver = "sim",
                               .policy = "stitch",
-                              .hooks = GML_AIDS(.skip_calls = UINT64_C(1) << GML_CALL_CREATE)};
+                              .hooks = GML_HOOKS(.skip_calls = UINT64_C(1) << GML_CALL_CREATE)};
     gml_lake *lake = NULL;
     char reason[256] = "";
     CHECK_STATUS(gml_lake_open(&config, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
@@ -510,9 +510,9 @@ TEST(what_cannot_be_skipped)
 /* One configuration is compared with another by its hooks. */
 TEST(the_same_aids_have_the_same_hooks)
 {
-    const gml_lake_hooks *hooks = GML_AIDS(.fail_call = 3, .check_order = true);
-    CHECK(hooks == GML_AIDS(.check_order = true, .fail_call = 3));
-    CHECK(hooks != GML_AIDS(.fail_call = 3));
-    CHECK_EQ(gml_aids_of(hooks).fail_call, 3);
-    CHECK(!gml_aids_of(NULL).check_order);
+    const gml_lake_hooks *hooks = GML_HOOKS(.fail_call = 3, .check_order = true);
+    CHECK(hooks == GML_HOOKS(.check_order = true, .fail_call = 3));
+    CHECK(hooks != GML_HOOKS(.fail_call = 3));
+    CHECK_EQ(gml_test_options_of(hooks).fail_call, 3);
+    CHECK(!gml_test_options_of(NULL).check_order);
 }

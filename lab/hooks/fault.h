@@ -1,7 +1,7 @@
 /* The driver that fails on purpose: any other driver, with chosen calls refused, or answered as if
  * they had been made, before it sees them. */
-#ifndef GML_AIDS_FAULT_H
-#define GML_AIDS_FAULT_H
+#ifndef GML_HOOKS_FAULT_H
+#define GML_HOOKS_FAULT_H
 
 #include "driver/driver.h"
 

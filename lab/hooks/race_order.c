@@ -1,5 +1,5 @@
 /* One clock per stream and event, all with room for every stream. */
-#include "aids/race_order.h"
+#include "hooks/race_order.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* The driver that fails on purpose: which call, with what, and that nobody below sees it. */
-#include "aids/fault.h"
 #include "driver/backends.h"
 #include "driver/driver.h"
 #include "driver/streams.h"
+#include "hooks/fault.h"
 #include "support/check.h"
 
 #include <string.h>

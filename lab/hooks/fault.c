@@ -1,5 +1,5 @@
 /* Each call is struck, or skipped, or handed on. */
-#include "aids/fault.h"
+#include "hooks/fault.h"
 
 #include "base/mix.h"
 #include "driver/wrapped.h"

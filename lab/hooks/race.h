@@ -21,15 +21,15 @@
  * that were begun is nobody's. It asks nothing of the device, and its own cost is some microseconds
  * per use and mapping.
  */
-#ifndef GML_AIDS_RACE_H
-#define GML_AIDS_RACE_H
+#ifndef GML_HOOKS_RACE_H
+#define GML_HOOKS_RACE_H
 
 #include "driver/driver.h"
 #include "lake/hooks.h"
 
-/* Wraps `inner`, which it then owns; on failure `inner` stays the caller's. *watcher, who is to be
+/* Wraps `inner`, which it then owns; on failure `inner` stays the caller's. *checker, who is to be
  * told of uses, lives as long as *out. Wrapped around what
  * skips calls, it would believe in orderings that were not made: it belongs inside. */
-gml_status gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_watcher **watcher);
+gml_status gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_checker **checker);
 
 #endif

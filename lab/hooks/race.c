@@ -1,16 +1,16 @@
 /* Each call is made first and, where it was, told to the order of streams or the memory. Whatever
  * may fail in telling is done before. */
-#include "aids/race.h"
+#include "hooks/race.h"
 
-#include "aids/race_memory.h"
 #include "driver/wrapped.h"
+#include "hooks/race_memory.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 
 typedef struct race_driver {
     gml_wrapped wrapped; /* must be first */
-    gml_watcher watcher;
+    gml_checker checker;
     gml_order order;
     gml_race_memory memory;
 } race_driver;
@@ -22,9 +22,9 @@ race_of(gml_driver *self)
 }
 
 static race_driver *
-watched_by(gml_watcher *self)
+watched_by(gml_checker *self)
 {
-    return (race_driver *)(void *)((char *)self - offsetof(race_driver, watcher));
+    return (race_driver *)(void *)((char *)self - offsetof(race_driver, checker));
 }
 
 static gml_race_memory *
@@ -246,19 +246,19 @@ device_synchronize(gml_driver *self)
 /* ---- uses ------------------------------------------------------------------------------------ */
 
 static gml_status
-begin_use(gml_watcher *self, gml_address address, uint64_t size_bytes, gml_stream stream)
+begin_use(gml_checker *self, gml_address address, uint64_t size_bytes, gml_stream stream)
 {
     return gml_race_memory_begin(&watched_by(self)->memory, address, size_bytes, stream);
 }
 
 static gml_status
-join_use(gml_watcher *self, gml_address address, gml_stream stream)
+join_use(gml_checker *self, gml_address address, gml_stream stream)
 {
     return gml_race_memory_join(&watched_by(self)->memory, address, stream);
 }
 
 static void
-end_use(gml_watcher *self, gml_address address)
+end_use(gml_checker *self, gml_address address)
 {
     gml_race_memory_end(&watched_by(self)->memory, address);
 }
@@ -267,7 +267,7 @@ end_use(gml_watcher *self, gml_address address)
 
 /* Without host memory the ordering is not known, and a use that counts on it is refused. */
 static void
-follow(gml_watcher *self, gml_stream later, gml_stream earlier)
+follow(gml_checker *self, gml_stream later, gml_stream earlier)
 {
     gml_order *order = &watched_by(self)->order;
     size_t after, before;
@@ -278,7 +278,7 @@ follow(gml_watcher *self, gml_stream later, gml_stream earlier)
 }
 
 static void
-forget(gml_watcher *self, gml_stream stream)
+forget(gml_checker *self, gml_stream stream)
 {
     gml_order_end_stream(&watched_by(self)->order, stream);
 }
@@ -302,7 +302,7 @@ fill_table(gml_driver_ops *ops)
 }
 
 gml_status
-gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_watcher **watcher)
+gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_checker **checker)
 {
     race_driver *race = calloc(1, sizeof *race);
     if (!race) {
@@ -311,13 +311,13 @@ gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_watcher **watcher)
     gml_wrap(&race->wrapped, inner, destroy);
     fill_table(&race->wrapped.ops);
     gml_race_memory_init(&race->memory, &race->wrapped.base, &race->order);
-    race->watcher = (gml_watcher){.begin_use = begin_use,
+    race->checker = (gml_checker){.begin_use = begin_use,
                                   .join_use = join_use,
                                   .end_use = end_use,
                                   .order = follow,
                                   .forget = forget,
                                   .reason = race->wrapped.base.reason};
-    *watcher = &race->watcher;
+    *checker = &race->checker;
     *out = &race->wrapped.base;
     return GML_OK;
 }

@@ -1,7 +1,7 @@
 /* Pieces of physical memory, found through the addresses it is mapped at. */
-#include "aids/race_memory.h"
+#include "hooks/race_memory.h"
 
-#include "aids/race_stamps.h"
+#include "hooks/race_stamps.h"
 
 #include <inttypes.h>
 
