@@ -45,7 +45,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench results mutate fuzz storm adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench results mutate fuzz stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,8 +138,8 @@ fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEE
 
 OPERATIONS ?= 5000000
 FAILING ?= 4
-storm: build/address/.built build/thread/.built $(VENV)/.created ## Random programs under the sanitizers: OPERATIONS=5000000 SEED=1 FAILING=4
-	@$(BIN)/python tests/storm.py --operations $(OPERATIONS) --seed $(or $(SEED),1) --failing $(FAILING)
+stress: build/address/.built build/thread/.built $(VENV)/.created ## Random programs under the sanitizers: OPERATIONS=5000000 SEED=1 FAILING=4
+	@$(BIN)/python tests/stress.py --operations $(OPERATIONS) --seed $(or $(SEED),1) --failing $(FAILING)
 
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c

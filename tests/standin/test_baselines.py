@@ -43,12 +43,12 @@ WORKLOADS = (
     "offload",
     "convolutions",
     "lora",
-    "storm",
+    "stress",
 )
-WITH_STREAMS = ("prefetch", "experts", "offload", "storm")
-WITH_TRIMS = ("evaluation", "convolutions", "storm")
-WITH_REFUSALS = ("out-of-memory", "storm")
-WITH_RETRIES = ("tight", "storm")
+WITH_STREAMS = ("prefetch", "experts", "offload", "stress")
+WITH_TRIMS = ("evaluation", "convolutions", "stress")
+WITH_REFUSALS = ("out-of-memory", "stress")
+WITH_RETRIES = ("tight", "stress")
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,9 @@ def test_the_workloads_are_as_hard_as_they_say(
 
 def test_a_device_that_is_full_counts_like_a_limit(tmp_path: Path) -> None:
     """The workloads set PyTorch a limit of its own; here the device itself has no more."""
-    record(tmp_path, ["storm"], GMLAKE_STANDIN_CAPACITY="2GiB")
+    record(tmp_path, ["stress"], GMLAKE_STANDIN_CAPACITY="2GiB")
     for allocator in ALLOCATORS:
-        recorded = read(tmp_path, "storm", allocator)
+        recorded = read(tmp_path, "stress", allocator)
         assert recorded.told["limit_bytes"] is None
         assert recorded.told["total_bytes"] == recorded.notes.capacity_bytes == 2 << 30
         assert recorded.last["num_alloc_retries"] > recorded.last["num_ooms"] > 0
@@ -205,8 +205,8 @@ def test_a_planted_difference_is_found(recording: Callable[[str, str], Recording
 def test_some_retries_waited_for_another_stream(
     recording: Callable[[str, str], Recording],
 ) -> None:
-    """Frees that wait until memory runs out are the hardest case, so the storm has to have it."""
-    recorded = recording("storm", "default")
+    """Frees that wait until memory runs out are the hardest case, so the stress has to have it."""
+    recorded = recording("stress", "default")
     trace, notes = recorded.trace, recorded.notes
     requests = requests_of(trace, notes, configuration_of(trace, notes))
     late = np.flatnonzero(requests["reserved"] == LATE)

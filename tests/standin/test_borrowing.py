@@ -138,7 +138,7 @@ def test_a_block_that_a_recorded_stream_reads_is_lent_to_nobody() -> None:
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_tensors_of_all_streams_keep_their_bytes(pace: str, seed: str) -> None:
-    seen = with_bytes("storm", pace, seed)
+    seen = with_bytes("stress", pace, seed)
     assert seen["wrong"] == 0
     assert seen["compared"] > 1000
     assert seen["borrowed"] > 0
@@ -146,7 +146,7 @@ def test_tensors_of_all_streams_keep_their_bytes(pace: str, seed: str) -> None:
 
 @pytest.mark.slow
 def test_tensors_of_all_threads_keep_their_bytes() -> None:
-    seen = with_bytes("storm_of_threads")
+    seen = with_bytes("stress_of_threads")
     assert seen["wrong"] == 0
     assert seen["borrowed"] > 0
 
@@ -177,7 +177,7 @@ def test_the_example_shows_what_lending_saves() -> None:
 
 PROGRAMS = (
     *("wavelet", "wavelet-threads", "wavelet-varying", "sharded", "buckets", "serving"),
-    *("pipeline", "producer", "prefetch", "experts", "offload", "storm", "storm-2"),
+    *("pipeline", "producer", "prefetch", "experts", "offload", "stress", "stress-2"),
 )
 
 

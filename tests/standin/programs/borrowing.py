@@ -178,7 +178,7 @@ def recorded(region: gmlake.Session) -> Seen:
     }
 
 
-class Storm:
+class Stress:
     """Tensors that come and go on several streams, filled when they come and read when they go."""
 
     def __init__(self, seed: int, streams: list[torch.cuda.Stream], patterns: Patterns) -> None:
@@ -227,27 +227,27 @@ class Storm:
         self.reader.compare()
 
 
-def storm(region: gmlake.Session, pace: str, seed: str) -> Seen:
+def stress(region: gmlake.Session, pace: str, seed: str) -> Seen:
     """One thread, four streams."""
     control.set_pace(pace)
-    one = Storm(int(seed), [torch.cuda.Stream() for _ in range(4)], Patterns(32, BIG))
+    one = Stress(int(seed), [torch.cuda.Stream() for _ in range(4)], Patterns(32, BIG))
     one.run(25)
     control.set_pace("lag")
     return {"wrong": one.reader.wrong, "compared": one.reader.compared, **counted(region)}
 
 
-def storm_of_threads(region: gmlake.Session) -> Seen:
+def stress_of_threads(region: gmlake.Session) -> Seen:
     """Three threads with two streams each."""
     patterns = Patterns(32, BIG)
-    storms = [Storm(n, [torch.cuda.Stream() for _ in range(2)], patterns) for n in range(3)]
-    threads = [threading.Thread(target=one.run, args=(8,)) for one in storms]
+    stress tests = [Stress(n, [torch.cuda.Stream() for _ in range(2)], patterns) for n in range(3)]
+    threads = [threading.Thread(target=one.run, args=(8,)) for one in stress tests]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return {
-        "wrong": sum(one.reader.wrong for one in storms),
-        "compared": sum(one.reader.compared for one in storms),
+        "wrong": sum(one.reader.wrong for one in stress tests),
+        "compared": sum(one.reader.compared for one in stress tests),
         **counted(region),
     }
 

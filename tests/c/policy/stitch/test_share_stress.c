@@ -1,9 +1,9 @@
 /* Streams that lend each other memory, under random programs: no memory moves without an order, no
  * byte is lost, nothing is held beyond the capacity, and all of it goes back.
  *
- *     test_share_storm [operations [seed]]
+ *     test_share_stress [operations [seed]]
  *
- * `operations` is how many there are over all programs; without arguments GMLAKE_STORM_OPERATIONS
+ * `operations` is how many there are over all programs; without arguments GMLAKE_STRESS_OPERATIONS
  * says so. A failure prints the seed of its program: the same seed begins with it. */
 #include "hooks/test_hooks.h"
 #include "support/check.h"
@@ -47,15 +47,15 @@ static const choice choices[] = {
     {"frag_limit", 3, {0, 0, 12 * MIB}},
 };
 
-typedef struct storm {
+typedef struct stress {
     gml_setting settings[MOST_SETTINGS];
     gml_lake_config lake;
     stream_program_config program;
-} storm;
+} stress;
 
 /* Only pointers into *out are kept. */
 static void
-draw_storm(uint64_t seed, const char *driver, const char *policy, storm *out)
+draw_stress(uint64_t seed, const char *driver, const char *policy, stress *out)
 {
     check_random random = {seed};
     bool is_host = strcmp(driver, "host") == 0, has_steps = policy_has_steps(policy);
@@ -87,7 +87,7 @@ draw_storm(uint64_t seed, const char *driver, const char *policy, storm *out)
 /* Runs one program and adds its sums; returns whether all was well, else `why` says what was not.
  */
 static bool
-run_program(const storm *what, uint64_t count, stream_program_sums *sums, char *why,
+run_program(const stress *what, uint64_t count, stream_program_sums *sums, char *why,
             size_t why_bytes)
 {
     stream_program *program = NULL;
@@ -111,15 +111,15 @@ run_program(const storm *what, uint64_t count, stream_program_sums *sums, char *
     return !why[0];
 }
 
-static stream_program_sums
-run_storms(const char *driver, const char *policy, uint64_t share, uint64_t offset)
+static stream_program_sums run_stress
+tests(const char *driver, const char *policy, uint64_t share, uint64_t offset)
 {
     stream_program_sums sums = {0};
     char why[400];
     bool is_good = true;
     for (uint64_t seed = first_seed + offset; sums.operations < share && is_good; seed++) {
-        storm what;
-        draw_storm(seed, driver, policy, &what);
+        stress what;
+        draw_stress(seed, driver, policy, &what);
         is_good = CHECK(run_program(&what, PROGRAM_OPERATIONS, &sums, why, sizeof why));
         if (!is_good) {
             fprintf(stderr, "%s over %s, seed %" PRIu64 ": %s\n", policy, driver, seed - offset,
@@ -129,7 +129,7 @@ run_storms(const char *driver, const char *policy, uint64_t share, uint64_t offs
     return sums;
 }
 
-/* ---- the storm ------------------------------------------------------------------------------- */
+/* ---- the stress ------------------------------------------------------------------------------- */
 
 /* That the programs do what they are for. */
 static void
@@ -142,13 +142,13 @@ check_worth(const stream_program_sums *sums)
 
 TEST(stitch_without_bytes)
 {
-    stream_program_sums sums = run_storms("sim", "stitch", operations / 10 * 6, 0);
+    stream_program_sums sums = run_stress tests("sim", "stitch", operations / 10 * 6, 0);
     check_worth(&sums);
 }
 
 TEST(stitch_with_bytes)
 {
-    stream_program_sums sums = run_storms("host", "stitch", operations / 10, 10000);
+    stream_program_sums sums = run_stress tests("host", "stitch", operations / 10, 10000);
     CHECK(sums.checks * 10 > sums.operations);
     check_worth(&sums);
 }
@@ -157,7 +157,7 @@ TEST(steps_without_bytes)
 {
     if (policy_with_steps()) {
         stream_program_sums sums =
-            run_storms("sim", policy_with_steps(), operations / 10 * 2, 20000);
+            run_stress tests("sim", policy_with_steps(), operations / 10 * 2, 20000);
         CHECK(sums.planned * 20 > sums.allocations);
     }
 }
@@ -165,13 +165,14 @@ TEST(steps_without_bytes)
 TEST(steps_with_bytes)
 {
     if (policy_with_steps()) {
-        stream_program_sums sums = run_storms("host", policy_with_steps(), operations / 10, 30000);
+        stream_program_sums sums =
+            run_stress tests("host", policy_with_steps(), operations / 10, 30000);
         CHECK(sums.checks * 10 > sums.operations);
         CHECK(sums.planned * 50 > sums.allocations);
     }
 }
 
-/* ---- the storm finds what it is for ---------------------------------------------------------- */
+/* ---- the stress finds what it is for ---------------------------------------------------------- */
 
 /* How many of some programs go wrong where the lake's calls of one kind are not made. */
 static uint64_t
@@ -179,10 +180,10 @@ count_faults(const char *driver, gml_driver_call skipped, bool checks_order, con
 {
     uint64_t found = 0;
     for (uint64_t seed = 1; seed <= PLANTED_PROGRAMS; seed++) {
-        storm what;
+        stress what;
         stream_program_sums sums = {0};
         char why[400];
-        draw_storm(seed, driver, "stitch", &what);
+        draw_stress(seed, driver, "stitch", &what);
         what.program.streams = 4;
         what.program.has_captures = false;
         what.lake.setting_count = 3; /* that borrowing is allowed stays */
@@ -213,7 +214,7 @@ TEST(a_query_that_is_not_made_is_found)
 int
 main(int argc, char **argv)
 {
-    const char *text = getenv("GMLAKE_STORM_OPERATIONS");
+    const char *text = getenv("GMLAKE_STRESS_OPERATIONS");
     if (argc > 1 || text) {
         operations = strtoull(argc > 1 ? argv[1] : text, NULL, 10);
     }

@@ -2,14 +2,14 @@
  * arenas and regions that sleep and wake; streams that end and whose handles come back, elastic
  * buffers, captures, marks, trims, limits, margins, refusals, failing calls, alone
  * and by four threads that hand each other blocks. The driver checks the order of streams, and on
- * `host` every block keeps its content. See support/storm.h.
+ * `host` every block keeps its content. See support/stress.h.
  *
- * GMLAKE_STORM_OPERATIONS, GMLAKE_STORM_THREADED_OPERATIONS: how many for each policy and driver,
- * of one thread and of four together; GMLAKE_STORM_SEED: where to begin; GMLAKE_STORM_FAILING: of
+ * GMLAKE_STRESS_OPERATIONS, GMLAKE_STRESS_THREADED_OPERATIONS: how many for each policy and driver,
+ * of one thread and of four together; GMLAKE_STRESS_SEED: where to begin; GMLAKE_STRESS_FAILING: of
  * four seeds in a row, how many have calls of the driver that fail.
  */
 #include "support/policies.h"
-#include "support/storm.h"
+#include "support/stress.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -39,43 +39,43 @@ from_environment(const char *name, uint64_t otherwise)
 /* ---- one thread ------------------------------------------------------------------------------ */
 
 static void
-operate(storm *self)
+operate(stress *self)
 {
     uint64_t choice = check_below(&self->random, 100);
-    if (choice < 48 && self->count < STORM_LIVE) {
-        storm_begin_block(self);
+    if (choice < 48 && self->count < STRESS_LIVE) {
+        stress_begin_block(self);
     } else if (choice < 82 && self->count) {
-        storm_end_block(self, check_below(&self->random, self->count));
+        stress_end_block(self, check_below(&self->random, self->count));
     } else if (choice < 84 && self->count && !self->repeats) {
-        storm_exchange_block(self);
+        stress_exchange_block(self);
     } else if (choice < 90 && !self->repeats) {
-        storm_change_buffer(self);
+        stress_change_buffer(self);
     } else if (choice < 93 && !self->repeats) {
-        storm_change_sleep(self);
+        stress_change_sleep(self);
     } else {
-        storm_tell(self);
+        stress_tell(self);
     }
 }
 
 static void
-begin_step(storm *self, size_t number)
+begin_step(stress *self, size_t number)
 {
     self->repeats = number % GROUP_STEPS < SAME_STEPS;
     while (self->count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
-        storm_end_block(self, self->count - 1);
+        stress_end_block(self, self->count - 1);
     }
     if (self->repeats) {
-        storm_end_capture(self);
+        stress_end_capture(self);
     }
-    for (size_t i = 0; i < STORM_LAKES; i++) {
-        storm_lake *at = &self->sea->lakes[i];
+    for (size_t i = 0; i < STRESS_LAKES; i++) {
+        stress_lake *at = &self->sea->lakes[i];
         CHECK_OK(gml_lake_set_limit(at->lake, 0));
         CHECK_OK(gml_lake_set_margin(at->lake, 0));
         if (self->repeats) {
-            storm_wake_finally(self, at);
-            CHECK_OK(gml_streams_synchronize_all(storm_streams(at)));
+            stress_wake_finally(self, at);
+            CHECK_OK(gml_streams_synchronize_all(stress_streams(at)));
         }
-        storm_expect(self, gml_lake_mark(at->lake));
+        stress_expect(self, gml_lake_mark(at->lake));
     }
     self->random = (check_random){self->seed + number / GROUP_STEPS % 2};
 }
@@ -83,17 +83,17 @@ begin_step(storm *self, size_t number)
 static void *
 run_thread(void *context)
 {
-    storm *self = context;
+    stress *self = context;
     for (size_t i = 0; i < self->operations; i++) {
         if (self->sea->repeats && i % STEP_OPERATIONS == 0) {
             begin_step(self, i / STEP_OPERATIONS);
         }
-        if (self->sea->repeats && i % DRIFT_EVERY == 0 && self->count < STORM_LIVE) {
-            storm_begin_block(self);
+        if (self->sea->repeats && i % DRIFT_EVERY == 0 && self->count < STRESS_LIVE) {
+            stress_begin_block(self);
         }
         operate(self);
         if (i % 64 == 0) {
-            CHECK_OK(gml_lake_check(storm_any_lake(self)->lake));
+            CHECK_OK(gml_lake_check(stress_any_lake(self)->lake));
         }
     }
     return NULL;
@@ -101,13 +101,13 @@ run_thread(void *context)
 
 /* Whatever it has left is whole. pre: no lake sleeps. */
 static void
-finish(storm *self)
+finish(stress *self)
 {
-    storm_close_buffers(self);
+    stress_close_buffers(self);
     while (self->count) {
-        storm_end_block(self, self->count - 1);
+        stress_end_block(self, self->count - 1);
     }
-    storm_release_captures(self);
+    stress_release_captures(self);
 }
 
 /* ---- one run --------------------------------------------------------------------------------- */
@@ -118,52 +118,52 @@ static uint64_t current; /* the seed of the run */
 static void
 name_seed(void)
 {
-    fprintf(stderr, "the storm of seed %" PRIu64 ", %s over %s, failed\n", current, contract_policy,
-            contract_driver);
+    fprintf(stderr, "the stress of seed %" PRIu64 ", %s over %s, failed\n", current,
+            contract_policy, contract_driver);
 }
 
 /* Lakes from their opening to their end. `operations`: of each thread. */
 static void
 run_seed(uint64_t seed, size_t threads, size_t operations)
 {
-    static storm_sea sea;
-    static storm storms[STORM_THREADS];
-    pthread_t others[STORM_THREADS];
-    storm_open(&sea, seed, threads == 1,
-               seed % 4 + from_environment("GMLAKE_STORM_FAILING", 1) >= 4);
+    static stress_lakes sea;
+    static stress stress tests[STRESS_THREADS];
+    pthread_t others[STRESS_THREADS];
+    stress_open(&sea, seed, threads == 1,
+                seed % 4 + from_environment("GMLAKE_STRESS_FAILING", 1) >= 4);
     for (size_t i = 0; i < threads; i++) {
-        storms[i] = (storm){.sea = &sea,
-                            .number = i,
-                            .operations = operations,
-                            .seed = seed * STORM_THREADS + i,
-                            .random = {seed * STORM_THREADS + i}};
+        stress tests[i] = (stress){.sea = &sea,
+                                   .number = i,
+                                   .operations = operations,
+                                   .seed = seed * STRESS_THREADS + i,
+                                   .random = {seed * STRESS_THREADS + i}};
     }
     for (size_t i = 1; i < threads; i++) {
-        CHECK(pthread_create(&others[i], NULL, run_thread, &storms[i]) == 0);
+        CHECK(pthread_create(&others[i], NULL, run_thread, &stress tests[i]) == 0);
     }
-    (void)run_thread(storms);
+    (void)run_thread(stress tests);
     for (size_t i = 1; i < threads; i++) {
         (void)pthread_join(others[i], NULL);
     }
-    storm_calm(&sea);
+    stress_calm(&sea);
     for (size_t i = 0; i < threads; i++) {
-        storm_end_capture(&storms[i]);
+        stress_end_capture(&stress tests[i]);
     }
     for (size_t i = 0; i < threads; i++) {
-        for (size_t j = 0; j < STORM_LAKES; j++) {
-            storm_wake_finally(&storms[i], &sea.lakes[j]);
+        for (size_t j = 0; j < STRESS_LAKES; j++) {
+            stress_wake_finally(&stress tests[i], &sea.lakes[j]);
         }
     }
     for (size_t i = 0; i < threads; i++) {
-        finish(&storms[i]);
+        finish(&stress tests[i]);
     }
-    storm_close(&sea);
+    stress_close(&sea);
 }
 
 static void
 run_seeds(uint64_t operations, size_t threads)
 {
-    current = from_environment("GMLAKE_STORM_SEED", 1);
+    current = from_environment("GMLAKE_STRESS_SEED", 1);
     for (uint64_t done = 0; done < operations; done += SEED_OPERATIONS, current++) {
         int before = check_failures();
         run_seed(current, threads, SEED_OPERATIONS / threads);
@@ -175,26 +175,26 @@ run_seeds(uint64_t operations, size_t threads)
 
 TEST(whatever_a_program_tells_its_lakes)
 {
-    uint64_t operations = from_environment("GMLAKE_STORM_OPERATIONS", 10000);
-    storm_counts.planned = 0;
+    uint64_t operations = from_environment("GMLAKE_STRESS_OPERATIONS", 10000);
+    stress_counts.planned = 0;
     run_seeds(operations, 1);
     if (!policy_has_steps(contract_policy)) {
-        CHECK_EQ(storm_counts.planned, 0);
+        CHECK_EQ(stress_counts.planned, 0);
     } else if (operations > SEED_OPERATIONS) { /* of two seeds in a row one has steps */
-        CHECK(storm_counts.planned > 0);
+        CHECK(stress_counts.planned > 0);
     }
 }
 
 TEST(whatever_four_threads_tell_their_lakes)
 {
-    run_seeds(from_environment("GMLAKE_STORM_THREADED_OPERATIONS", 5000), STORM_THREADS);
+    run_seeds(from_environment("GMLAKE_STRESS_THREADED_OPERATIONS", 5000), STRESS_THREADS);
 }
 
 /* That it happened at all, over all policies and drivers. */
 static void
 look_at_census(void)
 {
-    const storm_census *of = &storm_counts;
+    const stress_census *of = &stress_counts;
     printf("sleeps without backup: %" PRIu64 ", to the host: %" PRIu64 ", to disk: %" PRIu64
            ", that failed: %" PRIu64 ", of these asleep: %" PRIu64 ", wakes: %" PRIu64
            ", wakes that failed: %" PRIu64 ", saved blocks read: %" PRIu64
@@ -203,7 +203,7 @@ look_at_census(void)
            of->sleeps[0], of->sleeps[1], of->sleeps[2], of->failed_sleeps, of->half_sleeps,
            of->wakes, of->failed_wakes, of->saved, of->grown, of->shrunk, of->refused, of->captures,
            of->struck);
-    if (current - from_environment("GMLAKE_STORM_SEED", 1) < 2) {
+    if (current - from_environment("GMLAKE_STRESS_SEED", 1) < 2) {
         return; /* in a seed or two something may not happen */
     }
     CHECK(of->sleeps[0] && of->sleeps[1] && of->sleeps[2] && of->wakes && of->saved);

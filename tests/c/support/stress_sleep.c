@@ -6,7 +6,7 @@
  */
 #include "gmlake_sleep.h"
 #include "support/stamp.h"
-#include "support/storm.h"
+#include "support/stress.h"
 
 #include <stdatomic.h>
 
@@ -17,7 +17,7 @@ static const uint64_t LARGEST_FILE_BYTES = 12 * MIB;
 
 /* While memory goes or comes, calls fail more often than else: to undo a failure fails as well. */
 static void
-strike_often(storm *self, storm_lake *at)
+strike_often(stress *self, stress_lake *at)
 {
     static const uint64_t chances[] = {0, 0, 5000, 50000, 300000};
     if (self->sea->per_million) {
@@ -26,13 +26,13 @@ strike_often(storm *self, storm_lake *at)
 }
 
 static void
-strike_as_a_rule(storm *self, storm_lake *at)
+strike_as_a_rule(stress *self, stress_lake *at)
 {
     atomic_store(&at->strikes.per_million, self->sea->per_million);
 }
 
 static gml_backup
-draw_backup(storm *self, const storm_lake *at)
+draw_backup(stress *self, const stress_lake *at)
 {
     gml_backup backup = (gml_backup)check_below(&self->random, 3);
     bool is_large = lake_stats_of(at->lake).live_bytes > LARGEST_FILE_BYTES;
@@ -40,12 +40,12 @@ draw_backup(storm *self, const storm_lake *at)
 }
 
 static void
-fall_asleep(storm *self, storm_lake *at)
+fall_asleep(stress *self, stress_lake *at)
 {
     gml_sleep_report report = {0};
     gml_backup backup = draw_backup(self, at);
     (void)pthread_rwlock_wrlock(&at->awake);
-    bool was_asleep = storm_is_asleep(at);
+    bool was_asleep = stress_is_asleep(at);
     strike_often(self, at);
     gml_status status = gml_lake_sleep(at->lake, backup, NULL, &report);
     strike_as_a_rule(self, at);
@@ -54,46 +54,46 @@ fall_asleep(storm *self, storm_lake *at)
     } else if (was_asleep) {
         CHECK_STATUS(status, GML_INVALID_ARGUMENT);
     } else if (status == GML_UNSUPPORTED) {
-        CHECK(storm_may_capture(self, at) && !storm_is_asleep(at));
+        CHECK(stress_may_capture(self, at) && !stress_is_asleep(at));
     } else {
         at->sleeps++;
-        at->is_saved = STORM_MAYBE;
-        storm_counts.failed_sleeps += status != GML_OK;
-        storm_counts.half_sleeps += status != GML_OK && storm_is_asleep(at);
-        storm_expect(self, status);
+        at->is_saved = STRESS_MAYBE;
+        stress_counts.failed_sleeps += status != GML_OK;
+        stress_counts.half_sleeps += status != GML_OK && stress_is_asleep(at);
+        stress_expect(self, status);
     }
     if (status == GML_OK) {
-        storm_counts.sleeps[backup]++;
-        CHECK(storm_is_asleep(at) && !was_asleep);
+        stress_counts.sleeps[backup]++;
+        CHECK(stress_is_asleep(at) && !was_asleep);
         at->lost_nap = backup == GML_BACKUP_NONE ? at->sleeps : at->lost_nap;
         at->saved_nap = backup == GML_BACKUP_HOST ? at->sleeps : at->saved_nap;
-        at->is_saved = backup == GML_BACKUP_HOST ? STORM_YES : STORM_NO;
+        at->is_saved = backup == GML_BACKUP_HOST ? STRESS_YES : STRESS_NO;
     }
     (void)pthread_rwlock_unlock(&at->awake);
 }
 
 /* Whether it is awake now. */
 static bool
-wake(storm *self, storm_lake *at)
+wake(stress *self, stress_lake *at)
 {
     gml_sleep_report report = {0};
     (void)pthread_rwlock_wrlock(&at->awake);
-    bool was_asleep = storm_is_asleep(at);
+    bool was_asleep = stress_is_asleep(at);
     strike_often(self, at);
     gml_status status = gml_lake_wake(at->lake, &report);
     strike_as_a_rule(self, at);
-    bool is_asleep = storm_is_asleep(at);
+    bool is_asleep = stress_is_asleep(at);
     if (!at->can_sleep) {
         CHECK_STATUS(status, GML_UNSUPPORTED);
     } else if (!was_asleep) {
         CHECK_STATUS(status, GML_INVALID_ARGUMENT);
     } else if (status == GML_UNSUPPORTED) {
-        CHECK(storm_may_capture(self, at));
+        CHECK(stress_may_capture(self, at));
     } else {
-        storm_counts.wakes += status == GML_OK;
-        storm_counts.failed_wakes += status != GML_OK;
+        stress_counts.wakes += status == GML_OK;
+        stress_counts.failed_wakes += status != GML_OK;
         if (status != GML_OUT_OF_MEMORY) { /* there may be a limit */
-            storm_expect(self, status);
+            stress_expect(self, status);
         }
     }
     CHECK_EQ(is_asleep, was_asleep && status != GML_OK);
@@ -103,9 +103,9 @@ wake(storm *self, storm_lake *at)
 
 /* What the host has of a block is what the block holds, and is had of no block that came later. */
 static void
-look_at_saved(storm *self, const storm_block *held)
+look_at_saved(stress *self, const stress_block *held)
 {
-    storm_lake *at = held->at;
+    stress_lake *at = held->at;
     const live_block *block = &held->block;
     const void *bytes = NULL;
     (void)pthread_rwlock_rdlock(&at->awake);
@@ -113,34 +113,34 @@ look_at_saved(storm *self, const storm_block *held)
     bool was_saved = held->born < at->saved_nap;
     bool had_content =
         held->is_stamped && held->stamped >= at->lost_nap && held->stamped < at->saved_nap;
-    if (was_saved && at->is_saved == STORM_YES) {
+    if (was_saved && at->is_saved == STRESS_YES) {
         CHECK_OK(status);
-    } else if (self->sea->is_alone && at->is_saved != STORM_MAYBE) {
+    } else if (self->sea->is_alone && at->is_saved != STRESS_MAYBE) {
         CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
     } else if (status != GML_OK) {
         CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
     }
-    storm_counts.saved += status == GML_OK;
+    stress_counts.saved += status == GML_OK;
     if (status == GML_OK && had_content && lake_is_host()) {
-        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STORM_STRIDE_BYTES));
+        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRESS_STRIDE_BYTES));
     }
     (void)pthread_rwlock_unlock(&at->awake);
 }
 
 static void
-forget_saved(storm *self, storm_lake *at)
+forget_saved(stress *self, stress_lake *at)
 {
     (void)pthread_rwlock_wrlock(&at->awake);
     gml_status status = gml_lake_forget_saved(at->lake);
-    storm_expect(self, status);
-    if (!storm_is_asleep(at)) {
-        at->is_saved = STORM_NO;
+    stress_expect(self, status);
+    if (!stress_is_asleep(at)) {
+        at->is_saved = STRESS_NO;
     }
     (void)pthread_rwlock_unlock(&at->awake);
 }
 
 static void
-look_at_all_saved(storm *self, const storm_lake *at)
+look_at_all_saved(stress *self, const stress_lake *at)
 {
     for (size_t i = 0; i < self->count; i++) {
         if (self->blocks[i].at == at) {
@@ -150,19 +150,19 @@ look_at_all_saved(storm *self, const storm_lake *at)
 }
 
 void
-storm_change_sleep(storm *self)
+stress_change_sleep(stress *self)
 {
-    storm_lake *at = storm_any_lake(self);
+    stress_lake *at = stress_any_lake(self);
     uint64_t choice = check_below(&self->random, 16);
     if (choice < 2) {
         look_at_all_saved(self, at);
     } else if (choice < 3) {
         forget_saved(self, at);
-    } else if (choice < 12 && storm_is_asleep(at)) {
+    } else if (choice < 12 && stress_is_asleep(at)) {
         look_at_all_saved(self, at);
         if (wake(self, at)) {
-            storm_touch_all(self, at);
-            storm_touch_buffers(self, at);
+            stress_touch_all(self, at);
+            stress_touch_buffers(self, at);
         }
     } else if (choice < 4) {
         CHECK(!wake(self, at) || !self->sea->is_alone);
@@ -173,18 +173,18 @@ storm_change_sleep(storm *self)
 }
 
 void
-storm_wake_finally(storm *self, storm_lake *at)
+stress_wake_finally(stress *self, stress_lake *at)
 {
     gml_sleep_report report = {0};
     (void)pthread_rwlock_wrlock(&at->awake);
     atomic_store(&at->strikes.per_million, 0);
     __atomic_store_n(&at->device->limit_bytes, 0, __ATOMIC_RELAXED); /* what others hold stays */
-    if (storm_is_asleep(at)) {
+    if (stress_is_asleep(at)) {
         CHECK_OK(gml_lake_wake(at->lake, &report));
     }
     CHECK_OK(gml_lake_set_limit(at->lake, 0));
     strike_as_a_rule(self, at);
     (void)pthread_rwlock_unlock(&at->awake);
-    storm_touch_all(self, at);
-    storm_touch_buffers(self, at);
+    stress_touch_all(self, at);
+    stress_touch_buffers(self, at);
 }

@@ -1,54 +1,56 @@
 /* What a random program asks of its lakes besides memory. */
 #include "gmlake_share.h"
-#include "support/storm.h"
+#include "support/stress.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 enum { EVENTS = 100, PAIRS = 8 };
 
-typedef void storm_deed(storm *self, storm_lake *at);
+typedef void stress_deed(stress *self, stress_lake *at);
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
 static gml_pool_id
-own_pool(const storm *self)
+own_pool(const stress *self)
 {
     return (gml_pool_id){1, 1 + self->number};
 }
 
 static void
-begin_capture(storm *self, storm_lake *at)
+begin_capture(stress *self, stress_lake *at)
 {
     if (gml_lake_begin_pool(at->lake, own_pool(self)) == GML_OK) {
-        CHECK_OK(gml_streams_set_capturing(storm_streams(at), storm_capturing_stream(self), true));
+        CHECK_OK(
+            gml_streams_set_capturing(stress_streams(at), stress_capturing_stream(self), true));
         self->captures[at - self->sea->lakes]++;
         self->captured_on = at;
-        storm_counts.captures++;
+        stress_counts.captures++;
     }
 }
 
 void
-storm_end_capture(storm *self)
+stress_end_capture(stress *self)
 {
-    storm_lake *at = self->captured_on;
+    stress_lake *at = self->captured_on;
     if (at) {
-        CHECK_OK(gml_streams_set_capturing(storm_streams(at), storm_capturing_stream(self), false));
-        storm_expect(self, gml_lake_end_pool(at->lake, own_pool(self)));
+        CHECK_OK(
+            gml_streams_set_capturing(stress_streams(at), stress_capturing_stream(self), false));
+        stress_expect(self, gml_lake_end_pool(at->lake, own_pool(self)));
         self->captured_on = NULL;
     }
 }
 
 static void
-release_capture(storm *self, storm_lake *at)
+release_capture(stress *self, stress_lake *at)
 {
     self->captures[at - self->sea->lakes]--;
-    storm_expect(self, gml_lake_release_pool(at->lake, own_pool(self)));
+    stress_expect(self, gml_lake_release_pool(at->lake, own_pool(self)));
 }
 
 void
-storm_release_captures(storm *self)
+stress_release_captures(stress *self)
 {
-    for (size_t i = 0; i < STORM_LAKES; i++) {
+    for (size_t i = 0; i < STRESS_LAKES; i++) {
         while (self->captures[i]) {
             release_capture(self, &self->sea->lakes[i]);
         }
@@ -56,10 +58,10 @@ storm_release_captures(storm *self)
 }
 
 static void
-capture(storm *self, storm_lake *at)
+capture(stress *self, stress_lake *at)
 {
     if (self->captured_on) {
-        storm_end_capture(self);
+        stress_end_capture(self);
     } else if (self->captures[at - self->sea->lakes] && check_below(&self->random, 3)) {
         release_capture(self, at);
     } else {
@@ -77,46 +79,46 @@ do_nothing(void *context)
 
 /* Something is queued, or comes to run. */
 static void
-work(storm *self, storm_lake *at)
+work(stress *self, stress_lake *at)
 {
-    gml_stream stream = storm_own_stream(self);
+    gml_stream stream = stress_own_stream(self);
     if (check_below(&self->random, 2)) {
-        CHECK_OK(gml_streams_enqueue(storm_streams(at), stream, do_nothing, NULL));
+        CHECK_OK(gml_streams_enqueue(stress_streams(at), stream, do_nothing, NULL));
     } else {
-        CHECK_OK(gml_streams_advance(storm_streams(at), stream, 1 + check_below(&self->random, 4),
+        CHECK_OK(gml_streams_advance(stress_streams(at), stream, 1 + check_below(&self->random, 4),
                                      NULL));
     }
 }
 
 static void
-release_stream(storm *self, storm_lake *at)
+release_stream(stress *self, stress_lake *at)
 {
     if (self->sea->forgets) {
-        storm_expect(self, gml_lake_release_stream(at->lake, storm_own_stream(self)));
+        stress_expect(self, gml_lake_release_stream(at->lake, stress_own_stream(self)));
     }
 }
 
 static void
-mark_external_stream(storm *self, storm_lake *at)
+mark_external_stream(stress *self, stress_lake *at)
 {
-    storm_expect(self, gml_lake_mark_external_stream(at->lake, storm_own_stream(self)));
+    stress_expect(self, gml_lake_mark_external_stream(at->lake, stress_own_stream(self)));
 }
 
 static void
-record_stream(storm *self, storm_lake *at)
+record_stream(stress *self, stress_lake *at)
 {
     (void)at;
     if (self->count) {
-        const storm_block *held = &self->blocks[check_below(&self->random, self->count)];
-        storm_expect(self, gml_lake_record_stream(held->at->lake, held->block.address,
-                                                  storm_any_stream(self, held->at)));
+        const stress_block *held = &self->blocks[check_below(&self->random, self->count)];
+        stress_expect(self, gml_lake_record_stream(held->at->lake, held->block.address,
+                                                   stress_any_stream(self, held->at)));
     }
 }
 
 /* ---- knobs ----------------------------------------------------------------------------------- */
 
 static void
-set_limit(storm *self, storm_lake *at)
+set_limit(stress *self, stress_lake *at)
 {
     uint64_t most_bytes = at->capacity_bytes;
     uint64_t limit_bytes =
@@ -125,7 +127,7 @@ set_limit(storm *self, storm_lake *at)
 }
 
 static void
-set_margin(storm *self, storm_lake *at)
+set_margin(stress *self, stress_lake *at)
 {
     uint64_t margin_bytes =
         check_below(&self->random, 2) ? check_below(&self->random, at->capacity_bytes / 2) : 0;
@@ -133,34 +135,34 @@ set_margin(storm *self, storm_lake *at)
 }
 
 static void
-grant(storm *self, storm_lake *at)
+grant(stress *self, stress_lake *at)
 {
-    int peer = (int)check_below(&self->random, STORM_DEVICES);
+    int peer = (int)check_below(&self->random, STRESS_DEVICES);
     CHECK_STATUS(gml_lake_grant(at->lake, peer), GML_UNSUPPORTED);
 }
 
 static void
-trim(storm *self, storm_lake *at)
+trim(stress *self, stress_lake *at)
 {
-    storm_expect(self, gml_lake_trim(at->lake, NULL));
+    stress_expect(self, gml_lake_trim(at->lake, NULL));
 }
 
 static void
-mark(storm *self, storm_lake *at)
+mark(stress *self, stress_lake *at)
 {
-    storm_expect(self, gml_lake_mark(at->lake));
+    stress_expect(self, gml_lake_mark(at->lake));
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
 static void
-look_at_block(storm *self, storm_lake *at)
+look_at_block(stress *self, stress_lake *at)
 {
     (void)at;
     if (!self->count) {
         return;
     }
-    const storm_block *held = &self->blocks[check_below(&self->random, self->count)];
+    const stress_block *held = &self->blocks[check_below(&self->random, self->count)];
     gml_lake *lake = held->at->lake;
     gml_address address = held->block.address;
     gml_block_info info = {0};
@@ -189,7 +191,7 @@ see_range(void *context, const gml_range_info *range)
 }
 
 static void
-look(storm *self, storm_lake *at)
+look(stress *self, stress_lake *at)
 {
     gml_stats stats = {0};
     gml_torch_stats torch = {0};
@@ -209,7 +211,7 @@ look(storm *self, storm_lake *at)
 }
 
 static void
-keep_history(storm *self, storm_lake *at)
+keep_history(stress *self, stress_lake *at)
 {
     static _Thread_local gml_request events[EVENTS];
     size_t count = 0;
@@ -223,10 +225,10 @@ keep_history(storm *self, storm_lake *at)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 void
-storm_tell(storm *self)
+stress_tell(stress *self)
 {
     /* Twice what is likelier, and first what happens in steps that repeat. */
-    static storm_deed *const deeds[] = {
+    static stress_deed *const deeds[] = {
         work,           work,           record_stream,
         record_stream,  record_stream,  record_stream,
         release_stream, release_stream, mark_external_stream,
@@ -236,6 +238,6 @@ storm_tell(storm *self)
         keep_history,
     };
     enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
-    storm_lake *at = storm_any_lake(self);
+    stress_lake *at = stress_any_lake(self);
     deeds[check_below(&self->random, self->repeats ? REPEATED : DEEDS)](self, at);
 }

@@ -3,7 +3,7 @@
 #include "lake/lake.h"
 #include "policy/policy.h"
 #include "support/policies.h"
-#include "support/storm.h"
+#include "support/stress.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -36,13 +36,13 @@ static const struct {
 enum { CHOICES = sizeof choices / sizeof *choices, SETTINGS = CHOICES + 1 };
 
 /* Those of one device have one limit together. */
-static const uint64_t capacities[STORM_LAKES] = {128 * MIB, 48 * MIB, 128 * MIB, 128 * MIB};
-static const int devices[STORM_LAKES] = {0, 1, 0, 0};
+static const uint64_t capacities[STRESS_LAKES] = {128 * MIB, 48 * MIB, 128 * MIB, 128 * MIB};
+static const int devices[STRESS_LAKES] = {0, 1, 0, 0};
 
-storm_census storm_counts;
+stress_census stress_counts;
 
 void
-storm_expect(const storm *self, gml_status status)
+stress_expect(const stress *self, gml_status status)
 {
     bool is_explained =
         self->sea->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY);
@@ -51,26 +51,26 @@ storm_expect(const storm *self, gml_status status)
     }
 }
 
-storm_lake *
-storm_any_lake(storm *self)
+stress_lake *
+stress_any_lake(stress *self)
 {
-    return &self->sea->lakes[check_below(&self->random, STORM_LAKES)];
+    return &self->sea->lakes[check_below(&self->random, STRESS_LAKES)];
 }
 
 gml_streams *
-storm_streams(const storm_lake *at)
+stress_streams(const stress_lake *at)
 {
     return gml_driver_streams(at->lake->driver);
 }
 
 bool
-storm_is_asleep(const storm_lake *at)
+stress_is_asleep(const stress_lake *at)
 {
     return gml_lake_is_asleep(at->lake);
 }
 
 bool
-storm_may_capture(const storm *self, const storm_lake *at)
+stress_may_capture(const stress *self, const stress_lake *at)
 {
     return !self->sea->is_alone || (self->captured_on && self->captured_on->device == at->device);
 }
@@ -85,7 +85,7 @@ is_policy(const char *name)
 
 /* How many there are. Half of the lakes have the defaults. */
 static size_t
-draw_settings(check_random *random, const storm_lake *at, gml_setting *out)
+draw_settings(check_random *random, const stress_lake *at, gml_setting *out)
 {
     size_t count = 0;
     bool is_plain = check_below(random, 2) == 0;
@@ -103,12 +103,12 @@ draw_settings(check_random *random, const storm_lake *at, gml_setting *out)
 }
 
 static void
-open_lake(storm_lake *at, size_t index, check_random *random, storm_sea *sea)
+open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *sea)
 {
     gml_setting settings[SETTINGS];
     bool has_chunks = policy_lends(contract_policy);
     *at =
-        (storm_lake){.capacity_bytes = capacities[index], .device = &sea->devices[devices[index]]};
+        (stress_lake){.capacity_bytes = capacities[index], .device = &sea->devices[devices[index]]};
     CHECK(pthread_rwlock_init(&at->awake, NULL) == 0);
     at->is_arena = index == 1 && gml_policy_find(contract_policy)->can_serve_arena &&
                    check_below(random, 3) == 0;
@@ -132,34 +132,34 @@ open_lake(storm_lake *at, size_t index, check_random *random, storm_sea *sea)
 }
 
 void
-storm_open(storm_sea *sea, uint64_t seed, bool is_alone, bool failing)
+stress_open(stress_lakes *sea, uint64_t seed, bool is_alone, bool failing)
 {
     check_random random = {seed};
-    *sea = (storm_sea){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
+    *sea = (stress_lakes){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
     sea->forgets = policy_lends(contract_policy);
     sea->repeats = is_alone && seed % 2 == 0;
     sea->is_failing = failing;
     sea->per_million = failing ? UINT64_C(500) << check_below(&random, 5) : 0;
-    for (size_t i = 0; i < STORM_LAKES; i++) {
+    for (size_t i = 0; i < STRESS_LAKES; i++) {
         open_lake(&sea->lakes[i], i, &random, sea);
-        CHECK_OK(gml_streams_set_manual(storm_streams(&sea->lakes[i]), seed % 3 != 0));
+        CHECK_OK(gml_streams_set_manual(stress_streams(&sea->lakes[i]), seed % 3 != 0));
     }
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
 void
-storm_calm(storm_sea *sea)
+stress_calm(stress_lakes *sea)
 {
     sea->per_million = 0;
-    for (size_t i = 0; i < STORM_LAKES; i++) {
+    for (size_t i = 0; i < STRESS_LAKES; i++) {
         atomic_store(&sea->lakes[i].strikes.per_million, 0);
     }
 }
 
 /* Nothing is left, whatever failed before. */
 static void
-close_lake(storm_lake *at, bool is_failing)
+close_lake(stress_lake *at, bool is_failing)
 {
     CHECK_OK(gml_lake_check(at->lake));
     CHECK_OK(gml_lake_trim(at->lake, NULL));
@@ -167,26 +167,26 @@ close_lake(storm_lake *at, bool is_failing)
     const gml_stats stats = lake_stats_of(at->lake);
     CHECK_EQ(stats.live_blocks, 0);
     CHECK_EQ(stats.reserved_bytes, 0);
-    storm_counts.planned += stats.states[GML_STATE_PLAN];
+    stress_counts.planned += stats.states[GML_STATE_PLAN];
     CHECK_OK(gml_lake_close(at->lake));
     strikes_check_rest(&at->strikes);
     if (!at->can_sleep || !is_failing) { /* plain memory that sleeps keeps what failed to go */
         strikes_check_memory(&at->strikes);
     }
-    storm_counts.struck += at->strikes.struck;
+    stress_counts.struck += at->strikes.struck;
     (void)pthread_rwlock_destroy(&at->awake);
 }
 
 void
-storm_close(storm_sea *sea)
+stress_close(stress_lakes *sea)
 {
-    for (size_t i = 0; i < STORM_EXCHANGED; i++) {
+    for (size_t i = 0; i < STRESS_EXCHANGED; i++) {
         if (sea->exchange[i].at) {
-            storm_touch(&sea->exchange[i]);
+            stress_touch(&sea->exchange[i]);
             CHECK_OK(gml_lake_free(sea->exchange[i].at->lake, sea->exchange[i].block.address));
         }
     }
-    for (size_t i = 0; i < STORM_LAKES; i++) {
+    for (size_t i = 0; i < STRESS_LAKES; i++) {
         close_lake(&sea->lakes[i], sea->is_failing);
     }
 }

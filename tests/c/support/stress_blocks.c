@@ -1,6 +1,6 @@
 /* Blocks of a random program: allocating, freeing, handing over. */
 #include "support/stamp.h"
-#include "support/storm.h"
+#include "support/stress.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -12,54 +12,54 @@ enum {
 };
 
 gml_stream
-storm_own_stream(storm *self)
+stress_own_stream(stress *self)
 {
     return 1 + self->number * THREAD_STREAMS + check_below(&self->random, OWN_STREAMS);
 }
 
 gml_stream
-storm_capturing_stream(const storm *self)
+stress_capturing_stream(const stress *self)
 {
     return 1 + self->number * THREAD_STREAMS + CAPTURING;
 }
 
 gml_stream
-storm_lasting_stream(const storm *self)
+stress_lasting_stream(const stress *self)
 {
     return 1 + self->number * THREAD_STREAMS + LASTING;
 }
 
 gml_stream
-storm_any_stream(storm *self, const storm_lake *at)
+stress_any_stream(stress *self, const stress_lake *at)
 {
     uint64_t choice = check_below(&self->random, 8);
     if (choice == 0) {
         return 0;
     }
     bool captures = choice < 5 && self->captured_on == at;
-    return captures ? storm_capturing_stream(self) : storm_own_stream(self);
+    return captures ? stress_capturing_stream(self) : stress_own_stream(self);
 }
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
 void
-storm_touch(storm_block *held)
+stress_touch(stress_block *held)
 {
-    storm_lake *at = held->at;
+    stress_lake *at = held->at;
     const live_block *block = &held->block;
     void *bytes = NULL;
     if (!lake_is_host()) {
         return;
     }
     (void)pthread_rwlock_rdlock(&at->awake);
-    if (storm_is_asleep(at)) {
+    if (stress_is_asleep(at)) {
         CHECK_STATUS(gml_lake_bytes(at->lake, block->address, &bytes), GML_UNSUPPORTED);
     } else if (!CHECK_OK(gml_lake_bytes(at->lake, block->address, &bytes))) {
         held->is_stamped = false;
     } else if (held->is_stamped && held->stamped >= at->lost_nap) {
-        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STORM_STRIDE_BYTES));
+        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRESS_STRIDE_BYTES));
     } else {
-        stamp_write(bytes, block->size_bytes, block->seed, STORM_STRIDE_BYTES);
+        stamp_write(bytes, block->size_bytes, block->seed, STRESS_STRIDE_BYTES);
         held->is_stamped = true;
         held->stamped = at->sleeps;
     }
@@ -67,11 +67,11 @@ storm_touch(storm_block *held)
 }
 
 void
-storm_touch_all(storm *self, const storm_lake *at)
+stress_touch_all(stress *self, const stress_lake *at)
 {
     for (size_t i = 0; i < self->count; i++) {
         if (self->blocks[i].at == at) {
-            storm_touch(&self->blocks[i]);
+            stress_touch(&self->blocks[i]);
         }
     }
 }
@@ -79,11 +79,11 @@ storm_touch_all(storm *self, const storm_lake *at)
 /* ---- living and ending ----------------------------------------------------------------------- */
 
 void
-storm_end_block(storm *self, size_t index)
+stress_end_block(stress *self, size_t index)
 {
-    storm_block *held = &self->blocks[index];
-    storm_touch(held);
-    storm_expect(self, gml_lake_free(held->at->lake, held->block.address));
+    stress_block *held = &self->blocks[index];
+    stress_touch(held);
+    stress_expect(self, gml_lake_free(held->at->lake, held->block.address));
     if (self->sea->is_alone && check_below(&self->random, 8) == 0) {
         CHECK_STATUS(gml_lake_free(held->at->lake, held->block.address), GML_UNKNOWN_ADDRESS);
     }
@@ -92,7 +92,7 @@ storm_end_block(storm *self, size_t index)
 
 /* Nothing that lay idle would have served it. */
 static void
-check_refusal(storm_block *held)
+check_refusal(stress_block *held)
 {
     live_block *block = &held->block;
     CHECK_OK(gml_lake_trim(held->at->lake, NULL));
@@ -110,27 +110,27 @@ read_first(void *context)
 /* What was queued reads memory whenever it comes to run: it must still be mapped then. By one
  * thread only, as others do not see the order of streams. */
 static void
-queue_use(storm *self, const storm_block *held)
+queue_use(stress *self, const stress_block *held)
 {
     void *bytes = NULL;
     bool is_captured =
-        self->captured_on == held->at && held->block.stream == storm_capturing_stream(self);
+        self->captured_on == held->at && held->block.stream == stress_capturing_stream(self);
     if (lake_is_host() && self->sea->is_alone && !is_captured &&
         (held->at->can_sleep || held->at->has_elastic) &&
         CHECK_OK(gml_lake_bytes(held->at->lake, held->block.address, &bytes))) {
         CHECK_OK(
-            gml_streams_enqueue(storm_streams(held->at), held->block.stream, read_first, bytes));
+            gml_streams_enqueue(stress_streams(held->at), held->block.stream, read_first, bytes));
     }
 }
 
 static void
-add_block(storm *self)
+add_block(stress *self)
 {
-    storm_block *held = &self->blocks[self->count++];
+    stress_block *held = &self->blocks[self->count++];
     (void)pthread_rwlock_rdlock(&held->at->awake);
     held->born = held->at->sleeps;
     (void)pthread_rwlock_unlock(&held->at->awake);
-    storm_touch(held);
+    stress_touch(held);
     if (check_below(&self->random, 4) == 0) {
         queue_use(self, held);
     }
@@ -153,58 +153,58 @@ draw_size(check_random *random)
 }
 
 /* One that is awake, as a rule. */
-static storm_lake *
-draw_lake(storm *self)
+static stress_lake *
+draw_lake(stress *self)
 {
-    storm_lake *at = storm_any_lake(self);
-    for (int i = 0; i < 3 && storm_is_asleep(at); i++) {
-        at = storm_any_lake(self);
+    stress_lake *at = stress_any_lake(self);
+    for (int i = 0; i < 3 && stress_is_asleep(at); i++) {
+        at = stress_any_lake(self);
     }
     return at;
 }
 
 void
-storm_begin_block(storm *self)
+stress_begin_block(stress *self)
 {
-    storm_lake *at = draw_lake(self);
-    storm_block *held = &self->blocks[self->count];
+    stress_lake *at = draw_lake(self);
+    stress_block *held = &self->blocks[self->count];
     live_block *block = &held->block;
-    *held = (storm_block){.at = at};
+    *held = (stress_block){.at = at};
     block->size_bytes = draw_size(&self->random);
-    block->stream = storm_any_stream(self, at);
+    block->stream = stress_any_stream(self, at);
     block->seed = check_next(&self->random);
     gml_status status =
         gml_lake_allocate(at->lake, block->size_bytes, block->stream, &block->address);
     if (status == GML_OK) {
-        CHECK(!self->sea->is_alone || !storm_is_asleep(at));
+        CHECK(!self->sea->is_alone || !stress_is_asleep(at));
         add_block(self);
         return;
     }
     if (status == GML_UNSUPPORTED) {
-        CHECK(self->sea->is_alone ? storm_is_asleep(at) : at->can_sleep);
+        CHECK(self->sea->is_alone ? stress_is_asleep(at) : at->can_sleep);
         return;
     }
-    storm_counts.refused += status == GML_OUT_OF_MEMORY;
+    stress_counts.refused += status == GML_OUT_OF_MEMORY;
     if (status != GML_OUT_OF_MEMORY) {
-        storm_expect(self, status);
+        stress_expect(self, status);
     } else if (self->sea->is_alone && !self->sea->per_million && !self->captured_on) {
         check_refusal(held);
     }
     for (size_t i = self->count; i > 0; i--) { /* half of what it has there */
         if (self->blocks[i - 1].at == at && check_below(&self->random, 2)) {
-            storm_end_block(self, i - 1);
+            stress_end_block(self, i - 1);
         }
     }
 }
 
 void
-storm_exchange_block(storm *self)
+stress_exchange_block(stress *self)
 {
-    storm_block *mine = &self->blocks[check_below(&self->random, self->count)];
-    storm_sea *sea = self->sea;
+    stress_block *mine = &self->blocks[check_below(&self->random, self->count)];
+    stress_lakes *sea = self->sea;
     (void)pthread_mutex_lock(&sea->lock);
-    storm_block *slot = &sea->exchange[check_below(&self->random, STORM_EXCHANGED)];
-    storm_block theirs = *slot;
+    stress_block *slot = &sea->exchange[check_below(&self->random, STRESS_EXCHANGED)];
+    stress_block theirs = *slot;
     *slot = *mine;
     (void)pthread_mutex_unlock(&sea->lock);
     *mine = theirs.at ? theirs : self->blocks[--self->count];

@@ -1,11 +1,11 @@
 """Random programs of any length against the lakes, under the sanitizers.
 
-make storm [OPERATIONS=5000000] [SEED=1] [FAILING=4]
+make stress [OPERATIONS=5000000] [SEED=1] [FAILING=4]
 
-Runs build/address/tests/c/test_lake_storm with one thread for so many operations, then
-build/thread/tests/c/test_lake_storm with four for a fifth as many, a few seeds at a time: what
+Runs build/address/tests/c/test_lake_stress with one thread for so many operations, then
+build/thread/tests/c/test_lake_stress with four for a fifth as many, a few seeds at a time: what
 ends one process leaves the others. FAILING: of four seeds in a row, how many have calls of the
-driver that fail. The output of a run that failed is kept in build/storm, and names its seeds.
+driver that fail. The output of a run that failed is kept in build/stress, and names its seeds.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / "build/storm"
+KEPT = ROOT / "build/stress"
 PAIRS = 10  # of policies and drivers, each of which makes the operations of a seed
-SEED_OPERATIONS = 2500  # as in test_lake_storm.c
+SEED_OPERATIONS = 2500  # as in test_lake_stress.c
 COUNT = re.compile(r"([a-z][a-z ]*): (\d+)")
 
 
@@ -32,12 +32,12 @@ def run(kind: str, seed: int, seeds: int, failing: int) -> tuple[bool, Counter[s
     operations = str(seeds * SEED_OPERATIONS)
     is_threaded = kind == "thread"
     settings = {
-        "GMLAKE_STORM_SEED": str(seed),
-        "GMLAKE_STORM_FAILING": str(failing),
-        "GMLAKE_STORM_OPERATIONS": "0" if is_threaded else operations,
-        "GMLAKE_STORM_THREADED_OPERATIONS": operations if is_threaded else "0",
+        "GMLAKE_STRESS_SEED": str(seed),
+        "GMLAKE_STRESS_FAILING": str(failing),
+        "GMLAKE_STRESS_OPERATIONS": "0" if is_threaded else operations,
+        "GMLAKE_STRESS_THREADED_OPERATIONS": operations if is_threaded else "0",
     }
-    program = [str(ROOT / f"build/{kind}/tests/c/test_lake_storm")]
+    program = [str(ROOT / f"build/{kind}/tests/c/test_lake_stress")]
     # ThreadSanitizer of older compilers stops where addresses are randomised by many bits.
     if is_threaded and shutil.which("setarch"):
         program = ["setarch", "-R", *program]

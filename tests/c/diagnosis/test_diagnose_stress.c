@@ -255,18 +255,18 @@ naive_peak(const naive *self)
 
 /* ---- one trace ------------------------------------------------------------------------------- */
 
-typedef struct storm {
+typedef struct stress {
     story story;
     naive walk;
     size_t *list;
     size_t count;
     uint64_t seed;
-} storm;
+} stress;
 
-static storm it;
+static stress it;
 
 static bool
-storm_open(uint64_t seed, const random_shape *shape)
+stress_open(uint64_t seed, const random_shape *shape)
 {
     check_random random = {seed};
     it.seed = seed;
@@ -286,7 +286,7 @@ storm_open(uint64_t seed, const random_shape *shape)
 }
 
 static void
-storm_close(void)
+stress_close(void)
 {
     story_close(&it.story);
     free(it.list);
@@ -377,7 +377,7 @@ shuffle(check_random *random)
 static void
 check_small(uint64_t seed, const random_shape *shape)
 {
-    if (storm_open(seed, shape)) {
+    if (stress_open(seed, shape)) {
         uint64_t peak = peak_with(NULL, 0);
         CHECK_EQ(it.story.diagnosis.peak_count ? it.story.diagnosis.peaks[0].bytes : 0, peak);
         passes(it.list, it.count);
@@ -393,7 +393,7 @@ check_small(uint64_t seed, const random_shape *shape)
         }
         check_fixed_peak(peak);
     }
-    storm_close();
+    stress_close();
 }
 
 /* ---- the tests ------------------------------------------------------------------------------- */
@@ -417,19 +417,19 @@ TEST(the_traces_have_every_pattern)
 {
     size_t counts[GML_PATTERN_COUNT] = {0}, savers[GML_PATTERN_COUNT] = {0};
     for (uint64_t seed = 1; seed <= SMALL_TRACES / 4; seed++) {
-        bool is_open = storm_open(seed, &SMALL);
+        bool is_open = stress_open(seed, &SMALL);
         for (size_t i = 0; is_open && i < it.count; i++) {
             counts[it.story.diagnosis.findings[i].pattern]++;
             savers[it.story.diagnosis.findings[i].pattern] +=
                 it.story.diagnosis.findings[i].saving_bytes > 0;
         }
-        storm_close();
+        stress_close();
     }
     for (int p = 0; p < GML_PATTERN_COUNT; p++) {
         bool moves_bytes = p != GML_PATTERN_DEAD_WRITE && p != GML_PATTERN_NON_UNIFORM_FREQUENCY;
         CHECK(counts[p] > 20);
         CHECK((savers[p] > 0) == moves_bytes);
-        if (getenv("STORM_COUNTS")) {
+        if (getenv("STRESS_COUNTS")) {
             fprintf(stderr, "%s: %zu, %zu save\n", gml_pattern_name((gml_pattern)p), counts[p],
                     savers[p]);
         }
@@ -438,7 +438,7 @@ TEST(the_traces_have_every_pattern)
 
 TEST(large_traces)
 {
-    for (uint64_t seed = 1; seed <= 3 && storm_open(seed, &LARGE); seed++) {
+    for (uint64_t seed = 1; seed <= 3 && stress_open(seed, &LARGE); seed++) {
         uint64_t peak = peak_with(NULL, 0);
         CHECK_EQ(it.story.diagnosis.peaks[0].bytes, peak);
         CHECK(it.story.diagnosis.fixed_peak_bytes < peak);
@@ -452,7 +452,7 @@ TEST(large_traces)
             CHECK_EQ(it.story.diagnosis.findings[place].saving_bytes,
                      fixed < peak ? peak - fixed : 0);
         }
-        storm_close();
+        stress_close();
     }
-    storm_close();
+    stress_close();
 }

@@ -1,13 +1,13 @@
 /* Elastic buffers of a random program. */
 #include "gmlake_elastic.h"
 #include "support/stamp.h"
-#include "support/storm.h"
+#include "support/stress.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define LARGEST_BUFFER (16 * MIB)
 
 static gml_elastic_info
-describe(const storm_buffer *of)
+describe(const stress_buffer *of)
 {
     gml_elastic_info info = {0};
     CHECK_OK(gml_lake_elastic(of->at->lake, of->address, &info));
@@ -16,7 +16,7 @@ describe(const storm_buffer *of)
 
 /* Looks at what was stamped, and stamps the rest of its memory. */
 static void
-touch(storm_buffer *of)
+touch(stress_buffer *of)
 {
     void *memory = NULL;
     const gml_elastic_info info = describe(of);
@@ -24,16 +24,16 @@ touch(storm_buffer *of)
         return;
     }
     (void)pthread_rwlock_rdlock(&of->at->awake);
-    if (storm_is_asleep(of->at)) {
+    if (stress_is_asleep(of->at)) {
         CHECK_STATUS(gml_lake_elastic_bytes(of->at->lake, of->address, &memory), GML_UNSUPPORTED);
     } else if (CHECK_OK(gml_lake_elastic_bytes(of->at->lake, of->address, &memory))) {
         bool has_content = of->stamped >= of->at->lost_nap;
         for (uint64_t at = 0; at < info.memory_bytes; at += info.chunk_bytes) {
             char *chunk = (char *)memory + at;
             if (has_content && at < of->stamped_bytes) {
-                CHECK(stamp_holds(chunk, info.chunk_bytes, of->seed + at, STORM_STRIDE_BYTES));
+                CHECK(stamp_holds(chunk, info.chunk_bytes, of->seed + at, STRESS_STRIDE_BYTES));
             } else {
-                stamp_write(chunk, info.chunk_bytes, of->seed + at, STORM_STRIDE_BYTES);
+                stamp_write(chunk, info.chunk_bytes, of->seed + at, STRESS_STRIDE_BYTES);
             }
         }
         of->stamped_bytes = info.memory_bytes;
@@ -43,20 +43,20 @@ touch(storm_buffer *of)
 }
 
 static void
-open_buffer(storm *self, storm_buffer *of)
+open_buffer(stress *self, stress_buffer *of)
 {
-    storm_lake *at = storm_any_lake(self);
+    stress_lake *at = stress_any_lake(self);
     gml_address address = 0;
     uint64_t size_bytes = 1 + check_below(&self->random, LARGEST_BUFFER);
     gml_status status =
-        gml_lake_open_elastic(at->lake, size_bytes, storm_lasting_stream(self), &address);
+        gml_lake_open_elastic(at->lake, size_bytes, stress_lasting_stream(self), &address);
     if (!at->has_elastic) {
         CHECK_STATUS(status, GML_UNSUPPORTED);
         return;
     }
-    storm_expect(self, status);
+    stress_expect(self, status);
     if (status == GML_OK) {
-        *of = (storm_buffer){.address = address, .at = at, .seed = check_next(&self->random)};
+        *of = (stress_buffer){.address = address, .at = at, .seed = check_next(&self->random)};
         of->size_bytes = describe(of).size_bytes;
         CHECK(of->size_bytes >= size_bytes);
         CHECK_STATUS(gml_lake_free(at->lake, address), GML_UNKNOWN_ADDRESS);
@@ -65,13 +65,13 @@ open_buffer(storm *self, storm_buffer *of)
 
 /* Why a buffer may not grow: memory that sleeps, and a capture, of this thread or another. */
 static bool
-may_be_unsupported(const storm *self, const storm_lake *at)
+may_be_unsupported(const stress *self, const stress_lake *at)
 {
-    return storm_is_asleep(at) || storm_may_capture(self, at);
+    return stress_is_asleep(at) || stress_may_capture(self, at);
 }
 
 static void
-resize_buffer(storm *self, storm_buffer *of)
+resize_buffer(stress *self, stress_buffer *of)
 {
     const gml_elastic_info before = describe(of);
     uint64_t most_bytes = of->size_bytes >> check_below(&self->random, 4);
@@ -86,8 +86,8 @@ resize_buffer(storm *self, storm_buffer *of)
     uint64_t least_bytes = size_bytes + before.chunk_bytes - 1;
     least_bytes -= least_bytes % before.chunk_bytes;
     bool grows = least_bytes > before.memory_bytes;
-    storm_counts.grown += after.memory_bytes > before.memory_bytes;
-    storm_counts.shrunk += after.memory_bytes < before.memory_bytes;
+    stress_counts.grown += after.memory_bytes > before.memory_bytes;
+    stress_counts.shrunk += after.memory_bytes < before.memory_bytes;
     if (status == GML_OK) {
         CHECK(after.memory_bytes >= least_bytes && after.memory_bytes <= of->size_bytes);
         CHECK(grows || after.memory_bytes == least_bytes);
@@ -99,7 +99,7 @@ resize_buffer(storm *self, storm_buffer *of)
     if (status == GML_UNSUPPORTED) {
         CHECK(may_be_unsupported(self, of->at));
     } else if (status != GML_OUT_OF_MEMORY) {
-        storm_expect(self, status);
+        stress_expect(self, status);
     }
     if (of->stamped_bytes > after.memory_bytes) {
         of->stamped_bytes = after.memory_bytes;
@@ -108,7 +108,7 @@ resize_buffer(storm *self, storm_buffer *of)
 }
 
 static void
-close_buffer(const storm *self, storm_buffer *of)
+close_buffer(const stress *self, stress_buffer *of)
 {
     touch(of);
     CHECK_OK(gml_lake_close_elastic(of->at->lake, of->address));
@@ -119,10 +119,10 @@ close_buffer(const storm *self, storm_buffer *of)
 }
 
 void
-storm_change_buffer(storm *self)
+stress_change_buffer(stress *self)
 {
-    size_t most = self->sea->is_alone ? STORM_BUFFERS : 1;
-    storm_buffer *of = &self->buffers[check_below(&self->random, most)];
+    size_t most = self->sea->is_alone ? STRESS_BUFFERS : 1;
+    stress_buffer *of = &self->buffers[check_below(&self->random, most)];
     if (!of->address) {
         open_buffer(self, of);
     } else if (check_below(&self->random, 16)) {
@@ -133,9 +133,9 @@ storm_change_buffer(storm *self)
 }
 
 void
-storm_touch_buffers(storm *self, const storm_lake *at)
+stress_touch_buffers(stress *self, const stress_lake *at)
 {
-    for (size_t i = 0; i < STORM_BUFFERS; i++) {
+    for (size_t i = 0; i < STRESS_BUFFERS; i++) {
         if (self->buffers[i].address && self->buffers[i].at == at) {
             touch(&self->buffers[i]);
         }
@@ -143,9 +143,9 @@ storm_touch_buffers(storm *self, const storm_lake *at)
 }
 
 void
-storm_close_buffers(storm *self)
+stress_close_buffers(stress *self)
 {
-    for (size_t i = 0; i < STORM_BUFFERS; i++) {
+    for (size_t i = 0; i < STRESS_BUFFERS; i++) {
         if (self->buffers[i].address) {
             close_buffer(self, &self->buffers[i]);
         }

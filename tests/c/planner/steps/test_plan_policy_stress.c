@@ -12,7 +12,7 @@
 
 enum { MOST_BLOCKS = 48, KINDS = 3, STREAMS = 3, STEP_OPERATIONS = 90, OPERATIONS = 9000 };
 
-typedef struct storm {
+typedef struct stress {
     test_rig rig;
     check_random random, step; /* `step` repeats itself from step to step */
     gml_block *blocks[MOST_BLOCKS];
@@ -20,7 +20,7 @@ typedef struct storm {
     uint64_t kind, served;
     bool may_fail;
     const char *fault; /* NULL while all is well */
-} storm;
+} stress;
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ draw_size(check_random *random)
 }
 
 static void
-begin_block(storm *self)
+begin_block(stress *self)
 {
     gml_policy *policy = self->rig.policy;
     uint64_t size_bytes = draw_size(&self->step);
@@ -48,7 +48,7 @@ begin_block(storm *self)
 }
 
 static void
-end_block(storm *self)
+end_block(stress *self)
 {
     size_t at = (size_t)check_below(&self->step, self->count);
     gml_block *block = self->blocks[at];
@@ -76,7 +76,7 @@ spoil(gml_plan *plan, check_random *random)
 }
 
 static void
-make_plan(storm *self)
+make_plan(stress *self)
 {
     gml_profile *profile = NULL;
     gml_plan *plan = NULL;
@@ -102,7 +102,7 @@ make_plan(storm *self)
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static void
-change_step(storm *self)
+change_step(stress *self)
 {
     gml_policy *policy = self->rig.policy;
     gml_step_report report = {0};
@@ -130,7 +130,7 @@ change_step(storm *self)
 
 /* What happens to a program from outside. */
 static void
-disturb(storm *self)
+disturb(stress *self)
 {
     gml_policy *policy = self->rig.policy;
     uint64_t released_bytes;
@@ -160,7 +160,7 @@ disturb(storm *self)
 }
 
 static void
-operate(storm *self, uint64_t at)
+operate(stress *self, uint64_t at)
 {
     if (at % STEP_OPERATIONS == 0) {
         change_step(self);
@@ -179,7 +179,7 @@ operate(storm *self, uint64_t at)
 }
 
 static void
-look(storm *self, uint64_t at)
+look(stress *self, uint64_t at)
 {
     gml_policy *policy = self->rig.policy;
     if (policy->reserved_bytes != shadow_count(self->rig.shadow).held_bytes) {
@@ -192,9 +192,9 @@ look(storm *self, uint64_t at)
 }
 
 static uint64_t
-run_storm(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
+run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
 {
-    storm self = {.random = {seed}, .may_fail = fail_per_million != 0};
+    stress self = {.random = {seed}, .may_fail = fail_per_million != 0};
     if (rig_open(&self.rig, &(rig_config){.driver = "sim",
                                           .policy = &gml_plan_policy,
                                           .capacity_bytes = CAPACITY,
@@ -229,7 +229,7 @@ TEST(nothing_overlaps_and_nothing_is_lost)
 {
     uint64_t served = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        served += run_storm(seed, 0, 0);
+        served += run_stress(seed, 0, 0);
     }
     CHECK(served > 2000);
 }
@@ -238,7 +238,7 @@ TEST(nor_in_an_arena)
 {
     uint64_t served = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        served += run_storm(200 + seed, seed % 2 * 2000, CAPACITY);
+        served += run_stress(200 + seed, seed % 2 * 2000, CAPACITY);
     }
     CHECK(served > 200);
 }
@@ -246,6 +246,6 @@ TEST(nor_in_an_arena)
 TEST(nor_when_driver_calls_fail)
 {
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        (void)run_storm(100 + seed, seed * 4000, 0);
+        (void)run_stress(100 + seed, seed * 4000, 0);
     }
 }
