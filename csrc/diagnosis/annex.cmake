@@ -54,7 +54,7 @@ endif()
 
 if(GMLAKE_TESTS)
     set(TESTS ${PROJECT_SOURCE_DIR}/tests/c/diagnosis)
-    add_library(diagnosis_test_support STATIC ${TESTS}/story.c ${TESTS}/random_trace.c)
+    add_library(diagnosis_test_support STATIC ${TESTS}/scenario.c ${TESTS}/random_trace.c)
     target_link_libraries(diagnosis_test_support PUBLIC
         gmlake_diagnosis_objects gmlake_test_support)
     file(GLOB DIAGNOSIS_TESTS CONFIGURE_DEPENDS ${TESTS}/test_*.c)

@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver import ActionChains, Keys
 
 import gmlake
-import stories
+import scenarios
 from browsing import Browser, Picture
 from gmlake.pictures import render_page
 
@@ -20,8 +20,8 @@ MIB = 1 << 20
 
 
 def _saved(folder: Path, data: dict[str, Any]) -> Path:
-    (folder / "story.pickle").write_bytes(pickle.dumps(data, protocol=4))
-    return folder / "story.pickle"
+    (folder / "scenario.pickle").write_bytes(pickle.dumps(data, protocol=4))
+    return folder / "scenario.pickle"
 
 
 def opened(browser: Browser, folder: Path, data: dict[str, Any]) -> Browser:
@@ -31,12 +31,12 @@ def opened(browser: Browser, folder: Path, data: dict[str, Any]) -> Browser:
 
 @pytest.fixture
 def fragmented(browser: Browser, tmp_path: Path) -> Browser:
-    return opened(browser, tmp_path, stories.fragmented())
+    return opened(browser, tmp_path, scenarios.fragmented())
 
 
 @pytest.fixture
 def peaked(browser: Browser, tmp_path: Path) -> Browser:
-    return opened(browser, tmp_path, stories.peaked())
+    return opened(browser, tmp_path, scenarios.peaked())
 
 
 def said(page: Browser) -> str:
@@ -159,7 +159,7 @@ def test_steps_are_named_where_there_is_room(peaked: Browser) -> None:
 
 
 def test_a_file_without_times_has_one_axis(browser: Browser, tmp_path: Path) -> None:
-    data = stories.leaking()
+    data = scenarios.leaking()
     for event in data["device_traces"][0]:
         del event["time_us"]
     page = opened(browser, tmp_path, data)
@@ -173,7 +173,7 @@ def test_a_file_without_times_has_one_axis(browser: Browser, tmp_path: Path) -> 
 def test_without_times_a_folded_startup_can_still_be_shown(
     browser: Browser, tmp_path: Path
 ) -> None:
-    seen = gmlake.Snapshot.load(_saved(tmp_path, stories.peaked()))
+    seen = gmlake.Snapshot.load(_saved(tmp_path, scenarios.peaked()))
     seen[0].events["time_ns"] = 0
     browser.open(render_page(seen.report()), tmp_path)
     timeline = Picture(browser, "timeline")
@@ -223,6 +223,6 @@ def test_every_text_stands_out_from_what_is_behind_it(
 ) -> None:
     """WCAG 2.1, success criterion 1.4.3: a contrast of at least 4.5."""
     browser.emulate(prefers_color_scheme=scheme)
-    contrasts = opened(browser, tmp_path, stories.fragmented()).run(_CONTRASTS)
+    contrasts = opened(browser, tmp_path, scenarios.fragmented()).run(_CONTRASTS)
     assert len(contrasts) > 50
     assert [one for one in contrasts if one[1] < 4.5] == []

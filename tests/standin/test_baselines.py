@@ -134,7 +134,7 @@ def test_expandable_is_pytorch_with_expandable_segments(
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-def test_a_recording_tells_the_whole_story(
+def test_a_recording_tells_the_whole_scenario(
     recording: Callable[[str, str], Recording], allocator: str
 ) -> None:
     for name in WORKLOADS:

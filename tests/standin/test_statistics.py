@@ -93,8 +93,14 @@ def test_history_tells_of_segments_that_are_given_back() -> None:
     del large
     torch.cuda.empty_cache()
     events = torch.cuda.memory._snapshot()["device_traces"][0]  # noqa: SLF001 (its only name)
-    story = [event["action"] for event in events if event.get("addr") == address]
-    assert story == ["segment_alloc", "alloc", "free_requested", "free_completed", "segment_free"]
+    scenario = [event["action"] for event in events if event.get("addr") == address]
+    assert scenario == [
+        "segment_alloc",
+        "alloc",
+        "free_requested",
+        "free_completed",
+        "segment_free",
+    ]
 
 
 def test_expandable_segments() -> None:

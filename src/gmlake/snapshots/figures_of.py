@@ -11,7 +11,7 @@ from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Tim
 from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
-from gmlake.snapshots.moments import Story, evenly
+from gmlake.snapshots.moments import Scenario, evenly
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
 from gmlake.snapshots.sites import OwnLines
 from gmlake.trace.layout import Kind
@@ -65,22 +65,22 @@ def _figures(seen: DeviceSnapshot, lines: OwnLines, name: str, devices: int) -> 
     group = seen.device + 1
     seen, said = with_categories(seen, lines)
     turns = turning_points(seen.lives.live_bytes)
-    story = Story(seen, lines, turns[0])
-    classes = classes_of(seen, story.owners, np.union1d(story.shown_ids, seen.peak.ids))
-    if len(seen.events) or len(story.shown_ids):
-        yield story.describe(f"{name}what memory held", group)
+    scenario = Scenario(seen, lines, turns[0])
+    classes = classes_of(seen, scenario.owners, np.union1d(scenario.shown_ids, seen.peak.ids))
+    if len(seen.events) or len(scenario.shown_ids):
+        yield scenario.describe(f"{name}what memory held", group)
     if len(seen.events):
-        timeline = timeline_of(story, classes, turns, f"{name}memory over time", group)
+        timeline = timeline_of(scenario, classes, turns, f"{name}memory over time", group)
         yield replace(timeline, note="; ".join(filter(None, (said, timeline.note))))
-    drawn = address_map(story, classes, f"{name}addresses", group)
+    drawn = address_map(scenario, classes, f"{name}addresses", group)
     if drawn is not None:
         yield drawn
     most = max(MOST_ROWS // devices, _LEAST_ROWS)
-    rows = blocks_of(story, f"{name}live", most, group)
+    rows = blocks_of(scenario, f"{name}live", most, group)
     if rows.rows:
         yield _with_short_paths(rows, _PATH_CHARACTERS // devices)
     packing = packing_of_lives(
-        story, classes, f"{name}blocks over time", max(MOST_LARGE // devices, _LEAST_ROWS), group
+        scenario, classes, f"{name}blocks over time", max(MOST_LARGE // devices, _LEAST_ROWS), group
     )
     if packing is not None:
         yield packing
@@ -158,10 +158,14 @@ def reserved_behind(seen: DeviceSnapshot) -> NDArray[np.int64] | None:
 
 
 def timeline_of(
-    story: Story, classes: Classes, turns: tuple[NDArray[np.int64], int], title: str, group: int
+    scenario: Scenario,
+    classes: Classes,
+    turns: tuple[NDArray[np.int64], int],
+    title: str,
+    group: int,
 ) -> Timeline:
     """Return live bytes by class; of each stretch of events its highest and lowest point."""
-    seen = story.seen
+    seen = scenario.seen
     lives, rows = seen.lives, len(seen.events)
     chosen, stretch = turns
     notes = []
@@ -190,7 +194,7 @@ def timeline_of(
     reserved = reserved_behind(seen)
     if reserved is None:
         notes.append("the recording has no reserved memory over time")
-    marks, mark_note = _marks(story)
+    marks, mark_note = _marks(scenario)
     notes += [mark_note] if mark_note else []
     return Timeline(
         title=title,
@@ -199,7 +203,7 @@ def timeline_of(
         reserved=None if reserved is None else _highest(reserved, chosen).astype(np.float64),
         marks=marks,
         note="; ".join(notes),
-        seconds=None if story.seconds is None else story.seconds[chosen],
+        seconds=None if scenario.seconds is None else scenario.seconds[chosen],
         group=group,
     )
 
@@ -229,8 +233,8 @@ def _highest(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np
     return result
 
 
-def _marks(story: Story) -> tuple[tuple[Mark, ...], str]:
-    seen, seconds = story.seen, story.seconds
+def _marks(scenario: Scenario) -> tuple[tuple[Mark, ...], str]:
+    seen, seconds = scenario.seen, scenario.seconds
     kind = seen.events["kind"]
     rows = np.flatnonzero((kind == Kind.MARK) | (kind == Kind.OOM))
     note = ""
@@ -249,20 +253,20 @@ def _marks(story: Story) -> tuple[tuple[Mark, ...], str]:
             text = f"{format_size(int(event['size_bytes']))} refused"
             marks.append(Mark(row, "out of memory", text, time))
             continue
-        label = story.label(row)
+        label = scenario.label(row)
         is_step = "step" in label.lower() or not seen.trace.labels
         marks.append(Mark(row, "step" if is_step else "phase", label, time))
     return tuple(marks), note
 
 
-def blocks_of(story: Story, topic: str, most: int = MOST_ROWS, group: int = 0) -> Blocks:
+def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int = 0) -> Blocks:
     """Return what was live at the moment that matters, and how much of the largest at others.
 
     Blocks of one place, size and category are put together.
     """
-    seen, shown = story.seen, story.shown
-    title = f"{topic} {story.name(shown)}"
-    ids = np.flatnonzero(story.first < story.end)
+    seen, shown = scenario.seen, scenario.shown
+    title = f"{topic} {scenario.name(shown)}"
+    ids = np.flatnonzero(scenario.first < scenario.end)
     if not len(ids):
         return Blocks(title, (), 0, topic=topic, group=group)
     lives = seen.lives
@@ -276,7 +280,7 @@ def blocks_of(story: Story, topic: str, most: int = MOST_ROWS, group: int = 0) -
     of_id = key
     one = np.zeros(int(of_id.max()) + 1, np.int64)
     one[of_id[::-1]] = np.arange(len(ids))[::-1]  # the first of each
-    is_shown = (story.first[ids] <= shown) & (story.end[ids] > shown)
+    is_shown = (scenario.first[ids] <= shown) & (scenario.end[ids] > shown)
     count = np.bincount(of_id[is_shown], minlength=len(one))
     # The one that is shown stands for its group: its address is named where it is alone.
     one[of_id[is_shown][::-1]] = np.flatnonzero(is_shown)[::-1]
@@ -285,9 +289,9 @@ def blocks_of(story: Story, topic: str, most: int = MOST_ROWS, group: int = 0) -
     drawn, rest = order[:most], order[most:]
     follows = np.argsort(-sizes * np.bincount(of_id), kind="stable")[: min(MOST_FOLLOWING, most)]
     drawn = np.concatenate([drawn[count[drawn] > 0], follows[count[follows] == 0]])
-    counts = _counts(story, ids, of_id, follows)
+    counts = _counts(scenario, ids, of_id, follows)
     rows = [
-        _block(story, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
+        _block(scenario, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
         for place in drawn.tolist()
     ]
     notes = [] if int(count.max()) <= 1 else ["blocks of one size and place are one row"]
@@ -306,16 +310,16 @@ def blocks_of(story: Story, topic: str, most: int = MOST_ROWS, group: int = 0) -
 
 
 def _counts(
-    story: Story, ids: NDArray[np.int64], of_id: NDArray[np.int64], chosen: NDArray[np.int64]
+    scenario: Scenario, ids: NDArray[np.int64], of_id: NDArray[np.int64], chosen: NDArray[np.int64]
 ) -> dict[int, tuple[tuple[int, int], ...]]:
     """Return for each chosen group how many blocks there are from which moment on."""
     place = np.full(int(of_id.max(initial=0)) + 1, -1, np.int64)
     place[chosen] = np.arange(len(chosen))
     of_row = place[of_id]
     is_it = of_row >= 0
-    change = np.zeros((len(chosen), len(story.rows) + 1), np.int64)
-    np.add.at(change, (of_row[is_it], story.first[ids[is_it]]), 1)
-    np.add.at(change, (of_row[is_it], story.end[ids[is_it]]), -1)
+    change = np.zeros((len(chosen), len(scenario.rows) + 1), np.int64)
+    np.add.at(change, (of_row[is_it], scenario.first[ids[is_it]]), 1)
+    np.add.at(change, (of_row[is_it], scenario.end[ids[is_it]]), -1)
     behind = np.cumsum(change, axis=1)[:, :-1]
     change[:, 0] = 1  # what is there from the first moment on, or not
     result = {}
@@ -326,8 +330,10 @@ def _counts(
     return result
 
 
-def _block(story: Story, number: int, count: int, counts: tuple[tuple[int, int], ...]) -> Block:
-    lives, lines = story.seen.lives, story.lines
+def _block(
+    scenario: Scenario, number: int, count: int, counts: tuple[tuple[int, int], ...]
+) -> Block:
+    lives, lines = scenario.seen.lives, scenario.lines
     site = int(lives.site[number])
     name = lines.name(site)
     if not name and int(lives.born[number]) < 0:
@@ -335,7 +341,7 @@ def _block(story: Story, number: int, count: int, counts: tuple[tuple[int, int],
     return Block(
         size_bytes=int(lives.size_bytes[number]) * count,
         count=count,
-        category=CATEGORIES[int(story.seen.categories[number])],
+        category=CATEGORIES[int(scenario.seen.categories[number])],
         site=name,
         frames=lines.frames(site),
         address=int(lives.address[number]) if count == 1 else 0,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.snapshots.classes import Classes
-    from gmlake.snapshots.moments import Story
+    from gmlake.snapshots.moments import Scenario
 
     Integers = NDArray[np.int64]
 
@@ -30,27 +30,27 @@ _LARGEST_GAP: Final = 1 << 30
 """Stretches that are closer to each other share a row."""
 
 
-def address_map(story: Story, classes: Classes, topic: str, group: int) -> AddressMap | None:
+def address_map(scenario: Scenario, classes: Classes, topic: str, group: int) -> AddressMap | None:
     """Return the map of all moments; None where no recording tells an address."""
-    held, used, free = _held(story), _used(story), _free(story)
+    held, used, free = _held(scenario), _used(scenario), _free(scenario)
     table = np.concatenate([held, used, free])
     if not len(table):
         return None
-    drawn, notes = _largest(table, story.shown)
-    rows, left_out = _rows(table, [_piece(story, classes, row) for row in drawn])
+    drawn, notes = _largest(table, scenario.shown)
+    rows, left_out = _rows(table, [_piece(scenario, classes, row) for row in drawn])
     if left_out:
         notes.append(f"{left_out} stretches of addresses are not drawn, the smallest")
-    views, view_note = _views(story.seen)
+    views, view_note = _views(scenario.seen)
     notes += [view_note] if view_note else []
-    if views and story.rows[story.shown] < len(story.seen.events) - 1:
+    if views and scenario.rows[scenario.shown] < len(scenario.seen.events) - 1:
         notes.append("views are drawn as they are at the end")
     return AddressMap(
-        f"{topic} {story.name(story.shown)}",
+        f"{topic} {scenario.name(scenario.shown)}",
         rows,
         views,
         "; ".join(notes),
         classes.names,
-        story.shown,
+        scenario.shown,
         topic,
         group,
     )
@@ -72,34 +72,34 @@ _PART: Final = np.dtype(
 )
 
 
-def _held(story: Story) -> NDArray[np.void]:
-    first, end = story.held_moments
-    _, whole = np.unique(story.held["range"], return_index=True)
+def _held(scenario: Scenario) -> NDArray[np.void]:
+    first, end = scenario.held_moments
+    _, whole = np.unique(scenario.held["range"], return_index=True)
     chosen = whole[first[whole] < end[whole]]
-    size = np.bincount(story.held["range"], story.held["end"] - story.held["begin"])
+    size = np.bincount(scenario.held["range"], scenario.held["end"] - scenario.held["begin"])
     table = np.zeros(len(chosen), _PART)
     for name in ("begin", "stream"):
-        table[name] = story.held[name][chosen]
-    table["end"] = table["begin"] + size[story.held["range"][chosen]].astype(np.int64)
+        table[name] = scenario.held[name][chosen]
+    table["end"] = table["begin"] + size[scenario.held["range"][chosen]].astype(np.int64)
     table["first"], table["last"], table["number"] = first[chosen], end[chosen], chosen
     return table
 
 
-def _used(story: Story) -> NDArray[np.void]:
-    block = story.places.block
-    chosen = np.flatnonzero(story.first[block] < story.end[block])
+def _used(scenario: Scenario) -> NDArray[np.void]:
+    block = scenario.places.block
+    chosen = np.flatnonzero(scenario.first[block] < scenario.end[block])
     table = np.zeros(len(chosen), _PART)
     table["kind"], table["number"] = _USED, chosen
-    table["begin"], table["end"] = story.places.begin[chosen], story.places.end[chosen]
-    table["first"], table["last"] = story.first[block[chosen]], story.end[block[chosen]]
-    table["stream"] = story.seen.lives.stream[block[chosen]]
+    table["begin"], table["end"] = scenario.places.begin[chosen], scenario.places.end[chosen]
+    table["first"], table["last"] = scenario.first[block[chosen]], scenario.end[block[chosen]]
+    table["stream"] = scenario.seen.lives.stream[block[chosen]]
     return table
 
 
-def _free(story: Story) -> NDArray[np.void]:
+def _free(scenario: Scenario) -> NDArray[np.void]:
     """Return each free piece once for the moments in a row at which it is there unchanged."""
     tables = [np.zeros(0, _PART)]
-    for moment, free in enumerate(story.free):
+    for moment, free in enumerate(scenario.free):
         one = np.zeros(len(free.begin), _PART)
         for name in ("begin", "end", "before", "behind", "stream"):
             one[name] = getattr(free, name)
@@ -135,16 +135,16 @@ def _largest(table: NDArray[np.void], shown: int) -> tuple[NDArray[np.void], lis
     return table[np.sort(kept)], notes
 
 
-def _piece(story: Story, classes: Classes, row: NDArray[np.void]) -> Piece:
+def _piece(scenario: Scenario, classes: Classes, row: NDArray[np.void]) -> Piece:
     size, kind = int(row["end"] - row["begin"]), int(row["kind"])
     key, label, before, behind = "free", "", "", ""
     if kind == _USED:
-        block = int(story.places.block[row["number"]])
-        key, label = classes.names[int(classes.of_id[block])], _block(story, block)
+        block = int(scenario.places.block[row["number"]])
+        key, label = classes.names[int(classes.of_id[block])], _block(scenario, block)
     elif kind == _FREE:
-        before, behind = (_neighbour(story, int(row[name])) for name in ("before", "behind"))
+        before, behind = (_neighbour(scenario, int(row[name])) for name in ("before", "behind"))
     else:
-        label = f"held since {story.when(int(story.held['born'][row['number']]))}"
+        label = f"held since {scenario.when(int(scenario.held['born'][row['number']]))}"
     return Piece(
         address=int(row["begin"]),
         size_bytes=size,
@@ -159,17 +159,21 @@ def _piece(story: Story, classes: Classes, row: NDArray[np.void]) -> Piece:
     )
 
 
-def _block(story: Story, block: int) -> str:
-    lives = story.seen.lives
-    name = story.lines.name(int(lives.site[block]))
+def _block(scenario: Scenario, block: int) -> str:
+    lives = scenario.seen.lives
+    name = scenario.lines.name(int(lives.site[block]))
     size = format_size(int(lives.requested_bytes[block]))
-    since = story.when(int(lives.born[block]))
+    since = scenario.when(int(lives.born[block]))
     return f"{size} asked for{f' at {name}' if name else ''}, since {since}"
 
 
-def _neighbour(story: Story, part: int) -> str:
+def _neighbour(scenario: Scenario, part: int) -> str:
     """Return what keeps a free piece from growing there."""
-    return _block(story, int(story.places.block[part])) if part >= 0 else "the edge of what is held"
+    return (
+        _block(scenario, int(scenario.places.block[part]))
+        if part >= 0
+        else "the edge of what is held"
+    )
 
 
 def _rows(

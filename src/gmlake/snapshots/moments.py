@@ -115,7 +115,7 @@ class Free:
         return result
 
 
-class Story:
+class Scenario:
     """One device from moment to moment.
 
     rows: the events behind which the moments are; shown: which of them matters. held, places: what

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Numbers
     from gmlake.snapshots.classes import Classes
     from gmlake.snapshots.held import Places
-    from gmlake.snapshots.moments import Story
+    from gmlake.snapshots.moments import Scenario
 
     Integers = NDArray[np.int64]
 
@@ -54,17 +54,17 @@ class _Rectangles:
 
 
 def packing_of_lives(
-    story: Story, classes: Classes, title: str, most_large: int, group: int
+    scenario: Scenario, classes: Classes, title: str, most_large: int, group: int
 ) -> Packing | None:
     """Return every block where it lay in what was held; None where no addresses were recorded.
 
     What was held is as high as what was held at once: ranges that followed each other share a
     place, as physical memory does. most_large: how many blocks are drawn one by one.
     """
-    lives, rows, places = story.seen.lives, len(story.seen.events), story.places
+    lives, rows, places = scenario.seen.lives, len(scenario.seen.events), scenario.places
     notes = []
     if 2 * np.count_nonzero(np.bincount(places.block)) >= np.count_nonzero(lives.size_bytes) > 0:
-        block, offsets, sizes, height_bytes = _stacked(story.held, places)
+        block, offsets, sizes, height_bytes = _stacked(scenario.held, places)
         if len(places.lost):
             notes.append(
                 f"{len(places.lost):,} blocks lay in what was gone at the end: where their bytes "
@@ -92,14 +92,14 @@ def packing_of_lives(
         size=sizes,
         colour=colour,
         keys=keys,
-        labels=_Labels(lives.requested_bytes[block], lives.site[block], story.lines),
+        labels=_Labels(lives.requested_bytes[block], lives.site[block], scenario.lines),
     )
     drawn = _packing(title, rectangles, notes, most_large)
-    seconds = story.seconds
+    seconds = scenario.seconds
     return replace(
         drawn,
         height_bytes=height_bytes,
-        bound_bytes=story.seen.peak.live_bytes,
+        bound_bytes=scenario.seen.peak.live_bytes,
         height_name=name,
         bound_name="live at the peak",
         seconds=None

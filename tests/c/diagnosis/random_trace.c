@@ -8,7 +8,7 @@ typedef enum style { ANYHOW, WHOLE, SLICED, IN_PART, UNUSED, STYLE_COUNT } style
 enum { MOST_SLICES = 4, MOST_ACCESSES = 3, MOST_RUNS = 16 };
 
 typedef struct author {
-    story *story;
+    scenario *scenario;
     const random_shape *shape;
     check_random *random;
     uint32_t *live; /* objects */
@@ -48,9 +48,9 @@ add_object(author *self, bool is_before)
     uint32_t flags = is_before ? GML_OBJECT_BEFORE : 0;
     flags |= once_in(self, 8) ? (uint32_t)GML_OBJECT_KEPT : 0;
     uint32_t element = once_in(self, 3) ? 4 : 1;
-    uint32_t object = story_object_of(self->story, draw_size(self), element, flags);
+    uint32_t object = scenario_object_of(self->scenario, draw_size(self), element, flags);
     if (!is_before) {
-        (void)story_alloc(self->story, object);
+        (void)scenario_alloc(self->scenario, object);
     }
     uint64_t drawn = below(self, STYLE_COUNT + 3);
     self->styles[object] = (uint8_t)(drawn < STYLE_COUNT ? drawn : WHOLE);
@@ -61,7 +61,7 @@ static void
 free_object(author *self)
 {
     size_t place = (size_t)below(self, self->live_count);
-    (void)story_free(self->story, self->live[place]);
+    (void)scenario_free(self->scenario, self->live[place]);
     self->live[place] = self->live[--self->live_count];
 }
 
@@ -71,18 +71,18 @@ draw_range(author *self, uint64_t offset, uint64_t size)
 {
     uint64_t begin = below(self, size), bytes = 1 + below(self, size - begin);
     if (bytes < 4 || !once_in(self, 3)) {
-        story_range(self->story, offset + begin, bytes);
+        scenario_range(self->scenario, offset + begin, bytes);
         return;
     }
     uint64_t most = bytes / 2 < MOST_RUNS ? bytes / 2 : MOST_RUNS;
     uint64_t repeat = 2 + below(self, most - 1), stride = bytes / repeat;
-    story_runs(self->story, offset + begin, 1 + below(self, stride), stride, repeat);
+    scenario_runs(self->scenario, offset + begin, 1 + below(self, stride), stride, repeat);
 }
 
 static void
 draw_ranges(author *self, uint32_t object)
 {
-    uint64_t size = self->story->objects[object].size_bytes;
+    uint64_t size = self->scenario->objects[object].size_bytes;
     uint64_t slice = size / MOST_SLICES;
     switch (self->styles[object]) {
     case WHOLE:
@@ -91,7 +91,8 @@ draw_ranges(author *self, uint32_t object)
         if (slice > 0) {
             uint64_t number = below(self, MOST_SLICES);
             bool is_part = once_in(self, 2);
-            story_range(self->story, number * slice, is_part ? 1 + below(self, slice) : slice);
+            scenario_range(self->scenario, number * slice,
+                           is_part ? 1 + below(self, slice) : slice);
         }
         return;
     case IN_PART:
@@ -112,10 +113,10 @@ draw_access(author *self, uint32_t object)
                                      GML_ACCESS_WRITES, GML_ACCESS_READS | GML_ACCESS_WRITES,
                                      GML_ACCESS_TOUCHES};
     uint32_t drawn = flags[below(self, sizeof flags / sizeof *flags)];
-    story_access(self->story, object, drawn);
+    scenario_access(self->scenario, object, drawn);
     draw_ranges(self, object);
     if (drawn == GML_ACCESS_READS && once_in(self, 4)) {
-        story_access(self->story, object, GML_ACCESS_WRITES);
+        scenario_access(self->scenario, object, GML_ACCESS_WRITES);
         draw_ranges(self, object);
     }
 }
@@ -123,8 +124,9 @@ draw_access(author *self, uint32_t object)
 static bool
 is_accessed(const author *self, uint32_t api, uint32_t object)
 {
-    for (size_t i = self->story->apis[api].first_access; i < self->story->trace.access_count; i++) {
-        if (self->story->accesses[i].object == object) {
+    for (size_t i = self->scenario->apis[api].first_access; i < self->scenario->trace.access_count;
+         i++) {
+        if (self->scenario->accesses[i].object == object) {
             return true;
         }
     }
@@ -135,7 +137,7 @@ static void
 draw_call(author *self)
 {
     static const gml_api_kind kinds[] = {GML_API_KERNEL, GML_API_KERNEL, GML_API_COPY, GML_API_SET};
-    uint32_t api = (uint32_t)story_call(self->story, kinds[below(self, 4)]);
+    uint32_t api = (uint32_t)scenario_call(self->scenario, kinds[below(self, 4)]);
     for (uint64_t i = below(self, MOST_ACCESSES + 1); i > 0 && self->live_count > 0; i--) {
         uint32_t object = self->live[below(self, self->live_count)];
         if (self->styles[object] != UNUSED && !is_accessed(self, api, object)) {
@@ -145,9 +147,9 @@ draw_call(author *self)
 }
 
 void
-random_trace(story *told, const random_shape *shape, check_random *random)
+random_trace(scenario *told, const random_shape *shape, check_random *random)
 {
-    author self = {.story = told, .shape = shape, .random = random};
+    author self = {.scenario = told, .shape = shape, .random = random};
     size_t most = shape->apis + shape->live + 1;
     self.live = calloc(most, sizeof *self.live);
     self.styles = calloc(most, 1);

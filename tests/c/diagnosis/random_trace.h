@@ -2,7 +2,7 @@
 #ifndef GML_TEST_RANDOM_TRACE_H
 #define GML_TEST_RANDOM_TRACE_H
 
-#include "diagnosis/story.h"
+#include "diagnosis/scenario.h"
 
 typedef struct random_shape {
     size_t apis;    /* about */
@@ -11,7 +11,7 @@ typedef struct random_shape {
     size_t live;    /* objects at a time, about */
 } random_shape;
 
-/* Fills an empty story. */
-void random_trace(story *told, const random_shape *shape, check_random *random);
+/* Fills an empty scenario. */
+void random_trace(scenario *told, const random_shape *shape, check_random *random);
 
 #endif

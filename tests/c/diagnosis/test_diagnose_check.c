@@ -1,5 +1,5 @@
 /* The independent check: right findings pass, findings made wrong by hand are refused. */
-#include "diagnosis/story.h"
+#include "diagnosis/scenario.h"
 
 #include <string.h>
 
@@ -15,14 +15,14 @@ enum {
 /* ---- findings made by hand ------------------------------------------------------------------- */
 
 typedef struct claim {
-    story s;
+    scenario s;
     gml_finding found;
 } claim;
 
 static void
 claim_open(claim *c)
 {
-    story_open(&c->s);
+    scenario_open(&c->s);
     memset(&c->found, 0, sizeof c->found);
     c->found.other = GML_NO_OBJECT;
 }
@@ -32,7 +32,7 @@ static void
 claim_state(claim *c, gml_pattern pattern, uint32_t object, uint64_t from, uint64_t to)
 {
     if (!c->s.diagnosis.lives) {
-        CHECK_OK(story_diagnose(&c->s, STORY_EVERY_PATTERN));
+        CHECK_OK(scenario_diagnose(&c->s, SCENARIO_EVERY_PATTERN));
     }
     c->found.pattern = pattern;
     c->found.object = object;
@@ -75,16 +75,16 @@ static void
 open_plain(claim *c)
 {
     claim_open(c);
-    story *s = &c->s;
-    uint32_t o = story_new(s, BYTES);
-    story_pause(s, 1);
-    story_kernel(s, o, WRITES);
-    story_pause(s, 2);
-    story_kernel(s, o, BOTH);
-    story_pause(s, 2);
-    story_kernel(s, o, READS);
-    story_pause(s, 1);
-    story_free(s, o);
+    scenario *s = &c->s;
+    uint32_t o = scenario_new(s, BYTES);
+    scenario_pause(s, 1);
+    scenario_kernel(s, o, WRITES);
+    scenario_pause(s, 2);
+    scenario_kernel(s, o, BOTH);
+    scenario_pause(s, 2);
+    scenario_kernel(s, o, READS);
+    scenario_pause(s, 1);
+    scenario_free(s, o);
 }
 
 TEST(an_allocation_after_the_first_access)
@@ -102,7 +102,7 @@ TEST(an_allocation_after_the_first_access)
     expect_wrong(&c, "not with APIs 0 and 4");
     claim_state(&c, GML_PATTERN_EARLY_ALLOCATION, 0, 1, 2);
     expect_wrong(&c, "not with APIs");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(a_free_before_the_last_access)
@@ -118,24 +118,24 @@ TEST(a_free_before_the_last_access)
     expect_wrong(&c, "API 8 accesses object 0 after its last access");
     claim_state(&c, GML_PATTERN_MEMORY_LEAK, 0, 8, GML_NO_API);
     expect_wrong(&c, "memory leak of object 0");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(a_leak_of_what_is_kept)
 {
     claim c;
     claim_open(&c);
-    uint32_t o = story_new(&c.s, BYTES), kept = story_object(&c.s, BYTES, GML_OBJECT_KEPT);
-    story_alloc(&c.s, kept);
-    story_kernel(&c.s, o, WRITES);
-    story_access(&c.s, kept, WRITES);
+    uint32_t o = scenario_new(&c.s, BYTES), kept = scenario_object(&c.s, BYTES, GML_OBJECT_KEPT);
+    scenario_alloc(&c.s, kept);
+    scenario_kernel(&c.s, o, WRITES);
+    scenario_access(&c.s, kept, WRITES);
     claim_state(&c, GML_PATTERN_MEMORY_LEAK, o, 2, GML_NO_API);
     expect_right(&c);
     claim_state(&c, GML_PATTERN_MEMORY_LEAK, kept, 2, GML_NO_API);
     expect_wrong(&c, "memory leak of object 1");
     claim_state(&c, GML_PATTERN_UNUSED_ALLOCATION, kept, 1, GML_NO_API);
     expect_wrong(&c, "unused allocation of object 1");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(an_unused_object_that_is_used)
@@ -144,7 +144,7 @@ TEST(an_unused_object_that_is_used)
     open_plain(&c);
     claim_state(&c, GML_PATTERN_UNUSED_ALLOCATION, 0, 0, 10);
     expect_wrong(&c, "API 2 accesses object 0: it is removed");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(an_idle_time_with_an_access_in_it)
@@ -159,7 +159,7 @@ TEST(an_idle_time_with_an_access_in_it)
     expect_wrong(&c, "temporary idleness");
     claim_state(&c, GML_PATTERN_TEMPORARY_IDLENESS, 0, 8, 9);
     expect_wrong(&c, "temporary idleness");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 /* ---- whose memory it is ---------------------------------------------------------------------- */
@@ -170,10 +170,10 @@ open_two(claim *c, uint32_t first_of_b)
 {
     claim_open(c);
     for (int i = 0; i < 2; i++) {
-        story_new(&c->s, BYTES);
+        scenario_new(&c->s, BYTES);
     }
-    story_kernel(&c->s, 0, WRITES);
-    story_kernel(&c->s, 1, first_of_b);
+    scenario_kernel(&c->s, 0, WRITES);
+    scenario_kernel(&c->s, 1, first_of_b);
     c->found.other = 0;
 }
 
@@ -183,12 +183,12 @@ TEST(reuse_across_an_interleaved_read)
     open_two(&c, WRITES);
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
     expect_right(&c);
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_two(&c, WRITES);
-    story_kernel(&c.s, 0, READS);
+    scenario_kernel(&c.s, 0, READS);
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
     expect_wrong(&c, "API 4 accesses object 0: another object lives in its memory");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(reuse_by_what_is_read_first)
@@ -197,17 +197,17 @@ TEST(reuse_by_what_is_read_first)
     open_two(&c, READS);
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
     expect_wrong(&c, "byte 0 of object 1 is read with another content");
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_two(&c, TOUCHES);
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
     expect_wrong(&c, "byte 0 of object 1");
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_two(&c, WRITES);
-    story_range(&c.s, 0, 600);
-    story_kernel(&c.s, 1, READS);
+    scenario_range(&c.s, 0, 600);
+    scenario_kernel(&c.s, 1, READS);
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
     expect_wrong(&c, "byte 600 of object 1");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(reuse_of_what_is_kept)
@@ -217,7 +217,7 @@ TEST(reuse_of_what_is_kept)
     c.s.objects[0].flags = GML_OBJECT_KEPT;
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
     expect_wrong(&c, "redundant allocation of object 1");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 /* Stream 0 uses object 0 and stream 1 object 1; `link` orders them, or seems to. */
@@ -225,19 +225,19 @@ static void
 open_streams(claim *c, uint32_t link, uint64_t offset)
 {
     claim_open(c);
-    story *s = &c->s;
-    uint32_t joint = story_object(s, 2 * BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
-    uint32_t a = story_new(s, BYTES);
+    scenario *s = &c->s;
+    uint32_t joint = scenario_object(s, 2 * BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
+    uint32_t a = scenario_new(s, BYTES);
     s->stream = 1;
-    uint32_t b = story_new(s, BYTES);
+    uint32_t b = scenario_new(s, BYTES);
     s->stream = 0;
-    story_kernel(s, a, WRITES);
-    story_kernel(s, joint, WRITES);
-    story_range(s, 0, BYTES);
+    scenario_kernel(s, a, WRITES);
+    scenario_kernel(s, joint, WRITES);
+    scenario_range(s, 0, BYTES);
     s->stream = 1;
-    story_kernel(s, joint, link);
-    story_range(s, offset, BYTES);
-    story_kernel(s, b, WRITES);
+    scenario_kernel(s, joint, link);
+    scenario_range(s, offset, BYTES);
+    scenario_kernel(s, b, WRITES);
     c->found.other = a;
     claim_state(c, GML_PATTERN_REDUNDANT_ALLOCATION, b, 2, 5);
 }
@@ -247,19 +247,19 @@ TEST(reuse_on_another_stream_needs_an_order)
     claim c;
     open_streams(&c, READS, 0);
     expect_right(&c);
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_streams(&c, READS, BYTES - 1); /* one byte in common */
     expect_right(&c);
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_streams(&c, READS, BYTES); /* none */
     expect_wrong(&c, "API 5 is not ordered with all that use object 1");
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_streams(&c, WRITES, 500);
     expect_right(&c);
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_streams(&c, TOUCHES, 500); /* after a write, even that is ordered */
     expect_right(&c);
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 /* The read after the hand-over's link is on the first stream: nothing waits for it. */
@@ -267,22 +267,22 @@ TEST(an_access_behind_the_link_is_not_over)
 {
     claim c;
     claim_open(&c);
-    story *s = &c.s;
-    uint32_t joint = story_object(s, BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
-    uint32_t a = story_new(s, BYTES);
+    scenario *s = &c.s;
+    uint32_t joint = scenario_object(s, BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
+    uint32_t a = scenario_new(s, BYTES);
     s->stream = 1;
-    uint32_t b = story_new(s, BYTES);
+    uint32_t b = scenario_new(s, BYTES);
     s->stream = 0;
-    story_kernel(s, a, WRITES);
-    story_kernel(s, joint, WRITES);
-    story_kernel(s, a, READS); /* API 4 */
+    scenario_kernel(s, a, WRITES);
+    scenario_kernel(s, joint, WRITES);
+    scenario_kernel(s, a, READS); /* API 4 */
     s->stream = 1;
-    story_kernel(s, joint, READS);
-    story_kernel(s, b, WRITES); /* API 6 */
+    scenario_kernel(s, joint, READS);
+    scenario_kernel(s, b, WRITES); /* API 6 */
     c.found.other = a;
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, b, 4, 6);
     expect_wrong(&c, "API 6 is not ordered");
-    story_close(s);
+    scenario_close(s);
 }
 
 /* ---- what its bytes hold --------------------------------------------------------------------- */
@@ -293,19 +293,19 @@ static uint64_t
 open_writes(claim *c, uint64_t from, uint64_t bytes, uint32_t flags)
 {
     claim_open(c);
-    story *s = &c->s;
-    uint32_t o = story_new(s, BYTES);
-    story_call(s, GML_API_SET);
-    story_access(s, o, WRITES);
-    story_call(s, GML_API_KERNEL);
+    scenario *s = &c->s;
+    uint32_t o = scenario_new(s, BYTES);
+    scenario_call(s, GML_API_SET);
+    scenario_access(s, o, WRITES);
+    scenario_call(s, GML_API_KERNEL);
     if (bytes > 0) {
-        story_access(s, o, flags);
-        story_range(s, from, bytes);
+        scenario_access(s, o, flags);
+        scenario_range(s, from, bytes);
     }
-    uint64_t last = story_call(s, GML_API_COPY);
-    story_access(s, o, WRITES);
-    story_range(s, 100, 300);
-    story_kernel(s, o, READS);
+    uint64_t last = scenario_call(s, GML_API_COPY);
+    scenario_access(s, o, WRITES);
+    scenario_range(s, 100, 300);
+    scenario_kernel(s, o, READS);
     claim_state(c, GML_PATTERN_DEAD_WRITE, o, 1, last);
     return last;
 }
@@ -320,19 +320,19 @@ TEST(a_dead_write_that_is_read)
     expect_wrong(&c, "of 301 B said to be dead, APIs 1 and 3 write 300 B with no access between");
     c.found.bytes = 1000;
     expect_wrong(&c, "dead write of object 0");
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_writes(&c, 0, 150, READS);
     c.found.bytes = 300;
     expect_wrong(&c, "write 250 B");
     c.found.bytes = 250;
     expect_right(&c);
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_writes(&c, 350, 1, TOUCHES);
     c.found.bytes = 299;
     expect_right(&c);
     c.found.bytes = 300;
     expect_wrong(&c, "write 299 B");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(a_dead_write_whose_follower_reads_or_comes_first)
@@ -343,53 +343,53 @@ TEST(a_dead_write_whose_follower_reads_or_comes_first)
     c.found.from_api = last;
     c.found.to_api = 1;
     expect_wrong(&c, "does not come before");
-    story_close(&c.s);
+    scenario_close(&c.s);
     claim_open(&c);
-    uint32_t o = story_new(&c.s, BYTES);
-    story_call(&c.s, GML_API_SET);
-    story_access(&c.s, o, WRITES);
-    story_call(&c.s, GML_API_COPY); /* within the object */
-    story_access(&c.s, o, WRITES);
-    story_range(&c.s, 0, 500);
-    story_access(&c.s, o, READS);
-    story_range(&c.s, 400, 500);
+    uint32_t o = scenario_new(&c.s, BYTES);
+    scenario_call(&c.s, GML_API_SET);
+    scenario_access(&c.s, o, WRITES);
+    scenario_call(&c.s, GML_API_COPY); /* within the object */
+    scenario_access(&c.s, o, WRITES);
+    scenario_range(&c.s, 0, 500);
+    scenario_access(&c.s, o, READS);
+    scenario_range(&c.s, 400, 500);
     claim_state(&c, GML_PATTERN_DEAD_WRITE, o, 1, 2);
     c.found.bytes = 500;
     expect_wrong(&c, "write 400 B");
     c.found.bytes = 400;
     expect_right(&c);
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(an_object_made_smaller_than_it_is_used)
 {
     claim c;
     claim_open(&c);
-    uint32_t o = story_new(&c.s, BYTES);
+    uint32_t o = scenario_new(&c.s, BYTES);
     c.s.objects[o].element_bytes = 8;
-    story_kernel(&c.s, o, WRITES);
-    story_runs(&c.s, 0, 4, 100, 5); /* one element of 8 bytes each, two where it meets two */
+    scenario_kernel(&c.s, o, WRITES);
+    scenario_runs(&c.s, 0, 4, 100, 5); /* one element of 8 bytes each, two where it meets two */
     claim_state(&c, GML_PATTERN_OVERALLOCATION, o, GML_NO_API, GML_NO_API);
     c.found.bytes = BYTES - 40;
     expect_right(&c);
     c.found.bytes = BYTES - 39;
     expect_wrong(&c, "961 B less, but 40 of its 1000 B are accessed");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 static void
 open_slices(claim *c, uint64_t overlap, uint32_t flags)
 {
     claim_open(c);
-    story *s = &c->s;
-    uint32_t o = story_object(s, BYTES, flags);
+    scenario *s = &c->s;
+    uint32_t o = scenario_object(s, BYTES, flags);
     if (!(flags & GML_OBJECT_BEFORE)) {
-        story_alloc(s, o);
+        scenario_alloc(s, o);
     }
-    story_kernel(s, o, WRITES);
-    story_runs(s, 0, 100, 250, 4); /* columns */
-    story_kernel(s, o, WRITES);
-    story_runs(s, 100 - overlap, 50, 250, 4);
+    scenario_kernel(s, o, WRITES);
+    scenario_runs(s, 0, 100, 250, 4); /* columns */
+    scenario_kernel(s, o, WRITES);
+    scenario_runs(s, 100 - overlap, 50, 250, 4);
     claim_state(c, GML_PATTERN_STRUCTURED_ACCESS, o, s->trace.api_count - 2,
                 s->trace.api_count - 1);
     c->found.pieces = 2;
@@ -406,13 +406,13 @@ TEST(a_slice_that_overlaps)
     c.found.pieces = 2;
     c.found.bytes = 700;
     expect_wrong(&c, "structured access to object 0");
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_slices(&c, 1, 0);
     expect_wrong(&c, "there are 1 and");
     c.found.pieces = 1; /* one slice is the object less what nothing accesses */
     c.found.bytes = 404;
     expect_wrong(&c, "there are 1 and 404 B");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 TEST(slices_of_what_exists_before_or_after)
@@ -420,10 +420,10 @@ TEST(slices_of_what_exists_before_or_after)
     claim c;
     open_slices(&c, 0, GML_OBJECT_BEFORE);
     expect_wrong(&c, "its content from before or for after would go");
-    story_close(&c.s);
+    scenario_close(&c.s);
     open_slices(&c, 0, GML_OBJECT_KEPT);
     expect_wrong(&c, "its content from before or for after would go");
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 /* ---- several at once, and bad input ---------------------------------------------------------- */
@@ -432,7 +432,7 @@ TEST(every_finding_of_a_diagnosis_passes)
 {
     claim c;
     open_plain(&c);
-    CHECK_OK(story_diagnose(&c.s, STORY_EVERY_PATTERN));
+    CHECK_OK(scenario_diagnose(&c.s, SCENARIO_EVERY_PATTERN));
     size_t all[8], count = c.s.diagnosis.finding_count;
     CHECK(count > 3 && count < 8);
     for (size_t i = 0; i < count; i++) {
@@ -443,41 +443,41 @@ TEST(every_finding_of_a_diagnosis_passes)
     CHECK_OK(gml_diagnosis_check(&c.s.trace, &c.s.diagnosis, twice, 6, NULL, 0));
     c.s.diagnosis.lives[0].latest--;
     CHECK_STATUS(gml_diagnosis_check(&c.s.trace, &c.s.diagnosis, all, count, NULL, 0), GML_CORRUPT);
-    story_close(&c.s);
+    scenario_close(&c.s);
 }
 
 /* Nothing is dead nor handed over: no byte has to be followed. */
-STORY(columns_of_a_matrix_are_checked_at_once)
+SCENARIO(columns_of_a_matrix_are_checked_at_once)
 {
     enum { SIDE = 3000 };
-    uint32_t x = story_new(s, (uint64_t)SIDE * SIDE);
+    uint32_t x = scenario_new(s, (uint64_t)SIDE * SIDE);
     for (uint64_t column = 0; column < SIDE; column++) {
-        story_kernel(s, x, GML_ACCESS_WRITES);
-        story_runs(s, column, 1, SIDE, SIDE);
+        scenario_kernel(s, x, GML_ACCESS_WRITES);
+        scenario_runs(s, column, 1, SIDE, SIDE);
     }
-    story_call(s, GML_API_KERNEL);
-    story_call(s, GML_API_KERNEL);
-    story_free(s, x);
-    CHECK(CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN)));
+    scenario_call(s, GML_API_KERNEL);
+    scenario_call(s, GML_API_KERNEL);
+    scenario_free(s, x);
+    CHECK(CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN)));
     for (size_t i = 0; i < s->diagnosis.finding_count; i++) {
         if (s->diagnosis.findings[i].pattern == GML_PATTERN_LATE_DEALLOCATION) {
             CHECK_OK(gml_diagnosis_check(&s->trace, &s->diagnosis, &i, 1, NULL, 0));
         }
     }
-    CHECK_EQ(story_total(s, GML_PATTERN_LATE_DEALLOCATION), 1);
+    CHECK_EQ(scenario_total(s, GML_PATTERN_LATE_DEALLOCATION), 1);
 }
 
-STORY(more_runs_than_can_be_checked_are_refused)
+SCENARIO(more_runs_than_can_be_checked_are_refused)
 {
-    uint32_t x = story_new(s, UINT64_C(1) << 40);
+    uint32_t x = scenario_new(s, UINT64_C(1) << 40);
     for (int i = 0; i < 2; i++) {
-        story_call(s, GML_API_SET);
-        story_access(s, x, GML_ACCESS_WRITES);
-        story_runs(s, 0, 1, 2, UINT64_C(1) << 39);
+        scenario_call(s, GML_API_SET);
+        scenario_access(s, x, GML_ACCESS_WRITES);
+        scenario_runs(s, 0, 1, 2, UINT64_C(1) << 39);
     }
-    story_free(s, x);
-    CHECK(CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN)));
-    CHECK_EQ(story_total(s, GML_PATTERN_DEAD_WRITE), 1);
+    scenario_free(s, x);
+    CHECK(CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN)));
+    CHECK_EQ(scenario_total(s, GML_PATTERN_DEAD_WRITE), 1);
     char reason[80] = "";
     for (size_t i = 0; i < s->diagnosis.finding_count; i++) {
         CHECK_EQ(gml_diagnosis_check(&s->trace, &s->diagnosis, &i, 1, reason, sizeof reason),
@@ -502,5 +502,5 @@ TEST(findings_of_another_trace_are_refused)
     size_t beyond = c.s.diagnosis.finding_count;
     CHECK_STATUS(gml_diagnosis_check(&c.s.trace, &c.s.diagnosis, &beyond, 1, NULL, 0),
                  GML_INVALID_ARGUMENT);
-    story_close(&c.s);
+    scenario_close(&c.s);
 }

@@ -1,7 +1,7 @@
 /* What a trace must be, and the order of its APIs: levels, distances, and what is known to be over
  * before what. */
 #include "diagnosis/index.h"
-#include "diagnosis/story.h"
+#include "diagnosis/scenario.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,26 +19,26 @@ enum {
 
 /* Two objects: `a` is written, read in part and freed, `b` is there before. */
 static void
-open_fine(story *s)
+open_fine(scenario *s)
 {
-    story_open(s);
-    uint32_t a = story_new(s, BYTES);
-    uint32_t b = story_object(s, BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
-    (void)story_kernel(s, a, WRITES);
-    (void)story_kernel(s, a, READS);
-    story_runs(s, 100, 100, 200, 5);
-    story_access(s, b, WRITES);
-    story_range(s, 999, 1);
-    (void)story_free(s, a);
-    CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN));
+    scenario_open(s);
+    uint32_t a = scenario_new(s, BYTES);
+    uint32_t b = scenario_object(s, BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
+    (void)scenario_kernel(s, a, WRITES);
+    (void)scenario_kernel(s, a, READS);
+    scenario_runs(s, 100, 100, 200, 5);
+    scenario_access(s, b, WRITES);
+    scenario_range(s, 999, 1);
+    (void)scenario_free(s, a);
+    CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN));
 }
 
 /* The trace is refused, and the reason has these words. */
 static void
-expect_refusal(story *s, const char *words)
+expect_refusal(scenario *s, const char *words)
 {
     memset(s->reason, 0, sizeof s->reason);
-    CHECK_STATUS(story_diagnose(s, STORY_EVERY_PATTERN), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(scenario_diagnose(s, SCENARIO_EVERY_PATTERN), GML_INVALID_ARGUMENT);
     if (!CHECK(strstr(s->reason, words) != NULL)) {
         fprintf(stderr, "the reason is \"%s\", not \"%s\"\n", s->reason, words);
     }
@@ -49,11 +49,11 @@ expect_refusal(story *s, const char *words)
 /* The trace is refused where one thing in it is changed. */
 #define REFUSED(change, words)                                                                     \
     do {                                                                                           \
-        story s;                                                                                   \
+        scenario s;                                                                                \
         open_fine(&s);                                                                             \
         change;                                                                                    \
         expect_refusal(&s, words);                                                                 \
-        story_close(&s);                                                                           \
+        scenario_close(&s);                                                                        \
     } while (0)
 
 TEST(objects_out_of_range_are_refused)
@@ -82,12 +82,12 @@ TEST(lives_that_contradict_themselves_are_refused)
     REFUSED(s.objects[0].flags = GML_OBJECT_BEFORE,
             "API 0 allocates object 0, which is said to exist before");
     REFUSED(s.apis[3].kind = GML_API_ALLOC, "API 3 allocates object 0 once more");
-    REFUSED(story_free(&s, 0), "API 4 frees object 0 once more");
-    REFUSED(story_kernel(&s, 0, READS), "API 4 accesses object 0 after its free");
+    REFUSED(scenario_free(&s, 0), "API 4 frees object 0 once more");
+    REFUSED(scenario_kernel(&s, 0, READS), "API 4 accesses object 0 after its free");
     REFUSED(s.objects[1].flags = 0, "API 2 accesses object 1 before its allocation");
-    REFUSED(story_free(&s, story_object(&s, BYTES, 0)),
+    REFUSED(scenario_free(&s, scenario_object(&s, BYTES, 0)),
             "API 4 frees object 2 before its allocation");
-    REFUSED((void)story_object(&s, BYTES, 0), "object 2 has no allocation");
+    REFUSED((void)scenario_object(&s, BYTES, 0), "object 2 has no allocation");
 }
 
 TEST(accesses_out_of_range_are_refused)
@@ -127,18 +127,18 @@ TEST(ranges_out_of_range_are_refused)
         {{0, 1, UINT64_MAX / 2 + 1, 3, 1}, "an end outside its object"},
         {{0, 1, 1, UINT64_MAX, 1}, "an end outside its object"},
     };
-    story s;
+    scenario s;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         open_fine(&s);
         s.ranges[0] = wrong[i].range;
         expect_refusal(&s, wrong[i].words);
         CHECK(strstr(s.reason, "range 0 of access 1 of API 2 to object 0") != NULL);
-        story_close(&s);
+        scenario_close(&s);
     }
     open_fine(&s);
     s.ranges[0] = (gml_access_range){0, 1000, 0, 1, 1}; /* one run needs no stride */
-    CHECK_OK(story_diagnose(&s, STORY_EVERY_PATTERN));
-    story_close(&s);
+    CHECK_OK(scenario_diagnose(&s, SCENARIO_EVERY_PATTERN));
+    scenario_close(&s);
 }
 
 TEST(missing_arrays_and_too_many_items_are_refused)
@@ -152,30 +152,30 @@ TEST(missing_arrays_and_too_many_items_are_refused)
 /* A reason never runs over what it is given. */
 TEST(a_reason_is_cut_off)
 {
-    story s;
+    scenario s;
     open_fine(&s);
     s.objects[0].size_bytes = 0;
     char text[] = "0123456789";
     CHECK_STATUS(gml_diagnose(&s.trace, NULL, &s.diagnosis, text, 5), GML_INVALID_ARGUMENT);
     CHECK(strcmp(text, "obje") == 0);
     CHECK_EQ(text[5], '5');
-    story_close(&s);
+    scenario_close(&s);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
 static void
-build(story *s, gml_trace_index *index)
+build(scenario *s, gml_trace_index *index)
 {
     CHECK_OK(gml_index_build(index, &s->trace, s->reason, sizeof s->reason));
 }
 
-STORY(one_stream_runs_in_order_of_invocation)
+SCENARIO(one_stream_runs_in_order_of_invocation)
 {
     s->stream = 77;
-    uint32_t o = story_new(s, BYTES);
-    story_pause(s, 3);
-    story_kernel(s, o, WRITES);
+    uint32_t o = scenario_new(s, BYTES);
+    scenario_pause(s, 3);
+    scenario_kernel(s, o, WRITES);
     gml_trace_index index;
     build(s, &index);
     CHECK_EQ(index.stream_count, 1);
@@ -195,28 +195,28 @@ STORY(one_stream_runs_in_order_of_invocation)
 
 /* Section 5.3 and figure 4 of the paper: O1 is allocated at 0; its first access, a copy in another
  * stream, runs at 3. */
-STORY(figure_4)
+SCENARIO(figure_4)
 {
     s->stream = 1;
-    uint32_t o1 = story_new(s, BYTES);
-    uint32_t o2 = story_new(s, BYTES);
-    uint64_t set = story_call(s, GML_API_SET);
-    story_access(s, o2, WRITES);
+    uint32_t o1 = scenario_new(s, BYTES);
+    uint32_t o2 = scenario_new(s, BYTES);
+    uint64_t set = scenario_call(s, GML_API_SET);
+    scenario_access(s, o2, WRITES);
     s->stream = 2;
-    uint64_t copy = story_call(s, GML_API_COPY);
-    story_access(s, o2, READS);
-    story_access(s, o1, WRITES);
+    uint64_t copy = scenario_call(s, GML_API_COPY);
+    scenario_access(s, o2, READS);
+    scenario_access(s, o1, WRITES);
     s->stream = 1;
-    uint64_t kernel = story_kernel(s, o2, READS);
-    uint64_t join = story_kernel(s, o2, WRITES);
-    uint64_t end = story_free(s, o1);
-    CHECK_OK(story_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
+    uint64_t kernel = scenario_kernel(s, o2, READS);
+    uint64_t join = scenario_kernel(s, o2, WRITES);
+    uint64_t end = scenario_free(s, o1);
+    CHECK_OK(scenario_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
     const uint64_t expected[] = {0, 1, 2, 3, 3, 4, 5};
     for (size_t a = 0; a < 7; a++) {
         CHECK_EQ(s->diagnosis.times[a], expected[a]);
     }
-    story_expect(s, GML_PATTERN_EARLY_ALLOCATION, o1, 0, copy);
-    CHECK_EQ(story_find(s, GML_PATTERN_EARLY_ALLOCATION, o1)->distance, 3);
+    scenario_expect(s, GML_PATTERN_EARLY_ALLOCATION, o1, 0, copy);
+    CHECK_EQ(scenario_find(s, GML_PATTERN_EARLY_ALLOCATION, o1)->distance, 3);
     gml_trace_index index;
     build(s, &index);
     CHECK_EQ(gml_index_between(&index, 0, copy), 2);
@@ -229,18 +229,18 @@ STORY(figure_4)
     gml_index_clear(&index);
 }
 
-STORY(reads_after_one_write_do_not_wait_for_each_other)
+SCENARIO(reads_after_one_write_do_not_wait_for_each_other)
 {
-    uint32_t o = story_new(s, BYTES);
+    uint32_t o = scenario_new(s, BYTES);
     uint64_t reads[5];
     for (size_t i = 0; i < 5; i++) {
         s->stream = 10 + i;
-        reads[i] = story_kernel(s, o, i % 2 ? READS : TOUCHES);
+        reads[i] = scenario_kernel(s, o, i % 2 ? READS : TOUCHES);
     }
     s->stream = 20;
-    uint64_t write = story_kernel(s, o, BOTH);
+    uint64_t write = scenario_kernel(s, o, BOTH);
     s->stream = 21;
-    uint64_t next = story_kernel(s, o, WRITES);
+    uint64_t next = scenario_kernel(s, o, WRITES);
     gml_trace_index index;
     build(s, &index);
     CHECK_EQ(index.stream_count, 8);
@@ -255,13 +255,13 @@ STORY(reads_after_one_write_do_not_wait_for_each_other)
     gml_index_clear(&index);
 }
 
-STORY(nothing_is_ordered_that_shares_nothing)
+SCENARIO(nothing_is_ordered_that_shares_nothing)
 {
     for (uint32_t i = 0; i < 3; i++) {
         s->stream = i;
-        uint32_t o = story_object(s, BYTES, GML_OBJECT_BEFORE);
-        story_kernel(s, o, WRITES);
-        story_kernel(s, o, READS);
+        uint32_t o = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
+        scenario_kernel(s, o, WRITES);
+        scenario_kernel(s, o, READS);
     }
     gml_trace_index index;
     build(s, &index);
@@ -277,23 +277,23 @@ STORY(nothing_is_ordered_that_shares_nothing)
 }
 
 /* Streams that work on a half each do not wait for each other, whatever the levels say. */
-STORY(parts_that_do_not_meet_give_no_order)
+SCENARIO(parts_that_do_not_meet_give_no_order)
 {
-    uint32_t o = story_new(s, BYTES);
+    uint32_t o = scenario_new(s, BYTES);
     s->stream = 1;
-    uint64_t left = story_kernel(s, o, WRITES);
-    story_range(s, 0, 500);
+    uint64_t left = scenario_kernel(s, o, WRITES);
+    scenario_range(s, 0, 500);
     s->stream = 2;
-    uint64_t right = story_kernel(s, o, WRITES);
-    story_range(s, 500, 500);
+    uint64_t right = scenario_kernel(s, o, WRITES);
+    scenario_range(s, 500, 500);
     s->stream = 3;
-    uint64_t odd = story_kernel(s, o, READS); /* of the right half only */
-    story_runs(s, 600, 10, 100, 4);
+    uint64_t odd = scenario_kernel(s, o, READS); /* of the right half only */
+    scenario_runs(s, 600, 10, 100, 4);
     s->stream = 4;
-    uint64_t even = story_kernel(s, o, WRITES);
-    story_runs(s, 50, 10, 100, 10); /* between the runs of `odd` */
+    uint64_t even = scenario_kernel(s, o, WRITES);
+    scenario_runs(s, 50, 10, 100, 10); /* between the runs of `odd` */
     s->stream = 0;
-    uint64_t end = story_free(s, o);
+    uint64_t end = scenario_free(s, o);
     gml_trace_index index;
     build(s, &index);
     CHECK(!gml_index_is_ordered(&index, left, right));
@@ -342,13 +342,13 @@ TEST(too_many_streams_leave_the_order_within_them)
 
 /* ---- against the definitions ----------------------------------------------------------------- */
 
-enum { RANDOM_STORIES = 1500, MOST_STEPS = 40 };
+enum { RANDOM_SCENARIOS = 1500, MOST_STEPS = 40 };
 
 /* Which bytes of an object of RANDOM_BYTES the access is to. */
 enum { RANDOM_BYTES = 12, RANDOM_OBJECTS = 4 };
 
 static uint32_t
-bytes_of(const story *s, const gml_access *access)
+bytes_of(const scenario *s, const gml_access *access)
 {
     if (!access->range_count) {
         return (1U << RANDOM_BYTES) - 1;
@@ -366,10 +366,10 @@ bytes_of(const story *s, const gml_access *access)
 }
 
 static void
-tell_access(story *s, check_random *random, uint32_t object, bool in_parts)
+tell_access(scenario *s, check_random *random, uint32_t object, bool in_parts)
 {
     static const uint32_t kinds[] = {READS, WRITES, BOTH, TOUCHES};
-    story_access(s, object, kinds[check_below(random, 4)]);
+    scenario_access(s, object, kinds[check_below(random, 4)]);
     if (!in_parts || !check_below(random, 4)) {
         return;
     }
@@ -377,29 +377,29 @@ tell_access(story *s, check_random *random, uint32_t object, bool in_parts)
         uint64_t size = 1 + check_below(random, 3), stride = size + check_below(random, 4);
         uint64_t offset = check_below(random, RANDOM_BYTES - size + 1);
         uint64_t most = (RANDOM_BYTES - size - offset) / stride + 1;
-        story_runs(s, offset, size, stride, 1 + check_below(random, most));
+        scenario_runs(s, offset, size, stride, 1 + check_below(random, most));
     }
 }
 
 static void
-tell(story *s, check_random *random, bool in_parts)
+tell(scenario *s, check_random *random, bool in_parts)
 {
     bool is_live[RANDOM_OBJECTS] = {false}, was_live[RANDOM_OBJECTS] = {false};
     for (uint32_t o = 0; o < RANDOM_OBJECTS; o++) {
         is_live[o] = was_live[o] = check_below(random, 2);
-        (void)story_object(s, RANDOM_BYTES, is_live[o] ? GML_OBJECT_BEFORE : 0);
+        (void)scenario_object(s, RANDOM_BYTES, is_live[o] ? GML_OBJECT_BEFORE : 0);
     }
     for (uint64_t steps = check_below(random, MOST_STEPS); steps > 0; steps--) {
         s->stream = 3 * check_below(random, 4);
         uint32_t o = (uint32_t)check_below(random, RANDOM_OBJECTS);
         if (is_live[o] && !check_below(random, 8)) {
-            (void)story_free(s, o);
+            (void)scenario_free(s, o);
             is_live[o] = false;
         } else if (!was_live[o]) {
-            (void)story_alloc(s, o);
+            (void)scenario_alloc(s, o);
             is_live[o] = was_live[o] = true;
         } else {
-            (void)story_call(s, GML_API_KERNEL);
+            (void)scenario_call(s, GML_API_KERNEL);
             for (uint32_t i = 0; i < RANDOM_OBJECTS; i++) {
                 if (is_live[i] && check_below(random, 2)) {
                     tell_access(s, random, i, in_parts);
@@ -409,14 +409,14 @@ tell(story *s, check_random *random, bool in_parts)
     }
     for (uint32_t o = 0; o < RANDOM_OBJECTS; o++) {
         if (!was_live[o]) {
-            (void)story_alloc(s, o);
+            (void)scenario_alloc(s, o);
         }
     }
 }
 
 /* Bytes of the object that the API reads and writes; an allocation and a free write all. */
 static void
-effect_on(const story *s, size_t a, uint32_t object, uint32_t *reads, uint32_t *writes)
+effect_on(const scenario *s, size_t a, uint32_t object, uint32_t *reads, uint32_t *writes)
 {
     const gml_api *api = &s->apis[a];
     *reads = 0;
@@ -436,7 +436,7 @@ typedef bool graph[MOST_APIS][MOST_APIS];
 
 /* An edge where the streams or the objects, or only where common bytes, demand it. */
 static void
-draw(const story *s, bool by_bytes, graph edges)
+draw(const scenario *s, bool by_bytes, graph edges)
 {
     for (size_t b = 0; b < s->trace.api_count; b++) {
         for (size_t a = 0; a < b; a++) {
@@ -528,10 +528,10 @@ compare_lives(const gml_trace_index *index)
 static void
 compare_random(uint64_t seed, bool in_parts)
 {
-    story s;
+    scenario s;
     static graph edges;
     check_random random = {seed};
-    story_open(&s);
+    scenario_open(&s);
     tell(&s, &random, in_parts);
     gml_trace_index index;
     build(&s, &index);
@@ -548,12 +548,12 @@ compare_random(uint64_t seed, bool in_parts)
         }
     }
     gml_index_clear(&index);
-    story_close(&s);
+    scenario_close(&s);
 }
 
 TEST(random_traces_have_the_levels_of_kahn)
 {
-    for (uint64_t seed = 0; seed < RANDOM_STORIES && !check_failures(); seed++) {
+    for (uint64_t seed = 0; seed < RANDOM_SCENARIOS && !check_failures(); seed++) {
         compare_random(seed, false);
         compare_random(seed, true);
     }

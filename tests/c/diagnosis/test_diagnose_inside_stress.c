@@ -1,6 +1,6 @@
 /* The patterns within objects against their definitions, on random small objects in plain arrays.
  */
-#include "diagnosis/story.h"
+#include "diagnosis/scenario.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ enum { MOST_UNITS = 160, MOST_APIS = 6 };
 
 /* One object, and how often each API accesses each element, in plain arrays. */
 typedef struct scene {
-    story story;
+    scenario scenario;
     uint64_t size, element, elements;
     size_t api_count;
     double counts[MOST_APIS][MOST_UNITS];
@@ -49,17 +49,17 @@ random_range(scene *s, size_t api, check_random *random)
         range.size_bytes = 1 + check_below(random, most);
         range.repeat = 1 + check_below(random, 1 + (left - range.size_bytes) / range.stride_bytes);
     }
-    story_add_range(&s->story, range);
+    scenario_add_range(&s->scenario, range);
     count_range(s, api, &range);
 }
 
 static void
 random_api(scene *s, size_t api, check_random *random)
 {
-    story_call(&s->story, GML_API_KERNEL);
+    scenario_call(&s->scenario, GML_API_KERNEL);
     uint32_t flags = 1 + (uint32_t)check_below(random, 3);
     for (uint64_t accesses = 1 + check_below(random, 2); accesses > 0; accesses--) {
-        story_access(&s->story, 0, flags);
+        scenario_access(&s->scenario, 0, flags);
         flags = flags % 3 + 1;
         uint64_t ranges = check_below(random, 4);
         if (ranges == 0 && check_below(random, 3)) {
@@ -81,12 +81,12 @@ random_scene(scene *s, check_random *random)
     s->size = 1 + check_below(random, MOST_UNITS);
     s->elements = (s->size + s->element - 1) / s->element;
     s->api_count = 1 + check_below(random, MOST_APIS);
-    story_open(&s->story);
-    story_new_of(&s->story, s->size, (uint32_t)s->element);
+    scenario_open(&s->scenario);
+    scenario_new_of(&s->scenario, s->size, (uint32_t)s->element);
     for (size_t api = 0; api < s->api_count; api++) {
         random_api(s, api, random);
     }
-    story_free(&s->story, 0);
+    scenario_free(&s->scenario, 0);
 }
 
 static uint64_t
@@ -145,10 +145,10 @@ check_overallocation(scene *s, bool is_sliced)
     }
     double fragmented = unaccessed ? 100.0 - 100.0 * (double)largest / (double)unaccessed : 0;
     if (!unaccessed || (is_sliced && fragmented > 80)) {
-        CHECK_EQ(story_total(&s->story, GML_PATTERN_OVERALLOCATION), 0);
+        CHECK_EQ(scenario_total(&s->scenario, GML_PATTERN_OVERALLOCATION), 0);
         return;
     }
-    gml_finding found = story_only(&s->story, GML_PATTERN_OVERALLOCATION);
+    gml_finding found = scenario_only(&s->scenario, GML_PATTERN_OVERALLOCATION);
     CHECK_EQ(found.bytes, bytes);
     CHECK(is_near(found.percent, 100.0 * (double)(s->elements - unaccessed) / (double)s->elements));
     CHECK(is_near(found.fragmented_percent, fragmented));
@@ -208,23 +208,23 @@ check_scene(scene *s)
 {
     size_t slice[MOST_APIS] = {0};
     size_t count = name_slices(s, slice);
-    s->story.options.accessed_percent = 100;
-    s->story.options.frequency_percent = 0;
-    CHECK_OK(story_diagnose(&s->story, STORY_EVERY_PATTERN));
+    s->scenario.options.accessed_percent = 100;
+    s->scenario.options.frequency_percent = 0;
+    CHECK_OK(scenario_diagnose(&s->scenario, SCENARIO_EVERY_PATTERN));
     check_overallocation(s, count > 1);
     if (count > 1) {
-        gml_finding found = story_only(&s->story, GML_PATTERN_STRUCTURED_ACCESS);
+        gml_finding found = scenario_only(&s->scenario, GML_PATTERN_STRUCTURED_ACCESS);
         CHECK_EQ(found.pieces, count);
         CHECK_EQ(found.bytes, s->size - largest_slice(s, slice));
     } else {
-        CHECK_EQ(story_total(&s->story, GML_PATTERN_STRUCTURED_ACCESS), 0);
+        CHECK_EQ(scenario_total(&s->scenario, GML_PATTERN_STRUCTURED_ACCESS), 0);
     }
     double square = most_variation(s, slice, count);
     if (square > 1e-12) {
-        gml_finding found = story_only(&s->story, GML_PATTERN_NON_UNIFORM_FREQUENCY);
+        gml_finding found = scenario_only(&s->scenario, GML_PATTERN_NON_UNIFORM_FREQUENCY);
         CHECK(is_near(found.percent * found.percent / 10000, square));
     } else {
-        CHECK_EQ(story_total(&s->story, GML_PATTERN_NON_UNIFORM_FREQUENCY), 0);
+        CHECK_EQ(scenario_total(&s->scenario, GML_PATTERN_NON_UNIFORM_FREQUENCY), 0);
     }
 }
 
@@ -237,7 +237,7 @@ TEST(random_scenes_agree_with_the_definitions)
         random_scene(&s, &random);
         int failures = check_failures();
         check_scene(&s);
-        story_close(&s.story);
+        scenario_close(&s.scenario);
         if (check_failures() > failures) {
             fprintf(stderr, "seed %" PRIu64 "\n", seed);
             return;

@@ -1,23 +1,23 @@
 /* Peaks of live bytes, the order of findings, and the options. */
-#include "diagnosis/story.h"
+#include "diagnosis/scenario.h"
 
 enum { WRITES = GML_ACCESS_WRITES, READS = GML_ACCESS_READS };
 
 /* ---- peaks ----------------------------------------------------------------------------------- */
 
-STORY(peaks_are_the_highest_rises)
+SCENARIO(peaks_are_the_highest_rises)
 {
-    uint32_t base = story_object(s, 5, GML_OBJECT_BEFORE);
+    uint32_t base = scenario_object(s, 5, GML_OBJECT_BEFORE);
     uint64_t tops[4];
     uint32_t objects[4];
     const uint64_t sizes[4] = {10, 40, 30, 40};
     for (size_t i = 0; i < 4; i++) {
-        objects[i] = story_new(s, sizes[i]);
+        objects[i] = scenario_new(s, sizes[i]);
         tops[i] = s->trace.api_count - 1;
-        story_pause(s, 1);
-        story_free(s, objects[i]);
+        scenario_pause(s, 1);
+        scenario_free(s, objects[i]);
     }
-    CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN));
+    CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN));
     CHECK_EQ(s->diagnosis.peak_count, 2);
     CHECK_EQ(s->diagnosis.peaks[0].bytes, 45);
     CHECK_EQ(s->diagnosis.peaks[0].api, tops[1]); /* of equals the first comes first */
@@ -28,37 +28,37 @@ STORY(peaks_are_the_highest_rises)
     CHECK_EQ(s->diagnosis.lives[objects[1]].peaks, 1);
     CHECK_EQ(s->diagnosis.lives[objects[3]].peaks, 2);
     s->options.peak_count = 8;
-    CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN));
+    CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN));
     CHECK_EQ(s->diagnosis.peak_count, 4);
     CHECK_EQ(s->diagnosis.peaks[2].api, tops[2]);
     CHECK_EQ(s->diagnosis.peaks[3].api, tops[0]);
     CHECK_EQ(s->diagnosis.lives[objects[2]].peaks, 4);
 }
 
-STORY(a_rise_of_many_allocations_is_one_peak)
+SCENARIO(a_rise_of_many_allocations_is_one_peak)
 {
     for (size_t i = 0; i < 5; i++) {
-        story_new(s, 10);
-        story_pause(s, 2);
+        scenario_new(s, 10);
+        scenario_pause(s, 2);
     }
     for (uint32_t o = 5; o-- > 0;) {
-        story_free(s, o);
+        scenario_free(s, o);
     }
-    CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN));
+    CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN));
     CHECK_EQ(s->diagnosis.peak_count, 1);
     CHECK_EQ(s->diagnosis.peaks[0].api, 12);
     CHECK_EQ(s->diagnosis.peaks[0].bytes, 50);
 }
 
-STORY(the_peak_may_lie_before_the_first_api)
+SCENARIO(the_peak_may_lie_before_the_first_api)
 {
-    CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN)); /* nothing at all */
+    CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN)); /* nothing at all */
     CHECK_EQ(s->diagnosis.peak_count, 0);
     CHECK_EQ(s->diagnosis.finding_count, 0);
-    uint32_t before = story_object(s, 50, GML_OBJECT_BEFORE);
-    story_free(s, before);
-    uint32_t o = story_new(s, 20);
-    CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN));
+    uint32_t before = scenario_object(s, 50, GML_OBJECT_BEFORE);
+    scenario_free(s, before);
+    uint32_t o = scenario_new(s, 20);
+    CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN));
     CHECK_EQ(s->diagnosis.peak_count, 2);
     CHECK_EQ(s->diagnosis.peaks[0].api, GML_NO_API);
     CHECK_EQ(s->diagnosis.peaks[0].bytes, 50);
@@ -69,61 +69,61 @@ STORY(the_peak_may_lie_before_the_first_api)
 
 /* ---- the order of findings ------------------------------------------------------------------- */
 
-STORY(of_equal_savings_the_larger_for_longer_comes_first)
+SCENARIO(of_equal_savings_the_larger_for_longer_comes_first)
 {
-    uint32_t top = story_new(s, 100000); /* the peak, which no fix below lowers */
-    story_kernel(s, top, WRITES);
-    story_free(s, top);
-    uint32_t small_long = story_new(s, 3), large_short = story_new(s, 7);
-    story_pause(s, 1);
-    story_kernel(s, large_short, WRITES);
-    story_pause(s, 1);
-    story_kernel(s, small_long, WRITES);
-    story_free(s, large_short);
-    story_free(s, small_long);
-    CHECK_OK(story_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
+    uint32_t top = scenario_new(s, 100000); /* the peak, which no fix below lowers */
+    scenario_kernel(s, top, WRITES);
+    scenario_free(s, top);
+    uint32_t small_long = scenario_new(s, 3), large_short = scenario_new(s, 7);
+    scenario_pause(s, 1);
+    scenario_kernel(s, large_short, WRITES);
+    scenario_pause(s, 1);
+    scenario_kernel(s, small_long, WRITES);
+    scenario_free(s, large_short);
+    scenario_free(s, small_long);
+    CHECK_OK(scenario_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
     CHECK_EQ(s->diagnosis.finding_count, 2);
     CHECK_EQ(s->diagnosis.findings[0].object, small_long); /* 3 * 5 against 7 * 2 */
     s->objects[large_short].size_bytes = 8;
-    CHECK_OK(story_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
+    CHECK_OK(scenario_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
     CHECK_EQ(s->diagnosis.findings[0].object, large_short);
 }
 
 /* What saves nothing comes last, however large it is and however long it lasts. */
-STORY(what_saves_most_comes_first)
+SCENARIO(what_saves_most_comes_first)
 {
-    uint32_t top = story_new(s, 1000), small = story_new(s, 3); /* the peak: 1003 */
-    story_kernel(s, top, WRITES);
-    story_free(s, top);
-    story_kernel(s, small, WRITES);
-    story_free(s, small);
-    uint32_t large = story_new(s, 900);
-    story_pause(s, 20);
-    story_kernel(s, large, WRITES);
-    story_free(s, large);
-    CHECK_OK(story_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
+    uint32_t top = scenario_new(s, 1000), small = scenario_new(s, 3); /* the peak: 1003 */
+    scenario_kernel(s, top, WRITES);
+    scenario_free(s, top);
+    scenario_kernel(s, small, WRITES);
+    scenario_free(s, small);
+    uint32_t large = scenario_new(s, 900);
+    scenario_pause(s, 20);
+    scenario_kernel(s, large, WRITES);
+    scenario_free(s, large);
+    CHECK_OK(scenario_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION));
     CHECK_EQ(s->diagnosis.finding_count, 3); /* `top` is one: `small` was allocated meanwhile */
-    CHECK_EQ(story_find(s, GML_PATTERN_EARLY_ALLOCATION, small)->saving_bytes, 3);
+    CHECK_EQ(scenario_find(s, GML_PATTERN_EARLY_ALLOCATION, small)->saving_bytes, 3);
     CHECK_EQ(s->diagnosis.findings[0].object, small);
     CHECK_EQ(s->diagnosis.findings[1].object, large);
 }
 
 /* Of patterns with the same bytes for as long, that of the first object comes first. */
-STORY(equal_findings_come_by_object)
+SCENARIO(equal_findings_come_by_object)
 {
-    uint32_t early = story_object(s, 5, 0), top = story_new(s, 1000);
-    story_kernel(s, top, WRITES);
-    story_free(s, top);
-    uint32_t late = story_new(s, 5);
-    story_kernel(s, late, WRITES);
-    story_pause(s, 3);
-    story_free(s, late);
-    story_alloc(s, early);
-    story_pause(s, 3);
-    story_kernel(s, early, WRITES);
-    story_free(s, early);
-    CHECK_OK(
-        story_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION | 1 << GML_PATTERN_LATE_DEALLOCATION));
+    uint32_t early = scenario_object(s, 5, 0), top = scenario_new(s, 1000);
+    scenario_kernel(s, top, WRITES);
+    scenario_free(s, top);
+    uint32_t late = scenario_new(s, 5);
+    scenario_kernel(s, late, WRITES);
+    scenario_pause(s, 3);
+    scenario_free(s, late);
+    scenario_alloc(s, early);
+    scenario_pause(s, 3);
+    scenario_kernel(s, early, WRITES);
+    scenario_free(s, early);
+    CHECK_OK(scenario_diagnose(s, 1 << GML_PATTERN_EARLY_ALLOCATION |
+                                      1 << GML_PATTERN_LATE_DEALLOCATION));
     CHECK_EQ(s->diagnosis.finding_count, 2);
     CHECK_EQ(s->diagnosis.findings[0].object, early);
     CHECK_EQ(s->diagnosis.findings[1].object, late);
@@ -175,17 +175,17 @@ TEST(large_and_long_findings_are_ranked)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-STORY(only_the_patterns_asked_for_are_found)
+SCENARIO(only_the_patterns_asked_for_are_found)
 {
-    uint32_t o = story_new(s, 1000);
-    story_pause(s, 2);
-    story_kernel(s, o, WRITES);
-    story_pause(s, 2);
-    story_kernel(s, o, READS);
-    story_new(s, 1000);
+    uint32_t o = scenario_new(s, 1000);
+    scenario_pause(s, 2);
+    scenario_kernel(s, o, WRITES);
+    scenario_pause(s, 2);
+    scenario_kernel(s, o, READS);
+    scenario_new(s, 1000);
     size_t found = 0;
     for (int pattern = 0; pattern < GML_PATTERN_COUNT; pattern++) {
-        CHECK_OK(story_diagnose(s, UINT32_C(1) << pattern));
+        CHECK_OK(scenario_diagnose(s, UINT32_C(1) << pattern));
         for (size_t i = 0; i < s->diagnosis.finding_count; i++) {
             CHECK_EQ(s->diagnosis.findings[i].pattern, pattern);
         }
@@ -195,33 +195,33 @@ STORY(only_the_patterns_asked_for_are_found)
         CHECK_EQ(s->diagnosis.finding_count > 0, is_there);
         found += s->diagnosis.finding_count;
     }
-    CHECK_OK(story_diagnose(s, STORY_EVERY_PATTERN));
+    CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN));
     CHECK_EQ(s->diagnosis.finding_count, found);
 }
 
-STORY(options_out_of_range_are_refused)
+SCENARIO(options_out_of_range_are_refused)
 {
-    CHECK_STATUS(story_diagnose(s, 1 << GML_PATTERN_COUNT), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(scenario_diagnose(s, 1 << GML_PATTERN_COUNT), GML_INVALID_ARGUMENT);
     const gml_diagnose_options fine = s->options;
     double *percents[] = {&s->options.reuse_percent, &s->options.accessed_percent,
                           &s->options.fragmented_percent, &s->options.frequency_percent};
     uint64_t *counts[] = {&s->options.early_apis, &s->options.late_apis, &s->options.idle_apis};
     for (size_t i = 0; i < 4; i++) {
         *percents[i] = -1;
-        CHECK_STATUS(story_diagnose(s, 0), GML_INVALID_ARGUMENT);
+        CHECK_STATUS(scenario_diagnose(s, 0), GML_INVALID_ARGUMENT);
         *percents[i] = 101; /* a coefficient of variation can be above 100 % */
-        CHECK_STATUS(story_diagnose(s, 0), i == 3 ? GML_OK : GML_INVALID_ARGUMENT);
+        CHECK_STATUS(scenario_diagnose(s, 0), i == 3 ? GML_OK : GML_INVALID_ARGUMENT);
         s->options = fine;
     }
     for (size_t i = 0; i < 3; i++) {
         *counts[i] = 0;
-        CHECK_STATUS(story_diagnose(s, 0), GML_INVALID_ARGUMENT);
+        CHECK_STATUS(scenario_diagnose(s, 0), GML_INVALID_ARGUMENT);
         s->options = fine;
     }
     s->options.peak_count = 0;
-    CHECK_STATUS(story_diagnose(s, 0), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(scenario_diagnose(s, 0), GML_INVALID_ARGUMENT);
     s->options.peak_count = 9;
-    CHECK_STATUS(story_diagnose(s, 0), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(scenario_diagnose(s, 0), GML_INVALID_ARGUMENT);
     CHECK(s->reason[0] != '\0');
     CHECK_OK(gml_diagnose(&s->trace, NULL, &s->diagnosis, NULL, 0));
 }

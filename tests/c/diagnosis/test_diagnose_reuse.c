@@ -1,6 +1,6 @@
 /* Redundant allocations: who reuses whose memory. */
 #include "diagnosis/index.h"
-#include "diagnosis/story.h"
+#include "diagnosis/scenario.h"
 
 #include <string.h>
 
@@ -17,81 +17,81 @@ enum {
 
 /* Whose memory the object reuses; GML_NO_OBJECT: nobody's. */
 static uint32_t
-giver_of(const story *s, uint32_t object)
+giver_of(const scenario *s, uint32_t object)
 {
-    const gml_finding *finding = story_find(s, REUSE, object);
+    const gml_finding *finding = scenario_find(s, REUSE, object);
     return finding ? finding->other : GML_NO_OBJECT;
 }
 
 /* An object that is there before and kept: nobody takes its memory, and it takes none. */
 static uint32_t
-outside(story *s)
+outside(scenario *s)
 {
-    return story_object(s, 1, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
+    return scenario_object(s, 1, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
 }
 
 /* ---- one stream ------------------------------------------------------------------------------ */
 
 /* Figure 3 of the paper: O1 is used from A1 to A5, O3 from A5 on, O4 from A6 on. O4 reuses O1; O3
  * cannot, since A5 uses both, and takes O2. */
-STORY(figure_3)
+SCENARIO(figure_3)
 {
-    uint32_t o1 = story_new(s, BYTES), o2 = story_new(s, BYTES);
-    uint32_t o3 = story_new(s, BYTES), o4 = story_new(s, BYTES);
-    story_kernel(s, o1, WRITES);
-    story_kernel(s, o2, WRITES);
-    uint64_t last_2 = story_kernel(s, o2, READS);
-    story_kernel(s, o1, READS);
-    uint64_t a5 = story_kernel(s, o1, READS);
-    story_access(s, o3, WRITES);
-    uint64_t a6 = story_kernel(s, o4, WRITES);
-    story_kernel(s, o4, READS);
-    story_kernel(s, o3, READS);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t o1 = scenario_new(s, BYTES), o2 = scenario_new(s, BYTES);
+    uint32_t o3 = scenario_new(s, BYTES), o4 = scenario_new(s, BYTES);
+    scenario_kernel(s, o1, WRITES);
+    scenario_kernel(s, o2, WRITES);
+    uint64_t last_2 = scenario_kernel(s, o2, READS);
+    scenario_kernel(s, o1, READS);
+    uint64_t a5 = scenario_kernel(s, o1, READS);
+    scenario_access(s, o3, WRITES);
+    uint64_t a6 = scenario_kernel(s, o4, WRITES);
+    scenario_kernel(s, o4, READS);
+    scenario_kernel(s, o3, READS);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(s->diagnosis.finding_count, 2);
     CHECK_EQ(giver_of(s, o4), o1);
-    story_expect(s, REUSE, o4, a5, a6);
+    scenario_expect(s, REUSE, o4, a5, a6);
     CHECK_EQ(giver_of(s, o3), o2);
-    story_expect(s, REUSE, o3, last_2, a5);
-    CHECK_EQ(story_find(s, REUSE, o3)->distance, 2);
-    CHECK_EQ(story_find(s, REUSE, o3)->bytes, BYTES);
+    scenario_expect(s, REUSE, o3, last_2, a5);
+    CHECK_EQ(scenario_find(s, REUSE, o3)->distance, 2);
+    CHECK_EQ(scenario_find(s, REUSE, o3)->bytes, BYTES);
 }
 
 /* The nearest to the left, not the first; and what reuses can be reused. */
-STORY(objects_in_a_row_form_one_chain)
+SCENARIO(objects_in_a_row_form_one_chain)
 {
     for (uint32_t o = 0; o < 6; o++) {
-        story_new(s, BYTES);
-        story_kernel(s, o, WRITES);
-        story_kernel(s, o, READS);
+        scenario_new(s, BYTES);
+        scenario_kernel(s, o, WRITES);
+        scenario_kernel(s, o, READS);
     }
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(giver_of(s, 0), GML_NO_OBJECT);
     for (uint32_t o = 1; o < 6; o++) {
         CHECK_EQ(giver_of(s, o), o - 1);
     }
 }
 
-STORY(lives_that_overlap_share_nothing)
+SCENARIO(lives_that_overlap_share_nothing)
 {
-    uint32_t a = story_new(s, BYTES), b = story_new(s, BYTES);
-    story_kernel(s, a, WRITES);
-    story_kernel(s, b, WRITES);
-    story_kernel(s, a, READS);
-    story_kernel(s, b, READS);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t a = scenario_new(s, BYTES), b = scenario_new(s, BYTES);
+    scenario_kernel(s, a, WRITES);
+    scenario_kernel(s, b, WRITES);
+    scenario_kernel(s, a, READS);
+    scenario_kernel(s, b, READS);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(s->diagnosis.finding_count, 0);
 }
 
-STORY(a_memory_is_reused_once)
+SCENARIO(a_memory_is_reused_once)
 {
-    uint32_t a = story_new(s, BYTES), b = story_new(s, BYTES), c = story_new(s, BYTES);
-    story_kernel(s, a, WRITES);
-    story_kernel(s, b, WRITES);
-    story_access(s, c, WRITES);
-    story_kernel(s, b, READS);
-    story_access(s, c, READS);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t a = scenario_new(s, BYTES), b = scenario_new(s, BYTES), c = scenario_new(s, BYTES);
+    scenario_kernel(s, a, WRITES);
+    scenario_kernel(s, b, WRITES);
+    scenario_access(s, c, WRITES);
+    scenario_kernel(s, b, READS);
+    scenario_access(s, c, READS);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(s->diagnosis.finding_count, 1);
     CHECK_EQ(s->diagnosis.findings[0].other, a);
 }
@@ -101,19 +101,19 @@ STORY(a_memory_is_reused_once)
 static bool
 is_pair(uint64_t first_bytes, uint64_t second_bytes, double percent)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, first_bytes), b = story_new(&s, second_bytes);
-    story_kernel(&s, a, WRITES);
-    story_kernel(&s, b, WRITES);
+    scenario s;
+    scenario_open(&s);
+    uint32_t a = scenario_new(&s, first_bytes), b = scenario_new(&s, second_bytes);
+    scenario_kernel(&s, a, WRITES);
+    scenario_kernel(&s, b, WRITES);
     s.options.reuse_percent = percent;
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
-    const gml_finding *finding = story_find(&s, REUSE, b);
+    CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
+    const gml_finding *finding = scenario_find(&s, REUSE, b);
     bool is_found = finding != NULL;
     if (finding) {
         CHECK_EQ(finding->bytes, first_bytes < second_bytes ? first_bytes : second_bytes);
     }
-    story_close(&s);
+    scenario_close(&s);
     return is_found;
 }
 
@@ -135,79 +135,79 @@ TEST(sizes_differ_by_at_most_ten_percent_of_the_smaller)
 TEST(every_similar_size_counts)
 {
     for (uint64_t base = 1000; base < 1120; base++) {
-        story s;
-        story_open(&s);
-        uint32_t small = story_new(&s, base), middle = story_new(&s, base * 109 / 100);
-        uint32_t large = story_new(&s, base * 109 / 100 * 109 / 100);
-        story_kernel(&s, small, WRITES);
-        story_kernel(&s, middle, WRITES);
-        story_kernel(&s, large, WRITES);
-        CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+        scenario s;
+        scenario_open(&s);
+        uint32_t small = scenario_new(&s, base), middle = scenario_new(&s, base * 109 / 100);
+        uint32_t large = scenario_new(&s, base * 109 / 100 * 109 / 100);
+        scenario_kernel(&s, small, WRITES);
+        scenario_kernel(&s, middle, WRITES);
+        scenario_kernel(&s, large, WRITES);
+        CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
         CHECK_EQ(giver_of(&s, middle), small);
         CHECK_EQ(giver_of(&s, large), middle);
-        story_close(&s);
+        scenario_close(&s);
     }
 }
 
-STORY(a_similar_size_further_away_is_found)
+SCENARIO(a_similar_size_further_away_is_found)
 {
-    uint32_t a = story_new(s, BYTES), other = story_new(s, 2 * BYTES);
-    uint32_t b = story_new(s, BYTES + 50);
-    story_kernel(s, a, WRITES);
-    story_kernel(s, other, WRITES);
-    story_kernel(s, b, WRITES);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t a = scenario_new(s, BYTES), other = scenario_new(s, 2 * BYTES);
+    uint32_t b = scenario_new(s, BYTES + 50);
+    scenario_kernel(s, a, WRITES);
+    scenario_kernel(s, other, WRITES);
+    scenario_kernel(s, b, WRITES);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(s->diagnosis.finding_count, 1);
     CHECK_EQ(giver_of(s, b), a);
 }
 
 /* ---- who takes part -------------------------------------------------------------------------- */
 
-STORY(what_is_kept_gives_no_memory)
+SCENARIO(what_is_kept_gives_no_memory)
 {
-    uint32_t kept = story_object(s, BYTES, GML_OBJECT_KEPT);
-    story_alloc(s, kept);
-    story_kernel(s, kept, WRITES);
-    uint32_t b = story_new(s, BYTES);
-    story_kernel(s, b, WRITES);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t kept = scenario_object(s, BYTES, GML_OBJECT_KEPT);
+    scenario_alloc(s, kept);
+    scenario_kernel(s, kept, WRITES);
+    uint32_t b = scenario_new(s, BYTES);
+    scenario_kernel(s, b, WRITES);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(s->diagnosis.finding_count, 0);
-    story_free(s, kept); /* after all */
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    scenario_free(s, kept); /* after all */
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(giver_of(s, b), kept);
 }
 
-STORY(what_is_kept_may_take_memory)
+SCENARIO(what_is_kept_may_take_memory)
 {
-    uint32_t a = story_new(s, BYTES), kept = story_object(s, BYTES, GML_OBJECT_KEPT);
-    story_kernel(s, a, WRITES);
-    story_alloc(s, kept);
-    story_kernel(s, kept, WRITES);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t a = scenario_new(s, BYTES), kept = scenario_object(s, BYTES, GML_OBJECT_KEPT);
+    scenario_kernel(s, a, WRITES);
+    scenario_alloc(s, kept);
+    scenario_kernel(s, kept, WRITES);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(giver_of(s, kept), a);
 }
 
-STORY(what_exists_before_gives_memory_but_takes_none)
+SCENARIO(what_exists_before_gives_memory_but_takes_none)
 {
-    uint32_t a = story_object(s, BYTES, GML_OBJECT_BEFORE);
-    uint32_t b = story_object(s, BYTES, GML_OBJECT_BEFORE);
-    uint32_t c = story_new(s, BYTES);
-    story_kernel(s, a, READS);
-    story_kernel(s, b, WRITES);
-    story_kernel(s, c, WRITES);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t a = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
+    uint32_t b = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
+    uint32_t c = scenario_new(s, BYTES);
+    scenario_kernel(s, a, READS);
+    scenario_kernel(s, b, WRITES);
+    scenario_kernel(s, c, WRITES);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(s->diagnosis.finding_count, 1);
     CHECK_EQ(giver_of(s, c), b);
 }
 
-STORY(unused_objects_take_no_part)
+SCENARIO(unused_objects_take_no_part)
 {
-    uint32_t unused = story_new(s, BYTES);
-    story_free(s, unused);
-    uint32_t b = story_new(s, BYTES);
-    story_kernel(s, b, WRITES);
-    story_new(s, BYTES);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t unused = scenario_new(s, BYTES);
+    scenario_free(s, unused);
+    uint32_t b = scenario_new(s, BYTES);
+    scenario_kernel(s, b, WRITES);
+    scenario_new(s, BYTES);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(s->diagnosis.finding_count, 0);
 }
 
@@ -216,94 +216,94 @@ STORY(unused_objects_take_no_part)
 /* Whether an object takes memory whose bytes from `begin` to before `end` a kernel reads after
  * what `tell` has written. */
 static bool
-takes_after(void (*tell)(story *, uint32_t), uint64_t begin, uint64_t end)
+takes_after(void (*tell)(scenario *, uint32_t), uint64_t begin, uint64_t end)
 {
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, BYTES), b = story_new(&s, BYTES);
-    story_kernel(&s, a, WRITES);
+    scenario s;
+    scenario_open(&s);
+    uint32_t a = scenario_new(&s, BYTES), b = scenario_new(&s, BYTES);
+    scenario_kernel(&s, a, WRITES);
     tell(&s, b);
-    story_kernel(&s, b, READS);
-    story_range(&s, begin, end - begin);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+    scenario_kernel(&s, b, READS);
+    scenario_range(&s, begin, end - begin);
+    CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
     bool takes = giver_of(&s, b) == a;
-    story_close(&s);
+    scenario_close(&s);
     return takes;
 }
 
 static void
-write_nothing(story *s, uint32_t object)
+write_nothing(scenario *s, uint32_t object)
 {
     (void)s;
     (void)object;
 }
 
 static void
-write_everything(story *s, uint32_t object)
+write_everything(scenario *s, uint32_t object)
 {
-    story_kernel(s, object, WRITES);
+    scenario_kernel(s, object, WRITES);
 }
 
 static void
-write_halves(story *s, uint32_t object)
+write_halves(scenario *s, uint32_t object)
 {
-    story_kernel(s, object, WRITES);
-    story_range(s, 500, 500);
-    story_kernel(s, object, WRITES);
-    story_range(s, 0, 500);
+    scenario_kernel(s, object, WRITES);
+    scenario_range(s, 500, 500);
+    scenario_kernel(s, object, WRITES);
+    scenario_range(s, 0, 500);
 }
 
 static void
-write_third_parts_but_one(story *s, uint32_t object)
+write_third_parts_but_one(scenario *s, uint32_t object)
 {
-    story_kernel(s, object, WRITES);
-    story_range(s, 700, 300);
-    story_range(s, 0, 400);
+    scenario_kernel(s, object, WRITES);
+    scenario_range(s, 700, 300);
+    scenario_range(s, 0, 400);
 }
 
 static void
-write_columns(story *s, uint32_t object)
+write_columns(scenario *s, uint32_t object)
 {
     for (uint64_t column = 0; column < 4; column++) {
-        story_kernel(s, object, WRITES);
-        story_runs(s, 2 * column, 2, 10, 100);
+        scenario_kernel(s, object, WRITES);
+        scenario_runs(s, 2 * column, 2, 10, 100);
     }
 }
 
 static void
-write_rows_without_gaps(story *s, uint32_t object)
+write_rows_without_gaps(scenario *s, uint32_t object)
 {
-    story_kernel(s, object, WRITES);
-    story_runs(s, 0, 10, 10, 100);
+    scenario_kernel(s, object, WRITES);
+    scenario_runs(s, 0, 10, 10, 100);
 }
 
 /* It reads what nobody wrote: what it writes comes later. */
 static void
-change_in_place(story *s, uint32_t object)
+change_in_place(scenario *s, uint32_t object)
 {
-    story_kernel(s, object, BOTH);
+    scenario_kernel(s, object, BOTH);
 }
 
 static void
-change_in_place_and_write(story *s, uint32_t object)
+change_in_place_and_write(scenario *s, uint32_t object)
 {
     change_in_place(s, object);
     write_everything(s, object);
 }
 
 static void
-touch(story *s, uint32_t object)
+touch(scenario *s, uint32_t object)
 {
-    story_kernel(s, object, TOUCHES);
+    scenario_kernel(s, object, TOUCHES);
 }
 
 /* One API that reads a part and writes another reads first. */
 static void
-read_and_write_at_once(story *s, uint32_t object)
+read_and_write_at_once(scenario *s, uint32_t object)
 {
-    story_kernel(s, object, WRITES);
-    story_access(s, object, READS);
-    story_range(s, 0, 10);
+    scenario_kernel(s, object, WRITES);
+    scenario_access(s, object, READS);
+    scenario_range(s, 0, 10);
 }
 
 TEST(an_object_that_reads_what_it_did_not_write_takes_no_memory)
@@ -331,31 +331,31 @@ TEST(an_object_that_reads_what_it_did_not_write_takes_no_memory)
 TEST(runs_without_gaps_are_one)
 {
     const uint64_t many = 1000000;
-    story s;
-    story_open(&s);
-    uint32_t a = story_new(&s, many), b = story_new(&s, many);
-    story_kernel(&s, a, WRITES);
-    story_kernel(&s, b, WRITES);
-    story_runs(&s, 1, 1, 1, many - 1);
-    story_kernel(&s, b, READS);
-    story_runs(&s, 1, 2, 3, many / 3);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+    scenario s;
+    scenario_open(&s);
+    uint32_t a = scenario_new(&s, many), b = scenario_new(&s, many);
+    scenario_kernel(&s, a, WRITES);
+    scenario_kernel(&s, b, WRITES);
+    scenario_runs(&s, 1, 1, 1, many - 1);
+    scenario_kernel(&s, b, READS);
+    scenario_runs(&s, 1, 2, 3, many / 3);
+    CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
     CHECK_EQ(giver_of(&s, b), a);
     s.ranges[1].offset = 0;
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+    CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
     CHECK_EQ(giver_of(&s, b), GML_NO_OBJECT);
-    story_close(&s);
+    scenario_close(&s);
 }
 
-STORY(what_a_kernel_reads_in_place_has_to_be_written_before)
+SCENARIO(what_a_kernel_reads_in_place_has_to_be_written_before)
 {
-    uint32_t a = story_new(s, BYTES), b = story_new(s, BYTES);
-    story_kernel(s, a, WRITES);
-    story_call(s, GML_API_SET);
-    story_access(s, b, WRITES);
-    story_kernel(s, b, BOTH);
-    story_kernel(s, b, TOUCHES);
-    CHECK_OK(story_diagnose(s, ONLY_REUSE));
+    uint32_t a = scenario_new(s, BYTES), b = scenario_new(s, BYTES);
+    scenario_kernel(s, a, WRITES);
+    scenario_call(s, GML_API_SET);
+    scenario_access(s, b, WRITES);
+    scenario_kernel(s, b, BOTH);
+    scenario_kernel(s, b, TOUCHES);
+    CHECK_OK(scenario_diagnose(s, ONLY_REUSE));
     CHECK_EQ(giver_of(s, b), a);
 }
 
@@ -366,29 +366,29 @@ STORY(what_a_kernel_reads_in_place_has_to_be_written_before)
 static uint32_t
 giver_across_streams(bool is_ordered, bool reads_late)
 {
-    story s;
-    story_open(&s);
+    scenario s;
+    scenario_open(&s);
     uint32_t shared = outside(&s);
     s.stream = 1;
-    uint32_t a = story_new(&s, BYTES);
-    story_kernel(&s, a, WRITES);
-    story_kernel(&s, shared, WRITES);
+    uint32_t a = scenario_new(&s, BYTES);
+    scenario_kernel(&s, a, WRITES);
+    scenario_kernel(&s, shared, WRITES);
     if (reads_late) {
-        story_kernel(&s, a, READS);
+        scenario_kernel(&s, a, READS);
     }
     s.stream = 2;
-    story_pause(&s, 8);
+    scenario_pause(&s, 8);
     if (is_ordered) {
-        story_kernel(&s, shared, READS);
+        scenario_kernel(&s, shared, READS);
     }
-    uint32_t b = story_new(&s, BYTES);
-    story_kernel(&s, b, WRITES);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+    uint32_t b = scenario_new(&s, BYTES);
+    scenario_kernel(&s, b, WRITES);
+    CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
     CHECK(s.diagnosis.times[s.diagnosis.lives[a].last] <
           s.diagnosis.times[s.diagnosis.lives[b].first]);
     uint32_t giver = giver_of(&s, b);
     CHECK(giver == a || giver == GML_NO_OBJECT);
-    story_close(&s);
+    scenario_close(&s);
     return giver;
 }
 
@@ -405,23 +405,23 @@ TEST(memory_is_handed_over_only_where_the_order_is_certain)
 TEST(an_allocation_and_a_free_order_nothing)
 {
     for (int uses_free = 0; uses_free < 2; uses_free++) {
-        story s;
-        story_open(&s);
+        scenario s;
+        scenario_open(&s);
         s.stream = 1;
-        uint32_t a = story_new(&s, BYTES);
+        uint32_t a = scenario_new(&s, BYTES);
         s.stream = uses_free ? 2 : 1;
-        story_kernel(&s, a, WRITES);
+        scenario_kernel(&s, a, WRITES);
         s.stream = 1;
         if (uses_free) {
-            story_free(&s, a);
+            scenario_free(&s, a);
         }
-        uint32_t b = story_new(&s, BYTES);
+        uint32_t b = scenario_new(&s, BYTES);
         s.stream = uses_free ? 1 : 2;
-        uint64_t first = story_kernel(&s, b, WRITES);
-        CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+        uint64_t first = scenario_kernel(&s, b, WRITES);
+        CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
         CHECK(s.diagnosis.times[first] > s.diagnosis.times[s.diagnosis.lives[a].last]);
         CHECK_EQ(giver_of(&s, b), GML_NO_OBJECT);
-        story_close(&s);
+        scenario_close(&s);
     }
 }
 
@@ -429,30 +429,30 @@ TEST(an_allocation_and_a_free_order_nothing)
 TEST(every_stream_of_the_taker_has_to_wait)
 {
     for (int both_wait = 0; both_wait < 2; both_wait++) {
-        story s;
-        story_open(&s);
+        scenario s;
+        scenario_open(&s);
         uint32_t shared = outside(&s);
         s.stream = 1;
-        uint32_t a = story_new(&s, BYTES);
-        story_kernel(&s, a, WRITES);
-        story_kernel(&s, shared, WRITES);
+        uint32_t a = scenario_new(&s, BYTES);
+        scenario_kernel(&s, a, WRITES);
+        scenario_kernel(&s, shared, WRITES);
         s.stream = 2;
-        story_kernel(&s, shared, READS);
+        scenario_kernel(&s, shared, READS);
         s.stream = 3;
-        uint32_t b = story_new(&s, BYTES);
-        story_pause(&s, 8);
+        uint32_t b = scenario_new(&s, BYTES);
+        scenario_pause(&s, 8);
         if (both_wait) {
-            story_kernel(&s, shared, READS);
+            scenario_kernel(&s, shared, READS);
         }
-        story_kernel(&s, b, WRITES);
-        story_range(&s, 0, 500);
+        scenario_kernel(&s, b, WRITES);
+        scenario_range(&s, 0, 500);
         s.stream = 2;
-        story_pause(&s, 8);
-        story_kernel(&s, b, WRITES); /* of the other half: it does not wait for stream 3 */
-        story_range(&s, 500, 500);
-        CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+        scenario_pause(&s, 8);
+        scenario_kernel(&s, b, WRITES); /* of the other half: it does not wait for stream 3 */
+        scenario_range(&s, 500, 500);
+        CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
         CHECK_EQ(giver_of(&s, b), both_wait ? a : GML_NO_OBJECT);
-        story_close(&s);
+        scenario_close(&s);
     }
 }
 
@@ -460,31 +460,31 @@ TEST(every_stream_of_the_taker_has_to_wait)
 TEST(every_stream_of_the_giver_has_to_be_waited_for)
 {
     for (int waits = 0; waits < 4; waits++) {
-        story s;
-        story_open(&s);
+        scenario s;
+        scenario_open(&s);
         uint32_t one = outside(&s), two = outside(&s);
         s.stream = 1;
-        uint32_t a = story_new(&s, BYTES);
-        story_kernel(&s, a, WRITES);
+        uint32_t a = scenario_new(&s, BYTES);
+        scenario_kernel(&s, a, WRITES);
         s.stream = 2;
-        story_kernel(&s, a, READS);
-        story_kernel(&s, two, WRITES);
+        scenario_kernel(&s, a, READS);
+        scenario_kernel(&s, two, WRITES);
         s.stream = 1;
-        story_kernel(&s, a, READS);
-        story_kernel(&s, one, WRITES);
+        scenario_kernel(&s, a, READS);
+        scenario_kernel(&s, one, WRITES);
         s.stream = 3;
         if (waits & 1) {
-            story_kernel(&s, one, READS);
+            scenario_kernel(&s, one, READS);
         }
         if (waits & 2) {
-            story_kernel(&s, two, READS);
+            scenario_kernel(&s, two, READS);
         }
-        story_pause(&s, 8);
-        uint32_t b = story_new(&s, BYTES);
-        story_kernel(&s, b, WRITES);
-        CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+        scenario_pause(&s, 8);
+        uint32_t b = scenario_new(&s, BYTES);
+        scenario_kernel(&s, b, WRITES);
+        CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
         CHECK_EQ(giver_of(&s, b), waits == 3 ? a : GML_NO_OBJECT);
-        story_close(&s);
+        scenario_close(&s);
     }
 }
 
@@ -493,27 +493,27 @@ TEST(every_stream_of_the_giver_has_to_be_waited_for)
 TEST(an_object_further_away_gives_where_the_nearest_cannot)
 {
     for (size_t pause = 5; pause < 30; pause += 20) {
-        story s;
-        story_open(&s);
+        scenario s;
+        scenario_open(&s);
         s.stream = 1;
-        uint32_t a = story_new(&s, BYTES);
-        story_kernel(&s, a, WRITES);
+        uint32_t a = scenario_new(&s, BYTES);
+        scenario_kernel(&s, a, WRITES);
         s.stream = 2;
-        uint32_t foreign = story_new(&s, BYTES);
-        story_pause(&s, 2);
-        story_kernel(&s, foreign, WRITES);
+        uint32_t foreign = scenario_new(&s, BYTES);
+        scenario_pause(&s, 2);
+        scenario_kernel(&s, foreign, WRITES);
         s.stream = 1;
-        story_pause(&s, pause);
-        uint32_t b = story_new(&s, BYTES);
-        story_kernel(&s, b, WRITES);
+        scenario_pause(&s, pause);
+        uint32_t b = scenario_new(&s, BYTES);
+        scenario_kernel(&s, b, WRITES);
         s.stream = 2;
-        story_pause(&s, 10);
-        uint32_t c = story_new(&s, BYTES);
-        story_kernel(&s, c, WRITES);
-        CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+        scenario_pause(&s, 10);
+        uint32_t c = scenario_new(&s, BYTES);
+        scenario_kernel(&s, c, WRITES);
+        CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
         CHECK_EQ(giver_of(&s, b), a);
         CHECK_EQ(giver_of(&s, c), foreign);
-        story_close(&s);
+        scenario_close(&s);
     }
 }
 
@@ -531,7 +531,7 @@ typedef struct walk_entry {
 
 /* Section 5.1: by time, of one time the first ones and then the last ones. */
 static size_t
-list_entries(const story *s, walk_entry *list)
+list_entries(const scenario *s, walk_entry *list)
 {
     size_t count = 0;
     for (uint64_t time = 0; time < s->trace.api_count; time++) {
@@ -549,7 +549,7 @@ list_entries(const story *s, walk_entry *list)
 }
 
 static bool
-are_similar(const story *s, uint32_t a, uint32_t b)
+are_similar(const scenario *s, uint32_t a, uint32_t b)
 {
     uint64_t left = s->objects[a].size_bytes, right = s->objects[b].size_bytes;
     return left < right ? right * 10 <= left * 11 : left * 10 <= right * 11;
@@ -571,7 +571,7 @@ is_handed_over(const gml_trace_index *index, uint32_t a, uint32_t b)
 }
 
 static void
-walk_as_the_paper(const story *s, const gml_trace_index *index, uint32_t *givers)
+walk_as_the_paper(const scenario *s, const gml_trace_index *index, uint32_t *givers)
 {
     walk_entry list[2 * MOST_OBJECTS];
     walk_state states[MOST_OBJECTS] = {INITIAL};
@@ -597,22 +597,22 @@ walk_as_the_paper(const story *s, const gml_trace_index *index, uint32_t *givers
 
 /* Kernels that write a few objects next to each other, further and further on. */
 static uint32_t
-tell(story *s, check_random *random, uint64_t streams, uint64_t sizes)
+tell(scenario *s, check_random *random, uint64_t streams, uint64_t sizes)
 {
     uint32_t objects = 2 + (uint32_t)check_below(random, 20), first = 0;
     for (uint32_t o = 0; o < objects; o++) {
         s->stream = check_below(random, streams);
-        story_new(s, BYTES + check_below(random, sizes));
+        scenario_new(s, BYTES + check_below(random, sizes));
     }
     for (uint64_t apis = 10 + check_below(random, 60); apis > 0; apis--) {
         if (!check_below(random, 3)) {
             first = first + 1 < objects ? first + 1 : 0;
         }
         s->stream = check_below(random, streams);
-        story_call(s, GML_API_KERNEL);
+        scenario_call(s, GML_API_KERNEL);
         uint32_t end = first + 1 + (uint32_t)check_below(random, 3);
         for (uint32_t o = first; o < objects && o < end; o++) {
-            story_access(s, o, WRITES);
+            scenario_access(s, o, WRITES);
         }
     }
     return objects;
@@ -622,21 +622,21 @@ static size_t
 compare_walks(uint64_t seed, uint64_t streams, uint64_t sizes)
 {
     check_random random = {seed};
-    story s;
-    story_open(&s);
+    scenario s;
+    scenario_open(&s);
     uint32_t objects = tell(&s, &random, streams, sizes);
-    CHECK_OK(story_diagnose(&s, ONLY_REUSE));
+    CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
     gml_trace_index index;
     CHECK_OK(gml_index_build(&index, &s.trace, NULL, 0));
     uint32_t givers[MOST_OBJECTS];
     walk_as_the_paper(&s, &index, givers);
     for (uint32_t o = 0; o < objects; o++) {
         CHECK_EQ(giver_of(&s, o), givers[o]);
-        CHECK(story_count(&s, REUSE, o) <= 1);
+        CHECK(scenario_count(&s, REUSE, o) <= 1);
     }
     size_t found = s.diagnosis.finding_count;
     gml_index_clear(&index);
-    story_close(&s);
+    scenario_close(&s);
     return found;
 }
 

@@ -256,7 +256,7 @@ naive_peak(const naive *self)
 /* ---- one trace ------------------------------------------------------------------------------- */
 
 typedef struct stress {
-    story story;
+    scenario scenario;
     naive walk;
     size_t *list;
     size_t count;
@@ -270,14 +270,14 @@ stress_open(uint64_t seed, const random_shape *shape)
 {
     check_random random = {seed};
     it.seed = seed;
-    story_open(&it.story);
-    random_trace(&it.story, shape, &random);
-    it.story.options.idle_apis = 1 + check_below(&random, 2);
-    it.story.options.accessed_percent = (double)(50 + check_below(&random, 51));
-    if (!CHECK_OK(story_diagnose(&it.story, STORY_EVERY_PATTERN))) {
+    scenario_open(&it.scenario);
+    random_trace(&it.scenario, shape, &random);
+    it.scenario.options.idle_apis = 1 + check_below(&random, 2);
+    it.scenario.options.accessed_percent = (double)(50 + check_below(&random, 51));
+    if (!CHECK_OK(scenario_diagnose(&it.scenario, SCENARIO_EVERY_PATTERN))) {
         return false;
     }
-    it.count = it.story.diagnosis.finding_count;
+    it.count = it.scenario.diagnosis.finding_count;
     it.list = calloc(it.count + 1, sizeof *it.list);
     for (size_t i = 0; it.list && i < it.count; i++) {
         it.list[i] = i;
@@ -288,7 +288,7 @@ stress_open(uint64_t seed, const random_shape *shape)
 static void
 stress_close(void)
 {
-    story_close(&it.story);
+    scenario_close(&it.scenario);
     free(it.list);
     it.list = NULL;
 }
@@ -297,7 +297,7 @@ static bool
 passes(const size_t *list, size_t count)
 {
     char reason[MOST_REASON] = "";
-    gml_status status = gml_diagnosis_check(&it.story.trace, &it.story.diagnosis, list, count,
+    gml_status status = gml_diagnosis_check(&it.scenario.trace, &it.scenario.diagnosis, list, count,
                                             reason, sizeof reason);
     if (status != GML_OK) {
         fprintf(stderr, "seed %" PRIu64 ", %zu findings from %zu: %s\n", it.seed, count,
@@ -310,21 +310,22 @@ static uint64_t
 peak_with(const size_t *list, size_t count)
 {
     uint64_t peak = UINT64_MAX;
-    CHECK_OK(gml_diagnosis_peak_with(&it.story.trace, &it.story.diagnosis, list, count, &peak));
+    CHECK_OK(
+        gml_diagnosis_peak_with(&it.scenario.trace, &it.scenario.diagnosis, list, count, &peak));
     return peak;
 }
 
 static void
 check_against_naive(const size_t *list, size_t count)
 {
-    naive_open(&it.walk, &it.story.trace);
+    naive_open(&it.walk, &it.scenario.trace);
     for (size_t i = 0; i < count; i++) {
-        naive_fix(&it.walk, &it.story.diagnosis.findings[list[i]]);
+        naive_fix(&it.walk, &it.scenario.diagnosis.findings[list[i]]);
     }
     if (!CHECK_EQ(peak_with(list, count), naive_peak(&it.walk))) {
         fprintf(stderr, "seed %" PRIu64 ", %zu findings from %zu of pattern %u\n", it.seed, count,
                 count ? list[0] : 0,
-                count ? it.story.diagnosis.findings[list[0]].pattern : GML_PATTERN_COUNT);
+                count ? it.scenario.diagnosis.findings[list[0]].pattern : GML_PATTERN_COUNT);
     }
 }
 
@@ -332,11 +333,12 @@ static void
 check_each(uint64_t peak)
 {
     for (size_t i = 0; i < it.count; i++) {
-        const gml_finding *finding = &it.story.diagnosis.findings[i];
+        const gml_finding *finding = &it.scenario.diagnosis.findings[i];
         passes(&it.list[i], 1);
         uint64_t fixed = peak_with(&it.list[i], 1);
         CHECK_EQ(finding->saving_bytes, fixed < peak ? peak - fixed : 0);
-        CHECK(i == 0 || it.story.diagnosis.findings[i - 1].saving_bytes >= finding->saving_bytes);
+        CHECK(i == 0 ||
+              it.scenario.diagnosis.findings[i - 1].saving_bytes >= finding->saving_bytes);
     }
 }
 
@@ -345,7 +347,7 @@ static void
 check_fixed_peak(uint64_t peak)
 {
     size_t count = 0;
-    const gml_diagnosis *found = &it.story.diagnosis;
+    const gml_diagnosis *found = &it.scenario.diagnosis;
     for (size_t i = 0; i < it.count; i++) {
         it.list[count] = i;
         count += found->findings[i].pattern != GML_PATTERN_REDUNDANT_ALLOCATION;
@@ -379,7 +381,7 @@ check_small(uint64_t seed, const random_shape *shape)
 {
     if (stress_open(seed, shape)) {
         uint64_t peak = peak_with(NULL, 0);
-        CHECK_EQ(it.story.diagnosis.peak_count ? it.story.diagnosis.peaks[0].bytes : 0, peak);
+        CHECK_EQ(it.scenario.diagnosis.peak_count ? it.scenario.diagnosis.peaks[0].bytes : 0, peak);
         passes(it.list, it.count);
         check_each(peak);
         check_against_naive(it.list, 0);
@@ -419,9 +421,9 @@ TEST(the_traces_have_every_pattern)
     for (uint64_t seed = 1; seed <= SMALL_TRACES / 4; seed++) {
         bool is_open = stress_open(seed, &SMALL);
         for (size_t i = 0; is_open && i < it.count; i++) {
-            counts[it.story.diagnosis.findings[i].pattern]++;
-            savers[it.story.diagnosis.findings[i].pattern] +=
-                it.story.diagnosis.findings[i].saving_bytes > 0;
+            counts[it.scenario.diagnosis.findings[i].pattern]++;
+            savers[it.scenario.diagnosis.findings[i].pattern] +=
+                it.scenario.diagnosis.findings[i].saving_bytes > 0;
         }
         stress_close();
     }
@@ -440,8 +442,8 @@ TEST(large_traces)
 {
     for (uint64_t seed = 1; seed <= 3 && stress_open(seed, &LARGE); seed++) {
         uint64_t peak = peak_with(NULL, 0);
-        CHECK_EQ(it.story.diagnosis.peaks[0].bytes, peak);
-        CHECK(it.story.diagnosis.fixed_peak_bytes < peak);
+        CHECK_EQ(it.scenario.diagnosis.peaks[0].bytes, peak);
+        CHECK(it.scenario.diagnosis.fixed_peak_bytes < peak);
         CHECK(it.count > 1000);
         passes(it.list, it.count);
         check_random random = {seed};
@@ -449,7 +451,7 @@ TEST(large_traces)
             size_t place = (size_t)check_below(&random, it.count);
             passes(&it.list[place], 1);
             uint64_t fixed = peak_with(&it.list[place], 1);
-            CHECK_EQ(it.story.diagnosis.findings[place].saving_bytes,
+            CHECK_EQ(it.scenario.diagnosis.findings[place].saving_bytes,
                      fixed < peak ? peak - fixed : 0);
         }
         stress_close();

@@ -425,7 +425,7 @@ def test_models_that_are_gone_are_not_remembered() -> None:
 # ---- categories
 
 
-class Story:
+class Scenario:
     """Events by hand, each a microsecond after the one before."""
 
     def __init__(self) -> None:
@@ -469,43 +469,43 @@ class Story:
         return [CATEGORIES[number] for number in found.tolist()]
 
 
-def note(story: Story, category: str, *addresses: int) -> categories.Note:
+def note(scenario: Scenario, category: str, *addresses: int) -> categories.Note:
     number = CATEGORIES.index(category)
-    return categories.Note(0, number, story.now - 1, np.array(addresses, np.uint64))
+    return categories.Note(0, number, scenario.now - 1, np.array(addresses, np.uint64))
 
 
 def test_categories_follow_the_rules() -> None:
-    story, notes = Story(), []
-    story.alloc(0x1000)  # a parameter
-    batch = story.alloc(0x2000)
-    story.mark("forward")
-    saved = story.alloc(0x3000, "forward")
-    scratch = story.alloc(0x4000, "forward")
-    story.free(scratch)
-    output = story.alloc(0x5000, "forward")
-    story.mark("between")
-    loss = story.alloc(0x6000, "between")
-    story.free(output)
-    story.mark("backward")
-    story.alloc(0x4000, "backward")  # a gradient, where the scratch was
-    story.free(saved)
-    story.free(loss)
-    passing = story.alloc(0x3000, "backward")
-    story.free(passing)
-    story.mark("between")
-    notes.append(note(story, "gradient", 0x4000, 0x9000))
-    story.mark("optimizer")
-    story.alloc(0x7000, "optimizer")
-    story.mark("between")
-    notes.append(note(story, "optimizer state", 0x7000))
-    late = story.alloc(0x8000, "between")
-    story.mark("forward")
-    story.mark("between")
-    story.mark("backward")
-    story.free(late)
-    story.free(batch)
-    notes.append(note(story, "parameter", 0x1000))
-    assert story.told(*notes) == [
+    scenario, notes = Scenario(), []
+    scenario.alloc(0x1000)  # a parameter
+    batch = scenario.alloc(0x2000)
+    scenario.mark("forward")
+    saved = scenario.alloc(0x3000, "forward")
+    scratch = scenario.alloc(0x4000, "forward")
+    scenario.free(scratch)
+    output = scenario.alloc(0x5000, "forward")
+    scenario.mark("between")
+    loss = scenario.alloc(0x6000, "between")
+    scenario.free(output)
+    scenario.mark("backward")
+    scenario.alloc(0x4000, "backward")  # a gradient, where the scratch was
+    scenario.free(saved)
+    scenario.free(loss)
+    passing = scenario.alloc(0x3000, "backward")
+    scenario.free(passing)
+    scenario.mark("between")
+    notes.append(note(scenario, "gradient", 0x4000, 0x9000))
+    scenario.mark("optimizer")
+    scenario.alloc(0x7000, "optimizer")
+    scenario.mark("between")
+    notes.append(note(scenario, "optimizer state", 0x7000))
+    late = scenario.alloc(0x8000, "between")
+    scenario.mark("forward")
+    scenario.mark("between")
+    scenario.mark("backward")
+    scenario.free(late)
+    scenario.free(batch)
+    notes.append(note(scenario, "parameter", 0x1000))
+    assert scenario.told(*notes) == [
         "parameter",
         "unknown",  # the batch
         "activation",
@@ -520,22 +520,22 @@ def test_categories_follow_the_rules() -> None:
 
 
 def test_an_address_is_known_at_its_time_only() -> None:
-    story = Story()
-    early = note(story, "parameter", 0x1000)
-    first = story.alloc(0x1000)
-    during = note(story, "gradient", 0x1000)
-    story.free(first)
-    after = note(story, "parameter", 0x1000)
-    story.alloc(0x1000)
-    assert story.told(early, during, after) == ["gradient", "unknown"]
-    assert story.told(during, note(story, "parameter", 0x1000)) == ["gradient", "parameter"]
+    scenario = Scenario()
+    early = note(scenario, "parameter", 0x1000)
+    first = scenario.alloc(0x1000)
+    during = note(scenario, "gradient", 0x1000)
+    scenario.free(first)
+    after = note(scenario, "parameter", 0x1000)
+    scenario.alloc(0x1000)
+    assert scenario.told(early, during, after) == ["gradient", "unknown"]
+    assert scenario.told(during, note(scenario, "parameter", 0x1000)) == ["gradient", "parameter"]
 
 
 def test_without_marks_nothing_is_temporary() -> None:
-    story = Story()
-    story.free(story.alloc(0x1000))
-    assert story.told() == ["unknown"]
-    assert Story().told() == []
+    scenario = Scenario()
+    scenario.free(scenario.alloc(0x1000))
+    assert scenario.told() == ["unknown"]
+    assert Scenario().told() == []
 
 
 def test_what_is_known_is_bounded() -> None:

@@ -1,4 +1,4 @@
-"""The moment that matters, who strands memory, and where blocks lay, in four stories."""
+"""The moment that matters, who strands memory, and where blocks lay, in four scenarios."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gmlake
-import stories
+import scenarios
 from gmlake.pictures.figures import (
     AddressMap,
     Blocks,
@@ -49,7 +49,7 @@ def _topped(report: Report) -> float:
 
 @pytest.fixture
 def fragmented(tmp_path: Path) -> Report:
-    return load(tmp_path, stories.fragmented()).report()
+    return load(tmp_path, scenarios.fragmented()).report()
 
 
 def test_the_headline_is_the_refusal_though_everything_was_freed_since(fragmented: Report) -> None:
@@ -109,13 +109,13 @@ def test_each_event_of_a_short_recording_is_a_moment(fragmented: Report) -> None
 
 def _refused(size: int, left: int, stream: int = 0) -> str:
     """Return why, where one piece of 60 MiB and one of 20 MiB were free, of stream 0."""
-    story = stories.Story()
-    story.add("segment_alloc", 100 * MIB, BASE)
-    story.alloc(BASE, 60 * MIB, "a a.py:1")
-    story.alloc(BASE + 60 * MIB, 20 * MIB, "b b.py:2")
-    story.free(BASE)
-    story.add("oom", size, device_free=left, stream=stream)
-    traces = [story.snapshot([])]
+    scenario = scenarios.Scenario()
+    scenario.add("segment_alloc", 100 * MIB, BASE)
+    scenario.alloc(BASE, 60 * MIB, "a a.py:1")
+    scenario.alloc(BASE + 60 * MIB, 20 * MIB, "b b.py:2")
+    scenario.free(BASE)
+    scenario.add("oom", size, device_free=left, stream=stream)
+    traces = [scenario.snapshot([])]
     seen = gmlake.report_of(gmlake.Trace.from_snapshot(traces[0]))
     return _shown(seen).says[1]
 
@@ -138,7 +138,7 @@ def test_why_it_did_not_fit(size: int, left: int, stream: int, said: str) -> Non
 
 
 def test_without_a_refusal_it_is_the_peak(tmp_path: Path) -> None:
-    report = load(tmp_path, stories.peaked()).report()
+    report = load(tmp_path, scenarios.peaked()).report()
     assert _shown(report).name == "at the peak"
     assert _shown(report).says[0] == (
         'The peak, at event 186 of 195, 185 ms in, after the mark "ProfilerStep#0": 400 MiB came '
@@ -149,7 +149,7 @@ def test_without_a_refusal_it_is_the_peak(tmp_path: Path) -> None:
 
 
 def test_steps_are_marked_by_event_and_time(tmp_path: Path) -> None:
-    timeline = figure(load(tmp_path, stories.peaked()).report(), Timeline)
+    timeline = figure(load(tmp_path, scenarios.peaked()).report(), Timeline)
     assert [mark.label for mark in timeline.marks] == [f"ProfilerStep#{n}" for n in range(4)]
     assert timeline.marks[0].at == 183
     assert timeline.marks[0].seconds == pytest.approx(0.182)
@@ -159,7 +159,7 @@ def test_steps_are_marked_by_event_and_time(tmp_path: Path) -> None:
 
 
 def test_a_long_recording_has_prepared_moments_which_are_named(tmp_path: Path) -> None:
-    moments = figure(load(tmp_path, stories.peaked()).report(), Moments)
+    moments = figure(load(tmp_path, scenarios.peaked()).report(), Moments)
     rows = [moment.at for moment in moments.moments]
     assert len(rows) == 160
     assert {-1, 183, 186, 194} < set(rows)
@@ -170,7 +170,7 @@ def test_a_long_recording_has_prepared_moments_which_are_named(tmp_path: Path) -
 
 
 def test_what_grows_is_counted_at_every_moment(tmp_path: Path) -> None:
-    report = load(tmp_path, stories.leaking()).report()
+    report = load(tmp_path, scenarios.leaking()).report()
     (row,) = figure(report, Blocks).rows
     assert (row.count, row.site, row.one_bytes) == (12, "train.py:40 in step()", 15 * MIB)
     assert [count for _, count in row.counts] == list(range(13))
@@ -183,15 +183,15 @@ def test_what_grows_is_counted_at_every_moment(tmp_path: Path) -> None:
 
 
 def test_who_holds_most_is_named_and_that_it_grows(tmp_path: Path) -> None:
-    leaking = load(tmp_path, stories.leaking()).report()
+    leaking = load(tmp_path, scenarios.leaking()).report()
     grew = "Most is held by train.py:40 in step(): 180 MiB in 12 blocks, and it grew all along."
     assert grew in _shown(leaking).says
-    peaked = load(tmp_path, stories.peaked()).report()
+    peaked = load(tmp_path, scenarios.peaked()).report()
     assert "Most is held by train.py:31 in step(): 400 MiB in one block." in _shown(peaked).says
 
 
 def test_parts_of_an_expandable_segment_come_and_go(tmp_path: Path) -> None:
-    report = load(tmp_path, stories.expandable()).report()
+    report = load(tmp_path, scenarios.expandable()).report()
     shown = figure(report, AddressMap).shown
     assert (
         _shown(report)
@@ -242,26 +242,26 @@ def test_what_a_stitched_tensor_took_from_base_is_held_once(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "story", [stories.fragmented, stories.peaked, stories.leaking, stories.expandable]
+    "scenario", [scenarios.fragmented, scenarios.peaked, scenarios.leaking, scenarios.expandable]
 )
 def test_no_block_is_drawn_above_what_was_held(
-    story: Callable[[], dict[str, Any]], tmp_path: Path
+    scenario: Callable[[], dict[str, Any]], tmp_path: Path
 ) -> None:
-    report = load(tmp_path, story()).report()
+    report = load(tmp_path, scenario()).report()
     reserved = figure(report, Timeline).reserved
     assert reserved is not None
     assert _topped(report) <= figure(report, Packing).height_bytes == reserved.max()
 
 
 def test_segments_that_follow_each_other_share_a_place(tmp_path: Path) -> None:
-    story = stories.Story()
+    scenario = scenarios.Scenario()
     for number in range(5):
         at = BASE + number * 64 * MIB
-        story.add("segment_alloc", 20 * MIB, at)
-        story.alloc(at, 20 * MIB, "f f.py:1")
-        story.free(at)
-        story.add("segment_free", 20 * MIB, at)
-    report = load(tmp_path, story.snapshot([])).report()
+        scenario.add("segment_alloc", 20 * MIB, at)
+        scenario.alloc(at, 20 * MIB, "f f.py:1")
+        scenario.free(at)
+        scenario.add("segment_free", 20 * MIB, at)
+    report = load(tmp_path, scenario.snapshot([])).report()
     assert figure(report, Packing).offset.tolist() == 5 * [0]
     assert _topped(report) == 20 * MIB
 
@@ -315,7 +315,7 @@ def _walked(seen: Any, until: int) -> tuple[dict[int, int], set[int]]:
 
 
 def _without(names: set[str]) -> dict[str, Any]:
-    data = stories.fragmented()
+    data = scenarios.fragmented()
     data["device_traces"] = [
         [{key: value for key, value in event.items() if key not in names} for event in trace]
         for trace in data["device_traces"]
@@ -330,7 +330,7 @@ def test_without_call_paths_and_times_the_moment_is_still_told(tmp_path: Path) -
 
 
 def test_without_a_history_the_end_is_told(tmp_path: Path) -> None:
-    data = stories.leaking() | {"device_traces": [[]]}
+    data = scenarios.leaking() | {"device_traces": [[]]}
     report = load(tmp_path, data).report()
     assert [type(figure) for figure in report.figures] == [Moments, AddressMap, Blocks]
     assert _shown(report).says[0] == (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gmlake
-import stories
+import scenarios
 from gmlake import Trace
 from gmlake.pictures.figures import AddressMap, Moments, Packing
 from gmlake.snapshots.figures_of import MOST_POINTS, turning_points
@@ -211,16 +211,16 @@ def test_a_part_that_went_without_an_event_was_held_before(tmp_path: Path) -> No
 
 def test_a_block_lies_in_the_part_of_its_segment_that_holds_it(tmp_path: Path) -> None:
     """A segment of 40 MiB takes the places of two that went, and its second half has a block."""
-    story = stories.Story()
+    scenario = scenarios.Scenario()
     places = [BASE + number * 64 * MIB for number in range(4)]
     for at in places[:3]:
-        story.add("segment_alloc", 20 * MIB, at)
-        story.alloc(at, 20 * MIB, "f f.py:1")
+        scenario.add("segment_alloc", 20 * MIB, at)
+        scenario.alloc(at, 20 * MIB, "f f.py:1")
     for at in (places[0], places[2]):
-        story.free(at)
-        story.add("segment_free", 20 * MIB, at)
-    story.add("segment_alloc", 40 * MIB, places[3])
-    story.alloc(places[3] + 20 * MIB, 20 * MIB, "g f.py:2")
+        scenario.free(at)
+        scenario.add("segment_free", 20 * MIB, at)
+    scenario.add("segment_alloc", 40 * MIB, places[3])
+    scenario.alloc(places[3] + 20 * MIB, 20 * MIB, "g f.py:2")
     parts = [
         segment(places[1], 20 * MIB, [block(places[1], 20 * MIB, 20 * MIB)]),
         segment(
@@ -229,7 +229,7 @@ def test_a_block_lies_in_the_part_of_its_segment_that_holds_it(tmp_path: Path) -
             [block(places[3], 20 * MIB), block(places[3] + 20 * MIB, 20 * MIB, 20 * MIB)],
         ),
     ]
-    found = figure(load(tmp_path, story.snapshot(parts)).report(), Packing)
+    found = figure(load(tmp_path, scenario.snapshot(parts)).report(), Packing)
     assert sorted(found.offset.tolist()) == [0, 20 * MIB, 40 * MIB, 40 * MIB]
     assert found.size.tolist() == [20 * MIB] * 4
 

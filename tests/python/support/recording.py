@@ -69,7 +69,7 @@ def snapshot(
 
 def load(folder: Path, document: object) -> gmlake.Snapshot:
     """What is read of a document in a file."""
-    path = folder / "story.pickle"
+    path = folder / "scenario.pickle"
     path.write_bytes(pickle.dumps(document, protocol=4))
     return gmlake.Snapshot.load(path)
 

@@ -147,9 +147,9 @@ def by_a_pool() -> None:
     del kept, more
 
 
-STORIES: dict[str, Callable[[], None]] = {
-    story.__name__: story
-    for story in (
+SCENARIOS: dict[str, Callable[[], None]] = {
+    scenario.__name__: scenario
+    for scenario in (
         *(fragmented, at_a_peak, by_another, by_a_leak, in_evaluation, by_a_limit),
         *(of_another_stream, by_optimizer_state, by_accumulated_losses, by_a_pool),
         *(of_slivers, below_gmlake),  # the last one lets gmlake in, which stays
@@ -165,10 +165,10 @@ def main() -> None:
     observe = private._cuda_attach_out_of_memory_observer  # noqa: SLF001
     observe(lambda *_: kept.append(torch.cuda.memory._snapshot()))  # noqa: SLF001
     said: dict[str, str] = {}
-    for name, story in STORIES.items():
+    for name, scenario in SCENARIOS.items():
         torch.cuda.memory._record_memory_history(stacks="python")  # noqa: SLF001
         try:
-            story()
+            scenario()
         except torch.OutOfMemoryError as error:
             said[name] = str(error)
         (folder / f"{name}.pickle").write_bytes(pickle.dumps(kept[-1], protocol=4))

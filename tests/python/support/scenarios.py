@@ -10,7 +10,7 @@ PROJECT = "/home/me/project"
 LIBRARY = {"name": "forward", "filename": "/env/lib/python3.11/site-packages/torch/nn/l.py"}
 
 
-class Story:
+class Scenario:
     """Events with call paths, a millisecond from each to the next."""
 
     def __init__(self) -> None:
@@ -58,71 +58,71 @@ class Story:
 
 def fragmented() -> dict[str, Any]:
     """Four small blocks in the middle of four segments, a refusal, and then everything is freed."""
-    story = Story()
+    scenario = Scenario()
     bases = [BASE + number * 1024 * MIB for number in range(4)]
     for base in bases:
-        story.add("segment_alloc", 300 * MIB, base)
-        story.alloc(base, 140 * MIB, "load data.py:7")
-        story.alloc(base + 140 * MIB, 20 * MIB, "remember model.py:12")
-        story.alloc(base + 160 * MIB, 140 * MIB, "load data.py:7")
+        scenario.add("segment_alloc", 300 * MIB, base)
+        scenario.alloc(base, 140 * MIB, "load data.py:7")
+        scenario.alloc(base + 140 * MIB, 20 * MIB, "remember model.py:12")
+        scenario.alloc(base + 160 * MIB, 140 * MIB, "load data.py:7")
     for base in bases:
-        story.free(base, base + 160 * MIB)
-    story.add("oom", 500 * MIB, line="step train.py:31", device_free=212 * MIB)
+        scenario.free(base, base + 160 * MIB)
+    scenario.add("oom", 500 * MIB, line="step train.py:31", device_free=212 * MIB)
     for base in bases:
-        story.free(base + 140 * MIB)
-        story.add("segment_free", 300 * MIB, base)
-    return story.snapshot([])
+        scenario.free(base + 140 * MIB)
+        scenario.add("segment_free", 300 * MIB, base)
+    return scenario.snapshot([])
 
 
 def peaked() -> dict[str, Any]:
     """A long start-up, three steps, and the second is the largest; nothing is refused."""
-    story = Story()
-    story.add("segment_alloc", 600 * MIB, BASE)
+    scenario = Scenario()
+    scenario.add("segment_alloc", 600 * MIB, BASE)
     for _ in range(60):
-        story.alloc(BASE, 10 * MIB, "warm data.py:3")
-        story.free(BASE)
-    story.alloc(BASE, 100 * MIB, "build model.py:5")
-    story.step(0)
+        scenario.alloc(BASE, 10 * MIB, "warm data.py:3")
+        scenario.free(BASE)
+    scenario.alloc(BASE, 100 * MIB, "build model.py:5")
+    scenario.step(0)
     for number, size in enumerate([200 * MIB, 400 * MIB, 300 * MIB], start=1):
-        story.alloc(BASE + 100 * MIB, size, "step train.py:31")
-        story.free(BASE + 100 * MIB)
-        story.step(number)
+        scenario.alloc(BASE + 100 * MIB, size, "step train.py:31")
+        scenario.free(BASE + 100 * MIB)
+        scenario.step(number)
     kept = [block(BASE, 100 * MIB, 100 * MIB), block(BASE + 100 * MIB, 500 * MIB)]
-    return story.snapshot([segment(BASE, 600 * MIB, kept)])
+    return scenario.snapshot([segment(BASE, 600 * MIB, kept)])
 
 
 def leaking() -> dict[str, Any]:
     """Each step appends a result to a list, in 12 segments at last."""
-    story, blocks = Story(), []
+    scenario, blocks = Scenario(), []
     for number in range(12):
         base = BASE + number * 20 * MIB
-        story.add("segment_alloc", 20 * MIB, base)
-        story.alloc(base, 15 * MIB, "step train.py:40")
+        scenario.add("segment_alloc", 20 * MIB, base)
+        scenario.alloc(base, 15 * MIB, "step train.py:40")
         blocks.append(block(base, 15 * MIB, 15 * MIB))
-        story.step(number)
+        scenario.step(number)
     held = [
         segment(one["address"], 20 * MIB, [one, block(one["address"] + 15 * MIB, 5 * MIB)])
         for one in blocks
     ]
-    return story.snapshot(held)
+    return scenario.snapshot(held)
 
 
 def expandable() -> dict[str, Any]:
     """One segment that grows by parts, of which the middle is given back before a refusal."""
-    story = Story()
+    scenario = Scenario()
     for number in range(5):
-        story.add("segment_map", 20 * MIB, BASE + number * 20 * MIB)
-    story.alloc(BASE, 30 * MIB, "build model.py:5")
-    story.alloc(BASE + 30 * MIB, 40 * MIB, "load data.py:7")
-    story.alloc(BASE + 70 * MIB, 10 * MIB, "remember model.py:12")
-    story.free(BASE + 30 * MIB)
-    story.add("segment_unmap", 20 * MIB, BASE + 40 * MIB)
-    story.add("oom", 40 * MIB, line="step train.py:31", device_free=5 * MIB)
+        scenario.add("segment_map", 20 * MIB, BASE + number * 20 * MIB)
+    scenario.alloc(BASE, 30 * MIB, "build model.py:5")
+    scenario.alloc(BASE + 30 * MIB, 40 * MIB, "load data.py:7")
+    scenario.alloc(BASE + 70 * MIB, 10 * MIB, "remember model.py:12")
+    scenario.free(BASE + 30 * MIB)
+    scenario.add("segment_unmap", 20 * MIB, BASE + 40 * MIB)
+    scenario.add("oom", 40 * MIB, line="step train.py:31", device_free=5 * MIB)
     first = [block(BASE, 30 * MIB, 30 * MIB), block(BASE + 30 * MIB, 10 * MIB)]
     at = BASE + 60 * MIB
     second = [block(at, 10 * MIB), block(at + 10 * MIB, 10 * MIB, 10 * MIB)]
     second.append(block(at + 20 * MIB, 20 * MIB))
-    return story.snapshot(
+    return scenario.snapshot(
         [
             segment(BASE, 40 * MIB, first, is_expandable=True),
             segment(at, 40 * MIB, second, is_expandable=True),

@@ -1,24 +1,24 @@
-#include "diagnosis/story.h"
+#include "diagnosis/scenario.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 void
-story_open(story *self)
+scenario_open(scenario *self)
 {
-    *self = (story){0};
+    *self = (scenario){0};
     gml_diagnose_defaults(&self->options);
 }
 
 void
-story_close(story *self)
+scenario_close(scenario *self)
 {
     gml_diagnosis_clear(&self->diagnosis);
     free(self->apis);
     free(self->objects);
     free(self->accesses);
     free(self->ranges);
-    *self = (story){0};
+    *self = (scenario){0};
 }
 
 /* Room for one more. A test without memory ends here. */
@@ -44,7 +44,7 @@ grown(void *items, size_t count, size_t *room, size_t item_bytes)
      (self)->things[(self)->trace.thing##_count] = __VA_ARGS__, (self)->trace.thing##_count++)
 
 uint32_t
-story_object_of(story *self, uint64_t size_bytes, uint32_t element_bytes, uint32_t flags)
+scenario_object_of(scenario *self, uint64_t size_bytes, uint32_t element_bytes, uint32_t flags)
 {
     return (uint32_t)ADD(
         self, objects, object,
@@ -52,13 +52,13 @@ story_object_of(story *self, uint64_t size_bytes, uint32_t element_bytes, uint32
 }
 
 uint32_t
-story_object(story *self, uint64_t size_bytes, uint32_t flags)
+scenario_object(scenario *self, uint64_t size_bytes, uint32_t flags)
 {
-    return story_object_of(self, size_bytes, 1, flags);
+    return scenario_object_of(self, size_bytes, 1, flags);
 }
 
 static uint64_t
-add_api(story *self, gml_api_kind kind, uint32_t object)
+add_api(scenario *self, gml_api_kind kind, uint32_t object)
 {
     return ADD(self, apis, api,
                (gml_api){.stream = self->stream,
@@ -68,47 +68,47 @@ add_api(story *self, gml_api_kind kind, uint32_t object)
 }
 
 uint64_t
-story_alloc(story *self, uint32_t object)
+scenario_alloc(scenario *self, uint32_t object)
 {
     return add_api(self, GML_API_ALLOC, object);
 }
 
 uint64_t
-story_free(story *self, uint32_t object)
+scenario_free(scenario *self, uint32_t object)
 {
     return add_api(self, GML_API_FREE, object);
 }
 
 uint64_t
-story_call(story *self, gml_api_kind kind)
+scenario_call(scenario *self, gml_api_kind kind)
 {
     return add_api(self, kind, GML_NO_OBJECT);
 }
 
 uint64_t
-story_kernel(story *self, uint32_t object, uint32_t flags)
+scenario_kernel(scenario *self, uint32_t object, uint32_t flags)
 {
-    uint64_t api = story_call(self, GML_API_KERNEL);
-    story_access(self, object, flags);
+    uint64_t api = scenario_call(self, GML_API_KERNEL);
+    scenario_access(self, object, flags);
     return api;
 }
 
 uint32_t
-story_new_of(story *self, uint64_t size_bytes, uint32_t element_bytes)
+scenario_new_of(scenario *self, uint64_t size_bytes, uint32_t element_bytes)
 {
-    uint32_t object = story_object_of(self, size_bytes, element_bytes, 0);
-    (void)story_alloc(self, object);
+    uint32_t object = scenario_object_of(self, size_bytes, element_bytes, 0);
+    (void)scenario_alloc(self, object);
     return object;
 }
 
 uint32_t
-story_new(story *self, uint64_t size_bytes)
+scenario_new(scenario *self, uint64_t size_bytes)
 {
-    return story_new_of(self, size_bytes, 1);
+    return scenario_new_of(self, size_bytes, 1);
 }
 
 void
-story_access(story *self, uint32_t object, uint32_t flags)
+scenario_access(scenario *self, uint32_t object, uint32_t flags)
 {
     (void)ADD(
         self, accesses, access,
@@ -117,41 +117,41 @@ story_access(story *self, uint32_t object, uint32_t flags)
 }
 
 void
-story_add_range(story *self, gml_access_range range)
+scenario_add_range(scenario *self, gml_access_range range)
 {
     (void)ADD(self, ranges, range, range);
     self->accesses[self->trace.access_count - 1].range_count++;
 }
 
 void
-story_runs(story *self, uint64_t offset, uint64_t size_bytes, uint64_t stride_bytes,
-           uint64_t repeat)
+scenario_runs(scenario *self, uint64_t offset, uint64_t size_bytes, uint64_t stride_bytes,
+              uint64_t repeat)
 {
-    story_add_range(self, (gml_access_range){offset, size_bytes, stride_bytes, repeat, 1});
+    scenario_add_range(self, (gml_access_range){offset, size_bytes, stride_bytes, repeat, 1});
 }
 
 void
-story_weighted(story *self, uint64_t offset, uint64_t size_bytes, uint64_t weight)
+scenario_weighted(scenario *self, uint64_t offset, uint64_t size_bytes, uint64_t weight)
 {
-    story_add_range(self, (gml_access_range){offset, size_bytes, size_bytes, 1, weight});
+    scenario_add_range(self, (gml_access_range){offset, size_bytes, size_bytes, 1, weight});
 }
 
 void
-story_range(story *self, uint64_t offset, uint64_t size_bytes)
+scenario_range(scenario *self, uint64_t offset, uint64_t size_bytes)
 {
-    story_runs(self, offset, size_bytes, 0, 1);
+    scenario_runs(self, offset, size_bytes, 0, 1);
 }
 
 void
-story_pause(story *self, size_t apis)
+scenario_pause(scenario *self, size_t apis)
 {
     for (size_t i = 0; i < apis; i++) {
-        (void)story_call(self, GML_API_KERNEL);
+        (void)scenario_call(self, GML_API_KERNEL);
     }
 }
 
 gml_status
-story_diagnose(story *self, uint32_t patterns)
+scenario_diagnose(scenario *self, uint32_t patterns)
 {
     gml_diagnosis_clear(&self->diagnosis);
     self->options.patterns = patterns;
@@ -160,7 +160,7 @@ story_diagnose(story *self, uint32_t patterns)
 }
 
 size_t
-story_total(const story *self, uint32_t pattern)
+scenario_total(const scenario *self, uint32_t pattern)
 {
     size_t count = 0;
     for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
@@ -170,9 +170,9 @@ story_total(const story *self, uint32_t pattern)
 }
 
 gml_finding
-story_only(const story *self, uint32_t pattern)
+scenario_only(const scenario *self, uint32_t pattern)
 {
-    CHECK_EQ(story_total(self, pattern), 1);
+    CHECK_EQ(scenario_total(self, pattern), 1);
     for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
         if (self->diagnosis.findings[i].pattern == pattern) {
             return self->diagnosis.findings[i];
@@ -182,7 +182,7 @@ story_only(const story *self, uint32_t pattern)
 }
 
 size_t
-story_count(const story *self, uint32_t pattern, uint32_t object)
+scenario_count(const scenario *self, uint32_t pattern, uint32_t object)
 {
     size_t count = 0;
     for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
@@ -193,7 +193,7 @@ story_count(const story *self, uint32_t pattern, uint32_t object)
 }
 
 const gml_finding *
-story_find(const story *self, uint32_t pattern, uint32_t object)
+scenario_find(const scenario *self, uint32_t pattern, uint32_t object)
 {
     for (size_t i = 0; i < self->diagnosis.finding_count; i++) {
         const gml_finding *finding = &self->diagnosis.findings[i];
@@ -205,10 +205,10 @@ story_find(const story *self, uint32_t pattern, uint32_t object)
 }
 
 void
-story_expect(const story *self, uint32_t pattern, uint32_t object, uint64_t from, uint64_t to)
+scenario_expect(const scenario *self, uint32_t pattern, uint32_t object, uint64_t from, uint64_t to)
 {
-    const gml_finding *finding = story_find(self, pattern, object);
-    CHECK_EQ(story_count(self, pattern, object), 1);
+    const gml_finding *finding = scenario_find(self, pattern, object);
+    CHECK_EQ(scenario_count(self, pattern, object), 1);
     if (CHECK(finding != NULL)) {
         CHECK_EQ(finding->from_api, from);
         CHECK_EQ(finding->to_api, to);

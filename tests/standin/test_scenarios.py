@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 ANSWERS = {
     "fragmented": (
-        "Refused: 600 MiB, asked for at stories.py:N in tensor().",
+        "Refused: 600 MiB, asked for at scenarios.py:N in tensor().",
         "720 MiB were free, but in 6 pieces; a request needs one.",
         "would have been served in the same 2.00 GiB by: expandable (248 MiB to spare), stitch (",
     ),
     "at_a_peak": (
         "It did not fit: all free memory adds up to 223 MiB, 161 MiB too little.",
-        "Most is held by stories.py:N in at_a_peak(): 1.16 GiB in 5 blocks.",
+        "Most is held by scenarios.py:N in at_a_peak(): 1.16 GiB in 5 blocks.",
         "refused in the same 2.00 GiB by: caching, expandable, stitch",
     ),
     "by_another": (
@@ -37,12 +37,12 @@ ANSWERS = {
         "refused in the same 548 MiB by: caching, expandable, stitch",
     ),
     "by_a_leak": (
-        "Refused: 100 MiB, asked for at stories.py:N in by_a_leak().",
+        "Refused: 100 MiB, asked for at scenarios.py:N in by_a_leak().",
         "in by_a_leak(): 1.86 GiB in 19 blocks, and it grew all along.",
         "in by_a_leak(): 1.86 GiB in 19 blocks, and it grew all along.",
     ),
     "in_evaluation": (
-        "Refused: 64.0 MiB, asked for at stories.py:N in in_evaluation().",
+        "Refused: 64.0 MiB, asked for at scenarios.py:N in in_evaluation().",
         "in in_evaluation(): 1.25 GiB in 20 blocks, and it grew all along.",
         "refused in the same 2.00 GiB by: caching, expandable, stitch",
     ),
@@ -58,8 +58,8 @@ ANSWERS = {
     ),
     "by_optimizer_state": (
         "It did not fit: all free memory adds up to 30.5 MiB, 33.5 MiB too little.",
-        "Most is held by stories.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
-        "Most is held by stories.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
+        "Most is held by scenarios.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
+        "Most is held by scenarios.py:N in by_optimizer_state(): 832 MiB in 25 blocks",
     ),
     "by_accumulated_losses": (
         "It did not fit: all free memory adds up to 15.0 MiB, 49.0 MiB too little.",
@@ -72,13 +72,13 @@ ANSWERS = {
         "1.17 GiB free in pieces that serve at most 1.17 GiB",
     ),
     "of_slivers": (
-        "Refused: 230 MiB, asked for at stories.py:N in tensor().",
+        "Refused: 230 MiB, asked for at scenarios.py:N in tensor().",
         "901 MiB were free, but in 452 pieces; a request needs one.",
         "would have been served in the same 2.00 GiB by: stitch (214 MiB to spare)",
     ),
     "below_gmlake": (
-        "Refused: 130 MiB, asked for at stories.py:N in tensor(). Live then 1.92 GiB, held 1.92",
-        "Most is held by stories.py:N in tensor(): 1.88 GiB in 21 blocks.",
+        "Refused: 130 MiB, asked for at scenarios.py:N in tensor(). Live then 1.92 GiB, held 1.92",
+        "Most is held by scenarios.py:N in tensor(): 1.88 GiB in 21 blocks.",
         "refused in the same 2.00 GiB by: caching, expandable, stitch",
     ),
 }
@@ -86,9 +86,9 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("stories")
+    made = tmp_path_factory.mktemp("scenarios")
     settings = ("--devices", "1", "--capacity", "2GiB")
-    outcome = run_program("stories", str(made), settings=settings)
+    outcome = run_program("scenarios", str(made), settings=settings)
     assert outcome.code == 0, outcome.errors
     assert outcome.results.keys() == ANSWERS.keys()
     return made
@@ -96,7 +96,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def without_numbers(text: str) -> str:
     """Leave out numbers of lines and of streams."""
-    return re.sub(r"(stories\.py:|stream )\d+", r"\1N", " ".join(text.split()))
+    return re.sub(r"(scenarios\.py:|stream )\d+", r"\1N", " ".join(text.split()))
 
 
 @pytest.mark.parametrize("name", ANSWERS)
