@@ -29,7 +29,7 @@ MISUSE_EXIT: Final = 70
 
 
 class StandinMissingError(Exception):
-    """The rig is not built, or no CUDA build of PyTorch is there; says what to do."""
+    """The harness is not built, or no CUDA build of PyTorch is there; says what to do."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@
  *
  * Under a policy that knows of steps the scenario is made of such that repeat. */
 #include "support/contract.h"
+#include "support/harness.h"
 #include "support/policies.h"
-#include "support/rig.h"
 #include "support/stamp.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ typedef struct held_block {
 } held_block;
 
 typedef struct scenario {
-    test_rig rig;
+    test_harness harness;
     uint64_t seed;
     check_random random;
     held_block blocks[MOST_BLOCKS];
@@ -59,13 +59,13 @@ static gml_status
 open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fail_call,
               uint64_t fail_per_million, uint64_t seed)
 {
-    rig_config config = {.driver = contract_driver,
-                         .arena_bytes = contract_is_arena ? capacity_bytes : 0,
-                         .policy = gml_policy_find(contract_policy),
-                         .capacity_bytes = capacity_bytes,
-                         .fail_call = fail_call,
-                         .fail_per_million = fail_per_million,
-                         .fail_seed = seed};
+    harness_config config = {.driver = contract_driver,
+                             .arena_bytes = contract_is_arena ? capacity_bytes : 0,
+                             .policy = gml_policy_find(contract_policy),
+                             .capacity_bytes = capacity_bytes,
+                             .fail_call = fail_call,
+                             .fail_per_million = fail_per_million,
+                             .fail_seed = seed};
     if (strcmp(contract_policy, "gmlake-paper") == 0) {
         config.settings = paper_settings;
         config.setting_count = 2;
@@ -77,7 +77,7 @@ open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fa
         config.setting_count = 2;
     }
     *self = (scenario){.seed = seed, .random = {seed}, .steps = steps};
-    return rig_open(&self->rig, &config);
+    return harness_open(&self->harness, &config);
 }
 
 static void
@@ -87,7 +87,7 @@ note(scenario *self, gml_status status)
     self->failed += status == GML_DRIVER_FAILED;
     if (status != GML_OK && status != GML_OUT_OF_MEMORY && status != GML_DRIVER_FAILED) {
         self->fault = gml_status_text(status);
-    } else if (status != GML_OK && (!self->rig.driver || !self->rig.driver->reason[0])) {
+    } else if (status != GML_OK && (!self->harness.driver || !self->harness.driver->reason[0])) {
         self->fault = "a failure without a reason";
     }
 }
@@ -105,7 +105,7 @@ draw_size(check_random *random)
 static void
 begin_block(scenario *self)
 {
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     held_block *held = &self->blocks[self->count];
     uint64_t size_bytes = draw_size(&self->random);
     gml_stream stream = check_below(&self->random, 3);
@@ -118,12 +118,12 @@ begin_block(scenario *self)
     self->count++;
     self->served += held->block->state == GML_STATE_PLAN;
     gml_address address = held->block->address;
-    (void)shadow_begin(self->rig.shadow, address, size_bytes, stream);
+    (void)shadow_begin(self->harness.shadow, address, size_bytes, stream);
     held->bytes = NULL;
     if (strcmp(contract_driver, "host") != 0) {
         return;
     }
-    if (gml_driver_bytes(self->rig.driver, address, size_bytes, &held->bytes) == GML_OK) {
+    if (gml_driver_bytes(self->harness.driver, address, size_bytes, &held->bytes) == GML_OK) {
         stamp_write(held->bytes, size_bytes, held->seed, STRIDE_BYTES);
     } else {
         self->fault = "the bytes of a new block cannot be touched";
@@ -136,22 +136,22 @@ end_block(scenario *self)
     size_t at = (size_t)check_below(&self->random, self->count);
     gml_block *block = self->blocks[at].block;
     self->blocks[at] = self->blocks[--self->count];
-    (void)shadow_end(self->rig.shadow, block->address, block->requested_bytes, block->stream);
-    self->rig.policy->ops->free(self->rig.policy, block);
+    (void)shadow_end(self->harness.shadow, block->address, block->requested_bytes, block->stream);
+    self->harness.policy->ops->free(self->harness.policy, block);
 }
 
 static void
 trim(scenario *self)
 {
     uint64_t released_bytes;
-    note(self, self->rig.policy->ops->trim(self->rig.policy, &released_bytes));
+    note(self, self->harness.policy->ops->trim(self->harness.policy, &released_bytes));
 }
 
 /* Everything that has to hold after any call, failed or not. */
 static void
 look(scenario *self)
 {
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     for (size_t i = 0; i < self->count; i++) {
         const held_block *held = &self->blocks[i];
         if (held->bytes &&
@@ -159,12 +159,12 @@ look(scenario *self)
             self->fault = "a live block lost its contents";
         }
     }
-    if (policy->reserved_bytes != shadow_count(self->rig.shadow).held_bytes) {
+    if (policy->reserved_bytes != shadow_count(self->harness.shadow).held_bytes) {
         self->fault = "reserved bytes are not what the driver was asked for";
     } else if (policy->ops->check(policy) != GML_OK) {
-        self->fault = self->rig.driver->reason;
-    } else if (shadow_breach(self->rig.shadow)[0]) {
-        self->fault = shadow_breach(self->rig.shadow);
+        self->fault = self->harness.driver->reason;
+    } else if (shadow_breach(self->harness.shadow)[0]) {
+        self->fault = shadow_breach(self->harness.shadow);
     }
 }
 
@@ -177,7 +177,7 @@ begin_period(scenario *self)
         end_block(self);
         look(self);
     }
-    note(self, rig_mark(&self->rig));
+    note(self, harness_mark(&self->harness));
     self->random = (check_random){self->seed};
 }
 
@@ -219,21 +219,21 @@ end_scenario(scenario *self, bool can_still_fail)
         trim(self);
         look(self);
     }
-    if (!self->fault && !can_still_fail && self->rig.policy->reserved_bytes) {
+    if (!self->fault && !can_still_fail && self->harness.policy->reserved_bytes) {
         self->fault = "trim left memory behind that nobody uses";
     }
     self->is_served = has_served(self);
-    gml_status status = self->fault ? GML_OK : rig_destroy_policy(&self->rig);
+    gml_status status = self->fault ? GML_OK : harness_destroy_policy(&self->harness);
     note(self, status);
-    shadow_counts left = shadow_count(self->rig.shadow);
+    shadow_counts left = shadow_count(self->harness.shadow);
     if (self->fault) {
         return;
     }
-    if (!can_still_fail ? rig_leftovers(&self->rig) != 0
+    if (!can_still_fail ? harness_leftovers(&self->harness) != 0
                         : status == GML_OK && left.held_bytes != 0) {
         self->fault = "the policy left memory or addresses behind";
-    } else if (shadow_breach(self->rig.shadow)[0]) {
-        self->fault = shadow_breach(self->rig.shadow);
+    } else if (shadow_breach(self->harness.shadow)[0]) {
+        self->fault = shadow_breach(self->harness.shadow);
     }
 }
 
@@ -249,7 +249,7 @@ run_once(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fail_ca
         end_scenario(self, fail_per_million != 0);
     } else {
         note(self, status);
-        if (rig_leftovers(&self->rig)) {
+        if (harness_leftovers(&self->harness)) {
             self->fault = "a policy that could not be created left something behind";
         }
     }
@@ -271,8 +271,8 @@ measure(uint64_t capacity_bytes, uint64_t seed, bool may_refuse, size_t *steps)
         is_good &= CHECK(may_refuse || !self.refused);
         is_good &= CHECK_EQ(self.failed, 0);
         is_good &= CHECK(may_refuse || self.is_served);
-        calls = rig_calls(&self.rig);
-        rig_close(&self.rig);
+        calls = harness_calls(&self.harness);
+        harness_close(&self.harness);
         if (!is_good) {
             return 0;
         }
@@ -297,7 +297,7 @@ fail_each_call(uint64_t capacity_bytes, bool may_refuse)
         /* One call failed, so at most one request may have suffered. */
         is_good &= CHECK(self.failed <= 1);
         is_good &= may_refuse || CHECK(self.failed + self.refused <= 1);
-        rig_close(&self.rig);
+        harness_close(&self.harness);
     }
 }
 
@@ -319,7 +319,7 @@ TEST(calls_at_random)
         uint64_t capacity_bytes = seed % 2 ? 512 * MIB : 72 * MIB;
         is_good =
             run_once(&self, FIRST_STEPS, capacity_bytes, 0, seed % 4 < 2 ? 5000 : 60000, seed);
-        rig_close(&self.rig);
+        harness_close(&self.harness);
     }
 }
 

@@ -6,8 +6,8 @@
 #include "driver/streams.h"
 #include "support/check.h"
 #include "support/faulty.h"
+#include "support/harness.h"
 #include "support/policies.h"
-#include "support/rig.h"
 #include "support/stamp.h"
 
 #include <pthread.h>
@@ -283,7 +283,7 @@ enum { MOST_BLOCKS = 64 };
 #define ORDER_CAPACITY_BYTES (256 * MIB)
 
 typedef struct program {
-    test_rig rig;
+    test_harness harness;
     check_random random;
     gml_block *blocks[MOST_BLOCKS];
     size_t count;
@@ -295,7 +295,7 @@ typedef struct program {
 static void
 begin_block(program *self)
 {
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     uint64_t size_bytes = draw_size(&self->random);
     gml_stream stream = check_below(&self->random, STREAMS);
     gml_block *block;
@@ -303,7 +303,7 @@ begin_block(program *self)
     if (status == GML_OK) {
         self->blocks[self->count++] = block;
         self->served += block->state == GML_STATE_PLAN;
-        (void)shadow_begin(self->rig.shadow, block->address, size_bytes, stream);
+        (void)shadow_begin(self->harness.shadow, block->address, size_bytes, stream);
     } else if (status != GML_OUT_OF_MEMORY) {
         self->fault = "an allocation failed for another reason than lack of memory";
     }
@@ -315,40 +315,42 @@ end_block(program *self)
     size_t at = (size_t)check_below(&self->random, self->count);
     gml_block *block = self->blocks[at];
     self->blocks[at] = self->blocks[--self->count];
-    (void)shadow_end(self->rig.shadow, block->address, block->requested_bytes, block->stream);
-    self->rig.policy->ops->free(self->rig.policy, block);
+    (void)shadow_end(self->harness.shadow, block->address, block->requested_bytes, block->stream);
+    self->harness.policy->ops->free(self->harness.policy, block);
 }
 
 static void
 step(program *self)
 {
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     uint64_t kind = check_below(&self->random, 2000);
     if (kind == 0 && !self->repeats) {
         uint64_t released_bytes;
         (void)policy->ops->trim(policy, &released_bytes);
     } else if (kind < 300 && self->count) {
         gml_block *block = self->blocks[check_below(&self->random, self->count)];
-        (void)shadow_use(self->rig.shadow, block->address, block->requested_bytes, block->stream);
+        (void)shadow_use(self->harness.shadow, block->address, block->requested_bytes,
+                         block->stream);
     } else if (self->count < MOST_BLOCKS && kind % 2) {
         begin_block(self);
     } else if (self->count) {
         end_block(self);
     }
-    (void)gml_streams_advance(shadow_streams(self->rig.shadow), check_below(&self->random, STREAMS),
-                              check_below(&self->random, 6), NULL);
+    (void)gml_streams_advance(shadow_streams(self->harness.shadow),
+                              check_below(&self->random, STREAMS), check_below(&self->random, 6),
+                              NULL);
 }
 
 static void
 look(program *self, uint64_t at)
 {
-    gml_policy *policy = self->rig.policy;
-    if (policy->reserved_bytes != shadow_count(self->rig.shadow).held_bytes) {
+    gml_policy *policy = self->harness.policy;
+    if (policy->reserved_bytes != shadow_count(self->harness.shadow).held_bytes) {
         self->fault = "reserved bytes are not what the driver was asked for";
     } else if (at % 512 == 0 && policy->ops->check(policy) != GML_OK) {
-        self->fault = self->rig.driver->reason;
-    } else if (shadow_breach(self->rig.shadow)[0]) {
-        self->fault = shadow_breach(self->rig.shadow);
+        self->fault = self->harness.driver->reason;
+    } else if (shadow_breach(self->harness.shadow)[0]) {
+        self->fault = shadow_breach(self->harness.shadow);
     }
 }
 
@@ -372,10 +374,11 @@ mark_step(program *self, uint64_t at, uint64_t seed)
     while (self->count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
         end_block(self);
     }
-    if (self->repeats && gml_streams_synchronize_all(shadow_streams(self->rig.shadow)) != GML_OK) {
+    if (self->repeats &&
+        gml_streams_synchronize_all(shadow_streams(self->harness.shadow)) != GML_OK) {
         self->fault = "work could not be finished";
     }
-    if (rig_mark(&self->rig) != GML_OK) {
+    if (harness_mark(&self->harness) != GML_OK) {
         self->fault = "a step could not begin";
     }
     self->random = (check_random){seed + number / GROUP_STEPS % 2};
@@ -396,7 +399,7 @@ step_of_steps(program *self, uint64_t at, uint64_t seed)
 static bool
 has_served(const program *self)
 {
-    return self->served || !self->rig.policy->ops->mark;
+    return self->served || !self->harness.policy->ops->mark;
 }
 
 /* Runs a random program with streams that make progress only now and then. Returns whether all was
@@ -406,17 +409,18 @@ run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed, bool forge
             char why[GML_REASON_BYTES])
 {
     program self = {.random = {seed}};
-    CHECK_OK(rig_open(&self.rig, &(rig_config){.driver = "sim",
-                                               .policy = ops,
-                                               .capacity_bytes = ORDER_CAPACITY_BYTES,
-                                               .settings = settings_of(ops->name),
-                                               .setting_count = setting_count_of(ops->name)}));
-    CHECK_OK(gml_streams_set_manual(shadow_streams(self.rig.shadow), true));
+    CHECK_OK(harness_open(&self.harness,
+                          &(harness_config){.driver = "sim",
+                                            .policy = ops,
+                                            .capacity_bytes = ORDER_CAPACITY_BYTES,
+                                            .settings = settings_of(ops->name),
+                                            .setting_count = setting_count_of(ops->name)}));
+    CHECK_OK(gml_streams_set_manual(shadow_streams(self.harness.shadow), true));
     if (forgets_waits) {
-        shadow_forget_waits(self.rig.shadow);
+        shadow_forget_waits(self.harness.shadow);
     }
     for (uint64_t i = 0; i < count && !self.fault; i++) {
-        if (self.rig.policy->ops->mark) {
+        if (self.harness.policy->ops->mark) {
             step_of_steps(&self, i, seed);
         } else {
             step(&self);
@@ -426,17 +430,17 @@ run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed, bool forge
     if (!self.fault && !has_served(&self)) {
         self.fault = "no step was served as one before";
     }
-    if (!self.fault && rig_destroy_policy(&self.rig) != GML_OK) {
+    if (!self.fault && harness_destroy_policy(&self.harness) != GML_OK) {
         self.fault = "the policy could not be destroyed";
     }
-    if (!self.fault && rig_leftovers(&self.rig)) {
+    if (!self.fault && harness_leftovers(&self.harness)) {
         self.fault = "memory or addresses were left behind";
     }
-    if (!self.fault && shadow_breach(self.rig.shadow)[0]) {
-        self.fault = shadow_breach(self.rig.shadow);
+    if (!self.fault && shadow_breach(self.harness.shadow)[0]) {
+        self.fault = shadow_breach(self.harness.shadow);
     }
     snprintf(why, GML_REASON_BYTES, "%s", self.fault ? self.fault : "");
-    rig_close(&self.rig);
+    harness_close(&self.harness);
     return !why[0];
 }
 

@@ -3,7 +3,7 @@
 #ifndef GML_STANDIN_CHECKS_SUPPORT_H
 #define GML_STANDIN_CHECKS_SUPPORT_H
 
-#include "rig/control.h"
+#include "harness/control.h"
 #include "support/check.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Kernels, as far as code compiled by nvcc sees them: registration, the call configuration, launch.
  *
  * A launch is checked and queued as an operation without effect. Its arguments cannot be read, for
- * nothing here knows their sizes, so a kernel touches no memory that the rig could check.
+ * nothing here knows their sizes, so a kernel touches no memory that the harness could check.
  */
 #include "standin.h"
 

@@ -3,7 +3,7 @@
 #include "planner/plan.h"
 #include "planner/steps/steps.h"
 #include "support/check.h"
-#include "support/rig.h"
+#include "support/harness.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@
 enum { MOST_BLOCKS = 48, KINDS = 3, STREAMS = 3, STEP_OPERATIONS = 90, OPERATIONS = 9000 };
 
 typedef struct stress {
-    test_rig rig;
+    test_harness harness;
     check_random random, step; /* `step` repeats itself from step to step */
     gml_block *blocks[MOST_BLOCKS];
     size_t count;
@@ -34,14 +34,14 @@ draw_size(check_random *random)
 static void
 begin_block(stress *self)
 {
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     uint64_t size_bytes = draw_size(&self->step);
     gml_stream stream = check_below(&self->step, STREAMS);
     gml_block *block = NULL;
     gml_status status = policy->ops->allocate(policy, size_bytes, stream, &block);
     if (status == GML_OK) {
         self->blocks[self->count++] = block;
-        (void)shadow_begin(self->rig.shadow, block->address, size_bytes, stream);
+        (void)shadow_begin(self->harness.shadow, block->address, size_bytes, stream);
     } else if (status != GML_OUT_OF_MEMORY && !self->may_fail) {
         self->fault = "an allocation failed for another reason than lack of memory";
     }
@@ -53,8 +53,8 @@ end_block(stress *self)
     size_t at = (size_t)check_below(&self->step, self->count);
     gml_block *block = self->blocks[at];
     self->blocks[at] = self->blocks[--self->count];
-    (void)shadow_end(self->rig.shadow, block->address, block->requested_bytes, block->stream);
-    self->rig.policy->ops->free(self->rig.policy, block);
+    (void)shadow_end(self->harness.shadow, block->address, block->requested_bytes, block->stream);
+    self->harness.policy->ops->free(self->harness.policy, block);
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ make_plan(stress *self)
 {
     gml_profile *profile = NULL;
     gml_plan *plan = NULL;
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     if (gml_steps_profile(policy, check_below(&self->random, KINDS), &profile) != GML_OK) {
         return;
     }
@@ -104,7 +104,7 @@ make_plan(stress *self)
 static void
 change_step(stress *self)
 {
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     gml_step_report report = {0};
     gml_status status = gml_steps_end(policy, &report);
     self->served += report.served;
@@ -132,17 +132,18 @@ change_step(stress *self)
 static void
 disturb(stress *self)
 {
-    gml_policy *policy = self->rig.policy;
+    gml_policy *policy = self->harness.policy;
     uint64_t released_bytes;
     switch (check_below(&self->random, 8)) {
     case 0:
         (void)policy->ops->trim(policy, &released_bytes);
         break;
     case 1: /* a graph is captured, or no longer */
-        self->rig.driver->device->captures = !gml_driver_is_frozen(self->rig.driver);
+        self->harness.driver->device->captures = !gml_driver_is_frozen(self->harness.driver);
         break;
     case 2:
-        self->rig.driver->device->limit_bytes = check_below(&self->random, 3) ? 0 : CAPACITY / 2;
+        self->harness.driver->device->limit_bytes =
+            check_below(&self->random, 3) ? 0 : CAPACITY / 2;
         break;
     case 3:
         make_plan(self);
@@ -174,20 +175,21 @@ operate(stress *self, uint64_t at)
     } else if (self->count) {
         end_block(self);
     }
-    (void)gml_streams_advance(shadow_streams(self->rig.shadow), check_below(&self->random, STREAMS),
-                              check_below(&self->random, 6), NULL);
+    (void)gml_streams_advance(shadow_streams(self->harness.shadow),
+                              check_below(&self->random, STREAMS), check_below(&self->random, 6),
+                              NULL);
 }
 
 static void
 look(stress *self, uint64_t at)
 {
-    gml_policy *policy = self->rig.policy;
-    if (policy->reserved_bytes != shadow_count(self->rig.shadow).held_bytes) {
+    gml_policy *policy = self->harness.policy;
+    if (policy->reserved_bytes != shadow_count(self->harness.shadow).held_bytes) {
         self->fault = "reserved bytes are not what the driver was asked for";
     } else if (at % 64 == 0 && policy->ops->check(policy) != GML_OK) {
-        self->fault = self->rig.driver->reason;
-    } else if (shadow_breach(self->rig.shadow)[0]) {
-        self->fault = shadow_breach(self->rig.shadow);
+        self->fault = self->harness.driver->reason;
+    } else if (shadow_breach(self->harness.shadow)[0]) {
+        self->fault = shadow_breach(self->harness.shadow);
     }
 }
 
@@ -195,33 +197,33 @@ static uint64_t
 run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
 {
     stress self = {.random = {seed}, .may_fail = fail_per_million != 0};
-    if (rig_open(&self.rig, &(rig_config){.driver = "sim",
-                                          .policy = &gml_plan_policy,
-                                          .capacity_bytes = CAPACITY,
-                                          .arena_bytes = arena_bytes,
-                                          .fail_per_million = fail_per_million,
-                                          .fail_seed = seed}) != GML_OK) {
-        rig_close(&self.rig);
+    if (harness_open(&self.harness, &(harness_config){.driver = "sim",
+                                                      .policy = &gml_plan_policy,
+                                                      .capacity_bytes = CAPACITY,
+                                                      .arena_bytes = arena_bytes,
+                                                      .fail_per_million = fail_per_million,
+                                                      .fail_seed = seed}) != GML_OK) {
+        harness_close(&self.harness);
         return 0;
     }
-    CHECK_OK(gml_streams_set_manual(shadow_streams(self.rig.shadow), true));
+    CHECK_OK(gml_streams_set_manual(shadow_streams(self.harness.shadow), true));
     for (uint64_t i = 0; i < OPERATIONS && !self.fault; i++) {
         operate(&self, i);
         look(&self, i);
     }
-    self.rig.driver->device->captures = false;
-    gml_status status = self.fault ? GML_OK : rig_destroy_policy(&self.rig);
-    if (!self.fault && status == GML_OK && rig_leftovers(&self.rig)) {
+    self.harness.driver->device->captures = false;
+    gml_status status = self.fault ? GML_OK : harness_destroy_policy(&self.harness);
+    if (!self.fault && status == GML_OK && harness_leftovers(&self.harness)) {
         self.fault = "memory or addresses were left behind";
     }
-    if (!self.fault && shadow_breach(self.rig.shadow)[0]) {
-        self.fault = shadow_breach(self.rig.shadow);
+    if (!self.fault && shadow_breach(self.harness.shadow)[0]) {
+        self.fault = shadow_breach(self.harness.shadow);
     }
     CHECK(status == GML_OK || fail_per_million);
     if (!CHECK(!self.fault)) {
         fprintf(stderr, "seed %" PRIu64 ": %s\n", seed, self.fault);
     }
-    rig_close(&self.rig);
+    harness_close(&self.harness);
     return self.served;
 }
 

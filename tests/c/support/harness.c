@@ -1,5 +1,5 @@
 /* Opening and closing the layers in order. */
-#include "support/rig.h"
+#include "support/harness.h"
 
 #include "driver/arena.h"
 #include "hooks/fault.h"
@@ -15,7 +15,7 @@ give_up(const char *what, const char *why)
 }
 
 gml_status
-rig_open(test_rig *rig, const rig_config *config)
+harness_open(test_harness *harness, const harness_config *config)
 {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *inner;
@@ -26,15 +26,15 @@ rig_open(test_rig *rig, const rig_config *config)
     if (config->arena_bytes && gml_arena_driver_open(config->arena_bytes, &inner) != GML_OK) {
         give_up("arena", inner->reason);
     }
-    rig->shadow = shadow_open(inner);
-    rig->driver = rig->shadow;
-    rig->policy = NULL;
-    if (!rig->shadow) {
+    harness->shadow = shadow_open(inner);
+    harness->driver = harness->shadow;
+    harness->policy = NULL;
+    if (!harness->shadow) {
         give_up("shadow", "no host memory");
     }
     if ((config->fail_call || config->fail_per_million) &&
-        gml_fault_driver_open(rig->shadow, config->fail_call, config->fail_per_million,
-                              config->fail_seed, &rig->driver) != GML_OK) {
+        gml_fault_driver_open(harness->shadow, config->fail_call, config->fail_per_million,
+                              config->fail_seed, &harness->driver) != GML_OK) {
         give_up("fault", "no host memory");
     }
     gml_knobs knobs;
@@ -43,44 +43,45 @@ rig_open(test_rig *rig, const rig_config *config)
         GML_OK) {
         give_up("settings", reason);
     }
-    return config->policy->create(rig->driver, config->capacity_bytes, &knobs, &rig->policy);
+    return config->policy->create(harness->driver, config->capacity_bytes, &knobs,
+                                  &harness->policy);
 }
 
 gml_status
-rig_destroy_policy(test_rig *rig)
+harness_destroy_policy(test_harness *harness)
 {
-    gml_policy *policy = rig->policy;
-    rig->policy = NULL;
+    gml_policy *policy = harness->policy;
+    harness->policy = NULL;
     return policy ? policy->ops->destroy(policy) : GML_OK;
 }
 
 void
-rig_close(test_rig *rig)
+harness_close(test_harness *harness)
 {
-    (void)rig_destroy_policy(rig);
-    gml_driver_close(rig->driver);
+    (void)harness_destroy_policy(harness);
+    gml_driver_close(harness->driver);
 }
 
 gml_status
-rig_mark(test_rig *rig)
+harness_mark(test_harness *harness)
 {
-    return rig->policy->ops->mark(rig->policy);
+    return harness->policy->ops->mark(harness->policy);
 }
 
 uint64_t
-rig_calls(const test_rig *rig)
+harness_calls(const test_harness *harness)
 {
     uint64_t calls = 0;
     for (size_t i = 0; i < GML_CALL_COUNT; i++) {
-        calls += rig->driver->calls[i];
+        calls += harness->driver->calls[i];
     }
     return calls;
 }
 
 uint64_t
-rig_leftovers(const test_rig *rig)
+harness_leftovers(const test_harness *harness)
 {
-    shadow_counts counts = shadow_count(rig->shadow);
+    shadow_counts counts = shadow_count(harness->shadow);
     return counts.handles + counts.reservations + counts.mappings + counts.plain_blocks +
            counts.held_bytes;
 }
