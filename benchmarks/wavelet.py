@@ -34,7 +34,7 @@ PACED = ("wavelet", "wavelet-threads")
 PACES = ("eager", "lag", "manual")
 OTHERS = (
     *("wavelet-varying", "sharded", "buckets", "serving", "pipeline", "producer"),
-    *("prefetch", "experts", "offload", "stress", "stress-2"),
+    *("prefetch", "experts", "offload", "storm", "storm-2"),
 )
 _COLUMNS = (
     *("program", "pace", "way", "live GiB", "reserved GiB", "ratio", "waits", "borrowed"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workloads import gpt, lora, stress, streams, vision
+from workloads import gpt, lora, storm, streams, vision
 from workloads.session import Workload
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ WORKLOADS: dict[str, Workload] = {
         _plain(lora.tune, batch=4),
         "Llama of 1.2 billion parameters, LoRA by peft, varying lengths, checkpointing",
     ),
-    "stress": Workload(
-        _plain(stress.run, rounds=3, seed=0),
+    "storm": Workload(
+        _plain(storm.run, rounds=3, seed=0),
         "no model: random sizes on three streams, empty_cache and lack of memory in between",
         limit_gib={"full": 4, "short": 2},
     ),

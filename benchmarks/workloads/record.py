@@ -40,7 +40,7 @@ NAMES = (
     "offload",
     "convolutions",
     "lora",
-    "stress",
+    "storm",
 )
 
 

@@ -20,7 +20,7 @@ from examples.train_gpt import GPT, Block
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads import gpt, stress, streams, wavelet
+from workloads import gpt, storm, streams, wavelet
 from workloads.session import SideStream
 
 if TYPE_CHECKING:
@@ -358,10 +358,10 @@ SCENARIOS = {
         partial(streams.train_offloading, size="small", batch=4),
         "GPT small, a second stream moves activations to the host and back",
     ),
-    "stress": Scenario(
-        partial(stress.run, rounds=1, seed=0), "random sizes on three streams", limit_gib=4
+    "storm": Scenario(
+        partial(storm.run, rounds=1, seed=0), "random sizes on three streams", limit_gib=4
     ),
-    "stress-2": Scenario(
-        partial(stress.run, rounds=1, seed=1), "the same with other numbers", limit_gib=16
+    "storm-2": Scenario(
+        partial(storm.run, rounds=1, seed=1), "the same with other numbers", limit_gib=16
     ),
 }

@@ -91,7 +91,7 @@ send_piece(int peer, const gml_shared_piece *piece)
     prepare(&sent);
     sent.size_bytes = piece->size_bytes;
     sent.file.head.cmsg_level = SOL_SOCKET;
-    sent.file.head.cmsg_type = SCM_HARNESSHTS;
+    sent.file.head.cmsg_type = SCM_RIGHTS;
     sent.file.head.cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(&sent.file.head), &piece->file, sizeof(int));
     return sendmsg(peer, &sent.message, MSG_NOSIGNAL) >= 0;

@@ -92,7 +92,7 @@ def test_the_slider_takes_headline_map_and_tables_along(fragmented: Browser) -> 
 
 
 def test_arrow_keys_move_it_where_nothing_else_has_them(fragmented: Browser) -> None:
-    ActionChains(fragmented.driver).send_keys(Keys.ARROW_HARNESSHT).perform()
+    ActionChains(fragmented.driver).send_keys(Keys.ARROW_RIGHT).perform()
     assert said(fragmented).startswith("At event 33 of 45")
     slide(fragmented, Keys.HOME)
     assert said(fragmented).startswith("Before the first event.")

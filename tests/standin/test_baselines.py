@@ -43,12 +43,12 @@ WORKLOADS = (
     "offload",
     "convolutions",
     "lora",
-    "stress",
+    "storm",
 )
-WITH_STREAMS = ("prefetch", "experts", "offload", "stress")
-WITH_TRIMS = ("evaluation", "convolutions", "stress")
-WITH_REFUSALS = ("out-of-memory", "stress")
-WITH_RETRIES = ("tight", "stress")
+WITH_STREAMS = ("prefetch", "experts", "offload", "storm")
+WITH_TRIMS = ("evaluation", "convolutions", "storm")
+WITH_REFUSALS = ("out-of-memory", "storm")
+WITH_RETRIES = ("tight", "storm")
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,9 @@ def test_the_workloads_are_as_hard_as_they_say(
 
 def test_a_device_that_is_full_counts_like_a_limit(tmp_path: Path) -> None:
     """The workloads set PyTorch a limit of its own; here the device itself has no more."""
-    record(tmp_path, ["stress"], GMLAKE_STANDIN_CAPACITY="2GiB")
+    record(tmp_path, ["storm"], GMLAKE_STANDIN_CAPACITY="2GiB")
     for allocator in ALLOCATORS:
-        recorded = read(tmp_path, "stress", allocator)
+        recorded = read(tmp_path, "storm", allocator)
         assert recorded.told["limit_bytes"] is None
         assert recorded.told["total_bytes"] == recorded.notes.capacity_bytes == 2 << 30
         assert recorded.last["num_alloc_retries"] > recorded.last["num_ooms"] > 0
@@ -206,7 +206,7 @@ def test_some_retries_waited_for_another_stream(
     recording: Callable[[str, str], Recording],
 ) -> None:
     """Frees that wait until memory runs out are the hardest case, so the stress has to have it."""
-    recorded = recording("stress", "default")
+    recorded = recording("storm", "default")
     trace, notes = recorded.trace, recorded.notes
     requests = requests_of(trace, notes, configuration_of(trace, notes))
     late = np.flatnonzero(requests["reserved"] == LATE)

@@ -177,7 +177,7 @@ def test_the_example_shows_what_lending_saves() -> None:
 
 PROGRAMS = (
     *("wavelet", "wavelet-threads", "wavelet-varying", "sharded", "buckets", "serving"),
-    *("pipeline", "producer", "prefetch", "experts", "offload", "stress", "stress-2"),
+    *("pipeline", "producer", "prefetch", "experts", "offload", "storm", "storm-2"),
 )
 
 

@@ -16,7 +16,7 @@ from gmlake.snapshots.sites import OwnLines
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEAST_HARNESSHT = 0.95
+LEAST_RIGHT = 0.95
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_they_are_right_with_call_paths_and_without(name: str, tmp_path: Path) -
         found = infer(seen, OwnLines(sites))
         assert found is not None
         is_right = found.categories == truth
-        assert held[is_right].sum() >= LEAST_HARNESSHT * held.sum()
-        assert sizes[ids[is_right[ids]]].sum() >= LEAST_HARNESSHT * sizes[ids].sum()
+        assert held[is_right].sum() >= LEAST_RIGHT * held.sum()
+        assert sizes[ids[is_right[ids]]].sum() >= LEAST_RIGHT * sizes[ids].sum()
         assert held[is_right & found.is_sure].sum() >= 0.99 * held[found.is_sure].sum()
         assert found.is_sure.any() == bool(sites)

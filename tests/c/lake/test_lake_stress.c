@@ -68,7 +68,7 @@ begin_step(stress *self, size_t number)
         stress_end_capture(self);
     }
     for (size_t i = 0; i < STRESS_LAKES; i++) {
-        stress_lake *at = &self->sea->lakes[i];
+        stress_lake *at = &self->shared->lakes[i];
         CHECK_OK(gml_lake_set_limit(at->lake, 0));
         CHECK_OK(gml_lake_set_margin(at->lake, 0));
         if (self->repeats) {
@@ -85,10 +85,10 @@ run_thread(void *context)
 {
     stress *self = context;
     for (size_t i = 0; i < self->operations; i++) {
-        if (self->sea->repeats && i % STEP_OPERATIONS == 0) {
+        if (self->shared->repeats && i % STEP_OPERATIONS == 0) {
             begin_step(self, i / STEP_OPERATIONS);
         }
-        if (self->sea->repeats && i % DRIFT_EVERY == 0 && self->count < STRESS_LIVE) {
+        if (self->shared->repeats && i % DRIFT_EVERY == 0 && self->count < STRESS_LIVE) {
             stress_begin_block(self);
         }
         operate(self);
@@ -126,38 +126,38 @@ name_seed(void)
 static void
 run_seed(uint64_t seed, size_t threads, size_t operations)
 {
-    static stress_lakes sea;
-    static stress stress tests[STRESS_THREADS];
+    static stress_lakes shared;
+    static stress runs[STRESS_THREADS];
     pthread_t others[STRESS_THREADS];
-    stress_open(&sea, seed, threads == 1,
+    stress_open(&shared, seed, threads == 1,
                 seed % 4 + from_environment("GMLAKE_STRESS_FAILING", 1) >= 4);
     for (size_t i = 0; i < threads; i++) {
-        stress tests[i] = (stress){.sea = &sea,
-                                   .number = i,
-                                   .operations = operations,
-                                   .seed = seed * STRESS_THREADS + i,
-                                   .random = {seed * STRESS_THREADS + i}};
+        runs[i] = (stress){.shared = &shared,
+                           .number = i,
+                           .operations = operations,
+                           .seed = seed * STRESS_THREADS + i,
+                           .random = {seed * STRESS_THREADS + i}};
     }
     for (size_t i = 1; i < threads; i++) {
-        CHECK(pthread_create(&others[i], NULL, run_thread, &stress tests[i]) == 0);
+        CHECK(pthread_create(&others[i], NULL, run_thread, &runs[i]) == 0);
     }
-    (void)run_thread(stress tests);
+    (void)run_thread(runs);
     for (size_t i = 1; i < threads; i++) {
         (void)pthread_join(others[i], NULL);
     }
-    stress_calm(&sea);
+    stress_calm(&shared);
     for (size_t i = 0; i < threads; i++) {
-        stress_end_capture(&stress tests[i]);
+        stress_end_capture(&runs[i]);
     }
     for (size_t i = 0; i < threads; i++) {
         for (size_t j = 0; j < STRESS_LAKES; j++) {
-            stress_wake_finally(&stress tests[i], &sea.lakes[j]);
+            stress_wake_finally(&runs[i], &shared.lakes[j]);
         }
     }
     for (size_t i = 0; i < threads; i++) {
-        finish(&stress tests[i]);
+        finish(&runs[i]);
     }
-    stress_close(&sea);
+    stress_close(&shared);
 }
 
 static void

@@ -85,7 +85,7 @@ typedef struct stress_lakes {
 
 /* One thread. */
 typedef struct stress {
-    stress_lakes *sea;
+    stress_lakes *shared;
     uint64_t number; /* from 0 */
     size_t operations;
     uint64_t seed;
@@ -101,13 +101,13 @@ typedef struct stress {
 /* ---- stress_lakes.c ----------------------------------------------------------------------------- */
 
 /* Opens the lakes that the seed stands for. failing: calls of the driver do. */
-void stress_open(stress_lakes *sea, uint64_t seed, bool is_alone, bool failing);
+void stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing);
 
 /* No call fails from here on: whatever a lake promises can be had. */
-void stress_calm(stress_lakes *sea);
+void stress_calm(stress_lakes *shared);
 
 /* Frees what is on its way, and closes. */
-void stress_close(stress_lakes *sea);
+void stress_close(stress_lakes *shared);
 
 /* GML_OK, or what a failing driver explains. */
 void stress_expect(const stress *self, gml_status status);

@@ -84,7 +84,7 @@ stress_end_block(stress *self, size_t index)
     stress_block *held = &self->blocks[index];
     stress_touch(held);
     stress_expect(self, gml_lake_free(held->at->lake, held->block.address));
-    if (self->sea->is_alone && check_below(&self->random, 8) == 0) {
+    if (self->shared->is_alone && check_below(&self->random, 8) == 0) {
         CHECK_STATUS(gml_lake_free(held->at->lake, held->block.address), GML_UNKNOWN_ADDRESS);
     }
     *held = self->blocks[--self->count];
@@ -115,7 +115,7 @@ queue_use(stress *self, const stress_block *held)
     void *bytes = NULL;
     bool is_captured =
         self->captured_on == held->at && held->block.stream == stress_capturing_stream(self);
-    if (lake_is_host() && self->sea->is_alone && !is_captured &&
+    if (lake_is_host() && self->shared->is_alone && !is_captured &&
         (held->at->can_sleep || held->at->has_elastic) &&
         CHECK_OK(gml_lake_bytes(held->at->lake, held->block.address, &bytes))) {
         CHECK_OK(
@@ -176,18 +176,18 @@ stress_begin_block(stress *self)
     gml_status status =
         gml_lake_allocate(at->lake, block->size_bytes, block->stream, &block->address);
     if (status == GML_OK) {
-        CHECK(!self->sea->is_alone || !stress_is_asleep(at));
+        CHECK(!self->shared->is_alone || !stress_is_asleep(at));
         add_block(self);
         return;
     }
     if (status == GML_UNSUPPORTED) {
-        CHECK(self->sea->is_alone ? stress_is_asleep(at) : at->can_sleep);
+        CHECK(self->shared->is_alone ? stress_is_asleep(at) : at->can_sleep);
         return;
     }
     stress_counts.refused += status == GML_OUT_OF_MEMORY;
     if (status != GML_OUT_OF_MEMORY) {
         stress_expect(self, status);
-    } else if (self->sea->is_alone && !self->sea->per_million && !self->captured_on) {
+    } else if (self->shared->is_alone && !self->shared->per_million && !self->captured_on) {
         check_refusal(held);
     }
     for (size_t i = self->count; i > 0; i--) { /* half of what it has there */
@@ -201,11 +201,11 @@ void
 stress_exchange_block(stress *self)
 {
     stress_block *mine = &self->blocks[check_below(&self->random, self->count)];
-    stress_lakes *sea = self->sea;
-    (void)pthread_mutex_lock(&sea->lock);
-    stress_block *slot = &sea->exchange[check_below(&self->random, STRESS_EXCHANGED)];
+    stress_lakes *shared = self->shared;
+    (void)pthread_mutex_lock(&shared->lock);
+    stress_block *slot = &shared->exchange[check_below(&self->random, STRESS_EXCHANGED)];
     stress_block theirs = *slot;
     *slot = *mine;
-    (void)pthread_mutex_unlock(&sea->lock);
+    (void)pthread_mutex_unlock(&shared->lock);
     *mine = theirs.at ? theirs : self->blocks[--self->count];
 }

@@ -112,7 +112,7 @@ close_buffer(const stress *self, stress_buffer *of)
 {
     touch(of);
     CHECK_OK(gml_lake_close_elastic(of->at->lake, of->address));
-    if (self->sea->is_alone) { /* another thread may open one at the address */
+    if (self->shared->is_alone) { /* another thread may open one at the address */
         CHECK_STATUS(gml_lake_close_elastic(of->at->lake, of->address), GML_UNKNOWN_ADDRESS);
     }
     of->address = 0;
@@ -121,7 +121,7 @@ close_buffer(const stress *self, stress_buffer *of)
 void
 stress_change_buffer(stress *self)
 {
-    size_t most = self->sea->is_alone ? STRESS_BUFFERS : 1;
+    size_t most = self->shared->is_alone ? STRESS_BUFFERS : 1;
     stress_buffer *of = &self->buffers[check_below(&self->random, most)];
     if (!of->address) {
         open_buffer(self, of);

@@ -45,7 +45,7 @@ void
 stress_expect(const stress *self, gml_status status)
 {
     bool is_explained =
-        self->sea->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY);
+        self->shared->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY);
     if (!is_explained) {
         CHECK_OK(status);
     }
@@ -54,7 +54,7 @@ stress_expect(const stress *self, gml_status status)
 stress_lake *
 stress_any_lake(stress *self)
 {
-    return &self->sea->lakes[check_below(&self->random, STRESS_LAKES)];
+    return &self->shared->lakes[check_below(&self->random, STRESS_LAKES)];
 }
 
 gml_streams *
@@ -72,7 +72,8 @@ stress_is_asleep(const stress_lake *at)
 bool
 stress_may_capture(const stress *self, const stress_lake *at)
 {
-    return !self->sea->is_alone || (self->captured_on && self->captured_on->device == at->device);
+    return !self->shared->is_alone ||
+           (self->captured_on && self->captured_on->device == at->device);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -103,12 +104,12 @@ draw_settings(check_random *random, const stress_lake *at, gml_setting *out)
 }
 
 static void
-open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *sea)
+open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *shared)
 {
     gml_setting settings[SETTINGS];
     bool has_chunks = policy_lends(contract_policy);
-    *at =
-        (stress_lake){.capacity_bytes = capacities[index], .device = &sea->devices[devices[index]]};
+    *at = (stress_lake){.capacity_bytes = capacities[index],
+                        .device = &shared->devices[devices[index]]};
     CHECK(pthread_rwlock_init(&at->awake, NULL) == 0);
     at->is_arena = index == 1 && gml_policy_find(contract_policy)->can_serve_arena &&
                    check_below(random, 3) == 0;
@@ -117,43 +118,43 @@ open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *sea
     at->strikes.random_state = check_next(random);
     gml_lake_config config = lake_config_of(at->capacity_bytes);
     config.device = devices[index];
-    config.shared = &sea->devices[devices[index]];
+    config.shared = &shared->devices[devices[index]];
     config.can_sleep = at->can_sleep;
     config.settings = settings;
     config.setting_count = draw_settings(random, at, settings);
-    atomic_store(&at->strikes.per_million, 10 * sea->per_million);
+    atomic_store(&at->strikes.per_million, 10 * shared->per_million);
     gml_status status = strikes_open(&at->strikes, &config, &at->lake);
     if (status != GML_OK) { /* as it may where calls fail */
-        CHECK(sea->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY));
+        CHECK(shared->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY));
         atomic_store(&at->strikes.per_million, 0);
         CHECK_OK(strikes_open(&at->strikes, &config, &at->lake));
     }
-    atomic_store(&at->strikes.per_million, sea->per_million);
+    atomic_store(&at->strikes.per_million, shared->per_million);
 }
 
 void
-stress_open(stress_lakes *sea, uint64_t seed, bool is_alone, bool failing)
+stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing)
 {
     check_random random = {seed};
-    *sea = (stress_lakes){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
-    sea->forgets = policy_lends(contract_policy);
-    sea->repeats = is_alone && seed % 2 == 0;
-    sea->is_failing = failing;
-    sea->per_million = failing ? UINT64_C(500) << check_below(&random, 5) : 0;
+    *shared = (stress_lakes){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
+    shared->forgets = policy_lends(contract_policy);
+    shared->repeats = is_alone && seed % 2 == 0;
+    shared->is_failing = failing;
+    shared->per_million = failing ? UINT64_C(500) << check_below(&random, 5) : 0;
     for (size_t i = 0; i < STRESS_LAKES; i++) {
-        open_lake(&sea->lakes[i], i, &random, sea);
-        CHECK_OK(gml_streams_set_manual(stress_streams(&sea->lakes[i]), seed % 3 != 0));
+        open_lake(&shared->lakes[i], i, &random, shared);
+        CHECK_OK(gml_streams_set_manual(stress_streams(&shared->lakes[i]), seed % 3 != 0));
     }
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
 void
-stress_calm(stress_lakes *sea)
+stress_calm(stress_lakes *shared)
 {
-    sea->per_million = 0;
+    shared->per_million = 0;
     for (size_t i = 0; i < STRESS_LAKES; i++) {
-        atomic_store(&sea->lakes[i].strikes.per_million, 0);
+        atomic_store(&shared->lakes[i].strikes.per_million, 0);
     }
 }
 
@@ -178,15 +179,16 @@ close_lake(stress_lake *at, bool is_failing)
 }
 
 void
-stress_close(stress_lakes *sea)
+stress_close(stress_lakes *shared)
 {
     for (size_t i = 0; i < STRESS_EXCHANGED; i++) {
-        if (sea->exchange[i].at) {
-            stress_touch(&sea->exchange[i]);
-            CHECK_OK(gml_lake_free(sea->exchange[i].at->lake, sea->exchange[i].block.address));
+        if (shared->exchange[i].at) {
+            stress_touch(&shared->exchange[i]);
+            CHECK_OK(
+                gml_lake_free(shared->exchange[i].at->lake, shared->exchange[i].block.address));
         }
     }
     for (size_t i = 0; i < STRESS_LAKES; i++) {
-        close_lake(&sea->lakes[i], sea->is_failing);
+        close_lake(&shared->lakes[i], shared->is_failing);
     }
 }

@@ -20,7 +20,7 @@ static void
 strike_often(stress *self, stress_lake *at)
 {
     static const uint64_t chances[] = {0, 0, 5000, 50000, 300000};
-    if (self->sea->per_million) {
+    if (self->shared->per_million) {
         atomic_store(&at->strikes.per_million, chances[check_below(&self->random, 5)]);
     }
 }
@@ -28,7 +28,7 @@ strike_often(stress *self, stress_lake *at)
 static void
 strike_as_a_rule(stress *self, stress_lake *at)
 {
-    atomic_store(&at->strikes.per_million, self->sea->per_million);
+    atomic_store(&at->strikes.per_million, self->shared->per_million);
 }
 
 static gml_backup
@@ -115,7 +115,7 @@ look_at_saved(stress *self, const stress_block *held)
         held->is_stamped && held->stamped >= at->lost_nap && held->stamped < at->saved_nap;
     if (was_saved && at->is_saved == STRESS_YES) {
         CHECK_OK(status);
-    } else if (self->sea->is_alone && at->is_saved != STRESS_MAYBE) {
+    } else if (self->shared->is_alone && at->is_saved != STRESS_MAYBE) {
         CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
     } else if (status != GML_OK) {
         CHECK_STATUS(status, GML_UNKNOWN_ADDRESS);
@@ -165,7 +165,7 @@ stress_change_sleep(stress *self)
             stress_touch_buffers(self, at);
         }
     } else if (choice < 4) {
-        CHECK(!wake(self, at) || !self->sea->is_alone);
+        CHECK(!wake(self, at) || !self->shared->is_alone);
     } else {
         fall_asleep(self, at);
         look_at_all_saved(self, at);

@@ -22,7 +22,7 @@ begin_capture(stress *self, stress_lake *at)
     if (gml_lake_begin_pool(at->lake, own_pool(self)) == GML_OK) {
         CHECK_OK(
             gml_streams_set_capturing(stress_streams(at), stress_capturing_stream(self), true));
-        self->captures[at - self->sea->lakes]++;
+        self->captures[at - self->shared->lakes]++;
         self->captured_on = at;
         stress_counts.captures++;
     }
@@ -43,7 +43,7 @@ stress_end_capture(stress *self)
 static void
 release_capture(stress *self, stress_lake *at)
 {
-    self->captures[at - self->sea->lakes]--;
+    self->captures[at - self->shared->lakes]--;
     stress_expect(self, gml_lake_release_pool(at->lake, own_pool(self)));
 }
 
@@ -52,7 +52,7 @@ stress_release_captures(stress *self)
 {
     for (size_t i = 0; i < STRESS_LAKES; i++) {
         while (self->captures[i]) {
-            release_capture(self, &self->sea->lakes[i]);
+            release_capture(self, &self->shared->lakes[i]);
         }
     }
 }
@@ -62,7 +62,7 @@ capture(stress *self, stress_lake *at)
 {
     if (self->captured_on) {
         stress_end_capture(self);
-    } else if (self->captures[at - self->sea->lakes] && check_below(&self->random, 3)) {
+    } else if (self->captures[at - self->shared->lakes] && check_below(&self->random, 3)) {
         release_capture(self, at);
     } else {
         begin_capture(self, at);
@@ -93,7 +93,7 @@ work(stress *self, stress_lake *at)
 static void
 release_stream(stress *self, stress_lake *at)
 {
-    if (self->sea->forgets) {
+    if (self->shared->forgets) {
         stress_expect(self, gml_lake_release_stream(at->lake, stress_own_stream(self)));
     }
 }

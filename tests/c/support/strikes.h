@@ -1,4 +1,4 @@
-/* A driver whose calls fail as often as a test says, and for as long: like aids/fault.h, which
+/* A driver whose calls fail as often as a test says, and for as long: like hooks/fault.h, which
  * draws from the opening on with one chance for all of it. Failures come up to three in a row, so
  * that what undoes a failure fails too; and what a lake took and did not give back is counted at
  * its end. */

@@ -239,15 +239,15 @@ def stress(region: gmlake.Session, pace: str, seed: str) -> Seen:
 def stress_of_threads(region: gmlake.Session) -> Seen:
     """Three threads with two streams each."""
     patterns = Patterns(32, BIG)
-    stress tests = [Stress(n, [torch.cuda.Stream() for _ in range(2)], patterns) for n in range(3)]
-    threads = [threading.Thread(target=one.run, args=(8,)) for one in stress tests]
+    runs = [Stress(n, [torch.cuda.Stream() for _ in range(2)], patterns) for n in range(3)]
+    threads = [threading.Thread(target=one.run, args=(8,)) for one in runs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return {
-        "wrong": sum(one.reader.wrong for one in stress tests),
-        "compared": sum(one.reader.compared for one in stress tests),
+        "wrong": sum(one.reader.wrong for one in runs),
+        "compared": sum(one.reader.compared for one in runs),
         **counted(region),
     }
 

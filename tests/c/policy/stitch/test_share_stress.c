@@ -111,8 +111,8 @@ run_program(const stress *what, uint64_t count, stream_program_sums *sums, char 
     return !why[0];
 }
 
-static stream_program_sums run_stress
-tests(const char *driver, const char *policy, uint64_t share, uint64_t offset)
+static stream_program_sums
+run_seeds(const char *driver, const char *policy, uint64_t share, uint64_t offset)
 {
     stream_program_sums sums = {0};
     char why[400];
@@ -142,13 +142,13 @@ check_worth(const stream_program_sums *sums)
 
 TEST(stitch_without_bytes)
 {
-    stream_program_sums sums = run_stress tests("sim", "stitch", operations / 10 * 6, 0);
+    stream_program_sums sums = run_seeds("sim", "stitch", operations / 10 * 6, 0);
     check_worth(&sums);
 }
 
 TEST(stitch_with_bytes)
 {
-    stream_program_sums sums = run_stress tests("host", "stitch", operations / 10, 10000);
+    stream_program_sums sums = run_seeds("host", "stitch", operations / 10, 10000);
     CHECK(sums.checks * 10 > sums.operations);
     check_worth(&sums);
 }
@@ -157,7 +157,7 @@ TEST(steps_without_bytes)
 {
     if (policy_with_steps()) {
         stream_program_sums sums =
-            run_stress tests("sim", policy_with_steps(), operations / 10 * 2, 20000);
+            run_seeds("sim", policy_with_steps(), operations / 10 * 2, 20000);
         CHECK(sums.planned * 20 > sums.allocations);
     }
 }
@@ -165,8 +165,7 @@ TEST(steps_without_bytes)
 TEST(steps_with_bytes)
 {
     if (policy_with_steps()) {
-        stream_program_sums sums =
-            run_stress tests("host", policy_with_steps(), operations / 10, 30000);
+        stream_program_sums sums = run_seeds("host", policy_with_steps(), operations / 10, 30000);
         CHECK(sums.checks * 10 > sums.operations);
         CHECK(sums.planned * 50 > sums.allocations);
     }

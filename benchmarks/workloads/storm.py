@@ -36,7 +36,7 @@ def draw_bytes(draw: random.Random) -> int:
     return draw.randint(30 * MIB, 200 * MIB)
 
 
-class Stress:
+class Storm:
     """What is live, and one step."""
 
     def __init__(self, session: Session, seed: int) -> None:
@@ -79,8 +79,8 @@ class Stress:
 
 def run(session: Session, rounds: int, seed: int) -> None:
     """Run so many rounds of 1000 steps for each step of the session."""
-    stress = Stress(session, seed)
+    storm = Storm(session, seed)
     for number in range(session.steps * rounds):
         for _ in range(1000 if session.is_recording else 20):
-            stress.step()
-        session.mark(f"round {number + 1}, {len(stress.live)} live")
+            storm.step()
+        session.mark(f"round {number + 1}, {len(storm.live)} live")
