@@ -36,7 +36,7 @@ WHOLE: Final = ("documentation", "results", "examples", "counted", "mutants", "m
 ABOUT_THE_WHOLE: Final = ("test_documents_name_files_that_are_there",)
 """Tests of house/test_house.py of that kind."""
 
-LONG_IN_C: Final = "faults|property|stress|lake_(sleep|elastic|pools)|stitch|contract|economy"
+LONG_IN_C: Final = "faults|property|stress|lake_(sleep|elastic|pools)|stitch|contract|cost_model"
 """C tests that take more than a few seconds; left out in a hurry, as they run in `make test-c`."""
 
 QUICK_IN_PYTHON: Final = ("core/test_lake.py", "commands", "trace", "house", "pictures")

@@ -545,7 +545,7 @@ GML_API gml_status gml_lake_note_mark(gml_lake *lake, uint64_t number);
 GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites,
                                     size_t capacity, size_t *count, uint64_t *total);
 
-/* ---- names of the last release, which the next one will not have -------------------------------- */
+/* ---- names of the last release, which the next one will not have ----------------------------- */
 
 #define gml_lake_forget_stream gml_lake_release_stream
 #define gml_lake_distrust_stream gml_lake_mark_external_stream

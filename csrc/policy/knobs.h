@@ -12,7 +12,7 @@ typedef struct gml_knobs {
     /* stitch */
     uint64_t frag_limit;     /* smallest request that may be stitched, bytes */
     uint64_t chunk_size;     /* physical chunk, bytes; a multiple of the device granularity */
-    uint64_t economy;        /* a gml_economy_kind; see policy/stitch/economy.h */
+    uint64_t optimize_for;   /* a gml_optimize_for; see policy/stitch/cost_model.h */
     uint64_t growth;         /* bytes taken from the driver at a time, at least */
     uint64_t max_views;      /* cached views kept at most */
     uint64_t max_view_bytes; /* address space of cached views at most */

@@ -149,7 +149,7 @@ report_torch_stats(const core_state *state, gml_lake *lake)
     return dict;
 }
 
-/* ---- spans --------------------------------------------------------------------------------- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 typedef enum row_kind { ROW_SPAN, ROW_RANGE, ROW_PIECE } row_kind;
 

@@ -30,7 +30,7 @@ class Lake(_core.Lake):
     can_sleep: whether sleep() and wake() work, which release all memory to the device and
         restore it at the same addresses.
     knobs: settings of the policy by name, see gmlake.knobs(); sizes may be text, and some
-        settings take words, as in economy="memory".
+        settings take words, as in optimize_for="memory".
 
     Raises ValueError for an unknown driver, policy or knob and for a value out of range,
     DriverError if there is no such driver or device, OutOfMemoryError, UnsupportedError.

@@ -199,7 +199,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     policies: "all", or names from gmlake.policies().
     capacity: of the device, in bytes or as text. None on "sim": 1 TiB, so that nothing is refused.
     progress: called after each slice of events with their number.
-    knobs: settings for every policy that reads them, see gmlake.knobs(), as in economy="memory".
+    knobs: settings for each policy that reads them, see gmlake.knobs(), as optimize_for="memory".
 
     Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument,
     DriverError where the driver is not there.

@@ -59,12 +59,24 @@ def test_defaults() -> None:
         ({"max_views": 0}, "max_views"),
         ({"growth": "many"}, "growth: 'many' is not a size"),
         ({"chunk_size": 3 * MIB + 1}, "chunk"),
-        ({"economy": "fast"}, "^economy is 'fast', but must be time, balanced or memory$"),
-        ({"economy": "2MiB"}, "^economy is '2MiB', but must be time, balanced or memory$"),
-        ({"economy": "fast\ncars"}, r"^economy is 'fast\\ncars', but must be "),
-        ({"economy": 3}, "^economy is 3, but must be between 0 and 2, for: time balanced memory$"),
-        ({"economy": "3"}, "^economy is 3, but must be between 0 and 2, for: time balanced memory"),
-        ({"economy": -1}, "outside 0"),
+        (
+            {"optimize_for": "fast"},
+            "^optimize_for is 'fast', but must be time, balanced or memory$",
+        ),
+        (
+            {"optimize_for": "2MiB"},
+            "^optimize_for is '2MiB', but must be time, balanced or memory$",
+        ),
+        ({"optimize_for": "fast\ncars"}, r"^optimize_for is 'fast\\ncars', but must be "),
+        (
+            {"optimize_for": 3},
+            "^optimize_for is 3, but must be between 0 and 2, for: time balanced memory$",
+        ),
+        (
+            {"optimize_for": "3"},
+            "^optimize_for is 3, but must be between 0 and 2, for: time balanced memory",
+        ),
+        ({"optimize_for": -1}, "outside 0"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], reason: str) -> None:
@@ -75,7 +87,7 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], reason: str) -> None
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"driver": 3}, {"policy": None}, {"growth": None}, {"economy": None}],
+    [{"driver": 3}, {"policy": None}, {"growth": None}, {"optimize_for": None}],
 )
 def test_arguments_of_wrong_types(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
@@ -85,17 +97,17 @@ def test_arguments_of_wrong_types(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "number"), [("time", 0), (" Balanced ", 1), ("memory", 2), ("2", 2), (0, 0), (2, 2)]
 )
-def test_economy_is_a_word_or_its_number(given: str | int, number: int) -> None:
-    assert settings_of({"economy": given}) == (("economy", number),)
-    assert word_of("economy", number) == ("time", "balanced", "memory")[number]
-    with Lake("sim", "stitch", economy=given) as lake:
+def test_cost_model_is_a_word_or_its_number(given: str | int, number: int) -> None:
+    assert settings_of({"optimize_for": given}) == (("optimize_for", number),)
+    assert word_of("optimize_for", number) == ("time", "balanced", "memory")[number]
+    with Lake("sim", "stitch", optimize_for=given) as lake:
         lake.free(lake.allocate(20 * MIB))
 
 
 def test_what_has_no_word_stays_as_it_is() -> None:
     assert word_of("growth", 1) == 1
-    assert word_of("economy", "balanced") == "balanced"
-    assert word_of("economy", 3) == 3
+    assert word_of("optimize_for", "balanced") == "balanced"
+    assert word_of("optimize_for", 3) == 3
     assert word_of("roundup_power2_divisions.256", 2) == 2
 
 

@@ -37,6 +37,16 @@ def test_spans_by_their_old_names() -> None:
             assert seen.regions is seen.spans
 
 
+def test_a_setting_by_its_old_name() -> None:
+    with pytest.warns(DeprecationWarning, match="the setting economy is now optimize_for"):
+        lake = gmlake.Lake(economy="memory")
+    with lake, gmlake.Lake(optimize_for="memory") as other:
+        assert lake.stats().keys() == other.stats().keys()
+    refused = pytest.raises(ValueError, match=r"optimize_for is 'fast', but must be time")
+    with pytest.warns(DeprecationWarning, match="optimize_for"), refused:
+        gmlake.Lake(economy="fast")
+
+
 def test_interop_by_its_old_name() -> None:
     for name in [name for name in sys.modules if name.startswith("gmlake.friends")]:
         del sys.modules[name]

@@ -175,17 +175,17 @@ def test_knobs_reach_the_policy() -> None:
         gmlake.replay(trace, "stitch", nonsense=1)
 
 
-def test_economy_reaches_the_policy(shipped_trace: Trace) -> None:
+def test_cost_model_reaches_the_policy(shipped_trace: Trace) -> None:
     quick, thrifty = (
-        gmlake.replay(shipped_trace, "stitch", economy=word).results[0]
+        gmlake.replay(shipped_trace, "stitch", optimize_for=word).results[0]
         for word in ("time", "memory")
     )
     assert quick.driver_time_ns < thrifty.driver_time_ns
     assert quick.peak_reserved_bytes > thrifty.peak_reserved_bytes
-    with pytest.raises(ValueError, match=r"^economy is 'fast', but must be time"):
-        gmlake.replay(shipped_trace, "stitch", economy="fast")
-    with pytest.raises(ValueError, match=r"^economy is 3, but must be between 0 and 2"):
-        gmlake.replay(shipped_trace, "stitch", economy=3)
+    with pytest.raises(ValueError, match=r"^optimize_for is 'fast', but must be time"):
+        gmlake.replay(shipped_trace, "stitch", optimize_for="fast")
+    with pytest.raises(ValueError, match=r"^optimize_for is 3, but must be between 0 and 2"):
+        gmlake.replay(shipped_trace, "stitch", optimize_for=3)
 
 
 @pytest.mark.parametrize("policies", ["", "magic", "stitch,magic", [], ["magic"]])
@@ -229,7 +229,7 @@ def test_stitch_wastes_little_on_recorded_traces(recorded_trace: Path) -> None:
     if trace.peak_live_bytes < 5 << 30:
         pytest.skip("a trace below 5 GiB: leftovers of single chunks count for much")
     assert gmlake.replay(trace, "stitch").results[0].utilization >= 0.985
-    assert gmlake.replay(trace, "stitch", economy="memory").results[0].utilization >= 0.997
+    assert gmlake.replay(trace, "stitch", optimize_for="memory").results[0].utilization >= 0.997
 
 
 # ---- promise 8: what was served once is served again without the driver

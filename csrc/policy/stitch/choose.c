@@ -250,11 +250,11 @@ gml_status
 gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes)
 {
     gml_base_range *range = &stitch->range;
-    uint64_t chunk_bytes = gml_economy_chunk(&stitch->economy, range);
+    uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range);
     uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->grain_bytes);
     size_bytes = gml_round_up(size_bytes, range->grain_bytes);
     gml_tree_node *lowest = gml_tree_first(&range->absent);
-    if (lowest && stitch->economy.chunks == GML_ECONOMY_TIME) {
+    if (lowest && stitch->costs.chunks == GML_OPTIMIZE_FOR_TIME) {
         /* To where a chunk ends, so that the next growth begins with a whole one: large chunks
          * are what `time` and memory that can sleep are for. */
         uint64_t begin = gml_extent_of_fit(lowest)->offset;
@@ -263,7 +263,7 @@ gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes
     }
     uint64_t wanted_bytes = cache->set.whole_bytes + size_bytes;
     gml_status status = GML_OUT_OF_MEMORY;
-    if (step_bytes > size_bytes && step_bytes <= gml_economy_room(range)) {
+    if (step_bytes > size_bytes && step_bytes <= gml_cost_model_room(range)) {
         status = gml_base_range_grow(range, step_bytes, chunk_bytes, &cache->set);
     }
     /* A step that failed halfway has left its complete runs. */

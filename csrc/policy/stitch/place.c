@@ -80,7 +80,7 @@ gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mis
      * it may be had it is asked for first, and what is missing then is taken from the device by the
      * rung `grow`. */
     return !gml_share_is_open(stitch) &&
-           gml_economy_may_spend(&stitch->economy, &stitch->range, missing_bytes, peak_bytes);
+           gml_cost_model_may_spend(&stitch->costs, &stitch->range, missing_bytes, peak_bytes);
 }
 
 static gml_placement *

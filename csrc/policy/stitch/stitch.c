@@ -82,8 +82,8 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     }
     stitch->policy = (gml_policy){.ops = &gml_stitch_policy, .driver = driver};
     init_parts(stitch, knobs);
-    gml_economy_init(&stitch->economy, (gml_economy_kind)knobs->economy, driver->can_sleep,
-                     knobs->chunk_size, grain_bytes, limit);
+    gml_cost_model_init(&stitch->costs, (gml_optimize_for)knobs->optimize_for, driver->can_sleep,
+                        knobs->chunk_size, grain_bytes, limit);
     gml_status status =
         gml_base_range_open(&stitch->range, driver, grain_bytes, limit / grain_bytes);
     if (status != GML_OK) {

@@ -31,7 +31,7 @@
 #include "core/fences.h"
 #include "core/freeset.h"
 #include "policy/policy.h"
-#include "policy/stitch/economy.h"
+#include "policy/stitch/cost_model.h"
 
 #include <stddef.h>
 
@@ -89,7 +89,7 @@ struct gml_stream_cache {
 typedef struct gml_stitch {
     gml_policy policy;
     gml_base_range range;
-    gml_economy economy;
+    gml_cost_model costs;
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t views, view_bytes;           /* mapped */
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
@@ -277,7 +277,7 @@ gml_status gml_view_unmap_pending(gml_stitch *stitch);
  */
 void gml_view_abandon_pending(gml_stitch *stitch);
 
-/* ---- stream_cache.c ---------------------------------------------------------------------------------- */
+/* ---- stream_cache.c -------------------------------------------------------------------------- */
 
 /* The stream cache of a stream, made if need be. */
 GML_SEAM gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream,

@@ -88,7 +88,7 @@ def add_settings_option(parser: argparse.ArgumentParser) -> None:
         type=_setting,
         dest="settings",
         metavar="NAME=VALUE",
-        help="a knob of the policies, such as economy=memory; `gmlake info --knobs` lists them",
+        help="a knob of the policies, such as optimize_for=memory; see `gmlake info --knobs`",
     )
 
 

@@ -262,7 +262,7 @@ def enabled(
         process; the exception names the file, and until then it costs nothing. GMLAKE_ON_OOM;
         with GMLAKE_ON_OOM_LINES=1 PyTorch keeps the last events and their source lines, which
         costs some microseconds per request.
-    knobs: settings of the policy by name, see gmlake.knobs(), as in economy="memory";
+    knobs: settings of the policy by name, see gmlake.knobs(), as in optimize_for="memory";
         GMLAKE_SET="name=value,name=value".
 
     gmlake stands in front of PyTorch's allocator, at any time, also after CUDA was used. Where it

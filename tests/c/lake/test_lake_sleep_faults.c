@@ -112,7 +112,7 @@ make_bed(bed *of)
 {
     static const uint64_t sizes[BLOCKS] = {1000,     4 * MIB, 2 * MIB,       4 * MIB,
                                            90 * KIB, 300000,  2 * MIB + 512, 6 * MIB};
-    const gml_setting tight = {"economy", 2}; /* so that it stitches early */
+    const gml_setting tight = {"optimize_for", 2}; /* so that it stitches early */
     const gml_lake_config config = {.driver = "host",
                                     .policy = "stitch",
                                     .capacity_bytes = 64 * MIB,

@@ -30,7 +30,7 @@ static const char *policy_name; /* the one under test */
 
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
 /* Chunks of several sizes, as soon as some memory is held. */
-static const gml_setting lending_settings[] = {{"economy", 0}};
+static const gml_setting lending_settings[] = {{"optimize_for", 0}};
 
 static bool is_lending; /* freely, where streams lend each other memory */
 

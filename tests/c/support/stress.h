@@ -98,7 +98,7 @@ typedef struct stress {
     uint64_t captures[STRESS_LAKES]; /* uses of the pool that were not released */
 } stress;
 
-/* ---- stress_lakes.c ----------------------------------------------------------------------------- */
+/* ---- stress_lakes.c -------------------------------------------------------------------------- */
 
 /* Opens the lakes that the seed stands for. failing: calls of the driver do. */
 void stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing);
@@ -118,7 +118,7 @@ bool stress_is_asleep(const stress_lake *at);
 bool stress_may_capture(const stress *self, const stress_lake *at);
 gml_streams *stress_streams(const stress_lake *at); /* behind its driver */
 
-/* ---- stress_blocks.c -------------------------------------------------------------------------- */
+/* ---- stress_blocks.c ------------------------------------------------------------------------- */
 
 /* One of this thread's own streams that does not capture: it may end. */
 gml_stream stress_own_stream(stress *self);
@@ -137,14 +137,14 @@ void stress_exchange_block(stress *self);
 void stress_touch(stress_block *held);
 void stress_touch_all(stress *self, const stress_lake *at);
 
-/* ---- stress_elastic.c ------------------------------------------------------------------------- */
+/* ---- stress_elastic.c ------------------------------------------------------------------------ */
 
 /* Opens, resizes or closes a buffer. */
 void stress_change_buffer(stress *self);
 void stress_touch_buffers(stress *self, const stress_lake *at);
 void stress_close_buffers(stress *self);
 
-/* ---- stress_sleep.c --------------------------------------------------------------------------- */
+/* ---- stress_sleep.c -------------------------------------------------------------------------- */
 
 /* Sleeps or wakes, reads what is saved or forgets it. */
 void stress_change_sleep(stress *self);
@@ -152,7 +152,7 @@ void stress_change_sleep(stress *self);
  * captured. */
 void stress_wake_finally(stress *self, stress_lake *at);
 
-/* ---- stress_tell.c ---------------------------------------------------------------------------- */
+/* ---- stress_tell.c --------------------------------------------------------------------------- */
 
 /* Anything else that a program may ask for. */
 void stress_tell(stress *self);

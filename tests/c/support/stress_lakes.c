@@ -16,7 +16,7 @@ static const struct {
     uint64_t values[3];
 } choices[] = {
     {"frag_limit", {0, 2 * MIB, 8 * MIB}},
-    {"economy", {1, 0, 2}},
+    {"optimize_for", {1, 0, 2}},
     {"growth", {0, 4 * MIB, 20 * MIB}},
     {"chunk_size", {0, 2 * MIB, 6 * MIB}},
     {"max_views", {16384, 4, 64}},

@@ -219,11 +219,13 @@ def test_info() -> None:
     assert not any(f" {knob['name']} " in text for knob in gmlake.knobs())
     text = run("info", "--knobs").stdout
     assert all(knob["name"] in text for knob in gmlake.knobs())
-    (economy,) = (knob for knob in about["knobs"] if knob["name"] == "economy")
-    assert (economy["default"], economy["words"]) == (1, ["time", "balanced", "memory"])
+    (knob,) = (each for each in about["knobs"] if each["name"] == "optimize_for")
+    assert (knob["default"], knob["words"]) == (1, ["time", "balanced", "memory"])
     lines = [line.split() for line in text.splitlines() if line[:2] > "  "]
     rows = {words[0]: words[1] for words in lines if len(words) > 1}
-    shown = {name: rows[name] for name in ("economy", "max_view_bytes", "frag_limit", "max_views")}
+    shown = {
+        name: rows[name] for name in ("optimize_for", "max_view_bytes", "frag_limit", "max_views")
+    }
     assert list(shown.values()) == ["balanced", "16TiB", "0", "16384"]
     assert " max_split_size                     no limit  " in text
 
@@ -314,8 +316,14 @@ def test_several_devices(tmp_path: Path) -> None:
             (["replay", "f", "--set", f"{name}=1"], f"no setting is called '{name}'; there are: ")
             for name in ("driver", "policy", "cls", "capacity", "device", "can_sleep", "trace")
         ),
-        (["replay", "f", "--set", "economy=fast"], "economy is 'fast', but must be time, balanced"),
-        (["replay", "f", "--set", "economy=3"], "economy is 3, but must be between 0 and 2"),
+        (
+            ["replay", "f", "--set", "optimize_for=fast"],
+            "optimize_for is 'fast', but must be time, balanced",
+        ),
+        (
+            ["replay", "f", "--set", "optimize_for=3"],
+            "optimize_for is 3, but must be between 0 and 2",
+        ),
         (["replay", "f", "--set", "roundup_power2_divisions.zz=1"], "divisions.zz"),
         (["replay", "f", "--set", "frag_limit.1=1"], "frag_limit.1"),
         (["replay", "f", "--set", "max_split_size=1", "--policy", "stitch"], "max_split_size is 1"),

@@ -55,7 +55,7 @@ def usual() -> dict[str, Any]:
 
 def of_lake() -> Any:
     """What a snapshot of gmlake itself writes, with views."""
-    with gmlake.Lake("sim", "stitch", "1GiB", economy="memory") as lake:
+    with gmlake.Lake("sim", "stitch", "1GiB", optimize_for="memory") as lake:
         lake.keep_history(100)
         held = [lake.allocate(size * MIB) for size in (6, 20, 4, 20, 40)]
         lake.free(held[1])

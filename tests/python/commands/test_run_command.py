@@ -224,13 +224,13 @@ def variables_of(*arguments: str, **variables: str) -> dict[str, str]:
 
 def test_settings_become_variables() -> None:
     options = ["--policy", "caching", "--capacity", "3GiB", "--report"]
-    sets = ["--set", "growth=4MiB", "--set", "frag_limit=2MiB", "--set", "economy=Memory"]
+    sets = ["--set", "growth=4MiB", "--set", "frag_limit=2MiB", "--set", "optimize_for=Memory"]
     found = variables_of(*options, *sets, "-c", VARIABLES)
     ours = {name: value for name, value in found.items() if name.startswith("GMLAKE_")}
     assert set(ours.pop("GMLAKE_SET").split(",")) == {
         "growth=4194304",
         "frag_limit=2097152",
-        "economy=memory",
+        "optimize_for=memory",
     }
     assert ours == {
         "GMLAKE_RUN": "1",
@@ -286,8 +286,11 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
         (["--set", "nonsense=1", "-c", ""], "no setting is called 'nonsense'"),
         (["--set", "max_views=0", "-c", ""], "max_views is 0"),
         (["--set", "chunk_size=3", "-c", ""], "chunk_size is 3"),
-        (["--set", "economy=fast", "-c", ""], "economy is 'fast', but must be time, balanced or"),
-        (["--set", "economy=3", "-c", ""], "economy is 3, but must be between 0 and 2"),
+        (
+            ["--set", "optimize_for=fast", "-c", ""],
+            "optimize_for is 'fast', but must be time, balanced or",
+        ),
+        (["--set", "optimize_for=3", "-c", ""], "optimize_for is 3, but must be between 0 and 2"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], reason: str, tmp_path: Path) -> None:
@@ -301,7 +304,11 @@ def test_wrong_arguments(arguments: list[str], reason: str, tmp_path: Path) -> N
         ("GMLAKE_MODE", "half", "GMLAKE_MODE: no mode is called 'half'"),
         ("GMLAKE_CAPACITY", "much", "GMLAKE_CAPACITY: 'much' is not a size"),
         ("GMLAKE_SET", "growth", "GMLAKE_SET: 'growth' is not"),
-        ("GMLAKE_SET", "economy=fast", "GMLAKE_SET: economy is 'fast', but must be time, balance"),
+        (
+            "GMLAKE_SET",
+            "optimize_for=fast",
+            "GMLAKE_SET: optimize_for is 'fast', but must be time, balance",
+        ),
     ],
 )
 def test_a_wrong_variable_is_named(name: str, value: str, reason: str) -> None:

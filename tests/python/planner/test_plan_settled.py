@@ -33,7 +33,7 @@ def test_planned_steps_waste_nothing_and_call_no_driver(
     name: str, with_last_step_repeated: Callable[[Trace, int], Trace]
 ) -> None:
     trace = with_last_step_repeated(gmlake.load_trace(TRACES / f"{name}.gmtrace"), REPEATS)
-    (result,) = gmlake.replay(trace, "plan", economy="memory").results
+    (result,) = gmlake.replay(trace, "plan", optimize_for="memory").results
     assert result.peak_live_bytes > 5 << 30
     assert result.states["oom"] == 0
     settled = result.more["plan"]["settled"]

@@ -61,24 +61,26 @@ def test_knobs_of_sharing_are_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
         gmlake.enabled(reuse_allow_opportunistic=2)
 
 
-def test_economy_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_model_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     for number, word in enumerate(["time", "balanced", "memory"]):
-        assert gmlake.enabled(economy=word).settings.knobs == {"economy": number}
-        assert gmlake.enabled(economy=number).settings.knobs == {"economy": number}
-        monkeypatch.setenv("GMLAKE_SET", f"economy={word.upper()}")
-        assert Settings.of().knobs == {"economy": number}
-        assert Settings.of(Given(knobs={"economy": "time"})).knobs == {"economy": 0}
-    with pytest.raises(ValueError, match=r"^economy is 'fast', but must be time, balanced"):
-        gmlake.enabled(economy="fast")
-    with pytest.raises(ValueError, match=r"^economy is 3, but must be between 0 and 2, for: time"):
-        gmlake.enabled(economy=3)
+        assert gmlake.enabled(optimize_for=word).settings.knobs == {"optimize_for": number}
+        assert gmlake.enabled(optimize_for=number).settings.knobs == {"optimize_for": number}
+        monkeypatch.setenv("GMLAKE_SET", f"optimize_for={word.upper()}")
+        assert Settings.of().knobs == {"optimize_for": number}
+        assert Settings.of(Given(knobs={"optimize_for": "time"})).knobs == {"optimize_for": 0}
+    with pytest.raises(ValueError, match=r"^optimize_for is 'fast', but must be time, balanced"):
+        gmlake.enabled(optimize_for="fast")
+    with pytest.raises(
+        ValueError, match=r"^optimize_for is 3, but must be between 0 and 2, for: time"
+    ):
+        gmlake.enabled(optimize_for=3)
 
 
 def test_a_difference_is_told_in_words() -> None:
-    quick, thrifty = (Settings(knobs={"economy": number}) for number in (0, 2))
-    assert quick.difference(thrifty) == "economy is time, not memory"
-    assert quick.difference(Settings()) == "economy is time, not unset"
-    assert Settings().difference(quick) == "economy is not set, not time"
+    quick, thrifty = (Settings(knobs={"optimize_for": number}) for number in (0, 2))
+    assert quick.difference(thrifty) == "optimize_for is time, not memory"
+    assert quick.difference(Settings()) == "optimize_for is time, not unset"
+    assert Settings().difference(quick) == "optimize_for is not set, not time"
 
 
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +103,13 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("GMLAKE_SET", "growth=big", "growth: 'big' is not a size"),
         ("GMLAKE_SET", "max_views=0", "max_views is 0, but must be between 1 and"),
         ("GMLAKE_SET", "roundup_power2_divisions.3=2", "no setting is called"),
-        ("GMLAKE_SET", "economy=fast", "economy is 'fast', but must be time, balanced or memory"),
-        ("GMLAKE_SET", "economy=3", "economy is 3, but must be between 0 and 2"),
-        ("GMLAKE_SET", "economy.1=time", "'time' is not a size"),
+        (
+            "GMLAKE_SET",
+            "optimize_for=fast",
+            "optimize_for is 'fast', but must be time, balanced or memory",
+        ),
+        ("GMLAKE_SET", "optimize_for=3", "optimize_for is 3, but must be between 0 and 2"),
+        ("GMLAKE_SET", "optimize_for.1=time", "'time' is not a size"),
         ("GMLAKE_HANDLE_TYPES", "socket", "no handle type is called 'socket'"),
     ],
 )
@@ -126,8 +132,8 @@ def test_a_bad_variable_is_named(
         Given(handle_types="socket"),
         Given(knobs={"grow": 1}),
         Given(knobs={"max_views": 0}),
-        Given(knobs={"economy": "fast"}),
-        Given(knobs={"economy": 3}),
+        Given(knobs={"optimize_for": "fast"}),
+        Given(knobs={"optimize_for": 3}),
     ],
 )
 def test_a_bad_argument_is_refused(given: Given) -> None:
@@ -158,12 +164,12 @@ def test_another_process_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     knobs: dict[str, int | str] = {
         "growth": "64MiB",
         "roundup_power2_divisions.256": 4,
-        "economy": "time",
+        "optimize_for": "time",
     }
     settings = Settings.of(Given("caching", "20GiB", "fabric", knobs))
     for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
-    assert os.environ["GMLAKE_SET"].endswith(",economy=time")
+    assert os.environ["GMLAKE_SET"].endswith(",optimize_for=time")
     assert Settings.of() == settings
     assert Settings().to_environment() == {"GMLAKE_POLICY": "stitch"}
 

@@ -7,5 +7,5 @@ import gmlake
 
 def lending_policies() -> list[str]:
     """`stitch` and those around it, which have all of its settings."""
-    (economy,) = (knob for knob in gmlake.knobs() if knob["name"] == "economy")
-    return economy["policies"].split(", ")
+    (knob,) = (each for each in gmlake.knobs() if each["name"] == "optimize_for")
+    return knob["policies"].split(", ")

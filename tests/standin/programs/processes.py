@@ -82,7 +82,7 @@ def open_given() -> None:
 
 def share() -> dict[str, Any]:
     """Share tensors of all kinds with processes of both kinds."""
-    with gmlake.enabled(economy="time") as session:
+    with gmlake.enabled(optimize_for="time") as session:
         wide = stitched()
         seen: dict[str, Any] = {"stitch": session.stats()["states"]["stitch"]}
         shared = [wide, tensor(101), tensor(1)[:1000], wide[1000:]]
@@ -172,7 +172,7 @@ def contained() -> dict[str, Any]:
     context = torch.multiprocessing.get_context("spawn")
     given, answers = context.Queue(), context.Queue()
     seen: dict[str, Any] = {"last": [], "first": []}
-    with gmlake.enabled(economy="time"):
+    with gmlake.enabled(optimize_for="time"):
         process = context.Process(target=consume_contained, args=(given, answers))
         process.start()
         with gmlake.exportable():
@@ -259,7 +259,7 @@ def answer_to(text: bytes, user: int) -> bytes:
 
 def courier() -> dict[str, Any]:
     """Look at who answers: to whom, and in which process."""
-    with gmlake.enabled(economy="time"):
+    with gmlake.enabled(optimize_for="time"):
         before = sockets()
         text = reduce_tensor(stitched())[1][TEXT]
         made = sockets() - before
@@ -275,7 +275,7 @@ def courier() -> dict[str, Any]:
 
 def ended() -> dict[str, Any]:
     """Open what a process shared that has ended, and what was no handle."""
-    with gmlake.enabled(economy="time"):
+    with gmlake.enabled(optimize_for="time"):
         rebuild, arguments = reduce_tensor(stitched())
         text = arguments[TEXT]
         others = {

@@ -120,7 +120,7 @@ def of_slivers() -> None:
 
 def below_gmlake() -> None:
     """Need more than there is, where gmlake stitches: nothing is idle."""
-    with gmlake.enabled(economy="memory"):
+    with gmlake.enabled(optimize_for="memory"):
         pieces = [tensor(50) for _ in range(20)]
         del pieces[::2]
         while True:

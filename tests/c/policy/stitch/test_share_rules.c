@@ -27,7 +27,7 @@ TEST(a_refused_request_changes_nothing_for_others)
 
 TEST(a_large_stream_borrows_from_a_small_one)
 {
-    gml_lake *lake = sharing_open_with("economy", 2, NULL, 0);
+    gml_lake *lake = sharing_open_with("optimize_for", 2, NULL, 0);
     sharing_leave(lake, 24 * MIB, SIDE);
     gml_address block = sharing_take(lake, GIB, MAIN);
     CHECK_EQ(sharing_reserved(lake), GIB);

@@ -40,7 +40,7 @@ static const choice choices[] = {
     {"reuse_allow_opportunistic", 4, {1, 1, 1, 0}},
     {"reuse_allow_internal_dependencies", 4, {1, 1, 1, 0}},
     {"borrow_waits", 5, {256, 1024, 16, 1, 0}},
-    {"economy", 3, {0, 1, 2}},
+    {"optimize_for", 3, {0, 1, 2}},
     {"chunk_size", 4, {0, 2 * MIB, 4 * MIB, 16 * MIB}},
     {"growth", 3, {0, 0, 24 * MIB}},
     {"max_views", 3, {16384, 4, 64}},
@@ -129,7 +129,7 @@ run_seeds(const char *driver, const char *policy, uint64_t share, uint64_t offse
     return sums;
 }
 
-/* ---- the stress ------------------------------------------------------------------------------- */
+/* ---- the stress ------------------------------------------------------------------------------ */
 
 /* That the programs do what they are for. */
 static void
@@ -171,7 +171,7 @@ TEST(steps_with_bytes)
     }
 }
 
-/* ---- the stress finds what it is for ---------------------------------------------------------- */
+/* ---- the stress finds what it is for --------------------------------------------------------- */
 
 /* How many of some programs go wrong where the lake's calls of one kind are not made. */
 static uint64_t

@@ -383,7 +383,7 @@ wrong_pages(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t n
 TEST(blocks_over_chunks_of_several_sizes_keep_their_bytes)
 {
     enum { LIVE = 48, ROUNDS = 1500 };
-    const gml_setting settings[] = {{"economy", 0}, {"max_views", 200}};
+    const gml_setting settings[] = {{"optimize_for", 0}, {"max_views", 200}};
     for (uint64_t seed = 1; seed <= 2; seed++) {
         gml_lake *lake = open_with("host", "stitch", 9 * GIB, settings, 2);
         struct {
@@ -416,7 +416,7 @@ TEST(blocks_over_chunks_of_several_sizes_keep_their_bytes)
 TEST(leftovers_that_fit_together_are_found_among_many)
 {
     enum { HEADS = 8 };
-    const gml_setting memory = {"economy", 2};
+    const gml_setting memory = {"optimize_for", 2};
     gml_lake *lake = open_with("sim", "stitch", GIB, &memory, 1);
     gml_address heads[HEADS], tail;
     for (uint64_t i = 0; i < HEADS; i++) {

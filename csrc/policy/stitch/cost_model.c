@@ -1,5 +1,5 @@
 /* The prices behind the ladder. */
-#include "policy/stitch/economy.h"
+#include "policy/stitch/cost_model.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -13,9 +13,9 @@ static const struct {
     uint64_t slack;    /* what is spent may exceed the peak of live bytes by this part; 0: not */
     uint64_t pressure; /* begins when less than this part is left; 0: never */
 } prices[] = {
-    [GML_ECONOMY_TIME] = {64 * MIB, 32, 128, 13, 0},
-    [GML_ECONOMY_BALANCED] = {16 * MIB, 512, 4096, 66, 3},
-    [GML_ECONOMY_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
+    [GML_OPTIMIZE_FOR_TIME] = {64 * MIB, 32, 128, 13, 0},
+    [GML_OPTIMIZE_FOR_BALANCED] = {16 * MIB, 512, 4096, 66, 3},
+    [GML_OPTIMIZE_FOR_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
 };
 
 /* One block more than those of a small program may be spent: blocks that are replaced by ones a
@@ -27,16 +27,16 @@ enum { LEAST_SPENT_PART = 32 }; /* of the peak, at most */
 enum { LEAST_CHUNKS = 512 };
 
 void
-gml_economy_init(gml_economy *economy, gml_economy_kind kind, bool can_sleep, uint64_t chunk_bytes,
-                 uint64_t grain_bytes, uint64_t limit_bytes)
+gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep,
+                    uint64_t chunk_bytes, uint64_t grain_bytes, uint64_t limit_bytes)
 {
-    bool is_balanced = kind == GML_ECONOMY_BALANCED;
-    *economy = (gml_economy){.kind = kind,
-                             .chunks = is_balanced && can_sleep ? GML_ECONOMY_TIME : kind,
-                             .largest_bytes = grain_bytes};
-    while (!chunk_bytes && economy->largest_bytes * 2 <= prices[economy->chunks].largest_bytes &&
-           economy->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
-        economy->largest_bytes *= 2;
+    bool is_balanced = kind == GML_OPTIMIZE_FOR_BALANCED;
+    *costs = (gml_cost_model){.kind = kind,
+                              .chunks = is_balanced && can_sleep ? GML_OPTIMIZE_FOR_TIME : kind,
+                              .largest_bytes = grain_bytes};
+    while (!chunk_bytes && costs->largest_bytes * 2 <= prices[costs->chunks].largest_bytes &&
+           costs->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
+        costs->largest_bytes *= 2;
     }
 }
 
@@ -47,7 +47,7 @@ least(uint64_t one, uint64_t other)
 }
 
 uint64_t
-gml_economy_room(const gml_base_range *range)
+gml_cost_model_room(const gml_base_range *range)
 {
     uint64_t space_bytes = range->slots * range->grain_bytes - range->held_bytes;
     return least(least(space_bytes, gml_device_room(range->driver->device)),
@@ -55,33 +55,33 @@ gml_economy_room(const gml_base_range *range)
 }
 
 bool
-gml_economy_is_tight(const gml_economy *economy, const gml_base_range *range)
+gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range)
 {
-    uint64_t part = prices[economy->kind].pressure;
-    uint64_t room_bytes = gml_economy_room(range);
+    uint64_t part = prices[costs->kind].pressure;
+    uint64_t room_bytes = gml_cost_model_room(range);
     return part && room_bytes <= (range->held_bytes + room_bytes) / part;
 }
 
 uint64_t
-gml_economy_chunk(const gml_economy *economy, const gml_base_range *range)
+gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
 {
-    uint64_t of_room = prices[economy->chunks].of_room;
-    of_room *= gml_economy_is_tight(economy, range) ? 4 : 1;
-    uint64_t wanted_bytes = least(range->held_bytes / prices[economy->chunks].of_held,
-                                  gml_economy_room(range) / of_room);
+    uint64_t of_room = prices[costs->chunks].of_room;
+    of_room *= gml_cost_model_is_tight(costs, range) ? 4 : 1;
+    uint64_t wanted_bytes = least(range->held_bytes / prices[costs->chunks].of_held,
+                                  gml_cost_model_room(range) / of_room);
     uint64_t chunk_bytes = range->grain_bytes;
-    while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= economy->largest_bytes) {
+    while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= costs->largest_bytes) {
         chunk_bytes *= 2;
     }
     return chunk_bytes;
 }
 
 bool
-gml_economy_may_spend(const gml_economy *economy, const gml_base_range *range, uint64_t more_bytes,
-                      uint64_t peak_bytes)
+gml_cost_model_may_spend(const gml_cost_model *costs, const gml_base_range *range,
+                         uint64_t more_bytes, uint64_t peak_bytes)
 {
-    uint64_t part = prices[economy->kind].slack;
-    if (!part || gml_economy_is_tight(economy, range)) {
+    uint64_t part = prices[costs->kind].slack;
+    if (!part || gml_cost_model_is_tight(costs, range)) {
         return false;
     }
     uint64_t slack_bytes = peak_bytes / part;

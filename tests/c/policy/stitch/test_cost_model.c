@@ -1,5 +1,5 @@
-/* What the setting `economy` promises: how large chunks are, and how much more is reserved than the
- * program needs. */
+/* What the setting `optimize_for` promises: how large chunks are, and how much more is reserved
+ * than the program needs. */
 #include "support/check.h"
 #include "support/contract.h"
 
@@ -23,9 +23,9 @@ open_with(uint64_t capacity_bytes, const gml_setting *settings, size_t count)
 }
 
 static gml_lake *
-open_for(uint64_t capacity_bytes, uint64_t economy)
+open_for(uint64_t capacity_bytes, uint64_t costs)
 {
-    return open_with(capacity_bytes, &(gml_setting){"economy", economy}, 1);
+    return open_with(capacity_bytes, &(gml_setting){"optimize_for", costs}, 1);
 }
 
 static void
@@ -64,8 +64,8 @@ chunks_for(uint64_t held_bytes, uint64_t capacity_bytes, const gml_setting *sett
 
 TEST(chunks_grow_with_what_is_held_and_shrink_with_what_is_left)
 {
-    const gml_setting fixed = {"chunk_size", 2 * MIB}, time = {"economy", TIME},
-                      memory = {"economy", MEMORY};
+    const gml_setting fixed = {"chunk_size", 2 * MIB}, time = {"optimize_for", TIME},
+                      memory = {"optimize_for", MEMORY};
     CHECK_EQ(chunks_for(GIB, 1024 * GIB, NULL), 512);
     /* 2 MiB up to 2 GiB, 4 up to 4, 8 up to 8, 16 from there on. */
     CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, NULL), 2560);
@@ -199,14 +199,14 @@ open_program(uint64_t seed)
 /* The most bytes by which reserved memory ever exceeded a part more than the peak of live bytes so
  * far. */
 static uint64_t
-most_above(uint64_t economy, uint64_t per_mille, uint64_t *driver_ns)
+most_above(uint64_t costs, uint64_t per_mille, uint64_t *driver_ns)
 {
     static gml_address live[MOST_LIVE];
     static uint64_t sizes[MOST_LIVE];
     uint64_t most = 0;
     *driver_ns = 0;
     for (uint64_t seed = 1; seed <= PROGRAMS; seed++) {
-        gml_lake *lake = open_for(80 * GIB, economy);
+        gml_lake *lake = open_for(80 * GIB, costs);
         random_program program = open_program(seed);
         size_t count = 0;
         uint64_t live_bytes = 0, peak_bytes = 0;
@@ -236,7 +236,7 @@ most_above(uint64_t economy, uint64_t per_mille, uint64_t *driver_ns)
     return most;
 }
 
-TEST(random_sizes_reserve_no_more_than_the_economy_says)
+TEST(random_sizes_reserve_no_more_than_the_costs_says)
 {
     uint64_t time_ns, balanced_ns, memory_ns;
     CHECK(most_above(TIME, 100, &time_ns) < 192 * MIB);
