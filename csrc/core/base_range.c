@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the tiling: extents as a list in address order, with an index by grain ------------------ */
+/* ---- the tiling: extents as a list in address order, with an index by granule ------------------ */
 
 enum { WORD_BITS = 64 };
 
@@ -59,7 +59,7 @@ last_start(const gml_base_range *range, uint64_t slot)
 gml_extent *
 gml_base_range_find(const gml_base_range *range, uint64_t offset)
 {
-    uint64_t slot = offset / range->grain_bytes;
+    uint64_t slot = offset / range->granule_bytes;
     gml_extent *extent = range->starts[slot];
     if (slot && (!extent || extent->offset > offset)) {
         extent = range->starts[last_start(range, slot - 1)];
@@ -92,9 +92,10 @@ open_tiling(gml_base_range *range)
     if (!range->starts || !range->start_bits || !range->start_words || !all) {
         close_tiling(range);
         return gml_driver_fail(range->driver, GML_NO_HOST_MEMORY,
-                               "no host memory for the index of %zu grains", (size_t)range->slots);
+                               "no host memory for the index of %zu granules",
+                               (size_t)range->slots);
     }
-    all->size_bytes = range->slots * range->grain_bytes;
+    all->size_bytes = range->slots * range->granule_bytes;
     all->kind = GML_EXTENT_ABSENT;
     all->fit.size_bytes = all->offset;
     gml_tree_insert(&range->absent, &all->fit);
@@ -122,7 +123,7 @@ split_extent(gml_base_range *range, gml_extent *extent, uint64_t offset)
     extent->next = right;
     extent->size_bytes = offset - extent->offset;
 
-    uint64_t slot = offset / range->grain_bytes;
+    uint64_t slot = offset / range->granule_bytes;
     const gml_extent *first = range->starts[slot];
     if (!first || first->offset > offset) {
         set_start(range, slot, right);
@@ -135,14 +136,14 @@ static void
 absorb_next(gml_base_range *range, gml_extent *left)
 {
     gml_extent *gone = left->next;
-    uint64_t slot = gone->offset / range->grain_bytes;
+    uint64_t slot = gone->offset / range->granule_bytes;
     left->size_bytes += gone->size_bytes;
     left->next = gone->next;
     if (left->next) {
         left->next->previous = left;
     }
     if (range->starts[slot] == gone) {
-        bool begins_here = left->next && left->next->offset / range->grain_bytes == slot;
+        bool begins_here = left->next && left->next->offset / range->granule_bytes == slot;
         set_start(range, slot, begins_here ? left->next : NULL);
     }
     gml_pool_give(&range->extents, gone);
@@ -151,10 +152,11 @@ absorb_next(gml_base_range *range, gml_extent *left)
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 gml_status
-gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t grain_bytes, uint64_t slots)
+gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
+                    uint64_t slots)
 {
-    *range = (gml_base_range){.driver = driver, .grain_bytes = grain_bytes, .slots = slots};
-    range->largest_bytes = grain_bytes;
+    *range = (gml_base_range){.driver = driver, .granule_bytes = granule_bytes, .slots = slots};
+    range->largest_bytes = granule_bytes;
     range->handles = calloc(slots, sizeof *range->handles);
     range->orders = calloc(slots + 1, 1);
     gml_status status = GML_OK;
@@ -166,7 +168,7 @@ gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t grain_by
         status = open_tiling(range);
     }
     if (status == GML_OK) {
-        status = gml_driver_reserve(driver, slots * grain_bytes, 0, &range->base);
+        status = gml_driver_reserve(driver, slots * granule_bytes, 0, &range->base);
         if (status != GML_OK) {
             close_tiling(range);
         }
@@ -227,7 +229,7 @@ gml_base_range_close(gml_base_range *range)
     first = gml_first_failure(
         first, gml_chunks_release_finally(range->driver, range->handles, range->slots));
     first = gml_first_failure(first, gml_unreserve_finally(range->driver, range->base,
-                                                           range->slots * range->grain_bytes));
+                                                           range->slots * range->granule_bytes));
     close_tiling(range);
     free(range->handles);
     free(range->orders);
@@ -383,17 +385,17 @@ gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_byt
             range->collected = grown;
             range->collected_room = room;
         }
-        range->collected[range->collected_count++] = range->handles[at / range->grain_bytes];
+        range->collected[range->collected_count++] = range->handles[at / range->granule_bytes];
     }
     return GML_OK;
 }
 
-/* Notes that a chunk of 1 << `order` grains covers those from `slot` on; order 0 where none does.
+/* Notes that a chunk of 1 << `order` granules covers those from `slot` on; order 0 where none does.
  */
 static void
-set_order(gml_base_range *range, uint64_t slot, unsigned order, uint64_t grains)
+set_order(gml_base_range *range, uint64_t slot, unsigned order, uint64_t granules)
 {
-    memset(&range->orders[slot], (int)order, grains);
+    memset(&range->orders[slot], (int)order, granules);
 }
 
 /* Releases the chunks that begin in [first, first + count); those refused stay, and are counted. */
@@ -405,13 +407,13 @@ release_chunks(gml_base_range *range, uint64_t first, uint64_t count)
         if (!range->handles[slot]) {
             continue;
         }
-        uint64_t grains = UINT64_C(1) << range->orders[slot];
+        uint64_t granules = UINT64_C(1) << range->orders[slot];
         status =
             gml_first_failure(status, gml_chunks_release(range->driver, &range->handles[slot], 1));
         if (!range->handles[slot]) {
-            range->held_bytes -= grains * range->grain_bytes;
+            range->held_bytes -= granules * range->granule_bytes;
             range->chunk_count--;
-            set_order(range, slot, 0, grains);
+            set_order(range, slot, 0, granules);
         }
     }
     return status;
@@ -428,13 +430,13 @@ has_handle(const gml_base_range *range, uint64_t first, uint64_t count)
     return has;
 }
 
-/* The order of a new chunk at `slot`: as large as alignment, the `grains` to come, `most_order` and
- * chunks left over behind it allow. */
+/* The order of a new chunk at `slot`: as large as alignment, the `granules` to come, `most_order`
+ * and chunks left over behind it allow. */
 static unsigned
-order_at(const gml_base_range *range, uint64_t slot, uint64_t grains, unsigned most_order)
+order_at(const gml_base_range *range, uint64_t slot, uint64_t granules, unsigned most_order)
 {
     unsigned order = 0;
-    for (uint64_t half = 1; order < most_order && slot % (2 * half) == 0 && 2 * half <= grains &&
+    for (uint64_t half = 1; order < most_order && slot % (2 * half) == 0 && 2 * half <= granules &&
                             !has_handle(range, slot + half, half);
          half *= 2) {
         order++;
@@ -442,18 +444,18 @@ order_at(const gml_base_range *range, uint64_t slot, uint64_t grains, unsigned m
     return order;
 }
 
-/* Creates chunks from `slot` on until they make up `grains`, or a little more where one was left
- * over. *made: the grains that have a chunk, after a failure too. */
+/* Creates chunks from `slot` on until they make up `granules`, or a little more where one was left
+ * over. *made: the granules that have a chunk, after a failure too. */
 static gml_status
-create_chunks(gml_base_range *range, uint64_t slot, uint64_t grains, unsigned most_order,
+create_chunks(gml_base_range *range, uint64_t slot, uint64_t granules, unsigned most_order,
               uint64_t *made)
 {
     *made = 0;
-    while (*made < grains) {
+    while (*made < granules) {
         uint64_t at = slot + *made;
         if (!range->handles[at]) {
-            unsigned order = order_at(range, at, grains - *made, most_order);
-            uint64_t chunk_bytes = range->grain_bytes << order;
+            unsigned order = order_at(range, at, granules - *made, most_order);
+            uint64_t chunk_bytes = range->granule_bytes << order;
             gml_status status = gml_driver_create(range->driver, chunk_bytes, &range->handles[at]);
             if (status != GML_OK) {
                 return status;
@@ -470,17 +472,17 @@ create_chunks(gml_base_range *range, uint64_t slot, uint64_t grains, unsigned mo
     return GML_OK;
 }
 
-/* Makes the first *grains of an absent extent present and free in `set`; *grains: how many it
+/* Makes the first *granules of an absent extent present and free in `set`; *granules: how many it
  * became. */
 static gml_status
 grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order, gml_freeset *set,
-         uint64_t *grains)
+         uint64_t *granules)
 {
-    uint64_t first = extent->offset / range->grain_bytes;
-    gml_status status = create_chunks(range, first, *grains, most_order, grains);
+    uint64_t first = extent->offset / range->granule_bytes;
+    gml_status status = create_chunks(range, first, *granules, most_order, granules);
     range->collected_count = 0;
     if (status == GML_OK) {
-        status = gml_base_range_collect(range, extent->offset, *grains * range->grain_bytes);
+        status = gml_base_range_collect(range, extent->offset, *granules * range->granule_bytes);
     }
     if (status == GML_OK) {
         range->stuck_offset = extent->offset;
@@ -492,12 +494,13 @@ grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order, gml_fre
     }
     gml_extent *before, *behind;
     gml_tree_remove(&range->absent, &extent->fit);
-    extent = cut_out(range, extent, extent->offset, *grains * range->grain_bytes, &before, &behind);
+    extent =
+        cut_out(range, extent, extent->offset, *granules * range->granule_bytes, &before, &behind);
     if (behind) {
         add_absent(range, behind);
     }
     (void)set_free(range, extent, set, 0);
-    range->present_bytes += *grains * range->grain_bytes;
+    range->present_bytes += *granules * range->granule_bytes;
     return GML_OK;
 }
 
@@ -513,8 +516,9 @@ gml_base_range_release_leftovers(gml_base_range *range, uint64_t *released_bytes
     gml_tree_node *node = gml_tree_first(&range->absent);
     for (; node && range->held_bytes > range->present_bytes; node = gml_tree_next(node)) {
         const gml_extent *extent = gml_extent_of_fit(node);
-        first = gml_first_failure(first, release_chunks(range, extent->offset / range->grain_bytes,
-                                                        extent->size_bytes / range->grain_bytes));
+        first =
+            gml_first_failure(first, release_chunks(range, extent->offset / range->granule_bytes,
+                                                    extent->size_bytes / range->granule_bytes));
     }
     *released_bytes += before_bytes - range->held_bytes;
     return first;
@@ -561,7 +565,7 @@ gml_status
 gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
                     gml_freeset *set)
 {
-    uint64_t all_bytes = range->slots * range->grain_bytes;
+    uint64_t all_bytes = range->slots * range->granule_bytes;
     if (size_bytes > all_bytes - range->present_bytes) {
         return gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
                                "%" PRIu64 " bytes more asked for, and %" PRIu64 " of %" PRIu64
@@ -569,23 +573,23 @@ gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_b
                                size_bytes, range->present_bytes, all_bytes);
     }
     unsigned most_order = 0;
-    while (range->grain_bytes << (most_order + 1) <= chunk_bytes) {
+    while (range->granule_bytes << (most_order + 1) <= chunk_bytes) {
         most_order++;
     }
     gml_status status = clear_stuck(range);
     if (status == GML_OK) {
         status = check_room(range, size_bytes);
     }
-    uint64_t missing = size_bytes / range->grain_bytes;
+    uint64_t missing = size_bytes / range->granule_bytes;
     while (missing && status == GML_OK) {
         gml_extent *extent = gml_extent_of_fit(gml_tree_first(&range->absent));
-        uint64_t grains = extent->size_bytes / range->grain_bytes;
-        grains = grains < missing ? grains : missing;
+        uint64_t granules = extent->size_bytes / range->granule_bytes;
+        granules = granules < missing ? granules : missing;
         status = gml_base_range_prepare(range, 2);
         if (status == GML_OK) {
-            status = grow_run(range, extent, most_order, set, &grains);
+            status = grow_run(range, extent, most_order, set, &granules);
         }
-        missing -= grains < missing ? grains : missing;
+        missing -= granules < missing ? granules : missing;
     }
     if (status != GML_OK) {
         uint64_t released_bytes = 0;
@@ -612,7 +616,8 @@ gml_base_range_shrink(gml_base_range *range, gml_extent *extent, uint64_t *relea
     set_absent(range, taken);
     range->present_bytes -= size_bytes;
     uint64_t before_bytes = range->held_bytes;
-    status = release_chunks(range, offset / range->grain_bytes, size_bytes / range->grain_bytes);
+    status =
+        release_chunks(range, offset / range->granule_bytes, size_bytes / range->granule_bytes);
     *released_bytes += before_bytes - range->held_bytes;
     return status;
 }
@@ -633,7 +638,7 @@ check_extent(const gml_base_range *range, const gml_extent *extent, uint64_t exp
     bool is_present = extent->kind != GML_EXTENT_ABSENT;
     for (uint64_t at = gml_base_range_chunk_begin(range, extent->offset); is_present && at < end;
          at += gml_base_range_chunk_bytes(range, at)) {
-        gml_handle handle = range->handles[at / range->grain_bytes];
+        gml_handle handle = range->handles[at / range->granule_bytes];
         if (!handle ||
             gml_driver_size(range->driver, handle) != gml_base_range_chunk_bytes(range, at)) {
             return gml_driver_fail(range->driver, GML_CORRUPT,
@@ -658,11 +663,11 @@ gml_base_range_check(const gml_base_range *range)
     }
     uint64_t held_bytes = 0, chunks = 0;
     for (uint64_t slot = 0; slot < range->slots; slot++) {
-        held_bytes += range->handles[slot] ? range->grain_bytes << range->orders[slot] : 0;
+        held_bytes += range->handles[slot] ? range->granule_bytes << range->orders[slot] : 0;
         chunks += range->handles[slot] != 0;
     }
     if (status == GML_OK &&
-        (offset != range->slots * range->grain_bytes || absent != range->absent.count ||
+        (offset != range->slots * range->granule_bytes || absent != range->absent.count ||
          !gml_tree_is_valid(&range->absent) || held_bytes != range->held_bytes ||
          chunks != range->chunk_count || present_bytes != range->present_bytes)) {
         status = gml_driver_fail(range->driver, GML_CORRUPT,

@@ -1,12 +1,13 @@
 /* The base range: one range of addresses per device in which every physical chunk has its
  * permanent place, and the extents that tile it.
  *
- * The space is a row of grains. A chunk is a power of two of them, at an offset that is a multiple
- * of its size, and stays there as long as it is held. Large chunks cost fewer driver calls, small
- * ones leave less behind: who grows the space says how large they shall be. Splitting and merging
- * extents is arithmetic; only growing and shrinking call the driver. Offsets are bytes from `base`.
+ * The space is a row of granules. A chunk is a power of two of them, at an offset that is a
+ * multiple of its size, and stays there as long as it is held. Large chunks cost fewer driver
+ * calls, small ones leave less behind: who grows the space says how large they shall be. Splitting
+ * and merging extents is arithmetic; only growing and shrinking call the driver. Offsets are bytes
+ * from `base`.
  *
- * Extents tile [0, slots * grain_bytes) without holes. An extent is
+ * Extents tile [0, slots * granule_bytes) without holes. An extent is
  *   absent  whole chunks without a mapping (there may be a handle left over from a failure),
  *   free    mapped and in one freeset,
  *   used    mapped and held by an owner.
@@ -48,15 +49,15 @@ typedef struct gml_extent {
 typedef struct gml_base_range {
     gml_driver *driver;
     gml_address base;
-    uint64_t grain_bytes;   /* the smallest chunk */
+    uint64_t granule_bytes; /* the smallest chunk */
     uint64_t largest_bytes; /* chunk that was ever made */
-    uint64_t slots;         /* grains that fit into the reservation */
+    uint64_t slots;         /* granules that fit into the reservation */
     uint64_t held_bytes;    /* of chunks: what is reserved */
     uint64_t present_bytes; /* of chunks that are mapped; the rest is left over from failures */
     uint64_t chunk_count;   /* held */
-    gml_handle *handles;    /* by grain: the chunk that begins there; 0: none */
-    uint8_t *orders;        /* by grain: 1 << order grains make up the chunk that covers it */
-    gml_extent **starts;    /* by grain: the first extent that begins in it, or NULL */
+    gml_handle *handles;    /* by granule: the chunk that begins there; 0: none */
+    uint8_t *orders;        /* by granule: 1 << order granules make up the chunk that covers it */
+    gml_extent **starts;    /* by granule: the first extent that begins in it, or NULL */
     uint64_t *start_bits;   /* bit i: starts[i] is not NULL */
     uint64_t *start_words;  /* bit w: start_bits[w] is not 0 */
     gml_tree absent;        /* absent extents by offset */
@@ -67,27 +68,27 @@ typedef struct gml_base_range {
     gml_pool extents;
 } gml_base_range;
 
-/* Reserves addresses for `slots` grains; no physical memory yet. On failure nothing stays. */
-gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t grain_bytes,
+/* Reserves addresses for `slots` granules; no physical memory yet. On failure nothing stays. */
+gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
                                uint64_t slots);
 
 /* Unmaps and releases everything, goes on after a failure and returns the first. */
 gml_status gml_base_range_close(gml_base_range *range);
 
-/* Where the chunk that covers `offset` begins, and its size. For an absent grain, itself.
- * pre: offset <= slots * grain_bytes. */
+/* Where the chunk that covers `offset` begins, and its size. For an absent granule, itself.
+ * pre: offset <= slots * granule_bytes. */
 static inline uint64_t
 gml_base_range_chunk_bytes(const gml_base_range *range, uint64_t offset)
 {
-    return range->grain_bytes << range->orders[offset / range->grain_bytes];
+    return range->granule_bytes << range->orders[offset / range->granule_bytes];
 }
 
 static inline uint64_t
 gml_base_range_chunk_begin(const gml_base_range *range, uint64_t offset)
 {
-    uint64_t slot = offset / range->grain_bytes;
+    uint64_t slot = offset / range->granule_bytes;
     unsigned order = range->orders[slot];
-    return (slot >> order << order) * range->grain_bytes;
+    return (slot >> order << order) * range->granule_bytes;
 }
 
 /* The first chunk boundary that is not before `offset`. */
@@ -102,12 +103,12 @@ gml_base_range_boundary(const gml_base_range *range, uint64_t offset)
  * the caller empties by setting its count to 0. pre: all of it is present. */
 gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_bytes);
 
-/* The extent that covers `offset`. pre: offset < slots * grain_bytes. */
+/* The extent that covers `offset`. pre: offset < slots * granule_bytes. */
 GML_SEAM gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset);
 
-/* Makes `size_bytes` more present, lowest places first, free in `set`; a multiple of the grain.
- * Chunks are as large as their place allows, but not above `chunk_bytes`, a grain times a power of
- * two. Driver calls: a create and a map for each chunk, a set_access for each contiguous run of
+/* Makes `size_bytes` more present, lowest places first, free in `set`; a multiple of the granule.
+ * Chunks are as large as their place allows, but not above `chunk_bytes`, a granule times a power
+ * of two. Driver calls: a create and a map for each chunk, a set_access for each contiguous run of
  * places. After a failure the runs that were complete stay, free; what else was created goes back,
  * but for handles that the driver refuses, which the next growth uses up: that one may take more
  * than it was asked for. GML_OUT_OF_MEMORY, with nothing done, when too few places are left. */

@@ -89,7 +89,7 @@ sum_bytes(const gml_driver *driver, const gml_handle *handles, size_t count)
 
 static gml_status
 open_access(gml_driver *driver, gml_address address, const gml_handle *handles, size_t count,
-            gml_access_grain access)
+            gml_access_unit access)
 {
     if (access == GML_ACCESS_RANGE) {
         return gml_driver_set_access(driver, address, sum_bytes(driver, handles, count));
@@ -105,7 +105,7 @@ open_access(gml_driver *driver, gml_address address, const gml_handle *handles, 
 
 gml_status
 gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handles, size_t count,
-                gml_access_grain access, uint64_t *stuck_bytes)
+                gml_access_unit access, uint64_t *stuck_bytes)
 {
     gml_status status = GML_OK;
     uint64_t mapped_bytes = 0;
@@ -132,7 +132,7 @@ gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handl
 
 gml_status
 gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
-                   gml_access_grain access, gml_address *out, uint64_t *mapped_bytes)
+                   gml_access_unit access, gml_address *out, uint64_t *mapped_bytes)
 {
     *out = 0;
     *mapped_bytes = 0;

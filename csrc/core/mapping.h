@@ -22,20 +22,20 @@ gml_status gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, s
 
 /* How access is opened: once for the whole range, or once per chunk as GMLake's published code
  * does. */
-typedef enum gml_access_grain { GML_ACCESS_RANGE, GML_ACCESS_EACH_CHUNK } gml_access_grain;
+typedef enum gml_access_unit { GML_ACCESS_RANGE, GML_ACCESS_EACH_CHUNK } gml_access_unit;
 
 /* Maps `count` chunks, which may differ in size, side by side at `address`, inside a reservation,
  * and opens access. On failure nothing is mapped there, unless the driver refused to unmap as well;
  * *stuck_bytes (may be NULL) then tells how many bytes from `address` on are still mapped. */
 gml_status gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handles,
-                           size_t count, gml_access_grain access, uint64_t *stuck_bytes);
+                           size_t count, gml_access_unit access, uint64_t *stuck_bytes);
 
 /* Reserves a range and maps the chunks into it: 1 reserve, `count` maps, set_access by `access`.
  * After a failure *out is 0 if nothing stayed behind; else it is the range that the driver refused
  * to take back, for gml_mapping_destroy later. *mapped_bytes: how much of it is mapped, from its
  * beginning on. */
 gml_status gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
-                              gml_access_grain access, gml_address *out, uint64_t *mapped_bytes);
+                              gml_access_unit access, gml_address *out, uint64_t *mapped_bytes);
 
 /* Undoes gml_mapping_create, with *mapped_bytes as that function left it: 1 unmap, 1 unreserve.
  * After a failure a later call goes on where this one stopped. */

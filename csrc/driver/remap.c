@@ -299,8 +299,8 @@ static gml_status
 remapper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
 {
     gml_driver *inner = gml_wrapped_inner(self);
-    uint64_t grain_bytes = self->info.granularity_bytes;
-    uint64_t whole_bytes = (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
+    uint64_t granule_bytes = self->info.granularity_bytes;
+    uint64_t whole_bytes = (size_bytes + granule_bytes - 1) / granule_bytes * granule_bytes;
     gml_handle handle = 0;
     gml_address address = 0;
     gml_status status = create(self, whole_bytes, &handle);

@@ -153,13 +153,13 @@ build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, bool may
  * `best`. */
 static void
 try_tails(const gml_freeset *set, const gml_tree_node *head, uint64_t size_bytes,
-          uint64_t grain_bytes, assembly *best)
+          uint64_t granule_bytes, assembly *best)
 {
     uint64_t head_bytes = head ? head->size_bytes : 0;
     uint64_t most_bytes = gml_tree_largest(&set->tails);
-    for (uint64_t tail_bytes = (size_bytes - head_bytes) % grain_bytes;
+    for (uint64_t tail_bytes = (size_bytes - head_bytes) % granule_bytes;
          tail_bytes <= most_bytes && head_bytes + tail_bytes <= size_bytes;
-         tail_bytes += grain_bytes) {
+         tail_bytes += granule_bytes) {
         const gml_tree_node *tail =
             tail_bytes ? gml_tree_at_least(&set->tails, tail_bytes, 0) : NULL;
         bool leaves_much = tail && tail->size_bytes - tail_bytes > NEXT_TO_NOTHING;
@@ -174,13 +174,13 @@ try_tails(const gml_freeset *set, const gml_tree_node *head, uint64_t size_bytes
 
 /* A head, a tail, or both, that leave next to nothing, and whole chunks. */
 static bool
-plan_exactly(const gml_freeset *set, uint64_t size_bytes, uint64_t grain_bytes, assembly *out)
+plan_exactly(const gml_freeset *set, uint64_t size_bytes, uint64_t granule_bytes, assembly *out)
 {
     *out = (assembly){0};
     const gml_tree_node *head = gml_tree_last(&set->heads);
     for (int tried = 0; tried < MAX_HEADS_TRIED; tried++) {
         if (!head || head->size_bytes <= size_bytes) {
-            try_tails(set, head, size_bytes, grain_bytes, out);
+            try_tails(set, head, size_bytes, granule_bytes, out);
         }
         if (!head) {
             break;
@@ -215,7 +215,7 @@ gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_b
     assembly plan;
     const gml_freeset *set = &cache->set;
     gml_freeset_index(&cache->set);
-    if (plan_exactly(set, size_bytes, stitch->range.grain_bytes, &plan) &&
+    if (plan_exactly(set, size_bytes, stitch->range.granule_bytes, &plan) &&
         (build(stitch, set, &plan, false, out, status) || *status != GML_OK)) {
         return *status == GML_OK;
     }
@@ -231,7 +231,7 @@ gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_by
     uint64_t there_bytes =
         gml_tree_largest(&set->heads) + gml_tree_largest(&set->tails) + set->whole_bytes;
     return there_bytes < size_bytes
-               ? gml_round_up(size_bytes - there_bytes, stitch->range.grain_bytes)
+               ? gml_round_up(size_bytes - there_bytes, stitch->range.granule_bytes)
                : 0;
 }
 
@@ -243,7 +243,7 @@ gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cach
     const gml_extent *before = lowest ? gml_extent_of_fit(lowest)->previous : NULL;
     bool is_ours = before && before->kind == GML_EXTENT_FREE && before->set == &cache->set;
     uint64_t there_bytes = is_ours ? before->size_bytes : 0;
-    return gml_round_up(size_bytes - there_bytes, stitch->range.grain_bytes);
+    return gml_round_up(size_bytes - there_bytes, stitch->range.granule_bytes);
 }
 
 gml_status
@@ -251,8 +251,8 @@ gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes
 {
     gml_base_range *range = &stitch->range;
     uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range);
-    uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->grain_bytes);
-    size_bytes = gml_round_up(size_bytes, range->grain_bytes);
+    uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->granule_bytes);
+    size_bytes = gml_round_up(size_bytes, range->granule_bytes);
     gml_tree_node *lowest = gml_tree_first(&range->absent);
     if (lowest && stitch->costs.chunks == GML_OPTIMIZE_FOR_TIME) {
         /* To where a chunk ends, so that the next growth begins with a whole one: large chunks

@@ -28,12 +28,12 @@ enum { LEAST_CHUNKS = 512 };
 
 void
 gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep,
-                    uint64_t chunk_bytes, uint64_t grain_bytes, uint64_t limit_bytes)
+                    uint64_t chunk_bytes, uint64_t granule_bytes, uint64_t limit_bytes)
 {
     bool is_balanced = kind == GML_OPTIMIZE_FOR_BALANCED;
     *costs = (gml_cost_model){.kind = kind,
                               .chunks = is_balanced && can_sleep ? GML_OPTIMIZE_FOR_TIME : kind,
-                              .largest_bytes = grain_bytes};
+                              .largest_bytes = granule_bytes};
     while (!chunk_bytes && costs->largest_bytes * 2 <= prices[costs->chunks].largest_bytes &&
            costs->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
         costs->largest_bytes *= 2;
@@ -49,7 +49,7 @@ least(uint64_t one, uint64_t other)
 uint64_t
 gml_cost_model_room(const gml_base_range *range)
 {
-    uint64_t space_bytes = range->slots * range->grain_bytes - range->held_bytes;
+    uint64_t space_bytes = range->slots * range->granule_bytes - range->held_bytes;
     return least(least(space_bytes, gml_device_room(range->driver->device)),
                  gml_driver_left(range->driver));
 }
@@ -69,7 +69,7 @@ gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
     of_room *= gml_cost_model_is_tight(costs, range) ? 4 : 1;
     uint64_t wanted_bytes = least(range->held_bytes / prices[costs->chunks].of_held,
                                   gml_cost_model_room(range) / of_room);
-    uint64_t chunk_bytes = range->grain_bytes;
+    uint64_t chunk_bytes = range->granule_bytes;
     while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= costs->largest_bytes) {
         chunk_bytes *= 2;
     }

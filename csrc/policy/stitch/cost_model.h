@@ -24,17 +24,18 @@ typedef enum gml_optimize_for {
     GML_OPTIMIZE_FOR_MEMORY,   /* as if there were never room */
 } gml_optimize_for;
 
-/* Fixed when the policy opens. Sizes of chunks are a grain times a power of two. */
+/* Fixed when the policy opens. Sizes of chunks are a granule times a power of two. */
 typedef struct gml_cost_model {
     gml_optimize_for kind;
     gml_optimize_for chunks; /* by whose prices chunks are made */
     uint64_t largest_bytes;  /* chunk */
 } gml_cost_model;
 
-/* `chunk_bytes`, where the user has set it, is the grain, and all chunks are so large; 0: not set.
+/* `chunk_bytes`, where the user has set it, is the granule, and all chunks are so large; 0: not
+ * set.
  */
 void gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep,
-                         uint64_t chunk_bytes, uint64_t grain_bytes, uint64_t limit_bytes);
+                         uint64_t chunk_bytes, uint64_t granule_bytes, uint64_t limit_bytes);
 
 /* Bytes that may still be taken from the driver, as far as is known. */
 uint64_t gml_cost_model_room(const gml_base_range *range);

@@ -17,7 +17,7 @@ enum { LAST_ATTEMPTS = 3 }; /* at closing there is no later moment */
 
 /* The size of the smallest chunk, or 0 with a reason. */
 static uint64_t
-choose_grain(gml_driver *driver, const gml_knobs *knobs)
+choose_granule(gml_driver *driver, const gml_knobs *knobs)
 {
     uint64_t granularity = driver->info.granularity_bytes;
     if (!knobs->chunk_size) {
@@ -67,14 +67,14 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     if (capacity_bytes && capacity_bytes < limit) {
         limit = capacity_bytes;
     }
-    uint64_t grain_bytes = choose_grain(driver, knobs);
-    if (!grain_bytes) {
+    uint64_t granule_bytes = choose_granule(driver, knobs);
+    if (!granule_bytes) {
         return GML_INVALID_ARGUMENT;
     }
-    if (limit < grain_bytes) {
-        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "a capacity of %s does not hold one chunk of %s",
-                               gml_exact_size_of(limit).text, gml_exact_size_of(grain_bytes).text);
+    if (limit < granule_bytes) {
+        return gml_driver_fail(
+            driver, GML_INVALID_ARGUMENT, "a capacity of %s does not hold one chunk of %s",
+            gml_exact_size_of(limit).text, gml_exact_size_of(granule_bytes).text);
     }
     gml_stitch *stitch = calloc(1, sizeof *stitch);
     if (!stitch) {
@@ -83,14 +83,14 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     stitch->policy = (gml_policy){.ops = &gml_stitch_policy, .driver = driver};
     init_parts(stitch, knobs);
     gml_cost_model_init(&stitch->costs, (gml_optimize_for)knobs->optimize_for, driver->can_sleep,
-                        knobs->chunk_size, grain_bytes, limit);
+                        knobs->chunk_size, granule_bytes, limit);
     gml_status status =
-        gml_base_range_open(&stitch->range, driver, grain_bytes, limit / grain_bytes);
+        gml_base_range_open(&stitch->range, driver, granule_bytes, limit / granule_bytes);
     if (status != GML_OK) {
         free(stitch);
         return status;
     }
-    stitch->policy.chunk_bytes = gml_stitch_has_views(stitch) ? grain_bytes : 0;
+    stitch->policy.chunk_bytes = gml_stitch_has_views(stitch) ? granule_bytes : 0;
     *out = &stitch->policy;
     return GML_OK;
 }
@@ -183,12 +183,12 @@ find_chunk(gml_policy *self, gml_address address, gml_chunk *out)
 {
     const gml_base_range *range = &gml_stitch_of(self)->range;
     uint64_t offset = address - range->base;
-    if (offset >= range->slots * range->grain_bytes) {
+    if (offset >= range->slots * range->granule_bytes) {
         return gml_driver_fail(self->driver, GML_UNSUPPORTED,
                                "0x%" PRIx64 " lies in no chunk of the policy", address);
     }
     uint64_t begin = gml_base_range_chunk_begin(range, offset);
-    gml_handle handle = range->handles[begin / range->grain_bytes];
+    gml_handle handle = range->handles[begin / range->granule_bytes];
     *out = (gml_chunk){range->base + begin, gml_base_range_chunk_bytes(range, offset), handle};
     return handle ? GML_OK
                   : gml_driver_fail(self->driver, GML_UNSUPPORTED,

@@ -55,7 +55,7 @@ release_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *released_b
 static gml_extent *
 last_present(const gml_base_range *range)
 {
-    gml_extent *last = gml_base_range_find(range, range->slots * range->grain_bytes - 1);
+    gml_extent *last = gml_base_range_find(range, range->slots * range->granule_bytes - 1);
     return last->kind == GML_EXTENT_ABSENT ? last->previous : last;
 }
 
@@ -161,7 +161,7 @@ has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
         return ends_idle(range);
     }
     return !gml_list_is_empty(&stitch->pending_unmaps) ||
-           (free_bytes / range->grain_bytes && count_idle_bytes(range));
+           (free_bytes / range->granule_bytes && count_idle_bytes(range));
 }
 
 gml_status

@@ -8,7 +8,7 @@ enum { MAX_RANGES_TRIED = 64 };
 static bool
 is_smallest(const gml_base_range *range, uint64_t offset)
 {
-    return gml_base_range_chunk_bytes(range, offset) == range->grain_bytes;
+    return gml_base_range_chunk_bytes(range, offset) == range->granule_bytes;
 }
 
 /* Whether the chunk at that offset is one to take: of the smallest size, and free in the stream
@@ -17,13 +17,13 @@ static bool
 may_take(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t offset)
 {
     const gml_base_range *range = &stitch->range;
-    if (offset >= range->slots * range->grain_bytes || !is_smallest(range, offset)) {
+    if (offset >= range->slots * range->granule_bytes || !is_smallest(range, offset)) {
         return false;
     }
     const gml_extent *extent = gml_base_range_find(range, offset);
     return extent->kind == GML_EXTENT_FREE && extent->set == &cache->set &&
            extent->offset <= offset &&
-           extent->offset + extent->size_bytes - offset >= range->grain_bytes;
+           extent->offset + extent->size_bytes - offset >= range->granule_bytes;
 }
 
 /* Such a chunk among those free in the stream cache: in the smallest range of chunks that begins or
@@ -35,7 +35,7 @@ find_chunk(const gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out)
     gml_freeset_index(&cache->set);
     gml_tree_node *node = gml_tree_first(&cache->set.wholes);
     for (int tried = 0; node && tried < MAX_RANGES_TRIED; tried++) {
-        uint64_t last = node->address + node->size_bytes - range->grain_bytes;
+        uint64_t last = node->address + node->size_bytes - range->granule_bytes;
         if (is_smallest(range, node->address) || is_smallest(range, last)) {
             *out = is_smallest(range, node->address) ? node->address : last;
             return true;
@@ -58,7 +58,7 @@ borrow_chunk(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out, gml_sta
     while ((donor = gml_share_next_donor(stitch, cache, donor, &count))) {
         if (find_chunk(stitch, donor, out) &&
             gml_share_reach(stitch, cache, gml_base_range_find(&stitch->range, *out), GML_KNOWN)) {
-            *status = gml_share_take(stitch, cache, *out, stitch->range.grain_bytes);
+            *status = gml_share_take(stitch, cache, *out, stitch->range.granule_bytes);
             return *status == GML_OK;
         }
     }
@@ -72,7 +72,8 @@ grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t missing_bytes, uint64
     gml_base_range *range = &stitch->range;
     gml_tree_node *lowest = gml_tree_first(&range->absent);
     *out = lowest ? gml_extent_of_fit(lowest)->offset : 0;
-    gml_status status = gml_base_range_grow(range, missing_bytes, range->grain_bytes, &cache->set);
+    gml_status status =
+        gml_base_range_grow(range, missing_bytes, range->granule_bytes, &cache->set);
     stitch->policy.reserved_bytes = range->held_bytes;
     bool is_there = may_take(stitch, cache, *out) || find_chunk(stitch, cache, out);
     return status == GML_OK && !is_there ? GML_OUT_OF_MEMORY : status;
@@ -99,10 +100,10 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_byt
     }
     gml_placement *placement = NULL;
     if (status == GML_OK) {
-        status = gml_placement_fit(stitch, cache, offset, stitch->range.grain_bytes, &placement);
+        status = gml_placement_fit(stitch, cache, offset, stitch->range.granule_bytes, &placement);
     }
     if (status == GML_OK) {
-        placement->block.requested_bytes = stitch->range.grain_bytes;
+        placement->block.requested_bytes = stitch->range.granule_bytes;
         placement->block.state = state;
         gml_placement_serve(stitch, placement);
         *out = &placement->block;

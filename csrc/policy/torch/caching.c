@@ -145,9 +145,9 @@ caching_chunk(gml_policy *self, gml_address address, gml_chunk *out)
         return gml_driver_fail(self->driver, GML_UNSUPPORTED,
                                "0x%" PRIx64 " lies in no segment of the policy", address);
     }
-    uint64_t grain_bytes = self->driver->info.granularity_bytes;
+    uint64_t granule_bytes = self->driver->info.granularity_bytes;
     *out = (gml_chunk){.address = segment->address,
-                       .size_bytes = gml_round_up(segment->size_bytes, grain_bytes)};
+                       .size_bytes = gml_round_up(segment->size_bytes, granule_bytes)};
     return gml_driver_behind_malloc(self->driver, segment->address, &out->handle);
 }
 

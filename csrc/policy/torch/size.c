@@ -13,7 +13,7 @@ log2_floor(uint64_t value)
 
 /* The distance of the sizes that `size_bytes` is rounded to; 512 where no division applies. */
 static uint64_t
-grain_of(const uint64_t *divisions, uint64_t size_bytes)
+granule_of(const uint64_t *divisions, uint64_t size_bytes)
 {
     unsigned power = log2_floor(size_bytes);
     unsigned interval = power > FIRST_INTERVAL ? power - FIRST_INTERVAL : 0;
@@ -30,14 +30,14 @@ grain_of(const uint64_t *divisions, uint64_t size_bytes)
 uint64_t
 gml_torch_round(const uint64_t *divisions, uint64_t size_bytes)
 {
-    return gml_round_up(size_bytes, grain_of(divisions, size_bytes));
+    return gml_round_up(size_bytes, granule_of(divisions, size_bytes));
 }
 
 uint64_t
 gml_torch_round_down(const gml_knobs *knobs, uint64_t block_bytes)
 {
-    uint64_t grain_bytes = grain_of(knobs->roundup_power2_divisions, block_bytes);
-    return block_bytes / grain_bytes * grain_bytes;
+    uint64_t granule_bytes = granule_of(knobs->roundup_power2_divisions, block_bytes);
+    return block_bytes / granule_bytes * granule_bytes;
 }
 
 uint64_t

@@ -205,15 +205,15 @@ TEST(chunks_are_powers_of_two_at_multiples_of_their_size)
     CHECK_OK(gml_base_range_open(&range, driver, CHUNK, 64));
     CHECK_OK(gml_base_range_grow(&range, 3 * CHUNK, CHUNK, &set));
     CHECK_OK(gml_base_range_grow(&range, 20 * CHUNK, 8 * CHUNK, &set));
-    /* Three of one grain; then up to the boundaries of 4 and 8; one of 8; what is left of 20. */
+    /* Three of one granule; then up to the boundaries of 4 and 8; one of 8; what is left of 20. */
     static const struct {
-        uint64_t begin, grains;
+        uint64_t begin, granules;
     } expected[] = {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 4}, {8, 8}, {16, 4}, {20, 2}, {22, 1}};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-        for (uint64_t grain = 0; grain < expected[i].grains; grain++) {
-            uint64_t offset = (expected[i].begin + grain) * CHUNK + 512;
+        for (uint64_t granule = 0; granule < expected[i].granules; granule++) {
+            uint64_t offset = (expected[i].begin + granule) * CHUNK + 512;
             CHECK_EQ(gml_base_range_chunk_begin(&range, offset), expected[i].begin * CHUNK);
-            CHECK_EQ(gml_base_range_chunk_bytes(&range, offset), expected[i].grains * CHUNK);
+            CHECK_EQ(gml_base_range_chunk_bytes(&range, offset), expected[i].granules * CHUNK);
         }
     }
     CHECK_EQ(range.chunk_count, 9);

@@ -149,11 +149,11 @@ add_segment(standin_pool *pool, uint64_t size_bytes)
 gml_status
 standin_pool_grow(standin_pool *pool, uint64_t size_bytes)
 {
-    const uint64_t grains[] = {SEGMENT_GRAIN_BYTES, SMALL_SEGMENT_GRAIN_BYTES,
-                               STANDIN_BLOCK_GRAIN_BYTES};
+    const uint64_t granules[] = {SEGMENT_GRAIN_BYTES, SMALL_SEGMENT_GRAIN_BYTES,
+                                 STANDIN_BLOCK_GRAIN_BYTES};
     gml_status status = GML_OUT_OF_MEMORY;
     for (int i = 0; i < 3 && status == GML_OUT_OF_MEMORY; i++) {
-        uint64_t segment_bytes = gml_round_up(size_bytes, grains[i]);
+        uint64_t segment_bytes = gml_round_up(size_bytes, granules[i]);
         status = add_segment(pool, segment_bytes);
     }
     return status;
