@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gmlake.planner.layout import LIFETIME
+from gmlake.planner.plan_layout import LIFETIME
 
 if TYPE_CHECKING:
     from gmlake.trace.layout import Records

@@ -16,7 +16,7 @@ target_link_libraries(gmlake_diagnosis_objects PUBLIC gmlake_objects)
 
 if(GMLAKE_PYTHON)
     gmlake_add_extension(_diagnosis gmlake/diagnosis
-        ${DIAGNOSIS_FOLDER}/python/module.c csrc/python/values.c ${DIAGNOSIS_BASE})
+        ${DIAGNOSIS_FOLDER}/python/diagnosis_module.c csrc/python/values.c ${DIAGNOSIS_BASE})
     target_include_directories(_diagnosis PRIVATE csrc/python)
     target_link_libraries(_diagnosis PRIVATE gmlake_diagnosis_objects)
     target_compile_definitions(_diagnosis PRIVATE _GNU_SOURCE GMLAKE_VERSION="${PROJECT_VERSION}")

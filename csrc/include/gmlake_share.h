@@ -43,7 +43,7 @@ GML_API gml_status gml_lake_lend(gml_lake *lake, gml_address address, gml_shared
                                  size_t capacity, gml_lent *about);
 
 /* In how many chunks the live block at `address` lies, without opening a file. What transports take
- * whole (NCCL, RDMA) lies in one, see GML_TORCH_EXCLUSIVE. Otherwise as gml_lake_export(). */
+ * whole (NCCL, RDMA) lies in one, see gml_region. Otherwise as gml_lake_export(). */
 GML_API gml_status gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count);
 
 /* Maps what another process exported, side by side, for the device of this lake. The files are this

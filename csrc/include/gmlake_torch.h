@@ -32,23 +32,27 @@ GML_API gml_status gml_torch_configure(const gml_lake_config *config, char *reas
  * a gap, those of regions, see gml_torch_region_of(). Do not close it. */
 GML_API gml_lake *gml_torch_lake(int number);
 
-/* What this thread asks for from now on comes from lakes of that region, one for each device, which
- * can sleep (gmlake_sleep.h), or, for region 0, from those of the devices, as at first;
- * `is_everywhere`: also what threads ask for that are in no region of their own, those of backward
- * passes among them. Of the entries that are open, a thread's last one counts. Regions are numbered
- * by the caller, and two bits say more: whether the region takes the memory of graphs that are
- * captured in it, too, which is left to PyTorch's own allocator otherwise; and whether each block
- * lies in one chunk, as transports want it, under PyTorch's caching algorithm. `owner`: any
- * address, by which the entry is ended. GML_NO_HOST_MEMORY. */
-enum { GML_TORCH_TAKES_GRAPHS = 1, GML_TORCH_EXCLUSIVE = 2 };
-GML_API gml_status gml_torch_enter_region(int region, bool is_everywhere, const void *owner);
+/* A region: one lake on each device, which can sleep (gmlake_sleep.h). */
+typedef struct gml_region {
+    int number;        /* by the caller; 0: no region, but the lakes of the devices */
+    bool takes_graphs; /* also the memory of graphs captured in it, which PyTorch's own allocator
+                        * serves otherwise */
+    bool is_exclusive; /* each block lies in one chunk, as transports want it, under PyTorch's
+                        * caching algorithm */
+} gml_region;
+
+/* What this thread asks for from now on comes from the lakes of that region. `is_everywhere`: so
+ * does what threads ask for that are in no region of their own, those of backward passes among
+ * them. Of the entries that are open, a thread's last one counts. `owner`: any address, by which
+ * the entry is ended. GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner);
 
 /* Ends the owner's last entry of this thread, else its last of any thread; the others hold on,
  * whatever the order. False where it has none. */
 GML_API bool gml_torch_leave_region(const void *owner);
 
-/* The region that this thread is in; 0: none. Hot: every request asks. */
-GML_API int gml_torch_region(void);
+/* The region that this thread is in; number 0: none. Hot: every request asks. */
+GML_API gml_region gml_torch_region(void);
 
 /* Whether an entry is open, of any thread. */
 GML_API bool gml_torch_has_entered(void);
@@ -56,8 +60,8 @@ GML_API bool gml_torch_has_entered(void);
 /* The device of the open lake of that number. */
 GML_API int gml_torch_device_of(int number);
 
-/* The region of the open lake of that number; 0 where it is a device's, or there is none. */
-GML_API int gml_torch_region_of(int number);
+/* The region of the open lake of that number; number 0 where it is a device's, or there is none. */
+GML_API gml_region gml_torch_region_of(int number);
 
 /* Why the lake of that device could not be opened with the configured policy and serves as
  * `caching` instead; "" where it is as configured or not open. Always terminated. */

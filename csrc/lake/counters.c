@@ -3,7 +3,7 @@
 #include "base/rounding.h"
 #include "base/size.h"
 #include "lake/lake.h"
-#include "policy/torch/size.h"
+#include "policy/torch/rounding.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "driver/arena.h"
-#include "policy/torch/size.h"
+#include "policy/torch/rounding.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "base/rounding.h"
 #include "planner/instance.h"
 #include "planner/methods.h"
-#include "planner/streams.h"
+#include "planner/stream_order.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -158,7 +158,7 @@ torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 static PyObject *
 torch_region(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    return PyLong_FromLong(gml_torch_region());
+    return PyLong_FromLong(gml_torch_region().number);
 }
 
 static PyObject *
@@ -172,7 +172,7 @@ torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     PyObject *list = PyList_New(0);
     for (int number = GML_TORCH_DEVICES; list && gml_torch_lake(number); number++) {
-        PyObject *pair = Py_BuildValue("(iii)", number, gml_torch_region_of(number),
+        PyObject *pair = Py_BuildValue("(iii)", number, gml_torch_region_of(number).number,
                                        gml_torch_device_of(number));
         bool has_failed = !pair || PyList_Append(list, pair) < 0;
         Py_XDECREF(pair);

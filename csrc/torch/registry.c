@@ -21,7 +21,7 @@ typedef struct device_state {
     bool has_fraction;
     double fraction;
     uint64_t total_bytes; /* 0: no lake was opened yet */
-    gml_map external;   /* streams, as keys */
+    gml_map external;     /* streams, as keys */
     char fallback[GML_REASON_BYTES];
 } device_state;
 
@@ -44,7 +44,7 @@ gml_registry_device(int device)
 typedef struct region_lake {
     gml_lake *lake;
     int device;
-    int region;
+    gml_region region;
 } region_lake;
 
 /* Written once, under the lock, before the count says so. */
@@ -94,10 +94,11 @@ gml_torch_device_of(int number)
     return is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].device : number;
 }
 
-int
+gml_region
 gml_torch_region_of(int number)
 {
-    return is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].region : 0;
+    return is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].region
+                                  : (gml_region){0};
 }
 
 int
@@ -116,19 +117,19 @@ gml_registry_next(int number)
 bool
 gml_registry_takes_graphs(void)
 {
-    return gml_torch_region() & GML_TORCH_TAKES_GRAPHS; /* a region's number has flags as well */
+    return gml_torch_region().takes_graphs;
 }
 
 int
 gml_registry_serving(int device)
 {
-    int region = gml_torch_region();
+    int region = gml_torch_region().number;
     if (__builtin_expect(!region, true)) {
         return device;
     }
     int end = regions_end();
     for (int place = 0; place < end; place++) {
-        if (region_lakes[place].region == region && region_lakes[place].device == device) {
+        if (region_lakes[place].region.number == region && region_lakes[place].device == device) {
             return GML_TORCH_DEVICES + place;
         }
     }
@@ -193,17 +194,17 @@ gml_torch_configure(const gml_lake_config *config, char *reason, size_t reason_b
 /* Opens the lake as configured, or as `caching` where the device cannot do what the policy needs.
  */
 static gml_status
-open_either(int device, int region, gml_lake **out, char *text)
+open_either(int device, gml_region region, gml_lake **out, char *text)
 {
     gml_lake_config config = registry.config;
     config.device = device;
     config.shared = &devices[device];
-    config.can_sleep = region != 0;
-    if (region & GML_TORCH_EXCLUSIVE) {
+    config.can_sleep = region.number != 0;
+    if (region.is_exclusive) {
         config.policy = gml_caching_policy.name; /* a segment is one chunk where memory can sleep */
     }
     gml_status status = gml_lake_open(&config, out, text, GML_REASON_BYTES);
-    if (status == GML_UNSUPPORTED && !region &&
+    if (status == GML_UNSUPPORTED && !region.number &&
         strcmp(config.policy, gml_caching_policy.name) != 0) {
         char why[GML_REASON_BYTES];
         (void)snprintf(why, sizeof why, "%s", text);
@@ -310,10 +311,10 @@ watch_forks(void)
 
 /* Lets everybody know the lake of a device, or of a region there. */
 static void
-announce(int device, int region, gml_lake *lake)
+announce(int device, gml_region region, gml_lake *lake)
 {
     int end = regions_end();
-    if (region) {
+    if (region.number) {
         region_lakes[end] = (region_lake){lake, device, region};
         atomic_store_explicit(&region_lakes_end, end + 1, memory_order_release);
         return;
@@ -325,10 +326,10 @@ announce(int device, int region, gml_lake *lake)
 }
 
 static gml_status
-open_locked(int device, int region, gml_lake **out, char *text)
+open_locked(int device, gml_region region, gml_lake **out, char *text)
 {
     gml_lake *lake = NULL;
-    if (region && regions_end() == GML_TORCH_REGIONS) {
+    if (region.number && regions_end() == GML_TORCH_REGIONS) {
         (void)snprintf(text, GML_REASON_BYTES, "there are %d regions on the devices already",
                        GML_TORCH_REGIONS);
         return GML_UNSUPPORTED;
@@ -344,7 +345,7 @@ open_locked(int device, int region, gml_lake **out, char *text)
     registry.devices[device].total_bytes = gml_lake_total_bytes(lake);
     apply_limit(device);
     status = prepare(lake, device, text);
-    if (status == GML_OK && region) {
+    if (status == GML_OK && region.number) {
         status = gml_lake_set_margin(lake, registry.margin_bytes);
     }
     if (status == GML_OK) {
@@ -352,7 +353,7 @@ open_locked(int device, int region, gml_lake **out, char *text)
     }
     if (status != GML_OK) {
         (void)gml_lake_close(lake);
-        if (!region) {
+        if (!region.number) {
             registry.devices[device].fallback[0] = '\0';
         }
         return status;
@@ -372,7 +373,7 @@ gml_registry_grant_all(gml_lake *lake, int device)
 }
 
 static gml_status
-open_region(int device, int region, gml_lake **out, char *reason, size_t reason_bytes)
+open_region(int device, gml_region region, gml_lake **out, char *reason, size_t reason_bytes)
 {
     if (!is_device(device)) {
         (void)snprintf(reason, reason_bytes, "device %d is outside 0 to %d", device,
@@ -382,7 +383,7 @@ open_region(int device, int region, gml_lake **out, char *reason, size_t reason_
     char text[GML_REASON_BYTES] = "";
     gml_status status = GML_OK;
     pthread_mutex_lock(&registry_lock);
-    gml_lake *lake = gml_torch_lake(region ? gml_registry_serving(device) : device);
+    gml_lake *lake = gml_torch_lake(region.number ? gml_registry_serving(device) : device);
     if (!lake) {
         status = open_locked(device, region, &lake, text);
     }
@@ -397,7 +398,7 @@ open_region(int device, int region, gml_lake **out, char *reason, size_t reason_
 gml_status
 gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
 {
-    return open_region(device, 0, out, reason, reason_bytes);
+    return open_region(device, (gml_region){0}, out, reason, reason_bytes);
 }
 
 gml_status

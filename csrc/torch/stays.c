@@ -11,7 +11,7 @@ typedef struct stay {
     gml_link link; /* must be first */
     const void *owner;
     uint64_t thread; /* that entered */
-    int region;
+    gml_region region;
     bool is_everywhere;
 } stay;
 
@@ -29,7 +29,7 @@ static _Atomic uint64_t threads; /* that have a number */
 static _Thread_local struct {
     uint64_t number; /* its own; 0: none yet */
     uint64_t seen;   /* the changes when it last looked */
-    int region;
+    gml_region region;
 } mine;
 
 static void
@@ -57,11 +57,11 @@ look_locked(void)
         }
         found = !found && each->is_everywhere ? each : found;
     }
-    mine.region = found ? found->region : 0;
+    mine.region = found ? found->region : (gml_region){0};
     mine.seen = atomic_load_explicit(&changes, memory_order_relaxed);
 }
 
-int
+gml_region
 gml_torch_region(void)
 {
     if (__builtin_expect(mine.seen != atomic_load_explicit(&changes, memory_order_acquire), 0)) {
@@ -73,7 +73,7 @@ gml_torch_region(void)
 }
 
 gml_status
-gml_torch_enter_region(int region, bool is_everywhere, const void *owner)
+gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
 {
     stay *made = malloc(sizeof *made);
     if (!made) {

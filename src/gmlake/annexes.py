@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     )
     from gmlake.planner._planner import Plan, Profile
     from gmlake.planner.autoplan import AutoPlan
-    from gmlake.planner.device import StepReport
-    from gmlake.planner.errors import PlanError
+    from gmlake.planner.device_planner import StepReport
+    from gmlake.planner.plan_errors import PlanError
 
     __all__ = [
         "AutoPlan",

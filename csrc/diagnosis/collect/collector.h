@@ -3,7 +3,7 @@
 #define GML_DIAGNOSE_COLLECT_COLLECTOR_H
 
 #include "diagnosis/collect/cupti.h"
-#include "diagnosis/collect/live.h"
+#include "diagnosis/collect/live_objects.h"
 #include "diagnosis/collect/log.h"
 
 #include <pthread.h>

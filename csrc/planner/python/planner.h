@@ -10,7 +10,7 @@
 typedef struct planner_state {
     PyTypeObject *profile_type;
     PyTypeObject *plan_type;
-    PyObject *plan_error; /* gmlake.planner.errors.PlanError */
+    PyObject *plan_error; /* gmlake.planner.plan_errors.PlanError */
     PyObject *core;       /* the module gmlake._core, which `access` is of */
     const core_access *access;
 } planner_state;

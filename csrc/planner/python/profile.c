@@ -152,7 +152,7 @@ get_previous_event_count(PyObject *self, void *Py_UNUSED(closure))
 
 PyDoc_STRVAR(requests_doc,
              "requests($self, /)\n--\n\n"
-             "Return the step's requests as bytes, see gmlake.planner.layout.STEP_REQUEST.");
+             "Return the step's requests as bytes, see gmlake.planner.plan_layout.STEP_REQUEST.");
 PyDoc_STRVAR(previous_doc, "previous_requests($self, /)\n--\n\n"
                            "Return the requests of the step before; b\"\" where there is none.");
 static PyMethodDef profile_methods[] = {

@@ -3,7 +3,7 @@
 #include "base/rounding.h"
 #include "policy/torch/caching_restore.h"
 #include "policy/torch/caching_segment.h"
-#include "policy/torch/check.h"
+#include "policy/torch/heap_check.h"
 #include "policy/torch/heap.h"
 
 #include <inttypes.h>

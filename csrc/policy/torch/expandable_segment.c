@@ -5,7 +5,7 @@
 #include "base/rounding.h"
 #include "base/status.h"
 #include "core/mapping.h"
-#include "policy/torch/size.h"
+#include "policy/torch/rounding.h"
 
 #include <stdlib.h>
 #include <string.h>

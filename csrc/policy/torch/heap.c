@@ -1,7 +1,7 @@
 /* Segments, blocks and free lists behind heap.h. */
 #include "policy/torch/heap.h"
 
-#include "policy/torch/size.h"
+#include "policy/torch/rounding.h"
 
 #include <inttypes.h>
 #include <stdio.h>

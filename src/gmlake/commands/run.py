@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gmlake.commands import common
 from gmlake.lake import Lake
-from gmlake.pytorch.settings import Given, Settings, check_mode
+from gmlake.pytorch.session_settings import Given, Settings, check_mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -51,12 +51,12 @@ class _Thread(threading.local):
 class _Inside(_core.Inside):
     """What a thread's settings mean."""
 
-    def __init__(self, number: int, *, everywhere: bool) -> None:
-        self._number = number
+    def __init__(self, region: tuple[int, bool, bool], *, everywhere: bool) -> None:
+        self._region = region
         self.is_everywhere = everywhere
 
-    def number(self) -> int:
-        return self._number
+    def region(self) -> tuple[int, bool, bool]:
+        return self._region
 
 
 class TorchMemorySaver:
@@ -209,8 +209,9 @@ class TorchMemorySaver:
 
     def _inside(self, *, everywhere: bool = False) -> _Inside:
         """Return what lets this thread allocate as its settings say."""
-        number = self._region_of_thread().number() if self._thread.is_inside else 0
-        return _Inside(number, everywhere=everywhere)
+        is_inside = self._thread.is_inside
+        region = self._region_of_thread().region() if is_inside else (0, False, False)
+        return _Inside(region, everywhere=everywhere)
 
     def _region_of_thread(self) -> sleeping.region:
         """Return the region that this thread's settings mean."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gmlake.diagnosis.changes import Change
     from gmlake.diagnosis.detect import Diagnosis, Peak, find_inefficiencies
     from gmlake.diagnosis.findings import Call, Finding, Group
-    from gmlake.diagnosis.trace import ObjectTrace, Place
+    from gmlake.diagnosis.object_trace import ObjectTrace, Place
     from gmlake.diagnosis.words import Pattern
 
 __all__ = [
@@ -42,7 +42,7 @@ __getattr__ = lazily(
         "gmlake.diagnosis.changes": "Change",
         "gmlake.diagnosis.detect": "Diagnosis Peak find_inefficiencies",
         "gmlake.diagnosis.findings": "Call Finding Group",
-        "gmlake.diagnosis.trace": "ObjectTrace Place",
+        "gmlake.diagnosis.object_trace": "ObjectTrace Place",
         "gmlake.diagnosis.words": "Pattern",
     },
 )

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from gmlake.diagnosis.layout import (
+from gmlake.diagnosis.notes import Holder, Work
+from gmlake.diagnosis.object_layout import (
     BEFORE,
     KEPT,
     NO_API,
@@ -30,7 +31,6 @@ from gmlake.diagnosis.layout import (
     WRITES,
     ApiKind,
 )
-from gmlake.diagnosis.notes import Holder, Work
 from gmlake.diagnosis.words import GUIDANCE, Pattern, line_of
 from gmlake.snapshots.sites import own_frame
 from gmlake.units import format_size
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gmlake.diagnosis.notes import Notes
-    from gmlake.diagnosis.trace import ObjectTrace, Place
+    from gmlake.diagnosis.object_trace import ObjectTrace, Place
     from gmlake.trace.layout import Records
 
 LEAST_SHARE: Final = 0.01

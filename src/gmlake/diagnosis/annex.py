@@ -15,7 +15,7 @@ ANNEX: Final = Annex(
         "diagnose": Command(
             "Find patterns of memory inefficiency in traces of objects, each with the line to "
             "change.",
-            "gmlake.diagnosis.command",
+            "gmlake.diagnosis.diagnose_command",
         ),
     },
 )

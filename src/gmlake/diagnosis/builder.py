@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
-from gmlake.diagnosis.layout import (
+from gmlake.diagnosis.object_layout import (
     ACCESS,
     API,
     BEFORE,
@@ -21,7 +21,7 @@ from gmlake.diagnosis.layout import (
     WRITES,
     ApiKind,
 )
-from gmlake.diagnosis.trace import ObjectTrace, Place
+from gmlake.diagnosis.object_trace import ObjectTrace, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,11 +14,11 @@ from gmlake.diagnosis import _diagnosis
 from gmlake.diagnosis.advice import Advice, advise
 from gmlake.diagnosis.changes import Change, choose_changes
 from gmlake.diagnosis.findings import Call, Finding, FindingReader, Group
-from gmlake.diagnosis.layout import FINDING, LIFE
+from gmlake.diagnosis.object_layout import FINDING, LIFE
+from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.pages import report_of_diagnosis
 from gmlake.diagnosis.perfetto import save_diagnosis_perfetto
 from gmlake.diagnosis.report import diagnosis_dict, diagnosis_tables
-from gmlake.diagnosis.trace import ObjectTrace
 from gmlake.diagnosis.words import Pattern
 from gmlake.errors import blaming_trace
 from gmlake.pictures.drawable import Drawable
@@ -150,8 +150,9 @@ class Diagnosis(Drawable, Printed):
     trace: what was looked at. options: every threshold, and the patterns looked for.
     peaks: the highest peaks, highest first. fixed_peak_bytes: the highest peak with every finding
         fixed but for redundant allocations whose fix would raise it.
-    lives: records of each object, as in gmlake.diagnosis.layout.LIFE. times: of each API.
-    records: of each finding, as in gmlake.diagnosis.layout.FINDING. seconds: that finding took.
+    lives: records of each object, as in gmlake.diagnosis.object_layout.LIFE. times: of each API.
+    records: of each finding, as in gmlake.diagnosis.object_layout.FINDING.
+    seconds: that finding them took.
     """
 
     def __init__(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gmlake.diagnosis.layout import NO_API, NO_OBJECT, ApiKind
+from gmlake.diagnosis.object_layout import NO_API, NO_OBJECT, ApiKind
 from gmlake.diagnosis.words import GUIDANCE, Pattern, change_of, line_of, where_of
 
 if TYPE_CHECKING:
-    from gmlake.diagnosis.trace import ObjectTrace, Place
+    from gmlake.diagnosis.object_trace import ObjectTrace, Place
     from gmlake.trace.layout import Records
 
 

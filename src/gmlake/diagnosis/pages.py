@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.diagnosis.layout import NO_API, READS, TOUCHES, WRITES
-from gmlake.diagnosis.pictures.calls import Calls
+from gmlake.diagnosis.object_layout import NO_API, READS, TOUCHES, WRITES
+from gmlake.diagnosis.pictures.calls_picture import Calls
 from gmlake.diagnosis.pictures.found_table import Found, FoundRow
 from gmlake.diagnosis.pictures.lifelines import Lifeline, Lifelines
 from gmlake.diagnosis.pictures.touched import Touched

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.diagnosis.pages import ends_of, live_bytes
-from gmlake.diagnosis.pictures.calls import CALL_KINDS
+from gmlake.diagnosis.pictures.calls_picture import CALL_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from gmlake.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gmlake.diagnosis.trace import ObjectTrace
+    from gmlake.diagnosis.object_trace import ObjectTrace
 
 COLLECTOR: Final = Path(__file__).absolute().parent / "libgmlake_collect.so"
 """The library that the CUDA driver loads into a watched program."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gmlake.diagnosis.findings import Call, Finding
-    from gmlake.diagnosis.trace import Place
+    from gmlake.diagnosis.object_trace import Place
 
 
 class Pattern(IntEnum):

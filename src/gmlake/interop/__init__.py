@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gmlake.interop.lakes import lake_of as lake
+from gmlake.interop.shared_lakes import lake_of as lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gmlake.interop.lakes import CupyStream
+    from gmlake.interop.shared_lakes import CupyStream
 
 __all__ = ["cupy_allocator", "lake", "use_cupy", "use_numba"]
 

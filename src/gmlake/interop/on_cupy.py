@@ -30,12 +30,12 @@ import cupy
 
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
-from gmlake.interop import lakes
+from gmlake.interop import shared_lakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gmlake.interop.lakes import CupyStream
+    from gmlake.interop.shared_lakes import CupyStream
     from gmlake.lake import Lake
 
 _met: Final[set[tuple[int, int]]] = set()  # (device, handle) of streams that were current
@@ -71,7 +71,7 @@ def _make_for(stream: CupyStream) -> Callable[[int], Any]:
         device = device_of()
         if home not in (None, device):
             raise ValueError(f"{stream!r} cannot have memory of device {device}")
-        lake = lakes.lake_of(device)
+        lake = shared_lakes.lake_of(device)
         pointer = malloc(size)
         if size and not pointer.ptr:
             gc.collect()
@@ -84,16 +84,16 @@ def _make_for(stream: CupyStream) -> Callable[[int], Any]:
 
 
 def _allocate(size: int, device: int) -> int:
-    lake = lakes.lake_of(device)
+    lake = shared_lakes.lake_of(device)
     handle = _current(device)
     try:
-        return lakes.served(lambda: int(lake.allocate(size, handle)))
+        return shared_lakes.served(lambda: int(lake.allocate(size, handle)))
     except OutOfMemoryError as error:
         _refuse(size, lake, error)
 
 
 def _free(address: int, device: int) -> None:
-    lake = lakes.find(device)
+    lake = shared_lakes.find(device)
     if lake is None:
         return  # a forked child, whose memory this is not
     if not sys.is_finalizing():
@@ -117,7 +117,7 @@ def _current(device: int) -> int:
 def _meet(stream: CupyStream, device: int) -> None:
     """Let a lake know that a stream may end unseen, before it hears of the stream otherwise."""
     known = (device, int(stream.ptr))
-    if known in _met or stream.ptr in lakes.LASTING:
+    if known in _met or stream.ptr in shared_lakes.LASTING:
         return
     if not _is_owned(stream):
         _mark_external(*known)
@@ -156,7 +156,7 @@ def _watch_streams() -> None:
 
 def _forget(stream: CupyStream) -> None:
     handle = getattr(stream, "ptr", 0)
-    if handle in lakes.LASTING or not _is_owned(stream):
+    if handle in shared_lakes.LASTING or not _is_owned(stream):
         return
     for device in _core.torch_devices():
         _met.discard((device, handle))

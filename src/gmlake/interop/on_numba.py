@@ -26,7 +26,7 @@ from numba.cuda import HostOnlyCUDAMemoryManager, MemoryInfo, MemoryPointer
 from numba.cuda.cudadrv.driver import CudaAPIError, binding, driver
 
 from gmlake import _core, errors
-from gmlake.interop import lakes
+from gmlake.interop import shared_lakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ class OutOfMemoryError(CudaAPIError, errors.OutOfMemoryError):
 
 def use(stream: object = None) -> None:
     """Let Numba allocate here."""
-    handle = None if stream is None else lakes.handle_of(stream)
+    handle = None if stream is None else shared_lakes.handle_of(stream)
     for number, device in driver.devices.items():
         context = device.primary_context
         if context is not None and not _is_ours(context.memory_manager, handle):
@@ -84,9 +84,9 @@ class Manager(HostOnlyCUDAMemoryManager):
 
     def memalloc(self, size: int) -> MemoryPointer:
         """Return memory of the current device; OutOfMemoryError where there is none."""
-        lake = lakes.lake_of(self._device)
+        lake = shared_lakes.lake_of(self._device)
         try:
-            address = lakes.served(partial(self._allocate, lake, size), self._give_back)
+            address = shared_lakes.served(partial(self._allocate, lake, size), self._give_back)
         except errors.OutOfMemoryError as error:
             code = binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY
             raise OutOfMemoryError(code, str(error)) from error
@@ -102,7 +102,7 @@ class Manager(HostOnlyCUDAMemoryManager):
     def get_memory_info(self) -> MemoryInfo:
         """Return free memory, including the lake's idle memory, and total memory."""
         free_bytes, total_bytes = driver.cuMemGetInfo()
-        stats = lakes.lake_of(self._device).stats()
+        stats = shared_lakes.lake_of(self._device).stats()
         idle_bytes = stats["reserved_bytes"] - stats["live_bytes"]
         return MemoryInfo(free=free_bytes + max(0, idle_bytes), total=total_bytes)
 
@@ -153,7 +153,7 @@ class Manager(HostOnlyCUDAMemoryManager):
     def _let_go(self, name: int) -> None:
         """End an array's memory; its second end, after reset(), does nothing."""
         address, size = self._live.pop(name, (0, 0))
-        lake = lakes.find(self._device)
+        lake = shared_lakes.find(self._device)
         if not address or lake is None:
             return
         if self.stream is not None:
@@ -168,7 +168,7 @@ class Manager(HostOnlyCUDAMemoryManager):
 
     def _give_back(self) -> None:
         """Release freed memory to the lake, after a wait; nothing while a graph is captured."""
-        lake = lakes.find(self._device)
+        lake = shared_lakes.find(self._device)
         batch, self._pending = self._pending, []
         if lake is None or not batch:
             return

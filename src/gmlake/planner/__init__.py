@@ -8,9 +8,9 @@ from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
     from gmlake.planner.api import plan
-    from gmlake.planner.files import MadeFor, PlanFile, SavedPlan, load_plans, save_plans
     from gmlake.planner.instances import Instance, load_instance
-    from gmlake.planner.report import PlanReport, PlanResult, StepResult
+    from gmlake.planner.plan_files import MadeFor, PlanFile, SavedPlan, load_plans, save_plans
+    from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult
 
 __all__ = [
     "Instance",
@@ -30,8 +30,8 @@ __getattr__ = lazily(
     __name__,
     {
         "gmlake.planner.api": "plan",
-        "gmlake.planner.files": "MadeFor PlanFile SavedPlan load_plans save_plans",
+        "gmlake.planner.plan_files": "MadeFor PlanFile SavedPlan load_plans save_plans",
         "gmlake.planner.instances": "Instance load_instance",
-        "gmlake.planner.report": "PlanReport PlanResult StepResult",
+        "gmlake.planner.plan_report": "PlanReport PlanResult StepResult",
     },
 )

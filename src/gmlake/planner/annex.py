@@ -14,20 +14,20 @@ ANNEX: Final = Annex(
         ),
         "gmlake.planner._planner": "Plan Profile",
         "gmlake.planner.autoplan": "AutoPlan",
-        "gmlake.planner.device": "StepReport",
-        "gmlake.planner.errors": "PlanError",
+        "gmlake.planner.device_planner": "StepReport",
+        "gmlake.planner.plan_errors": "PlanError",
     },
     commands={
         "plan": Command(
             "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
-            "gmlake.planner.command",
+            "gmlake.planner.plan_command",
         ),
     },
     hooks={
-        "replay": "gmlake.planner.serving:REPLAYS",
-        "run report": "gmlake.planner.serving:in_words",
+        "replay": "gmlake.planner.plan_replay:REPLAYS",
+        "run report": "gmlake.planner.plan_replay:in_words",
         "trainer steps": "gmlake.planner.autoplan:steps_of_trainer",
-        "view": "gmlake.planner.view:VIEW",
+        "view": "gmlake.planner.plan_view:VIEW",
     },
     extension="gmlake.planner._planner",
 )

@@ -10,14 +10,14 @@ import numpy as np
 
 from gmlake.errors import blaming_trace
 from gmlake.planner import _planner
-from gmlake.planner.errors import PlanError
 from gmlake.planner.instances import Instance, is_instance, load_instance
 from gmlake.planner.interrupts import interruptible
-from gmlake.planner.layout import ORDERING
 from gmlake.planner.lifetimes import lifetimes_of, orderings_of
 from gmlake.planner.periods import find_steps
+from gmlake.planner.plan_errors import PlanError
+from gmlake.planner.plan_layout import ORDERING
+from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult, ratio
 from gmlake.planner.profiles import profile_of
-from gmlake.planner.report import PlanReport, PlanResult, StepResult, ratio
 from gmlake.settings import parse_capacity
 from gmlake.snapshots.opening import load_trace, load_traces
 from gmlake.trace import Trace

@@ -16,9 +16,9 @@ import torch
 
 import gmlake
 from gmlake.errors import UnsupportedError
-from gmlake.planner import files
-from gmlake.planner.device import DevicePlanner, StepReport
-from gmlake.planner.errors import PlanError
+from gmlake.planner import plan_files
+from gmlake.planner.device_planner import DevicePlanner, StepReport
+from gmlake.planner.plan_errors import PlanError
 from gmlake.pytorch import lakes, native, notices, phases
 from gmlake.pytorch.device import place
 
@@ -54,8 +54,8 @@ class AutoPlan:
         """Enable gmlake."""
         self._planners: dict[int, DevicePlanner] = {}
         self._refused: set[int] = set()
-        self._saved: list[files.SavedPlan] = []  # read from a file, for devices not used yet
-        self._saved_for = files.MadeFor()
+        self._saved: list[plan_files.SavedPlan] = []  # read from a file, for devices not used yet
+        self._saved_for = plan_files.MadeFor()
         self._numbers: dict[str, int] = {}  # kinds of steps, as lakes know them
         self._is_closed = False
         self._index = 0
@@ -189,7 +189,7 @@ class AutoPlan:
         Raises PlanError where nothing is planned yet, and OSError.
         """
         saved = [
-            files.SavedPlan(planner.device, kind, plan)
+            plan_files.SavedPlan(planner.device, kind, plan)
             for planner in self._planners.values()
             for kind, plan in planner.plans().items()
         ]
@@ -197,14 +197,14 @@ class AutoPlan:
             last = f" (the last: {self.last.why})" if self.last else ""
             raise PlanError(f"no step is planned yet{last}; run a few more before saving")
         saved += [
-            files.SavedPlan(planner.device, kind + _FIRST, plan)
+            plan_files.SavedPlan(planner.device, kind + _FIRST, plan)
             for planner in self._planners.values()
             for kind, plan in planner.first_plans().items()
         ]
         saved += self._saved
         target = _fill_in(path)
         here = {device: _describe_device(device) for device in self._planners}
-        files.save_plans(target, saved, _made_for({**self._saved_for.devices, **here}))
+        plan_files.save_plans(target, saved, _made_for({**self._saved_for.devices, **here}))
         return target
 
     @classmethod
@@ -219,13 +219,13 @@ class AutoPlan:
         source = _fill_in(path)
         try:
             if not (missing_ok and not source.exists()):
-                auto._take(files.load_plans(source))
+                auto._take(plan_files.load_plans(source))
         except BaseException:
             auto.close()
             raise
         return auto
 
-    def _take(self, loaded: files.PlanFile) -> None:
+    def _take(self, loaded: plan_files.PlanFile) -> None:
         """Keep the plans of a file that fit to this process."""
         rank, world = place()
         if (loaded.made_for.rank, loaded.made_for.world_size) != (rank, world):
@@ -356,9 +356,9 @@ def _describe_device(device: int) -> str:
     return f"{properties.name}, {properties.total_memory} bytes"
 
 
-def _made_for(devices: dict[int, str]) -> files.MadeFor:
+def _made_for(devices: dict[int, str]) -> plan_files.MadeFor:
     rank, world = place()
-    return files.MadeFor(
+    return plan_files.MadeFor(
         rank=rank,
         world_size=world,
         devices=devices,

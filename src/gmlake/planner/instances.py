@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.planner.layout import LIFETIME
-from gmlake.reading import UnreadableError, contents
+from gmlake.file_bytes import UnreadableError, contents
+from gmlake.planner.plan_layout import LIFETIME
 from gmlake.trace.layout import LARGEST_SIZE
 
 if TYPE_CHECKING:

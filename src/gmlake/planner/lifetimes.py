@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.planner.layout import LIFETIME, ORDERING
+from gmlake.planner.plan_layout import LIFETIME, ORDERING
 from gmlake.trace.layout import Kind, rounded
 
 if TYPE_CHECKING:

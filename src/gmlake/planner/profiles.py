@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gmlake.planner import _planner
-from gmlake.planner.layout import STEP_REQUEST, STILL_LIVE
 from gmlake.planner.lifetimes import counted_events
+from gmlake.planner.plan_layout import STEP_REQUEST, STILL_LIVE
 from gmlake.trace.layout import Kind, rounded
 
 if TYPE_CHECKING:

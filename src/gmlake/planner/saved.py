@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gmlake.planner.layout import LIFETIME, NO_OFFSET, PLAN_REQUEST
-from gmlake.planner.report import PlanReport, PlanResult
+from gmlake.planner.plan_layout import LIFETIME, NO_OFFSET, PLAN_REQUEST
+from gmlake.planner.plan_report import PlanReport, PlanResult
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.planner.files import PlanFile, SavedPlan
+    from gmlake.planner.plan_files import PlanFile, SavedPlan
 
 _ALIGNMENT = 512
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
-from gmlake.pytorch.sites import BACKWARD, FORWARD, OPTIMIZER
+from gmlake.pytorch.call_sites import BACKWARD, FORWARD, OPTIMIZER
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:

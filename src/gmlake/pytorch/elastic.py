@@ -12,7 +12,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from gmlake.errors import OutOfMemoryError
-from gmlake.interop.lakes import serving_lake_of
+from gmlake.interop.shared_lakes import serving_lake_of
 from gmlake.pytorch import lakes
 from gmlake.pytorch.compat import current_stream
 from gmlake.units import format_size

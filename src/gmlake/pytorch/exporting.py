@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gmlake.lake import Lake
 
-_EXPORTABLE: Final = 2  # GML_TORCH_EXCLUSIVE: a region without a name
+EXPORTABLE: Final = 1  # the number of the region without a name
 
 
 class exportable(Inside):  # noqa: N801 (it is used as a function)
@@ -41,8 +41,8 @@ class exportable(Inside):  # noqa: N801 (it is used as a function)
     def _recreate_cm(self) -> Self:
         return type(self)()
 
-    def _number(self) -> int:
-        return _EXPORTABLE
+    def _region(self) -> tuple[int, bool, bool]:
+        return EXPORTABLE, False, True
 
 
 def is_exportable(tensor: torch.Tensor) -> bool:

@@ -24,8 +24,8 @@ class Inside(_core.Inside, ContextDecorator):
         self._title = title
         self.is_everywhere = everywhere
 
-    def number(self) -> int:
-        """Return the core's number of the region, which the entry asks for; RuntimeError."""
+    def region(self) -> tuple[int, bool, bool]:
+        """Return what the core enters: number, takes_graphs, is_exclusive. Raises RuntimeError."""
         if not is_enabled():
             advice = why_off() or "call gmlake.enable() first, or start it with `gmlake run`"
             raise RuntimeError(f"{self._title}: gmlake does not serve this process; {advice}")
@@ -34,7 +34,7 @@ class Inside(_core.Inside, ContextDecorator):
                 f'{self._title}: inside gmlake.enabled("caching") PyTorch\'s own allocator '
                 "serves, which has no regions; enter it outside"
             )
-        return self._number()
+        return self._region()
 
-    def _number(self) -> int:
+    def _region(self) -> tuple[int, bool, bool]:
         raise NotImplementedError

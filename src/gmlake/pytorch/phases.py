@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 from torch import nn
 
-from gmlake.pytorch import sites
+from gmlake.pytorch import call_sites
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-FORWARD: Final = sites.FORWARD
-BACKWARD: Final = sites.BACKWARD
-OPTIMIZER: Final = sites.OPTIMIZER
-BETWEEN: Final = sites.BETWEEN
+FORWARD: Final = call_sites.FORWARD
+BACKWARD: Final = call_sites.BACKWARD
+OPTIMIZER: Final = call_sites.OPTIMIZER
+BETWEEN: Final = call_sites.BETWEEN
 
 
 class Hook:

@@ -18,11 +18,11 @@ from torch import nn
 
 import gmlake
 from gmlake import _core
-from gmlake.pytorch import categories, compat, device, lakes, native, notices, sites
+from gmlake.pytorch import call_sites, categories, compat, device, lakes, native, notices
+from gmlake.pytorch.call_sites import CallPaths
 from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.openings import Opening
 from gmlake.pytorch.scopes import Observer, Tracker
-from gmlake.pytorch.sites import CallPaths
 from gmlake.snapshots.capture import providers
 from gmlake.snapshots.whole import Snapshot, snapshot
 
@@ -98,7 +98,7 @@ class _Session(Observer, Opening):
     def __init__(self, settings: _Settings) -> None:
         super().__init__()
         self._settings = settings
-        self.table = sites.renew()
+        self.table = call_sites.renew()
         self.known = categories.Known()
         self.snapshot: Snapshot | None = None  # that of the end
         self.is_on = False
@@ -199,7 +199,7 @@ class _Settings:
         self, max_events: object, frames: object, model: object, optimizers: object
     ) -> None:
         self.max_events = _count("max_events", max_events, 1)
-        depth = sites.MOST_FRAMES if frames is True else frames or 0
+        depth = call_sites.MOST_FRAMES if frames is True else frames or 0
         self.frames = _count("frames", depth, 0)
         self.models = _several(model, nn.Module, "a model is a torch.nn.Module")
         self.optimizers = _several(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gmlake import _core
 
 if TYPE_CHECKING:
-    from gmlake.pytorch.settings import Settings
+    from gmlake.pytorch.session_settings import Settings
 
 _HANDLES: Final = {"": 0, "posix_fd": 1, "fabric": 8}  # CUmemAllocationHandleType
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from torch.utils.hooks import RemovableHandle
 
-    from gmlake.pytorch.sites import Table
+    from gmlake.pytorch.call_sites import Table
 
 _OWNED: Final = "gmlake"  # the key of a node's metadata that says that it is somebody's
 _NOTHING: Final = -1  # no backward pass

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from gmlake import _core
 from gmlake.pytorch import device, lakes, native, notices, registry
-from gmlake.pytorch.settings import with_changes
+from gmlake.pytorch.session_settings import with_changes
 
 if TYPE_CHECKING:
-    from gmlake.pytorch.settings import Given, Settings
+    from gmlake.pytorch.session_settings import Given, Settings
 
 _CACHING: Final = "caching"
 

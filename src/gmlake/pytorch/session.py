@@ -18,7 +18,7 @@ from gmlake import _core
 from gmlake.errors import needing_torch
 from gmlake.pytorch.locking import lock
 from gmlake.pytorch.openings import Opening
-from gmlake.pytorch.settings import Given, Settings, check_mode, with_changes
+from gmlake.pytorch.session_settings import Given, Settings, check_mode, with_changes
 from gmlake.watching.publishing import publish_if_asked
 
 if TYPE_CHECKING:

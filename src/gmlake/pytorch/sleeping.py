@@ -22,6 +22,7 @@ import torch
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.pytorch import compat, lakes
+from gmlake.pytorch.exporting import EXPORTABLE
 from gmlake.pytorch.inside import Inside
 from gmlake.pytorch.locking import process_lock
 from gmlake.units import format_size
@@ -41,7 +42,7 @@ _SAME: Final = "same"
 
 @dataclass
 class _Named:
-    """What a name stands for. number: the core's, see exporting.py; odd with graphs=True."""
+    """What a name stands for. number: by which the core knows it."""
 
     number: int
     backup: str | None
@@ -165,20 +166,20 @@ class region(Inside):  # noqa: N801 (it is used as a function)
             self.name, backup=backup, folder=folder, graphs=graphs, everywhere=self.is_everywhere
         )
 
-    def _number(self) -> int:
-        """Return the core's number of the region, which is known by its name from then on."""
+    def _region(self) -> tuple[int, bool, bool]:
+        """Return what the core enters; the region is known by its name from then on."""
         with _lock:
             known = _named.get(self.name)
             if known is None:
                 backup, folder, graphs = self._wanted
-                number = 4 * (len(_named) + 1) + graphs
+                number = EXPORTABLE + 1 + len(_named)
                 known = _named[self.name] = _Named(number, backup, folder, graphs)
             if (known.backup, known.folder, known.graphs) != self._wanted:
                 raise ValueError(
                     f"region {self.name!r} exists with backup={known.backup!r}, "
                     f"folder={known.folder!r}, graphs={known.graphs}; its options cannot change"
                 )
-            return known.number
+            return known.number, known.graphs, False
 
 
 def _lakes_by_name() -> _Chosen:

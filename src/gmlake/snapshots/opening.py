@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gmlake import _core
 from gmlake.errors import TraceError
-from gmlake.reading import UnreadableError, contents
+from gmlake.file_bytes import UnreadableError, contents
 from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.reading import read_snapshot
 from gmlake.trace.binary import MAGIC, decode

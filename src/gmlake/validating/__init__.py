@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmlake.validating.comparison import compare
-from gmlake.validating.report import (
+from gmlake.validating.validation_report import (
     Notes,
     Reading,
     ValidationReport,

@@ -24,7 +24,7 @@ from gmlake.trace.layout import REQUEST, SMALL_LIMIT, SMALL_SEGMENT, Kind, Recor
 if TYPE_CHECKING:
     from gmlake.trace import Trace
     from gmlake.validating.configuration import Configuration
-    from gmlake.validating.report import Notes
+    from gmlake.validating.validation_report import Notes
 
 LATE: Final = 1
 """GML_REQUEST_LATE of gmlake.h: this free waits until the next allocation runs out of memory."""

@@ -21,7 +21,7 @@ from gmlake.validating.asking import (
 )
 from gmlake.validating.configuration import Configuration, configuration_of
 from gmlake.validating.pools import Public, without_private_pools
-from gmlake.validating.report import Notes, Reading, ValidationResult
+from gmlake.validating.validation_report import Notes, Reading, ValidationResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -724,7 +724,7 @@ TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
     configure_host();
     void *kept = allocate(20 * MIB, 0);
     gml_registry_limit(0, 0.5);
-    CHECK_OK(gml_torch_enter_region(4, false, &current));
+    CHECK_OK(gml_torch_enter_region((gml_region){.number = 4}, false, &current));
     CHECK(torch_allocate(20 * MIB, 0, NULL) == NULL); /* its device's lake holds 20 of 32 */
     void *within = allocate(8 * MIB, 0);
     gml_lake *region = gml_torch_lake(GML_TORCH_DEVICES);

@@ -21,8 +21,8 @@ class In(_core.Inside):
         self._number = number
         self.is_everywhere = everywhere
 
-    def number(self) -> int:
-        return self._number
+    def region(self) -> tuple[int, bool, bool]:
+        return self._number, False, False
 
 
 @pytest.fixture(autouse=True)

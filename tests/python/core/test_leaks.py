@@ -107,11 +107,11 @@ def use_pickles() -> None:
 class In(_core.Inside):
     is_everywhere = True
 
-    def __init__(self, region: int = 4) -> None:
-        self.region = region
+    def __init__(self, number: int = 4) -> None:
+        self._number = number
 
-    def number(self) -> int:
-        return self.region
+    def region(self) -> tuple[int, bool, bool]:
+        return self._number, False, False
 
 
 def use_lakes_that_sleep_together() -> None:

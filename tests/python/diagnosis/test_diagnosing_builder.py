@@ -8,7 +8,7 @@ import pytest
 
 from gmlake import TraceBuilder
 from gmlake.diagnosis import Part
-from gmlake.diagnosis.layout import (
+from gmlake.diagnosis.object_layout import (
     ACCESS,
     API,
     BEFORE,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import gmlake
 from gmlake.diagnosis import programs
 from gmlake.diagnosis.calls import read_calls
-from gmlake.diagnosis.layout import READS, TOUCHES, WRITES, ApiKind
+from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES, ApiKind
 from places import ROOT
 
 if TYPE_CHECKING:

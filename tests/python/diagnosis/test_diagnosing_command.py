@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> str:
 def test_reading_has_a_budget(
     file: str, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reader = "gmlake.diagnosis.trace._from_zip"
+    reader = "gmlake.diagnosis.object_trace._from_zip"
     check_budget(f"diagnose {file}", reader, what, monkeypatch, capsys)
 
 
@@ -194,7 +194,7 @@ def test_a_program_is_run_and_its_trace_kept(
         seen.append(command)
         return programs.WatchedProgram(3, (example(),))
 
-    monkeypatch.setattr("gmlake.diagnosis.command.watch_program", watch)
+    monkeypatch.setattr("gmlake.diagnosis.diagnose_command.watch_program", watch)
     path = tmp_path / "kept.gmobjects"
     assert main(["diagnose", "--save", str(path), "--", "./app", "--json", "--", "x"]) == 3
     assert seen == [["./app", "--json", "--", "x"]]

@@ -204,7 +204,7 @@ def test_other_json_is_refused(file: Path, text: bytes) -> None:
 
 
 def test_a_bomb_is_not_unpacked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gmlake.diagnosis.trace.MAX_FILE_BYTES", 100_000)
+    monkeypatch.setattr("gmlake.diagnosis.object_trace.MAX_FILE_BYTES", 100_000)
     rewrite(file)
     ObjectTrace.load(file)
     with (

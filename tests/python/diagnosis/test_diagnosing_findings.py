@@ -12,7 +12,7 @@ import pytest
 import gmlake
 from gmlake import Diagnosis, TraceBuilder, TraceError, find_inefficiencies
 from gmlake.diagnosis import Finding, Part, Pattern, Place, _diagnosis
-from gmlake.diagnosis.layout import NO_API
+from gmlake.diagnosis.object_layout import NO_API
 from gmlake.diagnosis.words import line_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import gmlake
 from gmlake.diagnosis import Part, TraceBuilder
 from gmlake.diagnosis.pages import MOST_CALLS, MOST_OBJECTS, report_of_diagnosis
 from gmlake.diagnosis.perfetto import save_diagnosis_perfetto
-from gmlake.diagnosis.pictures.calls import CALL_KINDS, Calls
+from gmlake.diagnosis.pictures.calls_picture import CALL_KINDS, Calls
 from gmlake.diagnosis.pictures.found_table import Found
 from gmlake.diagnosis.pictures.lifelines import Lifelines
 from gmlake.diagnosis.pictures.touched import Touched

@@ -14,7 +14,7 @@ import pytest
 
 import gmlake
 from gmlake.diagnosis import Part, _diagnosis
-from gmlake.diagnosis.layout import FINDING
+from gmlake.diagnosis.object_layout import FINDING
 from leaks import check_growth
 from places import ROOT
 

@@ -276,7 +276,7 @@ COMPUTED = "(computed)"
 HIDDEN = {
     "snapshots/capture.py": {
         # Snapshots of running lakes, which PyTorch's part of the package opens and records.
-        *("gmlake.pytorch.lakes", "gmlake.pytorch.sites", "gmlake.pytorch.recording"),
+        *("gmlake.pytorch.lakes", "gmlake.pytorch.call_sites", "gmlake.pytorch.recording"),
     },
     "pytorch/session.py": {"gmlake.pytorch.compat"},  # loads torch; asked only where it is loaded
     "compat/sglang.py": {"gmlake.compat.torch_memory_saver"},  # reads the environment at import

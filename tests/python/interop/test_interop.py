@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
-from gmlake.interop.lakes import handle_of
+from gmlake.interop.shared_lakes import handle_of
 from places import ROOT
 
 if TYPE_CHECKING:

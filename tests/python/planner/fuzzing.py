@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fuzz_files
 
 import gmlake
-from gmlake.planner import MadeFor, SavedPlan, files
+from gmlake.planner import MadeFor, SavedPlan, plan_files
 from made_plans import made_plan
 from plans import training
 
@@ -30,8 +30,8 @@ def known_plans() -> list[bytes]:
         training(6).trace().save(source)
         report = gmlake.plan(source, budget_ms=20)
         assert report.results[0].step is not None
-        files.save_plans(path, [SavedPlan(0, "train", report.results[0].step.plan)], MadeFor())
-        large = files.load_plans(path).plans[0].plan.encode()
+        plan_files.save_plans(path, [SavedPlan(0, "train", report.results[0].step.plan)], MadeFor())
+        large = plan_files.load_plans(path).plans[0].plan.encode()
     return [made_plan().encode(), large]
 
 
@@ -47,7 +47,9 @@ def plan_file(rng: random.Random) -> fuzz_files.Case:
     """Make a plan file."""
     chosen = [rng.choice(known_plans()) for _ in range(rng.choice((0, 1, 1, 2)))]
     saved = [SavedPlan(n, "train", gmlake.Plan.decode(data)) for n, data in enumerate(chosen)]
-    data = files.encode_plans(saved, MadeFor(1, 2, {0: "H100", 1: fuzz_files.text(rng)}, "2.9.0"))
+    data = plan_files.encode_plans(
+        saved, MadeFor(1, 2, {0: "H100", 1: fuzz_files.text(rng)}, "2.9.0")
+    )
     header_bytes = struct.unpack_from("<I", data, 12)[0]
     header: Any = json.loads(data[16 : 16 + header_bytes])
     payloads = list(chosen)

@@ -12,7 +12,7 @@ import pytest
 import gmlake
 from developer import PAPER
 from gmlake.planner import _planner
-from gmlake.planner.layout import (
+from gmlake.planner.plan_layout import (
     LIFETIME,
     ORDERING,
     PLAN_REQUEST,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gmlake
-from gmlake.planner import MadeFor, SavedPlan, files, load_plans, save_plans
+from gmlake.planner import MadeFor, SavedPlan, load_plans, plan_files, save_plans
 from made_plans import made_plan
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ MADE_FOR = MadeFor(rank=3, world_size=8, devices={0: "H100, 80 GiB", 5: "süß"}
 
 def encoded() -> bytes:
     plan = made_plan()
-    return files.encode_plans([SavedPlan(0, "train", plan), SavedPlan(5, "eval", plan)], MADE_FOR)
+    return plan_files.encode_plans(
+        [SavedPlan(0, "train", plan), SavedPlan(5, "eval", plan)], MADE_FOR
+    )
 
 
 def with_header(change: Any) -> bytes:
@@ -40,7 +42,7 @@ def with_header(change: Any) -> bytes:
 
 def reason_of(data: bytes) -> str:
     with pytest.raises(gmlake.PlanError) as caught:
-        files.decode_plans(data)
+        plan_files.decode_plans(data)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -61,7 +63,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "plans"
     save_plans(path, [], MADE_FOR)
     with pytest.raises(gmlake.PlanError, match="too much"):
-        save_plans(path, [SavedPlan(0, "x" * files.MAX_HEADER_BYTES, made_plan())], MADE_FOR)
+        save_plans(path, [SavedPlan(0, "x" * plan_files.MAX_HEADER_BYTES, made_plan())], MADE_FOR)
     assert load_plans(path).plans == ()
     with pytest.raises(OSError, match="No such file"):
         save_plans(tmp_path / "none" / "plans", [], MADE_FOR)
@@ -73,7 +75,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     save_plans(pipe, [], MADE_FOR)
-    assert os.read(reader, 1 << 16) == files.encode_plans([], MADE_FOR)
+    assert os.read(reader, 1 << 16) == plan_files.encode_plans([], MADE_FOR)
     os.close(reader)
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
@@ -152,7 +154,7 @@ def test_plans_are_compared_with_what_the_header_says() -> None:
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_refused(data: bytes, is_marked: bool) -> None:  # noqa: FBT001
-    reason_of(files.MAGIC + struct.pack("<I", 1) + data if is_marked else data)
+    reason_of(plan_files.MAGIC + struct.pack("<I", 1) + data if is_marked else data)
 
 
 def test_files_that_cannot_be_read_are_plan_errors(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import gmlake
 from gmlake.planner import _planner
-from gmlake.planner.layout import LIFETIME, ORDERING
+from gmlake.planner.plan_layout import LIFETIME, ORDERING
 from leaks import check_growth
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 import gmlake
 from gmlake.planner import lifetimes, periods, profiles
-from gmlake.planner.layout import STEP_REQUEST, STILL_LIVE
+from gmlake.planner.plan_layout import STEP_REQUEST, STILL_LIVE
 from gmlake.trace.layout import START_BLOCK, Kind
 from places import RECORDINGS
 from plans import KIB, MIB, Script, train, training

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "view run.gmtrace -o page.html --plan": "gmlake.commands.view.report_of",
-    "view plans -o page.html": "gmlake.planner.files.decode_plans",
+    "view plans -o page.html": "gmlake.planner.plan_files.decode_plans",
     "plan run.gmtrace": "gmlake.snapshots.opening.decode",
     "plan one.csv": "gmlake.planner.instances._parse",
 }
@@ -41,4 +41,4 @@ def test_every_command_has_a_budget(
 
 
 def test_planning_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_own_work("plan one.csv", "gmlake.planner.command.plan", monkeypatch)
+    check_own_work("plan one.csv", "gmlake.planner.plan_command.plan", monkeypatch)

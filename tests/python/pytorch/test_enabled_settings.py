@@ -11,7 +11,7 @@ import pytest
 
 import gmlake
 from gmlake.pytorch import notices
-from gmlake.pytorch.settings import Given, Settings
+from gmlake.pytorch.session_settings import Given, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

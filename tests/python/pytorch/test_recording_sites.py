@@ -20,8 +20,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import gmlake  # noqa: E402
 from gmlake.pictures.figures import CATEGORIES  # noqa: E402
-from gmlake.pytorch import categories, recording, scopes, sites  # noqa: E402
-from gmlake.pytorch.sites import CallPaths  # noqa: E402
+from gmlake.pytorch import call_sites, categories, recording, scopes  # noqa: E402
+from gmlake.pytorch.call_sites import CallPaths  # noqa: E402
 from gmlake.snapshots.peaks import lives_of  # noqa: E402
 from gmlake.trace.layout import REQUEST, START_BLOCK, Kind  # noqa: E402
 from gmlake.trace.trace import Trace  # noqa: E402
@@ -34,7 +34,7 @@ class Told:
     """Instead of the core: the site of each thread, and the marks."""
 
     def __init__(self) -> None:
-        self.table = sites.Table()
+        self.table = call_sites.Table()
         self.numbers: dict[int, int] = {}
         self.marks: list[int] = []
         self.tracker = scopes.Tracker(self.table, self.set_site, self.marks.append)
@@ -42,7 +42,7 @@ class Told:
     def set_site(self, number: int) -> None:
         self.numbers[threading.get_ident()] = number
 
-    def site(self) -> sites.Site:
+    def site(self) -> call_sites.Site:
         """Where the calling thread is."""
         return self.table.sites()[self.numbers.get(threading.get_ident(), 0)]
 
@@ -253,25 +253,25 @@ def test_compilers_see_no_hooks(told: Told) -> None:
 
 
 def test_a_full_table_says_so_and_keeps_what_it_has() -> None:
-    table = sites.Table(most=3)
+    table = call_sites.Table(most=3)
     first, second = table.number_of("a", "forward"), table.number_of("b", "forward")
     assert table.number_of("a", "forward") == first != second
     assert table.number_of("c", "forward") == 0
     assert table.number_at(first, sys._getframe(), 4) == first  # noqa: SLF001
     assert table.left_out == 2
     assert table.sites() == {
-        0: sites.Site(),
-        first: sites.Site("a", "forward"),
-        second: sites.Site("b", "forward"),
+        0: call_sites.Site(),
+        first: call_sites.Site("a", "forward"),
+        second: call_sites.Site("b", "forward"),
     }
 
 
 def test_numbers_of_an_earlier_recording_mean_nothing_later() -> None:
-    first = sites.renew().number_of("a", "forward")
-    assert first in sites.table()
-    second = sites.renew().number_of("a", "forward")
+    first = call_sites.renew().number_of("a", "forward")
+    assert first in call_sites.table()
+    second = call_sites.renew().number_of("a", "forward")
     assert second > first
-    assert first not in sites.table()
+    assert first not in call_sites.table()
 
 
 # ---- call paths
@@ -393,8 +393,8 @@ def test_call_paths_see_functions_without_a_name(told: Told) -> None:
 
 
 def test_functions_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "MOST_CODES", 100)
-    table = sites.Table(most=4)
+    monkeypatch.setattr(call_sites, "MOST_CODES", 100)
+    table = call_sites.Table(most=4)
     made = []
     for number in range(300):
         scope: dict[str, Any] = {"at": lambda: table.number_at(0, sys._getframe(1), 1)}  # noqa: SLF001
@@ -432,7 +432,7 @@ class Scenario:
         self.rows: list[tuple[int, ...]] = []
         self.sites: list[int] = []
         self.labels: list[str] = []
-        self.places = {0: sites.Site()}
+        self.places = {0: call_sites.Site()}
         self.count = 0
 
     def mark(self, label: str) -> None:
@@ -444,7 +444,7 @@ class Scenario:
         number = next((key for key, site in self.places.items() if site.phase == phase), 0)
         if phase and not number:
             number = len(self.places)
-            self.places[number] = sites.Site("layer", phase)
+            self.places[number] = call_sites.Site("layer", phase)
         self.rows.append((self.count, 512, address, self.now, 0, Kind.ALLOC, 0))
         self.sites.append(number)
         self.count += 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import fake_libraries
 import gmlake
 from gmlake import _core
-from gmlake.interop import cupy_allocator, lake, lakes, use_cupy, use_numba
+from gmlake.interop import cupy_allocator, lake, shared_lakes, use_cupy, use_numba
 from gmlake.lake import Lake
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def fork() -> None:
     if child == 0:
         held.clear()
         gc.collect()
-        os._exit(lakes.find(0) is not None)
+        os._exit(shared_lakes.find(0) is not None)
     assert os.waitpid(child, 0)[1] == 0
     assert live() == 2
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gmlake.planner import _planner
-from gmlake.planner.layout import STEP_REQUEST
+from gmlake.planner.plan_layout import STEP_REQUEST
 
 if TYPE_CHECKING:
     from gmlake.trace.layout import Records

@@ -88,7 +88,7 @@ class RefusedError(RuntimeError):
 
 def asleep() -> list[str]:
     """Ask the core what sleeps, in the order of the names."""
-    return [NAMES[number // 4 - 1] for number, _, lake in lakes.of_regions() if lake.is_asleep]
+    return [NAMES[number - 2] for number, _, lake in lakes.of_regions() if lake.is_asleep]
 
 
 def words() -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ import torch
 from tests.standin.failures import failure
 
 import gmlake
-from gmlake.diagnosis.operators import report
+from gmlake.diagnosis.operators import operator_report
 from gmlake.planner import autoplan
 from gmlake.pytorch import locking, recording, sleeping
 
@@ -86,7 +86,7 @@ def fork() -> Result:
     go, ready = threading.Event(), threading.Event()
     locks = (
         *(locking.lock, sleeping._lock),  # noqa: SLF001
-        *(recording._turn.lock, report._turn.lock, autoplan._turn._lock),  # noqa: SLF001
+        *(recording._turn.lock, operator_report._turn.lock, autoplan._turn._lock),  # noqa: SLF001
     )
 
     def hold() -> None:

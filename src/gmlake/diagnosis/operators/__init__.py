@@ -1,5 +1,5 @@
 """Diagnosis of PyTorch programs: a trace of objects from the operators that run."""
 
-from gmlake.diagnosis.operators.report import Report, diagnose
+from gmlake.diagnosis.operators.operator_report import Report, diagnose
 
 __all__ = ["Report", "diagnose"]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gmlake.diagnosis.layout import READS, TOUCHES, WRITES, ApiKind
 from gmlake.diagnosis.notes import Holder, Work
+from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES, ApiKind
 from gmlake.diagnosis.operators import private
 from gmlake.diagnosis.operators.arguments import (
     has_tensors,
@@ -29,7 +29,7 @@ from gmlake.diagnosis.operators.outside import Sharing, Substitutes, watch
 from gmlake.diagnosis.operators.places import Frames
 from gmlake.diagnosis.operators.recipes import Recipe, recipe_of
 from gmlake.diagnosis.operators.storages import Entry, Lane, Storages, key_of, parts_of, storage_of
-from gmlake.pytorch import compat, sites
+from gmlake.pytorch import call_sites, compat
 from gmlake.pytorch.scopes import Observer, Tracker
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Collector(Observer):
         self._storages = Storages(self._died)
         self._dead: deque[tuple[Entry, tuple[str, ...]]] = deque()
         self._names: dict[int, str] = {}  # of storages that were there before
-        table = sites.Table()
+        table = call_sites.Table()
         self._table = table
         self._scopes: dict[int, str] = {0: ""}
         self._tracker = Tracker(table, _ignore, _ignore, self)
@@ -433,7 +433,7 @@ class Collector(Observer):
         number = self._tracker.base()
         scope = self._scopes.get(number)
         if scope is None:
-            scope = self._scopes[number] = str(self._table.sites().get(number, sites.NOWHERE))
+            scope = self._scopes[number] = str(self._table.sites().get(number, call_sites.NOWHERE))
         return scope
 
     def pass_begins(self, model: nn.Module) -> None:

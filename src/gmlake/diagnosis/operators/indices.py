@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gmlake.diagnosis.layout import READS, WRITES
+from gmlake.diagnosis.object_layout import READS, WRITES
 from gmlake.diagnosis.operators import private
 from gmlake.diagnosis.operators.ranges import Run, runs_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from gmlake.diagnosis.layout import READS, TOUCHES, WRITES
+from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

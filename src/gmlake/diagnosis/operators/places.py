@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 import gmlake
-from gmlake.pytorch.sites import Frame
+from gmlake.pytorch.call_sites import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from gmlake.diagnosis.layout import READS, TOUCHES, WRITES, ApiKind
+from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES, ApiKind
 from gmlake.diagnosis.operators import indices, private
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 /* The sizes PyTorch rounds to, against values computed by hand. */
-#include "policy/torch/size.h"
+#include "policy/torch/rounding.h"
 #include "support/policy_fixture.h"
 
 TEST(rounds_to_512)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gmlake.diagnosis.layout import READS, TOUCHES, WRITES, ApiKind
+from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES, ApiKind
 from gmlake.diagnosis.operators import diagnose
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import gmlake  # noqa: E402
-from gmlake.diagnosis.layout import BEFORE, KEPT  # noqa: E402
+from gmlake.diagnosis.object_layout import BEFORE, KEPT  # noqa: E402
 from gmlake.diagnosis.operators import diagnose  # noqa: E402
 
 

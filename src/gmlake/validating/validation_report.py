@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake.errors import TraceError
+from gmlake.file_bytes import UnreadableError, contents
 from gmlake.printable import printable
-from gmlake.reading import UnreadableError, contents
 from gmlake.tables import Printed
-from gmlake.validating.tables import validation_tables
+from gmlake.validating.validation_tables import validation_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ import numpy as np
 
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Report
-from gmlake.planner.tables import plan_tables
+from gmlake.planner.plan_tables import plan_tables
 from gmlake.snapshots.packings import packing_by_size
 from gmlake.tables import Printed
 from gmlake.units import format_size

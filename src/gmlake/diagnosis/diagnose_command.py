@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.diagnosis.detect import DEFAULTS, check_options, find_inefficiencies
+from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.programs import watch_program
 from gmlake.diagnosis.report import diagnosis_tables
-from gmlake.diagnosis.trace import ObjectTrace
 from gmlake.diagnosis.words import Pattern
 from gmlake.pictures.drawing import require_bokeh
 

@@ -11,7 +11,7 @@ from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
 from gmlake.pytorch import registry, session
-from gmlake.pytorch.settings import Settings
+from gmlake.pytorch.session_settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

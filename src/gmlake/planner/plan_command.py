@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.planner.api import MOST_BUDGET_MS, plan, read_source
-from gmlake.planner.files import MadeFor, SavedPlan, save_plans
-from gmlake.planner.report import PlanReport
+from gmlake.planner.plan_files import MadeFor, SavedPlan, save_plans
+from gmlake.planner.plan_report import PlanReport
 
 if TYPE_CHECKING:
-    from gmlake.planner.report import PlanResult
+    from gmlake.planner.plan_report import PlanResult
 
 _DOES_NOT_FIT = 1
 _EXIT_CODES = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from gmlake.validating.report import ValidationReport, ValidationResult
+    from gmlake.validating.validation_report import ValidationReport, ValidationResult
 
 
 def validation_tables(report: ValidationReport) -> Iterator[RenderableType]:

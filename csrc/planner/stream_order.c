@@ -1,4 +1,4 @@
-#include "planner/streams.h"
+#include "planner/stream_order.h"
 
 #include "base/sort.h"
 

@@ -1,5 +1,5 @@
 /* PyTorch's rounding rules, as in its CUDACachingAllocator from 2.6 to 2.13. */
-#include "policy/torch/size.h"
+#include "policy/torch/rounding.h"
 
 #include "base/rounding.h"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from gmlake.errors import Error
 from gmlake.planner.api import plan
-from gmlake.planner.errors import PlanError
-from gmlake.planner.files import MAGIC, load_plans
+from gmlake.planner.plan_errors import PlanError
+from gmlake.planner.plan_files import MAGIC, load_plans
 from gmlake.planner.saved import report_of_saved
 from gmlake.printable import printable
 

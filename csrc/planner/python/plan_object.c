@@ -174,7 +174,7 @@ PyDoc_STRVAR(describe_doc,
              "lower_bound_bytes, method, time_ns, fingerprint.");
 PyDoc_STRVAR(requests_doc,
              "requests($self, /)\n--\n\n"
-             "Return the planned requests as bytes, see gmlake.planner.layout.PLAN_REQUEST.");
+             "Return the planned requests as bytes, see gmlake.planner.plan_layout.PLAN_REQUEST.");
 
 static PyMethodDef plan_methods[] = {
     {"build", (PyCFunction)(void (*)(void))plan_build, METH_VARARGS | METH_KEYWORDS | METH_CLASS,

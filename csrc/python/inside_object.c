@@ -6,24 +6,45 @@
 #include "core.h"
 #include "gmlake_torch.h"
 
+/* Reads (number, takes_graphs, is_exclusive); false, with an exception, where it is none. */
+static bool
+read_region(PyObject *parts, gml_region *out)
+{
+    long number = 0;
+    int takes_graphs = 0;
+    int is_exclusive = 0;
+    if (!PyTuple_Check(parts)) {
+        PyErr_SetString(PyExc_TypeError, "a region is (number, takes_graphs, is_exclusive)");
+        return false;
+    }
+    if (!PyArg_ParseTuple(parts, "lpp", &number, &takes_graphs, &is_exclusive)) {
+        return false;
+    }
+    if (number < 0 || number > INT_MAX) {
+        PyErr_SetString(PyExc_ValueError, "the number of a region must be from 0 to 2**31 - 1");
+        return false;
+    }
+    out->number = (int)number;
+    out->takes_graphs = takes_graphs != 0;
+    out->is_exclusive = is_exclusive != 0;
+    return true;
+}
+
 static PyObject *
 inside_enter(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     core_state *state = state_of(Py_TYPE(self));
-    PyObject *number = state ? PyObject_CallMethod(self, "number", NULL) : NULL;
-    PyObject *everywhere = number ? PyObject_GetAttrString(self, "is_everywhere") : NULL;
-    long region = number ? PyLong_AsLong(number) : -1;
+    PyObject *parts = state ? PyObject_CallMethod(self, "region", NULL) : NULL;
+    PyObject *everywhere = parts ? PyObject_GetAttrString(self, "is_everywhere") : NULL;
     int is_everywhere = everywhere ? PyObject_IsTrue(everywhere) : -1;
-    Py_XDECREF(number);
+    gml_region region = {0};
+    bool is_read = is_everywhere >= 0 && read_region(parts, &region);
+    Py_XDECREF(parts);
     Py_XDECREF(everywhere);
-    if (PyErr_Occurred()) {
+    if (!is_read) {
         return NULL;
     }
-    if (region < 0 || region > INT_MAX) {
-        PyErr_SetString(PyExc_ValueError, "the number of a region must be from 0 to 2**31 - 1");
-        return NULL;
-    }
-    gml_status status = gml_torch_enter_region((int)region, is_everywhere != 0, self);
+    gml_status status = gml_torch_enter_region(region, is_everywhere != 0, self);
     return status == GML_OK ? Py_NewRef(self) : raise_status(state, status, NULL);
 }
 
@@ -47,11 +68,10 @@ inside_dealloc(PyObject *self)
 
 PyDoc_STRVAR(enter_doc,
              "__enter__($self, /)\n--\n\n"
-             "Let this thread be served by the lakes of the region that number() says; "
+             "Let this thread be served by the lakes of the region that region() returns; "
              "return self.\n\n"
-             "0: by those of the devices. Bit 0 takes the memory of graphs, too; bit 1\n"
-             "lets each block lie in one chunk. is_everywhere: also threads that are in\n"
-             "no region of their own.");
+             "region() is (number, takes_graphs, is_exclusive), see gml_region; number 0: the\n"
+             "lakes of the devices. is_everywhere: also threads in no region of their own.");
 PyDoc_STRVAR(exit_doc, "__exit__($self, /, *args)\n--\n\n"
                        "End this thread's last entry of this object, else its last of any thread.");
 PyDoc_STRVAR(inside_doc, "What threads are inside of, from an entry to its exit or the object's "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from gmlake.planner.report import PlanReport, PlanResult, StepResult
+    from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult
 
 _LEAST_FORMATTED = 10 << 20
 

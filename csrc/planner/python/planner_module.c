@@ -45,7 +45,7 @@ static int
 planner_exec(PyObject *module)
 {
     planner_state *state = PyModule_GetState(module);
-    PyObject *errors = PyImport_ImportModule("gmlake.planner.errors");
+    PyObject *errors = PyImport_ImportModule("gmlake.planner.plan_errors");
     state->plan_error = errors ? PyObject_GetAttrString(errors, "PlanError") : NULL;
     Py_XDECREF(errors);
     if (!state->plan_error || find_core(state) < 0) {

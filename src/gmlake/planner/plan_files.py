@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake import _core, owned
+from gmlake.file_bytes import UnreadableError, contents
 from gmlake.planner import _planner
-from gmlake.planner.errors import PlanError
+from gmlake.planner.plan_errors import PlanError
 from gmlake.printable import printable
-from gmlake.reading import UnreadableError, contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

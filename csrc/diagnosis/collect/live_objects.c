@@ -1,4 +1,4 @@
-#include "diagnosis/collect/live.h"
+#include "diagnosis/collect/live_objects.h"
 
 #include <stdlib.h>
 #include <string.h>

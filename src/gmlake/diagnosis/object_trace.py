@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake.diagnosis.layout import ACCESS, API, OBJECT, RANGE
+from gmlake.diagnosis.object_layout import ACCESS, API, OBJECT, RANGE
 from gmlake.errors import TraceError
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class Place:
 class ObjectTrace:
     """APIs in order of invocation, the objects that they access, and where the program was.
 
-    apis, objects, accesses, ranges: arrays of the records in gmlake.diagnosis.layout; sizes and
-        offsets are in bytes. An object's `tag` is the number of its place.
+    apis, objects, accesses, ranges: arrays of the records in gmlake.diagnosis.object_layout;
+        sizes and offsets are in bytes. An object's `tag` is the number of its place.
     names: of each object, "" where it has none.
     labels: the different names of APIs; label_of: the number of each API's.
     places: the different places, the first of them nowhere; place_of: the number of each API's.

@@ -1,5 +1,5 @@
-/* The recount behind check.h. */
-#include "policy/torch/check.h"
+/* The recount behind heap_check.h. */
+#include "policy/torch/heap_check.h"
 
 #include <inttypes.h>
 
