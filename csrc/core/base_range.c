@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the tiling: extents as a list in address order, with an index by granule ------------------ */
+/* ---- the tiling: extents as a list in address order, with an index by granule ---------------- */
 
 enum { WORD_BITS = 64 };
 

@@ -152,7 +152,7 @@ void gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive);
 void gml_paper_view_take(gml_paper *self, gml_paper_range *view);
 void gml_paper_view_give(gml_paper *self, gml_paper_range *view);
 
-/* ---- paper_view.c: Stitch and StitchFree ----------------------------------------------------------- */
+/* ---- paper_view.c: Stitch and StitchFree ----------------------------------------------------- */
 
 /* A new idle view over the chain. */
 gml_status gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain,
@@ -184,7 +184,7 @@ void gml_paper_view_leave_order(gml_paper *self, gml_paper_range *view);
  * `size_bytes` stays within max_views and max_view_bytes. Does what it can. */
 void gml_paper_stitch_free(gml_paper *self, uint64_t size_bytes);
 
-/* ---- paper_small.c: requests up to 1 MiB, split as PyTorch does ------------------------------------ */
+/* ---- paper_small.c: requests up to 1 MiB, split as PyTorch does ------------------------------ */
 
 gml_status gml_paper_small_allocate(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
                                     gml_block **out);
@@ -193,7 +193,7 @@ void gml_paper_small_free(gml_paper *self, gml_paper_cell *cell);
 /* Gives back segments without a used cell, or all; goes on after a failure, returns the first. */
 gml_status gml_paper_small_release(gml_paper *self, bool with_live);
 
-/* ---- paper_check.c --------------------------------------------------------------------------------- */
+/* ---- paper_check.c --------------------------------------------------------------------------- */
 
 gml_status gml_paper_check(gml_policy *base);
 void gml_paper_visit(gml_policy *base, const gml_visitor *visitor);

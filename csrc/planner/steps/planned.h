@@ -201,7 +201,7 @@ void gml_planned_note_free(gml_planned *planned, uint64_t note);
 gml_status gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
                                 gml_block **out);
 
-/* ---- open_plan.c ---------------------------------------------------------------------------------- */
+/* ---- open_plan.c ----------------------------------------------------------------------------- */
 
 /* gml_policy_ops.mark */
 gml_status gml_planned_mark(gml_policy *self);

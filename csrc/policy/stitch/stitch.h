@@ -387,7 +387,7 @@ bool gml_slab_is_valid(const gml_slab *slab);
 
 gml_status gml_stitch_trim(gml_policy *self, uint64_t *released_bytes);
 
-/* ---- stitch_inspect.c: the whole structure, read only ----------------------------------------------- */
+/* ---- stitch_inspect.c: the whole structure, read only ---------------------------------------- */
 
 gml_status gml_stitch_check(gml_policy *self);
 void gml_stitch_visit(gml_policy *self, const gml_visitor *visitor);

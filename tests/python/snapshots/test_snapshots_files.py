@@ -32,7 +32,7 @@ def test_what_was_saved_comes_back(tmp_path: Path, policy: str, name: str, seed:
     seen.save(tmp_path / name)
     loaded = gmlake.Snapshot.load(tmp_path / name)
     first, second = seen[0], loaded[0]
-    for column in ("regions", "ranges", "pieces", "event_sites", "start_sites"):
+    for column in ("spans", "ranges", "pieces", "event_sites", "start_sites"):
         assert np.array_equal(getattr(first, column), getattr(second, column)), column
     assert np.array_equal(first.events["kind"], second.events["kind"])
     is_block = np.isin(first.events["kind"], (Kind.ALLOC, Kind.FREE, Kind.OOM))

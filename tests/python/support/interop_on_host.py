@@ -90,7 +90,7 @@ def c_functions() -> None:
     assert alloc(None, MIB, -1) is None
     free(None, None, 0)
     address = alloc(77, MIB, 0)
-    assert [region["stream"] for region in lake(0).regions() if region["used"]] == [77]
+    assert [span["stream"] for span in lake(0).spans() if span["used"]] == [77]
     free(77, address, 0)
     assert live() == 0
 
@@ -211,7 +211,7 @@ def numba_one_stream() -> None:
     use_numba(stream=55)
     manager = use.use()
     held = manager.memalloc(MIB)
-    assert [region["stream"] for region in lake(0).regions() if region["used"]] == [55]
+    assert [span["stream"] for span in lake(0).spans() if span["used"]] == [55]
     first = held.handle
     del held
     assert live() == 0
@@ -244,7 +244,7 @@ def cupy_streams() -> None:
     with side:
         assert records_at_the_end_of([cupy.cuda.alloc(MIB)]) == 0
         held = [cupy.cuda.alloc(MIB)]
-        assert [region["stream"] for region in lake(0).regions() if region["used"]] == [side.ptr]
+        assert [span["stream"] for span in lake(0).spans() if span["used"]] == [side.ptr]
     assert records_at_the_end_of(held) == 1
     held = [cupy.cuda.alloc(MIB)]
     with side:
@@ -302,7 +302,7 @@ def cupy_one_stream() -> None:
     side = cupy.cuda.Stream()
     allocate = cupy_allocator(side)
     held = allocate(MIB)
-    assert [region["stream"] for region in lake(0).regions() if region["used"]] == [side.ptr]
+    assert [span["stream"] for span in lake(0).spans() if span["used"]] == [side.ptr]
     raised(cupy.cuda.memory.OutOfMemoryError, lambda: allocate(2 * CAPACITY))
     assert allocate(0).ptr == 0
     fake_libraries.current_device = 1
