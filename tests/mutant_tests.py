@@ -48,7 +48,6 @@ FURTHER: Final = {
     "csrc/lake/sleep": ("tests/python/core/test_sleeping.py", "tests/standin/test_sleeping.py"),
     "csrc/lake/backup": ("tests/python/core/test_sleeping.py", "tests/standin/test_sleeping.py"),
     "csrc/lake/elastic": ("tests/python/core/test_elastic.py", "tests/standin/test_growing.py"),
-    "csrc/lake/places": ("tests/python/core/test_elastic.py", "tests/standin/test_growing.py"),
     "csrc/driver/remap": (
         "tests/python/core/test_sleeping.py",
         "tests/standin/test_exporting.py",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROOMS: Final = {
     "sleep": (
-        *(f"csrc/lake/{name}.c" for name in ("sleep", "store", "elastic", "places")),
+        *(f"csrc/lake/{name}.c" for name in ("sleep", "backup", "elastic")),
         "csrc/driver/remap.c",
     ),
     "plan": ("csrc/planner/steps",),

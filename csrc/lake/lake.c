@@ -205,7 +205,7 @@ gml_lake_close(gml_lake *lake)
     gml_map_clear(&lake->blocks);
     gml_history_close(&lake->history);
     gml_lake_end_segments(lake);
-    gml_board_close(lake->board);
+    gml_counter_page_close(lake->counter_page);
     pthread_mutex_destroy(&lake->lock);
     free(lake);
     return status;

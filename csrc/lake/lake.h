@@ -51,7 +51,8 @@ typedef struct gml_looks {
     gml_held_list held, seen;
 } gml_looks;
 
-typedef struct gml_board gml_board; /* counters in a file that others map, see gml_published */
+/* Counters in a file that others map, see gml_published. */
+typedef struct gml_counter_page gml_counter_page;
 
 struct gml_lake {
     pthread_mutex_t lock;
@@ -65,11 +66,11 @@ struct gml_lake {
     gml_pools pools;
     gml_uses uses;
     gml_history history;
-    gml_looks looks;       /* while events are kept */
-    gml_board *board;      /* NULL: nothing is published */
-    gml_map imports;       /* see export.c */
-    size_t over_imports;   /* of them: whose users are done */
-    gml_map elastics;      /* see elastic.c: address -> buffer */
+    gml_looks looks;                /* while events are kept */
+    gml_counter_page *counter_page; /* NULL: nothing is published */
+    gml_map imports;                /* see export.c */
+    size_t over_imports;            /* of them: whose users are done */
+    gml_map elastics;               /* see elastic.c: address -> buffer */
     gml_link elastic_list; /* the same: first those that were closed and are still mapped */
     gml_map blocks;        /* live: address -> gml_block */
     gml_stats stats;       /* but for what gml_policy and gml_driver hold themselves */
@@ -214,24 +215,24 @@ void gml_lake_end_segments(gml_lake *lake);
 
 /* ---- publish.c ------------------------------------------------------------------------------- */
 
-/* Writes what has changed to the lake's board, after whatever may have changed it; with a look,
- * also what takes time to find out. pre: there is a board, and the lock is held. */
-void gml_lake_write_board(gml_lake *lake, bool is_look);
+/* Writes what has changed to the lake's page, after whatever may have changed it; with a look,
+ * also what takes time to find out. pre: there is a page, and the lock is held. */
+void gml_lake_publish_counters(gml_lake *lake, bool is_look);
 
 /* The same where there is one: one branch where there is none. */
 static inline void
 gml_lake_show(gml_lake *lake)
 {
-    if (lake->board) {
-        gml_lake_write_board(lake, false);
+    if (lake->counter_page) {
+        gml_lake_publish_counters(lake, false);
     }
 }
 
 static inline void
 gml_lake_show_all(gml_lake *lake)
 {
-    if (lake->board) {
-        gml_lake_write_board(lake, true);
+    if (lake->counter_page) {
+        gml_lake_publish_counters(lake, true);
     }
 }
 
@@ -239,13 +240,13 @@ gml_lake_show_all(gml_lake *lake)
 static inline void
 gml_lake_show_request(gml_lake *lake, gml_status status)
 {
-    if (lake->board) {
-        gml_lake_write_board(lake, status == GML_OUT_OF_MEMORY);
+    if (lake->counter_page) {
+        gml_lake_publish_counters(lake, status == GML_OUT_OF_MEMORY);
     }
 }
 
-/* Unlinks the file and frees the board; NULL is allowed. A child of fork() leaves the file. */
-void gml_board_close(gml_board *board);
+/* Unlinks the file and frees the page; NULL is allowed. A child of fork() leaves the file. */
+void gml_counter_page_close(gml_counter_page *page);
 
 /* ---- reclaim.c ------------------------------------------------------------------------------- */
 

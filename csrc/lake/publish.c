@@ -24,7 +24,7 @@ enum { LOOK_PAUSE_NS = 1000 * 1000 * 1000 };
 #define CHEAP_CLOCK CLOCK_REALTIME
 #endif
 
-struct gml_board {
+struct gml_counter_page {
     gml_published *shared;
     uint32_t *is_ours; /* 1 in a page that a child of fork() finds empty; NULL: ask for the pid */
     char *path;
@@ -41,11 +41,11 @@ cheap_clock_ns(void)
                : 0;
 }
 
-/* Whether this process made the board, and is no child of the one that did. */
+/* Whether this process made the page, and is no child of the one that did. */
 static bool
-is_maker(const gml_board *board)
+is_maker(const gml_counter_page *page)
 {
-    return board->is_ours ? *board->is_ours != 0 : board->shared->pid == (uint32_t)getpid();
+    return page->is_ours ? *page->is_ours != 0 : page->shared->pid == (uint32_t)getpid();
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -119,13 +119,13 @@ write_look(gml_published *shared, const gml_stats *stats, uint64_t now_ns)
 }
 
 void
-gml_lake_write_board(gml_lake *lake, bool is_look)
+gml_lake_publish_counters(gml_lake *lake, bool is_look)
 {
-    gml_board *board = lake->board;
-    if (!is_maker(board)) {
+    gml_counter_page *page = lake->counter_page;
+    if (!is_maker(page)) {
         return;
     }
-    gml_published *shared = board->shared;
+    gml_published *shared = page->shared;
     uint64_t now_ns = cheap_clock_ns();
     is_look |= now_ns - shared->looked_ns >= LOOK_PAUSE_NS;
     gml_stats stats;
@@ -171,40 +171,40 @@ last_error(void)
 /* Gives the file its size, in memory that is there when it is written to, and maps it. 0, or an
  * errno. */
 static int
-map_file(gml_board *board, int file)
+map_file(gml_counter_page *page, int file)
 {
     struct stat about;
-    int error = posix_fallocate(file, 0, sizeof *board->shared);
+    int error = posix_fallocate(file, 0, sizeof *page->shared);
     if (error) {
         return error;
     }
     if (fstat(file, &about) != 0) {
         return last_error();
     }
-    void *shared = mmap(NULL, sizeof *board->shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *shared = mmap(NULL, sizeof *page->shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (shared == MAP_FAILED) {
         return last_error();
     }
-    board->shared = shared;
-    board->file_device = about.st_dev;
-    board->file_number = about.st_ino;
+    page->shared = shared;
+    page->file_device = about.st_dev;
+    page->file_number = about.st_ino;
     return 0;
 }
 
 static int
-make_file(gml_board *board)
+make_file(gml_counter_page *page)
 {
-    if (board->path[0] != '/') {
+    if (page->path[0] != '/') {
         return EINVAL;
     }
     int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    int file = open(board->path, flags, S_IRUSR | S_IWUSR);
+    int file = open(page->path, flags, S_IRUSR | S_IWUSR);
     if (file < 0) {
         return last_error();
     }
-    int error = map_file(board, file);
+    int error = map_file(page, file);
     if (error) {
-        (void)unlink(board->path);
+        (void)unlink(page->path);
     }
     (void)close(file);
     return error;
@@ -212,58 +212,58 @@ make_file(gml_board *board)
 
 /* Unlinks the file, unless another one has come in its place. */
 static void
-unlink_file(const gml_board *board)
+unlink_file(const gml_counter_page *page)
 {
     struct stat about;
-    if (lstat(board->path, &about) == 0 && about.st_dev == board->file_device &&
-        about.st_ino == board->file_number) {
-        (void)unlink(board->path);
+    if (lstat(page->path, &about) == 0 && about.st_dev == page->file_device &&
+        about.st_ino == page->file_number) {
+        (void)unlink(page->path);
     }
 }
 
 void
-gml_board_close(gml_board *board)
+gml_counter_page_close(gml_counter_page *page)
 {
-    if (!board) {
+    if (!page) {
         return;
     }
-    if (board->shared) {
-        if (is_maker(board)) {
-            unlink_file(board);
+    if (page->shared) {
+        if (is_maker(page)) {
+            unlink_file(page);
         }
-        (void)munmap(board->shared, sizeof *board->shared);
+        (void)munmap(page->shared, sizeof *page->shared);
     }
-    if (board->is_ours) {
-        (void)munmap(board->is_ours, sizeof *board->is_ours);
+    if (page->is_ours) {
+        (void)munmap(page->is_ours, sizeof *page->is_ours);
     }
-    free(board->path);
-    free(board);
+    free(page->path);
+    free(page);
 }
 
 /* 0, or an errno. */
 static int
-open_board(const char *path, gml_board **out)
+open_page(const char *path, gml_counter_page **out)
 {
-    gml_board *board = calloc(1, sizeof *board);
-    int error = board ? 0 : ENOMEM;
+    gml_counter_page *page = calloc(1, sizeof *page);
+    int error = page ? 0 : ENOMEM;
     if (!error) {
-        board->path = strdup(path);
-        error = board->path ? make_file(board) : ENOMEM;
+        page->path = strdup(path);
+        error = page->path ? make_file(page) : ENOMEM;
     }
     if (error) {
-        gml_board_close(board);
+        gml_counter_page_close(page);
         return error;
     }
-    board->is_ours = make_own_page();
-    *out = board;
+    page->is_ours = make_own_page();
+    *out = page;
     return 0;
 }
 
 /* The magic last: before it, a reader takes the file for none of ours. */
 static void
-begin_board(const gml_lake *lake)
+begin_page(const gml_lake *lake)
 {
-    gml_published *shared = lake->board->shared;
+    gml_published *shared = lake->counter_page->shared;
     shared->version = GML_PUBLISHED_VERSION;
     shared->size_bytes = sizeof *shared;
     shared->pid = (uint32_t)getpid();
@@ -281,28 +281,28 @@ is_little_endian(void)
 gml_status
 gml_lake_publish(gml_lake *lake, const char *path)
 {
-    gml_board *board = NULL;
+    gml_counter_page *page = NULL;
     int error = 0;
     if (path) {
         if (!is_little_endian()) {
             return GML_UNSUPPORTED;
         }
-        error = open_board(path, &board);
+        error = open_page(path, &page);
     }
     if (error) {
         errno = error;
         return error == ENOMEM ? GML_NO_HOST_MEMORY : GML_INVALID_ARGUMENT;
     }
     pthread_mutex_lock(&lake->lock);
-    gml_board *before = lake->board;
-    lake->board = board;
-    if (board) {
-        begin_board(lake);
-        gml_lake_write_board(lake, true);
+    gml_counter_page *before = lake->counter_page;
+    lake->counter_page = page;
+    if (page) {
+        begin_page(lake);
+        gml_lake_publish_counters(lake, true);
         order_stores();
-        memcpy(board->shared->magic, GML_PUBLISHED_MAGIC, sizeof board->shared->magic);
+        memcpy(page->shared->magic, GML_PUBLISHED_MAGIC, sizeof page->shared->magic);
     }
     pthread_mutex_unlock(&lake->lock);
-    gml_board_close(before);
+    gml_counter_page_close(before);
     return GML_OK;
 }

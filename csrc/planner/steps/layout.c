@@ -178,12 +178,12 @@ gml_layout_drop(gml_planned *planned, gml_kind *kind, gml_layout *layout)
     gml_layout_free(planned, layout);
 }
 
-/* ---- atoms ----------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
-/* Calls `see` with every run that a place of `hold` has, in the layouts of all kinds. */
+/* Calls `see` with every run that a place of `reservation` has, in the layouts of all kinds. */
 static void
-each_run(const gml_planned *planned, const gml_hold *hold,
-         void (*see)(void *context, const gml_run *run, gml_atoms *atoms), void *context)
+each_run(const gml_planned *planned, const gml_reservation *reservation,
+         void (*see)(void *context, const gml_run *run, gml_slots *slots), void *context)
 {
     for (gml_kind *kind = planned->kinds; kind; kind = kind->next) {
         for (size_t i = 0; i < kind->layout_count; i++) {
@@ -191,9 +191,9 @@ each_run(const gml_planned *planned, const gml_hold *hold,
                 gml_entry *entry = &kind->layouts[i]->entries[j];
                 gml_place *place = &entry->place;
                 size_t run_count = place->view ? place->view->run_count : 1;
-                for (size_t k = 0; k < run_count && entry->hold == hold; k++) {
+                for (size_t k = 0; k < run_count && entry->reservation == reservation; k++) {
                     see(context, place->view ? &place->view->runs[k] : &place->run,
-                        place->view ? &place->of_view[k] : &place->atoms);
+                        place->view ? &place->of_view[k] : &place->slots);
                 }
             }
         }
@@ -207,10 +207,10 @@ typedef struct end_list {
 } end_list;
 
 static void
-add_ends(void *context, const gml_run *run, gml_atoms *atoms)
+add_ends(void *context, const gml_run *run, gml_slots *slots)
 {
     end_list *list = context;
-    (void)atoms;
+    (void)slots;
     if (list->count + 2 <= list->room) {
         list->ends[list->count] = run->offset;
         list->ends[list->count + 1] = run->offset + run->size_bytes;
@@ -219,31 +219,31 @@ add_ends(void *context, const gml_run *run, gml_atoms *atoms)
 }
 
 static void
-find_atoms(void *context, const gml_run *run, gml_atoms *atoms)
+find_slots(void *context, const gml_run *run, gml_slots *slots)
 {
-    *atoms = gml_hold_atoms(context, run->offset, run->size_bytes);
+    *slots = gml_reservation_slots(context, run->offset, run->size_bytes);
 }
 
-/* Has the places of all layouts cut the addresses of a hold. */
+/* Has the places of all layouts cut the addresses of a reservation. */
 static bool
-cut(const gml_planned *planned, gml_hold *hold)
+cut(const gml_planned *planned, gml_reservation *reservation)
 {
     end_list list = {0};
-    each_run(planned, hold, add_ends, &list);
+    each_run(planned, reservation, add_ends, &list);
     list = (end_list){.ends = calloc(list.count + 1, sizeof *list.ends), .room = list.count};
     if (!list.ends) {
         return false;
     }
-    each_run(planned, hold, add_ends, &list);
-    if (gml_hold_cut(hold, list.ends, list.count) != GML_OK) {
+    each_run(planned, reservation, add_ends, &list);
+    if (gml_reservation_cut(reservation, list.ends, list.count) != GML_OK) {
         return false;
     }
-    each_run(planned, hold, find_atoms, hold);
+    each_run(planned, reservation, find_slots, reservation);
     return true;
 }
 
 static bool
-make_room_for_atoms(const gml_layout *layout)
+make_room_for_slots(const gml_layout *layout)
 {
     bool is_made = true;
     for (size_t i = 0; i < layout->entry_count && is_made; i++) {
@@ -259,7 +259,7 @@ make_room_for_atoms(const gml_layout *layout)
 bool
 gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layout)
 {
-    if (!make_room_for_atoms(layout)) {
+    if (!make_room_for_slots(layout)) {
         gml_layout_free(planned, layout);
         return false;
     }
@@ -272,10 +272,11 @@ gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layout)
     }
     kind->layouts[kind->layout_count++] = layout;
     bool is_cut = true;
-    for (gml_hold *hold = planned->holds; hold && is_cut; hold = hold->next) {
-        is_cut = cut(planned, hold);
+    for (gml_reservation *reservation = planned->reservations; reservation && is_cut;
+         reservation = reservation->next) {
+        is_cut = cut(planned, reservation);
     }
-    if (!is_cut) { /* atoms that were known do not fit the hold any more */
+    if (!is_cut) { /* slots that were known do not fit the reservation any more */
         for (gml_kind *each = planned->kinds; each; each = each->next) {
             gml_kind_drop_layouts(planned, each);
         }

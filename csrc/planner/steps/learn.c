@@ -20,7 +20,8 @@ state_of_run(const gml_run *run)
  *
  * A sum of mixes, so that order does not matter and a change costs as much as what changes. Two
  * different states have the same sum by chance once in 2^64. A step would then be served elsewhere
- * than by the inner policy, and never from memory in use: gml_hold_take() takes free extents only.
+ * than by the inner policy, and never from memory in use: gml_reservation_take() takes free extents
+ * only.
  */
 uint64_t
 gml_planned_state(const gml_planned *planned)
@@ -33,9 +34,10 @@ gml_planned_state(const gml_planned *planned)
             state += state_of_run(&(gml_run){extent->offset, extent->size_bytes, NULL});
         }
     }
-    for (const gml_hold *hold = planned->holds; hold; hold = hold->next) {
-        const gml_link *link = hold->live.next;
-        for (; link != &hold->live; link = link->next) {
+    for (const gml_reservation *reservation = planned->reservations; reservation;
+         reservation = reservation->next) {
+        const gml_link *link = reservation->live.next;
+        for (; link != &reservation->live; link = link->next) {
             const gml_placement *placement = gml_placement_of_live((gml_link *)(uintptr_t)link);
             for (size_t i = 0; i < placement->run_count; i++) {
                 state += state_of_run(&placement->runs[i]);
@@ -56,7 +58,7 @@ is_fit(const gml_layout *layout, const gml_open_step *open)
 
 /* How many of the last steps were, in the same order, those up to the one `at` steps before. */
 static size_t
-likeness(const gml_kind *kind, size_t at)
+match_length(const gml_kind *kind, size_t at)
 {
     size_t length = 0;
     while (at + length < kind->past_count &&
@@ -80,12 +82,12 @@ has_layout(const gml_kind *kind, uint64_t mark)
  * longest stretch; 0: they never did. A stretch that a plan followed counts as one step longer, or
  * a single other step would stop the plan until as many have passed as before it. */
 static uint64_t
-foresee_mark(const gml_kind *kind)
+predict_mark(const gml_kind *kind)
 {
     size_t longest = 0;
     uint64_t mark = 0;
     for (size_t at = 1; at < kind->past_count; at++) {
-        size_t length = likeness(kind, at);
+        size_t length = match_length(kind, at);
         length += length && has_layout(kind, kind->past[at - 1].mark);
         if (length > longest) {
             longest = length;
@@ -95,13 +97,13 @@ foresee_mark(const gml_kind *kind)
     return mark;
 }
 
-/* Where nothing is foreseen, the one used least lately: of several that follow each other, as those
- * of a file do, that is the next. One that is foreseen and not there is to be learned. */
+/* Where nothing is predicted, the one used least lately: of several that follow each other, as
+ * those of a file do, that is the next. One that is predicted and not there is to be learned. */
 gml_layout *
-gml_kind_foresee(const gml_open_step *open)
+gml_kind_predict(const gml_open_step *open)
 {
     const gml_kind *kind = open->kind;
-    uint64_t mark = foresee_mark(kind);
+    uint64_t mark = predict_mark(kind);
     gml_layout *best = NULL;
     for (size_t i = 0; i < kind->layout_count; i++) {
         gml_layout *layout = kind->layouts[i];
@@ -117,7 +119,7 @@ static bool
 is_same(const gml_entry *one, const gml_entry *other)
 {
     return one->size_bytes == other->size_bytes && one->stream == other->stream &&
-           one->ended == other->ended && one->hold == other->hold &&
+           one->ended == other->ended && one->reservation == other->reservation &&
            one->place.view == other->place.view && one->place.run.offset == other->place.run.offset;
 }
 
@@ -153,7 +155,8 @@ gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream)
 
 /* ---- learning -------------------------------------------------------------------------------- */
 
-/* Finds the holds that entries are served from: for so many, or 0 where the host has no memory. */
+/* Finds the reservations that entries are served from: for so many, or 0 where the host has no
+ * memory. */
 static size_t
 find_holds(gml_planned *planned, gml_layout *layout)
 {
@@ -161,8 +164,8 @@ find_holds(gml_planned *planned, gml_layout *layout)
     for (size_t i = 0; i < layout->entry_count; i++) {
         gml_entry *entry = &layout->entries[i];
         bool is_left = !entry->place.view && !entry->place.run.size_bytes;
-        entry->hold = is_left ? NULL : gml_planned_hold(planned, entry->stream);
-        if (!is_left && !entry->hold) {
+        entry->reservation = is_left ? NULL : gml_planned_reservation(planned, entry->stream);
+        if (!is_left && !entry->reservation) {
             return 0;
         }
         held += !is_left;
@@ -221,14 +224,14 @@ gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen)
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-enum { MOST_FAILURES = 4, LONGEST_PATIENCE = 1024 };
+enum { MOST_FAILURES = 4, LONGEST_BACKOFF = 1024 };
 
 /* The step is learned from as if it had been watched from the beginning, unless the plan is of a
  * file: the inner policy has never served such a beginning. A plan that is left
  * several times in a row is dropped, and the next one learned after a while, each time after twice
  * as many steps until one has served a whole step. */
 void
-gml_planned_depart(gml_planned *planned, const char *why)
+gml_planned_leave(gml_planned *planned, const char *why)
 {
     gml_open_step *open = &planned->open;
     gml_kind *kind = open->kind;
@@ -241,7 +244,7 @@ gml_planned_depart(gml_planned *planned, const char *why)
         return;
     }
     gml_layout_drop(planned, kind, layout);
-    kind->patience = kind->patience ? 2 * kind->patience : 1;
-    kind->patience = kind->patience < LONGEST_PATIENCE ? kind->patience : LONGEST_PATIENCE;
-    kind->learn_after = kind->serial + kind->patience;
+    kind->backoff = kind->backoff ? 2 * kind->backoff : 1;
+    kind->backoff = kind->backoff < LONGEST_BACKOFF ? kind->backoff : LONGEST_BACKOFF;
+    kind->learn_after = kind->serial + kind->backoff;
 }

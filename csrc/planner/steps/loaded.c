@@ -4,7 +4,7 @@
 
 /* Where the plans of one stream lie, one over the other: no two serve at a time. */
 typedef struct plan_pool {
-    gml_hold *hold;
+    gml_reservation *reservation;
     gml_stream stream;
     uint64_t offset, size_bytes; /* in the base range */
 } plan_pool;
@@ -23,7 +23,7 @@ add_entry(const plan_pool *pool, const gml_plan *plan, const gml_plan_entry *pla
     gml_entry entry = {.size_bytes = size_bytes, .stream = plan->lanes[planned_entry->lane].stream};
     if (planned_entry->lane == 0 && size_bytes <= pool->size_bytes &&
         offset <= pool->size_bytes - size_bytes) {
-        entry.hold = pool->hold;
+        entry.reservation = pool->reservation;
         entry.place.run = (gml_run){.offset = pool->offset + offset, .size_bytes = size_bytes};
     }
     return gml_layout_push(layout, &entry);
@@ -64,13 +64,14 @@ find_pool(gml_planned *planned, plan_pool *pool)
             }
         }
     }
-    pool->hold = pool->size_bytes ? gml_planned_hold(planned, pool->stream) : NULL;
-    if (!pool->hold) {
+    pool->reservation = pool->size_bytes ? gml_planned_reservation(planned, pool->stream) : NULL;
+    if (!pool->reservation) {
         return false;
     }
-    const gml_tree *fit = &pool->hold->cache->set.fit;
+    const gml_tree *fit = &pool->reservation->cache->set.fit;
     const gml_tree_node *node = gml_tree_at_least(fit, pool->size_bytes, 0);
-    if (!node && gml_stitch_grow(planned->stitch, pool->hold->cache, pool->size_bytes) == GML_OK) {
+    if (!node &&
+        gml_stitch_grow(planned->stitch, pool->reservation->cache, pool->size_bytes) == GML_OK) {
         node = gml_tree_at_least(fit, pool->size_bytes, 0);
     }
     pool->offset = node ? node->address : 0;
@@ -97,7 +98,7 @@ gml_planned_place_loaded(gml_planned *planned)
     planned->has_loaded = false;
     /* What lasts, which the plans leave out, must lie elsewhere. */
     if (is_found) {
-        (void)gml_hold_keep(pool.hold, pool.offset, pool.size_bytes);
+        (void)gml_reservation_keep(pool.reservation, pool.offset, pool.size_bytes);
     }
 }
 

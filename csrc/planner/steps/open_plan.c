@@ -39,7 +39,7 @@ gml_steps_begin(gml_policy *policy, uint64_t id)
                    .serial = ++kind->serial,
                    .why = "watched: idle memory was given back in it, or the host has too little"},
     };
-    planned->open.layout = gml_kind_foresee(&planned->open);
+    planned->open.layout = gml_kind_predict(&planned->open);
     if (!planned->open.layout) {
         gml_planned_watch(planned);
     }
@@ -63,14 +63,14 @@ conclude(gml_planned *planned)
     gml_open_step *open = &planned->open;
     gml_kind *kind = open->kind;
     if (open->layout && open->position < open->layout->entry_count) {
-        gml_planned_depart(planned, "left: the step ended before its plan");
+        gml_planned_leave(planned, "left: the step ended before its plan");
     }
     if (open->layout) {
         open->layout->last_used = open->number;
         open->layout->failures = 0;
         open->report.fingerprint = open->layout->fingerprint;
         open->report.why = why_planned(open);
-        kind->patience = 0;
+        kind->backoff = 0;
         gml_kind_note_step(kind, open->layout);
     } else if (open->seen) {
         open->report.fingerprint = open->seen->fingerprint;
@@ -129,7 +129,7 @@ gml_steps_drop_plans(gml_policy *policy, uint64_t id)
     gml_planned *planned = gml_planned_of(policy);
     gml_kind *kind = gml_kind_find(planned, id);
     if (kind && planned->open.kind == kind && planned->open.layout) {
-        gml_planned_depart(planned, "left: its plan was dropped");
+        gml_planned_leave(planned, "left: its plan was dropped");
     }
     gml_status status = gml_planned_yield(planned);
     if (kind && status == GML_OK) {

@@ -43,7 +43,7 @@ static gml_status
 let_go(gml_planned *planned, const char *why)
 {
     if (planned->open.layout) {
-        gml_planned_depart(planned, why);
+        gml_planned_leave(planned, why);
     }
     gml_status status = gml_planned_yield(planned);
     for (gml_kind *kind = planned->kinds; kind && status == GML_OK; kind = kind->next) {
@@ -109,13 +109,14 @@ allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **o
 static void
 end(gml_planned *planned, gml_placement *placement)
 {
-    gml_hold *hold = placement->state == GML_PLACEMENT_HELD ? planned->holds : NULL;
+    gml_reservation *reservation =
+        placement->state == GML_PLACEMENT_HELD ? planned->reservations : NULL;
     planned->open.ended += gml_mix(placement->block.address);
-    while (hold && hold->cache != placement->cache) {
-        hold = hold->next;
+    while (reservation && reservation->cache != placement->cache) {
+        reservation = reservation->next;
     }
-    if (hold) {
-        gml_hold_give(hold, placement);
+    if (reservation) {
+        gml_reservation_give(reservation, placement);
     } else {
         gml_placement_end(planned->stitch, placement);
     }
@@ -170,7 +171,7 @@ take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes, gml_str
 {
     gml_planned *planned = gml_planned_of(self);
     if (planned->open.layout) {
-        gml_planned_depart(planned, "left: a chunk was taken");
+        gml_planned_leave(planned, "left: a chunk was taken");
     }
     gml_status status = gml_planned_yield(planned);
     if (status == GML_OK) {
@@ -186,8 +187,9 @@ usage(gml_policy *self, gml_usage *out)
 {
     gml_planned *planned = gml_planned_of(self);
     planned->inner->ops->usage(planned->inner, out);
-    for (const gml_hold *hold = planned->holds; hold; hold = hold->next) {
-        out->largest_free_bytes += hold->held_bytes - hold->live_bytes;
+    for (const gml_reservation *reservation = planned->reservations; reservation;
+         reservation = reservation->next) {
+        out->largest_free_bytes += reservation->held_bytes - reservation->live_bytes;
     }
 }
 
@@ -222,14 +224,14 @@ release_stream(gml_policy *self, gml_stream stream)
 {
     gml_planned *planned = gml_planned_of(self);
     gml_status status = GML_OK;
-    const gml_hold *hold = planned->holds;
-    while (hold && hold->cache->stream != stream) {
-        hold = hold->next;
+    const gml_reservation *reservation = planned->reservations;
+    while (reservation && reservation->cache->stream != stream) {
+        reservation = reservation->next;
     }
-    if (hold) {
+    if (reservation) {
         status = let_go(planned, "left: a stream is gone");
     }
-    if (hold && status == GML_OK) {
+    if (reservation && status == GML_OK) {
         gml_planned_close_holds(planned);
     }
     return status == GML_OK ? gml_stream_cache_release(planned->inner, stream) : status;

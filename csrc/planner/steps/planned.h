@@ -1,10 +1,10 @@
 /* The policy `plan`: the structures its files share.
  *
- *   inner   the policy `stitch`, which serves all that no plan serves
- *   record  a step as it was watched (record.h)
- *   layout  where the requests of a step lie: a plan at work
- *   kind    steps that are alike: what was watched of them, and their layouts
- *   hold    what makes it cheap to serve a layout (hold.h)
+ *   inner        the policy `stitch`, which serves all that no plan serves
+ *   record       a step as it was watched (record.h)
+ *   layout       where the requests of a step lie: a plan at work
+ *   kind         steps that are alike: what was watched of them, and their layouts
+ *   reservation  what makes it cheap to serve a layout (reservation.h)
  *
  * A step that the inner policy has served twice in just the same way is a plan: the next one that
  * asks for the same gets the same, without a search. What serves a request is chosen by what was
@@ -22,8 +22,8 @@
 #ifndef GML_PLAN_PLANNED_H
 #define GML_PLAN_PLANNED_H
 
-#include "planner/steps/hold.h"
 #include "planner/steps/record.h"
+#include "planner/steps/reservation.h"
 #include "planner/steps/steps.h"
 
 enum {
@@ -37,8 +37,8 @@ enum {
 typedef struct gml_entry {
     uint64_t size_bytes; /* a multiple of 512 */
     gml_stream stream;
-    uint64_t ended;  /* gml_open_step.ended at the request */
-    gml_hold *hold;  /* NULL: left to the inner policy */
+    uint64_t ended;               /* gml_open_step.ended at the request */
+    gml_reservation *reservation; /* NULL: left to the inner policy */
     gml_place place; /* of a small request: of the slab that is opened for it, if one is */
 } gml_entry;
 
@@ -70,7 +70,7 @@ typedef struct gml_kind {
     size_t loaded_count;
     gml_past_step past[GML_KEPT_PAST]; /* the youngest first */
     size_t past_count;
-    uint64_t learn_after, patience; /* serial; steps: see learn.c */
+    uint64_t learn_after, backoff; /* serial; steps: see learn.c */
 } gml_kind;
 
 /* The step that is open. */
@@ -91,7 +91,7 @@ typedef struct gml_planned {
     gml_policy policy; /* must be first */
     gml_policy *inner;
     gml_stitch *stitch; /* the same */
-    gml_hold *holds;
+    gml_reservation *reservations;
     gml_kind *kinds;
     gml_map records; /* all of them, by number */
     uint64_t next_number;
@@ -107,13 +107,13 @@ gml_planned_of(gml_policy *policy)
     return (gml_planned *)(void *)policy;
 }
 
-/* ---- holds.c --------------------------------------------------------------------------------- */
+/* ---- reservations.c -------------------------------------------------------------------------- */
 
 /* Gives all that is held back to the inner policy. GML_NO_HOST_MEMORY. */
 gml_status gml_planned_yield(gml_planned *planned);
 
-/* The hold of a stream, opened if need be; NULL when the host has no memory. */
-gml_hold *gml_planned_hold(gml_planned *planned, gml_stream stream);
+/* The reservation of a stream, opened if need be; NULL when the host has no memory. */
+gml_reservation *gml_planned_reservation(gml_planned *planned, gml_stream stream);
 
 /* pre: all have yielded, and no layout names one. */
 void gml_planned_close_holds(gml_planned *planned);
@@ -126,7 +126,7 @@ gml_kind *gml_kind_find(const gml_planned *planned, uint64_t id);
 /* The same, made if need be; NULL, with a reason, when the host has no memory. */
 gml_kind *gml_kind_make(gml_planned *planned, uint64_t id);
 
-/* Forgets its layouts. pre: all holds have yielded, none of them serves. */
+/* Forgets its layouts. pre: all reservations have yielded, none of them serves. */
 void gml_kind_drop_layouts(gml_planned *planned, gml_kind *kind);
 
 /* Frees all kinds. pre: no step is open. */
@@ -146,7 +146,7 @@ bool gml_layout_push(gml_layout *layout, const gml_entry *entry);
 bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
                     bool opens_slab, uint64_t ended);
 
-/* Frees a layout, and lets go of its views. pre: all holds have yielded. NULL is allowed. */
+/* Frees a layout, and lets go of its views. pre: all reservations have yielded. NULL is allowed. */
 void gml_layout_free(const gml_planned *planned, gml_layout *layout);
 
 /* Takes a layout out of its kind and frees it. pre: as there. */
@@ -163,7 +163,7 @@ bool gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layo
 uint64_t gml_planned_state(const gml_planned *planned);
 
 /* The layout to begin the open step with; NULL: the step is to be watched. */
-gml_layout *gml_kind_foresee(const gml_open_step *open);
+gml_layout *gml_kind_predict(const gml_open_step *open);
 
 /* The entry that a request of the open step is, by the plan that serves or another that began like
  * it, which then serves; NULL: there is none. */
@@ -177,7 +177,7 @@ const char *gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *see
 void gml_kind_note_step(gml_kind *kind, const gml_layout *layout);
 
 /* No plan serves the rest of the open step. */
-void gml_planned_depart(gml_planned *planned, const char *why);
+void gml_planned_leave(gml_planned *planned, const char *why);
 
 /* ---- loaded.c -------------------------------------------------------------------------------- */
 

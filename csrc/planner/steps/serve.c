@@ -36,7 +36,8 @@ is_slab_as_planned(gml_planned *planned, const gml_entry *entry)
 {
     gml_stream_cache *cache;
     return gml_stream_cache_find(planned->stitch, entry->stream, &cache) == GML_OK &&
-           !gml_tree_at_least(&cache->small_free, entry->size_bytes, 0) == (entry->hold != NULL);
+           !gml_tree_at_least(&cache->small_free, entry->size_bytes, 0) ==
+               (entry->reservation != NULL);
 }
 
 /* Takes the place of a request, or of the slab that is opened for it. NULL: it cannot be had. */
@@ -44,9 +45,9 @@ static gml_placement *
 take_place(gml_planned *planned, const gml_entry *entry, bool is_small)
 {
     uint64_t size_bytes = is_small ? GML_SLAB_BYTES : entry->size_bytes;
-    gml_placement *placement = gml_hold_take(entry->hold, &entry->place, size_bytes);
+    gml_placement *placement = gml_reservation_take(entry->reservation, &entry->place, size_bytes);
     if (placement && is_small && gml_slab_open(planned->stitch, placement) != GML_OK) {
-        gml_hold_give(entry->hold, placement);
+        gml_reservation_give(entry->reservation, placement);
         placement = NULL;
     }
     return placement;
@@ -67,17 +68,15 @@ serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
         open->layout = NULL;
         gml_planned_watch(planned);
     } else if (!entry || (is_small && !is_slab_as_planned(planned, entry))) {
-        gml_planned_depart(planned,
-                           "left: a request came, or a block ended, that the plan has not");
+        gml_planned_leave(planned, "left: a request came, or a block ended, that the plan has not");
     } else {
-        placement = entry->hold ? take_place(planned, entry, is_small) : NULL;
-        if (entry->hold && !placement) {
-            gml_planned_depart(planned,
-                               "left: a place of its plan was in use, or another stream's");
+        placement = entry->reservation ? take_place(planned, entry, is_small) : NULL;
+        if (entry->reservation && !placement) {
+            gml_planned_leave(planned, "left: a place of its plan was in use, or another stream's");
         } else if (!placement || is_small) {
             *status = serve_left(planned, size_bytes, stream, &block);
         } else {
-            entry->hold->cache->timeline.requests++;
+            entry->reservation->cache->timeline.requests++;
             block = &placement->block;
             block->requested_bytes = size_bytes;
         }

@@ -62,7 +62,7 @@ typedef struct gml_placement {
     gml_run only_run; /* runs points here if there is one */
     uint64_t freed;   /* cached and idle: when, see fences.h */
     gml_slab *slab;   /* what lives in it, if it serves the stream cache's small requests */
-    gml_link live;    /* held: in the hold's list */
+    gml_link live;    /* held: in the reservation's list */
     const struct gml_place *place; /* held: as that policy knows it */
     /* Of views: */
     gml_address view; /* start of its own mapping; 0: it lies in the base range */

@@ -1,4 +1,4 @@
-/* When a plan is tried again, which one is foreseen, and what gives way when memory ends. */
+/* When a plan is tried again, which one is predicted, and what gives way when memory ends. */
 #include "planner/support/stepping.h"
 
 #include <string.h>
@@ -16,11 +16,11 @@ run_step(gml_lake *lake, uint64_t second_bytes)
 }
 
 /* Four steps that leave it drop a plan. Each time it is tried again after twice as many steps. */
-TEST(patience_doubles_until_a_plan_serves)
+TEST(backoff_doubles_until_a_plan_serves)
 {
     enum { ROUNDS = 9, SERVED = 7, FAILURES = 4 };
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    uint64_t others = 0, patience = 1;
+    uint64_t others = 0, backoff = 1;
     CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t later = 0;
@@ -31,12 +31,12 @@ TEST(patience_doubles_until_a_plan_serves)
             report = run_step(lake, 4 * MIB);
         }
         if (round) {
-            CHECK_EQ(later, patience - 1);
-            patience *= 2;
+            CHECK_EQ(later, backoff - 1);
+            backoff *= 2;
         }
         if (round == SERVED) {
             CHECK_EQ(run_step(lake, 4 * MIB).served, 2);
-            patience = 1;
+            backoff = 1;
         }
         for (uint64_t left = 0; left < FAILURES; left += report.served) {
             report = run_step(lake, 5 * MIB + 512 * ++others);
@@ -97,7 +97,7 @@ TEST(one_other_step_does_not_stop_a_plan)
 
 /* Of the only step like the last one, what came next was not planned: it is watched again, though a
  * plan would begin like it. */
-TEST(what_is_foreseen_is_learned_first)
+TEST(what_is_predicted_is_learned_first)
 {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
