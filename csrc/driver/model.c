@@ -7,13 +7,13 @@
 #define LOWEST_HOLE (UINT64_C(1) << 47)
 #define HIGHEST_HOLE (UINT64_C(1) << 48)
 
-enum { BLOCK_GRAIN_BYTES = 512 };
+enum { BLOCK_GRANULE_BYTES = 512 };
 
 gml_status
 gml_model_init(gml_model *model, gml_driver *driver, uint64_t capacity_bytes,
                uint64_t granularity_bytes)
 {
-    if (granularity_bytes < BLOCK_GRAIN_BYTES ||
+    if (granularity_bytes < BLOCK_GRANULE_BYTES ||
         (granularity_bytes & (granularity_bytes - 1)) != 0) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                                "granularity %" PRIu64 " is not a power of two of 512 or more",
@@ -22,7 +22,7 @@ gml_model_init(gml_model *model, gml_driver *driver, uint64_t capacity_bytes,
     *model = (gml_model){
         .driver = driver,
         .granularity_bytes = granularity_bytes,
-        .capacity_bytes = capacity_bytes & ~(uint64_t)(BLOCK_GRAIN_BYTES - 1),
+        .capacity_bytes = capacity_bytes & ~(uint64_t)(BLOCK_GRANULE_BYTES - 1),
         .next_handle = 1,
         .next_hole = LOWEST_HOLE,
         .physicals = {.object_bytes = sizeof(gml_physical)},
@@ -324,7 +324,7 @@ gml_model_malloc(gml_model *model, gml_address address, uint64_t size_bytes)
         status = add_range(model, "malloc", address, size_bytes, 0);
     }
     if (status == GML_OK) {
-        model->used_bytes += round_up(size_bytes, BLOCK_GRAIN_BYTES);
+        model->used_bytes += round_up(size_bytes, BLOCK_GRANULE_BYTES);
     }
     return status;
 }
@@ -349,7 +349,7 @@ gml_model_free(gml_model *model, gml_address address)
     uint64_t size_bytes = 0;
     gml_status status = gml_model_check_free(model, address, &size_bytes);
     if (status == GML_OK) {
-        model->used_bytes -= round_up(size_bytes, BLOCK_GRAIN_BYTES);
+        model->used_bytes -= round_up(size_bytes, BLOCK_GRANULE_BYTES);
         remove_range(model, gml_model_range_at(model, address));
     }
     return status;

@@ -10,7 +10,7 @@
 static const uint64_t DEFAULT_CAPACITY_BYTES = UINT64_C(80) << 30;
 static const uint64_t DEFAULT_GRANULARITY_BYTES = UINT64_C(2) << 20;
 
-enum { LARGE_BLOCK_BYTES = 2 << 20, BLOCK_GRAIN_BYTES = 512 };
+enum { LARGE_BLOCK_BYTES = 2 << 20, BLOCK_GRANULE_BYTES = 512 };
 
 /* An address that a later malloc shall get. */
 typedef struct expectation {
@@ -135,7 +135,7 @@ sim_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     gml_address address = take_expected(sim_of(self), size_bytes);
     if (!address) {
         uint64_t alignment_bytes =
-            size_bytes >= LARGE_BLOCK_BYTES ? LARGE_BLOCK_BYTES : BLOCK_GRAIN_BYTES;
+            size_bytes >= LARGE_BLOCK_BYTES ? LARGE_BLOCK_BYTES : BLOCK_GRANULE_BYTES;
         status = gml_model_find_hole(model, size_bytes, alignment_bytes, &address);
     }
     if (status == GML_OK) {
@@ -185,7 +185,7 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 static gml_status
 expect_malloc(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
-    if (address == 0 || address % BLOCK_GRAIN_BYTES != 0 || size_bytes == 0 ||
+    if (address == 0 || address % BLOCK_GRANULE_BYTES != 0 || size_bytes == 0 ||
         size_bytes > UINT64_MAX - address) {
         return gml_driver_fail(self, GML_INVALID_ARGUMENT,
                                "expect_malloc: %" PRIu64 " bytes at 0x%" PRIx64

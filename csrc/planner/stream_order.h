@@ -1,6 +1,6 @@
 /* Which lifetimes of different streams may share addresses. */
-#ifndef GML_PLANNER_STREAMS_H
-#define GML_PLANNER_STREAMS_H
+#ifndef GML_PLANNER_STREAM_ORDER_H
+#define GML_PLANNER_STREAM_ORDER_H
 
 #include "gmlake_plan.h"
 

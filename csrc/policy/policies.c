@@ -5,14 +5,15 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { MOST_POLICIES = 16, BUILT_IN = 3 };
+#define BUILT_IN_POLICIES &gml_caching_policy, &gml_expandable_policy, &gml_stitch_policy
+
+enum {
+    MOST_POLICIES = 16,
+    BUILT_IN = sizeof((const gml_policy_ops *[]){BUILT_IN_POLICIES}) / sizeof(gml_policy_ops *)
+};
 
 /* Entries below the count never change, so readers need no lock. */
-static const gml_policy_ops *policies[MOST_POLICIES] = {
-    &gml_caching_policy,
-    &gml_expandable_policy,
-    &gml_stitch_policy,
-};
+static const gml_policy_ops *policies[MOST_POLICIES] = {BUILT_IN_POLICIES};
 static _Atomic size_t policy_count = BUILT_IN;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 

@@ -330,8 +330,8 @@ open_locked(int device, gml_region region, gml_lake **out, char *text)
 {
     gml_lake *lake = NULL;
     if (region.number && regions_end() == GML_TORCH_REGIONS) {
-        (void)snprintf(text, GML_REASON_BYTES, "there are %d regions on the devices already",
-                       GML_TORCH_REGIONS);
+        (void)snprintf(text, GML_REASON_BYTES,
+                       "regions have %d lakes already, as many as there may be", GML_TORCH_REGIONS);
         return GML_UNSUPPORTED;
     }
     apply_limit(device);
@@ -373,7 +373,7 @@ gml_registry_grant_all(gml_lake *lake, int device)
 }
 
 static gml_status
-open_region(int device, gml_region region, gml_lake **out, char *reason, size_t reason_bytes)
+open_lake(int device, gml_region region, gml_lake **out, char *reason, size_t reason_bytes)
 {
     if (!is_device(device)) {
         (void)snprintf(reason, reason_bytes, "device %d is outside 0 to %d", device,
@@ -398,13 +398,13 @@ open_region(int device, gml_region region, gml_lake **out, char *reason, size_t 
 gml_status
 gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
 {
-    return open_region(device, (gml_region){0}, out, reason, reason_bytes);
+    return open_lake(device, (gml_region){0}, out, reason, reason_bytes);
 }
 
 gml_status
 gml_registry_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
 {
-    return open_region(device, gml_torch_region(), out, reason, reason_bytes);
+    return open_lake(device, gml_torch_region(), out, reason, reason_bytes);
 }
 
 void

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 POLICIES: Final = ("caching", "expandable", "stitch")
 """Who is asked where nobody is named: PyTorch's two ways, and gmlake's."""
 
-GRAIN_BYTES: Final = 2 << 20
+GRANULE_BYTES: Final = 2 << 20
 """Devices are tried in steps of this: the driver hands out no less."""
 
 MOST_BATCH: Final = 1 << 31
@@ -46,7 +46,7 @@ _WINDOW: Final = 64  # requests of either that may be passed over until then
 class Need:
     """What one policy needs for one recording. Sizes in bytes.
 
-    smallest_bytes: a device of this size serves every request, one that is smaller by GRAIN_BYTES
+    smallest_bytes: a device of this size serves every request, one that is smaller by GRANULE_BYTES
     does not. is_served: whether the device that was asked about does; None where none was.
     """
 
@@ -240,8 +240,8 @@ def _need(requests: Requests, policy: str, memory_bytes: int, knobs: dict[str, A
     enough = _up(totals["peak_reserved_bytes"])
     while not _is_served(requests, policy, enough, knobs):
         enough += _up(enough // 32)  # some policies spend more where they know of an end
-    too_small = max(_up(live_bytes), GRAIN_BYTES) - GRAIN_BYTES
-    while enough - too_small > GRAIN_BYTES:
+    too_small = max(_up(live_bytes), GRANULE_BYTES) - GRANULE_BYTES
+    while enough - too_small > GRANULE_BYTES:
         middle = _up((enough + too_small) // 2)
         if _is_served(requests, policy, middle, knobs):
             enough = middle
@@ -252,7 +252,7 @@ def _need(requests: Requests, policy: str, memory_bytes: int, knobs: dict[str, A
 
 
 def _up(size_bytes: int) -> int:
-    return max(1, -(-size_bytes // GRAIN_BYTES)) * GRAIN_BYTES
+    return max(1, -(-size_bytes // GRANULE_BYTES)) * GRANULE_BYTES
 
 
 # ---- two recordings

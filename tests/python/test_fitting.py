@@ -12,7 +12,7 @@ import gmlake
 from developer import PAPER
 from gmlake import Trace
 from gmlake.commands import main
-from gmlake.fitting import GRAIN_BYTES
+from gmlake.fitting import GRANULE_BYTES
 from recording import BASE, MIB, alloc, event, free, snapshot
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_the_smallest_device_serves_and_a_smaller_one_does_not(
     trace = make()
     (need,) = gmlake.fit(trace, policies=policy).needs
     assert serves(trace, policy, need.smallest_bytes)
-    assert not serves(trace, policy, need.smallest_bytes - GRAIN_BYTES)
+    assert not serves(trace, policy, need.smallest_bytes - GRANULE_BYTES)
     assert need.is_served is None
 
 
@@ -92,7 +92,7 @@ def test_a_policy_may_need_more_than_it_holds_where_there_is_no_end() -> None:
     (need,) = gmlake.fit(trace, policies="expandable").needs
     assert need.smallest_bytes > held.peak_reserved_bytes
     assert serves(trace, "expandable", need.smallest_bytes)
-    assert not serves(trace, "expandable", need.smallest_bytes - GRAIN_BYTES)
+    assert not serves(trace, "expandable", need.smallest_bytes - GRANULE_BYTES)
 
 
 def test_stitching_needs_less_where_memory_lies_in_pieces() -> None:

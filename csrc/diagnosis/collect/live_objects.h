@@ -1,6 +1,6 @@
 /* The live objects of a device, by address. A caller holds the collector's lock. */
-#ifndef GML_DIAGNOSE_COLLECT_LIVE_H
-#define GML_DIAGNOSE_COLLECT_LIVE_H
+#ifndef GML_DIAGNOSE_COLLECT_LIVE_OBJECTS_H
+#define GML_DIAGNOSE_COLLECT_LIVE_OBJECTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define DEFAULT_GRAIN_BYTES (UINT64_C(2) << 20)
+#define DEFAULT_GRANULE_BYTES (UINT64_C(2) << 20)
 
 enum { LAST_ATTEMPTS = 3 }; /* at closing there is no later moment */
 
@@ -21,7 +21,7 @@ choose_granule(gml_driver *driver, const gml_knobs *knobs)
 {
     uint64_t granularity = driver->info.granularity_bytes;
     if (!knobs->chunk_size) {
-        return gml_round_up(DEFAULT_GRAIN_BYTES, granularity);
+        return gml_round_up(DEFAULT_GRANULE_BYTES, granularity);
     }
     if (knobs->chunk_size % granularity) {
         (void)gml_driver_fail(driver, GML_INVALID_ARGUMENT,

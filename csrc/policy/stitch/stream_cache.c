@@ -1,4 +1,4 @@
-/* Ponds: what one stream owns. */
+/* Stream caches: the free memory of each stream. */
 #include "policy/stitch/stitch.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Checks of a torch heap: a recount of everything that it keeps incrementally. */
-#ifndef GML_POLICY_TORCH_CHECK_H
-#define GML_POLICY_TORCH_CHECK_H
+#ifndef GML_POLICY_TORCH_HEAP_CHECK_H
+#define GML_POLICY_TORCH_HEAP_CHECK_H
 
 #include "policy/torch/heap.h"
 

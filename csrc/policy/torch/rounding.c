@@ -46,7 +46,7 @@ gml_torch_segment_size(const gml_knobs *knobs, uint64_t rounded_bytes)
     if (rounded_bytes <= GML_SMALL_LIMIT) {
         return GML_TORCH_SMALL_SEGMENT;
     }
-    uint64_t least_bytes = gml_round_up(rounded_bytes, GML_TORCH_SEGMENT_GRAIN);
+    uint64_t least_bytes = gml_round_up(rounded_bytes, GML_TORCH_SEGMENT_GRANULE);
     if (rounded_bytes < GML_TORCH_LARGE_REQUEST && knobs->large_segment_size > least_bytes) {
         return knobs->large_segment_size;
     }

@@ -1,14 +1,14 @@
 /* The sizes PyTorch computes with: what a request is rounded to, and what is asked of the device.
  */
-#ifndef GML_POLICY_TORCH_SIZE_H
-#define GML_POLICY_TORCH_SIZE_H
+#ifndef GML_POLICY_TORCH_ROUNDING_H
+#define GML_POLICY_TORCH_ROUNDING_H
 
 #include "policy/policy.h"
 
 enum {
     GML_TORCH_SMALL_SEGMENT = 2 << 20,  /* segment, or granule, of the small pools */
     GML_TORCH_LARGE_REQUEST = 10 << 20, /* from here on a request gets a segment of its own */
-    GML_TORCH_SEGMENT_GRAIN = 2 << 20,
+    GML_TORCH_SEGMENT_GRANULE = 2 << 20,
 };
 
 /* `size_bytes` above 0, rounded up to a multiple of 512 or, by roundup_power2_divisions (see

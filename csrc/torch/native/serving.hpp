@@ -280,13 +280,13 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, bool *is_r
 thread_local size_t asked_of_native = 0;
 
 void
-let_go(c10::DataPtr pointer)
+return_to_native(c10::DataPtr pointer)
 {
     pointer.clear();
 }
 
 void
-let_go(void *pointer)
+return_to_native(void *pointer)
 {
     native->raw_delete(pointer);
 }
@@ -313,7 +313,7 @@ ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
         if (!is_region) {
             return pointer;
         }
-        let_go(std::move(pointer));
+        return_to_native(std::move(pointer));
         if (!is_frozen(device)) {
             native->emptyCache({0, 0});
         }

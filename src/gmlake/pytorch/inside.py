@@ -1,4 +1,4 @@
-"""What a thread allocates inside of something comes from other lakes than those of the devices."""
+"""Regions that a thread enters: what it allocates inside comes from the lakes of the region."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Inside(_core.Inside, ContextDecorator):
     """
 
     def __init__(self, title: str, *, everywhere: bool = False) -> None:
-        """Nothing begins yet.
+        """Describe the entry; entering begins it.
 
         title: what an error calls it. everywhere: whether it holds for all threads that are inside
         of nothing themselves, too.

@@ -52,10 +52,10 @@ class _Named:
 
 @dataclass(eq=False)
 class _Hook:
-    """Whom on_sleep() added, and of which names it heard last that they sleep.
+    """The two functions of one on_sleep(), and the names of which they know that they sleep.
 
-    Noting that and calling it is one call of C, so an interrupt can come before both, or into the
-    program's own code.
+    Noting a name and calling the function is one call of C, so an interrupt can come before
+    both, or into the program's own code.
     """
 
     before: Callable[[str], object]

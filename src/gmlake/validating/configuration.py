@@ -16,7 +16,7 @@ _MIB: Final = 1 << 20
 _LARGE_SEGMENT: Final = 20 * _MIB
 _MOST_SLACK: Final = 20 * _MIB
 _LARGE_REQUEST: Final = 10 * _MIB
-_SEGMENT_GRAIN: Final = 2 * _MIB
+_SEGMENT_GRANULE: Final = 2 * _MIB
 _ONLY_IN_VARIABLES: Final = ("large_segment_size", "max_non_split_rounding")
 _PERCENT_TOLERANCE: Final = 1e-9
 
@@ -56,7 +56,7 @@ class Configuration:
         """Return what PyTorch's limit on its memory must have room for, to serve a request."""
         if size_bytes <= SMALL_LIMIT:
             return SMALL_SEGMENT
-        least_bytes = -(-size_bytes // _SEGMENT_GRAIN) * _SEGMENT_GRAIN
+        least_bytes = -(-size_bytes // _SEGMENT_GRANULE) * _SEGMENT_GRANULE
         if size_bytes < _LARGE_REQUEST:
             return max(self.large_granule_bytes, least_bytes)
         return least_bytes

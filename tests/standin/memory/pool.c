@@ -192,7 +192,7 @@ standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *s
     if (size_bytes > UINT64_MAX / 2) {
         return cudaErrorMemoryAllocation;
     }
-    uint64_t block_bytes = gml_round_up(size_bytes, STANDIN_BLOCK_GRAIN_BYTES);
+    uint64_t block_bytes = gml_round_up(size_bytes, STANDIN_BLOCK_GRANULE_BYTES);
     if (stream->capture) {
         return allocate_in_graph(block_bytes, stream, out);
     }

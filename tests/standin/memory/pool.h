@@ -68,7 +68,7 @@ cudaError_t standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, stand
 
 /* ---- pool_blocks.c --------------------------------------------------------------------------- */
 
-enum { STANDIN_BLOCK_GRAIN_BYTES = 512 };
+enum { STANDIN_BLOCK_GRANULE_BYTES = 512 };
 
 /* The block in use, or leaving, that begins here; NULL if there is none. */
 standin_block *standin_block_at(gml_address address);

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-static const uint64_t SEGMENT_GRAIN_BYTES = UINT64_C(32) << 20;
-static const uint64_t SMALL_SEGMENT_GRAIN_BYTES = UINT64_C(2) << 20;
+static const uint64_t SEGMENT_GRANULE_BYTES = UINT64_C(32) << 20;
+static const uint64_t SMALL_SEGMENT_GRANULE_BYTES = UINT64_C(2) << 20;
 
 struct standin_segment {
     standin_segment *next;
@@ -149,8 +149,8 @@ add_segment(standin_pool *pool, uint64_t size_bytes)
 gml_status
 standin_pool_grow(standin_pool *pool, uint64_t size_bytes)
 {
-    const uint64_t granules[] = {SEGMENT_GRAIN_BYTES, SMALL_SEGMENT_GRAIN_BYTES,
-                                 STANDIN_BLOCK_GRAIN_BYTES};
+    const uint64_t granules[] = {SEGMENT_GRANULE_BYTES, SMALL_SEGMENT_GRANULE_BYTES,
+                                 STANDIN_BLOCK_GRANULE_BYTES};
     gml_status status = GML_OUT_OF_MEMORY;
     for (int i = 0; i < 3 && status == GML_OUT_OF_MEMORY; i++) {
         uint64_t segment_bytes = gml_round_up(size_bytes, granules[i]);

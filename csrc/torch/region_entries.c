@@ -7,19 +7,19 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-typedef struct stay {
+typedef struct entry {
     gml_link link; /* must be first */
     const void *owner;
     uint64_t thread; /* that entered */
     gml_region region;
     bool is_everywhere;
-} stay;
+} entry;
 
 /* Held for a few instructions, while no other lock is taken. */
-static pthread_mutex_t stays_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Guarded by the lock: */
-static gml_link stays = {&stays, &stays}; /* the oldest first */
+static gml_link entries = {&entries, &entries}; /* the oldest first */
 static bool watches_forks;
 
 static _Atomic uint64_t changes; /* of the list; written under the lock */
@@ -33,24 +33,24 @@ static _Thread_local struct {
 } mine;
 
 static void
-lock_stays(void)
+lock_entries(void)
 {
-    pthread_mutex_lock(&stays_lock);
+    pthread_mutex_lock(&entries_lock);
 }
 
 static void
-unlock_stays(void)
+unlock_entries(void)
 {
-    pthread_mutex_unlock(&stays_lock);
+    pthread_mutex_unlock(&entries_lock);
 }
 
 /* The last entry of this thread counts, else the last of those that hold everywhere. */
 static void
 look_locked(void)
 {
-    const stay *found = NULL;
-    for (const gml_link *link = stays.previous; link != &stays; link = link->previous) {
-        const stay *each = (const stay *)link;
+    const entry *found = NULL;
+    for (const gml_link *link = entries.previous; link != &entries; link = link->previous) {
+        const entry *each = (const entry *)link;
         if (each->thread == mine.number) {
             found = each;
             break;
@@ -65,9 +65,9 @@ gml_region
 gml_torch_region(void)
 {
     if (__builtin_expect(mine.seen != atomic_load_explicit(&changes, memory_order_acquire), 0)) {
-        lock_stays();
+        lock_entries();
         look_locked();
-        unlock_stays();
+        unlock_entries();
     }
     return mine.region;
 }
@@ -75,24 +75,25 @@ gml_torch_region(void)
 gml_status
 gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
 {
-    stay *made = malloc(sizeof *made);
+    entry *made = malloc(sizeof *made);
     if (!made) {
         return GML_NO_HOST_MEMORY;
     }
     if (!mine.number) {
         mine.number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
     }
-    *made = (stay){
+    *made = (entry){
         .owner = owner, .thread = mine.number, .region = region, .is_everywhere = is_everywhere};
-    lock_stays();
+    lock_entries();
     /* A child finds the list whole, and nobody holding the lock. */
-    watches_forks = watches_forks || pthread_atfork(lock_stays, unlock_stays, unlock_stays) == 0;
+    watches_forks =
+        watches_forks || pthread_atfork(lock_entries, unlock_entries, unlock_entries) == 0;
     gml_status status = watches_forks ? GML_OK : GML_NO_HOST_MEMORY;
     if (status == GML_OK) {
-        gml_list_append(&stays, &made->link);
+        gml_list_append(&entries, &made->link);
         atomic_fetch_add_explicit(&changes, 1, memory_order_release);
     }
-    unlock_stays();
+    unlock_entries();
     if (status != GML_OK) {
         free(made);
     }
@@ -102,10 +103,10 @@ gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
 bool
 gml_torch_leave_region(const void *owner)
 {
-    stay *found = NULL;
-    lock_stays();
-    for (gml_link *link = stays.previous; link != &stays; link = link->previous) {
-        stay *each = (stay *)link;
+    entry *found = NULL;
+    lock_entries();
+    for (gml_link *link = entries.previous; link != &entries; link = link->previous) {
+        entry *each = (entry *)link;
         bool is_mine = each->thread == mine.number;
         if (each->owner == owner && (is_mine || !found)) {
             found = each;
@@ -118,7 +119,7 @@ gml_torch_leave_region(const void *owner)
         gml_list_remove(&found->link);
         atomic_fetch_add_explicit(&changes, 1, memory_order_release);
     }
-    unlock_stays();
+    unlock_entries();
     free(found);
     return found != NULL;
 }
@@ -126,8 +127,8 @@ gml_torch_leave_region(const void *owner)
 bool
 gml_torch_has_entered(void)
 {
-    lock_stays();
-    bool has_entered = !gml_list_is_empty(&stays);
-    unlock_stays();
+    lock_entries();
+    bool has_entered = !gml_list_is_empty(&entries);
+    unlock_entries();
     return has_entered;
 }
