@@ -1,4 +1,4 @@
-"""gmlake under PyTorch: regions, training, the end of memory, streams, graphs, forks."""
+"""gmlake under PyTorch: sessions, training, the end of memory, streams, graphs, forks."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def run(name: str, *arguments: str, allocator: str = "", **variables: str) -> di
 
 
 @pytest.fixture(scope="module")
-def regions() -> dict[str, Any]:
-    return run("regions")
+def sessions() -> dict[str, Any]:
+    return run("sessions")
 
 
-def test_a_region_begins_without_starting_cuda(regions: dict[str, Any]) -> None:
-    assert regions["before"] == [False, False]
-    assert regions["starts_nothing"]
-    assert regions["empty"] == ["native", "stitch", [], {}]
-    assert "no lake" in regions["no_lake"]
-    assert regions["text"] == ("<gmlake.Session: policy stitch; devices served: 0>")
-    assert regions["trimmed"] == [0, 0]
-    assert regions["lake"] == 8 * MIB
+def test_a_session_begins_without_starting_cuda(sessions: dict[str, Any]) -> None:
+    assert sessions["before"] == [False, False]
+    assert sessions["starts_nothing"]
+    assert sessions["empty"] == ["native", "stitch", [], {}]
+    assert "no lake" in sessions["no_lake"]
+    assert sessions["text"] == ("<gmlake.Session: policy stitch; devices served: 0>")
+    assert sessions["trimmed"] == [0, 0]
+    assert sessions["lake"] == 8 * MIB
 
 
-def test_what_it_lacks_is_said_once(regions: dict[str, Any], tmp_path: Path) -> None:
-    assert regions["warnings"] == []
+def test_what_it_lacks_is_said_once(sessions: dict[str, Any], tmp_path: Path) -> None:
+    assert sessions["warnings"] == []
     results = run("unserved", CXX="no-such-compiler", **without_adapters(tmp_path))
     assert results["modes"] == ["off", "off", False]
     assert results["region"].startswith("RuntimeError: region 'weights': gmlake does not serve")
@@ -52,32 +52,32 @@ def test_what_it_lacks_is_said_once(regions: dict[str, Any], tmp_path: Path) -> 
     assert "PyTorch's own allocator does: CXX=no-such-compiler" in warning
 
 
-def test_the_region_entered_last_decides_who_serves(regions: dict[str, Any]) -> None:
-    assert regions["inside"] == "stitch"
-    assert regions["enabled"]
-    assert regions["nested"] == ["caching", "caching", "native"]
-    assert regions["nested_twice"] == "stitch"
-    assert regions["inside_again"] == "stitch"
-    assert regions["outside"] == ["caching", False, "<gmlake.Session: policy stitch, not open>"]
-    assert regions["after_exception"] == ["caching", False]
-    assert regions["orders"] == ["caching", "caching", "stitch", "stitch", "caching"]
-    assert regions["threads"] == ["stitch", "caching", "caching"]
+def test_the_session_entered_last_decides_who_serves(sessions: dict[str, Any]) -> None:
+    assert sessions["inside"] == "stitch"
+    assert sessions["enabled"]
+    assert sessions["nested"] == ["caching", "caching", "native"]
+    assert sessions["nested_twice"] == "stitch"
+    assert sessions["inside_again"] == "stitch"
+    assert sessions["outside"] == ["caching", False, "<gmlake.Session: policy stitch, not open>"]
+    assert sessions["after_exception"] == ["caching", False]
+    assert sessions["orders"] == ["caching", "caching", "stitch", "stitch", "caching"]
+    assert sessions["threads"] == ["stitch", "caching", "caching"]
 
 
-def test_a_region_is_entered_again_after_its_end_only(regions: dict[str, Any]) -> None:
-    assert regions["entered_twice"].startswith("RuntimeError: this region is open already")
-    assert regions["reused"] == "stitch"
+def test_a_session_is_entered_again_after_its_end_only(sessions: dict[str, Any]) -> None:
+    assert sessions["entered_twice"].startswith("RuntimeError: this session is open already")
+    assert sessions["reused"] == "stitch"
 
 
-def test_settings_hold_until_the_process_ends(regions: dict[str, Any]) -> None:
-    assert regions["other_knobs"].startswith("ValueError: ")
-    assert "growth is not set, not 67108864" in regions["other_knobs"]
-    assert "policy is stitch, not expandable" in regions["other_policy"]
-    assert regions["misuses"] == 0
+def test_settings_hold_until_the_process_ends(sessions: dict[str, Any]) -> None:
+    assert sessions["other_knobs"].startswith("ValueError: ")
+    assert "growth is not set, not 67108864" in sessions["other_knobs"]
+    assert "policy is stitch, not expandable" in sessions["other_policy"]
+    assert sessions["misuses"] == 0
 
 
-def test_enable_lasts_until_disable(regions: dict[str, Any]) -> None:
-    first, is_same, is_same_again, other_policy, last, enabled = regions["lasting"]
+def test_enable_lasts_until_disable(sessions: dict[str, Any]) -> None:
+    first, is_same, is_same_again, other_policy, last, enabled = sessions["lasting"]
     assert (first, is_same, is_same_again) == ("stitch", True, True)
     assert "policy is stitch, not caching" in other_policy
     assert (last, enabled) == ("caching", False)
@@ -90,7 +90,7 @@ def test_settings_change_until_something_was_served() -> None:
     assert results["too_late"].startswith("ValueError: ")
 
 
-def test_a_region_decorates_a_function() -> None:
+def test_a_session_decorates_a_function() -> None:
     assert run("unused")["decorated"] == ["stitch", "caching", "caching"]
 
 
@@ -126,7 +126,7 @@ def test_a_refusal_tells_what_is_held() -> None:
     assert "(fragmentation " in text or "serve only requests of up to 1 MiB" in text
 
 
-def test_threads_may_begin_and_end_regions_while_others_allocate() -> None:
+def test_threads_may_begin_and_end_sessions_while_others_allocate() -> None:
     results = run("crowd")
     assert results["failures"] == []
     assert not results["enabled"]
@@ -166,7 +166,7 @@ def test_a_forked_child_is_served_unless_its_parent_used_cuda() -> None:
     assert results["parent"] == [True, 0]
 
 
-def test_another_backend_serves_outside_of_regions() -> None:
+def test_another_backend_serves_outside_of_sessions() -> None:
     seen = run("backend", allocator="backend:cudaMallocAsync")
     assert seen["inside"] == seen["outside"] == 8 * MIB
     assert (seen["backend"], seen["warnings"]) == ("cudaMallocAsync", [])
@@ -180,7 +180,7 @@ def test_variables_choose_what_arguments_leave_out() -> None:
     assert results["misuses"] == 0
 
 
-def test_the_first_region_that_uses_a_device_settles_the_policy() -> None:
+def test_the_first_session_that_uses_a_device_settles_the_policy() -> None:
     results = run("fixed")
     assert results["server"] == "caching"
     assert results["later"] == ["caching", "caching"]
