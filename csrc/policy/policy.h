@@ -61,8 +61,8 @@ typedef struct gml_policy_ops {
     gml_status (*create)(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
                          gml_policy **out);
 
-    /* Gives everything back to the driver, live blocks included. Goes on after a failure and
-     * returns the first. */
+    /* Gives everything back to the driver, live blocks included; makes no call where it holds
+     * nothing. Goes on after a failure and returns the first. */
     gml_status (*destroy)(gml_policy *self);
 
     /* `size_bytes` is as requested. A failed call leaves every live block and every promise intact;
@@ -73,7 +73,7 @@ typedef struct gml_policy_ops {
     /* Never fails: what must be done with the driver is done later. */
     void (*free)(gml_policy *self, gml_block *block);
 
-    /* Gives idle memory back to the driver. */
+    /* Gives idle memory back to the driver; makes no call where there is none. */
     gml_status (*trim)(gml_policy *self, uint64_t *released_bytes);
 
     /* For statistics, not for every request: may be linear in what was freed lately.
