@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 class Version(NamedTuple):
     """A minor version of PyTorch 2.
 
-    release: the one that tests run with; adapters are made from 2.MINOR.0. tested: "compiled", the adapter alone;
-    "interface", the tests of what touches PyTorch's private parts, on the stand-in GPU; "all",
-    every test on the stand-in GPU. in_each_change: whether continuous integration does so.
+    release: the one that tests run with; adapters are made from 2.MINOR.0. tested: "compiled", the
+    adapter alone; "interface", the tests of what touches PyTorch's private parts, on the stand-in
+    GPU; "all", every test on the stand-in GPU. in_each_change: whether continuous integration
+    does so.
     """
 
     minor: int
