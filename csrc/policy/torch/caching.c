@@ -3,8 +3,8 @@
 #include "base/rounding.h"
 #include "policy/torch/caching_restore.h"
 #include "policy/torch/caching_segment.h"
-#include "policy/torch/heap_check.h"
 #include "policy/torch/heap.h"
+#include "policy/torch/heap_check.h"
 
 #include <inttypes.h>
 

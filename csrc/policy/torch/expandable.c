@@ -6,9 +6,9 @@
  * undone, and there is no garbage collection: PyTorch's looks for blocks that are a whole segment,
  * which an expandable segment has none of. */
 #include "base/rounding.h"
-#include "policy/torch/heap_check.h"
 #include "policy/torch/expandable_segment.h"
 #include "policy/torch/heap.h"
+#include "policy/torch/heap_check.h"
 
 #include <inttypes.h>
 
