@@ -220,7 +220,8 @@ $(BIN)/cmake: $(VENV)/.created
 
 # ---- C builds ----------------------------------------------------------------------------------
 
-build/c/.configured: OPTIONS := -DGMLAKE_TESTS=ON
+# Benchmarks too, so that they go on compiling.
+build/c/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_BENCHMARKS=ON
 build/address/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_SANITIZE=address,undefined
 build/thread/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_SANITIZE=thread
 build/bench/.configured: OPTIONS := -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release

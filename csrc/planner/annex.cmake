@@ -59,6 +59,7 @@ endif()
 if(GMLAKE_BENCHMARKS)
     foreach(name bench_plan bench_stalloc)
         add_executable(${name} benchmarks/c/planner/${name}.c)
+        target_include_directories(${name} PRIVATE benchmarks/c)
         target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
         set_target_properties(${name} PROPERTIES
             RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks/c)
