@@ -62,7 +62,7 @@ typedef enum gml_state {
     GML_STATE_STITCH,    /* a new view over free chunks */
     GML_STATE_GROW,      /* new physical memory, alone or stitched with free chunks */
     GML_STATE_OOM,       /* refused */
-    GML_STATE_PLAN,      /* as in a step before that it repeats, without a search */
+    GML_STATE_PLAN,      /* planned: repeats the placement of an earlier step, without a search */
     GML_STATE_COUNT
 } gml_state;
 
@@ -124,47 +124,44 @@ typedef struct gml_knob_info {
     uint64_t default_value;
     uint64_t minimum;
     uint64_t maximum;
-    const char *words; /* what the values from 0 on are called, with a space between two; NULL: it
-                          is a number */
-    bool is_size;      /* of bytes */
+    const char *words; /* names of the values from 0 on, separated by spaces; NULL: a number */
+    bool is_size;      /* a number of bytes */
 } gml_knob_info;
 
 /* The knob at `index`, counting from 0; GML_INVALID_ARGUMENT past the last. */
 GML_API gml_status gml_knob_describe(size_t index, gml_knob_info *out);
 
 /* Whether a lake can be opened with these settings on a device whose chunks are multiples of
- * granularity_bytes: GML_INVALID_ARGUMENT, with one line in `reason`, for a name that is not known
- * and a value out of range. */
+ * granularity_bytes: GML_INVALID_ARGUMENT, with one line in `reason`, for an unknown name or a
+ * value out of range. */
 GML_API gml_status gml_knobs_check(const gml_setting *settings, size_t count,
                                    uint64_t granularity_bytes, char *reason, size_t reason_bytes);
 
 /* The name of the policy at `index`, counting from 0; NULL past the last. */
 GML_API const char *gml_policy_name(size_t index);
 
-/* What that policy is, in a line; NULL past the last. */
+/* A one-line description of that policy; NULL past the last. */
 GML_API const char *gml_policy_help(size_t index);
 
-/* The policy whose knobs it reads beside those that name it, "" if there is none; NULL past the
- * last. */
+/* The other policy whose knobs it also reads, "" if none; NULL past the last. */
 GML_API const char *gml_policy_settings(size_t index);
 
 typedef struct gml_driver gml_driver;
 typedef struct gml_checker gml_checker;
 typedef struct gml_lake_hooks gml_lake_hooks;
 
-/* What the lakes of one device have in common; all zero at first, and again in a child of fork().
- * Threads read and change the numbers by atomic operations. */
+/* State shared by the lakes of one device; all zero at first, and again in a child of fork().
+ * Threads access the numbers with atomic operations. */
 typedef struct gml_device {
-    pthread_mutex_t lock;       /* taken before any lake's; guards the next two against changes */
+    pthread_mutex_t lock;       /* taken before any lake's; guards changes to the next two */
     struct gml_sharer *sharers; /* the open lakes */
-    uint64_t captures; /* graphs that are being captured: while there are any, all lakes refuse
-                          what would break one or take memory from under it. Changes only while
-                          no call is under way on any of them */
-    void (*end_failed_captures)(
-        void);                 /* ends captures that failed without a word; NULL: none can */
-    uint64_t held_bytes;       /* by all lakes; not what sleeps */
-    uint64_t limit_bytes;      /* they hold no more than this together; 0: no limit */
-    const uint64_t *divisions; /* PyTorch's roundup_power2_divisions, 16; NULL: none */
+    uint64_t captures; /* graph captures in progress: while there are any, all lakes refuse calls
+                          that would break one or release its memory. Changes only while no call is
+                          running on any of them */
+    void (*end_failed_captures)(void); /* ends captures that failed silently; NULL: none can */
+    uint64_t held_bytes;               /* by all lakes, without sleeping memory */
+    uint64_t limit_bytes;              /* for all lakes together; 0: no limit */
+    const uint64_t *divisions;         /* PyTorch's roundup_power2_divisions, 16; NULL: none */
 } gml_device;
 
 typedef struct gml_lake_config {
@@ -177,7 +174,7 @@ typedef struct gml_lake_config {
     const gml_setting *settings; /* may be NULL when setting_count is 0 */
     size_t setting_count;
     bool can_sleep;              /* see gmlake_sleep.h */
-    gml_device *shared;          /* with other lakes of the device; NULL: with none */
+    gml_device *shared;          /* with the device's other lakes; NULL: not shared */
     const gml_lake_hooks *hooks; /* NULL but in tests: csrc/lake/hooks.h */
 } gml_lake_config;
 
@@ -188,16 +185,15 @@ typedef struct gml_lake_config {
 GML_API gml_status gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason,
                                  size_t reason_bytes);
 
-/* Gives everything back to the driver and frees the lake. NULL is allowed. Live blocks become
- * invalid. No other thread may be inside a call on this lake. Returns the first driver failure, if
- * any; the lake is gone in any case. */
+/* Returns everything to the driver and frees the lake. NULL is allowed. Live blocks become invalid.
+ * No other thread may be inside a call on this lake. Returns the first driver failure, if any; the
+ * lake is gone in any case. */
 GML_API gml_status gml_lake_close(gml_lake *lake);
 
 /* Serves `size_bytes` for use on `stream`. Size 0 succeeds with address 0 and holds nothing. The
- * address is a multiple of 512. Errors: GML_OUT_OF_MEMORY after everything in the policy's ladder
- * was tried; GML_DRIVER_FAILED; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for a size above 2^48 or
- * the stream 2^64 - 1.
- * A failed call changes no live block. */
+ * address is a multiple of 512. Errors: GML_OUT_OF_MEMORY after every rung of the policy's ladder
+ * failed; GML_DRIVER_FAILED; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for a size above 2^48 or the
+ * stream 2^64 - 1. A failed call changes no live block. */
 GML_API gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                                      gml_address *out);
 
@@ -206,12 +202,12 @@ GML_API gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_st
  * block begins there; nothing changes then. */
 GML_API gml_status gml_lake_free(gml_lake *lake, gml_address address);
 
-/* Gives memory that serves nobody back to the driver (torch.cuda.empty_cache). Waits for the
- * device where the policy needs it. `released_bytes` may be NULL. */
+/* Releases unused cached memory to the driver (torch.cuda.empty_cache). Waits for the device where
+ * the policy needs it. `released_bytes` may be NULL. */
 GML_API gml_status gml_lake_trim(gml_lake *lake, uint64_t *released_bytes);
 
-/* A step boundary, for policies that know of steps: the step before ends, and the next begins.
- * Nothing on any other policy. */
+/* A step boundary, for policies that plan by steps: ends the current step and begins the next. A
+ * no-op on any other policy. */
 GML_API gml_status gml_lake_mark(gml_lake *lake);
 
 typedef struct gml_block_info {
@@ -222,46 +218,46 @@ typedef struct gml_block_info {
     gml_state state; /* how it was served */
 } gml_block_info;
 
-/* Work on `stream` may use the live block at `address` until what is queued there now has run
- * (torch.Tensor.record_stream). Once freed, its memory serves nobody before the work that was
- * queued there at the free has run. The block's own stream changes nothing. GML_UNKNOWN_ADDRESS if
- * no live block begins there; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
+/* Work queued on `stream` by now may use the live block at `address` until it has run
+ * (torch.Tensor.record_stream). Once freed, its memory is not reused before the work that was
+ * queued there at the free has run. A no-op for the block's own stream. GML_UNKNOWN_ADDRESS if no
+ * live block begins there; GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
 GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream);
 
 /* ---- streams that lend each other memory --------------------------------------------------------
  *
- * What a stream freed serves another one only after the work that was queued on the first by then:
- * where that is known to have run, where the second is known to come after it, or after a wait that
- * is put into the second. See docs/streams.md. A stream must exist as long as a lake knows it,
- * which is from the first request on it to gml_lake_release_stream() or gml_lake_close().
+ * Memory that one stream freed is reused on another only after the work queued on the first by
+ * then: once that work has completed, where the second stream is already ordered after it, or after
+ * a wait inserted into the second. See docs/streams.md. A stream must exist as long as a lake knows
+ * it: from the first request on it to gml_lake_release_stream() or gml_lake_close().
  */
 
-/* `stream` will be destroyed, and its last work is queued. No call is made on it from here on; what
- * it holds free, or frees later, serves other streams once that work has run. A stream that is
- * created later may have the same handle. Nothing for a stream that the lake does not know;
- * GML_INVALID_ARGUMENT for the stream 2^64 - 1. `stitch` and the policies around it do this; the
- * others keep what a stream freed under its handle, as PyTorch's allocator does. */
+/* `stream` will be destroyed, and its last work is queued. The lake makes no further call on it;
+ * its free memory, now or later, serves other streams once that work has run. A new stream may have
+ * the same handle. A no-op for a stream that the lake does not know; GML_INVALID_ARGUMENT for the
+ * stream 2^64 - 1. `stitch` and the policies around it do this; the others keep freed memory under
+ * the stream's handle, as PyTorch's allocator does. */
 GML_API gml_status gml_lake_release_stream(gml_lake *lake, gml_stream stream);
 
-/* `stream` belongs to another library and may be destroyed without notice: what it frees serves
- * others only after a wait for the whole device. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the
- * stream 2^64 - 1. */
+/* `stream` belongs to another library and may be destroyed without notice: other streams reuse its
+ * freed memory only after a wait for the whole device. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for
+ * the stream 2^64 - 1. */
 GML_API gml_status gml_lake_mark_external_stream(gml_lake *lake, gml_stream stream);
 
-/* The program made `later` wait: what is queued there from now on runs after all that is queued on
- * `earlier` by now. What `earlier` freed so far then serves `later` at no cost. Nothing where the
- * lake does not know both. */
+/* The program made `later` wait: work queued there from now on runs after all work queued on
+ * `earlier` by now. `later` then reuses memory that `earlier` freed so far at no cost. A no-op
+ * unless the lake knows both. */
 GML_API gml_status gml_lake_order_streams(gml_lake *lake, gml_stream later, gml_stream earlier);
 
-/* What happened between two streams. */
+/* Memory lent between two streams. */
 typedef struct gml_stream_pair {
     gml_stream owner, borrower;
     uint64_t borrowed_bytes;      /* of the owner's free memory that the borrower took, in all */
     uint64_t borrows;             /* how often */
-    uint64_t waits;               /* of the borrower for the owner, made by the lake */
+    uint64_t waits;               /* that the lake inserted: borrower waits for owner */
     uint64_t refused_waits;       /* not made, because of the limit borrow_waits */
-    uint64_t deferred_free_bytes; /* now: blocks of the owner that the program has freed, and that
-                                     the borrower may still use; see gml_lake_record_stream() */
+    uint64_t deferred_free_bytes; /* now: the owner's blocks that the program freed and the borrower
+                                     may still use; see gml_lake_record_stream() */
 } gml_stream_pair;
 
 /* Describes at most `capacity` pairs, in no order; *count is how many there are. `out` may be NULL
@@ -276,40 +272,40 @@ GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block
  * GML_UNSUPPORTED unless the driver is `host`. */
 GML_API gml_status gml_lake_bytes(gml_lake *lake, gml_address address, void **out);
 
-/* The most bytes to hold from the device from now on; 0: the configured capacity. What is held
- * beyond it stays until it is freed and trimmed. */
+/* Limits the bytes held from the device from now on; 0: the configured capacity. Memory held beyond
+ * it stays until it is freed and trimmed. */
 GML_API gml_status gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes);
 
-/* Leaves the device so many bytes for others whenever it takes more; waking does not look at it. */
+/* Keeps `margin_bytes` of the device free for others whenever the lake grows; waking ignores it. */
 GML_API gml_status gml_lake_set_margin(gml_lake *lake, uint64_t margin_bytes);
 
-/* Opens everything held, and what comes later, to the device with the ordinal `peer`. GML_OK as
- * well where that device cannot reach this one; GML_UNSUPPORTED where the driver knows no peers. */
+/* Gives device `peer` (an ordinal) access to all memory held now and later. GML_OK also if that
+ * device cannot reach this one; GML_UNSUPPORTED if the driver has no peer access. */
 GML_API gml_status gml_lake_grant(gml_lake *lake, int peer);
 
 /* ---- graph capture: private pools ---------------------------------------------------------------
  *
  * A private pool serves the requests of streams that capture a graph. It shares no physical memory
  * with anything else, and its addresses stay valid until it is released, live blocks until they are
- * freed. While any pool is begun, no event is recorded, queried or waited for, and nothing goes
- * back to the driver.
+ * freed. While any pool is begun, no event is recorded, queried or waited for, and nothing is
+ * released to the driver.
  */
 
 typedef struct gml_pool_id {
     uint64_t first, second; /* PyTorch's MempoolId_t */
 } gml_pool_id;
 
-/* From here on until the matching end, requests of capturing streams are served by the pool, which
- * is made if need be: by the one that the same thread began last, else by the one begun last. Each
- * begin is also a use of the pool, ended by gml_lake_release_pool(). Waits, as does the end, for
- * the calls that are under way on all lakes of the device. GML_NO_HOST_MEMORY. */
+/* From here on until the matching end, the pool, created if necessary, serves requests of capturing
+ * streams. Of several begun pools, the one that the same thread began last serves, else the one
+ * begun last. Each begin is also a use of the pool, ended by gml_lake_release_pool(). Like the end,
+ * it waits for the calls in progress on all lakes of the device. GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_lake_begin_pool(gml_lake *lake, gml_pool_id id);
 
 /* GML_INVALID_ARGUMENT for a pool that is not begun. */
 GML_API gml_status gml_lake_end_pool(gml_lake *lake, gml_pool_id id);
 
-/* Ends one use. After the last, memory of the pool that serves nobody goes back to the driver, at
- * once or with a later trim. GML_INVALID_ARGUMENT for a pool without a use. */
+/* Ends one use. After the last, unused memory of the pool is released to the driver, at once or by
+ * a later trim. GML_INVALID_ARGUMENT for a pool without uses. */
 GML_API gml_status gml_lake_release_pool(gml_lake *lake, gml_pool_id id);
 
 /* A counter with its history, as in torch.cuda.memory_stats(). */
@@ -340,22 +336,22 @@ typedef struct gml_stats {
     uint64_t requested_bytes, peak_requested_bytes;      /* live, as asked for */
     uint64_t live_bytes, peak_live_bytes;                /* live, each rounded up to 512 */
     uint64_t reserved_bytes, peak_reserved_bytes;        /* held from the driver */
-    uint64_t highest_live_bytes, highest_reserved_bytes; /* peaks that no reset forgets */
-    uint64_t allocations, frees;      /* calls that succeeded, size 0 not counted */
-    uint64_t states[GML_STATE_COUNT]; /* by gml_state */
-    uint64_t views, view_bytes;       /* stitched views that are mapped now */
-    uint64_t largest_free_bytes;      /* largest request served without new memory */
-    uint64_t cross_stream_waits;      /* that one stream was made to do for memory of another */
-    uint64_t borrowed_bytes;          /* free memory that one stream took from another, in all */
-    uint64_t deferred_free_bytes;     /* now: freed, and other streams may still use it */
+    uint64_t highest_live_bytes, highest_reserved_bytes; /* peaks since the lake was opened */
+    uint64_t allocations, frees;           /* calls that succeeded, size 0 not counted */
+    uint64_t states[GML_STATE_COUNT];      /* by gml_state */
+    uint64_t views, view_bytes;            /* stitched views mapped now */
+    uint64_t largest_free_bytes;           /* largest request served without new memory */
+    uint64_t cross_stream_waits;           /* inserted into one stream to reuse memory of another */
+    uint64_t borrowed_bytes;               /* free memory that streams took from others, in total */
+    uint64_t deferred_free_bytes;          /* now: freed, but other streams may still use it */
     uint64_t driver_calls[GML_CALL_COUNT]; /* by gml_driver_call */
     uint64_t driver_time_ns;               /* modelled by `sim`, measured by the others */
 } gml_stats;
 
-/* All of them, as of one moment. */
+/* A consistent snapshot of all counters. */
 GML_API gml_status gml_lake_stats(gml_lake *lake, gml_stats *out);
 
-/* As PyTorch counts, where the policy models PyTorch and serves alone. Otherwise:
+/* Counts as PyTorch does if the policy models PyTorch and serves alone. Otherwise:
  *   active                as there: from the allocation to the end of the last use
  *   reserved_bytes        held from the device; small_pool: by what serves requests up to 1 MiB
  *   segment               pieces of physical memory held, all of them counted as large_pool's
@@ -367,10 +363,10 @@ GML_API gml_status gml_lake_stats(gml_lake *lake, gml_stats *out);
  *   num_alloc_retries                   requests asked again after others had made room */
 GML_API gml_status gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out);
 
-/* Peaks start again from the current values; counters go on. */
+/* Resets peaks to the current values; counters continue. */
 GML_API gml_status gml_lake_reset_peaks(gml_lake *lake);
 
-/* Copies the reason of the last failure on this lake, "" if there was none. Always terminated. */
+/* Copies the reason of the last failure on this lake, "" if none. Always terminated. */
 GML_API void gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes);
 
 /* Checks every invariant of the lake's structures, in time linear in them: GML_OK or GML_CORRUPT,
@@ -378,9 +374,9 @@ GML_API void gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes);
 GML_API gml_status gml_lake_check(gml_lake *lake);
 
 typedef enum gml_span_kind {
-    GML_SPAN_SEGMENT = 0, /* memory with an address of its own, as PyTorch's allocator has it */
-    GML_SPAN_BASE,        /* physical memory where views may take it from */
-    GML_SPAN_VIEW,        /* base memory of several places, side by side */
+    GML_SPAN_SEGMENT = 0, /* memory with its own address, as in PyTorch's allocator */
+    GML_SPAN_BASE,        /* physical memory that views may map */
+    GML_SPAN_VIEW,        /* pieces of base memory, mapped side by side */
     GML_SPAN_KIND_COUNT
 } gml_span_kind;
 
@@ -406,8 +402,8 @@ typedef struct gml_range_info {
     bool is_used;
 } gml_range_info;
 
-/* Bytes of a span with is_view, and where they lie in the base range. Pieces tile their
- * span in address order. */
+/* Bytes of a span with is_view, and their location in the base range. Pieces tile their span in
+ * address order. */
 typedef struct gml_piece_info {
     gml_address address;      /* in the view */
     gml_address base_address; /* in a span of GML_SPAN_BASE */
@@ -417,54 +413,54 @@ typedef struct gml_piece_info {
 typedef struct gml_visitor {
     void *context;
     void (*span)(void *context, const gml_span_info *span);
-    void (*range)(void *context, const gml_range_info *range); /* of the span named last */
+    void (*range)(void *context, const gml_range_info *range); /* of the last span */
     void (*piece)(void *context, const gml_piece_info *piece); /* likewise; may be NULL */
 } gml_visitor;
 
-/* Walks everything held, under the lake's lock: a visitor may call no lake of the device. */
+/* Walks everything held, under the lake's lock: a visitor must not call any lake of the device. */
 GML_API gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor);
 
 /* ---- counters for others to follow --------------------------------------------------------------
  *
- * A file that holds one gml_published, little endian. Whoever reads it reads `sequence`, the whole,
- * and `sequence` again: what it read is of one moment where both are the same even number. It may
- * be written by another version, or by nobody any more, and is to be checked before it is believed.
+ * A file that holds one gml_published, little endian. A reader reads `sequence`, the whole, and
+ * `sequence` again: the copy is consistent if both are the same even number. Another version may
+ * have written the file, and its process may have ended: readers must validate it.
  */
 
-#define GML_PUBLISHED_MAGIC "GMLCOUNT" /* eight bytes, without an end */
+#define GML_PUBLISHED_MAGIC "GMLCOUNT" /* eight bytes, no terminator */
 enum { GML_PUBLISHED_VERSION = 1 };
 
 typedef struct gml_published {
     char magic[8];
     uint32_t version;
     uint32_t size_bytes; /* of the file */
-    uint64_t sequence;   /* odd while it is written */
-    uint32_t pid;        /* as the process itself sees it */
+    uint64_t sequence;   /* odd during a write */
+    uint32_t pid;        /* in the process's own pid namespace */
     int32_t device;
-    uint64_t start_ns; /* CLOCK_REALTIME: since when it is published */
-    uint64_t time_ns;  /* of the last request, to some milliseconds */
-    /* As of then; the names are those of gml_stats. */
+    uint64_t start_ns; /* CLOCK_REALTIME: start of publishing */
+    uint64_t time_ns;  /* of the last request, accurate to a few milliseconds */
+    /* As of time_ns; named as in gml_stats. */
     uint64_t live_blocks, live_bytes, requested_bytes, reserved_bytes;
     uint64_t peak_live_bytes, peak_reserved_bytes;
-    uint64_t largest_free_bytes; /* as of the last look, see looked_ns; 0: not known */
+    uint64_t largest_free_bytes; /* as of looked_ns; 0: unknown */
     uint64_t allocations, frees;
     uint64_t driver_calls, driver_time_ns;                          /* of all kinds of calls */
-    uint64_t views, view_bytes, cross_stream_waits, borrowed_bytes; /* as of the last look */
+    uint64_t views, view_bytes, cross_stream_waits, borrowed_bytes; /* as of looked_ns */
     uint64_t states[GML_STATE_COUNT];
-    uint64_t looked_ns;         /* when all was looked at: at most once a second, and after
-                                   every trim and refusal */
-    uint64_t looked_free_bytes; /* reserved and not live then */
+    uint64_t looked_ns; /* time of the last full update: at most once a second, and after every trim
+                           and refusal */
+    uint64_t looked_free_bytes; /* reserved and not live, as of looked_ns */
 } gml_published;
 
 /* Publishes the lake's counters in a new file at `path`, which must be absolute, until the lake is
- * closed or this is called again; NULL: no more. The file is for this user only, and is unlinked in
- * the end. It is written with each request, at the cost of a few dozen instructions; a child of
- * fork() writes nothing. Whoever truncates the file ends the process with SIGBUS, so the folder
- * must belong to this user.
+ * closed or this is called again; NULL stops publishing. Only this user can read the file, which is
+ * unlinked when publishing ends. Each request updates it, at the cost of a few dozen instructions;
+ * a child of fork() writes nothing. Truncating the file kills the process with SIGBUS, so the
+ * folder must belong to this user.
  *
- * GML_INVALID_ARGUMENT, with errno as the system left it, where the file cannot be made: EEXIST
- * where there is one, ELOOP or EEXIST for a symbolic link, EINVAL for a relative path. Nothing
- * changes then. GML_NO_HOST_MEMORY; GML_UNSUPPORTED on a machine that is not little endian. */
+ * GML_INVALID_ARGUMENT, with errno set by the system, if the file cannot be created: EEXIST if it
+ * exists, ELOOP or EEXIST for a symbolic link, EINVAL for a relative path. Nothing changes then.
+ * GML_NO_HOST_MEMORY; GML_UNSUPPORTED on a machine that is not little endian. */
 GML_API gml_status gml_lake_publish(gml_lake *lake, const char *path);
 
 /* ---- what a device can do -------------------------------------------------------------------- */
@@ -477,8 +473,8 @@ typedef struct gml_device_info {
     char name[128];
 } gml_device_info;
 
-/* The device of a lake. The time of driver calls that a lake counts is what they cost there; `sim`
- * names the device whose costs it models. */
+/* The device of a lake. The lake's driver-call times are measured on it; `sim` names the device
+ * whose costs it models. */
 GML_API void gml_lake_device(const gml_lake *lake, gml_device_info *out);
 
 /* Describes a device without opening a lake on it. */
@@ -490,11 +486,11 @@ GML_API gml_status gml_device_describe(const char *driver, int device, gml_devic
 typedef enum gml_request_kind {
     GML_REQUEST_ALLOC = 1,
     GML_REQUEST_FREE = 2,           /* the memory may be reused from here on */
-    GML_REQUEST_FREE_REQUESTED = 3, /* the program let go; counts in gml_torch_stats only */
-    GML_REQUEST_SEGMENT_ALLOC = 4,  /* of PyTorch or of a lake's history; not replayed */
+    GML_REQUEST_FREE_REQUESTED = 3, /* freed by the program; counts in gml_torch_stats only */
+    GML_REQUEST_SEGMENT_ALLOC = 4,  /* from PyTorch or a lake's history; not replayed */
     GML_REQUEST_SEGMENT_FREE = 5,
     GML_REQUEST_TRIM = 6, /* torch.cuda.empty_cache() */
-    GML_REQUEST_OOM = 7,  /* PyTorch refused `size_bytes` here; kept, not replayed */
+    GML_REQUEST_OOM = 7,  /* PyTorch refused `size_bytes`; kept, not replayed */
     GML_REQUEST_MARK = 8, /* a step boundary */
     GML_REQUEST_KIND_COUNT
 } gml_request_kind;
@@ -510,38 +506,37 @@ typedef struct gml_request {
     uint32_t reserved; /* 0, or GML_REQUEST_LATE */
 } gml_request;
 
-/* In `reserved` of a FREE: other streams were still using the memory until the next allocation ran
- * out of it and waited for them. Policies that know no such wait free it after that allocation. */
+/* In `reserved` of a FREE: other streams used the memory until the next allocation ran out of
+ * memory and waited for them. Policies without such a wait free it after that allocation. */
 enum { GML_REQUEST_LATE = 1 };
 
-/* The events of the calling thread are noted with this number from now on, in every history of the
- * process; 0, as at first: with none. What it stands for is the caller's to know. Costs a store. */
+/* Tags the calling thread's events with this number from now on, in every history of the process; 0
+ * (the default): no tag. The caller defines its meaning. Costs a store. */
 GML_API void gml_set_site(uint64_t site);
 GML_API uint64_t gml_site(void);
 
-/* What a history takes of the host's memory for each event that it may keep. */
+/* Host memory that a history reserves per event. */
 enum { GML_HISTORY_EVENT_BYTES = 56 };
 
-/* Keeps the last `max_events` events of the lake from now on, and forgets earlier ones; 0 stops and
- * gives the memory back. It takes GML_HISTORY_EVENT_BYTES for each of them, at once, and, while it
- * keeps them, at most 96 bytes for each separate piece of memory that is held. Kinds: ALLOC,
- * FREE_REQUESTED and FREE (together, and at one time, unless other streams still use the memory),
- * TRIM, OOM, MARK, and SEGMENT_ALLOC and SEGMENT_FREE where what is reserved changed (address 0: no
- * place of its own). time_ns is CLOCK_REALTIME as of when the history was begun: later steps of
- * that clock do not move it. An id is that of one allocation within the lake, or the number of a
- * mark. Blocks that are live now and freed later have events without an ALLOC. GML_NO_HOST_MEMORY,
- * and nothing changes. */
+/* Keeps the last `max_events` events of the lake from now on, and discards earlier ones; 0 stops
+ * and frees the memory. It allocates GML_HISTORY_EVENT_BYTES per event up front, plus at most 96
+ * bytes for each separate piece of memory held. Kinds: ALLOC, FREE_REQUESTED and FREE (together,
+ * with the same time, unless other streams still use the memory), TRIM, OOM, MARK, and
+ * SEGMENT_ALLOC and SEGMENT_FREE when reserved memory changes (address 0: no address of its own).
+ * time_ns is CLOCK_REALTIME as of the start of the history: later steps of that clock do not affect
+ * it. An id identifies one allocation within the lake, or is the number of a mark. Blocks that are
+ * live now and freed later have no ALLOC. GML_NO_HOST_MEMORY; nothing changes then. */
 GML_API gml_status gml_lake_keep_history(gml_lake *lake, size_t max_events);
 
-/* Notes a MARK with `number` as its id; nothing where no history is kept. Unlike a mark that a
- * policy sees, it changes nothing else. */
+/* Records a MARK with `number` as its id; a no-op without a history. Unlike gml_lake_mark(), it
+ * does not affect the policy. */
 GML_API gml_status gml_lake_note_mark(gml_lake *lake, uint64_t number);
 
-/* Copies the kept events, oldest first: at most `capacity`, the youngest of them. `sites`, if not
- * NULL, has as much room and receives the site of each: that of the thread which made it, of a FREE
- * that came later the one in whose call the lake saw that the last use had ended. *count is how
- * many were copied, *total how many there were since the history was begun. With `out` NULL nothing
- * is copied, and *count is how many there are to copy. */
+/* Copies the newest `capacity` events at most, oldest first. `sites`, if not NULL, has the same
+ * capacity and receives the site of each event: that of the thread that caused it; for a deferred
+ * FREE, that of the thread whose call found the last use complete. *count is the number copied,
+ * *total the number recorded since the history began. With `out` NULL nothing is copied, and *count
+ * is the number available. */
 GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites,
                                     size_t capacity, size_t *count, uint64_t *total);
 

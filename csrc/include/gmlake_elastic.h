@@ -31,24 +31,24 @@ typedef struct gml_elastic_info {
 GML_API gml_status gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                                          gml_address *out);
 
-/* Lets the buffer have memory for its first `size_bytes`, rounded up to whole chunks; *memory_bytes
- * is what it has from here on.
+/* Resizes the buffer's memory to its first `size_bytes`, rounded up to whole chunks; *memory_bytes
+ * receives the result.
  *
  * Growing takes free chunks of the lake, or new ones, each with a map, and one set_access for all.
- * Where it grows it takes `ahead_bytes` more, up to its size, if the lake has or gets memory for
- * them without giving idle memory back to the device: what grows by little makes fewer calls so.
- * What was there stays as it is, and new memory holds anything. Shrinking never fails and makes no
- * call but for an event: what it gives up serves others behind the work that is queued on the
- * stream. Its addresses must not be used from here on, but stay mapped for a while: where the
- * buffer grows again and the same chunks are free, it takes them without a call.
+ * It also takes `ahead_bytes` more, up to its size, if the lake can get them without releasing idle
+ * memory to the device: growing in small steps then makes fewer calls. Existing contents are kept;
+ * new memory is uninitialized. Shrinking never fails and records only an event: others reuse the
+ * released chunks after the work queued on the stream. The addresses given up must not be used, but
+ * stay mapped for a while: a buffer that grows again while the same chunks are free takes them
+ * without a call.
  *
- * On failure everything is as before: GML_UNKNOWN_ADDRESS where no buffer begins there;
- * GML_INVALID_ARGUMENT above its size; GML_OUT_OF_MEMORY; GML_UNSUPPORTED for growing while a graph
- * is captured or the lake is asleep; GML_NO_HOST_MEMORY, GML_DRIVER_FAILED. */
+ * On failure nothing changes: GML_UNKNOWN_ADDRESS if no buffer begins there; GML_INVALID_ARGUMENT
+ * above its size; GML_OUT_OF_MEMORY; GML_UNSUPPORTED for growing while a graph is captured or the
+ * lake is asleep; GML_NO_HOST_MEMORY, GML_DRIVER_FAILED. */
 GML_API gml_status gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
                                            uint64_t ahead_bytes, uint64_t *memory_bytes);
 
-/* Ends the buffer: its memory serves others, its addresses go back. Where the driver refuses that
+/* Ends the buffer: its memory serves others, its addresses are freed. Where the driver refuses that
  * now, a later call or the end of the lake tries again. GML_UNKNOWN_ADDRESS. */
 GML_API gml_status gml_lake_close_elastic(gml_lake *lake, gml_address address);
 

@@ -1,12 +1,12 @@
 /* gmlake below other libraries than PyTorch, in the same process: CuPy, Numba, a program in C.
  *
- * They share PyTorch's lakes, those of gmlake_torch.h: what is said there of opening, closing,
- * threads and fork() holds here. No exception is thrown and no PyTorch is needed.
+ * They share PyTorch's lakes: the rules of gmlake_torch.h for opening, closing, threads and fork()
+ * apply. Nothing throws, and PyTorch is not required.
  *
- * Memory is given for use on a stream. Who cannot tell on which stream memory will be used has two
- * ways out. Either all its work runs on one stream, which it names. Or it names a stream on which
- * nothing ever runs, waits for that stream after each request, and for the device before each free:
- * the memory is then idle when it is given and when it is given back, as with cudaMalloc.
+ * Memory is allocated for use on a stream. A library that does not know the stream in advance has
+ * two options. Either all its work runs on one stream, which it names. Or it names a stream on
+ * which nothing ever runs, waits for that stream after each request, and for the device before each
+ * free: the memory is then idle at allocation and at free, as with cudaMalloc.
  */
 #ifndef GMLAKE_INTEROP_H
 #define GMLAKE_INTEROP_H
@@ -33,8 +33,8 @@ GML_API void *gml_interop_alloc(void *stream, size_t size_bytes, int device);
 /* Work that is queued on the stream by now may still use the memory. Ignores NULL. */
 GML_API void gml_interop_free(void *stream, void *address, int device);
 
-/* Waits until the work that is queued on `stream` has run. GML_NOT_READY while a graph is captured,
- * when nothing can be waited for; GML_DRIVER_FAILED. */
+/* Waits until the work queued on `stream` has run. GML_NOT_READY during a graph capture, which
+ * forbids waiting; GML_DRIVER_FAILED. */
 GML_API gml_status gml_interop_wait_stream(gml_lake *lake, gml_stream stream);
 
 /* The same for the whole device. */

@@ -42,8 +42,8 @@ typedef struct gml_lent {
 GML_API gml_status gml_lake_lend(gml_lake *lake, gml_address address, gml_shared_piece *out,
                                  size_t capacity, gml_lent *about);
 
-/* In how many chunks the live block at `address` lies, without opening a file. What transports take
- * whole (NCCL, RDMA) lies in one, see gml_region. Otherwise as gml_lake_export(). */
+/* The number of chunks under the live block at `address`, without opening a file. Transports (NCCL,
+ * RDMA) need a block in one chunk, see gml_region. Otherwise as gml_lake_export(). */
 GML_API gml_status gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count);
 
 /* Maps what another process exported, side by side, for the device of this lake. The files are this
@@ -55,9 +55,9 @@ GML_API gml_status gml_lake_import(gml_lake *lake, const gml_shared_piece *piece
  * or the end of the lake tries again. GML_UNKNOWN_ADDRESS. */
 GML_API gml_status gml_lake_unimport(gml_lake *lake, gml_address address);
 
-/* The one allocation that serves this lake, see the setting `arena`: what registers memory once
- * (ncclCommRegister(), ibv_reg_mr(), cudaIpcGetMemHandle()) registers this. It stays where it is as
- * long as the lake lives. GML_UNSUPPORTED where there is none. */
+/* The single allocation that serves this lake, see the setting `arena`, for APIs that register
+ * memory once (ncclCommRegister(), ibv_reg_mr(), cudaIpcGetMemHandle()). Its address is fixed until
+ * the lake is closed. GML_UNSUPPORTED without an arena. */
 GML_API gml_status gml_lake_arena(gml_lake *lake, gml_address *out, uint64_t *size_bytes);
 
 #ifdef __cplusplus

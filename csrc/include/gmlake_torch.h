@@ -21,15 +21,15 @@ enum {
     GML_TORCH_REGIONS = 256, /* lakes of regions, of all devices together */
 };
 
-/* How lakes are opened from now on; `device` is ignored, strings and settings are copied. Where
- * this is never called: the driver `cuda`, the policy `stitch`, nothing else. GML_INVALID_ARGUMENT,
- * with a reason, for a policy or setting that is not there, and once a lake is open, unless the
- * configuration is the same; GML_NO_HOST_MEMORY. */
+/* Configures lakes opened from now on; `device` is ignored, strings and settings are copied.
+ * Default: the driver `cuda`, the policy `stitch`, nothing else. GML_INVALID_ARGUMENT, with a
+ * reason, for an unknown policy or setting, and once a lake is open, unless the configuration is
+ * the same; GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_torch_configure(const gml_lake_config *config, char *reason,
                                        size_t reason_bytes);
 
-/* The lake of a device, NULL while nothing has been asked of it; from GML_TORCH_DEVICES on, without
- * a gap, those of regions, see gml_torch_region_of(). Do not close it. */
+/* The lake of a device, NULL before its first request; numbers from GML_TORCH_DEVICES on, without a
+ * gap, are regions, see gml_torch_region_of(). Do not close it. */
 GML_API gml_lake *gml_torch_lake(int number);
 
 /* A region: one lake on each device, which can sleep (gmlake_sleep.h). */
@@ -41,14 +41,13 @@ typedef struct gml_region {
                         * caching algorithm */
 } gml_region;
 
-/* What this thread asks for from now on comes from the lakes of that region. `is_everywhere`: so
- * does what threads ask for that are in no region of their own, those of backward passes among
- * them. Of the entries that are open, a thread's last one counts. `owner`: any address, by which
- * the entry is ended. GML_NO_HOST_MEMORY. */
+/* Serves this thread's requests from the lakes of that region. `is_everywhere`: also those of
+ * threads that are in no region of their own, such as backward passes. A thread's last open entry
+ * applies. `owner`: any address; identifies the entry when it ends. GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner);
 
-/* Ends the owner's last entry of this thread, else its last of any thread; the others hold on,
- * whatever the order. False where it has none. */
+/* Ends the owner's last entry of this thread, else its last of any thread; its other entries stay
+ * open, in any order. False if the owner has no entry. */
 GML_API bool gml_torch_leave_region(const void *owner);
 
 /* The region that this thread is in; number 0: none. Hot: every request asks. */
@@ -60,7 +59,7 @@ GML_API bool gml_torch_has_entered(void);
 /* The device of the open lake of that number. */
 GML_API int gml_torch_device_of(int number);
 
-/* The region of the open lake of that number; number 0 where it is a device's, or there is none. */
+/* The region of the open lake of that number; number 0 if it is a device's or not open. */
 GML_API gml_region gml_torch_region_of(int number);
 
 /* Why the lake of that device could not be opened with the configured policy and serves as
@@ -72,13 +71,13 @@ GML_API void gml_torch_fallback(int device, char *out, size_t out_bytes);
  */
 GML_API gml_status gml_torch_keep_history(size_t max_events);
 
-/* What the text of a refusal for lack of memory names as the place to look at from now on, as a
- * file that was just written; "" for none. Longer texts are cut. */
+/* Where out-of-memory messages from now on tell the user to look, such as a report just written; ""
+ * for none. Longer texts are cut. */
 GML_API void gml_torch_note_refusals(const char *where);
 
-/* gml_lake_mark_external_stream() for the lake of that device, open now or later. Nothing for the
- * streams that nobody can destroy: 0, cudaStreamLegacy and cudaStreamPerThread.
- * GML_INVALID_ARGUMENT for what is no device; GML_NO_HOST_MEMORY. */
+/* gml_lake_mark_external_stream() for the lake of that device, open now or later. A no-op for
+ * streams that cannot be destroyed: 0, cudaStreamLegacy and cudaStreamPerThread.
+ * GML_INVALID_ARGUMENT for an invalid device; GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_torch_mark_external_stream(int device, gml_stream stream);
 
 /* gml_lake_release_stream() for the lake of that device, if it is open. The handle is no longer
