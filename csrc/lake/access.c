@@ -1,4 +1,4 @@
-/* What the rooms above ask of a lake's parts, under its lock. */
+/* Access to a lake's parts for the layers above, under its lock. */
 #include "lake/lake.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* What live blocks hold, in the host's memory or in a file, while a lake sleeps. */
+/* The contents of live blocks, in host memory or in a file, while a lake sleeps. */
 #include "lake/backup.h"
 
 #include <errno.h>
@@ -164,7 +164,7 @@ close_file(gml_backup_store *store)
     }
 }
 
-/* Moves all bytes, whatever the system does at once. */
+/* Transfers all bytes, across partial reads and writes. */
 static gml_status
 move_file(gml_lake *lake, const gml_backup_store *store, bool is_out, char *bytes,
           uint64_t size_bytes, uint64_t offset_bytes)
@@ -212,7 +212,7 @@ next_piece(const gml_lake *lake, const gml_backup_store *store, bool is_out, pie
     return true;
 }
 
-/* Writes a piece, if there is one. */
+/* Writes the pending piece, if any. */
 static gml_status
 write_piece(gml_lake *lake, const gml_backup_store *store, const piece *at, char *buffer)
 {
@@ -221,7 +221,8 @@ write_piece(gml_lake *lake, const gml_backup_store *store, const piece *at, char
                           : GML_OK;
 }
 
-/* Between device and file, by two buffers: the device copies one while the file has the other. */
+/* Between device and file, by two buffers: the device copies one while the file transfers the
+ * other. */
 gml_status
 gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out)
 {

@@ -1,4 +1,4 @@
-/* What a sleeping lake keeps: which blocks were live, and what they hold. */
+/* The backup of a sleeping lake: its live blocks and their contents. */
 #ifndef GML_LAKE_BACKUP_H
 #define GML_LAKE_BACKUP_H
 
@@ -33,7 +33,7 @@ gml_status gml_backup_list(gml_lake *lake, gml_backup_store *store);
 /* Whether that block is there still. */
 bool gml_backup_is_live(const gml_lake *lake, const gml_saved *saved);
 
-/* Takes what was freed meanwhile from the list: it does not come back, and may not be mapped. */
+/* Drops blocks freed during the sleep: they are not restored, and may not be mapped. */
 void gml_backup_drop_freed(const gml_lake *lake, gml_backup_store *store);
 
 /* Whether the block's content is saved, and no longer on the device. */
@@ -42,19 +42,19 @@ bool gml_backup_is_away(const gml_lake *lake, const gml_saved *saved);
 /* The block of the list that saves the address, or NULL. */
 const gml_saved *gml_backup_find(const gml_backup_store *store, gml_address address);
 
-/* What the blocks that are saved hold together. */
+/* The total size of the saved blocks. */
 uint64_t gml_backup_bytes(const gml_backup_store *store);
 
 /* Forgets the list, and the file; the host's memory stays for the next time. */
 void gml_backup_forget(gml_backup_store *store);
 
-/* Forgets the list, and gives the host's memory back. */
+/* Clears the list, and frees the host memory. */
 gml_status gml_backup_give_memory(gml_lake *lake);
 
 /* Page-locked memory of that size at least. */
 gml_status gml_backup_have_memory(gml_lake *lake, gml_backup_store *store, uint64_t size_bytes);
 
-/* The stream of the copies: of this thread, so that nobody else's work waits for them. */
+/* The stream of the copies: per thread, so that no other thread's work waits for them. */
 gml_stream gml_backup_stream(const gml_lake *lake);
 
 /* Queues the copy of one block to its place in the memory, or back. */

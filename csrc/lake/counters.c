@@ -1,5 +1,5 @@
-/* The counters of a lake: what is counted, what is asked of policy and driver, and how others see
- * it: as a whole, in PyTorch's form, and in the text of a refusal. */
+/* The counters of a lake: its own, those of policy and driver, and their three forms: gml_stats,
+ * PyTorch's statistics, and the text of a refusal. */
 #include "base/rounding.h"
 #include "base/size.h"
 #include "lake/lake.h"
@@ -41,7 +41,7 @@ count_pools(gml_stat stats[GML_POOL_COUNT], const gml_block *block, stat_change 
     change(&stats[block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE], amount);
 }
 
-/* What PyTorch counts from malloc to free; requested bytes go on until the memory may be reused. */
+/* PyTorch's counters from malloc to free; requested bytes count until the memory may be reused. */
 static void
 count_allocated(gml_lake *lake, const gml_block *block, stat_change change)
 {
@@ -171,7 +171,7 @@ gml_lake_follow_reserved(gml_lake *lake)
     uint64_t reserved_bytes = gml_lake_reserved(lake);
     uint64_t small_bytes = lake->policy->small_bytes;
     lake->noted_small_bytes = small_bytes;
-    /* A segment may have been given back for another of its size. */
+    /* A segment may have been released and replaced by another of its size. */
     bool is_traded = lake->driver->given_count != lake->noted_given;
     lake->noted_given = lake->driver->given_count;
     gml_pools_each(&lake->pools, add_small, &small_bytes);
@@ -240,7 +240,7 @@ active_stat(const gml_stat *allocated, uint64_t lingering, uint64_t peak)
     };
 }
 
-/* What is reserved and not active. `seen` keeps the peak of what was looked at. */
+/* Reserved and not active. `seen` keeps the peak of the values read. */
 static gml_stat
 idle_stat(const gml_stat *reserved, const gml_stat *active, gml_stat *seen)
 {
@@ -279,7 +279,7 @@ add_ladder(gml_policy *policy, gml_torch_stats *out)
     }
 }
 
-/* Of the lake as a whole, whoever serves. */
+/* Of the lake as a whole, for policy and pools. */
 static void
 fill_torch_stats(gml_lake *lake, gml_torch_stats *out)
 {

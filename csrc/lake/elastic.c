@@ -1,9 +1,9 @@
-/* Elastic buffers: reserved addresses whose memory is made up of chunks of the lake's policy.
+/* Elastic buffers: reserved addresses backed by chunks of the lake's policy.
  *
  * A chunk in use is a live block of the policy's, mapped at its place in the buffer as well.
  * Shrinking frees the blocks, and the mappings stay, idle: where the buffer grows again and gets
- * the same chunks, no call is made. An idle mapping goes when its place shall have another chunk,
- * and before any memory goes back to the device.
+ * the same chunks, no call is made. An idle mapping is unmapped when its place needs another chunk,
+ * and before any memory is released to the device.
  */
 #include "base/rounding.h"
 #include "base/status.h"
@@ -58,7 +58,7 @@ wait_for_idle(gml_lake *lake, gml_elastic *of)
     return status;
 }
 
-/* Unmaps what is mapped at [first, end). pre: no work uses it. */
+/* Unmaps the mappings in [first, end). pre: no work uses them. */
 static gml_status
 unmap_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
 {
@@ -127,8 +127,8 @@ is_in_place(const gml_elastic *of, size_t place)
     return of->bases[place] == of->blocks[place]->address;
 }
 
-/* Lets each place of [first, end) show its chunk, as far as it does not yet. After a failure what
- * is mapped there is known. */
+/* Maps the chunk of each place in [first, end) that lacks it. After a failure the mapped places are
+ * known. */
 static gml_status
 map_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
 {
@@ -155,8 +155,7 @@ map_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
 
 /* ---- use ------------------------------------------------------------------------------------- */
 
-/* Tells whoever watches the order of streams that the mappings of [first, end) are used, or no more
- * so. */
+/* Tells the checker that uses of the mappings of [first, end) begin or end. */
 static gml_status
 begin_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 {
@@ -178,7 +177,7 @@ end_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
     }
 }
 
-/* What is queued on the stream now is the last that may use the mappings that become idle. */
+/* The work queued on the stream by now is the last that may use the newly idle mappings. */
 static void
 note_idle(gml_lake *lake, gml_elastic *of)
 {
@@ -199,7 +198,7 @@ note_idle(gml_lake *lake, gml_elastic *of)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Gives the host's memory of a buffer back that is in no list. */
+/* Frees the host memory of a buffer that is in no list. */
 static void
 release(gml_elastic *of)
 {
@@ -209,7 +208,7 @@ release(gml_elastic *of)
     free(of);
 }
 
-/* Takes the mappings and the addresses back. After a failure a later call goes on. */
+/* Unmaps the buffer and frees its addresses. After a failure a later call resumes. */
 static gml_status
 unmake(gml_lake *lake, gml_elastic *of)
 {
@@ -225,7 +224,7 @@ unmake(gml_lake *lake, gml_elastic *of)
     return status;
 }
 
-/* Ends what was closed and could not be ended then. */
+/* Destroys a closed buffer that could not be destroyed when it was closed. */
 static gml_status
 end_late(gml_lake *lake, gml_elastic *of)
 {
@@ -238,8 +237,8 @@ end_late(gml_lake *lake, gml_elastic *of)
     return status;
 }
 
-/* Ends the buffers that were closed, as far as the driver lets them; returns the first failure. The
- * open ones are not looked at. */
+/* Destroys the closed buffers, as far as the driver allows; returns the first failure. The open
+ * ones are not looked at. */
 static gml_status
 end_all_late(gml_lake *lake)
 {
@@ -300,8 +299,8 @@ gml_elastics_end(gml_lake *lake)
 
 /* ---- growing and shrinking ------------------------------------------------------------------- */
 
-/* Takes a chunk for a place from the policy. Before memory is refused all that is idle in the lake
- * goes back to the device, once, where *may_trim. */
+/* Takes a chunk for a place from the policy. If the policy is out of memory, trims the lake and
+ * retries, once, if *may_trim. */
 static gml_status
 take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *may_trim)
 {
@@ -325,7 +324,7 @@ take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *may_
     return GML_OK;
 }
 
-/* The chunks of [first, end) have served nobody. */
+/* Frees the chunks of [first, end), which no work has used. */
 static void
 give_back(const gml_elastic *of, size_t first, size_t end)
 {
@@ -395,7 +394,7 @@ grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
     return status;
 }
 
-/* To `end`, and to `wished` where that needs nothing from others. */
+/* To `end`, and to `wished` if that needs no trimming. */
 static gml_status
 grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished)
 {

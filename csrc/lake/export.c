@@ -192,7 +192,7 @@ gml_lake_arena(gml_lake *lake, gml_address *out, uint64_t *size_bytes)
 
 /* ---- import ---------------------------------------------------------------------------------- */
 
-/* What is mapped: its size, and whether its user is done with it. Sizes are even. */
+/* A mapped import: its size, and whether its user is done with it. Sizes are even. */
 static void *
 import_of(uint64_t size_bytes, bool is_over)
 {
@@ -205,14 +205,14 @@ end_import(gml_lake *lake, gml_address address)
     uint64_t size_bytes = (uintptr_t)gml_map_take(&lake->imports, address) & ~UINT64_C(1);
     gml_status status = gml_driver_close_files(lake->driver, address, size_bytes);
     if (status != GML_OK) {
-        /* What was just taken out has its place. */
+        /* Cannot fail: the entry just removed left room. */
         (void)gml_map_insert(&lake->imports, address, import_of(size_bytes, true));
         lake->over_imports++;
     }
     return status;
 }
 
-/* Those that could not be ended when they should have been, while a graph was captured, say. */
+/* Ends imports that could not be ended earlier, for example during a graph capture. */
 static void
 end_late_imports(gml_lake *lake)
 {

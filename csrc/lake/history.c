@@ -1,5 +1,4 @@
-/* What a lake notes: a ring that overwrites its oldest event, and the number under which threads
- * note. */
+/* A lake's history: a ring that overwrites its oldest event, and the site number of each thread. */
 #include "lake/history.h"
 
 #include "base/clock.h"
@@ -16,9 +15,9 @@ _Static_assert(sizeof(gml_noted) == GML_HISTORY_EVENT_BYTES, "what gmlake.h stat
 
 /* ---- times --------------------------------------------------------------------------------------
  *
- * Reading the clock costs more than all else here, so records have the processor's counter. When
- * events are asked for, what was counted since an earlier moment is stretched over the time since
- * then. Moments are taken then, and at every round of the ring, so two of them are enough.
+ * Reading the clock costs more than the rest of a record, so records store the processor's counter.
+ * Reading the events interpolates ticks between two moments at which both clocks were read. A
+ * moment is taken then, and at every round of the ring, so two moments are enough.
  */
 
 /* The best of some readings: the thread may lose its core in the midst of one. */
@@ -40,7 +39,7 @@ moment_of(const gml_history *history)
 }
 
 /* From gml_clock_ns() to the wall clock, rather too little than too much: no event is later than
- * the wall clock is when somebody sees it. */
+ * the wall clock at the time it is read. */
 static uint64_t
 clock_offset(void)
 {
@@ -57,7 +56,7 @@ clock_offset(void)
     return offset_ns;
 }
 
-/* Turns the ticks of records into times, which never go back, whatever the counter did. */
+/* Converts ticks of records to times, which are monotonic even if the counter is not. */
 static void
 stretch(gml_noted *first, size_t count, gml_moment from, gml_moment to)
 {

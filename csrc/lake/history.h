@@ -8,7 +8,7 @@
 enum { GML_NOTED_FREES = GML_REQUEST_KIND_COUNT };
 
 typedef struct gml_noted {
-    gml_request request; /* time_ns: ticks, until somebody asks; see history.c */
+    gml_request request; /* time_ns: ticks until read; see history.c */
     uint64_t site;       /* of the thread that made it, see gml_set_site() */
 } gml_noted;
 
@@ -18,7 +18,7 @@ typedef struct gml_moment {
 } gml_moment;
 
 typedef struct gml_history {
-    gml_noted *ring; /* NULL: nothing is kept */
+    gml_noted *ring; /* NULL: no history */
     size_t capacity;
     size_t next;      /* where the next record goes: the oldest one, once the ring is full */
     uint64_t total;   /* events since it was begun; the youngest `capacity` of them are in the ring,

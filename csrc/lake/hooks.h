@@ -1,4 +1,4 @@
-/* What tests put around a lake's driver, and who is then told which streams use what memory. */
+/* Test hooks: wrappers around a lake's driver, and a checker of the streams that use memory. */
 #ifndef GML_LAKE_HOOKS_H
 #define GML_LAKE_HOOKS_H
 
@@ -6,8 +6,8 @@
 
 typedef enum gml_hook_layer {
     GML_HOOK_ONLY, /* the lake cannot sleep: between the policy and the driver */
-    /* What makes the lake able to sleep lies between two layers: its driver calls can be made to
-     * fail, and are no uses of memory in the order that is checked. */
+    /* The sleep wrapper (remap.c) lies between two layers: tests can make its driver calls fail,
+     * and the order check ignores its uses of memory. */
     GML_HOOK_BELOW_SLEEP,
     GML_HOOK_ABOVE_SLEEP
 } gml_hook_layer;
@@ -30,11 +30,10 @@ struct gml_checker {
     gml_status (*join_use)(gml_checker *self, gml_address address, gml_stream stream);
     /* Work queued by now on the streams of the use that began at `address` was the last of it. */
     void (*end_use)(gml_checker *self, gml_address address);
-    /* The program says: what is queued on `later` from now on comes after all that is on `earlier`
-     * by now. */
+    /* Work queued on `later` from now on runs after all work queued on `earlier` by now. */
     void (*order)(gml_checker *self, gml_stream later, gml_stream earlier);
-    /* The program says: no more work comes to `stream`. Who waits for, or uses memory under the
-     * same handle after this is another stream. */
+    /* The program queues no more work on `stream`. Later uses of the same handle mean another
+     * stream. */
     void (*forget)(gml_checker *self, gml_stream stream);
 
     const char *reason; /* of the last failure */

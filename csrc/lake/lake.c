@@ -68,7 +68,7 @@ hook(gml_lake *lake, const gml_lake_hooks *hooks, gml_hook_layer layer)
     return hooks ? hooks->wrap(hooks, layer, &lake->driver, &lake->checker) : GML_OK;
 }
 
-/* One allocation in place of virtual memory: where it is asked for, and where there is none. */
+/* One allocation in place of virtual memory: if configured, or if the device has none. */
 static gml_status
 open_arena(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t arena_bytes,
            gml_driver **driver)
@@ -162,8 +162,8 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     return GML_OK;
 }
 
-/* Blocks that are live at the end are used no more: their memory goes. Policies wait for the
- * streams that they served, and not all of them for the others that use a block. */
+/* Ends the uses of blocks still live at close: their memory is released. Policies wait for the
+ * streams that they served, but not all of them for other streams that use a block. */
 static void
 end_uses(gml_lake *lake)
 {
@@ -176,7 +176,7 @@ end_uses(gml_lake *lake)
         }
     }
     if (is_shared) {
-        /* Where it fails there is nobody to tell, and nothing else to do. */
+        /* A failure cannot be reported here, nor handled. */
         (void)gml_driver_device_synchronize(lake->driver);
     }
 }
@@ -216,8 +216,8 @@ static gml_status
 find_server(gml_lake *lake, gml_stream stream, gml_policy **out)
 {
     gml_policy *pool = NULL;
-    /* First the pools: a graph is replayed with the addresses that it was captured with, so what it
-     * is captured with may lie in the memory of its own pool only. */
+    /* Pools first: a graph is replayed with the addresses it was captured with, so its memory must
+     * come from its own pool only. */
     if (!gml_list_is_empty(&lake->pools.begun)) {
         gml_status status = gml_pools_find(&lake->pools, lake->driver, stream, &pool);
         if (status != GML_OK) {
@@ -282,8 +282,8 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
     return status;
 }
 
-/* Whether a request may be served at all, with room for its block: once the policy has served,
- * nothing may fail. */
+/* Checks that a request may be served, and reserves room for its block: after the policy has served
+ * it, nothing may fail. */
 static gml_status
 admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 {
@@ -373,7 +373,7 @@ find_block(gml_lake *lake, gml_address address)
     return block;
 }
 
-/* The block ends: `kind` tells what is noted of it. */
+/* Ends the block and records an event of `kind`. */
 static void
 end_block(gml_lake *lake, gml_block *block, uint32_t kind)
 {

@@ -46,7 +46,7 @@ typedef struct gml_held_list {
     size_t count, room;
 } gml_held_list;
 
-/* What was held at the last look, and room for the next one. Zeroed: nothing. */
+/* The spans held at the last look, and room for the next one. Zeroed: none. */
 typedef struct gml_looks {
     gml_held_list held, seen;
 } gml_looks;
@@ -58,7 +58,7 @@ struct gml_lake {
     pthread_mutex_t lock;
     gml_sharer sharer; /* of the driver's device */
     gml_driver *driver;
-    gml_checker *checker; /* a part of the driver, closed with it; NULL: nobody checks the order */
+    gml_checker *checker; /* a part of the driver, closed with it; NULL: the order is not checked */
     gml_remapper *remapper;          /* likewise; NULL: cannot sleep */
     char title[96];                  /* gml_sleeping's, of the last sleep */
     struct gml_backup_store *backup; /* see sleep.c; NULL until it first sleeps */
@@ -67,15 +67,15 @@ struct gml_lake {
     gml_uses uses;
     gml_history history;
     gml_looks looks;                /* while events are kept */
-    gml_counter_page *counter_page; /* NULL: nothing is published */
+    gml_counter_page *counter_page; /* NULL: not published */
     gml_map imports;                /* see export.c */
     size_t over_imports;            /* of them: whose users are done */
     gml_map elastics;               /* see elastic.c: address -> buffer */
     gml_link elastic_list; /* the same: first those that were closed and are still mapped */
     gml_map blocks;        /* live: address -> gml_block */
-    gml_stats stats;       /* but for what gml_policy and gml_driver hold themselves */
-    gml_torch_stats torch; /* the part that policies leave to the lake, and what stands in for a
-                              policy that counts nothing of the kind */
+    gml_stats stats;       /* except those kept in gml_policy and gml_driver */
+    gml_torch_stats torch; /* the counters that policies leave to the lake, and substitutes for
+                              those a policy does not keep */
     gml_lingering lingering;
     uint64_t noted_small_bytes; /* of the policy, when last looked at */
     uint64_t noted_given;       /* the driver's given_count then */
@@ -92,13 +92,13 @@ void gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 
 /* ---- access.c: for the rooms above, which know nothing of what a lake is made of ------------- */
 
-/* Calls `action` with the lake's policy under the lock, and takes what it did into the counters.
- * Reasons go to policy->driver. */
+/* Calls `action` with the lake's policy under the lock, then updates the counters. Reasons go to
+ * policy->driver. */
 typedef gml_status (*gml_policy_action)(gml_policy *policy, void *context);
 GML_SEAM gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context);
 
-/* Puts a policy around the lake's, which it owns from then on; blocks that the inner one served may
- * be freed through either. `wrap` leaves *policy as it is where there is nothing to do. */
+/* Wraps the lake's policy in another, which then owns it; blocks that the inner one served may be
+ * freed through either. `wrap` leaves *policy unchanged if there is nothing to do. */
 typedef gml_status (*gml_policy_wrapper)(gml_policy *inner, const gml_knobs *knobs,
                                          gml_policy **policy);
 GML_SEAM gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap);
@@ -116,7 +116,7 @@ gml_status gml_lake_fail(gml_lake *lake, gml_status status, const char *format, 
  * captured. */
 gml_status gml_lake_wait(gml_lake *lake, const gml_stream *stream);
 
-/* What the device had when the lake was opened. */
+/* The device's memory when the lake was opened. */
 uint64_t gml_lake_total_bytes(const gml_lake *lake);
 
 /* ---- export.c -------------------------------------------------------------------------------- */
@@ -126,8 +126,8 @@ gml_status gml_lake_end_imports(gml_lake *lake);
 
 /* ---- elastic.c ------------------------------------------------------------------------------- */
 
-/* Takes mappings away that no memory is behind for long: before a policy gives chunks back. Goes on
- * after a failure and returns the first. pre: the driver is not frozen. */
+/* Unmaps idle mappings, before a policy releases chunks. Continues after a failure and returns the
+ * first. pre: the driver is not frozen. */
 gml_status gml_elastics_release_idle(gml_lake *lake);
 
 /* Before the policy and the driver are closed. Returns the first failure. */
@@ -138,7 +138,7 @@ gml_status gml_elastics_check(gml_lake *lake);
 
 /* ---- sleep.c --------------------------------------------------------------------------------- */
 
-/* Frees what was saved. Before the driver is closed. */
+/* Frees the backup. Before the driver is closed. */
 void gml_backup_end(gml_lake *lake);
 
 /* ---- lake.c ---------------------------------------------------------------------------------- */
@@ -155,7 +155,7 @@ gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 /* The end of a freed block: no stream uses it any more. Counts, and hands it to its owner. */
 void gml_lake_finish_free(gml_lake *lake, gml_block *block);
 
-/* What is held from the device, by the policy and the pools. */
+/* The memory that the policy and the pools hold from the device. */
 static inline uint64_t
 gml_lake_reserved(const gml_lake *lake)
 {
@@ -171,7 +171,7 @@ gml_lake_checked(gml_lake *lake, gml_status status)
                             : gml_driver_fail(lake->driver, status, "%s", lake->checker->reason);
 }
 
-/* The uses of a block, for whoever watches their order: one branch where nobody does. */
+/* The uses of a block, for the checker: one branch without a checker. */
 static inline gml_status
 gml_lake_begin_use(gml_lake *lake, const gml_block *block)
 {
@@ -194,19 +194,20 @@ gml_lake_end_use(gml_lake *lake, gml_address address)
 /* Told of memory that came (`is_new`) or went. */
 typedef void (*gml_tell_held)(void *context, bool is_new, const gml_held *span);
 
-/* Looks at what the lake holds and tells what went and came since the last look; without `tell` it
- * only looks. `*looks`, NULL before the first look, is guarded by the lock and never freed. Without
- * host memory nothing is told, and the next look tells it. Linear in what is held. `tell` is called
- * under the lock and may call no lake of the device. */
+/* Compares what the lake holds with the last look and calls `tell` with each released or new span;
+ * a NULL `tell` only looks. `*looks`, NULL before the first look, is guarded by the lock and never
+ * freed. Without host memory it reports nothing, and the next look catches up. Linear in what is
+ * held. `tell` is called under the lock and may call no lake of the device. */
 void gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *context);
 
-/* Looks at what the lake holds, to compare with later; nothing where no events are kept. */
+/* Takes the first look at what the lake holds; a no-op unless events are kept. */
 void gml_lake_begin_segments(gml_lake *lake);
 
-/* Notes SEGMENT_FREE and SEGMENT_ALLOC events, in this order, for what went and came since the last
- * look. Their sizes make up the change from `before_bytes` to `reserved_bytes`: what has no place
- * of its own (left over from a failed call, or not seen without host memory) is one more event at
- * address 0. Linear in what is held, so for changes of what is reserved only. pre: events are kept.
+/* Records SEGMENT_FREE and SEGMENT_ALLOC events, in this order, for spans released and added since
+ * the last look. Their sizes add up to the change from `before_bytes` to `reserved_bytes`: memory
+ * without a span (left over from a failed call, or missed for lack of host memory) becomes one more
+ * event at address 0. Linear in what is held, so only for changes of reserved memory. pre: events
+ * are kept.
  */
 void gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_bytes);
 
@@ -215,11 +216,11 @@ void gml_lake_end_segments(gml_lake *lake);
 
 /* ---- publish.c ------------------------------------------------------------------------------- */
 
-/* Writes what has changed to the lake's page, after whatever may have changed it; with a look,
- * also what takes time to find out. pre: there is a page, and the lock is held. */
+/* Updates the counters on the lake's page; with a look, also the costly ones. pre: there is a page,
+ * and the lock is held. */
 void gml_lake_publish_counters(gml_lake *lake, bool is_look);
 
-/* The same where there is one: one branch where there is none. */
+/* The same if there is a page: one branch without one. */
 static inline void
 gml_lake_show(gml_lake *lake)
 {
@@ -250,14 +251,14 @@ void gml_counter_page_close(gml_counter_page *page);
 
 /* ---- reclaim.c ------------------------------------------------------------------------------- */
 
-/* Gives idle memory of every policy back, waiting for the device where it must; nothing while the
- * driver is frozen. *released_bytes: what the device got back. Goes on after a failure and returns
+/* Releases idle memory of every policy, waiting for the device where it must; a no-op while the
+ * driver is frozen. *released_bytes: released to the device. Continues after a failure and returns
  * the first. */
 gml_status gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes);
 
 /* Makes room for `policy`, which has refused a request: waits for streams that still use freed
- * blocks, and takes from the other policies what they hold idle. *is_any: whether it may have
- * helped: nothing while the driver is frozen. */
+ * blocks, and releases the idle memory of the other policies. *is_any: whether it may have helped;
+ * false while the driver is frozen. */
 gml_status gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is_any);
 
 /* gml_policy.finish_frees, with a lake as its context: waits for streams that still use freed
@@ -266,21 +267,21 @@ void gml_lake_finish_pending(void *context);
 
 /* ---- counters.c ------------------------------------------------------------------------------ */
 
-/* Counts a block that was served, one that begins to live without a request (a restored one), and
- * one that ends. pre: the lock is held, or nobody else knows the lake. */
+/* Counts a block that was served, a block restored without a request, and a block that ends. pre:
+ * the lock is held, or the lake is not yet visible to other threads. */
 void gml_lake_count_allocation(gml_lake *lake, gml_block *block);
 void gml_lake_count_begin(gml_lake *lake, gml_block *block);
 void gml_lake_count_free(gml_lake *lake, gml_block *block);
 
-/* Counts a live block as active only, no longer as allocated; nothing at the second time. */
+/* Counts a live block as active only, no longer as allocated; a second call has no effect. */
 void gml_lake_count_let_go(gml_lake *lake, gml_block *block);
 
 /* The program let go of the live block at `address`, which other streams may still use: PyTorch
- * counts it as active from here on until it is freed, no longer as allocated. Nothing where no live
- * block begins there, or at the second time. For replays, whose traces tell when the use ends. */
+ * counts it as active from here on until it is freed, no longer as allocated. A no-op if no live
+ * block begins there, or on a second call. For replays, whose traces tell when the use ends. */
 void gml_lake_let_go(gml_lake *lake, gml_address address);
 
-/* What is active in a pool: allocated, or let go and still in use. */
+/* The active bytes of a pool: allocated, or freed and still in use. */
 static inline uint64_t
 gml_lake_active_blocks(const gml_lake *lake, int pool)
 {
@@ -293,7 +294,7 @@ gml_lake_active_bytes(const gml_lake *lake, int pool)
     return lake->torch.allocated_bytes[pool].current + lake->lingering.bytes[pool];
 }
 
-/* Takes what is reserved now into the counters. */
+/* Updates the counters of reserved memory. */
 void gml_lake_follow_reserved(gml_lake *lake);
 
 /* The same where it has changed; call after anything that may have changed it. */
@@ -315,10 +316,10 @@ gml_stats gml_lake_complete_stats(gml_lake *lake);
 /* Puts the reason of a refused allocation into driver->reason. pre: the lock is held. */
 void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);
 
-/* The same of a waking for which there was no memory. */
+/* The same for a wake that ran out of memory. */
 void gml_lake_explain_waking(gml_lake *lake);
 
-/* What a lake can say of itself and its device when it refuses a request. */
+/* The state of a lake and its device, for the text of a refusal. */
 typedef struct gml_situation {
     const char *policy;
     bool has_pools;

@@ -15,7 +15,7 @@ typedef struct pool {
     struct pool *next_alike; /* another pool whose id has the same key; or NULL */
     gml_policy *policy;
     gml_link begins;  /* begins of it that have not ended, the latest last */
-    size_t use_count; /* begins that have not been released; 0: idle memory may go back */
+    size_t use_count; /* begins not yet released; 0: idle memory may be released */
 } pool;
 
 typedef struct begin {
@@ -121,7 +121,7 @@ add_pool(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes, const gm
     return added;
 }
 
-/* Frees a pool, whatever it holds. */
+/* Frees a pool with everything it holds. */
 static gml_status
 forget(gml_pools *pools, pool *forgotten)
 {
@@ -224,7 +224,7 @@ gml_pools_end(gml_pools *pools, gml_driver *driver, gml_pool_id id)
     return GML_OK;
 }
 
-/* Gives the idle memory of a released pool back; the pool is gone once it holds nothing. */
+/* Releases the idle memory of a released pool, and frees the pool once it is empty. */
 static gml_status
 trim_pool(gml_pools *pools, pool *trimmed)
 {
@@ -273,7 +273,7 @@ gml_pools_release(gml_pools *pools, gml_driver *driver, gml_pool_id id)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* The latest begin of this thread, else of any. pre: there is one. */
+/* The latest begin of this thread, else of any. pre: a pool is begun. */
 static const begin *
 latest_begin(const gml_pools *pools)
 {

@@ -1,7 +1,7 @@
-/* Private pools: what serves the streams that capture a graph.
+/* Private pools: they serve the streams that capture a graph.
  *
- * Each pool is a policy `caching` of its own on the lake's driver, so it has segments that nothing
- * else touches. While any is begun the device is frozen: see gml_device.captures.
+ * Each pool is a policy `caching` of its own on the lake's driver, so nothing else touches its
+ * segments. While any is begun the device is frozen: see gml_device.captures.
  */
 #ifndef GML_LAKE_POOLS_H
 #define GML_LAKE_POOLS_H
@@ -19,7 +19,7 @@ typedef struct gml_pools {
 
 void gml_pools_init(gml_pools *pools);
 
-/* Ends every begin, for which nobody else will: before the lake closes. */
+/* Ends every open begin, before the lake closes. */
 void gml_pools_end_all(gml_pools *pools, gml_driver *driver);
 
 /* Gives everything back, live blocks included, and returns the first failure. */
@@ -35,11 +35,11 @@ gml_status gml_pools_release(gml_pools *pools, gml_driver *driver, gml_pool_id i
 gml_status gml_pools_find(gml_pools *pools, gml_driver *driver, gml_stream stream,
                           gml_policy **out);
 
-/* Gives the idle memory of released pools back, and forgets those that hold nothing. Goes on after
- * a failure and returns the first. pre: the driver is not frozen. */
+/* Releases the idle memory of released pools, and frees those that are empty. Continues after a
+ * failure and returns the first. pre: the driver is not frozen. */
 gml_status gml_pools_trim(gml_pools *pools);
 
-/* What all pools hold from the device. */
+/* The memory that all pools hold from the device. */
 uint64_t gml_pools_reserved(const gml_pools *pools);
 
 /* Calls `see` with the policy of each pool, the oldest first. */

@@ -1,7 +1,7 @@
 /* Counters in shared memory, under a sequence lock: the writer never waits for a reader.
  *
- * The policy's own counters cost more than a request to read, so they are looked at now and then.
- * What the lake counts itself is as of the last request.
+ * Reading the policy's own counters costs more than a request, so they are updated rarely. The
+ * lake's own counters are as of the last request.
  */
 #include "lake/lake.h"
 
@@ -17,7 +17,7 @@
 
 enum { LOOK_PAUSE_NS = 1000 * 1000 * 1000 };
 
-/* A clock that costs less than the rest of a write, where there is one. */
+/* A clock cheaper than the rest of a write, if the system has one. */
 #ifdef CLOCK_REALTIME_COARSE
 #define CHEAP_CLOCK CLOCK_REALTIME_COARSE
 #else
@@ -41,7 +41,7 @@ cheap_clock_ns(void)
                : 0;
 }
 
-/* Whether this process made the page, and is no child of the one that did. */
+/* Whether this process created the page, rather than a parent. */
 static bool
 is_maker(const gml_counter_page *page)
 {
@@ -62,8 +62,8 @@ order_stores(void)
     atomic_thread_fence(memory_order_release);
 }
 
-/* The other side of the fence is in the reader: who sees a value written between these two sees an
- * odd number, or another one afterwards. */
+/* The reader has the matching fence: if it sees a value written between these two, it sees an odd
+ * number, or a different one afterwards. */
 static void
 begin_write(gml_published *shared)
 {

@@ -1,4 +1,4 @@
-/* Giving idle memory back, to the driver or to whoever needs it. */
+/* Reclaiming idle memory, for the driver or for another policy. */
 #include "base/status.h"
 #include "lake/backup.h"
 
@@ -14,12 +14,12 @@ gml_lake_finish_pending(void *context)
 {
     gml_lake *lake = context;
     if (!gml_driver_is_frozen(lake->driver)) {
-        /* What fails here stays pending, and is tried again at the next chance. */
+        /* Blocks that fail here stay pending and are retried later. */
         (void)wait_for_uses(lake);
     }
 }
 
-/* A chunk that an elastic buffer still maps would not go. */
+/* A chunk that an elastic buffer still maps could not be released. */
 static gml_status
 trim_policy(gml_lake *lake)
 {
@@ -40,14 +40,14 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     first = gml_first_failure(first, gml_pools_trim(&lake->pools));
     first = gml_first_failure(first, trim_policy(lake));
     if (first == GML_OK && lake->backup && lake->blocks.count == 0) {
-        first = gml_backup_give_memory(lake); /* what has gone is not being copied any more */
+        first = gml_backup_give_memory(lake); /* no copy into it is in progress */
     }
     *released_bytes = before_bytes - lake->driver->held_bytes;
     gml_lake_note_reserved(lake);
     return first;
 }
 
-/* What others than `policy` hold idle and can give to the driver. */
+/* Releases the idle memory of the policies other than `policy`. */
 static gml_status
 trim_others(gml_lake *lake, const gml_policy *policy)
 {

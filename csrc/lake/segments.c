@@ -1,4 +1,4 @@
-/* What a lake holds from the device, as events: two looks at it, compared. */
+/* Segment events: the difference between two looks at what a lake holds from the device. */
 #include "lake/lake.h"
 
 #include <stdlib.h>
@@ -180,7 +180,7 @@ void
 gml_lake_begin_segments(gml_lake *lake)
 {
     gml_lake_end_segments(lake);
-    /* What is not seen here is seen, and accounted for, at the next change. */
+    /* Spans missed here are seen, and accounted for, at the next change. */
     if (lake->history.ring) {
         (void)tell_changes(lake, &lake->looks, NULL, NULL);
     }

@@ -1,4 +1,4 @@
-/* What streams of a lake lend each other: what the program tells of its streams, and the pairs. */
+/* Memory shared between a lake's streams: what the program declares about them, and the pairs. */
 #include "base/status.h"
 #include "lake/lake.h"
 

@@ -1,17 +1,17 @@
 /* Putting a lake to sleep and waking it: in which order memory goes and comes.
  *
- * Why no failure loses what a live block holds, however many calls fail in a row. A block's content
- * is on the device as long as gml_remapper_holds() it, and is saved from the moment that its copy
- * was waited for (gml_saved.is_saved). One of the two is true at every moment:
+ * Why no failure loses the content of a live block, however many calls fail in a row. The content
+ * is on the device as long as gml_remapper_holds() it, and is saved once its copy was waited for
+ * (gml_saved.is_saved). At every moment at least one of the two is true:
  *
- * - Going to sleep, memory is given back up to the first block that is not saved, no further; with
- *   GML_BACKUP_NONE, where content may go, it is given back when nothing can fail any more.
- * - A wake, and a sleep that failed, which is ended by a wake, give nothing back but what that wake
- *   has taken. What it copied there stays saved until the wake has succeeded.
+ * - Going to sleep releases memory up to the first unsaved block, no further; with GML_BACKUP_NONE,
+ *   which discards contents, memory is released once nothing can fail any more.
+ * - A wake, also the one that ends a failed sleep, releases only memory that it has taken itself.
+ *   Contents it restored stay saved until the wake has succeeded.
  *
- * A lake is awake only when all that it holds is mapped, open and copied back (remap.c), so no
- * block is used, and none handed out, where memory or content is missing. If that cannot be reached
- * it is asleep, and the next wake does what is missing.
+ * A lake is awake only when all its memory is mapped, accessible and restored (remap.c), so no
+ * block is used or handed out while memory or content is missing. Otherwise it is asleep, and the
+ * next wake resumes.
  */
 #include "base/clock.h"
 #include "lake/backup.h"
@@ -20,14 +20,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Memory goes back in parts, each while the next is copied: so many, or more of this size. */
+/* Memory is released in parts, each while the next is copied: so many, or more of this size. */
 enum { PARTS = 8 };
 static const uint64_t LARGEST_PART_BYTES = UINT64_C(256) << 20;
 
 /* ---- copies, while memory goes and comes ----------------------------------------------------- */
 
-/* Waits for the copies so far, which are those of the blocks of [*saved, end), and gives back what
- * lies below the next block. */
+/* Waits for the copies so far, those of the blocks in [*saved, end), and releases the memory below
+ * the next block. */
 static gml_status
 give_part(gml_lake *lake, gml_backup_store *store, size_t *saved, size_t end,
           gml_sleep_report *report)
@@ -85,7 +85,7 @@ save_and_give(gml_lake *lake, gml_backup_store *store, gml_sleep_report *report)
     return status;
 }
 
-/* Copies back what is away and lies in memory that is there again, and waits at the end. */
+/* Restores the saved blocks whose memory is mapped again, and waits at the end. */
 typedef struct restoring {
     gml_lake *lake;
     size_t next; /* the first block that was not looked at yet */
@@ -144,7 +144,7 @@ undo_sleep(gml_lake *lake, gml_backup_store *store)
     gml_backup_forget(store);
 }
 
-/* What other processes may map stays where it is. That is over with the block: see
+/* Memory that other processes may map cannot sleep, until its block is freed: see
  * gmlake_share.h. */
 static gml_status
 check_shared(gml_lake *lake)
@@ -238,7 +238,7 @@ wake_whole(gml_lake *lake, gml_sleep_report *out)
     return status;
 }
 
-/* Whether the lake can do what is asked while it is in that state. */
+/* Whether the lake's state allows the operation. */
 static gml_status
 check_state(gml_lake *lake, bool wants_awake)
 {

@@ -119,7 +119,7 @@ record(gml_uses *uses, gml_use *use)
     return GML_OK;
 }
 
-/* Ends a use: takes it out of its queue, and the queue from the list when nothing waits in it. */
+/* Ends a use: removes it from its queue, and the queue from the list once it is empty. */
 static void
 leave_queue(gml_uses *uses, gml_use *use)
 {
@@ -137,7 +137,7 @@ leave_queue(gml_uses *uses, gml_use *use)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* The end of a freed block, whatever its events say. */
+/* Ends a freed block, regardless of its events. */
 static void
 finish_block(gml_uses *uses, gml_use *first)
 {
@@ -220,8 +220,8 @@ wait_instead(gml_uses *uses, gml_status status)
     return may_help && gml_driver_device_synchronize(uses->driver) == GML_OK ? GML_OK : status;
 }
 
-/* Records what is missing for a block in `unrecorded`, or else waits for the device and ends it. On
- * failure it stays there. */
+/* Records the missing events of a block in `unrecorded`, or else waits for the device and ends it.
+ * On failure it stays there. */
 static gml_status
 record_block(gml_uses *uses, gml_use *first)
 {
@@ -388,7 +388,7 @@ finish_all_anyway(gml_uses *uses, gml_link *blocks)
     }
 }
 
-/* A failure is no loss: what it concerns stays pending, and is looked at again the next time. */
+/* A failure loses nothing: its blocks stay pending until the next poll. */
 void
 gml_uses_poll(gml_uses *uses)
 {

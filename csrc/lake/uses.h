@@ -1,17 +1,17 @@
 /* Blocks that other streams than their own may still use (torch.Tensor.record_stream).
  *
  * Each use is a (block, stream). When such a block is freed, an event is recorded on every stream
- * that uses it, and the block ends when all of them have completed: looked at, without waiting,
- * before each allocation. While the driver is frozen no event is recorded or queried, and such
- * blocks wait for the end of the capture. Events are kept for reuse.
+ * that uses it, and the block ends when all of them have completed: they are queried, without
+ * waiting, before each allocation. While the driver is frozen no event is recorded or queried, and
+ * such blocks wait for the end of the capture. Events are kept for reuse.
  *
- * A stream on which no event can be recorded (it may be another device's) is waited for, and where
- * that fails the whole device is. Where that fails as well, or the stream captures a graph that no
- * pool was begun for, the block stays pending and the next look tries again.
+ * A stream on which no event can be recorded (it may be another device's) is waited for, and if
+ * that fails, the whole device. If that fails as well, or the stream captures a graph that no pool
+ * was begun for, the block stays pending and the next poll retries.
  *
- * A stream that will be destroyed is forgotten: what it queued is noted by an event for each block
- * that it uses, freed or not, and no call is made on it any more. Where no event could be recorded
- * then, the whole device is waited for once the block is freed.
+ * Before a stream is destroyed, an event is recorded on it for each block that it uses, freed or
+ * not; afterwards no call is made on it. If no event could be recorded, freeing the block waits for
+ * the whole device.
  */
 #ifndef GML_LAKE_USES_H
 #define GML_LAKE_USES_H
@@ -45,10 +45,10 @@ typedef struct gml_uses {
 
 void gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *context);
 
-/* Ends every pending block without waiting, and gives the events back. */
+/* Ends every pending block without waiting, and destroys the events. */
 void gml_uses_close(gml_uses *uses);
 
-/* From now on `stream` uses the live block; nothing for its own stream or one known already.
+/* From now on `stream` uses the live block; a no-op for its own stream or one already recorded.
  * GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
 gml_status gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream);
 
@@ -59,8 +59,8 @@ void gml_uses_free(gml_uses *uses, gml_block *block);
  * later. Cannot fail: what could not be recorded is waited for later, in other ways. */
 void gml_uses_forget(gml_uses *uses, gml_stream stream);
 
-/* Ends the blocks whose events have completed. Cheap where nothing is pending: at most one query
- * per stream where nothing has completed. */
+/* Ends the blocks whose events have completed. Cheap if nothing is pending: at most one query per
+ * stream if nothing has completed. */
 void gml_uses_poll(gml_uses *uses);
 
 /* Waits for every event and ends every pending block. pre: the driver is not frozen. After a
