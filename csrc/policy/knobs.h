@@ -19,8 +19,8 @@ typedef struct gml_knobs {
     uint64_t arena;          /* the one allocation to serve from, bytes; 0: none */
     /* the same: what streams lend each other */
     uint64_t reuse_follow_event_dependencies;   /* 0 or 1, and so the next two */
-    uint64_t reuse_allow_opportunistic;         /* what is found done */
-    uint64_t reuse_allow_internal_dependencies; /* what is waited for */
+    uint64_t reuse_allow_opportunistic;         /* reuse completed memory */
+    uint64_t reuse_allow_internal_dependencies; /* reuse after a wait */
     uint64_t borrow_waits; /* of one stream for another, per 1024 requests; see share.c */
     /* caching and expandable, by PyTorch's names */
     uint64_t max_split_size;                                  /* bytes; UINT64_MAX: unlimited */

@@ -25,7 +25,7 @@ typedef struct gml_block {
     gml_stream stream;
     gml_state state;
     bool is_small; /* served from the policy's pool for requests up to 1 MiB */
-    uint64_t note; /* of a policy around the one that served; 0 at first */
+    uint64_t note; /* for a policy that wraps the serving one; 0 at first */
 
     /* The lake's, set when the policy has served: */
     bool is_let_go;       /* no longer counted as allocated, see gml_lake_let_go() */
@@ -36,9 +36,9 @@ typedef struct gml_block {
     struct gml_use *uses; /* other streams that may use it, see lake/uses.h */
 } gml_block;
 
-/* What a policy holds right now; peaks are kept by the lake. */
+/* Current usage of a policy; the lake keeps the peaks. */
 typedef struct gml_usage {
-    uint64_t reserved_bytes;                     /* asked from the driver and not given back */
+    uint64_t reserved_bytes;                     /* taken from the driver and not released */
     uint64_t small_bytes;                        /* of those, held for requests up to 1 MiB */
     uint64_t views, view_bytes;                  /* stitched views mapped now, live or cached */
     uint64_t largest_free_bytes;                 /* filled by usage() only when asked for */
@@ -54,7 +54,7 @@ typedef struct gml_chunk {
 
 typedef struct gml_policy_ops {
     const char *name;
-    const char *help; /* what it is, in a line */
+    const char *help; /* one-line description */
 
     /* `driver` outlives the policy. `capacity_bytes` bounds reserved_bytes; 0: no bound but the
      * device's. On failure driver->reason says why. */
@@ -76,8 +76,8 @@ typedef struct gml_policy_ops {
     /* Gives idle memory back to the driver; makes no call where there is none. */
     gml_status (*trim)(gml_policy *self, uint64_t *released_bytes);
 
-    /* For statistics, not for every request: may be linear in what was freed lately.
-     * `largest_free_bytes` is for the stream that can get most. */
+    /* For statistics, not for every request: may be linear in recent frees. `largest_free_bytes` is
+     * for the stream that can get most. */
     void (*usage)(gml_policy *self, gml_usage *out);
 
     /* Checks every invariant: GML_OK, or GML_CORRUPT with a reason in driver->reason. */
@@ -98,14 +98,13 @@ typedef struct gml_policy_ops {
     /* The chunk behind an address of a span of GML_SPAN_BASE; GML_UNSUPPORTED for memory that
      * is no chunk's. */
     gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
-    /* Serves one chunk of the smallest size, whole, for whoever maps it elsewhere: the one at
-     * `wanted` where that is free for the stream, else any. `missing_bytes`: of all chunks that are
-     * taken now, this one included, so that new memory for them comes at once or not at all. What
-     * is free in larger chunks is no help, so GML_OUT_OF_MEMORY may be mended by trim(). */
+    /* Serves one whole chunk of the smallest size, to be mapped elsewhere too: the one at `wanted`
+     * if free for the stream, else any. `missing_bytes`: of all chunks to be taken now, including
+     * this one, so that new memory for them is taken at once or not at all. Free memory in larger
+     * chunks does not help, so trim() may resolve GML_OUT_OF_MEMORY. */
     gml_status (*take_chunk)(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
                              gml_stream stream, gml_block **out);
-    /* What streams lent each other, see gml_lake_release_stream() and those behind it. `see` is
-     * called with each pair. */
+    /* Memory that streams lent each other, see gml_stream_pair. Calls `see` with each pair. */
     gml_status (*release_stream)(gml_policy *self, gml_stream stream);
     gml_status (*mark_external_stream)(gml_policy *self, gml_stream stream);
     gml_status (*order_streams)(gml_policy *self, gml_stream later, gml_stream earlier);
@@ -121,18 +120,18 @@ typedef struct gml_policy_ops {
 struct gml_policy {
     const gml_policy_ops *ops;
     gml_driver *driver;
-    uint64_t chunk_bytes;    /* that take_chunk() serves; fixed; 0: it has none to serve */
+    uint64_t chunk_bytes;    /* that take_chunk() serves; fixed; 0: serves none */
     uint64_t reserved_bytes; /* always current */
     uint64_t small_bytes;    /* of those, held for requests up to 1 MiB; always current too */
 
-    /* Waits for the streams that still use blocks of which the program let go, and frees those
-     * blocks through ops->free. NULL where there are none. */
+    /* Waits for the streams that still use blocks freed by the program, and frees those blocks
+     * through ops->free. NULL: not needed. */
     void (*finish_frees)(void *context);
     void *finish_context;
 };
 
-/* For a policy that models one which does so before it gives idle memory back: in allocate() and
- * trim() only, with nothing taken from its structures. */
+/* For a policy whose model waits before it releases idle memory: in allocate() and trim() only,
+ * with nothing taken from its structures. */
 static inline void
 gml_policy_finish_frees(const gml_policy *self)
 {
@@ -141,8 +140,8 @@ gml_policy_finish_frees(const gml_policy *self)
     }
 }
 
-/* Adds a policy to those that lakes can be opened with, for good; `ops` stays the caller's.
- * GML_INVALID_ARGUMENT for a name that is taken, or one policy too many. Thread-safe. */
+/* Registers a policy for the life of the process; `ops` stays the caller's. GML_INVALID_ARGUMENT
+ * for a taken name, or if there are too many policies. Thread-safe. */
 GML_SEAM gml_status gml_policy_register(const gml_policy_ops *ops);
 
 /* The policy of that name, or NULL. */

@@ -1,16 +1,16 @@
-/* Which free bytes of a stream cache make up a request that no single extent holds.
+/* Chooses free bytes of a stream cache for a request that fits no single extent.
  *
- * Chunks are kept whole, and what is odd about sizes is packed where it leaves least behind. A
- * request is put together as
+ * Chunks are kept whole, and odd sizes are packed to leave the smallest leftovers. A request is
+ * composed as
  *
  *     [head][whole chunks ...][tail]     or     [head][whole chunks ... cut]
  *
  * where a head is the free end of a chunk and a tail the free start of one (freeset.h). Of the
- * heads and tails that together leave next to nothing, the two with most bytes go: two leftovers
- * are gone for good, large ones first. Among a few dozen of each there mostly are such two. Where
- * there are none, a head is used up before a chunk is cut, so there are as many leftovers
- * afterwards as before: leftovers do not multiply. Only a run at the end may stop inside a chunk:
- * what a view maps behind it is the rest of that chunk, and no memory of its own.
+ * pairs of head and tail that leave next to nothing, the one with the most bytes is used: it
+ * eliminates two leftovers, large ones first. A few dozen of each mostly contain such a pair.
+ * Otherwise a head is used up before a chunk is cut, so the number of leftovers does not grow. Only
+ * the last run may stop inside a chunk: behind it the view maps the rest of that chunk, which is
+ * not its memory.
  */
 #include "base/rounding.h"
 #include "policy/stitch/stitch.h"
@@ -21,7 +21,7 @@
 /* How many heads a search for a pair looks at: enough in practice, and a bound on the time. */
 enum { MAX_HEADS_TRIED = 64 };
 
-/* What a pair may leave of its tail. */
+/* Bytes that a pair may leave of its tail. */
 enum { NEXT_TO_NOTHING = 64 << 10 };
 
 typedef struct assembly {
@@ -111,8 +111,8 @@ add_run(gml_stitch *stitch, gml_choice *choice, uint64_t offset, uint64_t size_b
     return GML_OK;
 }
 
-/* Whole chunks for `bytes`: the largest ranges, and for what is left then the smallest range that
- * holds it, which may be cut within a chunk or not. False where that leaves some. */
+/* Whole chunks for `bytes`: the largest ranges, then the smallest range that holds the remainder,
+ * which may or may not be cut inside a chunk. False if bytes remain. */
 static bool
 add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, bool may_cut,
            gml_choice *choice, gml_status *status)

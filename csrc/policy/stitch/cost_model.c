@@ -3,15 +3,15 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-/* By kind. A view leaves a part of a chunk behind at its end, so what is wasted is about (views at
- * the peak, 25 to 75) x chunk; calls are about held / chunk. The figures were chosen by replaying
+/* By kind. A view wastes a part of a chunk at its end, so the waste is about (views at the peak, 25
+ * to 75) x chunk; calls are about held / chunk. The figures were chosen by replaying
  * benchmarks/recordings/varying and examples/traces, and programs of random sizes. */
 static const struct {
     uint64_t largest_bytes; /* chunk, at most */
-    uint64_t of_held;       /* a chunk is at most this part of what is held, */
+    uint64_t of_held;       /* a chunk is at most this part of the memory held, */
     uint64_t of_room;       /* and this part of the room: the end needs small ones */
-    uint64_t slack;    /* what is spent may exceed the peak of live bytes by this part; 0: not */
-    uint64_t pressure; /* begins when less than this part is left; 0: never */
+    uint64_t slack;         /* spending may exceed the peak of live bytes by this part; 0: not */
+    uint64_t pressure;      /* begins when less than this part is left; 0: never */
 } prices[] = {
     [GML_OPTIMIZE_FOR_TIME] = {64 * MIB, 32, 128, 13, 0},
     [GML_OPTIMIZE_FOR_BALANCED] = {16 * MIB, 512, 4096, 66, 3},

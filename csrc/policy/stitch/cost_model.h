@@ -1,17 +1,17 @@
-/* What memory and driver calls are worth right now.
+/* The current worth of memory and driver calls.
  *
- * While the device has memory to spare, a byte saved is worth nothing and a call costs time; when
- * it has none, a call is cheap beside an out-of-memory. So there is
+ * While the device has spare memory, a saved byte is worth nothing and a call costs time; when it
+ * has none, a call is cheap compared to an out-of-memory. So there are two modes:
  *
- *   room      the base range may grow a little instead of a new view being made, and chunks are
- * as large as what is held pays for, so that calls are few pressure  little is left: what is free
- * is stitched before anything is taken, and chunks are small
+ *   room      the base range may grow a little instead of mapping a new view, and chunks are as
+ *             large as the memory held pays for, so that calls are few
+ *   pressure  little is left: free memory is stitched before any is taken, and chunks are small
  *
- * Memory that can sleep pays for its chunks again with every sleep, so there they are as large as
- * for `time`, unless `memory` was asked for.
+ * Every sleep releases and remaps every chunk, so in memory that can sleep chunks are as large as
+ * for `time`, unless `memory` is configured.
  *
- * What is left is told by the capacity, the memory fraction and the device, where other processes
- * take memory too. Whoever knows better says so by the setting `optimize_for`.
+ * The remaining memory follows from the capacity, the memory fraction and the device, which other
+ * processes use too. The setting `optimize_for` overrides the choice.
  */
 #ifndef GML_POLICY_STITCH_COST_MODEL_H
 #define GML_POLICY_STITCH_COST_MODEL_H
@@ -19,9 +19,9 @@
 #include "core/base_range.h"
 
 typedef enum gml_optimize_for {
-    GML_OPTIMIZE_FOR_TIME,     /* as if there were always room, until memory is refused */
-    GML_OPTIMIZE_FOR_BALANCED, /* as told above */
-    GML_OPTIMIZE_FOR_MEMORY,   /* as if there were never room */
+    GML_OPTIMIZE_FOR_TIME,     /* assumes room, until memory is refused */
+    GML_OPTIMIZE_FOR_BALANCED, /* as described above */
+    GML_OPTIMIZE_FOR_MEMORY,   /* assumes pressure */
 } gml_optimize_for;
 
 /* Fixed when the policy opens. Sizes of chunks are a granule times a power of two. */
@@ -42,7 +42,7 @@ uint64_t gml_cost_model_room(const gml_base_range *range);
 
 bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range);
 
-/* How large chunks shall be that the base range grows by now. */
+/* The chunk size for growing the base range now. */
 uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range);
 
 /* Whether `more_bytes` may be taken instead of making a view, given the most that blocks ever held

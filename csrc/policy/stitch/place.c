@@ -4,14 +4,14 @@
  *   1  fit     the smallest free extent that holds it                      (hot)
  *   2  spend   with room: the base range grows a little, so that one extent holds it
  *   3  stitch  free pieces side by side, under a view from before or a new one
- *   4  reach   1 and 3 with what other streams have freed, as far as it costs nothing
- *   5  wait    the same with what this stream must wait for
- *   6  grow    what is missing from the device, in one extent or stitched to free pieces
+ *   4  reach   1 and 3 with memory that other streams have freed, if it costs nothing
+ *   5  wait    the same with memory that this stream must wait for
+ *   6  grow    missing memory from the device, in one extent or stitched to free pieces
  *   7  all     before memory is refused: 1, 3 and 6 with all that other streams hold free, after a
- *              wait for the device, and whatever the size
+ *              wait for the device, for any size
  *
- * A rung answers with a placement or with none. What went wrong goes to the request's status, apart
- * from memory that the device has not got: that is what the last rung is for.
+ * A rung returns a placement or NULL. Failures go to the request's status, except a lack of device
+ * memory, which the last rung handles.
  */
 #include "policy/stitch/stitch.h"
 
@@ -50,8 +50,8 @@ fit(gml_ascent *request)
     return placement;
 }
 
-/* Grows the base range; false: the device has no more, which is no failure, or the status
- * tells. */
+/* Grows the base range; false if the device has no more memory (not a failure) or if the status
+ * says why. */
 static bool
 take_more(gml_ascent *request, uint64_t missing_bytes)
 {
@@ -60,7 +60,7 @@ take_more(gml_ascent *request, uint64_t missing_bytes)
     return status == GML_OK;
 }
 
-/* What was served with new memory is told so. */
+/* Marks a placement as served with new memory. */
 static gml_placement *
 as_grown(gml_placement *placement)
 {
@@ -76,9 +76,8 @@ gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mis
     uint64_t held_bytes = stitch->held_bytes + size_bytes;
     uint64_t peak_bytes =
         held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
-    /* This rung comes before those of other streams. What they hold free costs no memory, so where
-     * it may be had it is asked for first, and what is missing then is taken from the device by the
-     * rung `grow`. */
+    /* This rung comes before those of other streams. Their free memory costs nothing, so if sharing
+     * is open it is tried first, and the rung `grow` takes what is then missing from the device. */
     return !gml_share_is_open(stitch) &&
            gml_cost_model_may_spend(&stitch->costs, &stitch->range, missing_bytes, peak_bytes);
 }
@@ -106,7 +105,7 @@ stitch_pieces(gml_ascent *request)
     return create(request, &choice);
 }
 
-/* What other streams hold free and is in reach with that effort. */
+/* Takes free memory of other streams that is in reach with that effort. */
 static gml_placement *
 borrow(gml_ascent *request, gml_effort effort)
 {

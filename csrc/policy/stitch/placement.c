@@ -1,5 +1,5 @@
-/* The life of a placement: made over one extent, ended, retired; and idle views, which serve
- * nothing and are found by the runs that they are over. */
+/* The life of a placement: made over one extent, ended, retired; and idle views, which serve no
+ * block and are indexed by their runs. */
 #include "base/mix.h"
 #include "policy/stitch/stitch.h"
 
@@ -134,9 +134,9 @@ void
 gml_idle_view_add(gml_stitch *stitch, gml_placement *placement)
 {
     uint64_t mark = mark_of(placement->runs, placement->run_count);
-    /* Taken by other runs, by chance, once in 2^64: the next number that is not. Marks are no
-     * chains: where the first of two views goes, the second is not found any more and a view is
-     * made anew, which costs a mapping and nothing else. */
+    /* A collision with other runs happens once in 2^64: take the next unused number. Marks are not
+     * chained: when the first of two views is unmapped, the second is no longer found and a new
+     * view is mapped, at the cost of a mapping only. */
     while (at_mark(stitch, placement->block.block_bytes, mark)) {
         mark++;
     }

@@ -1,13 +1,12 @@
 /* Memory of other streams (GLake's multi-stream reuse, Ant Group, 2023).
  *
- * A stream that lacks memory takes what it needs of what others have freed: one range where there
- * is one, else whole chunks to stitch. What moves ends where a chunk does, so that no chunk is
- * divided among streams for long.
+ * A stream that lacks memory takes memory that others have freed: one range if one is large enough,
+ * else whole chunks to stitch. Moved ranges end at chunk boundaries, so that no chunk is divided
+ * among streams for long.
  */
 #include "policy/stitch/stitch.h"
 
-/* Where streams may not be made to wait, only an event recorded now can tell later what is complete
- * by then. */
+/* If streams must not wait, only an event recorded now can later show what has completed. */
 static void
 mark(gml_stitch *stitch, gml_timeline *timeline)
 {
@@ -116,7 +115,7 @@ gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pa
 /* How many extents of one stream are tried for one that is in reach: a bound on the time. */
 enum { MAX_EXTENTS_TRIED = 16 };
 
-/* Takes [offset, offset + size) of a free extent, and what it has of the last chunk. */
+/* Takes [offset, offset + size) of a free extent, and the extent's rest of the last chunk. */
 static gml_status
 take_part(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent, uint64_t offset,
           uint64_t size_bytes)
@@ -227,7 +226,7 @@ gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
 
 /* ---- waiting for work before the mappings that it may use go --------------------------------- */
 
-/* The other stream caches' streams may be gone, and asking CUDA about one that is gone would be a
+/* Streams of the other caches may have been destroyed, and a CUDA call on a destroyed stream would
  * crash. */
 gml_status
 gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
@@ -249,7 +248,7 @@ gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool 
     return status;
 }
 
-/* Whether every stream that may still use what it freed can be asked. */
+/* Whether calls are allowed on every stream that may still use its freed memory. */
 static bool
 are_all_callable(const gml_stitch *stitch)
 {

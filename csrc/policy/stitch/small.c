@@ -1,7 +1,7 @@
 /* Requests up to 1 MiB: pieces of slabs.
  *
- * A slab is a placement of 2 MiB, cut into pieces by best fit and given back to the stream cache as
- * soon as nothing lives in it.
+ * A slab is a placement of 2 MiB, cut into pieces by best fit and returned to the stream cache as
+ * soon as it is empty.
  */
 #include "policy/stitch/stitch.h"
 
@@ -106,7 +106,7 @@ split(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *cut, uint64_t
     add_free(cache, rest);
 }
 
-/* The state of the whole request: that of the slab if it needed one that was not there. */
+/* The state of the whole request: that of the slab if it needed a new one. */
 static gml_state
 state_of(bool is_whole, const gml_slab_piece *fresh)
 {
@@ -149,7 +149,7 @@ gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_by
     return GML_OK;
 }
 
-/* Lets `left` absorb its next neighbour; neither is in the tree. */
+/* Merges `left` with its next neighbour; neither is in the tree. */
 static void
 absorb(gml_stitch *stitch, gml_slab_piece *left)
 {

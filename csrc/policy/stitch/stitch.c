@@ -95,7 +95,7 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     return GML_OK;
 }
 
-/* Ends the life of every block, so that nothing but idle views is left. */
+/* Frees every block, so that only idle views are left. */
 static void
 flush_all(gml_stitch *stitch)
 {

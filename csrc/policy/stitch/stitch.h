@@ -14,12 +14,11 @@
  *   held    serves a block of a policy around this one, out of extents that are held by that
  *   gone    a view without its mapping, or about to lose it
  *
- * Which bytes serve a request depends on nothing but which bytes are live and which view is cached;
- * the views there are only save making them anew. So a program that repeats its requests from the
- * same state gets the same addresses, and makes no driver call (promise 8), once the base range
- * has grown for the last time.
+ * Placement depends only on which bytes are live and which view is cached; existing views only save
+ * mapping them again. So a program that repeats its requests from the same state gets the same
+ * addresses, and makes no driver call (promise 8), once the base range has stopped growing.
  *
- * What is free in a stream cache is ordered behind all work of its stream: it serves that stream at
+ * Free memory in a stream cache is ordered after all work of its stream: it serves that stream at
  * once. It moves to another stream cache when that stream lacks memory and is ordered behind it too
  * (share.c). No other stream cache's memory is ever used in place.
  */
@@ -52,14 +51,14 @@ typedef struct gml_run {
     gml_extent *extent; /* while the placement is live or cached */
 } gml_run;
 
-/* In the order of use: what serving and freeing touch lies first. */
+/* In the order of use: fields that serving and freeing touch come first. */
 typedef struct gml_placement {
     gml_block block;         /* what the lake sees while live; block_bytes is fixed */
     gml_stream_cache *cache; /* that it serves, or served last */
     gml_placement_state state;
     gml_run *runs; /* in the order of addresses */
     size_t run_count;
-    gml_run only_run; /* runs points here if there is one */
+    gml_run only_run; /* runs points here if run_count is 1 */
     uint64_t freed;   /* cached and idle: when, see fences.h */
     gml_slab *slab;   /* what lives in it, if it serves the stream cache's small requests */
     gml_link live;    /* held: in the reservation's list */
@@ -70,20 +69,20 @@ typedef struct gml_placement {
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
     gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
     gml_link idle;    /* idle: in stitch->idle_views; after a refusal in stitch->pending_unmaps */
-    size_t pin_count; /* who else names it: what is left of it when it is gone stays */
+    size_t pin_count; /* other references: the struct outlives its view until they end */
 } gml_placement;
 
 struct gml_stream_cache {
-    gml_stream stream; /* GML_NO_STREAM once that is gone: then it only gives */
+    gml_stream stream; /* GML_NO_STREAM once that is destroyed: then it only lends */
     gml_timeline timeline;
-    size_t user_count; /* placements that name it, and whoever else does */
+    size_t user_count; /* placements and others that refer to it */
     gml_freeset set;
     gml_placement *cached; /* a view, or NULL */
     gml_tree small_free;   /* free pieces of slabs, by size and address */
     gml_link caches;       /* in stitch->caches */
 };
 
-/* What the stream cache of a stream that is gone is found by: nothing. */
+/* The stream of a stream cache whose stream was destroyed: no lookup finds it. */
 #define GML_NO_STREAM UINT64_MAX
 
 typedef struct gml_stitch {
@@ -189,8 +188,8 @@ typedef struct gml_choice {
     gml_state state;
 } gml_choice;
 
-/* Whether free pieces of the stream cache make up the size: if so, *out is what to take. The stream
- * cache is flushed. GML_NO_HOST_MEMORY goes to *status. */
+/* Whether free pieces of the stream cache add up to the size: if so, *out is the choice. Flushes
+ * the stream cache. GML_NO_HOST_MEMORY goes to *status. */
 bool gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                          gml_choice *out, gml_status *status);
 
@@ -199,12 +198,12 @@ bool gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t s
  */
 uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes);
 
-/* What growing the base range must add so that the size lies in one range at its end. */
+/* The bytes to grow the base range by so that the size fits into one range at its end. */
 uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
                                    uint64_t size_bytes);
 
-/* Takes `size_bytes` from the driver for the stream cache, or a growth step if that is more and can
- * be had.
+/* Takes `size_bytes` from the driver for the stream cache, or a growth step if that is more and
+ * available.
  */
 GML_SEAM gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache,
                                     uint64_t size_bytes);
@@ -226,11 +225,11 @@ gml_placement *gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes,
 gml_status gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
                              uint64_t size_bytes, gml_placement **out);
 
-/* The end of a live placement. A view is cached, and what was cached before it is retired. */
+/* Ends a live placement. A view is cached, and the previously cached one retired. */
 GML_SEAM void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
 
-/* Its extents become free in its stream cache; a view becomes idle, another placement is no more.
- */
+/* Its extents become free in its stream cache; a view becomes idle, any other placement is
+ * freed. */
 GML_SEAM void gml_placement_retire(gml_stitch *stitch, gml_placement *placement);
 
 /* Releases the view that the stream cache keeps. */
@@ -244,7 +243,7 @@ gml_stream_cache_flush(gml_stitch *stitch, gml_stream_cache *cache)
     }
 }
 
-/* A placement of one run in the stream cache, with nothing in it; NULL without host memory. */
+/* A placement of one run in the stream cache, without a block; NULL without host memory. */
 GML_SEAM gml_placement *gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache,
                                           uint64_t size_bytes);
 
@@ -252,13 +251,13 @@ GML_SEAM gml_placement *gml_placement_new(gml_stitch *stitch, gml_stream_cache *
  * prepared for each run. */
 GML_SEAM void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
 
-/* Gives the host memory of a placement back that is in no list and holds nothing. */
+/* Frees the host memory of a placement that is in no list and holds nothing. */
 GML_SEAM void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
 
 /* ---- view.c: placements with a mapping of their own ------------------------------------------ */
 
 /* A new live placement over the runs of a choice, which are free in the stream cache, mapped as a
- * view if there are several; an idle view over just these serves again. On failure nothing is
+ * view if there are several; reuses an idle view over exactly these. On failure nothing is
  * claimed. */
 gml_status gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                 const gml_choice *choice, gml_placement **out);
@@ -287,8 +286,8 @@ GML_SEAM gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream,
 GML_SEAM gml_status gml_stream_cache_release(gml_policy *self, gml_stream stream);
 GML_SEAM gml_status gml_stream_cache_mark_external(gml_policy *self, gml_stream stream);
 
-/* Ends the stream caches of streams that are gone, as far as nothing lives in them: what they hold
- * free is another's then. */
+/* Ends the empty stream caches of destroyed streams: another stream cache inherits their free
+ * memory. */
 void gml_stream_cache_sweep(gml_stitch *stitch);
 
 /* Frees all stream caches: the last step of closing. */
@@ -297,21 +296,20 @@ void gml_stream_caches_close(gml_stitch *stitch);
 /* ---- share.c: waiting before mappings go ----------------------------------------------------- */
 
 /* Waits for the device, unless the driver is frozen or the stream of `asking` captures: *is_done is
- * false then, and nothing was done. `asking` is the stream cache that is being served, or NULL. */
+ * false then, and nothing was done. `asking`: the stream cache being served, or NULL. */
 gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking,
                                   bool *is_done);
 
-/* Looks which streams have completed what they freed. */
+/* Updates which streams have completed the work before their frees. */
 void gml_stitch_poll(gml_stitch *stitch);
 
-/* Waits for what was freed on any stream: not at all where that is known to be complete, for the
- * streams that may still be at it where they can be called, else for the device. Otherwise as
- * above. */
+/* Waits for the work before all frees: not at all if it is known to be complete, for the streams
+ * still running if calls on them are allowed, else for the device. Otherwise as above. */
 gml_status gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done);
 
 /* ---- share.c: memory of other streams -------------------------------------------------------- */
 
-/* Whether a stream cache may get memory of another one: there is one, and the rules let it. */
+/* Whether a stream cache may take memory of another: one exists, and the rules allow it. */
 static inline bool
 gml_share_is_open(const gml_stitch *stitch)
 {
@@ -322,7 +320,7 @@ gml_share_is_open(const gml_stitch *stitch)
  * are. */
 enum { GML_MOST_DONORS = 64 };
 
-/* Looks which streams near `cache` have completed what they freed. */
+/* Updates which streams near `cache` have completed the work before their frees. */
 void gml_share_look(gml_stitch *stitch, gml_stream_cache *cache);
 
 /* The next stream cache after `previous`, or the first if that is NULL, that `cache` may ask; NULL:
@@ -331,7 +329,7 @@ gml_stream_cache *gml_share_next_donor(gml_stitch *stitch, const gml_stream_cach
                                        gml_stream_cache *previous, int *count);
 
 /* Whether `cache` may take a part of `extent`, which is free in another stream cache; made so where
- * the effort allows. A failure of the driver is no more than memory that is out of reach. */
+ * the effort allows. A driver failure only means that the memory is out of reach. */
 bool gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
                      gml_effort effort);
 
@@ -340,10 +338,9 @@ bool gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_exte
 gml_status gml_share_take(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
                           uint64_t size_bytes);
 
-/* Moves memory that is free in other stream caches, and in reach with that effort, to `cache`: a
- * range that holds the size, the smallest there is; or whole chunks until there are so many bytes
- * more, as far as there are. What it got is seen in cache->set. GML_NO_HOST_MEMORY, and what was
- * moved stays. */
+/* Moves memory that is free in other stream caches, and in reach with that effort, to `cache`: the
+ * smallest range that holds the size; or whole chunks until they reach the size, as far as
+ * available. The memory appears in cache->set. GML_NO_HOST_MEMORY; memory moved by then stays. */
 gml_status gml_share_take_range(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                 gml_effort effort);
 gml_status gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
@@ -367,12 +364,12 @@ void gml_small_init(gml_stitch *stitch);
 gml_status gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                               gml_block **out);
 
-/* Returns the placement of its slab if nothing lives there any more: that is to end. Else NULL. */
+/* Returns the placement of its slab if the slab is now empty, for the caller to end. Else NULL. */
 GML_SEAM gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
 
 #define GML_SLAB_BYTES (UINT64_C(2) << 20)
 
-/* Makes a live placement of that size a slab. GML_NO_HOST_MEMORY, and it is none. */
+/* Makes a live placement of that size a slab. GML_NO_HOST_MEMORY: it stays a plain placement. */
 GML_SEAM gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
 
 /* The placement of the slab that a small block lies in. */

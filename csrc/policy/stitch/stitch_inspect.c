@@ -5,8 +5,8 @@
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
-/* About the largest request that one stream cache alone can serve. Looking changes nothing: what is
- * cached stays so. */
+/* About the largest request that one stream cache alone can serve. Changes nothing: a cached view
+ * stays cached. */
 static uint64_t
 largest_of(const gml_stitch *stitch, gml_stream_cache *cache)
 {
@@ -84,7 +84,7 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
     return GML_OK;
 }
 
-/* What is free was freed by its stream cache's stream, which keeps count. */
+/* Free memory was freed by its stream cache's stream, which keeps count. */
 static gml_status
 check_fence(gml_stitch *stitch, const gml_extent *extent)
 {
@@ -120,7 +120,7 @@ check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, ui
     return status;
 }
 
-/* An idle view holds nothing, and is found by its size. */
+/* An idle view holds no extents, and is indexed by its size. */
 static gml_status
 check_idle(gml_stitch *stitch)
 {
@@ -210,7 +210,7 @@ visit_base_slab(const gml_placement *placement, const gml_visitor *visitor)
     gml_slab_visit(placement->slab, visitor);
 }
 
-/* What a view holds is used here, and its request is told with the view. */
+/* Extents of a view count as used here; the request is reported with the view. */
 static void
 visit_extent(const gml_base_range *range, const gml_extent *extent, const gml_visitor *visitor)
 {
@@ -224,8 +224,8 @@ visit_extent(const gml_base_range *range, const gml_extent *extent, const gml_vi
     visitor->range(visitor->context, &info);
 }
 
-/* One span: present extents from `first` on, as far as nothing else lies between them. Returns
- * the extent behind it. */
+/* One span: present extents from `first` on, as far as they are contiguous. Returns the extent
+ * behind it. */
 static const gml_extent *
 visit_base_run(const gml_base_range *range, const gml_extent *first, const gml_visitor *visitor)
 {

@@ -42,7 +42,7 @@ gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stream_cache **
 
 /* ---- streams that end ------------------------------------------------------------------------ */
 
-/* Sweeping walks what is idle, so it is done for several stream caches at a time. */
+/* Sweeping walks all idle views, so it is done for several stream caches at a time. */
 enum { GONE_UNTIL_SWEEP = 16 };
 
 gml_status
@@ -74,7 +74,7 @@ gml_stream_cache_mark_external(gml_policy *self, gml_stream stream)
     return status;
 }
 
-/* Lets the idle views of streams that are gone be the heir's, once nothing can use them. */
+/* Moves the idle views of destroyed streams to the heir, once no work can use them. */
 static void
 inherit_views(gml_stitch *stitch, gml_stream_cache *heir)
 {
@@ -89,7 +89,7 @@ inherit_views(gml_stitch *stitch, gml_stream_cache *heir)
     }
 }
 
-/* Gives everything that is free in `gone`, and complete, to `heir`. */
+/* Moves all free memory of `gone` that is complete to `heir`. */
 static void
 bequeath(gml_stitch *stitch, gml_stream_cache *gone, gml_stream_cache *heir)
 {

@@ -72,9 +72,9 @@ ends_idle(const gml_base_range *range)
     return extent && extent->kind == GML_EXTENT_FREE;
 }
 
-/* In an arena only the chunks at its end go, one after the other: it would give nothing to the
- * device, and what lies behind a hole cannot be stitched to it. pre: streams share no chunk that is
- * free. */
+/* In an arena only the chunks at its end are released, one after the other: releasing others would
+ * return nothing to the device, and memory behind a hole cannot be stitched to memory before it.
+ * pre: streams share no chunk that is free. */
 static gml_status
 release_end(gml_stitch *stitch, uint64_t *released_bytes)
 {
@@ -123,7 +123,7 @@ join_shared_chunks(gml_stitch *stitch)
     }
 }
 
-/* What trim() does once it has found something to give back. */
+/* The second half of trim(), once there is something to release. */
 static gml_status
 give_back(gml_stitch *stitch, uint64_t *released_bytes)
 {
@@ -149,7 +149,7 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
                             : status;
 }
 
-/* Whether there is anything to give back; the first test that answers is the cheapest. */
+/* Whether there is anything to release; the cheapest test comes first. */
 static bool
 has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
 {

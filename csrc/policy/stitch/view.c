@@ -94,7 +94,7 @@ map(gml_stitch *stitch, gml_placement *placement)
     return status;
 }
 
-/* Takes the mapping away. A later call goes on where a failed one stopped. */
+/* Unmaps the view. A later call resumes where a failed one stopped. */
 static gml_status
 unmap(gml_stitch *stitch, gml_placement *placement)
 {

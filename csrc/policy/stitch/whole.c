@@ -1,4 +1,4 @@
-/* Whole chunks of the smallest size, for who maps them at other addresses too. */
+/* Whole chunks of the smallest size, for callers that map them at other addresses too. */
 #include "base/status.h"
 #include "policy/stitch/stitch.h"
 
@@ -11,7 +11,7 @@ is_smallest(const gml_base_range *range, uint64_t offset)
     return gml_base_range_chunk_bytes(range, offset) == range->granule_bytes;
 }
 
-/* Whether the chunk at that offset is one to take: of the smallest size, and free in the stream
+/* Whether the chunk at that offset qualifies: of the smallest size, and free in the stream
  * cache. */
 static bool
 may_take(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t offset)
@@ -45,7 +45,7 @@ find_chunk(const gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out)
     return false;
 }
 
-/* Moves such a chunk to the stream cache that another one holds free, where that costs nothing. */
+/* Moves a free chunk of that kind from another stream cache to this one, if that costs nothing. */
 static bool
 borrow_chunk(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out, gml_status *status)
 {

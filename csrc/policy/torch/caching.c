@@ -133,7 +133,7 @@ caching_check(gml_policy *self)
     return status == GML_OK ? gml_torch_check_stats(heap, &recount) : status;
 }
 
-/* A segment is one chunk, where the driver maps what it allocates. */
+/* A segment is one chunk if the driver backs malloc with mapped memory. */
 static gml_status
 caching_chunk(gml_policy *self, gml_address address, gml_chunk *out)
 {

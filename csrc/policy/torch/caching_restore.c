@@ -1,5 +1,5 @@
 /* Rebuilding a recorded state: everything is checked and every host object taken before the first
- * driver call, so that only the driver can fail half-way, where all can still be given back. */
+ * driver call, so that only the driver can fail half-way, when everything can still be released. */
 #include "policy/torch/caching_restore.h"
 
 #include "policy/torch/caching_segment.h"

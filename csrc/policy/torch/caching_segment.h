@@ -1,4 +1,4 @@
-/* The segments of `caching`: taken from the device whole, given back whole. */
+/* The segments of `caching`: taken from the device whole, released whole. */
 #ifndef GML_POLICY_TORCH_CACHING_SEGMENT_H
 #define GML_POLICY_TORCH_CACHING_SEGMENT_H
 
@@ -9,8 +9,8 @@
 gml_status gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t size_bytes,
                                    gml_torch_block **out);
 
-/* The three ways in which PyTorch gives cached blocks back. Only free blocks that are a whole
- * segment can go. Each goes on after a failure of the driver and returns the first. */
+/* The three ways in which PyTorch releases cached blocks. Only free blocks that are a whole segment
+ * can be released. Each continues after a driver failure and returns the first. */
 
 /* Garbage collection: once reserved memory passes the threshold, frees large blocks that were not
  * asked for in a long while, until it is below again. */
@@ -21,7 +21,7 @@ gml_status gml_caching_collect(gml_torch_heap *heap);
 gml_status gml_caching_release_oversize(gml_torch_heap *heap, const gml_torch_request *request,
                                         bool *enough);
 
-/* Synchronises if there is anything to free, and frees everything that can go. */
+/* Synchronises if there is anything to free, and frees all it can. */
 gml_status gml_caching_release_all(gml_torch_heap *heap);
 
 #endif

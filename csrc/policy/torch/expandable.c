@@ -1,10 +1,10 @@
 /* The policy `expandable`: PyTorch's caching allocator with expandable_segments:True. Per stream
- * and pool it grows one range of addresses, so that what it holds is contiguous where it can be.
+ * and pool it grows one range of addresses, so that its memory is contiguous where possible.
  *
- * The capacity bounds what is mapped, as the device's memory does; memory_limit bounds what a
- * segment would have been, as PyTorch's own limit does. Unlike in PyTorch a partial failure is
- * undone, and there is no garbage collection: PyTorch's looks for blocks that are a whole segment,
- * which an expandable segment has none of. */
+ * The capacity bounds mapped memory, as the device's memory does; memory_limit bounds the size a
+ * segment would have had, as PyTorch's own limit does. Unlike in PyTorch a partial failure is
+ * undone, and there is no garbage collection: PyTorch's collects blocks that are a whole segment,
+ * which expandable segments never have. */
 #include "base/rounding.h"
 #include "policy/torch/expandable_segment.h"
 #include "policy/torch/heap.h"
@@ -29,7 +29,7 @@ expandable_destroy(gml_policy *self)
 
 /* ---- finding a free block -------------------------------------------------------------------- */
 
-/* What the block could grow to in place, which is its size for the purposes of best fit. */
+/* The size to which the block could grow in place, used as its size for best fit. */
 static uint64_t
 expandable_bytes(const gml_torch_block *block)
 {
@@ -70,7 +70,7 @@ has_room_from(const gml_torch_block *block, uint64_t size_bytes)
 }
 
 /* The first of adjacent free and unmapped blocks, at the lowest address, that have room together;
- * a new segment's block where there are none. */
+ * else a new segment's block. */
 static gml_status
 find_room(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
@@ -137,7 +137,7 @@ least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Maps hole after hole until one free block holds the request. What was mapped before a failure
+/* Maps hole after hole until one free block holds the request. Memory mapped before a failure
  * stays, as free memory. */
 static gml_status
 grow(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
@@ -163,7 +163,7 @@ grow(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **o
 
 /* ---- giving memory back ---------------------------------------------------------------------- */
 
-/* Marks a part of a free block unmapped: what lies before and behind it stays free, in the spare
+/* Marks a part of a free block unmapped: the parts before and behind it stay free, in the spare
  * blocks, which are set to NULL where used. Returns the unmapped block, merged with its neighbours.
  */
 static gml_torch_block *
@@ -188,8 +188,8 @@ take_out(gml_torch_heap *heap, gml_torch_block *block, uint64_t before_bytes,
     return block;
 }
 
-/* Takes the memory from under the whole granules in a free block; *out is the block that holds what
- * was taken, or the same block if nothing was. */
+/* Unmaps the whole granules in a free block; *out is the block of the unmapped range, or the same
+ * block if it has none. */
 static gml_status
 unmap_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
 {
@@ -240,8 +240,8 @@ release_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
     return first;
 }
 
-/* Gives back every free granule, and the reservations that hold nothing more; nothing while the
- * driver is frozen. Goes on after a failure and returns the first. */
+/* Releases every free granule, and the empty reservations; a no-op while the driver is frozen.
+ * Continues after a failure and returns the first. */
 static gml_status
 release_all(gml_torch_heap *heap)
 {

@@ -1,5 +1,5 @@
 /* Reservations and granules behind expandable_segment.h. Every driver call may fail: the state of
- * each granule then says what is left to undo. */
+ * each granule then shows what is left to undo. */
 #include "policy/torch/expandable_segment.h"
 
 #include "base/rounding.h"
@@ -147,7 +147,7 @@ gather_handles(gml_torch_heap *heap, gml_expandable_segment *segment, size_t fir
     return status;
 }
 
-/* Releases what is loose in the range; what the driver refuses to take stays a stray. */
+/* Releases loose handles in the range; those that the driver refuses to release stay strays. */
 static void
 drop_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, size_t count)
 {
@@ -282,7 +282,7 @@ gml_expandable_segment_close(gml_torch_heap *heap, gml_expandable_segment *segme
     return status;
 }
 
-/* One pass over what is left; a pass after a failure goes on where that one stopped. */
+/* One pass over the remaining granules; after a failure the next pass resumes where it stopped. */
 static gml_status
 empty_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
 {

@@ -3,7 +3,7 @@
  * A granule is the memory behind one handle, mapped at its own place in the reservation. It is
  * backed while it serves mapped blocks. A granule that has a handle and is not backed is a stray: a
  * driver call failed half-way. Strays count as reserved, serve the next mapping of their place, and
- * are given back by the next sweep.
+ * are released by the next sweep.
  */
 #ifndef GML_POLICY_TORCH_EXPANDABLE_SEGMENT_H
 #define GML_POLICY_TORCH_EXPANDABLE_SEGMENT_H
@@ -31,13 +31,13 @@ typedef struct gml_expandable_segment {
 gml_status gml_expandable_segment_open(gml_torch_heap *heap, gml_torch_lane *lane,
                                        gml_expandable_segment **out);
 
-/* What gml_expandable_segment_open() would reserve. */
+/* The bytes that gml_expandable_segment_open() would reserve. */
 uint64_t gml_expandable_segment_span(const gml_torch_heap *heap, bool is_small);
 
 /* Gives up the reservation of a segment that is one unmapped block without strays. */
 gml_status gml_expandable_segment_close(gml_torch_heap *heap, gml_expandable_segment *segment);
 
-/* Gives everything back, whatever state it is in; goes on after a failure and returns the first. */
+/* Releases everything, from any state; continues after a failure and returns the first. */
 gml_status gml_expandable_segment_abandon(gml_torch_heap *heap, gml_expandable_segment *segment);
 
 /* Backs the granules from place `first` on, which are not backed: all of them or none. Errors:
@@ -51,7 +51,7 @@ gml_status gml_expandable_back(gml_torch_heap *heap, gml_expandable_segment *seg
 gml_status gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment,
                                  size_t first, size_t count, size_t *unbacked);
 
-/* Gives strays back to the driver; goes on after a failure and returns the first. */
+/* Releases strays to the driver; continues after a failure and returns the first. */
 gml_status gml_expandable_sweep(gml_torch_heap *heap, gml_expandable_segment *segment);
 
 #endif

@@ -292,7 +292,7 @@ count_served(gml_torch_heap *heap, const gml_torch_block *block, bool was_split,
     }
 }
 
-/* Makes a free block live, after cutting off what lies behind the request if `must_split`. Errors:
+/* Makes a free block live, after splitting off the remainder if `must_split`. Errors:
  * GML_NO_HOST_MEMORY, where the block stays free. */
 static gml_status
 serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_request *request,
@@ -318,7 +318,7 @@ serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_request *req
     return GML_OK;
 }
 
-/* New memory, in PyTorch's order. While the driver is frozen nothing is given back. */
+/* New memory, in PyTorch's order. While the driver is frozen nothing is released. */
 static gml_status
 obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
@@ -375,7 +375,7 @@ gml_torch_trim(gml_policy *self, uint64_t *released_bytes)
     return status;
 }
 
-/* What the neighbours of a block that is being freed count as inactive split blocks. */
+/* Counts a free neighbour of a block being freed as an inactive split block. */
 static void
 add_free_neighbour(const gml_torch_block *neighbour, uint64_t *count, uint64_t *bytes)
 {
@@ -438,7 +438,7 @@ gml_torch_usage(gml_policy *self, gml_usage *out)
     };
 }
 
-/* Shows the mapped run that begins at `first` as one span; returns what follows it. */
+/* Shows the mapped run that begins at `first` as one span; returns its successor. */
 static const gml_torch_block *
 visit_run(const gml_torch_block *first, const gml_visitor *visitor)
 {

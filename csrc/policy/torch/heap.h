@@ -1,5 +1,5 @@
-/* What PyTorch's two allocators have in common: segments cut into blocks, the free blocks of each
- * stream in each pool, and the statistics that serving and freeing a block move.
+/* Shared by PyTorch's two allocators: segments split into blocks, the free blocks of each stream in
+ * each pool, and the statistics that serving and freeing a block change.
  *
  * Blocks tile their segment in address order. A block that is cut keeps its low part, and a merge
  * keeps the lower block, so that the first block of a segment stays the same object for its life.
@@ -53,12 +53,12 @@ struct gml_torch_segment {
 typedef struct gml_torch_heap gml_torch_heap;
 typedef struct gml_torch_request gml_torch_request;
 
-/* What tells one of PyTorch's allocators from the other. */
+/* The differences between PyTorch's two allocators. */
 typedef struct gml_torch_rules {
     /* NULL where no free block serves. */
     gml_torch_block *(*find_free)(gml_torch_heap *heap, const gml_torch_request *request);
-    /* New memory without giving all that is cached back: at first, and once that is given back.
-     * GML_OUT_OF_MEMORY where there is none; any other failure ends the request. */
+    /* New memory without releasing the cache: tried first, and again after the cache is released.
+     * On GML_OUT_OF_MEMORY the request continues; any other failure ends it. */
     gml_status (*obtain)(gml_torch_heap *heap, const gml_torch_request *request,
                          gml_torch_block **out);
     gml_status (*obtain_again)(gml_torch_heap *heap, const gml_torch_request *request,
@@ -80,12 +80,12 @@ struct gml_torch_heap {
     gml_torch_segment *segments;
     gml_torch_lane *lanes[2];  /* [is_small], in order of first use */
     gml_torch_lane *recent[2]; /* served last; NULL before the first request */
-    gml_map lane_of_stream[2]; /* but for stream 0, which is first in `lanes` */
+    gml_map lane_of_stream[2]; /* except stream 0, which is first in `lanes` */
     gml_torch_lane default_lanes[2];
     gml_pool block_pool, segment_pool, lane_pool;
 };
 
-/* What PyTorch may take from the device at most, 0 for all of it: its own limit, or else the
+/* The most PyTorch may take from the device, 0 for all of it: its own limit, or else the
  * capacity. */
 static inline uint64_t
 gml_torch_bound(const gml_torch_heap *heap)

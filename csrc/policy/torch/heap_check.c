@@ -32,7 +32,7 @@ count_block(const gml_torch_heap *heap, const gml_torch_block *block, gml_torch_
     }
 }
 
-/* What is wrong with one block, given where it should begin; NULL if nothing is. */
+/* The error in one block, given where it should begin; NULL if it is correct. */
 static const char *
 fault_of(const gml_torch_segment *segment, const gml_torch_block *block, gml_address expected)
 {

@@ -4,7 +4,7 @@
 
 #include "policy/torch/heap.h"
 
-/* What a walk over all blocks finds; the rows are [is_small]. */
+/* The totals of a walk over all blocks; the rows are [is_small]. */
 typedef struct gml_torch_recount {
     uint64_t segments[2], reserved_bytes[2];
     uint64_t active[2], active_bytes[2];

@@ -1,4 +1,4 @@
-/* The sizes PyTorch computes with: what a request is rounded to, and what is asked of the device.
+/* PyTorch's size rules: the rounded size of a request, and the size taken from the device.
  */
 #ifndef GML_POLICY_TORCH_ROUNDING_H
 #define GML_POLICY_TORCH_ROUNDING_H
