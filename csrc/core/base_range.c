@@ -103,8 +103,8 @@ open_tiling(gml_base_range *range)
     return GML_OK;
 }
 
-/* Cuts an extent in two at `offset`, strictly inside it, and returns the right part, a copy of the
- * left but for its range. Neither may be in a tree. pre: one extent is prepared. */
+/* Splits an extent at `offset`, strictly inside it, and returns the right part, a copy of the left
+ * except for its range. Neither may be in a tree. pre: one extent is prepared. */
 static gml_extent *
 split_extent(gml_base_range *range, gml_extent *extent, uint64_t offset)
 {
@@ -131,7 +131,7 @@ split_extent(gml_base_range *range, gml_extent *extent, uint64_t offset)
     return right;
 }
 
-/* Lets `left` absorb its next neighbour, which ceases to exist. Neither may be in a tree. */
+/* Merges `left` with its next neighbour, which is freed. Neither may be in a tree. */
 static void
 absorb_next(gml_base_range *range, gml_extent *left)
 {
@@ -327,7 +327,7 @@ cut_out(gml_base_range *range, gml_extent *extent, uint64_t offset, uint64_t siz
     return extent;
 }
 
-/* Cuts a range out of the free extent that covers it; what is left stays free. */
+/* Cuts a range out of the free extent that covers it; the remainder stays free. */
 static gml_extent *
 take_out(gml_base_range *range, uint64_t offset, uint64_t size_bytes)
 {
@@ -444,8 +444,8 @@ order_at(const gml_base_range *range, uint64_t slot, uint64_t granules, unsigned
     return order;
 }
 
-/* Creates chunks from `slot` on until they make up `granules`, or a little more where one was left
- * over. *made: the granules that have a chunk, after a failure too. */
+/* Creates chunks from `slot` on until they cover `granules`, or slightly more if a leftover handle
+ * is reused. *made: the granules that have a chunk, also after a failure. */
 static gml_status
 create_chunks(gml_base_range *range, uint64_t slot, uint64_t granules, unsigned most_order,
               uint64_t *made)
@@ -507,7 +507,7 @@ grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order, gml_fre
 gml_status
 gml_base_range_release_leftovers(gml_base_range *range, uint64_t *released_bytes)
 {
-    /* Releasing what is still mapped would only hide it: the memory goes with the mapping. */
+    /* Releasing a mapped handle would only hide it: the memory lives until it is unmapped. */
     gml_status first = clear_stuck(range);
     if (first != GML_OK) {
         return first;
@@ -539,7 +539,7 @@ check_limit(gml_base_range *range, uint64_t bytes)
 }
 
 /* From this many bytes on it pays to ask the driver first, instead of creating most of the chunks
- * in vain when another process holds the memory; what it says also tells how scarce memory is. */
+ * in vain when another process holds the memory; the answer also shows how scarce memory is. */
 #define ASK_FIRST_BYTES (UINT64_C(64) << 20)
 
 static gml_status

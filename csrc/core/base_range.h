@@ -3,9 +3,9 @@
  *
  * The space is a row of granules. A chunk is a power of two of them, at an offset that is a
  * multiple of its size, and stays there as long as it is held. Large chunks cost fewer driver
- * calls, small ones leave less behind: who grows the space says how large they shall be. Splitting
- * and merging extents is arithmetic; only growing and shrinking call the driver. Offsets are bytes
- * from `base`.
+ * calls, small ones waste less: the caller that grows the space chooses their size. Splitting and
+ * merging extents is arithmetic; only growing and shrinking call the driver. Offsets are bytes from
+ * `base`.
  *
  * Extents tile [0, slots * granule_bytes) without holes. An extent is
  *   absent  whole chunks without a mapping (there may be a handle left over from a failure),
@@ -52,11 +52,11 @@ typedef struct gml_base_range {
     uint64_t granule_bytes; /* the smallest chunk */
     uint64_t largest_bytes; /* chunk that was ever made */
     uint64_t slots;         /* granules that fit into the reservation */
-    uint64_t held_bytes;    /* of chunks: what is reserved */
+    uint64_t held_bytes;    /* of chunks: the reserved memory */
     uint64_t present_bytes; /* of chunks that are mapped; the rest is left over from failures */
     uint64_t chunk_count;   /* held */
     gml_handle *handles;    /* by granule: the chunk that begins there; 0: none */
-    uint8_t *orders;        /* by granule: 1 << order granules make up the chunk that covers it */
+    uint8_t *orders;        /* by granule: the chunk that covers it has 1 << order granules */
     gml_extent **starts;    /* by granule: the first extent that begins in it, or NULL */
     uint64_t *start_bits;   /* bit i: starts[i] is not NULL */
     uint64_t *start_words;  /* bit w: start_bits[w] is not 0 */
@@ -68,11 +68,11 @@ typedef struct gml_base_range {
     gml_pool extents;
 } gml_base_range;
 
-/* Reserves addresses for `slots` granules; no physical memory yet. On failure nothing stays. */
+/* Reserves addresses for `slots` granules; no physical memory yet. Leaks nothing on failure. */
 gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
                                uint64_t slots);
 
-/* Unmaps and releases everything, goes on after a failure and returns the first. */
+/* Unmaps and releases everything; continues after a failure and returns the first. */
 gml_status gml_base_range_close(gml_base_range *range);
 
 /* Where the chunk that covers `offset` begins, and its size. For an absent granule, itself.
@@ -106,18 +106,18 @@ gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64
 /* The extent that covers `offset`. pre: offset < slots * granule_bytes. */
 GML_SEAM gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset);
 
-/* Makes `size_bytes` more present, lowest places first, free in `set`; a multiple of the granule.
- * Chunks are as large as their place allows, but not above `chunk_bytes`, a granule times a power
- * of two. Driver calls: a create and a map for each chunk, a set_access for each contiguous run of
- * places. After a failure the runs that were complete stay, free; what else was created goes back,
- * but for handles that the driver refuses, which the next growth uses up: that one may take more
- * than it was asked for. GML_OUT_OF_MEMORY, with nothing done, when too few places are left. */
+/* Adds `size_bytes` (a multiple of the granule), lowest places first, as free extents in `set`.
+ * Chunks are as large as their place allows, at most `chunk_bytes`, a granule times a power of two.
+ * Driver calls: a create and a map for each chunk, a set_access for each contiguous run of places.
+ * After a failure, completed runs stay, free; other new chunks are released, except handles that
+ * the driver refuses to release: the next growth uses them and may then exceed the requested size.
+ * GML_OUT_OF_MEMORY, with nothing done, if too few places are left. */
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
                                struct gml_freeset *set);
 
-/* Takes the whole chunks of a free extent out and gives them back to the driver. The caller has
- * made sure that no work uses them and that no view maps them. *released_bytes is increased by what
- * the driver took. After a failure everything is consistent. */
+/* Removes the whole chunks of a free extent and releases them to the driver. The caller has made
+ * sure that no work uses them and that no view maps them. *released_bytes is increased by what the
+ * driver took. After a failure everything is consistent. */
 gml_status gml_base_range_shrink(gml_base_range *range, gml_extent *extent,
                                  uint64_t *released_bytes);
 

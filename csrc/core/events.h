@@ -16,7 +16,7 @@ void gml_events_init(gml_events *events, gml_driver *driver);
 /* Destroys the idle events. pre: all are idle. */
 void gml_events_close(gml_events *events);
 
-/* An event that nobody else uses. GML_NO_HOST_MEMORY, or what the driver answers. */
+/* An unused event. GML_NO_HOST_MEMORY, or the driver's status. */
 gml_status gml_events_take(gml_events *events, gml_event *out);
 
 /* Cannot fail. */

@@ -25,7 +25,7 @@ gml_pair_of_link(gml_link *link)
     return (gml_pair *)(void *)((char *)link - offsetof(gml_pair, link));
 }
 
-/* A program does not come to its 2^32nd stream. */
+/* Programs never reach their 2^32nd stream. */
 static uint64_t
 key_of(uint64_t borrower_number, uint64_t owner_number)
 {
@@ -53,7 +53,7 @@ gml_fences_close(gml_fences *fences)
 
 /* ---- timelines and marks --------------------------------------------------------------------- */
 
-/* Whether the handle means one stream, whoever says it. */
+/* Whether the handle means the same stream in every thread. */
 static bool
 is_nameable(const gml_fences *fences, gml_stream stream)
 {
@@ -207,7 +207,7 @@ gml_fence_wait(gml_fences *fences, gml_timeline *timeline, bool *is_done)
 void
 gml_fence_forget(gml_fences *fences, gml_timeline *timeline)
 {
-    /* It still exists now, whatever was to be feared. */
+    /* The stream still exists now, even if it is marked as external. */
     timeline->is_callable = is_nameable(fences, timeline->stream);
     /* An instant behind every free, so that blocks which are still live have a fence too. */
     (void)gml_fence_now(fences, timeline);

@@ -2,14 +2,14 @@
  *
  * Every free is an instant of one clock, which only counts. A fence is (timeline, instant): the
  * memory may be reused by others after the work that was queued on that stream at that instant. A
- * free costs no driver call: the first stream that needs the memory has ONE event recorded on the
- * owner, which covers every free of the owner until then, and waits for it; that it did is
- * remembered, and what the event covers costs that stream nothing more. Events are queried when
- * somebody needs memory, and an instant that is found complete is complete for all.
+ * free costs no driver call: the first stream that needs the memory records ONE event on the owner,
+ * which covers every free of the owner until then, and waits for it; the wait is remembered, so
+ * everything the event covers is then free of cost to that stream. Events are queried when memory
+ * is needed, and an instant found complete is complete for all streams.
  *
  *   timeline  one stream: its last free, its marks, up to where it is complete
  *   mark      an event, and the instant up to which it covers its stream's frees
- *   pair      what one stream knows of another: up to which instant it comes after it
+ *   pair      the order of two streams: up to which instant one runs after the other
  *
  * No lock of its own: every caller holds the lake's.
  */
@@ -40,15 +40,16 @@ typedef struct gml_pair {
     uint64_t owner_number, borrower_number;
     uint64_t ordered; /* the borrower comes after the owner's frees up to this instant */
     uint64_t waits, refused_waits;
-    uint64_t refused_request; /* of the borrower: a request is refused once, whatever it tries */
+    uint64_t refused_request; /* of the borrower: counts one refusal per request, however many
+                                 attempts */
     uint64_t borrows, borrowed_bytes;
     uint64_t window, window_waits; /* the borrower's current stretch of requests, waits in it */
 } gml_pair;
 
 /* How far sharing may go: the knobs reuse_* and borrow_waits. */
 typedef struct gml_fence_rules {
-    bool follows_events;   /* an ordering that is known is used again */
-    bool is_opportunistic; /* what is found complete is used */
+    bool follows_events;   /* reuses a known ordering */
+    bool is_opportunistic; /* reuses memory whose events have completed */
     bool may_wait;
     uint64_t most_waits; /* of a pair, per GML_WAIT_WINDOW requests of the borrower */
 } gml_fence_rules;
@@ -109,7 +110,7 @@ gml_timeline_is_complete(const gml_timeline *timeline)
     return timeline->completed >= timeline->last;
 }
 
-/* Asks for the timeline's marks, until one is not complete. A failure is no loss. */
+/* Queries the timeline's marks, until one is not complete. A failure loses nothing. */
 void gml_fence_poll(gml_fences *fences, gml_timeline *timeline);
 
 /* Has a mark cover all that the timeline freed, where calls may be made on it: otherwise, and while
@@ -124,8 +125,8 @@ gml_status gml_fence_pass(gml_fences *fences, gml_timeline *borrower, gml_timeli
 /* The host has waited for all that the timeline's stream was given. */
 void gml_fence_complete(gml_fences *fences, gml_timeline *timeline);
 
-/* Waits for all that the timeline freed. *is_done false: no call may be made on the stream, and
- * nothing was done. */
+/* Waits for all work before the timeline's frees. *is_done false: no call may be made on the
+ * stream, and nothing was done. */
 gml_status gml_fence_wait(gml_fences *fences, gml_timeline *timeline, bool *is_done);
 
 /* The program has made `later` wait for `earlier`. GML_NO_HOST_MEMORY. */

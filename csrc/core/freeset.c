@@ -132,13 +132,13 @@ gml_extent_of_whole(gml_tree_node *node)
     return (gml_extent *)(void *)((char *)node - offsetof(gml_extent, whole));
 }
 
-/* What a freeset should hold, counted from its extents. */
+/* The totals a freeset should have, counted from its extents. */
 typedef struct tally {
     size_t fit, heads, wholes, tails;
     uint64_t whole_bytes, free_bytes;
 } tally;
 
-/* Counts one extent; false if its nodes do not say what it is. */
+/* Counts one extent; false if its nodes contradict its range. */
 static bool
 count_extent(const gml_freeset *set, const gml_extent *extent, const gml_base_range *range,
              tally *sum)

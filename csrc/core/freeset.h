@@ -1,4 +1,4 @@
-/* The free extents that one stream may use, found by what they are good for.
+/* The free extents that one stream may use, indexed by use.
  *
  *        |----chunk i----|----chunk i+1--|----chunk i+2--|
  *              [=head=|======whole=======|=tail=]
@@ -34,7 +34,7 @@ void gml_freeset_init(gml_freeset *set, uint64_t least_bytes);
  * few added are left out of them. */
 void gml_freeset_index(gml_freeset *set);
 
-/* Called by the base range; nobody else changes a freeset. */
+/* Called by the base range only; nothing else changes a freeset. */
 void gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_base_range *range);
 void gml_freeset_remove(gml_freeset *set, gml_extent *extent);
 

@@ -10,7 +10,7 @@
 gml_status gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count,
                              gml_handle *handles, size_t *created);
 
-/* Releases every handle that is not 0 and sets it to 0; goes on after a failure, where the handle
+/* Releases every handle that is not 0 and sets it to 0; continues after a failure, where the handle
  * stays, and returns the first. */
 gml_status gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count);
 
@@ -31,14 +31,14 @@ gml_status gml_mapping_add(gml_driver *driver, gml_address address, const gml_ha
                            size_t count, gml_access_unit access, uint64_t *stuck_bytes);
 
 /* Reserves a range and maps the chunks into it: 1 reserve, `count` maps, set_access by `access`.
- * After a failure *out is 0 if nothing stayed behind; else it is the range that the driver refused
- * to take back, for gml_mapping_destroy later. *mapped_bytes: how much of it is mapped, from its
- * beginning on. */
+ * After a failure *out is 0 if everything was undone; else it is the range that the driver refused
+ * to unmap or free, for gml_mapping_destroy later. *mapped_bytes: how much of it is mapped, from
+ * its beginning on. */
 gml_status gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
                               gml_access_unit access, gml_address *out, uint64_t *mapped_bytes);
 
 /* Undoes gml_mapping_create, with *mapped_bytes as that function left it: 1 unmap, 1 unreserve.
- * After a failure a later call goes on where this one stopped. */
+ * After a failure a later call resumes where this one stopped. */
 gml_status gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes,
                                uint64_t *mapped_bytes);
 
