@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* CLOCK_MONOTONIC; 0 where there is none. */
+/* CLOCK_MONOTONIC; 0 if the clock cannot be read. */
 static inline uint64_t
 gml_clock_ns(void)
 {
@@ -31,9 +31,9 @@ gml_wall_clock_ns(void)
 /* Whether the processor has a counter that runs at one speed in all states of its cores. */
 bool gml_has_counter(void);
 
-/* The counter, in a unit that only a comparison with gml_clock_ns() tells; that clock itself where
- * there is none. Not ordered with what is around it: a reading may be some ns early.
- * has_counter: what gml_has_counter() said. */
+/* The counter, in an unspecified unit (calibrate with gml_clock_ns()); gml_clock_ns() without a
+ * counter. Not ordered with surrounding code: a reading may be some ns early. has_counter: the
+ * result of gml_has_counter(). */
 static inline uint64_t
 gml_ticks(bool has_counter)
 {

@@ -1,4 +1,4 @@
-/* Equal-sized host objects, taken and given back in a few instructions. */
+/* Equal-sized host objects, taken and returned in a few instructions. */
 #ifndef GML_BASE_POOL_H
 #define GML_BASE_POOL_H
 

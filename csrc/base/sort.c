@@ -45,7 +45,7 @@ sort_by_digit(const gml_keyed *from, gml_keyed *to, size_t count, unsigned shift
     }
 }
 
-/* The bits in which any two keys differ; *is_sorted: nothing is left to do. */
+/* The bits in which any two keys differ; *is_sorted: they are in order already. */
 static uint64_t
 differing_bits(const gml_keyed *items, size_t count, bool *is_sorted)
 {

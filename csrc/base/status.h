@@ -1,4 +1,4 @@
-/* Work that goes on after a failure reports the first one. */
+/* Work that continues after a failure reports the first one. */
 #ifndef GML_BASE_STATUS_H
 #define GML_BASE_STATUS_H
 

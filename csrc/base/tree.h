@@ -32,7 +32,7 @@ void gml_tree_remove(gml_tree *tree, gml_tree_node *node);
 /* The first node not below (size_bytes, address), or NULL: best fit with lowest address. */
 gml_tree_node *gml_tree_at_least(const gml_tree *tree, uint64_t size_bytes, uint64_t address);
 
-/* The ends, and the neighbours in order; NULL where there is none. */
+/* The first, the last, and the in-order neighbours; NULL if there is none. */
 gml_tree_node *gml_tree_first(const gml_tree *tree);
 gml_tree_node *gml_tree_last(const gml_tree *tree);
 gml_tree_node *gml_tree_next(const gml_tree_node *node);
