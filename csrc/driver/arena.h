@@ -1,11 +1,11 @@
-/* The driver `arena`: one piece of plain memory, taken at once from the driver around which it is
- * put, in place of virtual memory.
+/* The driver `arena`: one piece of plain memory, allocated up front from the driver it wraps, in
+ * place of virtual memory.
  *
- * A device may have no virtual memory management (WSL2, some virtual GPUs), and what registers
- * memory once (NCCL, RDMA, cudaIpcGetMemHandle) wants one allocation. Here the first reservation
- * begins where that allocation does, and a handle is a right to so many of its bytes: mapping one
- * is no call of the device. What virtual memory management can do beyond that is refused: a second
- * reservation, and so a second address for the same memory. gml_driver.arena_bytes tells policies.
+ * A device may have no virtual memory management (WSL2, some virtual GPUs), and APIs that register
+ * memory once (NCCL, RDMA, cudaIpcGetMemHandle) need one allocation. Here the first reservation
+ * begins where that allocation does, and a handle stands for a number of its bytes: mapping one
+ * makes no device call. The arena refuses a second reservation, and so a second address for the
+ * same memory. gml_driver.arena_bytes tells policies.
  */
 #ifndef GML_DRIVER_ARENA_H
 #define GML_DRIVER_ARENA_H

@@ -34,9 +34,9 @@ bool gml_host_place(gml_driver *driver, gml_handle handle, int *file, uint64_t *
 
 /* ---- `sim`: accounting without memory. Any capacity, strict rules, modelled costs ---------------
  *
- * Addresses of reservations and blocks ascend from 2^47; blocks of 2 MiB or more are aligned to
- * 2 MiB, others to 512 bytes. expect_malloc queues addresses per size: a malloc takes the oldest
- * one of its size that is free address space, and an own address where there is none. bytes() is
+ * Addresses of reservations and blocks ascend from 2^47; blocks of 2 MiB or more are aligned to 2
+ * MiB, others to 512 bytes. expect_malloc queues addresses per size: a malloc takes the oldest one
+ * of its size that is free address space, else an address of its own choice. bytes() is
  * GML_UNSUPPORTED, or GML_MISUSE for a range that a kernel could not touch.
  */
 

@@ -1,4 +1,4 @@
-/* The driver `cuda`: each table entry is one call of the CUDA driver, and what it needs around it.
+/* The driver `cuda`: each table entry is one call of the CUDA driver, with its setup and cleanup.
  *
  * Calls other than those of virtual memory run in the device's primary context and in the relaxed
  * capture mode, and put the caller's context and mode back: neither PyTorch nor a capture on
@@ -239,8 +239,8 @@ get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out)
     return gml_cuda_check(cuda, "cuDeviceGet", cuda->api.cuDeviceGet(out, ordinal));
 }
 
-/* Takes back what a peer got of the ranges before `end`. Fails only where the driver is broken, and
- * then that device may touch what it need not. */
+/* Revokes a peer's access to the ranges before `end`. Fails only if the driver is broken; the peer
+ * then keeps access it does not need. */
 static void
 close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_cuda_range *end)
 {
@@ -350,7 +350,7 @@ get_attribute(gml_cuda_driver *cuda, int attribute, bool *out)
     return status;
 }
 
-/* What a device without virtual memory management has for a granularity: that of cuMemAlloc. */
+/* The granularity of a device without virtual memory management: that of cuMemAlloc. */
 enum { MALLOC_ALIGNMENT = 512 };
 
 /* Fills name, size and granularity, and the properties of future allocations. */

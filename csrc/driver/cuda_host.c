@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 enum { MOST_THREADS = 8 };
-static const uint64_t LEAST_PART_BYTES = UINT64_C(64) << 20; /* what is worth a thread */
+static const uint64_t LEAST_PART_BYTES = UINT64_C(64) << 20; /* the least that is worth a thread */
 static const uint64_t HUGE_PAGE_BYTES = UINT64_C(2) << 20;
 
-/* What one thread touches. */
+/* The range that one thread touches. */
 typedef struct part {
     volatile char *begin;
     uint64_t size_bytes;
@@ -34,7 +34,8 @@ touch(void *context)
     return NULL;
 }
 
-/* Has the system put a page behind every address. What gets no thread is done by this one. */
+/* Makes the system back every address with a page. This thread touches the parts that get no thread
+ * of their own. */
 static void
 touch_all(char *memory, uint64_t size_bytes)
 {

@@ -1,4 +1,4 @@
-/* Shared between the files of the driver `cuda`, and by nobody else. */
+/* Private to the files of the driver `cuda`. */
 #ifndef GML_DRIVER_CUDA_INTERNAL_H
 #define GML_DRIVER_CUDA_INTERNAL_H
 
@@ -46,7 +46,7 @@ gml_status gml_cuda_leave(gml_cuda_driver *cuda, gml_status status);
 /* Memory that is made from now on can be exported as a file, where the device has such memory. */
 void gml_cuda_choose_sharing(gml_cuda_driver *cuda);
 
-/* Closes the file of a handle that was released, if there is one; of all that are left. */
+/* Closes the file of a released handle, if it has one; closes all remaining files. */
 void gml_cuda_forget_file(gml_cuda_driver *cuda, gml_handle handle);
 void gml_cuda_forget_files(gml_cuda_driver *cuda);
 
@@ -57,7 +57,7 @@ gml_status gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces,
                                gml_address *out);
 gml_status gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes);
 
-/* Makes memory with the properties of all that is made from now on, and gives it back. */
+/* Creates memory with the current properties, and releases it. */
 gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
 
 /* ---- cuda_streams.c: entries of the table ---------------------------------------------------- */

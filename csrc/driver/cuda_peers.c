@@ -44,7 +44,7 @@ gml_cuda_peers_prepare(gml_cuda_peers *peers)
     return !peers->keeps_ranges || gml_pool_reserve(&peers->range_objects, MOST_NEW_RANGES);
 }
 
-/* pre: prepared, and nothing there overlaps it. */
+/* pre: prepared, and no kept range overlaps it. */
 static void
 add_range(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes)
 {

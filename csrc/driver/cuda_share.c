@@ -7,7 +7,8 @@
 
 /* ---- which kind of handle -------------------------------------------------------------------- */
 
-/* An H200 makes memory of types that do not exist, so that only asking for what is known tells. */
+/* An H200 also creates memory of handle types that do not exist, so only known types are
+ * requested. */
 static bool
 is_handle_type(unsigned handle_type)
 {
@@ -63,7 +64,7 @@ gml_cuda_choose_sharing(gml_cuda_driver *cuda)
 static void *
 kept_file(int file)
 {
-    return (void *)((uintptr_t)file + 1); /* NULL: there is none */
+    return (void *)((uintptr_t)file + 1); /* NULL: none */
 }
 
 static int
@@ -139,7 +140,7 @@ gml_cuda_forget_files(gml_cuda_driver *cuda)
 
 /* ---- import ---------------------------------------------------------------------------------- */
 
-/* A mapping keeps memory alive by itself, so the handle is given back at once. */
+/* A mapping keeps memory alive by itself, so the handle is released at once. */
 static gml_status
 map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece, gml_address address)
 {

@@ -1,4 +1,4 @@
-/* What the lakes of a device have in common. */
+/* State shared by the lakes of a device. */
 #include "driver/device.h"
 
 void

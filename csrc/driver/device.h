@@ -1,5 +1,5 @@
-/* What all lakes of one device have in common: a lake that is opened alone has one of its own,
- * those below PyTorch share the registry's.
+/* State shared by all lakes of one device: a lake opened alone has its own, lakes below PyTorch
+ * share the registry's.
  *
  * Lock: see gml_device. A function that takes it is called without any lake's lock.
  */
@@ -33,7 +33,8 @@ gml_device_is_frozen(const gml_device *device)
     return GML_DEVICE_READ(device, captures) > 0;
 }
 
-/* Looks whether captures still go on, before a call that they forbid. pre: no lock is held. */
+/* Checks whether captures are still running, before a call that they forbid. pre: no lock is
+ * held. */
 static inline void
 gml_device_end_failed_captures(const gml_device *device)
 {
@@ -42,10 +43,10 @@ gml_device_end_failed_captures(const gml_device *device)
     }
 }
 
-/* How many bytes more may be held; UINT64_MAX without a limit. */
+/* The bytes that may still be taken; UINT64_MAX without a limit. */
 uint64_t gml_device_room(const gml_device *device);
 
-/* Counts so many bytes more as held; false, and nothing happens, where they exceed the limit. */
+/* Counts `size_bytes` more as held; false, with nothing changed, if that exceeds the limit. */
 bool gml_device_take(gml_device *device, uint64_t size_bytes);
 
 void gml_device_give(gml_device *device, uint64_t size_bytes);

@@ -67,7 +67,7 @@ clock_of(const gml_driver *driver)
 
 #define BIT(call) (UINT64_C(1) << (call))
 
-/* What an arena answers by itself. */
+/* The calls that an arena serves without the driver. */
 static const uint64_t VIRTUAL = BIT(GML_CALL_CREATE) | BIT(GML_CALL_RELEASE) |
                                 BIT(GML_CALL_RESERVE) | BIT(GML_CALL_UNRESERVE) |
                                 BIT(GML_CALL_MAP) | BIT(GML_CALL_UNMAP) | BIT(GML_CALL_SET_ACCESS);
@@ -123,8 +123,8 @@ keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
                                  driver->margin_bytes);
 }
 
-/* Counts so many bytes more as held on the device, or GML_OUT_OF_MEMORY where the limit forbids it.
- */
+/* Counts `size_bytes` more as held on the device, or GML_OUT_OF_MEMORY where the limit forbids
+ * it. */
 static gml_status
 take(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
 {
@@ -161,7 +161,7 @@ gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handl
     return status;
 }
 
-/* What can sleep counts for itself what it has of the device, see remap.c. */
+/* A driver that can sleep does its own accounting of device memory, see remap.c. */
 static void
 give(gml_driver *driver, uint64_t size_bytes)
 {
@@ -170,8 +170,8 @@ give(gml_driver *driver, uint64_t size_bytes)
     }
 }
 
-/* Whether `size_bytes` more may be held; there is room in the map then, so that nothing can fail
- * once the backend has given them. */
+/* Checks that `size_bytes` more may be held, and reserves room in the map, so that nothing can fail
+ * once the backend has allocated them. */
 static gml_status
 admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
 {
@@ -184,7 +184,7 @@ admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
     return status == GML_OK && !driver->can_sleep ? take(driver, call, size_bytes) : status;
 }
 
-/* Notes what was given under `key`, or takes an admission back. pre: admitted. */
+/* Records an allocation under `key`, or revokes its admission. pre: admitted. */
 static gml_status
 hold(gml_driver *driver, gml_status status, uint64_t key, uint64_t size_bytes)
 {
@@ -206,7 +206,7 @@ let_go(gml_driver *driver, uint64_t key)
     give(driver, size_bytes);
 }
 
-/* What a capture would not survive, and what would take memory from under it. */
+/* Calls that would break a capture or release its memory. */
 static const uint64_t FREEZING =
     BIT(GML_CALL_RELEASE) | BIT(GML_CALL_UNMAP) | BIT(GML_CALL_FREE) | BIT(GML_CALL_EVENT_RECORD) |
     BIT(GML_CALL_EVENT_QUERY) | BIT(GML_CALL_EVENT_SYNCHRONIZE) | BIT(GML_CALL_STREAM_WAIT) |

@@ -24,15 +24,14 @@
 
 #include <stdarg.h>
 
-typedef uint64_t gml_handle; /* physical memory; 0 is none */
-typedef uint64_t gml_event;  /* a point in a stream; 0 is none */
+typedef uint64_t gml_handle; /* physical memory; 0: none */
+typedef uint64_t gml_event;  /* a point in a stream; 0: none */
 
 typedef struct gml_streams gml_streams; /* streams.h */
 
 /* The calls of the table, one line for each of GML_DRIVER_CALLS: PLAIN, or HOLDS for those that
- * change what is held. With a call go what it takes, what is handed on where `driver` is the one
- * that is asked, and the bytes that its cost depends on. Everything that treats all calls alike is
- * made from this list.
+ * change the memory held. Each line has the parameters, the arguments to pass on to `driver`, and
+ * the bytes that the cost depends on. All code that treats calls alike is generated from this list.
  *
  * create, release: physical memory, in multiples of driver->info.granularity_bytes.
  *
@@ -47,8 +46,8 @@ typedef struct gml_streams gml_streams; /* streams.h */
  *
  * event_query answers GML_NOT_READY while work before the event runs.
  *
- * host_malloc, host_free: memory of the host that a device copies to and from at its full speed; it
- * goes back by the size that was asked for.
+ * host_malloc, host_free: page-locked host memory, copied at full speed; freed by its requested
+ * size.
  * copy_out, copy_in: queued on the stream; both ends stay valid until it is done. A device without
  * bytes copies none. */
 /* clang-format off */
@@ -115,26 +114,26 @@ typedef struct gml_driver_ops {
 
     /* A host pointer to device memory that is mapped and accessible over the whole range. */
     gml_status (*bytes)(gml_driver *self, gml_address address, uint64_t size_bytes, void **out);
-    /* The next malloc of `size_bytes` shall return `address`. */
+    /* Makes the next malloc of `size_bytes` return `address`. */
     gml_status (*expect_malloc)(gml_driver *self, gml_address address, uint64_t size_bytes);
-    /* What the call would cost on a device; NULL: the time of the call is measured. */
+    /* The modelled cost of the call on a device; NULL: calls are timed. */
     uint64_t (*cost_ns)(const gml_driver *self, gml_driver_call call, uint64_t size_bytes);
-    /* Opens everything that is accessible now, and what will be, to another device; GML_OK where
-     * that device cannot reach this one. */
+    /* Gives another device access to all memory accessible now or later; GML_OK if that device
+     * cannot reach this one. */
     gml_status (*grant)(gml_driver *self, int peer);
     /* Physical memory created from now on can be exported as the given kind of handle, a
      * CUmemAllocationHandleType. */
     gml_status (*share)(gml_driver *self, unsigned handle_type);
-    /* What another process maps a handle by: a file descriptor. is_kept: the same each time, which
-     * the driver closes when the handle is released; else a new one, the caller's. */
+    /* A file descriptor by which another process maps a handle. is_kept: the same each time, closed
+     * by the driver when the handle is released; else a new one, owned by the caller. */
     gml_status (*export_file)(gml_driver *self, gml_handle handle, bool is_kept, int *out);
-    /* The handle behind what malloc gave, where that is mapped memory. */
+    /* The handle behind a malloc, if that is mapped memory. */
     gml_status (*behind_malloc)(gml_driver *self, gml_address address, gml_handle *out);
-    /* Maps what another process exported, side by side. The files stay the caller's, and the memory
-     * that process's: it counts as held by nobody here. */
+    /* Maps memory that another process exported, side by side. The caller keeps the files and that
+     * process the memory: it does not count as held here. */
     gml_status (*open_files)(gml_driver *self, const gml_shared_piece *pieces, size_t count,
                              gml_address *out);
-    /* Ends that mapping, when the device has done all its work. After a failure it is there. */
+    /* Ends that mapping after the device has finished all its work. After a failure it remains. */
     gml_status (*close_files)(gml_driver *self, gml_address address, uint64_t size_bytes);
     /* The queues behind the streams of a backend without a device. */
     gml_streams *(*streams)(gml_driver *self);
@@ -144,20 +143,20 @@ enum { GML_REASON_BYTES = 240 };
 
 struct gml_driver {
     const gml_driver_ops *ops;
-    gml_device_info info;           /* fixed after opening, but for free_bytes */
+    gml_device_info info;           /* fixed after opening, except free_bytes */
     gml_stream per_thread_stream;   /* the handle that is another stream in every thread; 0: none */
     uint64_t calls[GML_CALL_COUNT]; /* made, failed ones included */
     uint64_t time_ns;               /* sum of modelled or measured costs */
-    gml_map sizes;                  /* of what is held: handle or address of malloc -> bytes */
-    uint64_t held_bytes;            /* created or malloc'ed and not given back */
+    gml_map sizes;                  /* of memory held: handle or address of malloc -> bytes */
+    uint64_t held_bytes;            /* created or malloc'ed and not freed */
     uint64_t given_count;           /* pieces that were created or malloc'ed so far */
     uint64_t held_when_told;        /* held_bytes when info.free_bytes was asked last */
-    uint64_t margin_bytes;          /* create and malloc leave so much of the device to others */
-    gml_device *device;             /* what this driver's lake has in common with others */
-    gml_device own;       /* where it has none: `device` points here, or to a wrapped one's */
+    uint64_t margin_bytes;          /* create and malloc leave this much of the device free */
+    gml_device *device;             /* state shared with other lakes */
+    gml_device own;       /* without shared state `device` points here, or to a wrapped driver's */
     bool can_sleep;       /* the calls for a chunk come again, see remap.h */
-    gml_address arena;    /* where all memory lies that is created, see arena.h, */
-    uint64_t arena_bytes; /* and what there is of it; 0: anywhere */
+    gml_address arena;    /* start of all created memory, see arena.h, */
+    uint64_t arena_bytes; /* and its size; 0: anywhere */
     char reason[GML_REASON_BYTES]; /* of the last failure that was not one of undoing */
     unsigned undo_depth;           /* see gml_driver_begin_undo() */
 };
@@ -179,8 +178,8 @@ gml_status gml_driver_vfail(gml_driver *driver, gml_status status, const char *f
 /* Keeps the reason that another driver has. */
 void gml_driver_take_reason(gml_driver *driver, const gml_driver *from);
 
-/* Between these two, failures leave driver->reason as it is: undoing what has failed may fail too,
- * and callers ask why the first call failed. They nest. */
+/* Between these two, failures leave driver->reason unchanged: undoing a failed call may fail too,
+ * but callers need the first reason. They nest. */
 static inline void
 gml_driver_begin_undo(gml_driver *driver)
 {
@@ -205,7 +204,8 @@ gml_driver_is_frozen(const gml_driver *driver)
 gml_status gml_driver_take_behind(gml_driver *driver, uint64_t size_bytes, gml_handle *out);
 gml_status gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handle);
 
-/* What the device may have left above the margin: what it said last, less what was taken since. */
+/* Estimate of the device memory left above the margin: the last reported value, less what was taken
+ * since. */
 uint64_t gml_driver_left(const gml_driver *driver);
 
 /* The size of physical memory that is held; 0 for another number. */
@@ -229,7 +229,7 @@ gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pie
                                  gml_address *out);
 gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);
 
-/* What the pieces are, side by side. */
+/* The total size of the pieces. */
 static inline uint64_t
 gml_shared_bytes(const gml_shared_piece *pieces, size_t count)
 {

@@ -1,4 +1,5 @@
-/* The driver `host`: each deed is asked of the model first, done with mmap, then told to the model.
+/* The driver `host`: each operation is checked by the model, done with mmap, then recorded in the
+ * model.
  */
 #include "driver/backends.h"
 #include "driver/modelled.h"
@@ -62,8 +63,8 @@ fail_system(gml_driver *self, const char *call, uint64_t size_bytes)
                            size_bytes);
 }
 
-/* Gives the bytes of ended physical memory back to the host. A failure costs memory and nothing
- * else: the place is never used again. */
+/* Returns the bytes of released physical memory to the host. A failure only leaks memory: the place
+ * is never reused. */
 static void
 punch_hole(gml_driver *self, const gml_physical *physical)
 {
@@ -119,7 +120,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     return GML_OK;
 }
 
-/* Address space of that alignment, without access. Takes more and gives the edges back. */
+/* Address space of that alignment, without access. Reserves more and frees the edges. */
 static gml_status
 take_addresses(gml_driver *self, const char *call, uint64_t size_bytes, uint64_t alignment_bytes,
                gml_address *out)
@@ -134,7 +135,7 @@ take_addresses(gml_driver *self, const char *call, uint64_t size_bytes, uint64_t
     }
     gml_address begin = (gml_address)(uintptr_t)taken;
     gml_address address = (begin + alignment_bytes - 1) & ~(alignment_bytes - 1);
-    /* An edge that cannot be given back stays reserved and costs nothing but addresses. */
+    /* An edge that cannot be unmapped stays reserved and costs only addresses. */
     if (address > begin) {
         (void)munmap(taken, (size_t)(address - begin));
     }

@@ -312,7 +312,7 @@ gml_model_check_malloc(gml_model *model, uint64_t size_bytes)
     if (size_bytes == 0) {
         return gml_driver_fail(model->driver, GML_MISUSE, "malloc: size 0");
     }
-    /* What is free is a multiple of the granule, so rounding up later changes nothing. */
+    /* Free memory is a multiple of the granule, so rounding up later changes nothing. */
     return check_room(model, "malloc", size_bytes);
 }
 

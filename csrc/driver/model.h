@@ -1,9 +1,9 @@
-/* The rules of CUDA's virtual memory, as a model without a device: what exists, what is mapped
- * where, what may be touched, and how much physical memory that takes.
+/* The rules of CUDA's virtual memory, as a model without a device: handles, mappings, access
+ * rights, and the physical memory they take.
  *
- * A backend asks the model before it acts, and tells it what it did. Each function either returns
- * GML_OK or changes nothing and leaves one line in driver->reason: GML_MISUSE where a real driver
- * would refuse, GML_OUT_OF_MEMORY beyond the capacity, GML_NO_HOST_MEMORY. Addresses of
+ * A backend checks each operation with the model before, and records it after. Each function either
+ * returns GML_OK or changes nothing and leaves one line in driver->reason: GML_MISUSE where a real
+ * driver would refuse, GML_OUT_OF_MEMORY beyond the capacity, GML_NO_HOST_MEMORY. Addresses of
  * reservations come from the caller, or from gml_model_find_hole() where there is no real address
  * space. Not locked: the driver's owner serialises the calls.
  *
@@ -24,7 +24,7 @@ typedef struct gml_physical {
     uint64_t size_bytes;   /* a multiple of the granularity */
     uint64_t offset_bytes; /* its place in an endless physical memory; never used again */
     uint64_t mappings;     /* address ranges that map it now */
-    bool is_released;      /* the handle was given back */
+    bool is_released;      /* the handle was released */
 } gml_physical;
 
 /* One granule of a reservation. */
@@ -49,12 +49,12 @@ typedef struct gml_model {
     uint64_t used_bytes; /* physical memory plus plain blocks */
     gml_handle next_handle;
     uint64_t next_offset_bytes;
-    gml_address next_hole; /* where gml_model_find_hole goes on */
+    gml_address next_hole; /* where gml_model_find_hole continues */
     gml_tree ranges;       /* every reservation and plain block, by address */
     gml_range *last_range; /* found last, a cache; NULL if none */
     gml_map handles;       /* held handles to gml_physical */
     gml_pool physicals, range_objects;
-    /* Told just before physical memory ends; NULL: nobody cares. */
+    /* Called just before physical memory is released; may be NULL. */
     void (*on_gone)(gml_driver *driver, const gml_physical *physical);
 } gml_model;
 
@@ -120,7 +120,7 @@ gml_status gml_model_check_aligned(gml_model *model, const char *call, gml_addre
 /* The reservation or plain block that `address` lies in, or NULL. */
 gml_range *gml_model_range_at(gml_model *model, gml_address address);
 
-/* Ends physical memory that nobody can reach any more. */
+/* Releases physical memory without a handle or mapping. */
 void gml_model_drop_if_gone(gml_model *model, gml_physical *physical);
 
 #endif

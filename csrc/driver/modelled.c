@@ -175,7 +175,7 @@ gml_modelled_host_free(gml_driver *self, void *memory, uint64_t size_bytes)
     return GML_OK;
 }
 
-/* The bytes at an address of the device; GML_OK and NULL where there are none. */
+/* The bytes at an address of the device; GML_OK and NULL if the backend has no bytes. */
 static gml_status
 find_bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 {

@@ -1,4 +1,4 @@
-/* What the drivers without a device have in common: the model for memory, queues for streams.
+/* Shared by the drivers without a device: the model for memory, queues for streams.
  *
  * A backend embeds gml_modelled as its first member and puts the functions below into its table.
  */
@@ -14,8 +14,8 @@ typedef struct gml_modelled {
     gml_streams *streams;
 } gml_modelled;
 
-/* What a backend without a device says of itself. `driver->base.ops` must be set before. On failure
- * nothing is left to clear, and base.reason says why. */
+/* Initialises a backend without a device. `driver->base.ops` must be set before. On failure nothing
+ * is left to clear, and base.reason says why. */
 gml_status gml_modelled_init(gml_modelled *driver, uint64_t capacity_bytes,
                              uint64_t granularity_bytes);
 void gml_modelled_clear(gml_modelled *driver);
@@ -35,8 +35,8 @@ gml_status gml_modelled_stream_capturing(gml_driver *self, gml_stream stream, bo
 gml_status gml_modelled_device_synchronize(gml_driver *self);
 gml_streams *gml_modelled_streams(gml_driver *self);
 
-/* A copy is made at once: nothing is queued here that could come before it. Where a backend has no
- * bytes there is nothing to copy, and whether it could be is checked. */
+/* Copies run at once: nothing queued here could precede them. A backend without bytes copies
+ * nothing, but checks the arguments. */
 gml_status gml_modelled_host_malloc(gml_driver *self, uint64_t size_bytes, void **out);
 gml_status gml_modelled_host_free(gml_driver *self, void *memory, uint64_t size_bytes);
 gml_status gml_modelled_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,

@@ -1,4 +1,4 @@
-/* Drivers by name, and what a device can do, told without a lake on it. */
+/* Drivers by name, and the capabilities of a device without a lake on it. */
 #include "driver/backends.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Handles of its own, the places of each, and what is behind them while awake. */
+/* Virtual handles, the places where each is mapped, and the real handles behind them while
+ * awake. */
 #include "driver/remap.h"
 
 #include "base/pool.h"
@@ -14,11 +15,11 @@ static const uint64_t PART_BYTES = UINT64_C(512) << 20;
 
 /* Physical memory, as this driver's caller knows it. */
 typedef struct chunk {
-    gml_handle behind; /* of the inner driver; 0: given back */
+    gml_handle behind; /* of the inner driver; 0: released */
     uint64_t size_bytes;
     uint64_t places; /* where it is mapped */
     uint64_t absent; /* of them: not now */
-    bool is_fresh;   /* taken by a waking that has not ended: it holds anything */
+    bool is_fresh;   /* taken by an unfinished wake: uninitialized */
     bool is_released;
 } chunk;
 
@@ -32,7 +33,7 @@ typedef struct place {
     gml_handle handle; /* of the chunk, here */
     presence now;
     presence wanted; /* while awake, when it is the same */
-    bool continues;  /* in the reservation of what lies before it: once opened in one call */
+    bool continues;  /* in the reservation of the place before it: opened with it in one call */
 } place;
 
 struct gml_remapper {
@@ -69,7 +70,7 @@ next_place(const place *of)
     return (place *)(void *)gml_tree_next(&of->node);
 }
 
-/* What is in a slot of the table, or NULL. */
+/* The content of a slot of the table, or NULL. */
 static chunk *
 chunk_at(const gml_remapper *remapper, size_t slot)
 {
@@ -98,7 +99,7 @@ count(const gml_remapper *remapper, gml_driver *counted, gml_driver_call call, g
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Waits for the copies that a failure left behind: before what they touch goes. */
+/* Waits for copies that a failure left running, before their memory is released. */
 static gml_status
 await_copies(gml_remapper *remapper, gml_driver *counted)
 {
@@ -137,7 +138,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     return GML_OK;
 }
 
-/* Ends a chunk that nobody holds or maps. */
+/* Frees a chunk without a holder or mapping. */
 static gml_status
 end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
 {
@@ -200,7 +201,7 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
     return GML_OK;
 }
 
-/* Forgets a mapping that has ended. A chunk that cannot be given back with its last mapping is kept
+/* Forgets a mapping that has ended. A chunk that cannot be released with its last mapping is kept
  * until the driver closes. */
 static void
 forget_place(gml_driver *self, place *gone)
@@ -230,7 +231,7 @@ end_mapping(gml_remapper *remapper, gml_driver *counted, place *at)
     return status;
 }
 
-/* Asleep, some of the places may be there still: nothing is forgotten before all are gone. */
+/* While asleep, some places may still be mapped: keep all records until all are unmapped. */
 static gml_status
 unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
@@ -457,8 +458,8 @@ map_again(gml_remapper *remapper, gml_driver *counted, place *at)
     return status;
 }
 
-/* Opens the places of [at, end) that were once open and are not: one call for what lies side by
- * side in one reservation. */
+/* Restores access to the places of [at, end) that had it: one call per contiguous run in one
+ * reservation. */
 static gml_status
 open_again(gml_remapper *remapper, gml_driver *counted, place *at, const place *end)
 {
@@ -509,8 +510,8 @@ wake_all(gml_remapper *remapper, gml_driver *counted, const gml_remapper_watch *
     return status == GML_OK ? watch->mapped(watch->context, UINT64_MAX) : status;
 }
 
-/* After a waking that failed: what it took goes again, as far as the driver lets it, for none of it
- * holds anything that is not somewhere else. The rest is known, and serves the next waking. */
+/* After a failed wake: releases what it took, as far as the driver allows, since all contents are
+ * still saved elsewhere. The rest is recorded, and serves the next wake. */
 static void
 give_back_fresh(gml_remapper *remapper, gml_driver *counted)
 {

@@ -12,7 +12,7 @@ static const uint64_t DEFAULT_GRANULARITY_BYTES = UINT64_C(2) << 20;
 
 enum { LARGE_BLOCK_BYTES = 2 << 20, BLOCK_GRANULE_BYTES = 512 };
 
-/* An address that a later malloc shall get. */
+/* An address for a later malloc. */
 typedef struct expectation {
     struct expectation *next;
     gml_address address;
@@ -107,7 +107,7 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
     return gml_model_set_access(model_of(self), address, size_bytes, &sim_of(self)->last_handles);
 }
 
-/* Takes the oldest expected address of that size that is free; 0 if there is none. */
+/* Takes the oldest expected address of that size that is free; 0 if none. */
 static gml_address
 take_expected(sim_driver *sim, uint64_t size_bytes)
 {

@@ -1,6 +1,6 @@
-/* What each call took on an NVIDIA H100 and an H200 (driver 580.159, CUDA 13.0): the medians of
- * benchmarks/results/driver_costs_h100.json and driver_costs.json, which benchmarks/driver_costs.py
- * made.
+/* Measured times of each call on an NVIDIA H100 and an H200 (driver 580.159, CUDA 13.0): the
+ * medians of benchmarks/results/driver_costs_h100.json and driver_costs.json, which
+ * benchmarks/driver_costs.py made.
  *
  * set_access and unmap cost as much per handle in one call over many as in one call each (H200: 512
  * handles of 2 MiB, 11.6 against 11.9 ms and 10.4 against 10.6 ms), so a call over several handles
@@ -33,7 +33,7 @@ struct gml_sim_prices {
     const char *name;
     uint64_t cost_ns[MEASURED][SIZED_CALLS]; /* of one handle or plain block */
     uint64_t reserve_ns, unreserve_ns, event_call_ns, memory_info_ns;
-    /* What a call costs between the kernels of a program, in per cent of what it costs alone: the
+    /* The cost of a call between the kernels of a program, in per cent of its cost alone: the
      * median over the runs of benchmarks/results/gpu_varying.json, which differ by a fourth. */
     uint64_t in_program_percent;
 };

@@ -9,8 +9,8 @@
 
 typedef struct queue queue;
 
-/* One recording of an event: what waits and queries refer to. Recording the event again makes a
- * new point, and leaves those who wait for the old one alone. */
+/* One recording of an event, the target of waits and queries. Recording the event again makes a new
+ * point; waits for the old one are unaffected. */
 typedef struct point {
     queue *stream;  /* where it was recorded */
     size_t holders; /* the event, the record operation, and waits */
@@ -106,7 +106,7 @@ queue_of(gml_streams *streams, gml_stream stream)
     return added;
 }
 
-/* The queue of a stream that does not capture; GML_MISUSE for one that does. */
+/* The queue of a stream; GML_MISUSE if it captures. */
 static gml_status
 uncaptured_queue(gml_streams *streams, gml_stream stream, queue **out)
 {

@@ -1,5 +1,5 @@
-/* A driver around another one: every call is passed on, but for those that the wrapper replaces in
- * its own table. */
+/* A driver around another one: it forwards every call except those that the wrapper replaces in its
+ * own table. */
 #ifndef GML_DRIVER_WRAPPED_H
 #define GML_DRIVER_WRAPPED_H
 
