@@ -1,5 +1,5 @@
-/* A thread that answers, one after the other, whoever connects to a socket without a path: a
- * ticket, then what becomes of it, then a message for each file with the size of what it leads to.
+/* A thread that serves one connection after another on an abstract socket: it reads a ticket, then
+ * sends an answer, then a message for each file with the size of its memory.
  */
 #include "torch/courier.h"
 
@@ -20,12 +20,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* WAY_BYTES: of messages on the way, so few that the kernel lets a process have their files there.
+/* WAY_BYTES: of messages in flight, few enough for the kernel's limit on files in flight.
  */
 enum { MOST_PIECES = 1 << 20, MOST_WAITING = 128, PATIENCE_S = 60, WAY_BYTES = 1 << 14 };
 
 typedef struct answer {
-    uint64_t count; /* of the pieces that follow; 0: `reason` says why there are none */
+    uint64_t count; /* of the pieces that follow; 0: `reason` says why */
     char reason[GML_REASON_BYTES];
 } answer;
 

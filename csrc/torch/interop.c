@@ -16,8 +16,8 @@ open_lake(int number, int device, opener open, gml_lake **out, char *reason, siz
         if (status != GML_OK) {
             return status;
         }
-        /* Others copy between devices with what they know of peers, which says nothing of mapped
-         * memory. */
+        /* Other libraries copy between devices by their own peer access, which does not cover
+         * mapped memory. */
         gml_registry_grant_all(lake, device);
     }
     *out = lake;

@@ -12,8 +12,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What an expandable segment of PyTorch begins with: the version and kind of the text, then this.
- * From 2.13 on the kind of the descriptors follows. */
+/* The head of the text of a PyTorch expandable segment: version and kind, then this. From 2.13 on
+ * the kind of the descriptors follows. */
 typedef struct torch_header {
     int32_t process;
     uint64_t segment_bytes, count;
@@ -23,7 +23,7 @@ enum { TORCH_EXPANDABLE = 'e', TORCH_FILES = 1, FIRST_WITH_KIND = 13 };
 
 static const char magic[8] = "gmlake:2";
 
-/* What every text ends with, and some consist of. PyTorch passes over what follows its own part. */
+/* The end of every text, and all of some. PyTorch ignores anything after its own part. */
 typedef struct ending {
     char magic[sizeof magic];
     gml_ticket ticket;
@@ -39,8 +39,8 @@ fail(gml_status status, char *reason, size_t reason_bytes, const char *text)
 
 /* ---- sharing --------------------------------------------------------------------------------- */
 
-/* Whether this process can well keep so many more files open. New ones have the lowest number that
- * is free. */
+/* Whether this process can safely keep that many more files open. New ones have the lowest free
+ * number. */
 static bool
 has_files_for(size_t count)
 {

@@ -14,8 +14,8 @@
 /* Receives a text; `size` bytes, of any value. */
 typedef void (*gml_ipc_write)(void *to, const char *text, size_t size);
 
-/* Writes the text for the live block at `address`; *offset_bytes is where the block begins in what
- * it leads to. minor: of PyTorch 2, whose form differs between versions. As gml_lake_export(), and
+/* Writes the text for the live block at `address`; *offset_bytes is where the block begins in that
+ * memory. minor: of PyTorch 2, whose form differs between versions. As gml_lake_export(), and
  * GML_NO_HOST_MEMORY. `reason` holds one line on failure. */
 gml_status gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc_write write,
                          void *to, uint64_t *offset_bytes, char *reason, size_t reason_bytes);

@@ -63,7 +63,7 @@ say_request(text *out, uint64_t size_bytes)
 
 /* ---- the sentences --------------------------------------------------------------------------- */
 
-/* What the program is told to look at; "": PyTorch's own summary. Guarded by note_lock, which is
+/* Where the text tells the user to look; "": PyTorch's own summary. Guarded by note_lock, which is
  * taken last. */
 static pthread_mutex_t note_lock = PTHREAD_MUTEX_INITIALIZER;
 static char note[GML_REFUSAL_BYTES / 2];
@@ -107,7 +107,7 @@ say_held(text *out, const gml_situation *now)
     say(out, ".");
 }
 
-/* The driver tells what is free, not who has the rest. */
+/* The driver reports free memory, not the users of the rest. */
 static void
 say_others(text *out, const gml_situation *now, uint64_t beside_bytes)
 {

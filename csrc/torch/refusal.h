@@ -1,4 +1,4 @@
-/* The text of a refusal, for the person who reads it. */
+/* The text of a refusal, for the user. */
 #ifndef GML_TORCH_REFUSAL_H
 #define GML_TORCH_REFUSAL_H
 
@@ -6,13 +6,13 @@
 
 enum { GML_REFUSAL_BYTES = 4096 };
 
-/* What a refusal counts as in PyTorch: a request that no device could hold is out of memory, and
- * not a wrong argument. */
+/* The status of a refusal in PyTorch: a request that no device could hold is out of memory, not an
+ * invalid argument. */
 gml_status gml_refusal_status(uint64_t size_bytes, gml_status status);
 
-/* Says why `lake` of `device` refused `size_bytes` with `status`: what there is, who holds it, and
- * what was tried. Begins as PyTorch's own text does where there is no memory. `beside_bytes`: what
- * PyTorch's own allocator holds on that device beside the lake. */
+/* Says why `lake` of `device` refused `size_bytes` with `status`: the memory available, its
+ * holders, and the attempts. Begins like PyTorch's out-of-memory text. `beside_bytes`: held on that
+ * device by PyTorch's own allocator. */
 void gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
                        uint64_t beside_bytes, char *out, size_t out_bytes);
 

@@ -25,7 +25,7 @@ static bool watches_forks;
 static _Atomic uint64_t changes; /* of the list; written under the lock */
 static _Atomic uint64_t threads; /* that have a number */
 
-/* What a thread knows. */
+/* Per-thread state. */
 static _Thread_local struct {
     uint64_t number; /* its own; 0: none yet */
     uint64_t seen;   /* the changes when it last looked */
@@ -85,7 +85,7 @@ gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
     *made = (entry){
         .owner = owner, .thread = mine.number, .region = region, .is_everywhere = is_everywhere};
     lock_entries();
-    /* A child finds the list whole, and nobody holding the lock. */
+    /* A child inherits a consistent list and an unlocked lock. */
     watches_forks =
         watches_forks || pthread_atfork(lock_entries, unlock_entries, unlock_entries) == 0;
     gml_status status = watches_forks ? GML_OK : GML_NO_HOST_MEMORY;

@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-    LAST_OWN_STREAM = 2, /* 0, cudaStreamLegacy, cudaStreamPerThread: nobody can destroy these */
+    LAST_OWN_STREAM = 2, /* 0, cudaStreamLegacy, cudaStreamPerThread: cannot be destroyed */
 };
 
-/* What belongs to a device whether or not its lake is open. */
+/* State of a device, whether or not its lake is open. */
 typedef struct device_state {
     bool has_fraction;
     double fraction;
@@ -31,7 +31,7 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(gml_lake *) lakes[GML_TORCH_DEVICES];
 static _Atomic int lakes_end; /* above the ordinal of every device with an open lake */
 
-/* What the lakes of a device have in common. */
+/* State shared by the lakes of a device. */
 static gml_device devices[GML_TORCH_DEVICES];
 
 gml_device *
@@ -242,7 +242,7 @@ apply_mark_external(gml_lake *lake, const gml_map *external)
     return status;
 }
 
-/* Gives a lake that nobody else knows what was asked of all of them. */
+/* Applies the settings for all lakes to a new, not yet visible one. */
 static gml_status
 prepare(gml_lake *lake, int device, char *text)
 {
@@ -292,7 +292,7 @@ forget_lakes(void)
         (void)pthread_mutex_init(&devices[device].lock, NULL);
         devices[device].sharers = NULL;
         devices[device].captures = devices[device].held_bytes = 0;
-        /* A thread of the parent may have been at work on it: nothing of it is looked at. */
+        /* A thread of the parent may have been changing it: do not read it. */
         registry.devices[device].external = (gml_map){0};
     }
     atomic_store_explicit(&lakes_end, 0, memory_order_release);
@@ -309,7 +309,7 @@ watch_forks(void)
     return GML_OK;
 }
 
-/* Lets everybody know the lake of a device, or of a region there. */
+/* Publishes the lake of a device, or of a region there. */
 static void
 announce(int device, gml_region region, gml_lake *lake)
 {

@@ -24,7 +24,7 @@ int gml_registry_serving(int device);
 /* Whether this thread is in a region that takes the memory of graphs. */
 bool gml_registry_takes_graphs(void);
 
-/* What the lakes of a device have in common, whether or not any is open. */
+/* State shared by the lakes of a device, whether or not any is open. */
 gml_device *gml_registry_device(int device);
 
 /* Opens the memory of a lake, which is that device's, to every device that can reach it. */
@@ -38,7 +38,7 @@ uint64_t gml_registry_capacity(void);
 int gml_registry_next(int number);
 
 /* The most that the device's lakes may hold together, as a fraction of the device's memory; 1 or
- * more: all. Remembered where none is open yet. Nothing for what is no fraction or no device. */
+ * more: all. Remembered if none is open yet. A no-op for an invalid fraction or device. */
 void gml_registry_limit(int device, double fraction);
 
 #endif

@@ -13,7 +13,7 @@ gml_status gml_settings_check(const gml_lake_config *config, char *text);
 /* Whether both open the same lakes; their devices do not matter. */
 bool gml_settings_are_same(const gml_lake_config *known, const gml_lake_config *config);
 
-/* The settings and their names in one piece of memory, for free(); NULL where there is none. */
+/* The settings and their names in one piece of memory, for free(); NULL without host memory. */
 gml_setting *gml_settings_copy(const gml_lake_config *config);
 
 #endif

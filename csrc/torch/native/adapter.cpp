@@ -1,25 +1,23 @@
 /* PyTorch's C++ allocator interface over gmlake.
  *
  * The adapter stands in front of PyTorch's own allocator, called `native` here, for the rest of the
- * process. While gmlake serves, tensors come from lakes. Everything else is native's: what was
- * allocated before and elsewhere, private pools (graphs, torch.cuda.MemPool), and whatever the
- * interface has that is no memory. What each of them gave goes back to it, by the deleter in the
- * tensor or by asking whose an address is. Questions about both (statistics, snapshots) are
- * answered with the sum.
+ * process. While gmlake serves, tensors come from lakes. Everything else is native's: earlier and
+ * foreign allocations, private pools (graphs, torch.cuda.MemPool), and the calls that are not about
+ * memory. Each of them frees its own blocks, identified by the deleter in the tensor or by address.
+ * Statistics and snapshots report the sum of both.
  *
- * lakes.hpp     whose an address is; memory of other processes
+ * lakes.hpp     owners of addresses; memory of other processes
  * routes.hpp    private pools and captures
  * history.hpp   events, stack traces, trackers
  * figures.hpp   statistics, snapshots
  * serving.hpp   requests, frees, and the limits that both share
  *
- * Locks: each mutex guards what is declared behind it; no lock of PyTorch's or of a lake's is
- * taken while one is held, but for a lake's under that of Opened. Native may hold its own when it
- * calls.
+ * Locks: each mutex guards the members declared after it; no lock of PyTorch or of a lake is taken
+ * while one is held, except a lake's under that of Opened. Native may hold its own when it calls.
  *
  * No function takes Python's GIL, but the recorder of stack traces that PyTorch hands over may, so
- * it is called with no lock held. What is here is never destroyed: tensors are freed until the very
- * end of the process.
+ * it is called with no lock held. These objects are never destroyed: tensors are freed until the
+ * very end of the process.
  */
 #include "serving.hpp"
 
@@ -166,7 +164,7 @@ class Adapter final : public CUDAAllocator
         adopt_fractions(device_count);
     }
 
-    /* What was set before, by the program or by PYTORCH_ALLOC_CONF, limits both. */
+    /* A fraction set earlier, by the program or by PYTORCH_ALLOC_CONF, limits both. */
     void adopt_fractions(int device_count)
     {
         for (int device = 0; device < device_count; device++) {
@@ -191,7 +189,7 @@ class Adapter final : public CUDAAllocator
 
     void setMemoryFraction(double fraction, c10::DeviceIndex device) override
     {
-        native->setMemoryFraction(fraction, device); /* refuses what is no fraction */
+        native->setMemoryFraction(fraction, device); /* throws for an invalid fraction */
         limits.set_fraction(device, fraction);
         if (limits.is_limited(device)) {
             share_limit(device, 0);
@@ -540,7 +538,7 @@ follow_settings()
 #endif
 }
 
-/* Whether events have stacks; where there is none yet they will, as PyTorch records by default. */
+/* Whether events have stacks; true without events, as PyTorch records stacks by default. */
 static bool
 has_stacks()
 {
@@ -586,7 +584,7 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
             }
             adapter->adopt_fractions(c10::cuda::device_count());
         }
-        /* With less than native's priority, which differs between versions, nothing is set. */
+        /* A priority below native's, which differs between versions, would set nothing. */
         c10::SetAllocator(c10::DeviceType::CUDA, adapter, UINT8_MAX);
         torch_cuda::allocator.store(adapter);
         return true;

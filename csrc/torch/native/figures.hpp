@@ -64,8 +64,9 @@ subtract(gml_stat (&from)[GML_POOL_COUNT], const gml_stat (&forgotten)[GML_POOL_
     }
 }
 
-/* Calls `each` with every member that both kinds of statistics have, by pool or not. What is split
- * and inactive is native's alone: as in expandable segments, any of it can be given back. */
+/* Calls `each` with every member that both kinds of statistics have, by pool or not. Inactive split
+ * memory is counted by native only: in lakes, as in expandable segments, all of it can be
+ * released. */
 template <typename Left, typename Right, typename Each>
 void
 pair_up(Left &left, Right &right, Each each)
@@ -85,7 +86,7 @@ struct Forgotten {
     std::mutex mutex;                                                /* guards the rest */
     std::array<gml_torch_stats, C10_COMPILE_TIME_MAX_GPUS> counts{}; /* at the last reset */
 
-    /* Of a device's lakes together; false where it has none. */
+    /* The sum over a device's lakes; false if it has none. */
     static bool sum(c10::DeviceIndex device, gml_torch_stats *out)
     {
         bool is_any = false;
@@ -148,13 +149,13 @@ device_stats(c10::DeviceIndex device)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* What a lake holds, as PyTorch tells of segments: contiguous, each byte of physical memory once.
- * Idle views, and what views hold in the base range, are left out. */
+/* A lake's memory in the form of PyTorch's segments: contiguous, each byte of physical memory once.
+ * Idle views, and base memory used by views, are left out. */
 struct Walk {
     c10::DeviceIndex device;
     std::vector<SegmentInfo> segments;
     gml_span_info span{};
-    bool is_open = false; /* the last segment goes on with the next range */
+    bool is_open = false; /* the last segment continues with the next range */
 
     static void enter(void *self, const gml_span_info *span)
     {
@@ -201,7 +202,8 @@ struct Walk {
     }
 };
 
-/* Says what its walk cannot: who asked for a block, and which are freed and lent to a stream. */
+/* Adds data that the walk lacks: the stack of each request, and the freed blocks that streams still
+ * use. */
 void
 finish(SegmentInfo &segment, gml_lake *lake)
 {

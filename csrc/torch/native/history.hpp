@@ -1,8 +1,7 @@
-/* What PyTorch's allocator tells of its own blocks (events, stack traces, trackers), told of the
- * blocks of lakes.
+/* PyTorch's allocator history (events, stack traces, trackers), for the blocks of lakes.
  *
- * The events are PyTorch's, with the stack, the compile context and the metadata that each had: the
- * lakes' own history is that of gmlake.record(), which begins, ends and is cut on its own.
+ * The events are PyTorch's, each with its stack, compile context and metadata. The lakes' own
+ * history, of gmlake.record(), begins, ends and is truncated independently.
  */
 #ifndef GML_TORCH_NATIVE_HISTORY_HPP
 #define GML_TORCH_NATIVE_HISTORY_HPP
@@ -35,7 +34,7 @@ constexpr size_t adopted_events = 100000;
 
 thread_local std::vector<std::string> compile_contexts;
 
-/* What the program says of its events. */
+/* The program's metadata for its events. */
 std::string
 user_metadata()
 {
@@ -60,7 +59,7 @@ recorder_of_python()
 }
 
 struct History {
-    std::atomic<bool> is_wanted{false}; /* events are kept, or somebody is told of them */
+    std::atomic<bool> is_wanted{false}; /* events are kept, or a tracker is registered */
     std::atomic<size_t> known{0};       /* of `contexts` */
     std::array<std::atomic<uint64_t>, GML_NATIVE_LAKES> reserved_bytes{}; /* last look */
     std::array<gml_looks *, GML_NATIVE_LAKES> looks{}; /* each guarded by its lake's lock */
@@ -99,8 +98,8 @@ struct History {
         is_wanted = is_kept || !trackers.empty();
     }
 
-    /* A history that began before: nobody tells how many events are kept, nor which stacks; those
-     * of Python, where there are any. */
+    /* A history that began earlier: PyTorch does not report its length or its kind of stacks;
+     * assume Python's, if it has stacks. */
     void adopt(bool has_stacks)
     {
         CreateContextFn create = has_stacks ? recorder_of_python() : nullptr;
@@ -157,7 +156,7 @@ struct History {
         return entry;
     }
 
-    /* What is held when the first one wants to know is nobody's news. */
+    /* Memory held when the first observer registers is not reported. */
     void begin_looking()
     {
         if (is_wanted) {
@@ -178,7 +177,7 @@ struct History {
         uint64_t size_bytes;
     };
 
-    /* What came and went in a lake since the last look. */
+    /* The spans added and released in a lake since the last look. */
     std::vector<Change> changes(int number, gml_lake *lake)
     {
         std::vector<Change> found;

@@ -96,8 +96,8 @@ each_lake(int device, Tell tell)
 }
 
 /* Opens a lake, by a function of `core`, also to those devices that native alone has memory on:
- * copies between devices run on the other one's streams. What PyTorch uses later it asks for, see
- * enablePeerAccess. NULL with a reason. */
+ * copies between devices run on the other one's streams. PyTorch requests access for devices used
+ * later, see enablePeerAccess. NULL with a reason. */
 template <typename Open>
 gml_lake *
 open_to_all(Open open, c10::DeviceIndex device, char *reason, size_t reason_bytes)
@@ -136,7 +136,7 @@ find_block(const void *pointer, gml_block_info *block, int *number)
 
 /* ---- memory of other processes ------------------------------------------------------------------
  *
- * What a text leads to is mapped once, however many tensors lie in it.
+ * The memory of a text is mapped once, regardless of the number of tensors in it.
  */
 
 struct Opened {

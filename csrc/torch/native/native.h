@@ -1,11 +1,11 @@
-/* What PyTorch's C++ allocator interface is served with: the core, as the adapter sees it, and the
+/* The two sides of PyTorch's C++ allocator interface: the core, as the adapter sees it, and the
  * adapter, as the core sees it.
  *
  * The adapter (adapter.cpp, with the .hpp beside it) is one unit of C++, compiled for one minor
  * version of PyTorch: the tables of virtual functions differ between them. It is loaded into a
  * process by itself and links nothing of gmlake. So all that it needs of the core is in one table
- * of functions, which is handed over when it is put in place. It decides nothing but who is asked:
- * PyTorch's own allocator, or a lake.
+ * of functions, passed to it at installation. It decides only which allocator serves: PyTorch's
+ * own, or a lake.
  */
 #ifndef GML_TORCH_NATIVE_H
 #define GML_TORCH_NATIVE_H
@@ -28,15 +28,15 @@ typedef void (*gml_native_tell)(void *context, bool is_new, gml_address address,
 /* Functions of gmlake.h, by their names there, and of the registry of lakes. */
 typedef struct gml_native_core {
     uint32_t version; /* GML_NATIVE_VERSION */
-    /* The lake of a device, by its ordinal, or of a region, by a higher number; NULL while nothing
-     * was asked of it. */
+    /* The lake of a device, by its ordinal, or of a region, by a higher number; NULL before its
+     * first request. */
     gml_lake *(*find)(int number);
     /* The number of the lake that serves this thread on a device; one without a lake until it is
      * opened. */
     int (*serving)(int device);
     /* That lake, opened if need be; NULL with a reason of one line. */
     gml_lake *(*open)(int device, char *reason, size_t reason_bytes);
-    /* The lake of the device itself, whatever this thread is in. */
+    /* The lake of the device itself, regardless of this thread's region. */
     gml_lake *(*open_of_device)(int device, char *reason, size_t reason_bytes);
     /* The device of the lake of that number. */
     int (*device_of)(int number);
@@ -60,10 +60,10 @@ typedef struct gml_native_core {
     gml_status (*torch_stats)(gml_lake *lake, gml_torch_stats *out);
     gml_status (*reset_peaks)(gml_lake *lake);
     gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
-    /* What memory came and went in a lake since the last look of `*looks`, NULL before the first:
-     * without `tell` that is all there is to do. `tell` is called under the lake's lock. */
+    /* Reports spans added and released in a lake since the last look of `*looks`, NULL before the
+     * first; a NULL `tell` only looks. `tell` is called under the lake's lock. */
     void (*changes)(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context);
-    /* What the lakes of a device have in common, whether or not any is open. */
+    /* State shared by the lakes of a device, whether or not any is open. */
     gml_device *(*device)(int device);
     /* A capture there begins (1) or ends (-1) that no pool of its lakes serves. */
     void (*freeze)(gml_device *device, int change);
@@ -71,10 +71,11 @@ typedef struct gml_native_core {
     void (*limit)(int device, double fraction);
     /* The most that any device's memory may be, as configured; 0: all of it. */
     uint64_t (*capacity)(void);
-    /* What a refusal counts as: GML_OUT_OF_MEMORY for what no device could hold. */
+    /* The status of a refusal in PyTorch: GML_OUT_OF_MEMORY for a size that no device could
+     * hold. */
     gml_status (*refusal)(uint64_t size_bytes, gml_status status);
-    /* Why a lake refused, for the person who reads it; NULL: it could not be opened, for `reason`.
-     * beside_bytes: what the framework's own allocator holds. */
+    /* The text for the user about a lake's refusal; NULL: it could not be opened, for `reason`.
+     * beside_bytes: held by the framework's own allocator. */
     void (*explain)(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
                     uint64_t beside_bytes, const char *reason, char *out, size_t out_bytes);
     /* Memory of other processes; see torch/ipc.h. A failure has a reason of one line. */
@@ -95,14 +96,14 @@ GML_API const gml_native_core *gml_torch_native_core(void);
 /* The minor version of PyTorch that it is compiled for: 11 of 2.11. */
 GML_API int gml_native_minor(void);
 
-/* Puts the adapter in front of PyTorch's allocator, for good; everything goes on to that one. Any
- * time, but not while a graph is captured or a pool of torch.cuda.MemPool is in use. `core` stays
- * valid. False, with a reason of one line, where another allocator is in place already or `core` is
- * of another version. */
+/* Installs the adapter in front of PyTorch's allocator until the process ends; at first it forwards
+ * everything. May be called any time except while a graph is captured or a pool of
+ * torch.cuda.MemPool is in use. `core` stays valid. False, with a reason of one line, where another
+ * allocator is in place already or `core` is of another version. */
 GML_API bool gml_native_install(const gml_native_core *core, char *reason, size_t reason_bytes);
 
-/* Whether tensors come from lakes from now on; at first they do not. What is served by either goes
- * back to it, whatever is said here. */
+/* Whether lakes serve tensors from now on; off at first. Each allocator still frees the blocks it
+ * served. */
 GML_API void gml_native_serve(bool is_wanted);
 
 #ifdef __cplusplus

@@ -1,15 +1,15 @@
 /* Private pools: graphs and torch.cuda.MemPool.
  *
- * Requests that a pool takes are native's, which keeps the pools. A capture freezes the device: its
- * lakes make no call that would break one. A capture in a region that takes graphs is served by the
+ * Native serves requests to a pool, as it owns the pools. A capture freezes the device: its lakes
+ * make no call that would break one. A capture in a region that takes graphs is served by the
  * region's lake, from a pool there.
  *
- * A capture begins its pool before it begins itself, so the filter of that pool takes nothing yet.
- * That of every other pool takes what the thread that begins it asks for.
+ * A capture begins its pool before it begins itself, so that pool's filter matches nothing yet. The
+ * filter of any other pool matches requests of the thread that begins it.
  *
- * PyTorch says nothing of a capture that fails at its end. Its thread finds out: where that calls
- * again and its stream does not capture, the capture has failed. No other thread can tell that from
- * an end that PyTorch is about to tell of.
+ * PyTorch does not report a capture that fails at its end. Its thread detects it: if it calls again
+ * and its stream does not capture, the capture has failed. Other threads cannot tell that from an
+ * end that PyTorch is about to report.
  */
 #ifndef GML_TORCH_NATIVE_ROUTES_HPP
 #define GML_TORCH_NATIVE_ROUTES_HPP
@@ -51,7 +51,7 @@ struct Routes {
     std::mutex mutex; /* guards the rest */
     std::vector<Route> list;
 
-    /* A thread ends: whatever it captures is over. */
+    /* A thread ends, and its captures with it. */
     struct Leaving {
         Routes *of;
 
@@ -108,8 +108,9 @@ struct Routes {
         }
     }
 
-    /* Ends the first route of which `is_meant`; false: there is none. The memory of a graph in a
-     * region is held until the graph is gone, see releasePool; there is none where it failed. */
+    /* Ends the first route that satisfies `is_meant`; false: none does. The memory of a graph in a
+     * region is held until the graph is destroyed, see releasePool; a failed capture has no
+     * graph. */
     template <typename Meant> bool end_where(Meant is_meant, bool has_failed)
     {
         Route ended{};

@@ -3,8 +3,8 @@
  * Either may hold idle what the other one lacks, so each gives back before the other one refuses.
  *
  * The memory fraction of a device, and the capacity that gmlake was given, limit what native and
- * the lakes hold together. Each may hold what the other does not; both are told whenever that may
- * have changed, which is only done where there is such a limit.
+ * the lakes hold together. Each may hold what the other does not; both are updated whenever that
+ * may have changed, only if such a limit exists.
  */
 #ifndef GML_TORCH_NATIVE_SERVING_HPP
 #define GML_TORCH_NATIVE_SERVING_HPP
@@ -109,8 +109,8 @@ held_by_native(c10::DeviceIndex device)
     return static_cast<uint64_t>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
 }
 
-/* Tells native and the lakes what they may hold. Where native is about to be asked for
- * `size_bytes` that are not left, lakes give back what they hold idle. */
+/* Sets the limits of native and the lakes. If native is about to need `size_bytes` that are not
+ * left, the lakes release their idle memory. */
 void
 share_limit(c10::DeviceIndex device, size_t size_bytes)
 {
@@ -126,8 +126,8 @@ share_limit(c10::DeviceIndex device, size_t size_bytes)
         left_bytes < ours_bytes() + static_cast<double>(size_bytes + spare_bytes)) {
         trim_idle(device);
     }
-    /* Half a byte more: whoever multiplies the part by the total and cuts the product to whole
-     * bytes gets `bytes` again, and not one less. */
+    /* Half a byte more: multiplying the part by the total and truncating to whole bytes then yields
+     * `bytes` again, not one less. */
     auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
     core->limit(device, part(left_bytes));
     native->setMemoryFraction(std::min(1.0, part(allowed_bytes - ours_bytes())), device);
@@ -218,8 +218,8 @@ tell_of_end(void *pointer)
 
 /* ---- requests and frees ---------------------------------------------------------------------- */
 
-/* The lake is NULL and not open yet, or has answered with `status`: what native holds idle may
- * be what is missing. 0 where there is no memory; throws c10::Error for any other failure. */
+/* The lake is NULL and not open yet, or has returned `status`: native's idle memory may suffice. 0
+ * if there is no memory; throws c10::Error for any other failure. */
 C10_NOINLINE gml_address
 take_slowly(gml_lake *lake, gml_status status, size_t size_bytes, c10::DeviceIndex device,
             cudaStream_t stream)
@@ -291,9 +291,9 @@ return_to_native(void *pointer)
     native->raw_delete(pointer);
 }
 
-/* Native has the last word: it may hold a block that fits. If not it tells the observers and
- * counts, but the text is ours, which knows of both. What it has is no use where a region
- * refused: it would not sleep with the rest. */
+/* Native is tried last: it may hold a block that fits. If not, it notifies the observers and
+ * counts, but the error text is ours, which covers both. Its memory cannot serve a region: it would
+ * not sleep with the rest. */
 template <typename Ask>
 auto
 ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
@@ -318,7 +318,7 @@ ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
             native->emptyCache({0, 0});
         }
     } catch (const c10::OutOfMemoryError &) {
-        /* told below */
+        /* reported below */
     }
     char text[refusal_bytes];
     core->explain(serving_lake(device), device, size_bytes, GML_OUT_OF_MEMORY,
@@ -338,7 +338,7 @@ give_back(void *pointer)
            GML_UNKNOWN_ADDRESS;
 }
 
-/* The deleter of tensors in lakes. What no lake knows is memory of a parent process. */
+/* The deleter of tensors in lakes. An address that no lake knows is memory of a parent process. */
 void
 release(void *pointer)
 {
@@ -357,7 +357,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
             asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes) {
             trim_idle(device);
         }
-        return false; /* native's free blocks are what they were */
+        return false; /* native's free blocks are unchanged */
     }
 };
 

@@ -1,7 +1,7 @@
-/* As much of the CUDA runtime's interface as PyTorch's headers name where the adapter includes
- * them: types, and functions that PyTorch's own libraries bring. With it an adapter is compiled
- * from PyTorch's wheel and a compiler alone, whatever CUDA that wheel is for. Values are those of
- * NVIDIA's documentation of the runtime API. */
+/* The part of the CUDA runtime's interface that PyTorch's headers need where the adapter includes
+ * them: types, and functions that PyTorch's own libraries provide. With it an adapter is compiled
+ * from PyTorch's wheel and a compiler alone, for any CUDA version of that wheel. Values are those
+ * of NVIDIA's documentation of the runtime API. */
 #ifndef GML_NATIVE_CUDA_RUNTIME_API_H
 #define GML_NATIVE_CUDA_RUNTIME_API_H
 
@@ -78,7 +78,7 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object
                                       unsigned flags);
 }
 
-/* What follows the status differs between versions of CUDA. Nothing here calls these. */
+/* The parameters after the status differ between versions of CUDA. Nothing here calls these. */
 template <typename... Rest>
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status,
                                      Rest... rest);
