@@ -1,7 +1,7 @@
 /* How much work a search may still do.
  *
- * Work is counted in visits of a tree node or the like, and never in time, so that results do not
- * depend on how busy the machine is.
+ * Work is counted in visits of tree nodes and similar steps, never in time, so that results do not
+ * depend on the load of the machine.
  */
 #ifndef GML_PLANNER_BUDGET_H
 #define GML_PLANNER_BUDGET_H
@@ -43,7 +43,8 @@ gml_budget_spend(gml_budget *budget, uint64_t work)
     return gml_budget_is_over(budget);
 }
 
-/* `share` of `of` equal parts of what is left. What is spent on it is to be spent on the whole. */
+/* `share` of `of` equal parts of the remaining budget. Work charged to it must also be charged to
+ * the whole. */
 static inline gml_budget
 gml_budget_part(const gml_budget *whole, uint64_t share, uint64_t of)
 {

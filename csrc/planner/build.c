@@ -7,8 +7,8 @@
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-/* A lane's share of the time to search, and the capacity where there is one lane only: how several
- * lanes should share one is not known. */
+/* A lane's share of the time to search, and the capacity if there is only one lane: how several
+ * lanes should share it is unknown. */
 static gml_planner_options
 lane_options(const gml_builder *builder, size_t lane_placed)
 {

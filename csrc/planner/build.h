@@ -31,7 +31,7 @@ gml_status gml_build_choose_steps(const gml_builder *builder, unsigned *steps);
 
 /* ---- build_entries.c: requests become entries ---------------------------------------------------
  *
- * Each step of the period repeats them. What is to be placed has the offset 0 afterwards. */
+ * Each step of the period repeats them. Entries to be placed have the offset 0 afterwards. */
 gml_status gml_build_find_lanes(gml_builder *builder);
 gml_status gml_build_lay_out(gml_builder *builder);
 

@@ -1,9 +1,9 @@
-/* How long requests live.
+/* Lifetimes of requests.
  *
- * What was freed within the watched step says so itself. What is still live at its end lives as
- * long as its twin in the step before did, if that one is gone: steps are told from their
- * beginnings and ends up to where they differ. Ends are given in the time of the step as if it went
- * on and on: an end at period + t is an end at t, one repetition later.
+ * A request freed within the watched step has a known end. A request still live at its end lives as
+ * long as its twin in the previous step did, if that was freed: steps are matched from both ends up
+ * to where they differ. Ends are given in the time of the step, continued periodically: an end at
+ * period + t is an end at t, one repetition later.
  */
 #include "planner/build.h"
 #include "planner/instance.h"
@@ -25,9 +25,8 @@ end_in(const gml_step *step, const gml_step_request *request, uint64_t period)
     return later * period + (request->death < period ? request->death : period);
 }
 
-/* A twin that was freed while its own step ran tells nothing about a request that outlived its
- * step; but one freed at the very end does: the last step ended before the program came to its
- * free. */
+/* A twin freed within its own step says nothing about a request that outlived its step, except a
+ * twin freed at the very end: the last step ended before the program reached its free. */
 static uint64_t
 end_of_twin(const gml_profile *profile, const gml_step_request *twin)
 {
@@ -95,8 +94,8 @@ is_counted(const gml_builder *builder, size_t index)
     return builder->ends[index] != GML_LIFE_UNKNOWN;
 }
 
-/* The largest live sum of a step that repeats. What lives through whole repetitions is there that
- * many times at every moment, and once more for the rest of its life. */
+/* The largest live sum of a repeating step. A request that lives through n whole repetitions counts
+ * n times at every moment, and once more for the rest of its life. */
 static gml_status
 measure_peak(const gml_builder *builder, uint64_t *peak_bytes)
 {

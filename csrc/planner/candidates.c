@@ -115,7 +115,7 @@ gml_candidates_remove(gml_candidates *candidates, uint32_t item, uint64_t *visit
 
 typedef struct query {
     const gml_candidates *candidates;
-    size_t first; /* what comes before begins too early; what begins too late ends too late */
+    size_t first; /* earlier items begin too early; items that begin too late end too late */
     uint32_t end, best;
     uint64_t visits;
 } query;

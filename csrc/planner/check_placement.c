@@ -1,8 +1,9 @@
 /* The independent check of a placement: a sweep over raw times.
  *
- * In the order of allocations it keeps, for every byte, the lifetime that had it last. That one
- * must have ended, and be of the same stream or one that the program has ordered before. Then so it
- * is with all that had the byte earlier: orderings and the order within a stream are transitive.
+ * In the order of allocations it keeps the last lifetime of every byte. That lifetime must have
+ * ended, and be of the same stream or of one that the program has ordered before. The same then
+ * holds for all earlier lifetimes of the byte: orderings and the order within a stream are
+ * transitive.
  */
 #include "base/number_set.h"
 #include "base/rounding.h"
@@ -86,7 +87,7 @@ compare_orderings(const void *a, const void *b)
     return (left->time > right->time) - (left->time < right->time);
 }
 
-/* Whether `after` was told to wait for `before` at some time in [from, until]: whether the first
+/* Whether `after` was made to wait for `before` at some time in [from, until]: whether the first
  * such ordering not before `from` comes in time. */
 static bool
 is_ordered(const history *state, gml_stream before, gml_stream after, uint64_t from, uint64_t until)
@@ -108,7 +109,7 @@ is_ordered(const history *state, gml_stream before, gml_stream after, uint64_t f
     return found->before == before && found->after == after && found->time <= until;
 }
 
-/* What a message calls a piece: the number of its lifetime. */
+/* The number of a piece's lifetime, for messages. */
 static gml_status
 refuse_pair(const history *state, const gml_piece *a, const gml_piece *b)
 {
@@ -147,8 +148,8 @@ split(history *state, size_t edge)
     }
 }
 
-/* `piece` gets its addresses. Each range that it covers goes away, so that all calls together cost
- * no more than the ranges that they make. */
+/* Gives `piece` its addresses. Removes each range that it covers, so that the total cost of all
+ * calls is bounded by the ranges that they create. */
 static gml_status
 hand_over(history *state, uint32_t piece)
 {

@@ -1,6 +1,6 @@
 /* A placement as rectangles of time and address.
  *
- * For the independent check; nothing that places buffers uses it.
+ * Only for the independent check, not for placing buffers.
  */
 #ifndef GML_PLANNER_CHECK_SWEEP_H
 #define GML_PLANNER_CHECK_SWEEP_H

@@ -80,8 +80,8 @@ gml_exact_search(const gml_instance *instance, uint64_t capacity_bytes, gml_budg
 
 /* ---- the lowest peak ------------------------------------------------------------------------- */
 
-/* Peaks are multiples of `unit`. Nothing is below `proven`; a search for `tried` or less (0: for
- * none) has come to no end; there is a placement of `peak`. */
+/* Peaks are multiples of `unit`. No placement is below `proven`; a search for `tried` or less (0:
+ * none yet) ended without a result; a placement of `peak` exists. */
 typedef struct descent_state {
     const gml_instance *instance;
     gml_budget *budget;
@@ -89,7 +89,7 @@ typedef struct descent_state {
     uint64_t capacity_bytes, unit, proven, tried, peak;
 } descent_state;
 
-/* Looks for a peak of at most `target` with a part of what is left of the budget. */
+/* Searches for a peak of at most `target` with a part of the remaining budget. */
 static gml_status
 attempt(descent_state *descent, uint64_t target, uint64_t parts)
 {
@@ -98,7 +98,7 @@ attempt(descent_state *descent, uint64_t target, uint64_t parts)
     gml_exact_outcome outcome;
     gml_status status =
         gml_exact_search(descent->instance, target, &part, descent->found, &outcome);
-    (void)gml_budget_spend(descent->budget, part.work + count + 1); /* for what is set up */
+    (void)gml_budget_spend(descent->budget, part.work + count + 1); /* of the setup */
     if (status != GML_OK) {
         return status;
     }
@@ -120,8 +120,8 @@ is_decided(const descent_state *descent)
            gml_budget_is_over(descent->budget);
 }
 
-/* Half way between what is known to be too low, or was not found, and the best, in rounds with
- * twice the effort each; one ends where no target is left between. */
+/* Bisects between the highest target known to be too low, or not found, and the best, in rounds
+ * with twice the effort each; a round ends when no target is left between. */
 static gml_status
 halve(descent_state *descent)
 {

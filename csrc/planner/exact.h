@@ -1,4 +1,4 @@
-/* Depth-first search for a placement within a capacity: what its files share.
+/* Depth-first search for a placement within a capacity: shared by its files.
  *
  * A step takes a slot, and branches over the items that can be at the lowest free offset of the
  * slot: one of them is there, or none. The slot is such that nothing else can come below these
@@ -6,8 +6,8 @@
  * complete. Where no item crosses a point of time any longer, both sides are searched on their own.
  *
  * Lowest offsets, the sums in slots and the splitting are those of MiniMalloc (Moffitt, ASPLOS
- * 2023); to branch over the items of one slot instead of all that come next in a canonical order
- * keeps what happens at one time from being tried again for each choice at another.
+ * 2023); branching over the items of one slot, instead of over all next items in a canonical order,
+ * avoids retrying choices at one time for each choice at another.
  */
 #ifndef GML_PLANNER_EXACT_H
 #define GML_PLANNER_EXACT_H
@@ -19,7 +19,7 @@ typedef enum gml_exact_choice {
     GML_EXACT_BY_LOW_SLACK,   /* offset, then slack: what its items leave free */
     GML_EXACT_BY_LOW_OPTIONS, /* offset, then number of items */
     GML_EXACT_BY_OPTIONS,     /* number of items, then slack */
-    GML_EXACT_BY_REMAINING,   /* room beside what is still to be placed, then number of items */
+    GML_EXACT_BY_REMAINING,   /* room beside the unplaced items, then number of items */
     GML_EXACT_BY_FAILURES,    /* number of branches for each failure seen in it */
     GML_EXACT_CHOICES
 } gml_exact_choice;
@@ -28,7 +28,7 @@ typedef enum gml_exact_key {
     GML_EXACT_LIFE,
     GML_EXACT_AREA, /* size times life */
     GML_EXACT_SIZE,
-    GML_EXACT_CONTENTION, /* the largest sum of what is not placed, in the item's life */
+    GML_EXACT_CONTENTION, /* the largest sum of unplaced items during the item's life */
     GML_EXACT_KEYS
 } gml_exact_key;
 
@@ -68,7 +68,7 @@ gml_status gml_exact_space_open(gml_exact_space *space, const gml_instance *inst
                                 uint64_t capacity_bytes);
 void gml_exact_space_close(gml_exact_space *space);
 
-/* What all sizes are multiples of; 1 where there are none. */
+/* The greatest common divisor of all sizes; 1 without items. */
 uint64_t gml_exact_unit(const gml_instance *instance);
 
 /* ---- exact_search.c -----------------------------------------------------------------------------
@@ -96,13 +96,13 @@ typedef struct gml_exact_part {
 bool gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32_t count,
                          gml_exact_part *part);
 
-/* What space->sorting is; NULL when the host has no memory. */
+/* Allocates space->sorting; NULL without host memory. */
 void *gml_exact_sorting_room(size_t count);
 
 /* ---- exact_node.c -------------------------------------------------------------------------------
  *
  * A node: the items of a part that are not placed yet, each with the lowest offset that it can
- * still have, and what follows from that for each slot. */
+ * still have, and the resulting bounds of each slot. */
 #define GML_EXACT_NONE UINT32_MAX
 
 typedef struct gml_exact_slot {
@@ -119,13 +119,13 @@ typedef struct gml_exact_node {
     uint32_t *low;       /* by rank: no placement in this node has the item lower; GML_EXACT_NONE:
                             placed */
     uint32_t *cuts;      /* room for every slot of the part, and one */
-    uint16_t *order;     /* the ranks of what is not placed, ascending by low */
+    uint16_t *order;     /* the ranks of unplaced items, ascending by low */
     uint16_t *options;   /* room for as many */
     size_t memory_bytes; /* from `slots` on, which is to be given to free() */
 } gml_exact_node;
 
 typedef enum gml_exact_verdict {
-    GML_EXACT_OPEN,   /* nothing speaks against it */
+    GML_EXACT_OPEN,   /* not excluded */
     GML_EXACT_CLOSED, /* it holds no placement */
     GML_EXACT_NO_MEMORY
 } gml_exact_verdict;
@@ -150,7 +150,7 @@ gml_exact_verdict gml_exact_raise(gml_exact_space *space, gml_exact_node *node,
  * they are tried, in node->options; their number. */
 uint32_t gml_exact_branches(gml_exact_space *space, const gml_exact_node *node);
 
-/* Whether one of the options before that at `at` differs from it in nothing but its number. */
+/* Whether one of the options before `at` differs from it only in its number. */
 bool gml_exact_is_repeated(const gml_exact_node *node, uint32_t at);
 
 #endif

@@ -137,7 +137,7 @@ gml_exact_branches(gml_exact_space *space, const gml_exact_node *node)
     uint32_t *is_refused = space->slot_count;
     memset(is_refused, 0, node->part->slots * sizeof *is_refused);
     uint32_t least_size = least_size_of(node), count = 0;
-    while (!count) { /* ends: nothing is below what is lowest of all */
+    while (!count) { /* ends: all other items are higher */
         count = options_of(node, best_slot(space, node, least_size, is_refused), is_refused);
         space->visits += node->unplaced;
     }

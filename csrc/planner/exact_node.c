@@ -1,4 +1,4 @@
-/* Nodes of the exact search: what is known of each slot, and how placing an item changes it. */
+/* Nodes of the exact search: the bounds of each slot, and their update when an item is placed. */
 #include "planner/exact.h"
 
 #include <stdlib.h>
@@ -64,9 +64,9 @@ stack_on_slots(gml_exact_slot *slots, slot_range range, uint32_t low, uint32_t s
     return largest;
 }
 
-/* What is known of the slots in `range`, anew. Of the items in a slot, those that are not lower
- * than some offset have to fit between it and the capacity, for each such offset: this is the least
- * top of jobs with release times on one machine. */
+/* Recomputes the bounds of the slots in `range`. For each offset, the items of a slot that cannot
+ * lie below it have to fit between it and the capacity: this is the least makespan of jobs with
+ * release times on one machine. */
 static gml_exact_verdict
 look_at_slots(gml_exact_space *space, gml_exact_node *node, slot_range range)
 {
@@ -157,7 +157,7 @@ gml_exact_first_node(gml_exact_space *space, const gml_exact_part *part, gml_exa
     return look_at_slots(space, out, (slot_range){0, part->slots});
 }
 
-/* The order stays sorted: what is raised goes to `top` together. The slots that change. */
+/* The order stays sorted: all raised items move to `top`. Returns the slots that change. */
 static slot_range
 raise_neighbours(gml_exact_space *space, const gml_exact_node *parent, uint32_t rank,
                  gml_exact_node *child, bool *is_felt)

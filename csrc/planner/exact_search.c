@@ -82,7 +82,7 @@ find_cuts(gml_exact_space *space, const gml_exact_node *node, uint32_t from, uin
     return count;
 }
 
-/* Goes on with what is left after an item in [from, to) was placed. */
+/* Continues with the remaining items after an item in [from, to) was placed. */
 static answer
 descend(search_state *search, uint32_t from, uint32_t to)
 {
@@ -118,7 +118,7 @@ take_members(search_state *search, const gml_exact_node *node, uint32_t from, ui
     return count;
 }
 
-/* The verdict on a node that was made above all others, as far as it ends the step before. */
+/* The verdict on a new top node, if it ends the step before. */
 static answer
 answer_of(gml_exact_verdict verdict)
 {
@@ -183,8 +183,8 @@ place_next(search_state *search, frame *top)
     return descend(search, part->begin[rank], part->end[rank]);
 }
 
-/* None of the options is at the lowest offset; nothing is left to come back to, so the step itself
- * goes on from there. */
+/* No option is at the lowest offset; there is no choice to return to, so the step itself continues
+ * from there. */
 static answer
 raise_options(search_state *search, frame *top)
 {
@@ -210,7 +210,7 @@ step(search_state *search)
         look_for_options(search, top);
     }
     if (!top->was_felt) {
-        return FAILED; /* the item is in nobody's way where it was, so nothing else would help */
+        return FAILED; /* the item obstructs no other one, so no other choice would help */
     }
     return top->next_option < top->option_count ? place_next(search, top)
                                                 : raise_options(search, top);
@@ -218,7 +218,7 @@ step(search_state *search)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-/* The answer of the last step is one of the step below it. */
+/* The result of the last step is a result for the step below it. */
 static answer
 pop(search_state *search, answer given)
 {
@@ -249,7 +249,7 @@ gml_status
 gml_exact_run(gml_exact_space *space, const gml_exact_strategy *strategy, const uint32_t *items,
               uint32_t count, uint64_t node_limit, gml_budget *budget, gml_exact_outcome *out)
 {
-    /* Each step but the first has placed an item or follows one that splits; one is made above. */
+    /* Each step except the first has placed an item or follows a split; one is added above. */
     size_t most_frames = 2 * (size_t)count + 3;
     search_state search = {
         .space = space,

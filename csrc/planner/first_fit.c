@@ -1,11 +1,11 @@
 /* First fit over merged runs.
  *
  * A segment tree over slots. Each node keeps two ascending lists of disjoint runs of addresses:
- * `cover`, what is occupied in all of the node's slots by items that were given to this very node,
- * and `any`, what is occupied in any of its slots. An item is given to the few nodes that make up
- * its slots. What is in the way of an item is in the `any` of its nodes and in the `cover` of the
- * nodes above them. Dense packing lets runs grow together, so that the cost of a query follows the
- * number of runs and not that of the items it meets.
+ * `cover`, occupied in all of the node's slots by items stored at this very node, and `any`,
+ * occupied in any of its slots. An item is stored at the few nodes that cover its slots. The
+ * obstacles of an item are in the `any` of its nodes and in the `cover` of the nodes above them.
+ * Dense packing lets runs grow together, so that the cost of a query follows the number of runs and
+ * not that of the items it meets.
  */
 #include "planner/methods.h"
 
@@ -25,8 +25,7 @@ typedef struct run_list {
     uint32_t count, room;
 } run_list;
 
-/* Memory for lists, all given back at once: what a list leaves behind when it grows is no more than
- * what it has then. */
+/* Memory for lists, freed all at once: a growing list leaves behind no more than its new size. */
 typedef struct run_block {
     struct run_block *next;
     size_t used, room;
@@ -39,7 +38,7 @@ typedef struct run_tree {
     run_block *blocks;
 } run_tree;
 
-/* The nodes that make up the slots of an item, and those above them. */
+/* The nodes that cover the slots of an item, and those above them. */
 typedef struct node_cut {
     uint32_t nodes[MOST_NODES], above[MOST_NODES];
     size_t node_count, above_count;
@@ -111,7 +110,7 @@ insert_at(run_tree *tree, run_list *list, uint32_t at, uint64_t low, uint64_t hi
     return GML_OK;
 }
 
-/* Lets the run at `at` grow over [low, high) and over all others that it then touches. */
+/* Extends the run at `at` over [low, high) and over all others that it then touches. */
 static void
 merge_at(run_list *list, uint32_t at, uint64_t low, uint64_t high)
 {
@@ -240,7 +239,7 @@ add_reader(run_list list, run_reader *readers, size_t count)
     return count + 1;
 }
 
-/* What is in the way of an item with these nodes; how many lists. */
+/* Collects the obstacles of an item with these nodes; returns the number of lists. */
 static size_t
 gather(const run_tree *tree, const node_cut *cut, run_reader *readers)
 {

@@ -13,7 +13,7 @@ enum { WIDE_ARRAYS = 5, NARROW_ARRAYS = 4 };
 static gml_status
 reserve(gml_instance *instance)
 {
-    size_t each = instance->count + 2; /* there are no more slots than items */
+    size_t each = instance->count + 2; /* at most one slot per item */
     uint64_t *wide = calloc(each, WIDE_ARRAYS * sizeof *wide + NARROW_ARRAYS * sizeof(uint32_t));
     instance->memory = wide;
     if (!wide) {
@@ -41,8 +41,8 @@ gml_instance_close(gml_instance *instance)
 
 /* ---- where a period begins ------------------------------------------------------------------- */
 
-/* What the members do on the circle, at the raw time of the key: member i ends (index i) or starts
- * (index count + i). Ends come first. */
+/* Events of the members on the circle, at the raw time of the key: member i ends (index i) or
+ * starts (index count + i). Ends come first. */
 static size_t
 list_turns(const gml_problem *problem, const uint32_t *members, size_t count, gml_keyed *turns)
 {

@@ -13,7 +13,7 @@ enum { WORK_PER_VISIT = 2 }; /* a node has eight children */
 
 struct gml_lowest {
     const gml_instance *instance;
-    uint32_t *stack; /* what is wrapped, lowest first: it is placed before all else */
+    uint32_t *stack; /* wrapped items, lowest first: placed before all others */
     uint64_t *floor; /* by slot: the top of the stack */
     uint64_t *tops;  /* by slot: the floor, with the sum of what else is live */
     gml_candidates candidates;
@@ -29,9 +29,9 @@ struct gml_lowest {
 
 /* ---- what is wrapped ----------------------------------------------------------------------------
  *
- * It meets all else that is, so it is stacked. Whatever else is live above an item of the stack has
- * to lie above its top, so the highest address is at least the top of each item plus the most that
- * is live above it. The order by that, descending, makes the largest of these sums least: Jackson's
+ * Wrapped items overlap each other in time, so they are stacked. Everything else live with an item
+ * of the stack lies above its top, so the highest address is at least the top of each item plus the
+ * most that is live above it. Descending order by that maximum minimises the largest sum: Jackson's
  * rule for jobs with delivery times.
  */
 
@@ -76,7 +76,7 @@ sweep_most(const uint64_t *live, uint32_t slots, uint64_t *up_to, uint64_t *from
     }
 }
 
-/* pre: lowest->tops holds what is live beside the stack. */
+/* pre: lowest->tops holds the live sums beside the stack. */
 static gml_status
 sort_stack(gml_lowest *lowest)
 {
@@ -214,7 +214,7 @@ gml_lowest_close(gml_lowest *lowest)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What is wrapped, and everything else ready to be placed above it. */
+/* Places the wrapped items, and prepares all others to be placed above them. */
 static gml_status
 begin_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes)
 {
@@ -237,8 +237,8 @@ begin_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes)
     return gml_skyline_reset(&lowest->skyline, lowest->floor);
 }
 
-/* Leaves the space between segment `at` and its lower neighbour empty. GML_NOT_READY if what is
- * live in one of its slots cannot end within the limit any more. */
+/* Leaves the space between segment `at` and its lower neighbour empty. GML_NOT_READY if the items
+ * of one of its slots no longer fit within the limit. */
 static gml_status
 lift(gml_lowest *lowest, uint32_t at)
 {

@@ -15,7 +15,7 @@ typedef enum gml_method {
 /* "online-best-fit", "first-fit-size", ...; never NULL. */
 const char *gml_method_name(gml_method method);
 
-/* The method of that name; GML_METHOD_COUNT: there is none. */
+/* The method of that name; GML_METHOD_COUNT: unknown. */
 gml_method gml_method_named(const char *name);
 
 #endif

@@ -17,8 +17,9 @@ gml_status gml_first_fit(const gml_instance *instance, const uint32_t *order, ui
 
 /* ---- lowest.c: fills the lowest segment of the skyline with the best-ranked item that fits ------
  *
- * `order` lists the items, the best first, as for first fit. Wrapped items are placed first. What
- * does not depend on the order is made once by gml_lowest_open() and serves any number of runs.
+ * `order` lists the items, the best first, as for first fit. Wrapped items are placed first.
+ * gml_lowest_open() computes the data that does not depend on the order, once for any number of
+ * runs.
  */
 typedef struct gml_lowest gml_lowest;
 
@@ -26,8 +27,8 @@ typedef struct gml_lowest gml_lowest;
 gml_status gml_lowest_open(const gml_instance *instance, gml_lowest **out);
 void gml_lowest_close(gml_lowest *lowest); /* NULL is allowed */
 
-/* GML_NOT_READY if the budget ended first, or as soon as what was left empty somewhere makes a peak
- * within `limit_bytes` impossible (UINT64_MAX: never); nothing is written then. */
+/* GML_NOT_READY if the budget ended first, or as soon as a gap makes a peak within `limit_bytes`
+ * impossible (UINT64_MAX: never); nothing is written then. */
 gml_status gml_lowest_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes,
                           gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
 
@@ -52,9 +53,9 @@ enum { GML_EXACT_MOST_ITEMS = 4096 };
 gml_status gml_exact_search(const gml_instance *instance, uint64_t capacity_bytes,
                             gml_budget *budget, uint64_t *offsets, gml_exact_outcome *out);
 
-/* The lowest peak that can be found below *peak_bytes, of which `offsets` holds a placement: both
- * are replaced where a better one is found. Begins at the lower bound. *is_proven: nothing is
- * lower. `capacity_bytes` as in gml_planner_options. */
+/* The lowest peak found below *peak_bytes, whose placement is in `offsets`: a better one replaces
+ * both. Begins at the lower bound. *is_proven: no placement is lower. `capacity_bytes` as in
+ * gml_planner_options. */
 gml_status gml_exact_improve(const gml_instance *instance, uint64_t capacity_bytes,
                              gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
                              bool *is_proven);
@@ -67,8 +68,8 @@ typedef struct gml_placing {
     bool is_proven;
 } gml_placing;
 
-/* The best placement that the methods find. Where none is done in time, first fit goes on however
- * long it takes. `capacity_bytes` as in gml_planner_options. GML_NO_HOST_MEMORY. */
+/* The best placement that the methods find. If none finishes in time, first fit continues without a
+ * limit. `capacity_bytes` as in gml_planner_options. GML_NO_HOST_MEMORY. */
 gml_status gml_portfolio_place(const gml_instance *instance, uint64_t capacity_bytes,
                                gml_budget *budget, uint64_t *offsets, gml_placing *out);
 

@@ -1,5 +1,5 @@
-/* What an allocator without foresight would do: requests in the order of time, each into the
- * smallest free range that fits, lowest address first; what is freed joins what is free beside it.
+/* Models an allocator without foresight: requests in the order of time, each into the smallest free
+ * range that fits, lowest address first; freed ranges merge with free neighbours.
  */
 #include "base/tree.h"
 #include "planner/methods.h"
@@ -143,7 +143,7 @@ release(arena *heap, uint32_t at)
 
 /* ---- the order of time ----------------------------------------------------------------------- */
 
-/* Between two blocks that are free lies one that is not. */
+/* Two free blocks are never adjacent. */
 static size_t
 most_blocks(const gml_instance *instance)
 {

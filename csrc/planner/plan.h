@@ -1,4 +1,4 @@
-/* The inside of a plan, for what serves it.
+/* The internals of a plan, for the policy that serves it.
  *
  * Entries are the requests of the period in the order in which they come. The period is one step or
  * two.
@@ -38,7 +38,7 @@ struct gml_plan {
     uint64_t time_ns;
 };
 
-/* A plan without anything, references 1; NULL when the host has no memory. */
+/* An empty plan, references 1; NULL without host memory. */
 gml_plan *gml_plan_new(void);
 
 /* Every offset again, by the independent check, lane by lane; indices in range.

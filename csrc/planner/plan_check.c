@@ -1,5 +1,5 @@
-/* Whether a plan may serve. It may come from a file, so nothing in it is believed: what indexes or
- * adds is checked before it is used. */
+/* Validates a plan before it serves. It may come from a file, so nothing in it is trusted: indices
+ * and summands are checked before use. */
 #include "planner/plan_parts.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Writing and reading plans, by one description of the format for both.
  *
- * A file may come from anywhere: nothing is allocated for what it only announces, no number from it
- * is used as an index here, and the plan that results has to pass gml_plan_check() like any other.
+ * A file may come from anywhere: announced sizes allocate nothing, no number from it is used as an
+ * index here, and the plan that results has to pass gml_plan_check() like any other.
  */
 #include "planner/plan_file.h"
 
@@ -15,8 +15,8 @@ typedef struct plan_codec {
     uint8_t *bytes;       /* written so far, or */
     const uint8_t *given; /* to be read; NULL: this writes */
     size_t count, room, at;
-    const char *failure; /* the first; NULL: none. What has failed once yields zeros only, so loops
-                            need not look */
+    const char *failure; /* the first; NULL: none. After a failure reads yield zeros, so loops need
+                            not check */
 } plan_codec;
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ get_varint(plan_codec *codec)
     return 0;
 }
 
-/* Writes `value`, or reads one that is at most `most`; which it is. */
+/* Writes `value`, or reads one that is at most `most`; returns the value. */
 static uint64_t
 code(plan_codec *codec, uint64_t value, uint64_t most)
 {
@@ -131,7 +131,7 @@ code_count(plan_codec *codec, size_t count, size_t item_bytes)
 
 /* ---- sections -----------------------------------------------------------------------------------
  *
- * Each codes `plan`; where it reads, what it read goes to `out`, which then is the same plan. */
+ * Each codes `plan`; reading stores the values in `out`, which then is the same plan. */
 
 enum { LANE_BYTES = 4, ENTRY_BYTES = 5 };
 

@@ -1,4 +1,4 @@
-/* What building, checking and reading plans share. */
+/* Shared by building, checking and reading plans. */
 #ifndef GML_PLANNER_PLAN_PARTS_H
 #define GML_PLANNER_PLAN_PARTS_H
 
@@ -34,7 +34,7 @@ gml_problem gml_lane_problem(const gml_lane_problems *problems, const gml_plan *
 /* The fingerprint of the entries of the first step. */
 uint64_t gml_plan_fingerprint(const gml_plan *plan);
 
-/* calloc that takes 0; what it returns for 0 is to be freed as well. */
+/* calloc that accepts 0; its result for 0 must be freed as well. */
 void *gml_plan_array(size_t count, size_t item_bytes);
 
 #endif

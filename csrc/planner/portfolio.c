@@ -1,5 +1,5 @@
-/* Which methods are tried on an instance, in which order, and with how much work. docs/plan.md says
- * what each of them wins; a method that wins nothing has no place here. */
+/* Which methods are tried on an instance, in which order, and with how much work. docs/plan.md
+ * lists where each of them wins; a method that never wins does not belong here. */
 #include "base/sort.h"
 #include "planner/methods.h"
 
@@ -25,13 +25,13 @@ typedef enum key_kind {
     KEY_AT_PEAK /* whether the live sum is within a fiftieth of the largest in its life */
 } key_kind;
 
-/* In this order the constructors run, and the first that is best wins. The one without foresight
- * costs nearly nothing, and the others give up as soon as they cannot be better. */
+/* The constructors run in this order, and the first of the best wins. The one without foresight
+ * costs almost nothing, and the others stop as soon as they cannot be better. */
 static const struct method_row {
     const char *name;
     bool serves_wrapped;
     uint64_t work;            /* by item */
-    key_kind keys[MOST_KEYS]; /* the larger first; what is equal comes in the order of starts */
+    key_kind keys[MOST_KEYS]; /* the larger first; ties in the order of starts */
 } METHODS[GML_METHOD_COUNT] = {
     [GML_METHOD_ONLINE_BEST_FIT] = {"online-best-fit", false, 0, {KEY_NONE}},
     [GML_METHOD_FIRST_FIT_SIZE] = {"first-fit-size", true, FIRST_FIT_WORK, {KEY_SIZE}},
@@ -138,7 +138,7 @@ is_done(const contest_state *contest)
     return peak <= bound || peak <= contest->capacity_bytes || is_close;
 }
 
-/* What a constructor may spend. None may spend so much that the others get nothing. */
+/* The budget of a constructor. None may spend so much that nothing is left for the others. */
 static gml_budget
 share_of(const contest_state *contest, gml_method method)
 {
@@ -152,7 +152,7 @@ share_of(const contest_state *contest, gml_method method)
 
 /* ---- methods --------------------------------------------------------------------------------- */
 
-/* Only what is below the best so far is of use. */
+/* Only placements below the best so far are useful. */
 static uint64_t
 limit_of(const contest_state *contest)
 {
@@ -212,7 +212,8 @@ construct(contest_state *contest)
     return status;
 }
 
-/* On three quarters of what is left: with all of it, hard instances take longer and end no lower.
+/* On three quarters of the remaining budget: with all of it, hard instances take longer and end no
+ * lower.
  */
 static gml_status
 search_exactly(contest_state *contest)

@@ -9,7 +9,7 @@
 static const uint64_t MOST_BYTES = UINT64_C(1) << 48;
 static const uint64_t MOST_SUM = UINT64_C(1) << 62;
 
-/* What is wrong with the lifetime; NULL: nothing. */
+/* The error in the lifetime; NULL: valid. */
 static const char *
 lifetime_fault(const gml_lifetime *lifetime, uint64_t period)
 {

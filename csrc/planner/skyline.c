@@ -130,8 +130,8 @@ height_before(const gml_skyline *skyline, uint32_t at)
     return previous == GML_NO_SEGMENT ? UINT64_MAX : skyline->segments[previous].height;
 }
 
-/* Joins segment `at` with those beside it that are as high; puts it into the heap unless it became
- * part of one that is there. */
+/* Merges segment `at` with neighbours of the same height; puts it into the heap unless it became
+ * part of one already there. */
 static gml_status
 merge_level(gml_skyline *skyline, uint32_t at)
 {

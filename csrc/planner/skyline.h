@@ -1,6 +1,6 @@
-/* The tops of what is placed, over the slots: segments of equal height, and which is the lowest.
+/* The tops of the placed items, over the slots: segments of equal height, and the lowest of them.
  *
- * A segment is known by its first slot. Heights only rise.
+ * A segment is identified by its first slot. Heights only rise.
  */
 #ifndef GML_PLANNER_SKYLINE_H
 #define GML_PLANNER_SKYLINE_H
@@ -25,7 +25,7 @@ typedef struct gml_skyline_entry {
 
 typedef struct gml_skyline {
     gml_segment *segments;   /* by first slot, and one more, infinitely high */
-    gml_skyline_entry *heap; /* every segment; also what was one, or was lower, once */
+    gml_skyline_entry *heap; /* every segment; also stale entries, merged or lower since */
     size_t heap_count, heap_room;
     uint32_t slots;
 } gml_skyline;

@@ -28,7 +28,7 @@ typedef struct solve_state {
     uint64_t lower_bound;
 } solve_state;
 
-/* What was placed, in one lane or several. */
+/* The placed items, in one lane or several. */
 typedef struct placed_lanes {
     uint64_t *offsets;
     gml_placing placing; /* the method is that of the largest lane */
@@ -54,9 +54,9 @@ place_instance(const gml_instance *instance, uint64_t capacity_bytes, uint64_t b
     return status;
 }
 
-/* What lives through a whole period lies below all else, which loses nothing: it divides whatever
- * is live into what is below it and what is above. So it also lies at the same place in every plan
- * that has it. Moves it to the front of `members`; how many, and where the rest begins. */
+/* Items that live through a whole period lie below all others, at no loss: such an item separates
+ * the live items below it from those above. It also lies at the same place in every plan that has
+ * it. Moves them to the front of `members`; returns their number, and where the rest begins. */
 static size_t
 place_constant(const gml_problem *problem, uint32_t *members, size_t count, uint64_t *base,
                uint64_t *offsets)
@@ -142,8 +142,8 @@ place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out)
 
 /* ---- the bound ------------------------------------------------------------------------------- */
 
-/* Streams that nothing orders share no address, so that their bounds add up; else what is live in
- * all of them together counts. pre: `placed` by place_stacked(). */
+/* Unordered streams share no address, so their bounds add up; else the bytes live in all of them
+ * together count. pre: `placed` by place_stacked(). */
 static gml_status
 find_bound(solve_state *solving, const placed_lanes *placed)
 {
@@ -242,7 +242,7 @@ open_offsets(size_t count, placed_lanes *out)
     return out->offsets;
 }
 
-/* What is wrong with a placement is a mistake of a method: nothing serves then. */
+/* An invalid placement is a bug in a method: no plan serves then. */
 static gml_status
 place_checked(solve_state *solving, uint64_t budget_ms, placed_lanes *out, placed_lanes *other,
               char *reason, size_t reason_bytes)

@@ -48,7 +48,7 @@ compare(const void *left, const void *right)
     return (a->time > b->time) - (a->time < b->time);
 }
 
-/* The time of the first ordering from `time` on; `never` if there is none. */
+/* The time of the first ordering from `time` on; `never` if none. */
 static uint64_t
 ordered_from(const gml_ordering *sorted, size_t count, gml_ordering wanted, uint64_t never)
 {

@@ -16,8 +16,8 @@ gml_status gml_group_by_stream(const gml_problem *problem, uint32_t *members,
                                gml_stream_group *groups, size_t *group_count);
 
 /* For every member the first moment at which every other stream is ordered behind its free, or the
- * last end of all if there is none: members that do not meet on these longer lives may share
- * addresses, whatever their streams. Cost: members times groups. GML_NO_HOST_MEMORY. */
+ * last end of all if there is none: members whose longer lives do not overlap may share addresses,
+ * regardless of their streams. Cost: members times groups. GML_NO_HOST_MEMORY. */
 gml_status gml_lengthen_ends(const gml_problem *problem, const uint32_t *members,
                              const gml_stream_group *groups, size_t group_count, uint64_t *ends);
 

@@ -1,4 +1,4 @@
-/* By slot, how high the items live in it must at least reach: their sum, and what was left empty.
+/* By slot, a lower bound on the top of its live items: their sum plus the gaps.
  *
  * In blocks, so that raising many slots at once costs little.
  */

@@ -68,7 +68,7 @@ typedef struct gml_solution {
     const char *method; /* what placed it, by name, as "exact"; never NULL. For reports: names come
                            and go */
     uint64_t time_ns;
-    bool is_proven; /* nothing is lower than peak_bytes */
+    bool is_proven; /* no placement is lower than peak_bytes */
 } gml_solution;
 
 /* Gives every lifetime an offset. The result has passed gml_planner_check(). GML_INVALID_ARGUMENT
@@ -80,10 +80,10 @@ GML_API gml_status gml_planner_solve(const gml_problem *problem, const gml_plann
                                      uint64_t *offsets, gml_solution *out, char *reason,
                                      size_t reason_bytes);
 
-/* The independent check, which shares no code with what places but for sorting and the ranges of
- * values: a sweep over raw times. GML_CORRUPT with a reason if two lifetimes meet in time and
- * address, two streams share addresses without an ordering between, an offset is not aligned,
- * overflows or ends above `peak_bytes`, or if peak_bytes is not the largest end. O(N log N). */
+/* The independent check, which shares only sorting and the ranges of values with the placing code:
+ * a sweep over raw times. GML_CORRUPT with a reason if two lifetimes meet in time and address, two
+ * streams share addresses without an ordering between them, an offset is not aligned, overflows or
+ * ends above `peak_bytes`, or if peak_bytes is not the largest end. O(N log N). */
 GML_API gml_status gml_planner_check(const gml_problem *problem, const uint64_t *offsets,
                                      uint64_t peak_bytes, char *reason, size_t reason_bytes);
 
@@ -96,8 +96,8 @@ typedef struct gml_step_request {
     gml_stream stream;
     uint64_t birth;        /* events of the step before it; each request and each free is one */
     uint64_t death;        /* the same of its free, in the step `death_serial`; GML_STILL_LIVE */
-    uint64_t death_serial; /* of the step in which it was freed. What was freed between two steps,
-                              or in one of another kind, was freed at the end of the one before */
+    uint64_t death_serial; /* of the step in which it was freed. A free between two steps, or in one
+                              of another kind, counts at the end of the one before */
 } gml_step_request;
 
 typedef struct gml_step {
@@ -107,19 +107,19 @@ typedef struct gml_step {
     size_t request_count;
 } gml_step;
 
-/* What a plan is made from. */
+/* The input of a plan. */
 typedef struct gml_profile {
     gml_step last;     /* the step to plan for */
-    gml_step previous; /* one before it like it, whose frees tell when what is still live at the end
-                          of `last` will be freed; request_count 0: there is none */
+    gml_step previous; /* an earlier, similar step, whose frees show when blocks still live at the
+                          end of `last` will be freed; request_count 0: none */
 } gml_profile;
 
-/* Frees what it holds, too. NULL is allowed. */
+/* Frees its contents, too. NULL is allowed. */
 GML_API void gml_profile_free(gml_profile *profile);
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Never changes once made, and is counted: whoever keeps one holds a reference. */
+/* Immutable and reference-counted: each holder needs a reference. */
 typedef struct gml_plan gml_plan;
 
 typedef struct gml_plan_info {
@@ -174,14 +174,14 @@ GML_API gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_
 /* Watches steps from now on. GML_UNSUPPORTED for any other policy. Nothing the second time. */
 GML_API gml_status gml_lake_watch_steps(gml_lake *lake);
 
-/* A step begins. `kind` is the caller's number for steps that are alike (training, evaluation);
- * each kind has its own plans. A step that is open ends first. GML_MISUSE unless steps are watched;
+/* Begins a step. `kind` is the caller's number for similar steps (training, evaluation); each kind
+ * has its own plans. Ends an open step first. GML_MISUSE unless steps are watched;
  * GML_NO_HOST_MEMORY.
  *
  * A step is watched, and served by the policy, until the policy has served it in the same way as
- * one before. From then on a step that asks for the same gets the same places, without a search: no
- * more memory is taken for that, and no call made. Where a step asks for anything else, the policy
- * goes on as if it had served all of it. */
+ * one before. From then on a step with the same requests gets the same places, without a search,
+ * new memory or a driver call. When a step deviates, the policy continues as if it had served the
+ * whole step. */
 GML_API gml_status gml_lake_begin_step(gml_lake *lake, uint64_t kind);
 
 typedef struct gml_step_report {
@@ -198,8 +198,8 @@ typedef struct gml_step_report {
 /* The open step ends. `out` may be NULL. GML_MISUSE where none is open. */
 GML_API gml_status gml_lake_end_step(gml_lake *lake, gml_step_report *out);
 
-/* What was seen of the last step of that kind that was watched, to be given to gml_profile_free().
- * A step of more than 2^22 requests is told as one without any. GML_MISUSE if there is none. */
+/* The profile of the last watched step of that kind; free it with gml_profile_free(). A step of
+ * more than 2^22 requests is reported as empty. GML_MISUSE if no step was watched. */
 GML_API gml_status gml_lake_profile(gml_lake *lake, uint64_t kind, gml_profile **out);
 
 /* Adds a plan for a kind; at most 16 per kind are kept. It serves from the next step on, in memory

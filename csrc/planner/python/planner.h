@@ -1,4 +1,4 @@
-/* What the files of the module gmlake.planner._planner share. */
+/* Shared by the files of the module gmlake.planner._planner. */
 #ifndef GML_PLANNER_PYTHON_PLANNER_H
 #define GML_PLANNER_PYTHON_PLANNER_H
 
@@ -6,7 +6,7 @@
 #include "python/access.h"
 #include "python/values.h"
 
-/* Everything the module holds; nothing of it is global. */
+/* The module's state; none of it is global. */
 typedef struct planner_state {
     PyTypeObject *profile_type;
     PyTypeObject *plan_type;
@@ -22,7 +22,7 @@ PyObject *raise_plan_status(const planner_state *state, gml_status status, const
 /* A Profile of what a lake watched; takes `profile` over, also on failure. */
 PyObject *profile_wrap(const planner_state *state, gml_profile *profile);
 
-/* What a Profile or a Plan holds, borrowed; NULL with a TypeError for anything else. */
+/* The content of a Profile or a Plan, borrowed; NULL with a TypeError for anything else. */
 const gml_profile *profile_of(const planner_state *state, PyObject *object);
 gml_plan *plan_of(const planner_state *state, PyObject *object);
 

@@ -51,7 +51,7 @@ typedef struct step_arguments {
     number_argument event_count, serial;
 } step_arguments;
 
-/* False with an exception; what was read belongs to the step either way. */
+/* False with an exception; the step owns the data read in either case. */
 static bool
 read_step(const step_arguments *from, gml_step *out)
 {

@@ -1,7 +1,7 @@
 /* Functions about the steps of a lake: watching, planning and serving them. */
 #include "planner.h"
 
-/* One call on a lake: what it takes and gives. */
+/* One call on a lake: its arguments and results. */
 typedef struct step_call {
     gml_status (*function)(gml_lake *lake, struct step_call *call);
     uint64_t kind;
@@ -17,7 +17,7 @@ state_of(PyObject *module)
     return PyModule_GetState(module);
 }
 
-/* Makes the call without the GIL; false with an exception. What comes in the wrong order is a
+/* Makes the call without the GIL; false with an exception. A call in the wrong order raises
  * ValueError, with the text `misuse`. */
 static bool
 make_call(PyObject *module, PyObject *object, step_call *call, const char *misuse)

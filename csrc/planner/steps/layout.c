@@ -1,4 +1,4 @@
-/* Kinds of steps and their layouts: what is remembered, and how it cuts what is held. */
+/* Kinds of steps and their layouts: their history, and how they cut reservations into slots. */
 #include "base/mix.h"
 #include "base/rounding.h"
 #include "planner/steps/planned.h"
@@ -224,7 +224,7 @@ find_slots(void *context, const gml_run *run, gml_slots *slots)
     *slots = gml_reservation_slots(context, run->offset, run->size_bytes);
 }
 
-/* Has the places of all layouts cut the addresses of a reservation. */
+/* Cuts the addresses of a reservation at the places of all layouts. */
 static bool
 cut(const gml_planned *planned, gml_reservation *reservation)
 {

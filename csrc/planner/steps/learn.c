@@ -1,9 +1,9 @@
 /* From steps to layouts, and which of them serves.
  *
- * A step is known by its mark, a number made of every request and the address that it got. The
- * marks of the last steps of a kind tell both whether the inner policy has served a step twice in
- * the same way, and what comes next: where several steps repeat together, as where a buffer lives
- * for two, or lengths alternate, the history does.
+ * A step is identified by its mark, a hash of every request and its address. The marks of the last
+ * steps of a kind show whether the inner policy has served a step twice in the same way, and
+ * predict the next: if several steps repeat together, because a buffer lives for two or lengths
+ * alternate, the history repeats.
  */
 #include "base/mix.h"
 #include "planner/steps/planned.h"
@@ -97,8 +97,8 @@ predict_mark(const gml_kind *kind)
     return mark;
 }
 
-/* Where nothing is predicted, the one used least lately: of several that follow each other, as
- * those of a file do, that is the next. One that is predicted and not there is to be learned. */
+/* Without a prediction, the least recently used layout: of several that follow each other, as those
+ * of a file do, that is the next. A predicted layout that is missing is to be learned. */
 gml_layout *
 gml_kind_predict(const gml_open_step *open)
 {
@@ -155,8 +155,8 @@ gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream)
 
 /* ---- learning -------------------------------------------------------------------------------- */
 
-/* Finds the reservations that entries are served from: for so many, or 0 where the host has no
- * memory. */
+/* Finds the reservations that serve the entries; returns the number of entries served, or 0 without
+ * host memory. */
 static size_t
 find_holds(gml_planned *planned, gml_layout *layout)
 {

@@ -1,4 +1,4 @@
-/* Plans of a file, which nobody has served before: their pool is taken in one piece. */
+/* Plans of a file, not yet served by the policy: their pool is taken in one piece. */
 #include "planner/plan.h"
 #include "planner/steps/planned.h"
 
@@ -46,7 +46,7 @@ add_step(gml_planned *planned, const plan_pool *pool, gml_kind *kind, const gml_
     }
 }
 
-/* Room for the largest plan of the first plan's stream, free in the stream cache. false: there is
+/* Room for the largest plan of the first plan's stream, free in the stream cache; false if there is
  * none. */
 static bool
 find_pool(gml_planned *planned, plan_pool *pool)
@@ -96,7 +96,7 @@ gml_planned_place_loaded(gml_planned *planned)
         }
     }
     planned->has_loaded = false;
-    /* What lasts, which the plans leave out, must lie elsewhere. */
+    /* Long-lived blocks, which the plans leave out, must lie elsewhere. */
     if (is_found) {
         (void)gml_reservation_keep(pool.reservation, pool.offset, pool.size_bytes);
     }

@@ -56,7 +56,7 @@ why_planned(const gml_open_step *open)
                              : "planned: every request got the place that it had before";
 }
 
-/* What the step was for its kind: served by a plan, learned from, or neither. */
+/* Records the step's outcome for its kind: served by a plan, learned from, or neither. */
 static void
 conclude(gml_planned *planned)
 {

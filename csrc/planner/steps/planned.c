@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* What the lake reads from a policy follows the inner one. */
+/* Mirrors the fields that the lake reads from the inner policy. */
 static void
 follow(gml_planned *planned)
 {
@@ -38,7 +38,7 @@ gml_steps_wrap(gml_policy *stitch, gml_policy **out)
 
 /* ---- letting go ------------------------------------------------------------------------------ */
 
-/* No plan serves any more, nothing is held, and no view is pinned. */
+/* Stops serving plans, empties the reservations, and unpins all views. */
 static gml_status
 let_go(gml_planned *planned, const char *why)
 {
@@ -209,7 +209,7 @@ check(gml_policy *self)
     return status;
 }
 
-/* Without host memory what is held is shown as free. */
+/* Without host memory, reserved bytes are shown as free. */
 static void
 visit(gml_policy *self, const gml_visitor *visitor)
 {

@@ -1,18 +1,17 @@
 /* The policy `plan`: the structures its files share.
  *
  *   inner        the policy `stitch`, which serves all that no plan serves
- *   record       a step as it was watched (record.h)
- *   layout       where the requests of a step lie: a plan at work
- *   kind         steps that are alike: what was watched of them, and their layouts
- *   reservation  what makes it cheap to serve a layout (reservation.h)
+ *   record       a watched step (record.h)
+ *   layout       the places of a step's requests: an active plan
+ *   kind         similar steps: their records and their layouts
+ *   reservation  bytes that serve layouts cheaply (reservation.h)
  *
- * A step that the inner policy has served twice in just the same way is a plan: the next one that
- * asks for the same gets the same, without a search. What serves a request is chosen by what was
- * live when the step began, and by all that began and ended since then. So the plan compares these:
- * at the first request that is another one, or before which something else has ended, the rest of
- * the step is the inner policy's, which finds its memory as if it had served the step from the
- * beginning. So no plan ever takes memory, or makes a driver call, that the inner policy alone
- * would not.
+ * A step that the inner policy has served twice in exactly the same way becomes a plan: the next
+ * step with the same requests gets the same places, without a search. Placement depends on the
+ * blocks live when the step began, and on all requests and frees since. The plan compares these: at
+ * the first deviating request or free the inner policy takes over, and finds its memory as if it
+ * had served the step from the beginning. So a plan never takes memory, or makes a driver call,
+ * that the inner policy alone would not.
  *
  * Small requests are served by the inner policy, in slabs; a plan places the slabs.
  *
@@ -50,7 +49,7 @@ typedef struct gml_layout {
     uint64_t fingerprint; /* of the requests alone */
     uint64_t last_used;   /* number of the step that it served last */
     unsigned failures;    /* since it last served a whole step */
-    bool is_loaded;       /* from a file: what is left out of it lives for long */
+    bool is_loaded;       /* from a file: requests it leaves out are long-lived */
 } gml_layout;
 
 /* A step that has ended. */
@@ -81,7 +80,7 @@ typedef struct gml_open_step {
     gml_record *record; /* NULL: the step is not watched */
     gml_layout *seen;   /* the step as it was served so far, to learn from; NULL: a plan serves */
     uint64_t state;
-    uint64_t ended;  /* a number for the placements that ended in it, in whatever order */
+    uint64_t ended;  /* an order-independent hash of the placements that ended in it */
     uint64_t number; /* over all kinds */
     uint64_t calls_before;
     gml_step_report report;
@@ -120,7 +119,7 @@ void gml_planned_close_holds(gml_planned *planned);
 
 /* ---- layout.c: kinds and layouts ------------------------------------------------------------- */
 
-/* The kind of that number; NULL if there is none. */
+/* The kind of that number; NULL if unknown. */
 gml_kind *gml_kind_find(const gml_planned *planned, uint64_t id);
 
 /* The same, made if need be; NULL, with a reason, when the host has no memory. */
@@ -146,7 +145,7 @@ bool gml_layout_push(gml_layout *layout, const gml_entry *entry);
 bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
                     bool opens_slab, uint64_t ended);
 
-/* Frees a layout, and lets go of its views. pre: all reservations have yielded. NULL is allowed. */
+/* Frees a layout, and unpins its views. pre: all reservations have yielded. NULL is allowed. */
 void gml_layout_free(const gml_planned *planned, gml_layout *layout);
 
 /* Takes a layout out of its kind and frees it. pre: as there. */
@@ -158,22 +157,22 @@ bool gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layo
 
 /* ---- learn.c: from steps to layouts, and which serves ---------------------------------------- */
 
-/* A number for all that lives, but for what lies in slabs, and for how much memory there is: where
- * it is the same when a step begins, the inner policy serves the step in the same way. */
+/* A hash of all live placements, except those in slabs, and of the memory size: if it is the same
+ * when a step begins, the inner policy serves the step in the same way. */
 uint64_t gml_planned_state(const gml_planned *planned);
 
 /* The layout to begin the open step with; NULL: the step is to be watched. */
 gml_layout *gml_kind_predict(const gml_open_step *open);
 
-/* The entry that a request of the open step is, by the plan that serves or another that began like
- * it, which then serves; NULL: there is none. */
+/* The entry for a request of the open step, in the serving plan or in another with the same
+ * beginning, which then serves; NULL: none. */
 const gml_entry *gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream);
 
 /* Remembers how a step was served, and makes it a plan if that was so before. Takes `seen`. Returns
  * what there is to say about it. */
 const char *gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen);
 
-/* Remembers a step that a layout has served; NULL: one of which nothing is known. */
+/* Records a step that a layout has served; NULL: an unknown step. */
 void gml_kind_note_step(gml_kind *kind, const gml_layout *layout);
 
 /* No plan serves the rest of the open step. */

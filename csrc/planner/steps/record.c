@@ -24,7 +24,7 @@ gml_record_close(gml_record *record)
     *record = (gml_record){0};
 }
 
-/* Forgets every request: a part of a step is no step to plan for. */
+/* Drops every request: a partial step cannot be planned. */
 static void
 cut(gml_record *record)
 {

@@ -13,14 +13,13 @@ typedef struct gml_record {
     bool is_cut;     /* too long for a plan, or the host had no memory: no request is known */
 } gml_record;
 
-/* A step has at most so many requests, that one which never ends does not fill the host's
- * memory. */
+/* The most requests of a step, so that a step that never ends does not exhaust host memory. */
 enum { GML_RECORD_MOST = 1 << 22 };
 
-/* What the fingerprint of a step begins with. */
+/* The initial value of a step's fingerprint. */
 #define GML_RECORD_SEED UINT64_C(0x9e3779b97f4a7c15)
 
-/* Empty, as a new one is; what it has room for stays. */
+/* Empties a record; keeps its capacity. */
 void gml_record_clear(gml_record *record);
 
 /* Gives the host memory back. */
@@ -29,7 +28,7 @@ void gml_record_close(gml_record *record);
 /* The request that came now, as its index; SIZE_MAX: the record is cut, or had to be. */
 size_t gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream);
 
-/* A copy that shares nothing. GML_NO_HOST_MEMORY, and *out has no requests. */
+/* A deep copy. GML_NO_HOST_MEMORY; *out is empty then. */
 gml_status gml_record_copy(const gml_record *record, gml_step *out);
 
 #endif

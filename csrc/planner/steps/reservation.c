@@ -221,8 +221,7 @@ make_idle(gml_reservation *reservation, const gml_run *run, gml_slots slots)
             are_bits_clear(reservation->taken, slots));
 }
 
-/* The view serves the reservation's stream cache now. It can be found as ever, and is not
- * forgotten. */
+/* The view serves the reservation's stream cache now. It remains indexed and pinned. */
 static gml_placement *
 take_view(gml_reservation *reservation, const gml_place *place)
 {
@@ -271,7 +270,7 @@ gml_reservation_take(gml_reservation *reservation, const gml_place *place, uint6
         reservation->cache->cached ? reservation->cache->cached : reservation->cached;
     cached = cached && cached->block.block_bytes == size_bytes ? cached : NULL;
     if (cached != (place->missing_bytes ? NULL : place->view)) {
-        return NULL; /* the stream cache would serve the one that is cached, or has it not */
+        return NULL; /* the stream cache would serve its cached view, or lacks it */
     }
     gml_stream_cache_flush(stitch, reservation->cache);
     reservation->cached = NULL;

@@ -1,17 +1,17 @@
 /* A reservation: the bytes of a stream cache that plans hand out without asking the stream cache.
  *
- * Taking bytes out of a stream cache and giving them back is most of what a request costs there. A
- * step that repeats asks for the same bytes again and again, so what it was given stays taken: of
- * what is held, a byte is idle, or a block lives in it. The first request for a place takes it from
- * the stream cache, if it is free there. Nothing is ever taken from the driver.
+ * Most of the cost of a request is taking bytes from a stream cache and returning them. A repeating
+ * step uses the same bytes again and again, so they stay reserved: each reserved byte is idle or in
+ * a live block. The first request for a place takes it from the stream cache, if it is free there.
+ * Nothing is ever taken from the driver.
  *
- * Before the stream cache serves anybody else the reservation yields: what is idle is the stream
- * cache's again, and blocks that live in the reservation become placements as any others. Then the
- * stream cache is as if it had served all of them itself, to the view that it freed last.
+ * Before the stream cache serves other requests the reservation yields: idle bytes return to the
+ * stream cache, and blocks live in the reservation become ordinary placements. The stream cache is
+ * then in the state as if it had served all of them itself, including its cached view.
  *
  * The ends of all places that plans know cut the addresses into slots. A place is a row of slots,
  * and a bit for each tells whether it is idle: few bits, so that they stay in the processor's cache
- * however much memory they stand for.
+ * for any amount of memory.
  */
 #ifndef GML_PLAN_RESERVATION_H
 #define GML_PLAN_RESERVATION_H
@@ -24,8 +24,9 @@ typedef struct gml_slots {
 
 /* Where a request lies. */
 typedef struct gml_place {
-    gml_run run;            /* in the base range */
-    gml_placement *view;    /* or the view over several runs; NULL: none. Gone, it serves no more */
+    gml_run run; /* in the base range */
+    gml_placement
+        *view; /* or the view over several runs; NULL: none. A view in state gone serves nothing */
     gml_slots slots;        /* of the run */
     uint64_t missing_bytes; /* of a view: what growing would have added instead; 0: it was cached */
     gml_slots *of_view;     /* by run of the view */
@@ -35,7 +36,7 @@ typedef struct gml_reservation {
     struct gml_reservation *next;
     gml_stitch *stitch;
     gml_stream_cache *cache;
-    gml_placement holder; /* whose the extents are; nothing else of it is used */
+    gml_placement holder; /* owns the extents; its other fields are unused */
     uint64_t *ends;       /* offsets in the base range, ascending: slot i ends where i + 1 begins */
     size_t end_count;
     uint64_t *taken;                 /* bit by slot: it is not idle in the reservation */
@@ -45,14 +46,14 @@ typedef struct gml_reservation {
     uint64_t instant;                /* when the last byte was freed, see core/fences.h */
 } gml_reservation;
 
-/* Holds nothing, and knows no place. NULL when the host has no memory. */
+/* An empty reservation without places. NULL without host memory. */
 gml_reservation *gml_reservation_open(gml_stitch *stitch, gml_stream_cache *cache);
 
 /* pre: it holds nothing. */
 void gml_reservation_close(gml_reservation *reservation);
 
-/* What cuts the addresses from now on: `ends` is the reservation's then, in any order. pre: it
- * holds nothing. GML_NO_HOST_MEMORY, and no place may be taken until the next time. */
+/* Sets the cuts of the addresses: takes ownership of `ends`, in any order. pre: it is empty.
+ * GML_NO_HOST_MEMORY; no place may be taken then until the next call. */
 gml_status gml_reservation_cut(gml_reservation *reservation, uint64_t *ends, size_t end_count);
 
 /* The slots of a range whose ends are known. */
@@ -72,7 +73,7 @@ gml_placement *gml_reservation_take(gml_reservation *reservation, const gml_plac
 /* The end of a block that lives in the reservation. Hot. */
 void gml_reservation_give(gml_reservation *reservation, gml_placement *placement);
 
-/* See above. GML_NO_HOST_MEMORY, and nothing has changed. */
+/* See above. GML_NO_HOST_MEMORY; nothing changes then. */
 gml_status gml_reservation_yield(gml_reservation *reservation);
 
 #endif

@@ -14,7 +14,7 @@ ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_bloc
     return status;
 }
 
-/* As if nothing had ever been held. */
+/* Asks the inner policy after yielding, as if nothing had ever been reserved. */
 static gml_status
 ask_after_yield(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
 {
@@ -40,7 +40,7 @@ is_slab_as_planned(gml_planned *planned, const gml_entry *entry)
                (entry->reservation != NULL);
 }
 
-/* Takes the place of a request, or of the slab that is opened for it. NULL: it cannot be had. */
+/* Takes the place of a request, or of its new slab. NULL: the place is not available. */
 static gml_placement *
 take_place(gml_planned *planned, const gml_entry *entry, bool is_small)
 {

@@ -17,7 +17,7 @@ gml_lake_watch_steps(gml_lake *lake)
     return gml_lake_wrap_policy(lake, watch);
 }
 
-/* What a call takes and gives. */
+/* Arguments and results of a call. */
 typedef struct call {
     gml_status (*function)(gml_policy *policy, struct call *call);
     uint64_t kind;

@@ -1,4 +1,4 @@
-/* What is watched of a step: its requests, their frees, and what a plan is made of. */
+/* Watching a step: its requests, their frees, and the input of a plan. */
 #include "planner/steps/planned.h"
 
 #include <inttypes.h>
