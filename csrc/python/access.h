@@ -1,4 +1,4 @@
-/* What the extensions of annexes get from gmlake._core: a capsule, `gmlake._core.access`. */
+/* The interface of gmlake._core for the annexes' extensions: a capsule, `gmlake._core.access`. */
 #ifndef GML_PYTHON_ACCESS_H
 #define GML_PYTHON_ACCESS_H
 

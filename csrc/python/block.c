@@ -64,8 +64,8 @@ block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size
     if (status == GML_OK) {
         return (PyObject *)self;
     }
-    /* An unknown address means that another thread has freed it by number in the meantime; whoever
-     * lives there now must stay. */
+    /* An unknown address means that another thread has freed it by number in the meantime; a block
+     * there now must stay. */
     if (status != GML_UNKNOWN_ADDRESS) {
         Py_BEGIN_ALLOW_THREADS
         gml_lake_free(lake, address);

@@ -1,4 +1,4 @@
-/* What the files of the module gmlake._core share: its state, its objects, and its error channel.
+/* Shared by the files of the module gmlake._core: its state, its objects, and its error channel.
  *
  * Lock order: the GIL is the outermost lock. It is released around every call that may take a
  * lake's own lock or wait for a device. `guard` of a lake object is held for a few instructions
@@ -14,7 +14,7 @@
 
 #include <pthread.h>
 
-/* Everything the module holds; nothing of it is global. */
+/* The module's state; none of it is global. */
 typedef struct core_state {
     PyTypeObject *lake_type;
     PyTypeObject *block_type;
@@ -23,7 +23,7 @@ typedef struct core_state {
     PyObject *out_of_memory_error;
     PyObject *driver_error;
     PyObject *unsupported_error;
-    const gml_lake_hooks *hooks; /* of lakes opened from now on; NULL but in developer builds */
+    const gml_lake_hooks *hooks; /* of lakes opened from now on; NULL except in developer builds */
     core_access access;          /* see access.h */
 } core_state;
 
@@ -65,9 +65,8 @@ int watch_forks(void);
 /* How many they are now. */
 unsigned count_forks(void);
 
-/* Whether a process that this one was forked from made it. Its threads are not here, and one of
- * them may hold the guard or the lake's lock for ever: nothing of it may be touched but what is
- * fixed. */
+/* Whether a parent process created it. The parent's threads do not exist here, and one of them may
+ * hold the guard or the lake's lock forever: only the fixed members may be touched. */
 bool lake_is_inherited(const lake_object *self);
 
 /* Takes the guard; false, and it is not taken, where the lake is inherited. */
@@ -82,14 +81,14 @@ void lake_leave(lake_object *self);
 /* Whether `kind` is lake_type or a subtype of it; false with an exception. */
 bool is_lake_kind(const core_state *state, PyObject *kind);
 
-/* An object of that kind around a lake that somebody else closes; NULL with an exception. */
+/* An object of that kind around a lake that it does not close; NULL with an exception. */
 PyObject *lake_borrow(core_state *state, PyObject *kind, gml_lake *lake);
 
 /* The settings of a tuple of (name, value); the names belong to the tuple, the array to the caller,
  * who frees it. NULL with an exception on failure. */
 gml_setting *read_settings(PyObject *pairs, size_t *count);
 
-/* What a Block of this lake, or a number, stands for; *block is NULL for the latter. False with an
+/* The address of a Block of this lake, or of a number; *block is NULL for the latter. False with an
  * exception. */
 bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
                      gml_address *address);
@@ -194,7 +193,7 @@ PyObject *check_knobs(PyObject *module, PyObject *args);
 PyObject *describe_policies(PyObject *module, PyObject *unused);
 PyObject *describe_policy_help(PyObject *module, PyObject *unused);
 
-/* read_plain_pickle(data, parts): the value; ValueError, in one line, for what it refuses. */
+/* read_plain_pickle(data, parts): the value; ValueError, in one line, for refused input. */
 PyObject *read_plain_pickle(PyObject *module, PyObject *args);
 
 /* read_pickled_events(data, parts): see module.c; ValueError for what the other refuses. */

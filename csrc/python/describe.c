@@ -116,7 +116,7 @@ describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return list;
 }
 
-/* What `text_of` says of each policy. */
+/* The result of `text_of` for each policy. */
 static PyObject *
 of_policies(const char *(*text_of)(size_t index))
 {

@@ -1,4 +1,4 @@
-/* Counts forks, so that a child knows what it has inherited. */
+/* Counts forks, so that a child recognises inherited objects. */
 #include "core.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

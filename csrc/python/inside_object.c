@@ -1,12 +1,12 @@
-/* The type Inside: its entries are the core's, which ends them with the object at the latest.
+/* The type Inside: the core keeps its entries, and ends them with the object at the latest.
  *
- * Python delivers signals between its instructions, so none comes between an entry and the block of
- * a `with`, nor into an exit: both are one call.
+ * Python delivers signals between its instructions, so none arrives between an entry and the block
+ * of a `with`, or inside an exit: both are one call.
  */
 #include "core.h"
 #include "gmlake_torch.h"
 
-/* Reads (number, takes_graphs, is_exclusive); false, with an exception, where it is none. */
+/* Reads (number, takes_graphs, is_exclusive); false, with an exception, for anything else. */
 static bool
 read_region(PyObject *parts, gml_region *out)
 {

@@ -131,7 +131,7 @@ typedef struct bytes_tensor {
 
 enum { TYPE_UNSIGNED = 1, BITS_OF_A_BYTE = 8 };
 
-/* The last tensor over the memory is gone, on whatever thread. */
+/* Called on any thread when the last tensor over the memory is destroyed. */
 static void
 delete_tensor(dl_managed_tensor *managed)
 {
@@ -143,7 +143,7 @@ delete_tensor(dl_managed_tensor *managed)
     free(managed);
 }
 
-/* A capsule that nobody has made a tensor of. */
+/* Frees a capsule that was never made into a tensor. */
 static void
 delete_capsule(PyObject *capsule)
 {

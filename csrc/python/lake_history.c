@@ -1,5 +1,4 @@
-/* What a lake tells others as it goes: histories, the sites that their events carry, and published
- * counters. */
+/* A lake's live reports: histories, the sites of their events, and published counters. */
 #include "core.h"
 
 #include <errno.h>
@@ -127,7 +126,7 @@ lake_history_sites(PyObject *object, PyObject *Py_UNUSED(unused))
 
 /* ---- counters for others --------------------------------------------------------------------- */
 
-/* Publishes at `path`, NULL for no more, without the GIL. *error: errno after a failure. */
+/* Publishes at `path`, NULL to stop, without the GIL. *error: errno after a failure. */
 static gml_status
 publish(lake_object *self, const char *path, int *error)
 {

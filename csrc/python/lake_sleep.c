@@ -65,7 +65,7 @@ lake_get_asleep(PyObject *object, void *Py_UNUSED(closure))
 
 /* ---- several lakes --------------------------------------------------------------------------- */
 
-/* What the core is told of each, and what it is called and its Lake, which are borrowed. */
+/* The core's argument for each lake, with its title and its Lake, both borrowed. */
 typedef struct several {
     gml_sleeping *each;
     struct {
@@ -126,7 +126,7 @@ enter_all(const core_state *state, PyObject *orders, several *of)
     return true;
 }
 
-/* Sets the exception of the one that failed, behind its title. */
+/* Sets the exception of the lake that failed, after its title. */
 static void
 raise_titled(const core_state *state, gml_status status, const several *of, size_t failed)
 {

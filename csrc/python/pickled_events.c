@@ -4,7 +4,7 @@
 
 enum {
     NUMBERS = 4,
-    OTHER = NUMBERS,       /* the role of a key that is none of NUMBER_NAMES */
+    OTHER = NUMBERS,       /* the role of a key not in NUMBER_NAMES */
     MOST_TABLES = 1 << 10, /* as many devices as are read */
     MOST_SHARED = 1 << 20, /* also of texts, and of lists */
     FEW_SHARED = 1 << 16,  /* beyond it, rows save nothing unless two name each on average */
@@ -13,19 +13,19 @@ enum {
     WORDS_OF_VALUE = 3,
     MOST_SAME_ITEMS = 1 << 8,
     MARK_ITEMS = 2, /* of the list of a table: Ellipsis, which no pickle has, and its number */
-    OF_TABLE = 2,   /* references to that list: the table's, and that of what it is in */
+    OF_TABLE = 2,   /* references to that list: the table's and its container's */
 };
 
 static const char *const NUMBER_NAMES[NUMBERS] = {"addr", "size", "stream", "time_us"};
 
-/* What the words of a value begin with. */
+/* The first word of a value. */
 enum { AS_OBJECT, AS_NUMBER, AS_EMPTY_LIST };
 
 typedef struct table {
     PyObject *list;   /* stands for the table where it is named */
     PyObject *rows;   /* bytearray of gml_request, with room for more */
-    PyObject *shared; /* list of what rows name by their id */
-    PyObject *places; /* where in it, by the words of what an event shares */
+    PyObject *shared; /* list of values, indexed by the id of a row */
+    PyObject *places; /* index in `shared`, by the words of the shared part of an event */
     size_t count, room;
 } table;
 
@@ -98,8 +98,8 @@ role_of(const event_tables *self, PyObject *key)
     return role;
 }
 
-/* Adds what tells a value from others. What is compared by its address lives as long as what is
- * shared, which refers to it. False where there are too many. */
+/* Adds the words that identify a value. Objects compared by address live as long as the shared
+ * value, which refers to them. False if there are too many. */
 static bool
 add_words(event_tables *self, PyObject *key, PyObject *value)
 {
@@ -119,7 +119,7 @@ add_words(event_tables *self, PyObject *key, PyObject *value)
             to[2] = (uint64_t)number;
         }
     } else if (Py_REFCNT(value) == 1 && PyList_CheckExact(value) && !PyList_Size(value)) {
-        to[1] = AS_EMPTY_LIST; /* nothing else of the file can name or fill it */
+        to[1] = AS_EMPTY_LIST; /* nothing else in the file can refer to it or fill it */
         to[2] = 0;
         self->empty_lists++;
     }
@@ -251,7 +251,7 @@ make_room(table *to)
     return true;
 }
 
-/* Adds a row. `reserved` is 1 where what it names is the whole item, not what it shares. */
+/* Adds a row. `reserved` is 1 if its id names the whole item, not only the shared part. */
 static taken
 add_row(event_tables *self, table *to, PyObject *item, uint64_t *parts)
 {

@@ -1,8 +1,8 @@
 /* Events of a recording as rows of 48 bytes each, taken while a pickle is read.
  *
- * A recording names ten million events, each a dict of numbers and of what very many events share:
- * the action, the call path. As dicts they take half a kilobyte each; as rows, with what they share
- * kept once, a tenth. Nothing that a file can say is lost: what is no such dict is kept as it is.
+ * A recording has ten million events, each a dict of numbers and of values shared by very many
+ * events: the action, the call path. As dicts they take half a kilobyte each; as rows, with shared
+ * values kept once, a tenth. Nothing is lost: an item of any other form is kept as it is.
  */
 #ifndef GML_PYTHON_PICKLED_EVENTS_H
 #define GML_PYTHON_PICKLED_EVENTS_H
@@ -15,7 +15,7 @@ typedef struct event_tables event_tables;
 
 typedef enum taken {
     TAKEN,       /* the list has them as rows */
-    LEFT,        /* no list of events: nothing was done */
+    LEFT,        /* not a list of events: nothing was done */
     NOT_AS_ROWS, /* they do not share enough, or oddly; read them as dicts */
     RAISED,      /* with an exception */
 } taken;
@@ -25,8 +25,8 @@ event_tables *event_tables_open(void);
 void event_tables_close(event_tables *self);
 
 /* Adds items to a list, if that is a list of events: its first item is a dict with an action. The
- * list itself stays a mark. Items that nothing else refers to may be changed.
- * parts: those of dicts and lists that are not kept are added. */
+ * list itself remains as a mark. Items that nothing else refers to may be changed. parts: those of
+ * dicts and lists that are not kept are added. */
 taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
                        uint64_t *parts);
 
@@ -38,7 +38,7 @@ PyObject *event_tables_same_text(event_tables *self, PyObject *text);
  * the list itself. NULL with an exception. */
 PyObject *event_tables_same_list(event_tables *self, PyObject *list);
 
-/* What was read: (document, tables), see module.c; None where a list of events is anything but one
+/* The result: (document, tables), see module.c; None where a list of events is anything but one
  * item of document["device_traces"], and named but once. NULL with an exception. Nothing else may
  * refer to the document or its parts by now. */
 PyObject *event_tables_answer(event_tables *self, PyObject *document);

@@ -2,15 +2,15 @@
  * to 5 write them.
  *
  * Why not the standard unpickler, with a find_class that raises? It would call nothing, but it
- * reserves memory on the word of a number, crashes on a key that nests deeply, and makes a dict of
- * each event. Ten million events (517 MB) take 3.8 GB and 5.3 s of CPU time there, 0.6 GB beside
- * the file and 7.5 s here. pickled_events.c makes rows of them, equal call paths become one list
- * even where the file names each again, and what the file does not name again is not stored. Rows
- * are then understood in 1.5 s, dicts in 24 s.
+ * reserves memory by unverified lengths, crashes on a deeply nested key, and makes a dict of each
+ * event. Ten million events (517 MB) take 3.8 GB and 5.3 s of CPU time there, 0.6 GB beside the
+ * file and 7.5 s here. pickled_events.c makes rows of them, equal call paths become one list even
+ * if the file repeats them, and the memo keeps only objects that the file refers to again. Rows are
+ * then understood in 1.5 s, dicts in 24 s.
  *
- * No length is trusted: memory grows with what was read, and what a single byte can build is
- * counted. Shared objects stay shared (a file can name one list a million times at two bytes each):
- * who walks the result must bound its own work.
+ * No length is trusted: memory grows with the bytes read, and the objects a single byte can build
+ * are counted. Shared objects stay shared (a file can refer to one list a million times at two
+ * bytes each): a caller that walks the result must bound its own work.
  */
 #include "pickled_events.h"
 
@@ -30,7 +30,7 @@ static const char CUT_OFF[] = "the file ends in the middle of the pickle: it was
 static const char NO_VALUE[] = "not a valid pickle: a value is missing from the stack";
 static const char NO_MARK[] = "not a valid pickle: a mark is missing";
 
-/* Instructions that load or call code, or name what is outside of the file. */
+/* Instructions that load or call code, or refer to objects outside the file. */
 static const char CALLS[] = "ciobRPQ\x81\x82\x83\x84\x92\x93";
 
 typedef enum outcome { GO_ON, DONE, REFUSED, FAILED } outcome; /* FAILED: with an exception */
@@ -175,7 +175,7 @@ add_mark(reader *in)
     return GO_ON;
 }
 
-/* Takes the last mark away; false, with the reason, where there is none. */
+/* Pops the last mark; false, with the reason, if there is none. */
 static bool
 take_mark(reader *in, size_t *first)
 {
@@ -293,12 +293,12 @@ static const unsigned char ARGUMENT_BYTES[1 << 8] = {
     ['G'] = 8, ['X'] = 4, [0x80] = 1, [0x8a] = 1, [0x8c] = 1, [0x95] = 8,
 };
 
-/* Notes which numbers are taken out of the memo: what nothing asks for need not be kept. Code that
- * is not known is passed over here, and refused when it is run. False with an exception. */
+/* Records which memo numbers are recalled: other objects need not be kept. Unknown codes are
+ * skipped here, and refused when run. False with an exception. */
 static bool
 find_recalled(reader *in)
 {
-    /* Each takes a byte of the file at least, and a part, for good. */
+    /* Each number takes at least one byte of the file, and one part. */
     uint64_t bytes = (uint64_t)(in->end - in->at);
     in->recallable_count = in->parts_left < bytes ? in->parts_left : bytes;
     in->recalled = PyMem_Calloc(in->recallable_count / CHAR_BIT + 1, 1);
@@ -336,7 +336,7 @@ is_recalled(const reader *in, uint64_t number)
            in->recalled[number / CHAR_BIT] >> number % CHAR_BIT & 1;
 }
 
-/* Numbers without gaps: others nobody writes, and they would ask for any amount of memory. */
+/* Numbers without gaps: no pickler writes others, and they could demand any amount of memory. */
 static outcome
 remember(reader *in, uint64_t number)
 {

@@ -1,5 +1,5 @@
-/* What a lake tells about itself, as dicts and lists. Everything is copied out without the GIL
- * first and turned into Python objects afterwards. */
+/* Reports about a lake, as dicts and lists. Everything is copied out without the GIL first and
+ * turned into Python objects afterwards. */
 #include "core.h"
 
 #include <stddef.h>

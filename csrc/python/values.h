@@ -1,4 +1,4 @@
-/* Arguments and results of every extension module of the package; nothing here has a state. */
+/* Arguments and results of every extension module of the package; stateless. */
 #ifndef GML_PYTHON_VALUES_H
 #define GML_PYTHON_VALUES_H
 
