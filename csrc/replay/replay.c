@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an id stands for between its alloc and its free. */
+/* The allocation of an id between its alloc and its free. */
 enum { ADDRESS_NONE = 0, ADDRESS_REFUSED = 1, ADDRESS_EMPTY = 2 };
 
 struct gml_replay {
@@ -75,7 +75,7 @@ free_late(gml_replay *replay, gml_address address)
     return GML_OK;
 }
 
-/* pre: the lake's lock is held. The addresses are of live blocks, so that nothing can fail. */
+/* pre: the lake's lock is held. The addresses are of live blocks, so nothing can fail. */
 static void
 free_all_late(gml_replay *replay)
 {
