@@ -84,8 +84,8 @@ begin_rectangles(gml_sheet *sheet, uint64_t row)
     return count;
 }
 
-/* Merges `kept` edges with the `fresh` ones at the end of sheet->other. As no more rectangles are
- * open than there is room for, what is written never reaches what is still to be read. */
+/* Merges `kept` edges with the `fresh` ones at the end of sheet->other. As the open rectangles fit
+ * into the room, writing never overtakes reading. */
 static void
 merge_edges(gml_sheet *sheet, size_t kept, size_t fresh)
 {

@@ -1,4 +1,4 @@
-/* What the independent check knows of a trace: when each object is there, and who accesses it. */
+/* The independent check's view of a trace: the life of each object, and its accesses. */
 #ifndef GML_DIAGNOSE_CHECK_BOOK_H
 #define GML_DIAGNOSE_CHECK_BOOK_H
 
@@ -30,7 +30,7 @@ void gml_check_book_close(gml_check_book *book);
 #define GML_CHECK_REFUSE(book, ...)                                                                \
     gml_refuse(GML_CORRUPT, (book)->reason, (book)->reason_bytes, __VA_ARGS__)
 
-/* Takes so many looks. GML_UNSUPPORTED where fewer are left. */
+/* Takes `looks` from the budget. GML_UNSUPPORTED if fewer are left. */
 gml_status gml_check_look(const gml_check_book *book, uint64_t looks);
 
 /* The object is kept after the trace. */
@@ -55,15 +55,15 @@ typedef struct gml_check_entry {
 gml_status gml_check_object(const gml_check_book *book, const gml_check_entry *entries,
                             size_t count);
 
-/* What a finding within an object says of its bytes, counted again. `dead`: those that the first
- * write does not write when fixed. */
+/* The bytes of a finding within an object, recounted. `dead`: those that the first write skips when
+ * fixed. */
 gml_status gml_check_dead_write(const gml_check_book *book, const gml_finding *finding,
                                 gml_byte_set *dead);
 gml_status gml_check_overallocation(const gml_check_book *book, const gml_finding *finding);
 gml_status gml_check_slices(const gml_check_book *book, const gml_finding *finding);
 
-/* Objects that share a memory: every access to the first is over before any to the second starts,
- * through the order of streams and of accesses to common bytes, whatever the device does. */
+/* Objects that share a memory: every access to the first completes before any to the second starts,
+ * guaranteed by the order of streams and of accesses to common bytes. */
 gml_status gml_check_order(const gml_check_book *book, const gml_check_entry *entries,
                            size_t count);
 

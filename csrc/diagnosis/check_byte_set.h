@@ -20,7 +20,7 @@ typedef struct gml_byte_set {
 
 void gml_byte_set_clear(gml_byte_set *runs);
 
-/* Appends a run; the list is no set until it is normalized. GML_NO_HOST_MEMORY. */
+/* Appends a run; the list is not a set until normalized. GML_NO_HOST_MEMORY. */
 gml_status gml_byte_set_append(gml_byte_set *runs, uint64_t begin, uint64_t end);
 
 /* Appends what an access may meet, rounded outwards to whole units of unit_bytes. GML_UNSUPPORTED

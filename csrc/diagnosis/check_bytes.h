@@ -1,6 +1,6 @@
-/* What is known of each byte of an object, for the independent check: a few words, the same for all
- * bytes of a segment. Segments are split where a set of runs begins or ends, and joined where they
- * came to be the same. */
+/* State of each byte of an object, for the independent check: a few words, the same for all bytes
+ * of a segment. Segments are split where a set of runs begins or ends, and merged when they become
+ * equal. */
 #ifndef GML_DIAGNOSE_CHECK_BYTES_H
 #define GML_DIAGNOSE_CHECK_BYTES_H
 

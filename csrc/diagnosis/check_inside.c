@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { SORTING = 4 }; /* what it takes to list and sort a run, in looks */
+enum { SORTING = 4 }; /* cost of listing and sorting a run, in looks */
 
 static unsigned long long
 number(uint64_t value)
@@ -36,7 +36,7 @@ append_uses(gml_byte_set *runs, const gml_check_book *book, uint32_t object, uin
     return status;
 }
 
-/* What anything accesses after `from` has written and before `to` writes. */
+/* The bytes accessed after `from` writes and before `to` writes. */
 static gml_status
 find_between(gml_byte_set *runs, const gml_check_book *book, const gml_finding *finding)
 {
@@ -211,8 +211,8 @@ list_owned(owned_runs *owned, const gml_check_book *book, uint32_t object)
     return status;
 }
 
-/* From left to right: a run that begins below what was reached belongs to the slice that reached
- * there. */
+/* From left to right: a run that begins below the highest end so far belongs to the slice with that
+ * end. */
 static void
 join_owners(owned_runs *owned)
 {

@@ -1,5 +1,5 @@
-/* One object with all that is fixed in it. Two numbers are kept for each byte: who wrote it last in
- * the trace, and who did when fixed. Whatever reads a byte must find both the same. */
+/* One object with all its fixes. Each byte has two numbers: its last writer in the trace, and its
+ * last writer when fixed. Any API that reads a byte must find both equal. */
 #include "diagnosis/check_book.h"
 #include "diagnosis/check_bytes.h"
 
@@ -269,7 +269,7 @@ read_bytes(object_walk *walk, const gml_access *access)
     return status == GML_OK ? gml_byte_map_visit(&walk->map, &walk->runs, see_read, walk) : status;
 }
 
-/* What is not dead of the runs at hand. */
+/* The current runs without their dead bytes. */
 static gml_status
 drop_dead(object_walk *walk, uint64_t api)
 {
@@ -311,7 +311,7 @@ may_differ(const object_walk *walk)
     return walk->dead_count > 0 || walk->is_guest;
 }
 
-/* An API reads before it writes. What is only known to touch may do both. */
+/* An API reads before it writes. An API only known to touch may do both. */
 static gml_status
 walk_api(object_walk *walk, size_t first, size_t end)
 {

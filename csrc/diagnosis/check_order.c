@@ -23,7 +23,7 @@ typedef struct order_walk {
     uint64_t *clock;     /* of the API at hand */
     gml_byte_map *maps;  /* of each object that lives */
     pair *pairs;
-    uint64_t *needed;              /* of each pair: what has to be over before the taker starts */
+    uint64_t *needed; /* of each pair: APIs that must complete before the taker starts */
     uint32_t *of_giver, *of_taker; /* of each object: its first pair, or NONE */
     gml_byte_set runs;
 } order_walk;

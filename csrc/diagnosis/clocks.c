@@ -1,9 +1,9 @@
-/* Vector clocks, in order of invocation. An edge whose origin is already known to be over costs
+/* Vector clocks, in order of invocation. An edge whose origin is already known to be complete costs
  * one look; the others merge two clocks.
  *
- * The graph of levels takes an object for a whole. That is not enough here: two streams that write
- * one half each of an object need no order, so a program may have none. Accesses therefore count by
- * their ranges, and only those that certainly meet. */
+ * The graph of levels treats an object as a whole. That is too coarse here: two streams that each
+ * write one half of an object need no order, and a program may not order them. So accesses count by
+ * their ranges, and only those that certainly overlap. */
 #include "diagnosis/conflict.h"
 #include "diagnosis/graph.h"
 #include "diagnosis/spans.h"

@@ -19,7 +19,7 @@ run_meets(const gml_access_range *runs, uint64_t begin, uint64_t end)
     return run < runs->repeat && runs->offset + run * runs->stride_bytes < end;
 }
 
-/* pre: a->repeat <= b->repeat. Takes what it tests from *tests. */
+/* pre: a->repeat <= b->repeat. Charges its tests to *tests. */
 static bool
 ranges_meet(const gml_access_range *a, const gml_access_range *b, uint32_t *tests)
 {

@@ -1,4 +1,4 @@
-/* Live bytes at each moment, with what is fixed so far; made in one pass. */
+/* Live bytes at each moment, with the fixes so far; computed in one pass. */
 #ifndef GML_DIAGNOSE_CURVE_H
 #define GML_DIAGNOSE_CURVE_H
 
@@ -10,8 +10,8 @@ typedef struct gml_curve {
     size_t first, last; /* of those where it is highest */
 } gml_curve;
 
-/* With the lives of all objects and what is fixed in each on its own. The caller closes it either
- * way. */
+/* Takes the lives of all objects and the separate fixes of each. The caller closes it in either
+ * case. */
 gml_status gml_curve_open(gml_curve *curve, const gml_fixes *fixes);
 void gml_curve_close(gml_curve *curve);
 

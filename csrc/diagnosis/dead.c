@@ -18,7 +18,7 @@ typedef struct dead_layer {
     uint32_t api;
     bool is_write;
     uint32_t depth; /* of its rectangles that are open at this column */
-    uint64_t since; /* the column from which the layer above it is what it is */
+    uint64_t since; /* the first column of its current upper layer */
     size_t above;   /* the write that overwrites it, and how much so far */
     uint64_t bytes;
 } dead_layer;
@@ -78,7 +78,7 @@ add_pair(dead_pile *pile, dead_pair pair)
     return GML_OK;
 }
 
-/* What is known of the layer and the write above it becomes a pair. */
+/* Turns the layer and the write above it into a pair. */
 static gml_status
 flush_layer(dead_pile *pile, dead_layer *layer)
 {
@@ -257,7 +257,7 @@ read_sheet(dead_pile *pile)
     return status;
 }
 
-/* Finds what is dead in the pile. */
+/* Finds the dead writes in the pile. */
 static gml_status
 pile_finish(dead_pile *pile)
 {

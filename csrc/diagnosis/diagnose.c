@@ -1,4 +1,4 @@
-/* Every pass over one trace, and the order of what they find. */
+/* Every pass over one trace, and the order of the findings. */
 #include "base/clock.h"
 #include "base/reason.h"
 #include "base/sort.h"
@@ -45,7 +45,7 @@ is_percent(double value)
     return value >= 0 && value <= MOST_PERCENT;
 }
 
-/* What is wrong with the options; NULL: nothing. */
+/* The error in the options; NULL: valid. */
 static const char *
 options_fault(const gml_diagnose_options *options)
 {

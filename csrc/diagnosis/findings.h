@@ -1,4 +1,4 @@
-/* A growing list of findings, and who fills it. */
+/* A growing list of findings, and the passes that fill it. */
 #ifndef GML_DIAGNOSE_FINDINGS_H
 #define GML_DIAGNOSE_FINDINGS_H
 
@@ -12,7 +12,7 @@ typedef struct gml_findings {
 /* Appends a copy. GML_NO_HOST_MEMORY leaves the list as it was. */
 gml_status gml_findings_add(gml_findings *findings, const gml_finding *finding);
 
-/* Each pass appends what it finds, with everything set but saving_bytes and peak_bytes. */
+/* Each pass appends its findings, with everything set except saving_bytes and peak_bytes. */
 
 /* Early allocation, late deallocation, unused allocation, memory leak, temporary idleness. */
 gml_status gml_find_timing(const gml_trace_index *index, const gml_diagnose_options *options,
@@ -38,8 +38,8 @@ gml_status gml_find_peaks(const gml_trace_index *index, const gml_diagnose_optio
  * get. */
 gml_status gml_value_findings(const gml_trace_index *index, gml_diagnosis *out);
 
-/* out->fixed_peak_bytes, when the findings are in their final order: first all but the redundant
- * allocations are fixed, then these, but for those that would raise the peak. */
+/* out->fixed_peak_bytes, when the findings are in their final order: first fixes all except the
+ * redundant allocations, then these, except those that would raise the peak. */
 gml_status gml_value_together(const gml_trace_index *index, gml_diagnosis *out);
 
 #endif

@@ -206,8 +206,8 @@ split(gml_fixes *fixes, uint32_t object)
 
 /* ---- one finding ----------------------------------------------------------------------------- */
 
-/* Slices live no longer than they are used, and what is removed does not live: whatever else is
- * done to such an object changes nothing. */
+/* Slices live only as long as they are used, and removed objects never: other fixes of such an
+ * object change nothing. */
 gml_status
 gml_fixes_take(gml_fixes *fixes, const gml_finding *finding)
 {

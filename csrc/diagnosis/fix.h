@@ -8,17 +8,17 @@
  * - temporary idleness: it is away between the two accesses, its content on the host. Not where
  *   another access to it lies between them in order of invocation
  * - overallocation: it is smaller by the bytes of the finding
- * - structured access: each slice lives on its own, from its earliest to its latest access. What
- *   exists before the trace lives from its start, what is kept to its end
+ * - structured access: each slice lives on its own, from its earliest to its latest access. An
+ *   object from before the trace lives from its start, a kept one to its end
  * - redundant allocation: it shares one memory with `other`, as large as the larger of both, from
  *   where `other` starts to where the later of both ends
  * - dead write, non-uniform frequency: the bytes that live stay the same
  *
- * Together: those that narrow a life, make holes in it or make it smaller all count; where objects
- * share a memory it has the holes of all of them. Structured access leaves nothing for those that
- * narrow a life or make holes. Structured access on one side, overallocation and redundant
- * allocation on the other exclude each other: the first counts. An object shares the memory of one
- * other, and its own with one: the first counts. Unused allocation leaves nothing for any other.
+ * Combined: fixes that shorten a life, make holes in it or shrink the object all count; a shared
+ * memory has the holes of all its objects. Structured access leaves nothing to fixes that shorten a
+ * life or make holes. Structured access excludes overallocation and redundant allocation, and the
+ * reverse: the first counts. An object takes the memory of one other, and gives its own to one: the
+ * first counts. Unused allocation leaves nothing to any other fix.
  *
  * Lives are stretches of moments, from `start` to before `end`: moment 0 lies before the first API,
  * moment a + 1 right after API a.
@@ -65,10 +65,10 @@ void gml_fixes_close(gml_fixes *fixes);
 /* Fixes a finding, unless it is excluded or changes nothing. Not of redundant allocation. */
 gml_status gml_fixes_take(gml_fixes *fixes, const gml_finding *finding);
 
-/* Forgets what was fixed in the object that was fixed last. pre: no other was since. */
+/* Reverts the fixes of the object that was fixed last. pre: no other was fixed since. */
 void gml_fixes_drop(gml_fixes *fixes, uint32_t object);
 
-/* What changes: from `start` to before `end` there are `bytes` more. Either may be nothing. */
+/* The change: `bytes` more from `start` to before `end`. The range or the bytes may be empty. */
 typedef void (*gml_stretch_sink)(void *state, uint64_t start, uint64_t end, int64_t bytes);
 
 /* Tells the life of the object as it is in the trace. */

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Levels are kept plus one; 0 is none. */
+/* Levels are stored plus one; 0: none. */
 typedef struct object_levels {
     uint64_t write;
     uint64_t reads; /* the highest since that write */

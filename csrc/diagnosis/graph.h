@@ -1,4 +1,4 @@
-/* When each API of a trace with several streams runs, and what is over before it. */
+/* When each API of a trace with several streams runs, and which APIs complete before it. */
 #ifndef GML_DIAGNOSE_GRAPH_H
 #define GML_DIAGNOSE_GRAPH_H
 
@@ -6,9 +6,9 @@
 
 /* index->times and index->time_count: the level of each API in the graph of section 5.3 of the
  * paper, with an edge from each API to the next of its stream and, by objects, from a write to the
- * reads after it and from both to the next write. An allocation and a free count as writes; what is
- * only known to touch an object counts as a read. pre: every other member but `before` and `clocks`
- * is there. */
+ * reads after it and from both to the next write. An allocation and a free count as writes; an API
+ * only known to touch an object counts as a read. pre: all other members except `before` and
+ * `clocks` are set. */
 gml_status gml_graph_levels(gml_trace_index *index);
 
 /* index->clocks. Of the edges between streams only those count that a program without races cannot

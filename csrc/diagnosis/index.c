@@ -40,7 +40,7 @@ check_counts(const trace_check *check)
     return GML_OK;
 }
 
-/* What is wrong with the object; NULL: nothing. */
+/* The error in the object; NULL: valid. */
 static const char *
 object_fault(const gml_object *object)
 {
@@ -73,7 +73,7 @@ check_objects(const trace_check *check)
     return GML_OK;
 }
 
-/* What is wrong with the range of an object of that size; NULL: nothing. */
+/* The error in the range of an object of that size; NULL: valid. */
 static const char *
 range_fault(const gml_access_range *range, uint64_t object_bytes)
 {
@@ -261,7 +261,7 @@ check_trace(const trace_check *check)
     return status == GML_OK ? check_all_allocated(check) : status;
 }
 
-/* Sets `alloc` and `free` of the lives; the rest is none. */
+/* Sets `alloc` and `free` of the lives; all other members are none. */
 static gml_status
 start_lives(gml_trace_index *index, trace_check *check)
 {

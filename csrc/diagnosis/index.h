@@ -17,10 +17,10 @@ typedef struct gml_trace_index {
     uint64_t time_count;    /* times are 0 to time_count - 1 */
     size_t stream_count;
     uint32_t *stream_of; /* of each API: the number of its stream, from 0 */
-    uint32_t *clocks;    /* [api * stream_count + s]: how many APIs of stream s are known to be over
-                            before it starts. NULL where there is one stream, or where this would
-                            need more than 1 GiB: then only the order within streams is known */
-    uint32_t *turn;      /* of each API: its number within its stream, from 0 */
+    uint32_t *clocks; /* [api * stream_count + s]: how many APIs of stream s are known to complete
+                         before it starts. NULL with one stream, or if this would need more than 1
+                         GiB: then only the order within streams is known */
+    uint32_t *turn;   /* of each API: its number within its stream, from 0 */
 } gml_trace_index;
 
 /* Checks the whole trace. The caller clears `index` either way. */
@@ -37,7 +37,7 @@ uint64_t gml_index_distance(const gml_trace_index *index, uint64_t from, uint64_
 /* How many APIs of the stream are known to be over before the API starts. */
 uint32_t gml_index_over(const gml_trace_index *index, uint64_t api, size_t stream);
 
-/* Whether `from` is over before `to` starts, whatever the device does. */
+/* Whether `from` is guaranteed to complete before `to` starts. */
 bool gml_index_is_ordered(const gml_trace_index *index, uint64_t from, uint64_t to);
 
 #endif

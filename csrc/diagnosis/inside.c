@@ -52,7 +52,7 @@ size_of(const inside *pass)
 
 /* ---- overallocation -------------------------------------------------------------------------- */
 
-/* What is scattered over slices comes back as well when each slice gets a memory of its own. */
+/* Bytes scattered over slices are saved as well when each slice gets its own memory. */
 static bool
 is_left_to_slices(const inside *pass, gml_guidance guidance)
 {
@@ -210,8 +210,8 @@ has_whole_access(const inside *pass)
     return false;
 }
 
-/* What an object was before the trace, and what a kept one will be, is not known: elements may have
- * been accessed, slices may be needed. */
+/* Accesses before the trace, and later ones to a kept object, are unknown: elements may have been
+ * accessed, slices may be needed. */
 static gml_status
 find_in_slices(inside *pass, bool *has_slices)
 {

@@ -1,7 +1,7 @@
-/* Live bytes after each API. Stretches of APIs gain or lose bytes, the highest value is asked for.
+/* Live bytes after each API. Ranges of APIs gain or lose bytes; queries return the highest value.
  *
- * A tree over the APIs: a node keeps what was added to all of its APIs at once, and the highest
- * value below it. A change costs a logarithm, the highest value nothing.
+ * A tree over the APIs: a node keeps the sum added to all of its APIs at once, and the highest
+ * value below it. A change is O(log n), the highest value O(1).
  */
 #ifndef GML_DIAGNOSE_LIVE_H
 #define GML_DIAGNOSE_LIVE_H
@@ -9,7 +9,7 @@
 #include "gmlake.h"
 
 typedef struct gml_curve_tree_node {
-    int64_t highest; /* what was added here and below, without what was added above */
+    int64_t highest; /* sums added here and below, without those added above */
     int64_t added;   /* to every API below */
 } gml_curve_tree_node;
 
@@ -25,7 +25,7 @@ void gml_curve_tree_close(gml_curve_tree *live);
 /* Adds `bytes` after the APIs from `from` to before `to`. pre: to is at most the count. */
 void gml_curve_tree_add(gml_curve_tree *live, uint64_t from, uint64_t to, int64_t bytes);
 
-/* The highest value; 0 where nothing is above it. */
+/* The highest value; 0 if none is positive. */
 uint64_t gml_curve_tree_highest(const gml_curve_tree *live);
 
 #endif

@@ -5,7 +5,7 @@
 typedef struct peak_walk {
     gml_memory_peak *peaks; /* from the highest on; of equals the first comes first */
     size_t count, most;
-    gml_memory_peak top; /* of the rise that goes on */
+    gml_memory_peak top; /* of the current rise */
     bool rises;
 } peak_walk;
 

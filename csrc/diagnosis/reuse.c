@@ -9,13 +9,13 @@
  * yet reused.
  *
  * The paper first parts objects into groups of similar size. Any fixed borders between groups keep
- * some similar sizes apart, so there are none here: objects are sorted by size, and each looks
- * at all that differ by at most the allowed part of the smaller of both. Where all objects belong
- * to one group, as in figure 3, this gives the paper's pairs.
+ * some similar sizes apart, so there are none here: objects are sorted by size, and each looks at
+ * all that differ by at most the allowed part of the smaller of both. If all objects belong to one
+ * group, as in figure 3, this gives the paper's pairs.
  *
- * With several streams all accesses to the one must be over before any to the other starts; of the
- * nearest objects a number is tried. And an object that may read what it never wrote takes no
- * memory, since it would read another's bytes. */
+ * With several streams all accesses to the one must complete before any to the other starts; a
+ * limited number of the nearest objects is tried. An object that may read bytes it never wrote
+ * takes no memory, since it would read another's bytes. */
 #include "base/sort.h"
 #include "diagnosis/findings.h"
 #include "diagnosis/written.h"
@@ -56,7 +56,7 @@ typedef struct reuse_pass {
 
 /* ---- who takes part -------------------------------------------------------------------------- */
 
-/* What is kept after the trace may be read there. */
+/* A kept object may be read after the trace. */
 static bool
 may_give(const gml_trace_index *index, size_t o)
 {
@@ -71,7 +71,7 @@ may_take(const gml_trace_index *index, size_t o)
     return index->lives[o].access_count && index->lives[o].alloc != GML_NO_API;
 }
 
-/* Sorts what is in the list and writes it to `into`. */
+/* Sorts the list and writes it to `into`. */
 static void
 sort_into(reuse_pass *pass, size_t count, uint32_t *into)
 {
@@ -233,8 +233,8 @@ list_all_ends(const reuse_pass *pass)
     memset(pass->seen, 0, pass->index->stream_count * sizeof *pass->seen);
 }
 
-/* pass->over becomes what is over before any access to the taker starts. Within a stream its first
- * access knows least. */
+/* Sets pass->over to the APIs that complete before any access to the taker starts. Within a stream
+ * its first access has the fewest. */
 static void
 find_over(const reuse_pass *pass, size_t taker)
 {

@@ -1,7 +1,7 @@
 /* The slices of an object: which of its elements the APIs access, and which APIs belong together.
  *
- * Two APIs that access a common element belong to the same slice, and so do all that are joined by
- * such pairs. Slices share no element, hence no byte. A TOUCHES access is one to all of its ranges.
+ * Two APIs that access a common element belong to the same slice, and so do all that such pairs
+ * connect. Slices share no element, hence no byte. A TOUCHES access is one to all of its ranges.
  */
 #ifndef GML_DIAGNOSE_SLICES_H
 #define GML_DIAGNOSE_SLICES_H
@@ -18,13 +18,13 @@ typedef struct gml_slice {
 /* All zero: empty. May be used for one object after the other. */
 typedef struct gml_slices {
     gml_slice *items; /* by `earliest`, ascending */
-    size_t count;     /* 0: nothing is accessed, or too_large */
+    size_t count;     /* 0: no accesses, or too_large */
     uint64_t element_count;
     uint64_t accessed_elements;
-    uint64_t largest_gap; /* elements: the longest run that nothing accesses */
+    uint64_t largest_gap; /* elements: the longest unaccessed run */
     uint64_t unaccessed_bytes;
     bool has_touches; /* what its APIs access is known in part */
-    bool too_large;   /* beyond the limits of spans.h: nothing is known */
+    bool too_large;   /* beyond the limits of spans.h: all unknown */
 
     /* its own */
     gml_sheet sheet;

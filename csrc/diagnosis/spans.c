@@ -242,8 +242,8 @@ end_of(const gml_access_span *span)
     return span->offset + span->stride * (span->repeat - 1) + span->size;
 }
 
-/* What it would take to read the sheet at this width: rectangles, and their edges in every band
- * that they cross. */
+/* The cost of reading the sheet at this width: rectangles, and their edges in every band that they
+ * cross. */
 static double
 cost_of_width(const gml_sheet *sheet, uint64_t width)
 {

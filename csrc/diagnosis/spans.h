@@ -1,23 +1,23 @@
-/* Which parts of an object its accesses meet, without a bit for each byte and without a list of
+/* The parts of an object that its accesses cover, without a bit for each byte and without a list of
  * every run.
  *
  * The object's units (bytes, or elements) are laid out on a sheet, in rows of one width, as words
  * are on a page. A range whose stride is the width is then one rectangle, two at most, however many
  * runs it has. A range without stride is three at most: the end of a row, whole rows, the beginning
- * of a row. The width is one of the strides, or the whole object: what is read fastest. Ranges with
- * other strides are taken apart: into as many pieces as their stride goes into the width, or into
+ * of a row. The width is one of the strides, or the whole object, whichever reads fastest. Ranges
+ * with other strides are split: into as many pieces as their stride fits into the width, or into
  * their runs.
  *
  * A sheet is read from top to bottom in bands: rows between which no rectangle begins or ends. All
- * rows of a band look the same, so one row of it tells everything.
+ * rows of a band are equal, so one row of it represents them.
  *
  * Memory: 200 bytes for each range and for each run that is really taken apart. Time: rectangles,
  * times a logarithm, and for each band the rectangles in it: all columns of a matrix are one band,
  * the columns of a triangle a band each.
  *
  * Limits: 4 million rectangles from runs taken apart, and 64 million edges in the bands (a triangle
- * of 8,000 columns). A sheet beyond them is too_large and has no bands: an object, or one API's
- * access to it, of which nothing is found.
+ * of 8,000 columns). A sheet beyond them is too_large and has no bands: its object, or one API's
+ * access to it, gets no findings.
  */
 #ifndef GML_DIAGNOSE_SPANS_H
 #define GML_DIAGNOSE_SPANS_H
@@ -88,7 +88,7 @@ gml_status gml_sheet_add(gml_sheet *sheet, const gml_access_range *range, uint32
 
 /* Sorts the spans, so that equal ones are neighbours, by owner. */
 void gml_sheet_sort(gml_sheet *sheet);
-bool gml_span_is_same(const gml_access_span *a, const gml_access_span *b); /* whoever owns them */
+bool gml_span_is_same(const gml_access_span *a, const gml_access_span *b); /* regardless of owner */
 
 /* Adds what an access to the sheet's object touches. GML_NO_HOST_MEMORY. */
 gml_status gml_sheet_add_access(gml_sheet *sheet, const gml_object_trace *trace,
@@ -100,7 +100,7 @@ gml_status gml_sheet_lay_out(gml_sheet *sheet);
 /* Back to the top. GML_NO_HOST_MEMORY. */
 gml_status gml_sheet_rewind(gml_sheet *sheet);
 
-/* The next band with a rectangle in it, from top to bottom. False: there is none, or the sheet is
+/* The next band with a rectangle in it, from top to bottom. False at the end, or if the sheet is
  * too large. */
 bool gml_sheet_next(gml_sheet *sheet, gml_band *band);
 

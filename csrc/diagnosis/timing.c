@@ -1,4 +1,4 @@
-/* When an object is there and nothing uses it: at its ends, in between, always, or for ever. */
+/* Times in which an object lives without use: at its ends, in between, always, or forever. */
 #include "base/sort.h"
 #include "diagnosis/findings.h"
 

@@ -1,4 +1,4 @@
-/* What fixes save together. */
+/* The combined saving of fixes. */
 #include "diagnosis/curve.h"
 #include "diagnosis/findings.h"
 #include "diagnosis/live.h"
@@ -81,7 +81,7 @@ typedef struct selection {
     const gml_diagnosis *diagnosis;
     const size_t *numbers;
     size_t count;
-    uint8_t *state; /* of each finding: what is below */
+    uint8_t *state; /* of each finding: the enum below */
 } selection;
 
 enum { NOT_SEEN = 0, IS_SEEN, IS_LENT };
@@ -107,8 +107,8 @@ is_valid(const gml_object_trace *trace, const gml_diagnosis *diagnosis, const si
     return true;
 }
 
-/* Rooms are joined when all that is fixed in each on its own is known. What excludes what is a
- * matter of the order of the list. */
+/* Rooms are joined after all separate fixes of each are known. The order of the list decides which
+ * fix excludes which. */
 static gml_status
 take_all(gml_fixes *fixes, const selection *chosen)
 {

@@ -1,9 +1,9 @@
-/* What each fix saves on its own: the live bytes of the whole trace, with the life and size that it
- * leaves.
+/* The saving of each fix alone: the live bytes of the whole trace, with the resulting life and
+ * size.
  *
  * A finding costs a few changes to the tree of live bytes, one look at its highest value, and the
- * same changes back. A fix that lowers nothing at the first or the last of the highest moments
- * saves nothing, which is known without the tree. */
+ * same changes back. A fix that does not lower the first or the last of the highest moments saves
+ * nothing, which needs no tree. */
 #include "diagnosis/curve.h"
 #include "diagnosis/findings.h"
 #include "diagnosis/live.h"
@@ -15,7 +15,7 @@ typedef struct valuation {
     size_t first, last; /* moments where live bytes are highest */
 } valuation;
 
-/* What a fix changes at these two moments. */
+/* The change of a fix at these two moments. */
 typedef struct glance {
     size_t first, last;
     int64_t first_bytes, last_bytes;

@@ -9,7 +9,7 @@ typedef struct run {
     uint64_t begin, end;
 } run;
 
-/* What is written so far: disjoint runs that do not touch each other, ascending. */
+/* The bytes written so far: disjoint runs that do not touch each other, ascending. */
 typedef struct written_set {
     run *runs;
     size_t count, capacity;
@@ -134,8 +134,8 @@ has_range(written_set *set, const gml_access_range *range)
     return true;
 }
 
-/* Merges the runs so far with those of the range. As they wait at the end of the room, what is
- * written never reaches what is still to be read. */
+/* Merges the runs so far with those of the range. As they are kept at the end of the room, writing
+ * never overtakes reading. */
 static gml_status
 merge_range(written_set *set, const gml_access_range *range)
 {

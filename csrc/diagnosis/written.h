@@ -5,9 +5,9 @@
 #include "diagnosis/index.h"
 
 /* True only if no API, in order of invocation, reads a byte of the object that none before it
- * wrote: what its memory held before does not matter then. What is only known to touch a byte may
- * read it. False as well where the answer takes more than 4,096 separate runs or some 65,000 looks
- * at them. */
+ * wrote: earlier contents of its memory do not matter then. An API only known to touch a byte may
+ * read it. Also false if the answer needs more than 4,096 separate runs or some 65,000 looks at
+ * them. */
 gml_status gml_object_is_written_first(const gml_trace_index *index, uint32_t object,
                                        bool *is_written_first);
 

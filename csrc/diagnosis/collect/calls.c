@@ -13,7 +13,7 @@ typedef struct driver_call driver_call;
 /* How a driver function is taken down. */
 typedef struct entry {
     uint32_t function; /* CUPTI_DRIVER_TRACE_CBID_cu... */
-    int site;          /* results exist at the exit; what is freed is another's after it */
+    int site;          /* results exist at the exit; freed memory may be reused after it */
     void (*take)(const driver_call *call);
     bool has_stream;       /* its last parameter is one */
     uint8_t element_bytes; /* of a set */
@@ -72,7 +72,7 @@ note_bytes(const driver_call *call, uint32_t flags, uint64_t address, uint64_t s
     }
 }
 
-/* What the call may do to anything that lives is not known. */
+/* The call may do anything to any live object. */
 static void
 note_anything(const driver_call *call)
 {
@@ -84,7 +84,8 @@ note_anything(const driver_call *call)
 
 static void note_free(const driver_call *call, uint64_t address, uint64_t stream);
 
-/* What lives in the range and was freed unseen: by cuCtxDestroy, cuDevicePrimaryCtxReset, ... */
+/* Frees live objects in the range that were freed unseen, by cuCtxDestroy, cuDevicePrimaryCtxReset,
+ * ... */
 static void
 note_lost(const driver_call *call, uint64_t address, uint64_t size_bytes, uint64_t stream)
 {
@@ -403,14 +404,14 @@ find_listened(uint32_t function)
     return NULL;
 }
 
-/* A call that failed has done nothing. */
+/* A failed call has no effect. */
 static bool
 has_failed(const cupti_callback_data *data)
 {
     return data->site == CUPTI_API_EXIT && data->result && *(const int *)data->result != 0;
 }
 
-/* False: this thread is inside already, and what it asks for is left out. */
+/* False: this thread is already inside, and its nested calls are not recorded. */
 static bool
 enter(gml_collector *collector)
 {

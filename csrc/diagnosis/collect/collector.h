@@ -1,4 +1,4 @@
-/* What a program asks of its devices, written down call by call. */
+/* Records a program's driver calls. */
 #ifndef GML_DIAGNOSE_COLLECT_COLLECTOR_H
 #define GML_DIAGNOSE_COLLECT_COLLECTOR_H
 
@@ -28,9 +28,9 @@ void gml_collect_call(void *user, int domain, uint32_t function, const cupti_cal
 #define GML_SCAN_UNKNOWN SIZE_MAX
 
 /* The objects that a launch's parameters point to, each once; returns how many, or GML_SCAN_UNKNOWN
- * where there are more than `capacity` or the driver does not tell what the parameters are.
- * Every aligned word of every parameter is looked up: a pointer in a structure is found, one that
- * lies in device memory is not, and a number may be taken for a pointer. pre: the lock is held. */
+ * if there are more than `capacity` or the driver does not describe the parameters. Every aligned
+ * word of every parameter is looked up: a pointer in a structure is found, one that lies in device
+ * memory is not, and a number may be taken for a pointer. pre: the lock is held. */
 size_t gml_scan_parameters(const gml_collector *collector, void *function, void *const *parameters,
                            void *const *extra, gml_live_object *out, size_t capacity);
 

@@ -1,4 +1,4 @@
-/* What the collector needs of CUPTI and of the CUDA driver: the facts of their binary interface.
+/* The parts of the binary interfaces of CUPTI and the CUDA driver that the collector needs.
  *
  * Declared here, so that building needs no CUDA toolkit. Numbers and layouts are those of
  * CUPTI 13.0 (cupti_callbacks.h, cupti_driver_cbid.h, generated_cuda_meta.h); they are stable

@@ -28,7 +28,7 @@ finish(void)
     pthread_mutex_unlock(&collector.lock);
 }
 
-/* A child has its parent's file and what is pending for it; neither is the child's to write. */
+/* A child inherits its parent's file and its pending data, and must write neither. */
 static void
 forget_in_child(void)
 {
@@ -76,7 +76,7 @@ find_parameter_functions(void)
     }
 }
 
-/* NULL, or what is wrong. */
+/* NULL, or the error. */
 static const char *
 listen(void)
 {

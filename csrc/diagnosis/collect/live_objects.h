@@ -10,16 +10,16 @@ typedef struct gml_live_object {
     uint64_t address, size_bytes;
 } gml_live_object;
 
-/* Sorted by address. Insertion moves what lies above: a cudaMalloc costs more than that. */
+/* Sorted by address. Insertion moves the objects above: a cudaMalloc costs more than that. */
 typedef struct gml_live {
     gml_live_object *objects;
     size_t count, capacity;
 } gml_live;
 
-/* False when the host has no memory. pre: nothing live overlaps. */
+/* False without host memory. pre: no live object overlaps. */
 bool gml_live_add(gml_live *live, uint64_t address, uint64_t size_bytes);
 
-/* False where nothing live begins at the address. */
+/* False if no live object begins at the address. */
 bool gml_live_remove(gml_live *live, uint64_t address);
 
 /* The object that holds the address, or NULL. */

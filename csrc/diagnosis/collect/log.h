@@ -40,10 +40,10 @@ typedef enum gml_log_kind {
 typedef struct gml_log_record {
     uint32_t kind;
     uint32_t name;  /* of a kernel, a copy, a set; 0: none */
-    uint32_t place; /* who called; 0: not known */
+    uint32_t place; /* the caller; 0: unknown */
     uint32_t flags; /* of an access: GML_ACCESS_READS, ... as in gmlake_diagnose.h */
     uint64_t stream;
-    uint64_t address; /* of an access: where it begins; 0: anything live */
+    uint64_t address; /* of an access: where it begins; 0: all live objects */
     uint64_t size_bytes;
     uint64_t stride_bytes, repeat; /* of an access: runs of size_bytes, see gml_access_range */
 } gml_log_record;
@@ -54,9 +54,9 @@ typedef struct gml_log_frame {
 } gml_log_frame;
 
 typedef struct gml_log {
-    int file;               /* -1: closed, what is added is lost */
+    int file;               /* -1: closed, added data is lost */
     uint64_t device, inode; /* of the file: the program may close it and reuse its number */
-    bool is_direct;         /* nothing stays pending */
+    bool is_direct;         /* never leaves data pending */
     size_t count;
     gml_map names; /* hash of the text -> its number, as a pointer */
     gml_map places;
@@ -67,13 +67,13 @@ typedef struct gml_log {
 /* Creates the file, for this user only, and writes its header; false where that fails. */
 bool gml_log_open(gml_log *log, const char *path);
 
-/* Writes what is pending. A file that cannot be written is closed. */
+/* Writes pending data. Closes a file that cannot be written. */
 void gml_log_flush(gml_log *log);
 
 /* Flushes, and writes every record at once from here on: the program may end after each. */
 void gml_log_direct(gml_log *log);
 
-/* Closes the file without what is pending. */
+/* Closes the file and drops pending data. */
 void gml_log_drop(gml_log *log);
 
 void gml_log_add(gml_log *log, const gml_log_record *record);

@@ -44,8 +44,8 @@ scan_words(const gml_live *live, const void *data, size_t size_bytes, found_obje
     }
 }
 
-/* What cuLaunchKernel's `extra` names: one buffer with all parameters in it. False where there is
- * none that CUDA would take. */
+/* The single buffer with all parameters in cuLaunchKernel's `extra`. False without one that CUDA
+ * would accept. */
 static bool
 scan_extra(const gml_live *live, void *const *extra, found_objects *found)
 {

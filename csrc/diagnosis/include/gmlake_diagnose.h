@@ -1,5 +1,5 @@
-/* gmlake's diagnosis: a trace of what a program did to its objects in, ten patterns of memory
- * inefficiency out, each with the bytes of peak that its fix saves.
+/* gmlake's diagnosis: finds ten patterns of memory inefficiency in a trace of a program's accesses
+ * to its objects, each with the bytes of peak that its fix saves.
  *
  * The patterns are those of DrGPUM (Lin, Zhou, Su, "DrGPUM: Guiding Memory Optimization for
  * GPU-Accelerated Applications", ASPLOS 2023). Nothing here needs a device, a lake or Python.
@@ -55,7 +55,7 @@ enum {
 /* 24 bytes. Every object has one allocation, unless GML_OBJECT_BEFORE, and at most one free. */
 typedef struct gml_object {
     uint64_t size_bytes;    /* at least 1, at most 2^48 */
-    uint64_t tag;           /* the caller's: who asked for it */
+    uint64_t tag;           /* the caller's: origin of the request */
     uint32_t element_bytes; /* at least 1: what the patterns within objects count */
     uint32_t flags;
 } gml_object;
@@ -98,7 +98,7 @@ typedef struct gml_object_trace {
 
 /* ---- what is looked for ---------------------------------------------------------------------- */
 
-/* Each by what follows GML_PATTERN_, and its name. */
+/* Each by its suffix of GML_PATTERN_, and its name. */
 #define GML_PATTERNS(X)                                                                            \
     X(EARLY_ALLOCATION, "early allocation")                                                        \
     X(LATE_DEALLOCATION, "late deallocation")                                                      \
@@ -128,7 +128,7 @@ typedef struct gml_diagnose_options {
     uint64_t idle_apis;      /* least APIs between two consecutive accesses. 2 */
     double reuse_percent;    /* most difference in size, of the smaller object. 10 */
     double accessed_percent; /* an object with fewer elements accessed is overallocated. 80 */
-    double fragmented_percent; /* above this, what is not accessed is scattered. 80 */
+    double fragmented_percent; /* above this, unaccessed bytes are scattered. 80 */
     double frequency_percent;  /* a larger coefficient of variation is non-uniform. 20 */
 } gml_diagnose_options;
 
@@ -159,19 +159,19 @@ typedef enum gml_guidance {
  *                          access: its first and its last access
  *   structured access      its first and its last access; the object less its largest slice
  *
- * One with GML_OBJECT_BEFORE is neither early nor unused, and takes no other's memory. One with
- * GML_OBJECT_KEPT does not leak; unless it is freed all the same, it is not unused and gives its
- * memory to no other. An object takes memory only if all accesses to `other` are known to be over
- * before any to it starts, and if it reads no byte that it did not write before: what is only known
- * to be touched may be read. Two accesses are consecutive if no other lies between them, neither in
- * time nor in order of invocation.
+ * An object with GML_OBJECT_BEFORE is neither early nor unused, and takes no other's memory. One
+ * with GML_OBJECT_KEPT does not leak; unless it is freed anyway, it is not unused and gives its
+ * memory to no other. An object takes memory only if all accesses to `other` are known to complete
+ * before any to it starts, and if it reads no byte that it did not write before: a touched byte may
+ * be read. Two accesses are consecutive if no other lies between them, neither in time nor in order
+ * of invocation.
  *
- * The last three, and dead writes, are about parts of objects. What an object was before the trace
- * and will be after it is not known: one with GML_OBJECT_BEFORE is never overallocated, and neither
- * it nor one with GML_OBJECT_KEPT has structured access. GML_ACCESS_TOUCHES counts as an access to
- * all of its ranges, but not as a frequency. An overallocation with GML_GUIDANCE_HARD is left out
- * where structured access is found as well: its fix gives the same bytes back. Of an object with
- * millions of runs in unlike strides (diagnose/spans.h has the limits) nothing within is found.
+ * The last three, and dead writes, concern parts of objects. Accesses before and after the trace
+ * are unknown: an object with GML_OBJECT_BEFORE is never overallocated, and neither it nor one with
+ * GML_OBJECT_KEPT has structured access. GML_ACCESS_TOUCHES counts as an access to all of its
+ * ranges, but not as a frequency. An overallocation with GML_GUIDANCE_HARD is left out if
+ * structured access is found as well: its fix saves the same bytes. An object with millions of runs
+ * in unlike strides (limits in diagnosis/spans.h) gets no findings of these kinds.
  */
 typedef struct gml_finding {
     uint32_t pattern; /* gml_pattern */
@@ -180,7 +180,7 @@ typedef struct gml_finding {
     uint32_t guidance; /* gml_guidance */
     uint64_t from_api, to_api;
     uint64_t distance;     /* between the two; 0 where one is GML_NO_API */
-    uint64_t bytes;        /* what it is about */
+    uint64_t bytes;        /* the object concerned */
     uint64_t saving_bytes; /* of the highest peak, if this alone is fixed: the trace replayed */
     uint64_t peak_bytes;   /* how much of the object is live at the highest marked peak; 0: none */
     double percent;        /* overallocation: elements accessed; frequency: the coefficient of

@@ -7,7 +7,7 @@
 
 static const char HANDLE[] = "gmlake.diagnosis";
 
-/* What a handle owns: a trace whose arrays are its own, and what was found in it. */
+/* The data of a handle: a trace with its own arrays, and its findings. */
 typedef struct own_diagnosis {
     gml_api *apis;
     gml_object *objects;
@@ -220,7 +220,7 @@ diagnose(PyObject *Py_UNUSED(module), PyObject *args, PyObject *keywords)
 
 /* ---- asking further -------------------------------------------------------------------------- */
 
-/* Some findings of a diagnosis; `numbers` belongs to the caller, who frees it. */
+/* Some findings of a diagnosis; the caller owns and frees `numbers`. */
 typedef struct chosen_findings {
     own_diagnosis *own;
     size_t *numbers;
