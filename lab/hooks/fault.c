@@ -11,8 +11,8 @@ static const uint64_t MILLION = 1000000;
 
 #define BIT(call) (UINT64_C(1) << (call))
 
-/* The calls that give nothing but an ordering, so that nobody misses one before memory is reused.
- */
+/* The calls that only create an ordering, so that skipping one shows only when memory is
+ * reused. */
 static const uint64_t SKIPPABLE =
     BIT(GML_CALL_EVENT_RECORD) | BIT(GML_CALL_EVENT_QUERY) | BIT(GML_CALL_EVENT_SYNCHRONIZE) |
     BIT(GML_CALL_STREAM_WAIT) | BIT(GML_CALL_STREAM_SYNCHRONIZE) | BIT(GML_CALL_DEVICE_SYNCHRONIZE);
@@ -39,7 +39,7 @@ draw(fault_driver *fault)
     return gml_mix_next(&fault->random_state) % MILLION;
 }
 
-/* GML_OK, or the status to fail this call with. What cannot fail is not counted. */
+/* GML_OK, or the status to fail this call with. Calls that cannot fail are not counted. */
 static gml_status
 strike(gml_driver *self, gml_driver_call call)
 {

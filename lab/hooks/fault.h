@@ -1,5 +1,5 @@
-/* The driver that fails on purpose: any other driver, with chosen calls refused, or answered as if
- * they had been made, before it sees them. */
+/* A driver that fails on purpose: it wraps another, and refuses chosen calls, or skips them and
+ * reports success. */
 #ifndef GML_HOOKS_FAULT_H
 #define GML_HOOKS_FAULT_H
 
@@ -13,10 +13,10 @@
 gml_status gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million,
                                  uint64_t seed, gml_driver **out);
 
-/* From now on the calls of that wrapper whose bit (1 << gml_driver_call) is set answer GML_OK and
- * are not made, to see what comes of a missing ordering. GML_INVALID_ARGUMENT, and nothing changes,
- * for others than event_record, event_query, stream_wait and those that synchronise.
- * pre: `driver` is of gml_fault_driver_open(). */
+/* From now on that wrapper skips the calls whose bit (1 << gml_driver_call) is set and returns
+ * GML_OK, to test the effect of a missing ordering. GML_INVALID_ARGUMENT, with nothing changed, for
+ * calls other than event_record, event_query, stream_wait and those that synchronise. pre: `driver`
+ * is of gml_fault_driver_open(). */
 gml_status gml_fault_driver_skip(gml_driver *driver, uint64_t calls);
 
 #endif

@@ -1,4 +1,4 @@
-/* Each call is made first and, where it was, told to the order of streams or the memory. Whatever
+/* Each call is made first and, on success, recorded in the order of streams or the memory. Whatever
  * may fail in telling is done before. */
 #include "hooks/race.h"
 

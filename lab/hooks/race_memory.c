@@ -111,11 +111,11 @@ find_mapping(const gml_race_memory *all, gml_address address)
     return found && address - found->node.address < found->size_bytes ? found : NULL;
 }
 
-/* Where a range of addresses goes on. */
+/* The continuation of a range of addresses. */
 typedef struct walk {
     const gml_race_memory *all;
     gml_address next, end;
-    mapping *mapping;            /* the one that was found last */
+    mapping *mapping;            /* last one found */
     uint64_t offset, size_bytes; /* the part of its memory that is in the range */
 } walk;
 
@@ -125,7 +125,7 @@ walk_from(const gml_race_memory *all, gml_address address, uint64_t size_bytes)
     return (walk){.all = all, .next = address, .end = address + size_bytes};
 }
 
-/* Goes to the next mapping of the range; false at its end, or where nothing is mapped. */
+/* Advances to the next mapping of the range; false at its end, or at an unmapped address. */
 static bool
 walk_on(walk *at)
 {

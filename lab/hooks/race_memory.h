@@ -4,7 +4,7 @@
  *   mapping  addresses that show a memory
  *   use      a range of addresses, from begin to end, on one or several streams
  *
- * A piece knows its last use only: whoever comes after that one comes after those before it.
+ * A piece keeps its last use only: work ordered after that use is ordered after all earlier ones.
  */
 #ifndef GML_HOOKS_RACE_MEMORY_H
 #define GML_HOOKS_RACE_MEMORY_H
@@ -29,7 +29,7 @@ void gml_race_memory_close(gml_race_memory *all);
  * GML_NO_HOST_MEMORY. */
 gml_status gml_race_memory_prepare(gml_race_memory *all);
 
-/* What the driver did. pre: prepared, for the first three. */
+/* Records a driver call. pre: prepared, for the first three. */
 void gml_race_memory_create(gml_race_memory *all, gml_handle handle);
 void gml_race_memory_map(gml_race_memory *all, gml_address address, uint64_t size_bytes,
                          gml_handle handle);
@@ -42,8 +42,8 @@ void gml_race_memory_free(gml_race_memory *all, gml_address address);
 gml_status gml_race_memory_check_unmap(gml_race_memory *all, gml_address address,
                                        uint64_t size_bytes);
 
-/* GML_CORRUPT where the plain block at `address` is in use. Of what has ended the device knows
- * itself: it waits before it takes such memory back. */
+/* GML_CORRUPT if the plain block at `address` is in use. Ended uses are safe: the device itself
+ * waits before it frees such memory. */
 gml_status gml_race_memory_check_free(gml_race_memory *all, gml_address address);
 
 /* See gml_driver_ops. */

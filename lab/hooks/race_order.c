@@ -63,8 +63,8 @@ lengthen_events(gml_order *order, size_t room)
     return is_done;
 }
 
-/* Makes room for one more stream in every clock. What a failure has made longer stays so, unused.
- */
+/* Makes room for one more stream in every clock. Clocks enlarged before a failure stay so,
+ * unused. */
 static gml_status
 grow(gml_order *order)
 {
@@ -89,7 +89,7 @@ add_stream(gml_order *order, gml_stream stream, size_t *number)
         return GML_NO_HOST_MEMORY;
     }
     size_t added = order->stream_count;
-    /* It takes the place of one that has ended. */
+    /* Replaces an ended stream with the same handle. */
     (void)gml_map_take(&order->numbers, stream + 1);
     if (gml_map_insert(&order->numbers, stream + 1, (void *)(uintptr_t)(added + 1)) != GML_OK) {
         free(clock);
@@ -171,7 +171,7 @@ join(const gml_order *order, uint64_t *clock, const uint64_t *other)
     }
 }
 
-/* What is queued from now on is later than what was just taken note of. */
+/* Work queued from now on is later than the noted time. */
 static void
 tick(gml_order *order, size_t stream)
 {

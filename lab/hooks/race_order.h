@@ -1,11 +1,11 @@
 /* Which work of streams comes after which: vector clocks (Mattern 1989) over the orderings that
  * events, waits and synchronisation make.
  *
- * Each stream counts its own time, which goes on whenever something takes note of it. A clock holds
- * one time per stream: that of a stream says what its next work comes after, that of an event what
- * has run when it is complete, that of the host what is known to have run.
+ * Each stream counts its own time, which advances whenever another clock copies it. A clock holds
+ * one time per stream: a stream's clock is what its next work comes after, an event's is what has
+ * run when it is complete, the host's is what is known to have run.
  *
- * Streams and events are made first, which may fail; what is then told of them cannot.
+ * Streams and events are created first, which may fail; recording their orderings cannot.
  */
 #ifndef GML_HOOKS_RACE_ORDER_H
 #define GML_HOOKS_RACE_ORDER_H
@@ -36,8 +36,8 @@ typedef struct gml_order {
 /* A zeroed order is empty. */
 void gml_order_close(gml_order *order);
 
-/* The number of a stream, also of one that has ended; of the stream that has the handle now, where
- * one has ended; and room for the clock of an event. Made if need be. GML_NO_HOST_MEMORY;
+/* The number of a stream, also of one that has ended; of the current owner of the handle, if one
+ * has ended; and room for the clock of an event. Created if necessary. GML_NO_HOST_MEMORY;
  * GML_INVALID_ARGUMENT for 2^64 - 1, which is no stream. */
 gml_status gml_order_find(gml_order *order, gml_stream stream, size_t *number);
 gml_status gml_order_find_alive(gml_order *order, gml_stream stream, size_t *number);
@@ -51,7 +51,7 @@ gml_stamp gml_order_now(const gml_order *order, size_t stream);
 bool gml_order_is_before(const gml_order *order, gml_stamp earlier, size_t stream);
 bool gml_order_is_known(const gml_order *order, gml_stamp earlier);
 
-/* What happened. An event that was never recorded stands for nothing. pre: as made above. */
+/* Records orderings. An event that was never recorded has no effect. pre: created as above. */
 void gml_order_record(gml_order *order, gml_event event, size_t stream);
 void gml_order_wait(gml_order *order, size_t stream, gml_event event);
 void gml_order_learn_event(gml_order *order, gml_event event);

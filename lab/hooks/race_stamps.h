@@ -22,8 +22,7 @@ gml_stamps_at(gml_stamps *set, size_t index)
 /* The stamp of the stream, or NULL. */
 gml_stamp *gml_stamps_find(gml_stamps *set, size_t stream);
 
-/* Has the set hold a stamp of the stream, of time 0 where there was none; false when the host has
- * no memory. */
+/* Adds a stamp of the stream, of time 0, if the set has none; false without host memory. */
 bool gml_stamps_add(gml_stamps *set, size_t stream);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include "lake/hooks.h"
 
-/* All 0: nothing. Calls that are refused or skipped are not seen by what watches the order, but in
- * a lake that can sleep. */
+/* All 0: no hooks. The order checker does not see refused or skipped calls, except in a lake that
+ * can sleep. */
 typedef struct gml_test_options {
     uint64_t fail_call;        /* fail the n-th driver call from 1; 0: none */
     uint64_t fail_per_million; /* fail each call with this probability; 0: none */
@@ -21,7 +21,7 @@ typedef struct gml_test_options {
  * Where there is no host memory for them, no lake opens with what this returns. Thread-safe. */
 GML_API const gml_lake_hooks *gml_test_hooks(gml_test_options options);
 
-/* What they do. pre: `hooks` is NULL or of gml_test_hooks(). */
+/* The options of hooks. pre: `hooks` is NULL or of gml_test_hooks(). */
 GML_API gml_test_options gml_test_options_of(const gml_lake_hooks *hooks);
 
 /* GML_HOOKS(.fail_call = 3) */

@@ -157,7 +157,7 @@ allocate_once(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes, gml_bl
                                          : allocate_large(self, lane, size_bytes, out);
 }
 
-/* Every idle primitive of a lane; goes on after a failure and returns the first. */
+/* Every idle primitive of a lane; continues after a failure and returns the first. */
 static gml_status
 release_idle(gml_paper *self, gml_paper_lane *lane)
 {
@@ -204,7 +204,7 @@ paper_allocate(gml_policy *base, uint64_t size_bytes, gml_stream stream, gml_blo
     }
     gml_status status = allocate_once(self, lane, size_bytes, out);
     if (status == GML_OUT_OF_MEMORY) {
-        /* What other streams hold, or is too small to stitch, may be enough. */
+        /* Memory of other streams, or too small to stitch, may suffice. */
         uint64_t released_bytes;
         size_t views = self->views.count;
         (void)paper_trim(base, &released_bytes);
@@ -311,7 +311,7 @@ paper_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs
     return GML_OK;
 }
 
-/* Offers every range to the driver, views first; what it refuses becomes a leftover. */
+/* Returns every range to the driver, views first; refused ranges become leftovers. */
 static gml_status
 drop_everything(gml_paper *self)
 {
@@ -339,7 +339,7 @@ paper_destroy(gml_policy *base)
     gml_status first = gml_driver_device_synchronize(base->driver);
     gml_status status = drop_everything(self);
     first = gml_first_failure(first, status);
-    /* A call that failed once may work now; after this there is no other chance. */
+    /* A call that failed before may succeed now; this is the last chance. */
     status = gml_paper_sweep(self);
     first = gml_first_failure(first, status);
     status = gml_paper_small_release(self, true);

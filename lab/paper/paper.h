@@ -1,6 +1,6 @@
 /* `gmlake-paper`: the allocation strategy of "GMLake: Efficient and Transparent GPU Memory
  * Defragmentation for Large-scale DNN Training with Virtual Memory Stitching" (Guo et al., ASPLOS
- * 2024), section 3.3, section 4 and Algorithm 1. What its files share.
+ * 2024), section 3.3, section 4 and Algorithm 1. Shared by its files.
  *
  * A *primitive* is the paper's pBlock: chunks, and an address range of its own over them. A *view*
  * is its sBlock: an address range over the chunks of several primitives. Views may overlap one
@@ -117,14 +117,14 @@ gml_paper_cell_of(gml_tree_node *node)
  * On failure *range may hold what the driver refused to take back: see gml_paper_range_drop. */
 gml_status gml_paper_range_map(gml_paper *self, gml_paper_range *range, const gml_handle *handles);
 
-/* Lets go of a range that is in no list and no tree: gives the driver back what it holds and frees
- * the struct, or keeps it as a leftover for gml_paper_sweep if the driver refuses. */
+/* Releases a range that is in no list and no tree: returns its memory to the driver and frees the
+ * struct, or keeps it as a leftover for gml_paper_sweep if the driver refuses. */
 gml_status gml_paper_range_drop(gml_paper *self, gml_paper_range *range);
 
-/* Tries again to give back the leftovers; returns the first failure. */
+/* Retries to release the leftovers; returns the first failure. */
 gml_status gml_paper_sweep(gml_paper *self);
 
-/* Frees the structs of leftovers, whatever they hold. */
+/* Frees the structs of leftovers, with anything they hold. */
 void gml_paper_forget_leftovers(gml_paper *self);
 
 void gml_paper_list_add(gml_paper_list *list, gml_paper_range *range);
@@ -140,8 +140,8 @@ gml_status gml_paper_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_b
  * address, and leaves a view over both. The first part keeps the struct. */
 gml_status gml_paper_split(gml_paper *self, gml_paper_range *primitive, uint64_t size_bytes);
 
-/* Gives an idle primitive back, after the views over it. On failure it may stay, idle and whole,
- * or be a leftover. pre: nothing pending on the device touches it. */
+/* Releases an idle primitive, after the views over it. On failure it may stay, idle and whole, or
+ * be a leftover. pre: nothing pending on the device touches it. */
 gml_status gml_paper_release(gml_paper *self, gml_paper_range *primitive);
 
 /* An idle primitive begins or ends to be in use. */
@@ -190,7 +190,7 @@ gml_status gml_paper_small_allocate(gml_paper *self, gml_paper_lane *lane, uint6
                                     gml_block **out);
 void gml_paper_small_free(gml_paper *self, gml_paper_cell *cell);
 
-/* Gives back segments without a used cell, or all; goes on after a failure, returns the first. */
+/* Releases segments without a used cell, or all; continues after a failure, returns the first. */
 gml_status gml_paper_small_release(gml_paper *self, bool with_live);
 
 /* ---- paper_check.c --------------------------------------------------------------------------- */

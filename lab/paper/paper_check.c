@@ -1,9 +1,9 @@
-/* What must hold between the structures of `gmlake-paper`, and the walk over what it holds. */
+/* Invariants of the structures of `gmlake-paper`, and the walk over its memory. */
 #include "paper/paper.h"
 
 #include <inttypes.h>
 
-/* What one walk over everything counts. */
+/* The totals of one walk over everything. */
 typedef struct paper_census {
     uint64_t reserved_bytes, small_bytes, view_bytes;
     size_t idle_primitives, idle_views, idle_cells, unused_views;
@@ -130,7 +130,7 @@ take_census(gml_paper *self, paper_census *census)
     return status;
 }
 
-/* The free lists hold what the census found idle, and nothing else. */
+/* The free lists hold exactly what the census found idle. */
 static gml_status
 check_lanes(gml_paper *self, const paper_census *census)
 {

@@ -25,7 +25,7 @@ unlist_idle(gml_paper *self, gml_paper_range *primitive)
     }
 }
 
-/* A struct for a primitive of `count` chunks, holding nothing of the driver's yet. */
+/* A struct for a primitive of `count` chunks, without driver memory yet. */
 static gml_paper_range *
 new_primitive(gml_paper *self, gml_paper_lane *lane, size_t count)
 {
@@ -74,7 +74,7 @@ gml_paper_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes, gml_p
     return GML_OK;
 }
 
-/* What a split needs on the host, taken before anything is changed. */
+/* Host memory for a split, allocated before anything is changed. */
 typedef struct split_parts {
     gml_paper_range *rest, *view;
     gml_paper_link *links; /* chained by next_part: one per view over the primitive, and two */

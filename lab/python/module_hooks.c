@@ -1,5 +1,5 @@
-/* _core.test_hooks(), which a developer build has: what is put around the drivers of the lakes that
- * the module opens. */
+/* _core.test_hooks(), in developer builds: the hooks around the drivers of the lakes that the
+ * module opens. */
 #include "hooks/test_hooks.h"
 #include "python/core.h"
 

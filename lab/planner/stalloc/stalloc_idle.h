@@ -29,7 +29,7 @@ typedef struct gml_idle_set {
 gml_idle_set gml_idle_open(void);
 void gml_idle_close(gml_idle_set *set);
 
-/* Nothing for an empty one. false when the host has no memory. */
+/* A no-op for an empty one. false without host memory. */
 bool gml_idle_add(gml_idle_set *set, uint64_t begin, uint64_t end, uint64_t base,
                   uint64_t size_bytes);
 
