@@ -37,15 +37,15 @@ _INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints one line for a wrong argument, and does not pass over help that was not written."""
+    """Prints one line for a wrong argument, and raises if the help cannot be written."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 (argparse has them untyped)
-        """Take what begins like a negative number for a value: its type says what is wrong."""
+        """Treat arguments like "-1" as values, so that their type reports what is wrong."""
         super().__init__(**options)
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Write the help; the base class passes over what went wrong."""
+        """Write the help; the base class ignores errors."""
         out = file or sys.stdout
         if out is not None:
             out.write(self.format_help())
@@ -135,7 +135,7 @@ def _needs_output(words: list[str]) -> bool:
 
 
 def _split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Return what is ours, and the words of a program after "--" where a command takes one."""
+    """Return gmlake's arguments, and those of the program after "--" if the command runs one."""
     words = list(arguments)
     chosen = _chosen(words[:1])
     if chosen is None or "--" not in words or not load(chosen).takes_program:

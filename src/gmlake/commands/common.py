@@ -1,4 +1,4 @@
-"""What every command shares: its shape, options, error lines, JSON output, and the progress bar."""
+"""Shared by every command: its shape, options, error lines, JSON output, and the progress bar."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Command(ABC):
 
     @abstractmethod
     def run(self, args: argparse.Namespace) -> int:
-        """Do it and return the exit code; gmlake.Error and ValueError become one line."""
+        """Run it and return the exit code; gmlake.Error and ValueError become one line."""
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:
-    """Add the files, and which device of each."""
+    """Add the files, and --device."""
     parser.add_argument(
         "files",
         nargs="+",
@@ -123,7 +123,7 @@ def read_file(path: str, device: int | None) -> list[Trace]:
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Put the file's name into whatever goes wrong with it; arguments were checked before."""
+    """Add the file's name to errors about it; arguments were checked before."""
     try:
         yield
     except TraceError as error:
@@ -137,7 +137,7 @@ def named(path: str) -> Iterator[None]:
 
 
 def print_error(text: object) -> None:
-    """Print one line on stderr, whatever is in it; nothing where stderr takes nothing."""
+    """Print one line on stderr, with control characters escaped; ignore an unwritable stderr."""
     if sys.stderr is None:
         return
     try:
@@ -147,7 +147,7 @@ def print_error(text: object) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Let a stream that failed drop what it still holds, so that it does not fail again at exit."""
+    """Drop the buffer of a stream that failed, so that it does not fail again at exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -177,7 +177,7 @@ def print_json(data: dict[str, Any]) -> None:
 
 @contextmanager
 def progress_bar(title: str, events: int) -> Iterator[Progress | None]:
-    """Yield a callback for the events replayed; None where no bar is drawn.
+    """Yield a callback for the events replayed; None if no bar is drawn.
 
     A bar is drawn on stderr, if that is a terminal and the replay is long.
     """

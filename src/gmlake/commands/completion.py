@@ -49,7 +49,7 @@ _ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 class _Option(NamedTuple):
-    """One option of a command. values: None where it takes none, () where any will do."""
+    """One option of a command. values: None if it takes no value, () if it takes any."""
 
     flags: tuple[str, ...]
     values: tuple[str, ...] | None
@@ -76,7 +76,7 @@ class CompletionCommand(common.Command):
 
 
 def options_of(name: str) -> list[_Option]:
-    """Return the options of a command, and what it takes without one where that is one of a few."""
+    """Return the options of a command, and the choices of its positional argument, if any."""
     policies = ("all", *settings.policies())
     known = {
         "--policy": policies[1:] if name == "run" else policies,

@@ -67,7 +67,7 @@ class InfoCommand(common.Command):
 
 
 def _pytorch(drivers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Say how a process would be served that begins now; PyTorch is not imported for it."""
+    """Say how a new process would be served, without importing PyTorch."""
     seen = asdict(adapter.outlook())
     (absence, *_others) = [entry["reason"] for entry in drivers if entry["driver"] == "cuda"]
     if seen["mode"] != "off" and absence:
@@ -127,7 +127,7 @@ def _print_tables(about: dict[str, Any], *, has_knobs: bool) -> None:
 
 
 def _head(about: dict[str, Any]) -> RenderableType:
-    """Return what decides whether gmlake will serve, as names and values."""
+    """Return the facts that decide whether gmlake will serve, as names and values."""
     from rich.table import Table
     from rich.text import Text
 

@@ -103,7 +103,7 @@ def _replay_file(
 
 
 def _with_lines(report: ReplayReport, path: str, device: int) -> ReplayReport:
-    """Say who asked for what was refused, and who held most, where the file tells call paths."""
+    """Add to refusals the line that asked and who held most, if call paths are recorded."""
     refusals = [refusal for each in report.refusals.values() for refusal in each]
     rows = {result.first_refused for result in report.results} - {None, -1}
     rows |= {refusal.event for refusal in refusals}

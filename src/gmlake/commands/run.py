@@ -93,7 +93,7 @@ class RunCommand(common.Command):
 def environment(
     settings: Settings, variables: Mapping[str, str], *, is_reporting: bool
 ) -> dict[str, str]:
-    """Return the variables of a process that gmlake shall serve, and of those that it starts."""
+    """Return the environment for a process that gmlake serves, and for those it starts."""
     added = {"GMLAKE_RUN": "1"} | settings.to_environment()
     if is_reporting:
         added["GMLAKE_REPORT"] = "1"
@@ -108,7 +108,7 @@ def environment(
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    """Return what the options say; ValueError for what no lake can be opened with."""
+    """Return the settings from the options; ValueError for ones that no lake can be opened with."""
     knobs = dict(args.settings)
     given = Given(args.policy, args.capacity, knobs=knobs, on_oom=args.on_oom)
     check_mode(args.mode)
@@ -126,7 +126,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def _program(args: argparse.Namespace) -> list[str]:
-    """Return what follows `python` on its command line."""
+    """Return the words that follow `python` on its command line."""
     for option, words in (("-m", args.module), ("-c", args.code)):
         if words is not None:
             if not words:
@@ -147,7 +147,7 @@ def _program(args: argparse.Namespace) -> list[str]:
 
 
 def _advice(name: str) -> str:
-    """Return what to do about names that are no scripts, but are often taken for one."""
+    """Return advice about a name that is not a script, but is often mistaken for one."""
     if re.fullmatch(r"python[0-9.]*", name):
         return "; leave python itself out"
     if name == "torchrun":

@@ -33,7 +33,7 @@ _NS_PER_S: Final = 1e9
 _SHORTEST_S: Final = 0.1
 _LONGEST_S: Final = 3600.0
 _KEYS: Final = 64
-_LONG: Final = 10  # digits of a rank that nobody has
+_LONG: Final = 10  # digits of a rank; longer ones are not real
 _HOW: Final = "start it with GMLAKE_TOP=1, or call gmlake.publish() in it"
 _EPILOG: Final = (
     "A process publishes if it is started with GMLAKE_TOP=1 or calls gmlake.publish(); only its "
@@ -83,7 +83,7 @@ class TopCommand(common.Command):
 
 
 class _Watch:
-    """What was read last, and before that. pids: empty for every process."""
+    """The last two readings. pids: empty for every process."""
 
     def __init__(self, pids: tuple[int, ...]) -> None:
         self._pids = pids
@@ -95,7 +95,7 @@ class _Watch:
         self.problems: list[str] = []
 
     def look(self, *, may_be_none: bool = False) -> None:
-        """Read what is published; ValueError where there is nothing, unless that may be."""
+        """Read the published counters; ValueError if there are none, unless that is allowed."""
         self.intervals, self.problems = [], []
         self.devices = self._nvml.devices()
         readings: dict[Source, tuple[Counters, int]] = {}
@@ -163,7 +163,7 @@ class _Watch:
 
 
 def _follow(watch: _Watch, interval_s: float) -> None:
-    """Draw until nothing is left that publishes."""
+    """Draw until no process publishes any more."""
     from rich.console import Console
     from rich.live import Live
 

@@ -91,7 +91,7 @@ class ViewCommand(common.Command):
 
 
 def _page_path(source: str, output: str | None) -> Path:
-    """Return where to write; ValueError where a file of another kind would be lost."""
+    """Return where to write; ValueError if that would overwrite a file of another kind."""
     if output is not None:
         page = Path(output)
         if page.exists() and Path(source).exists() and page.samefile(source):
@@ -146,7 +146,7 @@ def _only(seen: Snapshot, device: int) -> Snapshot:
 
 
 def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
-    """Return a picture per device: what each policy would have reserved."""
+    """Return a picture per device: the memory each policy would have reserved."""
     chosen = choose_policies(policies)
     figures: list[Figure] = []
     for one in _recorded(seen):
