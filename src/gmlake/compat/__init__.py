@@ -1,1 +1,1 @@
-"""The interfaces of others over gmlake, for programs that are written for them."""
+"""Other libraries' interfaces implemented by gmlake, for programs written for them."""

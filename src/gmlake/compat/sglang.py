@@ -1,8 +1,8 @@
 """SGLang's memory saver over gmlake's regions: `gmlake run -m sglang.launch_server ...`.
 
 SGLang finds register() by itself, as a plugin (the entry point sglang.srt.plugins). Where gmlake
-serves the process, `--enable-memory-saver` then takes gmlake.compat.torch_memory_saver for
-torch_memory_saver, which need not be installed. Elsewhere SGLang is left as it is.
+serves the process, `--enable-memory-saver` then uses gmlake.compat.torch_memory_saver instead of
+torch_memory_saver, which need not be installed. Otherwise SGLang is left as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ADAPTER: Final = "sglang.srt.utils.torch_memory_saver_adapter"
 
 
 def register() -> None:
-    """Let SGLang find gmlake's module by that name, also where it has looked for it already."""
+    """Make gmlake's module importable as torch_memory_saver, even after SGLang looked for it."""
     if not is_enabled():
         return
     ours = import_module("gmlake.compat.torch_memory_saver")  # reads the environment

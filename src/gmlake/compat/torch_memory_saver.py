@@ -4,9 +4,9 @@
 
 in place of `from torch_memory_saver import torch_memory_saver`. Names, arguments and meaning are
 those of torch_memory_saver 0.0.10, its environment variables included; gmlake is enabled at the
-first use. What differs: pausing twice is a ValueError and not the end of the process, resuming is
-all or nothing, memory of tensors is stitched, and nothing is preloaded. docs/sleep.md has the table
-of its own tests.
+first use. Differences: pausing twice raises ValueError instead of ending the process, resuming is
+all or nothing, memory of tensors is stitched, and nothing is preloaded. docs/sleep.md lists the
+results of its own tests.
 """
 
 # mypy: allow-untyped-calls
@@ -35,7 +35,7 @@ _YES: Final = ("1", "true", "yes")
 
 
 class _Thread(threading.local):
-    """What a thread allocates in: as its library has it, at first what the environment says."""
+    """The settings with which a thread allocates, initially those of the environment."""
 
     def __init__(self) -> None:
         self.is_inside = _says("TMS_INIT_ENABLE")
@@ -49,7 +49,7 @@ class _Thread(threading.local):
 
 
 class _Inside(_core.Inside):
-    """What a thread's settings mean."""
+    """The region that a thread's settings select."""
 
     def __init__(self, region: tuple[int, bool, bool], *, everywhere: bool) -> None:
         self._region = region
@@ -63,7 +63,7 @@ class TorchMemorySaver:
     """Regions by tag, which can be paused and resumed."""
 
     def __init__(self) -> None:
-        """Nothing begins before the first use, unless the environment says so."""
+        """Defer everything to the first use, unless the environment says otherwise."""
         self.hook_mode = "torch"
         """Kept, and means nothing: there is one way here."""
         self.retain_cpu_backup = _says("TMS_RETAIN_CPU_BACKUP")
@@ -135,7 +135,7 @@ class TorchMemorySaver:
 
     @contextmanager
     def disable(self, dispose_mem_pool_after_use: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002
-        """Allocate in no region inside; what is idle then goes back to the device."""
+        """Allocate in no region inside; the idle memory is then released to the device."""
         with self._within(is_inside=False):
             yield
         if dispose_mem_pool_after_use:
@@ -161,9 +161,9 @@ class TorchMemorySaver:
             sleeping.forget_saved(*self._returned.intersection(names))
 
     def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> torch.Tensor | None:  # noqa: FBT001, FBT002
-        """Return what a paused tensor held, on the host; None where it is not saved there.
+        """Return the contents of a paused tensor, on the host; None if they are not saved there.
 
-        Of a resumed tensor what it held when it was paused, if retain_cpu_backup was set when it
+        Of a resumed tensor, the contents when it was paused, if retain_cpu_backup was set when it
         was resumed. zero_copy: the memory itself, which is valid until the tensor is paused again,
         and without retain_cpu_backup until it is resumed.
         """
@@ -176,7 +176,7 @@ class TorchMemorySaver:
         return (held if zero_copy else held.clone()).view(x.dtype).view(x.shape)
 
     def set_disk_backup_dir(self, path: str) -> None:
-        """Say where the files lie of regions that are made from now on."""
+        """Set the folder for the files of regions that are created from now on."""
         Path(path).mkdir(parents=True, exist_ok=True)
         self._folder = path
 
@@ -208,7 +208,7 @@ class TorchMemorySaver:
             vars(self._thread).update(before)
 
     def _inside(self, *, everywhere: bool = False) -> _Inside:
-        """Return what lets this thread allocate as its settings say."""
+        """Return the context in which this thread allocates as its settings say."""
         is_inside = self._thread.is_inside
         region = self._region_of_thread().region() if is_inside else (0, False, False)
         return _Inside(region, everywhere=everywhere)
@@ -229,7 +229,7 @@ class TorchMemorySaver:
         return sleeping.region(name, backup=backup, folder=folder, graphs=of.graphs)
 
     def _names(self, tag: str | None, *, are_asleep: bool) -> list[str]:
-        """Return the regions of a tag that are in that state; ValueError where none is."""
+        """Return the regions of a tag that are in that state; ValueError if there are none."""
         wanted = (
             self._tags.get(tag, []) if tag else [n for some in self._tags.values() for n in some]
         )
@@ -246,7 +246,7 @@ class _Library:
     def __init__(self, saver: TorchMemorySaver) -> None:
         self._saver = saver
 
-    # What programs and its tests call. Texts are bytes, as in C.
+    # Called by programs and by the library's tests. Texts are bytes, as in C.
 
     def tms_get_interesting_region(self) -> bool:
         return self._now.is_inside
@@ -308,7 +308,7 @@ class _Library:
 
 
 class _Implementation:
-    """What is there from the first use on, with the names that programs know it by."""
+    """Created at the first use, with the attribute names that programs access."""
 
     def __init__(self, saver: TorchMemorySaver) -> None:
         self.cdll = _Library(saver)

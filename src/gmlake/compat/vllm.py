@@ -2,8 +2,8 @@
 
 vLLM finds register() by itself, as a plugin (the entry point vllm.general_plugins). Where gmlake
 serves the process, the allocator of vLLM's sleep mode is the one below, with the interface that
-vLLM 0.33 has for it: weights, KV cache and graphs lie in regions, and what is idle in them still
-serves by being stitched. Elsewhere vLLM is left as it is.
+vLLM 0.33 has for it: weights, KV cache and graphs lie in regions, whose idle memory is still
+stitched. Otherwise vLLM is left as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BACKEND: Final = "gmlake"
 
 
 class SleepAllocator:
-    """What vLLM asks for memory that sleeps, in the place of its CuMemAllocator."""
+    """Allocates vLLM's memory that sleeps, in place of its CuMemAllocator."""
 
     def __init__(self) -> None:
         self._graphs: tuple[int, int] | None = None
@@ -46,7 +46,7 @@ class SleepAllocator:
             yield self._graphs
 
     def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
-        """Put all to sleep: what has one of these tags is saved on the host, the rest is lost."""
+        """Put all to sleep: save memory with one of these tags on the host, discard the rest."""
         saved = (offload_tags,) if isinstance(offload_tags, str) else offload_tags or (_DEFAULT,)
         awake = self._names(is_asleep=False)
         kept = [name for name in awake if name.removeprefix(_PREFIX) in saved]
@@ -62,14 +62,14 @@ class SleepAllocator:
             raise
 
     def discard(self, tags: tuple[str, ...] | str) -> None:
-        """Put what has these tags to sleep; what it holds is lost."""
+        """Put the memory with these tags to sleep; its contents are lost."""
         wanted = (tags,) if isinstance(tags, str) else tags
         names = [n for n in self._names(is_asleep=False) if n.removeprefix(_PREFIX) in wanted]
         if names:
             sleeping.sleep(*names, backup=None)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Wake all, or of the weights and the KV cache only what is named; all or nothing."""
+        """Wake all, or only the named ones of weights and KV cache; all or nothing."""
         names = [
             name
             for name in self._names(is_asleep=True)
@@ -85,10 +85,10 @@ class SleepAllocator:
         return sum(each.live_bytes for each in sleeping.regions() if each.name.startswith(_PREFIX))
 
     def release_pools(self) -> None:
-        """Do nothing: tensors end as they do elsewhere."""
+        """Do nothing: tensors are freed as usual."""
 
     def close(self) -> None:
-        """Do nothing, as release_pools()."""
+        """Do nothing, like release_pools()."""
 
     @staticmethod
     def _names(*, is_asleep: bool) -> list[str]:
@@ -103,7 +103,7 @@ _allocator = SleepAllocator()
 
 
 def register() -> None:
-    """Let vLLM use this where gmlake serves the process, and know the backend "gmlake"."""
+    """Register the backend "gmlake", and this allocator if gmlake serves the process."""
     backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
     factory = backends.SleepModeBackendFactory
     try:

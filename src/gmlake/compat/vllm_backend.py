@@ -10,7 +10,7 @@ from gmlake.pytorch.session import is_enabled
 
 
 class GmlakeBackend(CuMemBackend):
-    """vLLM's own backend, over gmlake's allocator; refused where gmlake does not serve."""
+    """vLLM's own backend, over gmlake's allocator; unsupported if gmlake does not serve."""
 
     @classmethod
     def is_supported(cls) -> bool:
