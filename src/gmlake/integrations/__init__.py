@@ -1,4 +1,4 @@
-"""gmlake in the trainers of others: marks, memory lines in their logs, a page at the end.
+"""gmlake in other libraries' trainers: marks, memory lines in their logs, a page at the end.
 
     from gmlake.integrations.transformers import GmlakeCallback  # or .lightning
     from gmlake.integrations.accelerate import GmlakeTraining

@@ -2,7 +2,7 @@
 
 trainer = lightning.Trainer(callbacks=[GmlakeCallback(page="memory.html")])
 
-gmlake is enabled by whoever wants it: `gmlake run`, gmlake.enable(), or plan=True.
+The callback does not enable gmlake: use `gmlake run`, gmlake.enable(), or plan=True.
 """
 
 # mypy: allow-untyped-calls, allow-subclassing-any

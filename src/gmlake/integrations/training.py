@@ -1,7 +1,7 @@
 """Shared by all trainers' callbacks: mark steps and evaluations, measure, draw a page at the end.
 
-A trainer may not report that its training failed. So one training is open at a time in a process,
-and the next one that begins, or the end of the process, ends it.
+A trainer may not report that its training failed. So a process has one open training at a time,
+which ends when the next one begins or the process exits.
 """
 
 # mypy: allow-untyped-calls
@@ -148,18 +148,16 @@ def _planned(plan: object) -> Any:  # noqa: ANN401 (an annex has its type)
 
 
 class _Process:
-    """Which training is open."""
+    """The training that is open in this process, if any."""
 
     def __init__(self) -> None:
         self.open: Training | None = None
 
     def end(self) -> None:
-        """End the open one."""
         if self.open is not None:
             self.open.end()
 
     def forget(self) -> None:
-        """Forget the open one, in a forked child."""
         self.open = None
 
 
