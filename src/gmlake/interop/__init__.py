@@ -5,9 +5,9 @@
     use_cupy()   # CuPy's arrays come from gmlake from here on
     use_numba()  # before Numba uses the GPU
 
-Each device has one lake, whoever asks, so what one library frees serves the others. Who chooses
-the policy and the capacity is gmlake.enable(), or else the variables GMLAKE_*, when the first of
-all asks for memory. The libraries are imported by these functions, not before.
+All libraries share one lake per device, so memory that one frees serves the others. Policy and
+capacity come from gmlake.enable(), or else from the variables GMLAKE_*, at the first request of
+any library. These functions import the libraries.
 """
 
 from __future__ import annotations

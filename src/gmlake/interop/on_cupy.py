@@ -1,19 +1,18 @@
 """CuPy on gmlake's memory.
 
-CuPy tells an allocator no stream, but the stream that is current when memory is asked for or given
-back can be asked of it. As with CuPy's own pool, memory is the current stream's from the request
-on. In addition, the stream that is current when the last reference goes counts as a user of it, so
-that
+CuPy passes an allocator no stream, but the allocator can ask for the current one at each request
+and free. As with CuPy's own pool, memory belongs to the stream that is current at the request. In
+addition, the stream that is current when the last reference goes counts as a user of it, so that
 
     with side:
         y = f(x)
         del x
 
-is safe for an x of another stream. Other uses on other streams are the program's to order, as ever.
+is safe for an x of another stream. The program must order other uses on other streams, as usual.
 
-CuPy destroys a stream with its object. What lakes know of it must end before, so CuPy's finalizer
-of streams tells them first. Streams that CuPy only wraps may go without a word, and lakes make no
-call on those.
+CuPy destroys a stream with its object. Lakes must forget the stream before that, so CuPy's stream
+finalizer is replaced by one that tells them first. Streams that CuPy only wraps may be destroyed
+without notice, and lakes make no call on those.
 """
 
 # mypy: disable-error-code="import-not-found"
@@ -43,13 +42,13 @@ _finalizers: Final[list[Callable[..., None]]] = []  # CuPy's own, once it is rep
 
 
 def use() -> None:
-    """Let CuPy allocate here."""
+    """Make this CuPy's allocator."""
     cupy.cuda.set_allocator(make())
     cupy.get_default_memory_pool().free_all_blocks()
 
 
 def make(stream: CupyStream | None = None) -> Callable[[int], Any]:
-    """Return an allocator: of the current streams, or of one stream alone."""
+    """Return an allocator for the current streams, or for one stream only."""
     _watch_streams()
     if stream is None:
         allocator: Callable[[int], Any] = cupy.cuda.PythonFunctionAllocator(_allocate, _free).malloc
@@ -115,7 +114,7 @@ def _current(device: int) -> int:
 
 
 def _meet(stream: CupyStream, device: int) -> None:
-    """Let a lake know that a stream may end unseen, before it hears of the stream otherwise."""
+    """Mark a stream as external in a lake before its first use: it may end without notice."""
     known = (device, int(stream.ptr))
     if known in _met or stream.ptr in shared_lakes.LASTING:
         return
@@ -134,7 +133,7 @@ def _mark_external(device: int, handle: int) -> None:
 
 
 def _is_owned(stream: CupyStream) -> bool:
-    """Whether it ends with its object, in the finalizer that is replaced here."""
+    """Whether its object destroys it, in the finalizer that is replaced here."""
     is_wrapper = getattr(stream, "_foreign_stream_ref", None) is not None
     return bool(_finalizers) and isinstance(stream, cupy.cuda.Stream) and not is_wrapper
 

@@ -1,10 +1,10 @@
 """Numba on gmlake's memory: a manager for numba.cuda.set_memory_manager().
 
-Numba tells a manager no stream, and any kernel on any stream may use an array. So a manager without
-a stream of the program's keeps the contract of cuMemAlloc and cuMemFree. It has a stream of its
-own on which nothing ever runs. A request is made for that stream, and the stream is waited for,
-which takes time only where the lake has made it wait for another library's work. What Numba lets go
-is collected; the device is waited for before a batch goes back to the lake, once.
+Numba passes a manager no stream, and any kernel on any stream may use an array. So a manager that
+was given no stream keeps the contract of cuMemAlloc and cuMemFree. It allocates for a stream of its
+own on which no kernel runs, and then waits for that stream, which takes time only if the lake made
+it wait for another library's work. Memory that Numba frees is collected and returned to the lake
+in batches, after one wait for the device each.
 
 NUMBA_CUDA_MEMORY_MANAGER=gmlake.interop.on_numba has the same effect as use().
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gmlake.lake import Lake
 
 _INTERFACE_VERSION: Final = 1
-_MOST_PENDING_BYTES: Final = 256 << 20  # other libraries cannot have it before it went back
+_MOST_PENDING_BYTES: Final = 256 << 20  # which other libraries cannot use before it is returned
 
 
 class OutOfMemoryError(CudaAPIError, errors.OutOfMemoryError):
@@ -42,7 +42,7 @@ class OutOfMemoryError(CudaAPIError, errors.OutOfMemoryError):
 
 
 def use(stream: object = None) -> None:
-    """Let Numba allocate here."""
+    """Make this Numba's memory manager."""
     handle = None if stream is None else shared_lakes.handle_of(stream)
     for number, device in driver.devices.items():
         context = device.primary_context
@@ -61,11 +61,11 @@ def _is_ours(manager: object, handle: int | None) -> bool:
 class Manager(HostOnlyCUDAMemoryManager):
     """The memory of one device; Numba makes one for each.
 
-    stream: the handle of the one on which its arrays are used; None: of any.
+    stream: the handle of the only stream on which its arrays are used; None: any stream.
     """
 
     def __init__(self, *, context: object, stream: int | None = None) -> None:
-        """Allocate nothing yet: Numba makes one without a device to see its version."""
+        """Allocate nothing yet: Numba creates one without a device to read its version."""
         super().__init__(context=context)
         self.stream = stream
         self._own: Any = None  # the stream on which nothing runs
@@ -83,7 +83,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         """Do nothing: the lake is opened by the first request."""
 
     def memalloc(self, size: int) -> MemoryPointer:
-        """Return memory of the current device; OutOfMemoryError where there is none."""
+        """Return memory of the current device. Raises OutOfMemoryError."""
         lake = shared_lakes.lake_of(self._device)
         try:
             address = shared_lakes.served(partial(self._allocate, lake, size), self._give_back)
@@ -107,7 +107,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         return MemoryInfo(free=free_bytes + max(0, idle_bytes), total=total_bytes)
 
     def get_ipc_handle(self, memory: MemoryPointer) -> NoReturn:
-        """Raise NotImplementedError: CUDA has no such handles for memory that is mapped."""
+        """Raise NotImplementedError: CUDA has no such handles for mapped memory."""
         raise NotImplementedError(
             "memory of gmlake cannot be shared between processes by Numba's handles; allocate such "
             "arrays in a process that does not call use_numba()"
@@ -151,7 +151,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         return address
 
     def _let_go(self, name: int) -> None:
-        """End an array's memory; its second end, after reset(), does nothing."""
+        """Free an array's memory; a second free, after reset(), does nothing."""
         address, size = self._live.pop(name, (0, 0))
         lake = shared_lakes.find(self._device)
         if not address or lake is None:
@@ -163,7 +163,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         pending_bytes = sum(size for _, size in self._pending)
         is_full = len(self._pending) > config.CUDA_DEALLOCS_COUNT
         if not self._deferred and (is_full or pending_bytes > _MOST_PENDING_BYTES):
-            with suppress(errors.Error):  # nobody could catch it; the next batch tries again
+            with suppress(errors.Error):  # no caller could catch it; the next batch tries again
                 self._give_back()
 
     def _give_back(self) -> None:

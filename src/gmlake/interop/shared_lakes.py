@@ -1,4 +1,4 @@
-"""What interop have in common: the lakes below PyTorch, and streams of any library."""
+"""Shared by all of interop: the lakes below PyTorch, and streams of any library."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def lake_of(device: int) -> Lake:
 
 
 def serving_lake_of(device: int) -> Lake:
-    """Return the lake that serves this thread on a device: that of the region it is in, if any."""
+    """Return the lake that serves this thread on a device: its region's, if it is in one."""
     _configure()
     return _core.interop_serving_lake(Lake, device)
 
 
 def find(device: int) -> Lake | None:
-    """Return the lake of a device; None if this process has not used it, as after a fork."""
+    """Return the lake of a device; None if this process has not used it, e.g. after a fork."""
     return _found.get(device)
 
 
@@ -49,21 +49,21 @@ def known() -> list[tuple[int, Lake]]:
 
 
 def _configure() -> None:
-    """Let the environment say how lakes are opened, where no session and no lake has said it."""
+    """Configure lakes from the environment, unless a session or an open lake already has."""
     serving = session._process.serving  # noqa: SLF001
     is_fixed = serving is not None and serving._fixed is not None  # noqa: SLF001
     if not is_fixed and not _core.torch_devices():
         registry.configure(Settings.of())
 
 
-# The lakes of a parent belong to it: their locks may be held for ever.
+# A parent's lakes must not be used: their locks may never be released.
 os.register_at_fork(after_in_child=_found.clear)
 
 
 def served(request: Callable[[], int], make_room: Callable[[], None] = lambda: None) -> int:
-    """Return what a request returns, asked once more after arrays in cycles were collected.
+    """Return a request's result, retried once after a collection of arrays in cycles.
 
-    make_room: does what else may help. Raises OutOfMemoryError.
+    make_room: frees more memory before the retry. Raises OutOfMemoryError.
     """
     try:
         return request()
@@ -76,11 +76,11 @@ def served(request: Callable[[], int], make_room: Callable[[], None] = lambda: N
 # ---- streams
 
 LASTING: Final = frozenset({0, 1, 2})
-"""The handles of streams that nobody makes or destroys: both default streams, under three names."""
+"""The handles of streams that are never created or destroyed: both defaults, by three names."""
 
 
 class CupyStream(Protocol):
-    """What is used of CuPy's streams; device_id is -1 for the default ones, which all have."""
+    """The attributes of CuPy's streams in use; device_id is -1 for the default streams."""
 
     ptr: int
     device_id: int
