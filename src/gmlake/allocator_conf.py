@@ -1,6 +1,6 @@
-"""What a user asked of PyTorch's allocator by PYTORCH_ALLOC_CONF, in settings of gmlake.
+"""Translates PYTORCH_ALLOC_CONF, which sets PyTorch's allocator, into settings of gmlake.
 
-PyTorch itself complains about what it does not understand, so everything else is passed over.
+PyTorch itself complains about options it does not understand, so all others are ignored.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Annexes: parts of this package that the allocator works without and knows nothing of.
+"""Annexes: optional parts of this package, which the allocator does not depend on.
 
 An annex is a folder beside this file with a module `annex.py`, which defines `ANNEX`: the public
 names and commands that it adds, and the hooks that it serves. That is plain data; the modules it
-names are imported on first use. Deleting the folder takes all of it away. The annex's `__init__.py`
-runs whenever anything of it is asked for, so it must import nothing heavy.
+names are imported on first use. Deleting the folder removes the annex. Its `__init__.py` runs when
+any of its modules is imported, so it must import nothing heavy.
 
 This file is the only one of the allocator that names annexes, and only for type checkers.
 """
@@ -73,12 +73,12 @@ class Command(NamedTuple):
 
 
 class Annex(NamedTuple):
-    """What an annex adds.
+    """The names, commands and hooks that an annex adds.
 
     names: public names of `gmlake`, separated by blanks, by the module that defines them.
-    commands: by name. hooks: what serves an offer of the allocator, as "module:name", by the name
-    of the hook; whoever calls `hooked` says what it calls them with. extension: a module in C that
-    adds policies to the core when it is loaded.
+    commands: by name. hooks: the implementation of each hook, as "module:name", by the name of the
+    hook; the caller of `hooked` defines the arguments. extension: a module in C that adds policies
+    to the core when it is loaded.
     """
 
     names: Mapping[str, str] = _NONE
@@ -105,7 +105,7 @@ def commands() -> dict[str, Command]:
 
 
 def hooked(hook: str) -> list[Any]:
-    """Return what the annexes have for a hook, loaded."""
+    """Load and return the annexes' implementations of a hook."""
     return [_load(annex.hooks[hook]) for annex in annexes() if hook in annex.hooks]
 
 

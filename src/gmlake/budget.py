@@ -1,7 +1,7 @@
-"""What reading a file may cost, by its size: memory and CPU time, bounded in one place.
+"""Bounds the memory and CPU time for reading a file, in proportion to the file's size.
 
-Every reader bounds its own work. This holds for all of them at once, so that a command ends soon
-and in one line also where a reader, or what draws what was read, was wrong about a file.
+Every reader bounds its own work. This bound covers all of them, so that a command ends soon and
+with one line even if a reader or a picture misjudges a file.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _ADVICE: Final = "if you trust it, read it in Python, where nothing is limited"
 
 
 class _TooLongError(BaseException):
-    """The time is over. No `except Exception` on the way may take it for its own."""
+    """The time is over. Not an Exception, so that no `except Exception` on the way catches it."""
 
 
 class Budget:
-    """Bounds what a block of code costs that reads a file, and that draws it.
+    """Bounds the cost of a block of code that reads and draws a file.
 
     with Budget(path):
         ...
@@ -50,20 +50,20 @@ class Budget:
         times the file's size where that is more.
     seconds: of CPU time, of all threads together; None: 20, or 20 for each 100 MB of the file.
 
-    What goes beyond either raises TraceError, with the file's name. A budget may be entered again,
-    and then has the time that was left: what the user asked for by options, such as a replay or a
-    search for a plan, goes on between two blocks and may take as long as it needs.
+    Exceeding either raises TraceError, with the file's name. A budget may be entered again, with
+    the time that was left: work that the user asked for by options, such as a replay or a search
+    for a plan, runs between two blocks and may take as long as it needs.
 
-    Signals come to the main thread, and memory is limited for a whole process. So off the main
-    thread nothing is limited; nor is time where the program uses the timer itself, and a limit of
-    memory that is lower already stays. The collector of cycles rests meanwhile: it would look at
-    all that was read again and again, a third of the time. All is as before after the block.
+    Signals reach the main thread only, and memory is limited for a whole process. So off the main
+    thread nothing is limited; nor is time if the program uses the timer itself, and a lower limit
+    of memory stays. The cyclic garbage collector is off meanwhile: it would scan all that was read
+    again and again, a third of the time. The block restores everything at its end.
     """
 
     def __init__(
         self, path: str | Path, *, most_bytes: int | None = None, seconds: float | None = None
     ) -> None:
-        """Look how large the file is; what is wrong with it, its reader says."""
+        """Look up the file's size; its reader reports whatever is wrong with it."""
         try:
             self._file_bytes = os.stat(path).st_size  # noqa: PTH116 (takes what Path() refuses)
         except (OSError, ValueError):
@@ -125,7 +125,7 @@ class Budget:
         signal.setitimer(signal.ITIMER_PROF, max(self._left_s, 1e-3), _AGAIN_S)
 
     def _stop(self, _number: int, frame: FrameType | None) -> None:
-        """Raise in whatever runs, but for what sets everything back."""
+        """Raise in the code that is running, unless it is __exit__, which restores everything."""
         self._is_over = True
         while frame is not None:
             if frame.f_code is Budget.__exit__.__code__:
@@ -147,7 +147,7 @@ class Budget:
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Whether memory was refused, also where a reader made another error of it."""
+    """Whether memory was refused, even if a reader turned that into another error."""
     while error is not None:
         is_refusal = isinstance(error, MemoryError) and not isinstance(error, Error)
         if is_refusal or (isinstance(error, OSError) and error.errno == errno.ENOMEM):

@@ -23,10 +23,10 @@ _ON_CUDA: Final = 2  # as DLPack numbers them
 class ElasticMemory:
     """An elastic buffer of a lake: fixed addresses, with memory from the beginning on.
 
-    address: its beginning. size: its full capacity. chunk: the unit of growing and shrinking. All
+    address: where it starts. size: its full capacity. chunk: the unit of growing and shrinking. All
     in bytes; made by Lake.elastic().
 
-    It ends, as with close(), when neither it nor a tensor over it is left. Not thread-safe;
+    It closes itself when neither it nor a tensor over it is left. Not thread-safe;
     different buffers may be used from different threads.
     """
 
@@ -42,7 +42,7 @@ class ElasticMemory:
 
     @property
     def memory(self) -> int:
-        """Its memory in bytes; 0 after close()."""
+        """The allocated memory in bytes; 0 after close()."""
         if not self._open or self._lake.closed:
             return 0
         return self._lake.describe_elastic(self.address)["memory_bytes"]
@@ -86,7 +86,6 @@ class ElasticMemory:
             raise ValueError("this elastic buffer was closed")
 
     def __enter__(self) -> Self:
-        """Nothing but the object: it is closed at the end."""
         return self
 
     def __exit__(
@@ -98,7 +97,7 @@ class ElasticMemory:
         self.close()
 
     def __del__(self) -> None:
-        """Close it where nobody has. A child of fork() leaves its parent's alone."""
+        """Close it if it is open. A child of fork() leaves its parent's alone."""
         with contextlib.suppress(RuntimeError, ValueError):
             self.close()
 
@@ -106,6 +105,5 @@ class ElasticMemory:
         raise TypeError("an elastic buffer can be neither copied nor pickled")
 
     def __repr__(self) -> str:
-        """Say what it has of what it may have."""
         state = f"{format_size(self.memory)} of {format_size(self.size)}"
         return f"<gmlake.ElasticMemory at {self.address:#x}: {state if self._open else 'closed'}>"

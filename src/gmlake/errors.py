@@ -1,4 +1,4 @@
-"""Every exception of gmlake. The extension raises these, too, and takes them from here."""
+"""Every exception of gmlake. The extension imports them from here and raises them, too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GmlakeWarning(UserWarning):
 
 @contextmanager
 def needing_torch(name: str) -> Iterator[None]:
-    """Say what to install where a public name needs PyTorch, and there is none."""
+    """Say what to install if a public name needs PyTorch and it is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -74,7 +74,7 @@ def _rebuild_trace_error(reason: str, event: int | None, path: str | None) -> Tr
 
 @contextmanager
 def blaming_trace() -> Iterator[None]:
-    """Turn a ValueError of the core into a TraceError, where all arguments come from a trace."""
+    """Turn a ValueError of the core into a TraceError, if all arguments come from a trace."""
     try:
         yield
     except TraceError:

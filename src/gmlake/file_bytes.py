@@ -1,4 +1,4 @@
-"""Reads files that others made: whole, not too large, and without waiting for anybody."""
+"""Reads untrusted files: whole, bounded in size, and without blocking."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class UnreadableError(Exception):
 def contents(path: Path, most_bytes: int) -> bytes:
     """Return a regular file's bytes. Raises UnreadableError.
 
-    Nothing is waited for: neither the other end of a pipe, nor a file of the kernel that has
-    nothing to tell yet.
+    Never blocks: neither on a pipe without a writer, nor on a kernel file without data.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -46,8 +46,8 @@ _WINDOW: Final = 64  # requests of either that may be passed over until then
 class Need:
     """What one policy needs for one recording. Sizes in bytes.
 
-    smallest_bytes: a device of this size serves every request, one that is smaller by GRANULE_BYTES
-    does not. is_served: whether the device that was asked about does; None where none was.
+    smallest_bytes: a device of this size serves every request; a device smaller by GRANULE_BYTES
+    does not. is_served: whether the device asked about does; None if none was.
     """
 
     trace: str
@@ -210,7 +210,7 @@ def _check_batches(traces: list[Trace], batches: Sequence[int] | None, memory_by
 
 
 def with_refused(trace: Trace) -> Trace:
-    """Return the trace with each request that PyTorch refused served, and ended at once."""
+    """Return the trace with each request that PyTorch refused served, and freed at once."""
     rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)
     made = np.repeat(trace.requests[rows], 2)
     made["id"] = trace.id_count + np.arange(len(rows)).repeat(2)
@@ -284,16 +284,16 @@ class _NoMatchError(Exception):
 
 
 class Scaled:
-    """A program's requests at any batch: each size on the line through those of two recordings.
+    """A program's requests at any batch: each size extrapolated linearly from two recordings.
 
-    What is let go, and when, is that of the larger batch. A few requests of it that the other has
-    not, as those of a kernel that only large sizes take, grow as the batch does.
+    The frees and their times are those of the larger batch. A few requests that only it has, as
+    those of a kernel for large sizes only, grow as the batch does.
     """
 
     def __init__(self, small: Trace, large: Trace, batches: tuple[int, int]) -> None:
         """Match the requests of both, which may be recordings of other numbers of steps.
 
-        Raises _NoMatchError where the programs asked for other things.
+        Raises _NoMatchError if the programs made different requests.
         """
         if len(small.start_blocks) != len(large.start_blocks):
             raise _NoMatchError("they began with different numbers of tensors")
@@ -339,7 +339,7 @@ class Scaled:
 def _matched(
     small: Records, large: Records, batches: tuple[int, int]
 ) -> tuple[NDArray[np.int64], int]:
-    """Return pairs of requests that are the same but for the batch, and how many of `large` count.
+    """Return pairs of requests that differ only in the batch, and how many of `large` count.
 
     Two are alike where the size of the larger batch lies between that of the other and as many
     times that as the batch is larger. Where the next two are not alike, the nearest place is taken
@@ -386,7 +386,7 @@ def _start_order(trace: Trace) -> NDArray[np.int64]:
 
 
 def _largest(scaled: Scaled, policy: str, memory_bytes: int, knobs: dict[str, Any]) -> int:
-    """Return the largest batch that is served; a batch whose live memory is too much is not run."""
+    """Return the largest batch that is served; one with too much live memory is not replayed."""
 
     def has_room(batch: int) -> bool:
         return scaled.at(batch).peak_live_bytes <= memory_bytes

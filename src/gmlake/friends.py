@@ -1,4 +1,4 @@
-"""The name of gmlake.interop in the last release; the next one will not have it."""
+"""The old name of gmlake.interop, deprecated: the next release removes it."""
 
 from gmlake import interop, renamed
 from gmlake.interop import cupy_allocator, lake, use_cupy, use_numba

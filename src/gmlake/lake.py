@@ -140,7 +140,7 @@ def _check_one_granule(
 
 
 def check_device(device: int) -> int:
-    """Return the ordinal; ValueError where no device can have it."""
+    """Return the ordinal; ValueError if no device can have it."""
     if not 0 <= device < _DEVICE_LIMIT:
         msg = f"device {device} is outside 0 to {_DEVICE_LIMIT - 1}"
         raise ValueError(msg)

@@ -18,8 +18,8 @@ def lazily(
 ) -> Callable[[str], object]:
     """Return a package's __getattr__.
 
-    names: by module, those that it has, with blanks between. old: the names of today by those of
-        the last release.
+    names: those of each module, by module, separated by blanks. old: the current names, by those
+        of the last release.
     """
     modules = {name: module for module, text in names.items() for name in text.split()}
 

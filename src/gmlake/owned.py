@@ -1,8 +1,7 @@
-"""Folders and files that are this user's alone to change, and files that appear whole.
+"""Folders and files that only this user may change, and files that appear whole.
 
-Whatever is run, read back or written at a name that others can guess goes through here. A folder is
-judged once it is open, and files in it are opened from there: nobody can put another in its place
-between the two.
+Files that are run, read back or written under a guessable name go through here. A folder is checked
+once it is open, and files in it are opened relative to it, so it cannot be swapped in between.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _OPEN: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 def open_folder(folder: Path, forbidden: int = NO_ACCESS) -> int:
     """Return a descriptor of a folder of this user's; else OSError says why.
 
-    forbidden: what others may not have, of the bits of its mode.
+    forbidden: mode bits that it must not have.
     """
     descriptor = os.open(folder, _OPEN | os.O_RDONLY | os.O_DIRECTORY)
     return _judged(descriptor, folder, forbidden)
@@ -35,7 +34,7 @@ def open_file(folder: int, name: str, forbidden: int = NO_ACCESS) -> int:
 
 
 def write_file(folder: int, name: str, data: bytes, mode: int) -> None:
-    """Put a file in a folder, whole or not at all, in the place of what has its name. OSError."""
+    """Write a file into a folder atomically, replacing a file of its name. Raises OSError."""
     hidden = f".{name[:80]}.{secrets.token_hex(8)}"
     flags = _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
@@ -50,7 +49,7 @@ def write_file(folder: int, name: str, data: bytes, mode: int) -> None:
 
 
 def write_path(path: Path, data: bytes) -> None:
-    """Do so at a path in any folder, for whom the umask lets. A link there is replaced. OSError."""
+    """Write atomically to any path, with the umask's mode. Replaces a link. Raises OSError."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         write_file(folder, path.name, data, 0o666 & ~_umask())
@@ -74,7 +73,7 @@ def _judged(descriptor: int, path: Path, forbidden: int, *, is_file: bool = Fals
 
 
 def _umask() -> int:
-    """Return the process's mask without changing it, which would be seen by other threads."""
+    """Return the process's umask without changing it, which other threads would see."""
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").split("\n"):
         if line.startswith("Umask:"):
             return int(line.partition(":")[2], 8)

@@ -1,4 +1,4 @@
-"""Recorded refusals as questions: how things stood, and who would have served the request."""
+"""Recorded refusals: the state of memory then, and which policies would have served."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MOST_REFUSALS: Final = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """What one policy says to a request that was refused. Sizes in bytes.
+    """The answer of one policy to a request that was refused. Sizes in bytes.
 
-    is_served: whether it fits. held_bytes: what the policy held then, the request included where
-    it fits. refused_before: requests that the policy had refused until then.
+    is_served: whether it fits. held_bytes: the bytes the policy held then, with the request if it
+    fits. refused_before: requests that the policy had refused until then.
     """
 
     policy: str
@@ -44,7 +44,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that PyTorch refused, and how things stood. Sizes in bytes.
+    """A request that PyTorch refused, and the state of memory then. Sizes in bytes.
 
     event: its row among the trace's events. asked_at: the user's line that asked. most_held: who
     held most of what was live, in words. Both are "" where they are not known. held_bytes: what
@@ -72,7 +72,7 @@ class Refusal:
 
     @property
     def capacity_bytes(self) -> int:
-        """What PyTorch could have held at most, as far as the recording tells; else 0."""
+        """The most that PyTorch could have held, as far as the recording tells; else 0."""
         if not self.held_bytes:
             return 0
         return self.held_bytes + (0 if self.is_limited else self.device_free_bytes)
@@ -153,7 +153,7 @@ def refusals_of(trace: Trace, most: int | None = None) -> list[Refusal]:
 
 
 def _is_the_end(trace: Trace, row: int) -> bool:
-    """Whether what the snapshot shows is how things stood; it counts stitched memory once."""
+    """Whether the snapshot shows the state at the refusal; it counts stitched memory once."""
     changes = (Kind.ALLOC, Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
     is_last = not np.isin(trace.requests["kind"][row:], changes).any()
     return is_last and len(trace.final_segments) > 0
@@ -169,7 +169,7 @@ def _ranges(records: Records) -> NDArray[np.int64]:
 
 
 def _segments_at(trace: Trace, row: int) -> NDArray[np.int64]:
-    """Return begin and end of what was held behind a row, in address order."""
+    """Return begin and end of the segments held after a row, in address order."""
     requests = trace.requests[:row]
     parts = {int(part["address"]): int(part["size_bytes"]) for part in trace.start_segments}
     changes = requests[np.isin(requests["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE))]
@@ -188,7 +188,7 @@ def _segments_at(trace: Trace, row: int) -> NDArray[np.int64]:
 
 
 def _take(parts: dict[int, int], address: int, size: int) -> None:
-    """Take a range out of the parts that it covers; what was mapped together may go in pieces."""
+    """Remove a range from the parts it covers; memory mapped at once may be unmapped in pieces."""
     if parts.get(address) == size:
         del parts[address]
         return
@@ -216,11 +216,11 @@ def _largest_gap(segments: NDArray[np.int64], blocks: NDArray[np.int64]) -> int:
 def ask_again(
     trace: Trace, refusal: Refusal, policies: Sequence[str], **knobs: int | str
 ) -> Refusal:
-    """Return the refusal with the answer of each policy, given what PyTorch could have held.
+    """Return the refusal with the answer of each policy, given the memory PyTorch could have held.
 
-    Each replays what came before on a device of that size, and is asked last. No answers where the
-    recording does not tell how much PyTorch held, or has no request before: then memory would lie
-    without a gap.
+    Each replays the earlier requests on a device of that size, then the refused one. No answers if
+    the recording does not tell how much PyTorch held, or has no request before: then memory would
+    not be fragmented.
     """
     requests = trace.requests[: refusal.event]
     if not refusal.capacity_bytes or not (requests["kind"] == Kind.ALLOC).any():

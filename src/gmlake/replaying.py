@@ -46,8 +46,8 @@ class ReplayResult:
     peak_live_bytes: the peak of live bytes, each block rounded up to 512.
     peak_reserved_bytes: the peak of bytes held from the driver.
     utilization: peak_live_bytes / peak_reserved_bytes; 1.0 where nothing was held.
-    wanted_bytes: what peak_live_bytes is where nothing is refused. Where something is, the other
-        figures are of what was left of the trace.
+    wanted_bytes: peak_live_bytes if nothing were refused. After a refusal the other figures cover
+        only the requests that were served.
     first_refused: the event of the first request that was refused, -1 for a block from before the
         recording; None where all were served. refused_bytes: its size. asked_at: the user's line
         that asked, "" where it is not known.
@@ -57,7 +57,7 @@ class ReplayResult:
     device: the device whose prices these are; "sim" models an NVIDIA H100 up to 96 GiB, and an
         H200 above.
     seconds: wall time of the replay itself.
-    more: what else there is to say of the policies of annexes, by name.
+    more: further figures from the policies of annexes, by name.
     """
 
     trace: str
@@ -79,7 +79,7 @@ class ReplayResult:
     more: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every figure, those of `more` beside the others."""
+        """Return every figure, including those of `more`."""
         figures = asdict(self)
         more: dict[str, Any] = figures.pop("more")
         return {**figures, **more}
@@ -89,7 +89,7 @@ class ReplayResult:
 class ReplayReport(Drawable, Printed):
     """The results of one or more traces, in the order they were made; prints as a table.
 
-    refusals: what PyTorch refused first in the recordings, by trace, with what each policy answers.
+    refusals: the first requests that PyTorch refused, by trace, with each policy's answer.
     refused: how many requests PyTorch refused, by trace.
     """
 
@@ -102,17 +102,17 @@ class ReplayReport(Drawable, Printed):
 
     @property
     def is_limited(self) -> bool:
-        """Whether the device is one that can run full."""
+        """Whether the device can run out of memory."""
         return self.capacity_bytes != SIM_CAPACITY
 
     @property
     def fits(self) -> bool:
-        """Whether each trace was served whole by one policy at least."""
+        """Whether at least one policy served each trace whole."""
         served = {result.trace for result in self.results if result.first_refused is None}
         return served == {result.trace for result in self.results}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `gmlake replay --json` prints: results, refusals, how many were refused."""
+        """Return the dict that `gmlake replay --json` prints: results, refusals, refused."""
         return {
             "results": [result.to_dict() for result in self.results],
             "refusals": {
@@ -225,7 +225,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
 
 
 class Requests:
-    """The requests of a trace, as each policy sees them; made once for all policies."""
+    """The requests of a trace, as each policy sees them; built once for all policies."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -234,9 +234,9 @@ class Requests:
     def replay(
         self, lake: Lake, policy: str, progress: Progress | None = None
     ) -> tuple[_core.ReplayTotals, float, dict[str, Any]]:
-        """Replay them on a lake that was opened for that; return totals, seconds, and what is more.
+        """Replay them on a lake opened for that; return totals, seconds, and further figures.
 
-        A policy of an annex may be replayed in a way of its own.
+        An annex may replay its policies differently.
         """
         run = _core.Replay(lake, self.trace.id_count)
         begin = time.perf_counter()

@@ -32,7 +32,7 @@ def parse_capacity(capacity: int | str | None) -> int:
 
 
 def check_knobs(names: Iterable[str]) -> None:
-    """Raise ValueError for a name that no setting has; "knob.interval" is for the core to check."""
+    """Raise ValueError for an unknown setting; the core checks "knob.interval"."""
     known = [knob["name"] for knob in _core.knobs()]
     for name in names:
         if name.partition(".")[0] not in known and name not in _OLD:
@@ -41,7 +41,7 @@ def check_knobs(names: Iterable[str]) -> None:
 
 
 def _suggestion(name: str, known: list[str]) -> str:
-    """Say which setting may be meant; where none is like it, which there are."""
+    """Suggest a setting with a similar name; if there is none, list all."""
     close = get_close_matches(name[:60].lower(), known, n=1)
     if close:
         return f"did you mean {close[0]}? `gmlake info --knobs` lists all"
@@ -49,10 +49,10 @@ def _suggestion(name: str, known: list[str]) -> str:
 
 
 def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
-    """Return settings as the core takes them.
+    """Return settings as numbers for the core.
 
-    ValueError names the one that is neither a size nor one of its words. Whether a number is in
-    range is for the core to check.
+    Raises ValueError, with the name, for a value that is neither a size nor one of the setting's
+    words. The core checks ranges.
     """
     check_knobs(knobs)
     for name in knobs.keys() & _OLD.keys():
@@ -63,7 +63,7 @@ def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
 
 
 def word_of(name: str, value: int | str) -> int | str:
-    """Return what a value of a setting is called; the value itself where it has no word."""
+    """Return the word for a value of a setting, or the value itself if it has none."""
     words = next((knob["words"] for knob in _core.knobs() if knob["name"] == name), [])
     return words[value] if isinstance(value, int) and 0 <= value < len(words) else value
 

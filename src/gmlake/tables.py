@@ -36,7 +36,7 @@ def as_text(report: RenderableType, width: int = _TEXT_WIDTH) -> str:
 
 
 class Printed(ABC):
-    """What renders as tables, and as their plain text where text is asked for."""
+    """Renders as rich tables, and as plain text for str()."""
 
     @abstractmethod
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -47,7 +47,7 @@ class Printed(ABC):
 
 
 def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
-    """Yield for each trace what was refused and what fits, then its table."""
+    """Yield for each trace the refusals and the policies that serve it, then its table."""
     traces = dict.fromkeys(result.trace for result in report.results)
     for trace in traces:
         results = [result for result in report.results if result.trace == trace]
@@ -69,7 +69,7 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
 
 
 def _verdicts(results: list[ReplayResult], capacity_bytes: int) -> Iterator[Text]:
-    """Say who serves the whole trace with that much, and what is refused first elsewhere."""
+    """Say which policies serve the whole trace in this capacity, and what others refuse first."""
     within = format_size(capacity_bytes)
     served = [
         f"{result.policy} ({format_size(capacity_bytes - result.peak_reserved_bytes)} to spare)"

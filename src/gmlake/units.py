@@ -22,7 +22,7 @@ def parse_size(text: str | int) -> int:
 
     Accepts an int, or a decimal number with an optional unit: B, KiB, MiB, GiB, TiB, PiB (powers
     of 1024), the same as K, M, G, T, P, and KB, MB, GB, TB, PB (powers of 1000), in any case.
-    A fraction is allowed where the result is a whole number of bytes.
+    A fraction is allowed if the result is a whole number of bytes.
 
     Raises ValueError for anything else, and for results below 0 or above 2^64 - 1.
     """
