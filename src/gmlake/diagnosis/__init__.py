@@ -1,6 +1,6 @@
 """The diagnosis: ten patterns of memory inefficiency, each with the line to change.
 
-An annex of gmlake, which does without it. It needs no lake: whoever sees a program makes a trace.
+An optional annex of gmlake. It needs no lake: anything that observes a program can make a trace.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What to say first: the mistakes behind what a diagnosis found, each with the user's own line.
+"""Advice: the mistakes behind the findings of a diagnosis, each with the user's own line.
 
 Memory is wasted in three ways, and each has a few rules.
 
-    needless  an object that need not be: nobody reads it, it equals another one, it waits on the
-              device for the host, or it is made again of the same numbers in every round
-    kept      a stretch after the last use, by the one who keeps the object: a graph that a
-              backward pass retains, that none comes back to, or that hangs on a sum; a list that
-              grows; a gradient that waits for its next round; else a name
+    needless  an object that need not exist: it is never read, it equals another object, it waits
+              on the device for the host, or every round makes it again from the same numbers
+    kept      an object is kept after its last use: by a graph that a backward pass retains, that
+              no backward pass uses, or that a sum keeps; by a list that grows; as a gradient that
+              waits for its next round; else by a name
 
-What a line of the user's cannot change is no advice: what one operator or one backward pass does
-between its own calls.
+Advice covers only what a line of the user's can change, not the memory that one operator or one
+backward pass uses between its own calls.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Case:
 
 
 def advise(trace: ObjectTrace, lives: Records, records: Records) -> tuple[Advice, ...]:
-    """Return advice about a program of PyTorch, what lowers the peak most first; else nothing.
+    """Return advice about a PyTorch program, the most effective first; none for other programs.
 
     lives, records: of each object and each finding, as the core found them.
     """
@@ -178,9 +178,9 @@ def advise(trace: ObjectTrace, lives: Records, records: Records) -> tuple[Advice
 def _in_order(
     cases: list[tuple[_Case, Records]], live: Records, least: float
 ) -> Iterator[tuple[_Case, Records]]:
-    """Yield what lowers the peak most after those before it, then what at least does no harm.
+    """Yield greedily the cases that lower the peak most, then those that at least do no harm.
 
-    Where several peaks are about as high, none alone lowers them: then the largest at the peak.
+    If several peaks are about as high, no case alone lowers them: then the largest at the peak.
     """
     left = list(cases)
     while left:
@@ -202,7 +202,7 @@ def _in_order(
 
 
 class _Reader:
-    """What the rules ask of a trace."""
+    """Answers the rules' questions about a trace."""
 
     def __init__(self, trace: ObjectTrace, notes: Notes, lives: Records, records: Records) -> None:
         self.trace = trace
@@ -264,7 +264,7 @@ class _Reader:
         return frame
 
     def after_line(self, frame: str, api: int, end: int) -> int:
-        """Return the last call before `end` that is still in the line of a frame: it holds on."""
+        """Return the last call before `end` that is still inside the line of a frame."""
         places, numbers = self.trace.places, self._place_of
         while api + 1 < end and frame in places[numbers[api + 1]].frames:
             api += 1
@@ -329,7 +329,7 @@ class _Reader:
     # ---- rules
 
     def cases(self) -> list[_Case]:
-        """Return what every rule finds; each object belongs to the first that takes it."""
+        """Return the findings of all rules; each object belongs to the first rule that takes it."""
         found: dict[tuple[str, str], _Case] = {}
         rules = (
             self._unread,
@@ -361,7 +361,7 @@ class _Reader:
         return self.frame(self.died[one]) != self.made(one) and self.is_over(one)
 
     def _unread(self) -> Iterator[_Found]:
-        """Find what is written, if at all, and read by nothing but what writes it again."""
+        """Find objects that are never read, except by calls that overwrite them."""
         for one, accesses in enumerate(self.accesses):
             is_made = not self.flags[one] & BEFORE and one not in self._growing
             if not is_made or not self._is_kept_beyond_its_line(one):
@@ -373,7 +373,7 @@ class _Reader:
             yield cause, self.made(one), self._whole(one), 0
 
     def _copies(self) -> Iterator[_Found]:
-        """Find copies of what stays as it is for as long as they live."""
+        """Find copies that, like their source, never change while they are in use."""
         for api in np.flatnonzero(self.notes.works & Work.EQUAL).tolist():
             if self.works[api] & Work.BACKWARD:
                 continue
@@ -396,7 +396,7 @@ class _Reader:
             yield "needless copy", self.made(copy), self._whole(copy), 0
 
     def _for_the_host(self) -> Iterator[_Found]:
-        """Find what comes from the host, or is set, and goes back there without any work."""
+        """Find objects copied from the host, or set, and copied back without any work."""
         if self.trace.name.startswith("cpu"):
             return
         for one, accesses in enumerate(self.accesses):
@@ -417,7 +417,7 @@ class _Reader:
                 yield cause, self.made(one), self._whole(one), 0
 
     def _made_again(self) -> Iterator[_Found]:
-        """Find what is made of the same numbers in several rounds."""
+        """Find objects that several rounds compute from the same numbers."""
         alike: dict[tuple[int, int, str], list[int]] = defaultdict(list)
         for one in np.flatnonzero(self.notes.contents).tolist():
             is_own = self.born[one] != _NEVER and not self._maker(one) & Work.BACKWARD
@@ -435,7 +435,7 @@ class _Reader:
                 yield cause, self.made(one), self._whole(one), again
 
     def _kept(self) -> Iterator[_Found]:
-        """Find who keeps an object after its last use."""
+        """Find what keeps an object after its last use."""
         roots = {one: self._root(one) for one in self._growing}
         graphs = {frame for frame, is_root in roots.values() if not is_root}
         for one in self._unneeded:
@@ -466,7 +466,7 @@ class _Reader:
 
     @cached_property
     def _unneeded(self) -> list[int]:
-        """The objects that somebody keeps after their last use, other than for a backward pass."""
+        """The objects that are kept after their last use, other than for a backward pass."""
         return [
             one
             for one in range(len(self.sizes))
@@ -474,7 +474,7 @@ class _Reader:
         ]
 
     def _dies_in_backward(self, one: int) -> bool:
-        """Return whether a backward pass lets go of an object, as it does with its graph."""
+        """Return whether a backward pass frees an object, as it frees its graph."""
         died = self.died[one]
         if died == self.end:
             return False
@@ -483,14 +483,14 @@ class _Reader:
 
     @cached_property
     def _works_before(self) -> list[int]:
-        """Of each call the one before it that is no allocation and no free."""
+        """For each call, the last one before it that is neither an allocation nor a free."""
         kinds = self.trace.apis["kind"]
         numbers = np.where(kinds >= ApiKind.COPY, np.arange(self.end), 0)
         found: list[int] = np.maximum.accumulate(numbers).tolist()
         return found
 
     def _is_retained(self, one: int) -> bool:
-        """Return whether a backward pass kept the graph of an object, and none came after it."""
+        """Return whether a backward pass retained an object's graph without a later pass."""
         last = self.last[one]
         if not self.works[last] & Work.RETAINS or not self._is_of_graph(one):
             return False
@@ -498,22 +498,22 @@ class _Reader:
 
     @cached_property
     def _last_backward(self) -> dict[int, int]:
-        """Of each round the last call of a backward pass that gives its graph back."""
+        """For each round, the last call of a backward pass that frees its graph."""
         works = self.notes.works
         calls = np.flatnonzero((works & Work.BACKWARD != 0) & (works & Work.RETAINS == 0))
         return {int(self.round[api]): int(api) for api in calls}
 
     def _is_held_by_graph(self, one: int) -> bool:
-        """Return whether a graph may be what holds an object: no line deletes it."""
+        """Return whether a graph may hold an object, so that no line can delete it."""
         if self.works[self.last[one]] & Work.RETAINS and self._is_of_graph(one):
             return True
         return bool(self._maker(one) & Work.GRAPH) and not self._root(one)[1]
 
     def _name_line(self, one: int) -> str:
-        """Return the last line that uses an object in the function that has it as a name.
+        """Return the last line that uses an object in the function that has a name for it.
 
-        Whoever calls a function keeps what has a name there, and a module's forward pass keeps what
-        it is called with, so deleting it inside helps nobody.
+        A caller keeps the objects that it has names for, and a module's forward pass keeps its
+        arguments, so deleting them inside frees nothing.
         """
         last = self.trace.places[self._place_of[self.last[one]]].frames[::-1]
         made = self.trace.object_place(one).frames[::-1]
@@ -532,7 +532,7 @@ class _Reader:
         return found or self.frame(self.last[one])
 
     def _early(self) -> Iterator[_Found]:
-        """Find what has its memory lines before its first use."""
+        """Find objects that are allocated some lines before their first use."""
         for row in self.records[self.records["pattern"] == Pattern.EARLY_ALLOCATION]:
             one, first = int(row["object"]), int(row["to_api"])
             if self.frame(first) != self.made(one):
@@ -540,7 +540,7 @@ class _Reader:
                 yield "allocated early", self.made(one), gone, 0
 
     def _oversized(self) -> Iterator[_Found]:
-        """Find what the program itself made larger than it needs."""
+        """Find objects that the program itself made larger than needed."""
         is_easy = self.records["guidance"] == _EASY
         for row in self.records[is_easy & (self.records["pattern"] == Pattern.OVERALLOCATION)]:
             one = int(row["object"])
@@ -560,7 +560,7 @@ class _Reader:
 
     @cached_property
     def _growing(self) -> set[int]:
-        """What of each round stays on, while later rounds make more of it."""
+        """Objects of each round that stay while later rounds add more like them."""
         alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for one in range(len(self.sizes)):
             is_made = self.born[one] != _NEVER and self.last[one] != _NEVER
@@ -580,7 +580,7 @@ class _Reader:
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Of each call the first of the frees that it stands among, in a row: they end together."""
+        """For each call, the first of the consecutive frees around it: they end together."""
         found = list(range(self.end + 1))
         for api in range(1, self.end):
             if self.kinds[api] == self.kinds[api - 1] == ApiKind.FREE:
@@ -589,7 +589,7 @@ class _Reader:
 
     @cached_property
     def _roots(self) -> dict[tuple[int, int], int]:
-        """Of each end and round the last call that goes on with a graph which ends there."""
+        """For each end and round, the last call that extends a graph which ends there."""
         found: dict[tuple[int, int], int] = {}
         for one, accesses in enumerate(self.accesses):
             end = self._ends[self.died[one]]
@@ -600,7 +600,7 @@ class _Reader:
         return found
 
     def _root(self, one: int) -> tuple[str, bool]:
-        """Return where the program takes hold of an object or of its graph; whether of itself."""
+        """Return the frame that keeps an object or its graph, and whether it is the object."""
         accesses = self.accesses[one]
         is_used = any(self.works[api] & Work.BACKWARD for api, _ in accesses)
         if is_used or not self._is_of_graph(one):
@@ -612,7 +612,7 @@ class _Reader:
         return self.frame(root), False
 
     def _fruitless_frame(self, one: int) -> str:
-        """Return where a graph that no backward pass comes back to is made, if it holds this."""
+        """Return where the graph that holds this is made, if no backward pass uses the graph."""
         if not self._is_of_graph(one):
             return ""
         return self._fruitless.get(self._ends[self.died[one]], "")
@@ -649,7 +649,7 @@ class _Reader:
         return f"{len(ones):,} tensors such as `{self.name(largest)}`"
 
     def change(self, case: _Case) -> str:
-        """Return what to do about a case, as a sentence."""
+        """Return the change for a case, as a sentence."""
         least = int(self.sizes[case.objects[0]]) - case.gone[0][3]
         return _CHANGES[case.cause].format(
             what=self._what(case), until=self._until(case), least=format_size(least)

@@ -1,4 +1,4 @@
-"""What the diagnosis adds to gmlake."""
+"""The names, commands and hooks that the diagnosis adds to gmlake."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ Item: TypeAlias = "int | Part"
 
 
 class How(TypedDict, total=False):
-    """What an API may be told beside its name, by keyword.
+    """The keyword arguments of an API call.
 
-    reads: what it reads. writes: what gets a new value in every byte. touches: what it reads or
-    writes somewhere, where more is not known. stream: 0 by default. frames, scope: where the
+    reads: objects it reads. writes: objects it overwrites in every byte. touches: objects it reads
+    or writes somewhere, if more is not known. stream: 0 by default. frames, scope: where the
     program was.
     """
 
@@ -81,8 +81,8 @@ class TraceBuilder:
 
     Objects and APIs are numbered from 0. Sizes and offsets are in bytes. `frames` is a call path,
     the innermost frame first, each written as "function  file:line"; `scope` the name of a module.
-    What cannot be, such as an access to an object that was freed, is a ValueError. One thread at a
-    time may call.
+    Impossible calls, such as an access to an object that was freed, raise ValueError. One thread at
+    a time may call.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -180,7 +180,7 @@ class TraceBuilder:
             shown = self._names[number] or number
             raise ValueError(f"the object {shown} was freed before")
 
-    # ---- what accesses them
+    # ---- accesses
 
     def copy(self, label: str = "copy", **how: Unpack[How]) -> int:
         """Move bytes as they are; return the API's number."""
@@ -317,7 +317,7 @@ class TraceBuilder:
     # ---- the result
 
     def build(self) -> ObjectTrace:
-        """Return what was collected so far. The builder may go on."""
+        """Return the trace so far. The builder can be used further."""
         return ObjectTrace(
             apis=self._api_records(),
             objects=np.frombuffer(self._objects.tobytes(), OBJECT),

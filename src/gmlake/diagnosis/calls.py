@@ -1,7 +1,7 @@
-"""Reads what the collector wrote down of a program's driver calls: csrc/diagnosis/collect/log.h.
+"""Reads the collector's log of a program's driver calls: csrc/diagnosis/collect/log.h.
 
-Addresses become objects: what was allocated there last. A file may end anywhere, as that of a
-program that was killed; what it says before that counts.
+Each address becomes the object last allocated there. A file may be cut off anywhere, as that of a
+program that was killed; the part before counts.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _MOST_ACCESSES: Final = 50_000_000  # a program of graphs alone touches everythi
 def read_calls(path: Path, name: str = "") -> ObjectTrace:
     """Return the objects of one process and what its calls did to them.
 
-    name: of the trace. What is live at the end was never freed. Raises TraceError for a file of
-    another kind, and UnsupportedError with the collector's reason where it could not work.
+    name: of the trace. Objects live at the end were never freed. Raises TraceError for a file of
+    another kind, and UnsupportedError with the collector's reason if it could not work.
     """
     try:
         reader = _Reader(_records(path), name)
@@ -217,7 +217,7 @@ class _Reader:
 def _clipped(
     offset: int, run: tuple[int, int, int], size: int
 ) -> tuple[tuple[int, int, int, int], ...]:
-    """Return the runs as far as they lie in an object: a copy may go on into the next one."""
+    """Return the runs clipped to an object: a copy may continue into the next one."""
     length, stride, repeat = run
     if length <= 0 or repeat <= 0:
         raise TraceError("an access of no bytes")

@@ -1,4 +1,4 @@
-"""Which changes lower the peak: as few as give what all of them give."""
+"""Selects changes that lower the peak: as few as have the effect of all."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Change:
 def choose_changes(groups: Sequence[Group], limited: Callable[[], PeakWith]) -> tuple[Change, ...]:
     """Return changes that lower the peak as far as all do, those that keep memory away last.
 
-    Of more than MOST_GROUPS groups, those that come first. A harder change is left out where easier
-    ones do; some redundant allocations would raise the peak.
+    Only the first MOST_GROUPS groups are considered. A harder change is left out if easier ones
+    suffice; some redundant allocations would raise the peak.
 
-    Without temporary idleness, which keeps memory on the host for a while, the others give what all
-    others give. limited: makes a function that replays. Where it stops before all is computed, some
-    changes may not be needed, and the last ones are missing.
+    Even without offloads (temporary idleness), the changes lower the peak as far as all changes
+    without offloads. limited: makes a function that replays. If it stops before all is computed,
+    some changes may not be needed, and the last ones are missing.
     """
     peak_with = limited()
     groups = groups[:MOST_GROUPS]
@@ -97,9 +97,9 @@ def _needed(
     settings: Sequence[Callable[[list[Group]], list[Group]]],
     peak_with: PeakWith,
 ) -> list[Group]:
-    """Drop groups, the last first, while no setting's peak gets any higher.
+    """Drop groups, the last first, as long as the peak does not rise under any setting.
 
-    A setting says what is fixed besides.
+    A setting adds other groups that are fixed, too.
     """
     aims = [peak_with(setting(groups)) for setting in settings]
     kept = groups

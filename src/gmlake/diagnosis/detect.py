@@ -81,11 +81,11 @@ def find_inefficiencies(  # noqa: PLR0913 (each is a threshold of its own)
     idle_apis: least APIs between two consecutive accesses. None: 2.
     reuse_percent: most difference in size of an object that takes over another's memory. None: 10.
     accessed_percent: an object with fewer of its elements accessed is overallocated. None: 80.
-    fragmented_percent: above this, what nothing accesses is too scattered. None: 80.
+    fragmented_percent: above this, the unaccessed bytes are too scattered. None: 80.
     frequency_percent: a larger coefficient of variation of how often one API accesses the elements
         of an object is non-uniform. None: 20.
 
-    Raises TraceError for what cannot be read or contradicts itself, ValueError for an option
+    Raises TraceError for an unreadable or contradictory trace, ValueError for an option
     outside its range.
     """
     options = check_options(
@@ -111,7 +111,7 @@ def find_inefficiencies(  # noqa: PLR0913 (each is a threshold of its own)
 
 
 def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
-    """Return the patterns of some names. Raises ValueError for none, or for an unknown one."""
+    """Return patterns by name. Raises ValueError for no name, or for an unknown one."""
     named = [patterns] if isinstance(patterns, str) else list(patterns)
     chosen = {one if isinstance(one, Pattern) else Pattern.of(one) for one in named}
     if not chosen:
@@ -120,7 +120,7 @@ def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
 
 
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return every option of find_inefficiencies(), where one is None its default; ValueError."""
+    """Return every option of find_inefficiencies(), with defaults for None. Raises ValueError."""
     options: dict[str, Any] = dict(DEFAULTS)
     options.update((name, value) for name, value in given.items() if value is not None)
     options["patterns"] = choose_patterns(options.get("patterns", Pattern))
@@ -145,20 +145,19 @@ _MOST_PERCENT: Final = {
 
 
 class Diagnosis(Drawable, Printed):
-    """What was found in a trace; prints as a table. Sizes are in bytes.
+    """The findings in a trace; prints as a table. Sizes are in bytes.
 
-    trace: what was looked at. options: every threshold, and the patterns looked for.
+    trace: the trace that was analysed. options: every threshold, and the patterns looked for.
     peaks: the highest peaks, highest first. fixed_peak_bytes: the highest peak with every finding
-        fixed but for redundant allocations whose fix would raise it.
+        fixed except redundant allocations whose fix would raise it.
     lives: records of each object, as in gmlake.diagnosis.object_layout.LIFE. times: of each API.
     records: of each finding, as in gmlake.diagnosis.object_layout.FINDING.
-    seconds: that finding them took.
+    seconds: the time to find them.
     """
 
     def __init__(
         self, trace: ObjectTrace, options: dict[str, Any], found: _diagnosis.Found
     ) -> None:
-        """Keep what the core found."""
         self.trace = trace
         self.options = options
         self.lives: Records = np.frombuffer(found["lives"], LIFE)
@@ -219,10 +218,9 @@ class Diagnosis(Drawable, Printed):
 
     @property
     def is_advised(self) -> bool:
-        """Whether `advice` says what to do; else `changes` do.
+        """Whether `advice` is to be followed; else `changes`.
 
-        They do for other programs than those of PyTorch, and where only some patterns are asked
-        for.
+        `changes` apply to programs without PyTorch, and if only some patterns were selected.
         """
         return self.trace.notes is not None and set(self.options["patterns"]) == set(Pattern)
 
@@ -230,7 +228,7 @@ class Diagnosis(Drawable, Printed):
     def changes(self) -> tuple[Change, ...]:
         """As few changes as lower the peak about as far as all findings fixed; offloads come last.
 
-        What is about less than LEAST_SHARE of the peak is left out.
+        Changes of less than LEAST_SHARE of the peak are left out.
         Of a very long trace with very many findings, only the first ones.
         """
         least = self.peak_bytes * LEAST_SHARE
@@ -238,7 +236,7 @@ class Diagnosis(Drawable, Printed):
         return choose_changes(worthwhile, self._limited_replays)
 
     def _limited_replays(self) -> Callable[[Sequence[Group]], int | None]:
-        """Return peak_with() of groups, which gives None from when on it has replayed enough."""
+        """Return peak_with() for groups, which returns None once its budget of replays is spent."""
         left = _MOST_REPLAYED
 
         def peak_with(groups: Sequence[Group]) -> int | None:
@@ -258,15 +256,15 @@ class Diagnosis(Drawable, Printed):
     def peak_with(self, findings: Iterable[Finding | int]) -> int:
         """Return the highest peak with these findings fixed, all at once.
 
-        Of fixes that exclude each other the first one counts.
+        Of fixes that exclude each other, the first one counts.
         """
         return _diagnosis.peak_with(self._handle, _numbers(findings))
 
     def check(self, findings: Iterable[Finding | int] | None = None) -> None:
-        """Prove on the trace that these findings, or all, can be fixed; raise Error where not.
+        """Prove on the trace that these findings, or all, can be fixed; raise Error if not.
 
         With the fixes, each API still finds its objects, and every byte that it reads was written
-        by the same API as before. The check shares no code with what finds and fixes. Raises
+        by the same API as before. The check shares no code with the search and the fixes. Raises
         UnsupportedError for a trace with too many strided runs to be followed byte by byte.
         """
         chosen = range(len(self.records)) if findings is None else findings
@@ -289,7 +287,7 @@ class Diagnosis(Drawable, Printed):
         save_diagnosis_perfetto(self, path)
 
     def __repr__(self) -> str:
-        """Say what it is of, and how much was found."""
+        """Name the trace and count the findings."""
         return f"<Diagnosis of {self.trace.name!r}: {len(self.records)} findings>"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -115,7 +115,7 @@ def _check_usage(args: argparse.Namespace) -> None:
 
 
 def _watch(args: argparse.Namespace, options: dict[str, Any], found: list[Diagnosis]) -> int:
-    """Run a program and look into what each of its processes did; return its exit code."""
+    """Run a program and diagnose each of its processes; return its exit code."""
     try:
         watched = watch_program(args.program)
     except (FileNotFoundError, PermissionError) as error:
@@ -126,7 +126,7 @@ def _watch(args: argparse.Namespace, options: dict[str, Any], found: list[Diagno
 
 
 def _write_files(args: argparse.Namespace, found: Sequence[Diagnosis]) -> int:
-    """Write what was asked for; of several traces, one file each, numbered."""
+    """Write the requested files; for several traces, one numbered file each."""
     for number, one in enumerate(found):
         writers = ((args.output, one.write_html), (args.perfetto, one.to_perfetto))
         for name, write in (*writers, (args.save, one.trace.save)):

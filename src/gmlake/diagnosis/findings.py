@@ -1,4 +1,4 @@
-"""What a diagnosis found: each finding with its line, its bytes and one change; groups of them."""
+"""The findings of a diagnosis, each with its line, its bytes and one change; groups of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ABOUT_ONE = (ApiKind.ALLOC, ApiKind.FREE)
 class Call:
     """One API: its number in the trace, its name, and where the program called it.
 
-    The name of an allocation or a free has that of its object.
+    The name of an allocation or a free includes that of its object.
     """
 
     api: int
@@ -41,16 +41,16 @@ class Finding:
 
     number: in Diagnosis.findings. kind: which pattern.
     object, object_name, size_bytes: which object. place: where it was made.
-    bytes: what the finding is about, mostly the object, or the part of it that is wasted.
+    bytes: the size of the object, in most cases, or of the part of it that is wasted.
     saving_bytes: how much lower the highest peak is if this alone is fixed, by replaying the trace.
     peak_bytes: how much of the object is live at the highest peak that it is part of, or 0.
     distance: between the two APIs, in times of the trace.
-    from_api, to_api: the two APIs that it lies between; None where there is none.
+    from_api, to_api: the two APIs that it lies between; None if there is none.
     other, other_name: of a redundant allocation: the object whose memory is free.
     guidance: of an overallocation: whether it is easy or hard to fix; else "".
     percent: of an overallocation: elements that are accessed; of a non-uniform frequency: the
         coefficient of variation; of structured access: the largest slice; else 0.
-    fragmented_percent: of an overallocation: how scattered is what nothing accesses.
+    fragmented_percent: of an overallocation: how scattered the unaccessed bytes are.
     pieces: of structured access: slices.
     is_unused: nothing accesses the object at all.
     """
@@ -87,7 +87,7 @@ class Finding:
 
     @property
     def where(self) -> Place:
-        """Where the program is to be changed; the object's place where that is not known."""
+        """Where to change the program; the object's place if that is not known."""
         return where_of(self)
 
     @property
@@ -96,7 +96,7 @@ class Finding:
         return line_of(self.where)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON, without what does not apply."""
+        """Return it for JSON, without fields that do not apply."""
         told: dict[str, Any] = {
             "pattern": self.pattern,
             "object": self.object,
@@ -160,7 +160,7 @@ def place_dict(place: Place) -> dict[str, Any]:
 
 
 class FindingReader:
-    """Makes Finding objects of records."""
+    """Makes Finding objects from records."""
 
     def __init__(self, trace: ObjectTrace, records: Records, lives: Records) -> None:
         """Read `records` of `trace`, whose objects live as `lives` says."""

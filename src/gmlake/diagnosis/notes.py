@@ -1,4 +1,4 @@
-"""What PyTorch knows beyond a trace of objects: whose work a call is, and who holds what."""
+"""PyTorch's knowledge beyond a trace of objects: the kind of each call, and what holds objects."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Work(IntFlag):
-    """Whose work a call is.
+    """The part of training that a call belongs to.
 
-    GRAPH: a backward pass may come back to it. BACKWARD: of one. RETAINS: of one that keeps its
-    graph. EQUAL: a copy that lies in memory just as what it was made of.
+    GRAPH: recorded for a backward pass. BACKWARD: part of one. RETAINS: part of one that keeps its
+    graph. EQUAL: a copy with the same layout in memory as its source.
     """
 
     GRAPH = 1
@@ -24,9 +24,9 @@ class Work(IntFlag):
 
 
 class Holder(IntFlag):
-    """Who holds an object.
+    """What holds an object.
 
-    Known of models that were called, optimizers that took a step, and gradients that one was given.
+    Known for models that were called, optimizers that took a step, and the gradients they used.
     """
 
     MODEL = 1
@@ -36,7 +36,7 @@ class Holder(IntFlag):
 
 @dataclass(frozen=True, eq=False)
 class Notes:
-    """What is known beside the records of a trace.
+    """Facts beside the records of a trace.
 
     works: Work of each API. held: Holder of each object. contents: of each object that is made of
     nothing but numbers, the same for the same numbers; else 0. rounds: the APIs at which a model is

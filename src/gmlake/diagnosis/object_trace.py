@@ -74,10 +74,10 @@ class ObjectTrace:
     apis, objects, accesses, ranges: arrays of the records in gmlake.diagnosis.object_layout;
         sizes and offsets are in bytes. An object's `tag` is the number of its place.
     names: of each object, "" where it has none.
-    labels: the different names of APIs; label_of: the number of each API's.
-    places: the different places, the first of them nowhere; place_of: the number of each API's.
+    labels: the distinct names of APIs; label_of: the number of each API's.
+    places: the distinct places, the first of them nowhere; place_of: the number of each API's.
     name: of the trace, for reports.
-    notes: what PyTorch knows beside; None of another program, and of a trace from a file.
+    notes: PyTorch's further knowledge; None for other programs, and for a trace from a file.
     """
 
     apis: Records
@@ -93,7 +93,7 @@ class ObjectTrace:
     notes: Notes | None = None
 
     def __post_init__(self) -> None:
-        """Check that the tables fit together; TraceError where not. The rest is the core's."""
+        """Raise TraceError unless the tables fit together. The core checks the rest."""
         for attribute, dtype in _ARRAYS[:4]:
             if getattr(self, attribute).dtype != dtype:
                 raise TraceError(f"the {attribute} are not records of {dtype.itemsize} bytes")

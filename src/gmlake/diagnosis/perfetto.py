@@ -1,8 +1,8 @@
 """A diagnosis as a trace for ui.perfetto.dev and chrome://tracing.
 
 One microsecond stands for one unit of the trace: a call, or a level of calls that may run at
-once. A thread for each stream shows its calls, one for each object at the peaks its life and what
-is wasted in it, a counter the live bytes.
+once. A thread for each stream shows its calls, one for each object at the peaks its life and its
+waste, a counter the live bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CALLS, _OBJECTS = 1, 2
 
 
 def save_diagnosis_perfetto(diagnosis: Diagnosis, path: str | Path) -> None:
-    """Write it. Raises OSError."""
+    """Write the trace. Raises OSError."""
     at_peaks = np.flatnonzero(diagnosis.lives["peaks"])
     sizes = diagnosis.trace.objects["size_bytes"][at_peaks].astype(np.int64)
     chosen = at_peaks[np.argsort(-sizes, kind="stable")[:MOST_OBJECTS]].tolist()

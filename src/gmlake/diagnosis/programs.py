@@ -35,7 +35,7 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True)
 class WatchedProgram:
-    """What a program did. code: its exit code. traces: of each process that called the driver."""
+    """A program that ran. code: its exit code. traces: of each process that called the driver."""
 
     code: int
     traces: tuple[ObjectTrace, ...]

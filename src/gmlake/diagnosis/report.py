@@ -56,14 +56,14 @@ def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Iterato
 
 
 def needed(diagnosis: Diagnosis) -> tuple[Change, ...]:
-    """Return the changes to show where there is no advice: without those that offload."""
+    """Return the changes to show if there is no advice: all except those that offload."""
     if diagnosis.is_advised:
         return ()
     return tuple(change for change in diagnosis.changes if not _is_offload(change.group))
 
 
 def others(diagnosis: Diagnosis) -> list[Group]:
-    """Return the groups of findings that neither advice nor a change that is shown is about."""
+    """Return the groups of findings that no advice and no shown change covers."""
     shown = {change.group.example.number for change in needed(diagnosis)}
     advised = [one for advice in diagnosis.advice for one in advice.objects]
     is_advised = np.isin(diagnosis.records["object"], np.array(advised, np.uint32))
@@ -75,7 +75,7 @@ def others(diagnosis: Diagnosis) -> list[Group]:
 
 
 def fixed_bytes(diagnosis: Diagnosis) -> int | None:
-    """Return the peak with all that is shown changed; None for nothing."""
+    """Return the peak with all shown changes made; None if none are shown."""
     shown = diagnosis.advice or needed(diagnosis)
     return shown[-1].peak_bytes if shown else None
 

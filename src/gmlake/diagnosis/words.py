@@ -1,4 +1,4 @@
-"""All that is told of a pattern: its name, its colour, and what to change about a finding."""
+"""The texts of each pattern: its name, its colour, and the change for a finding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Pattern(IntEnum):
 
     @property
     def words(self) -> str:
-        """Its name, as in "early allocation"."""
+        """The pattern's name, as "early allocation"."""
         return _diagnosis.patterns()[self]
 
     @staticmethod
@@ -56,7 +56,7 @@ GUIDANCE: Final = ("", "easy: the rest is in one piece", "hard: the rest is scat
 
 
 def line_of(place: Place) -> str:
-    """Return "file:line", else the module, of where the program was; "" if it is not known.
+    """Return where the program was as "file:line", else its module; "" if it is not known.
 
     The line is the user's own where the call path has one.
     """
@@ -165,11 +165,11 @@ def _structured(it: Finding) -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is said and shown of a pattern.
+    """The texts and looks of a pattern.
 
-    change: what to do about a finding. where: the call whose line is to be changed; "": the
-    object's line. wasted: the object lives for nothing between the calls; otherwise its insides are
-    shown. ease: the easiest change has 0; None: it is no plain gain of memory.
+    change: the change for a finding. where: the call whose line to change; "": the object's line.
+    wasted: the object is live but unused between the calls; otherwise its insides are shown.
+    ease: the easiest change has 0; None: it does not simply save memory.
     """
 
     change: Callable[[Finding], str]
@@ -201,7 +201,7 @@ def colours() -> dict[str, str]:
 
 
 def ease_of(pattern: Pattern) -> int | None:
-    """Return 0 for the easiest change; None for one that is more than a plain gain of memory."""
+    """Return 0 for the easiest change; None for one that does not simply save memory."""
     return _KINDS[pattern].ease
 
 
@@ -211,7 +211,7 @@ def change_of(finding: Finding) -> str:
 
 
 def where_of(finding: Finding) -> Place:
-    """Return where the program is to be changed; the object's place where that is not known."""
+    """Return where to change the program; the object's place if that is not known."""
     name = _KINDS[finding.kind].where
     call: Call | None = getattr(finding, name) if name else None
     return call.place if call is not None and line_of(call.place) else finding.place

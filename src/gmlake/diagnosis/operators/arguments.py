@@ -35,7 +35,7 @@ def tensors_given(
 def with_storages(
     tensors: Iterable[torch.Tensor],
 ) -> Iterator[tuple[torch.Tensor, torch.UntypedStorage]]:
-    """Yield what the tensors are made of, where it has memory, with its storages."""
+    """Yield the parts of the tensors that have memory, with their storages."""
     for tensor in tensors:
         for part in parts_of(tensor):
             storage = storage_of(part)
@@ -51,5 +51,5 @@ def tensors_in(value: object) -> Iterable[torch.Tensor]:
 
 
 def has_tensors(value: object) -> bool:
-    """Return whether there is any."""
+    """Return whether a value contains a tensor."""
     return any(True for _ in tensors_in(value))

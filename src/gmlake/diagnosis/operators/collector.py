@@ -1,8 +1,8 @@
-"""Sees every operator that runs and writes down what it does to which memory.
+"""Records every operator that runs, and the memory that it reads and writes.
 
-The mode of a thread is also that of the backward passes that it starts: autograd gives it to the
-threads of its devices. Other threads, kernels that are no operators (a Triton kernel launched by
-hand, an extension of one's own) and what a CUDA graph replays are not seen.
+The mode of a thread applies to the backward passes that it starts, too: autograd passes it to the
+threads of its devices. Other threads, kernels outside operators (a Triton kernel launched by hand,
+a custom extension) and replays of CUDA graphs are not seen.
 """
 
 # mypy: allow-untyped-calls, allow-subclassing-any
@@ -52,7 +52,6 @@ class Collector(Observer):
     """
 
     def __init__(self, frames: int, read: indices.Reader) -> None:
-        """See nothing yet."""
         self.is_on = True
         self.failures = 0
         self.first_failure: Exception | None = None
@@ -61,7 +60,7 @@ class Collector(Observer):
         self._read = read
         self._recipes: dict[Any, Recipe] = {}
         self._lanes: dict[torch.device, Lane] = {}
-        self._used: list[Lane] = []  # by the API that is being put together
+        self._used: list[Lane] = []  # by the API that is being built
         self._storages = Storages(self._died)
         self._dead: deque[tuple[Entry, tuple[str, ...]]] = deque()
         self._names: dict[int, str] = {}  # of storages that were there before
@@ -81,7 +80,7 @@ class Collector(Observer):
     # ---- from when to when ----------------------------------------------------------------------
 
     def start(self, models: Iterable[nn.Module]) -> None:
-        """See what the calling thread does from here on. What fails is to be stopped."""
+        """Start recording the calling thread. If this fails, call stop()."""
         self._storages.remember()
         self._tracker.start()
         for model in models:
@@ -91,7 +90,7 @@ class Collector(Observer):
         self._mode.__enter__()
 
     def stop(self) -> None:
-        """See nothing any more. May be broken off at any place, and is done again then."""
+        """Stop recording. May be interrupted anywhere; a further call completes it."""
         self._mode.leave()
         self.is_on = False
         self._substitutes.take_back()
@@ -99,11 +98,11 @@ class Collector(Observer):
         self._guard(self._bury)
 
     def abandon(self) -> None:
-        """See nothing any more, in a forked child: another thread may have held the lock."""
+        """Stop recording in a forked child without the lock, which another thread may have held."""
         self.is_on = self._storages.is_on = False
 
     def traces(self, *, whole_program: bool) -> dict[str, ObjectTrace]:
-        """Return the trace of each device where something happened, and forget everything."""
+        """Return the trace of each device that was used, and forget everything."""
         with self._lock:
             for entry in self._storages.live():
                 if entry.number >= 0 and (entry.is_older or not whole_program):
@@ -121,13 +120,13 @@ class Collector(Observer):
         return found
 
     def note(self, recipe: Recipe, args: Sequence[Any], kwargs: Any, result: Any) -> None:  # noqa: ANN401
-        """Write down what an operator did. What fails here must not end the program."""
+        """Record an operator's accesses. A failure here must not end the program."""
         self._guard(self._note, recipe, args, kwargs, result)
 
     def note_outside(
         self, sharing: Sharing, label: str, given: torch.Tensor | torch.UntypedStorage
     ) -> None:
-        """Write down what Python does to a tensor's memory without any operator."""
+        """Record Python's accesses to a tensor's memory outside any operator."""
         with self._lock:
             if self.is_on and self._storages.is_on and not self._is_noting:
                 self._guard(self._note_outside, sharing, label, given)
@@ -201,10 +200,10 @@ class Collector(Observer):
         self._emit(recipe.kind, recipe.label, where, work)
 
     def _work(self, given: Sequence[tuple[torch.Tensor, int, torch.UntypedStorage]]) -> int:
-        """Return whose work an operator is: a backward pass's, or what one may come back to."""
+        """Return the Work of an operator: part of a backward pass, or recorded for one."""
         task = compat.graph_task()
         if task != -1:
-            if task > self._task and not self._pass:  # what calls no model has rounds, too
+            if task > self._task and not self._pass:  # programs that call no model have rounds, too
                 self._round_begins()
             self._task = max(task, self._task)
             return Work.BACKWARD | (Work.RETAINS if private.is_graph_kept() else 0)
@@ -293,7 +292,7 @@ class Collector(Observer):
         *,
         is_filled: bool = False,
     ) -> Entry:
-        """Return the entry of what an operator was given. is_filled: it was, where it is new."""
+        """Return the entry of an operator's argument. is_filled: a new one has contents already."""
         key = key_of(storage)
         entry = self._storages.find(key)
         if entry is not None:
@@ -324,7 +323,7 @@ class Collector(Observer):
         *,
         is_filled: bool,
     ) -> Entry:
-        """Know what something made that is not seen, and may have filled: NumPy, another thread."""
+        """Add a storage that was made, and maybe filled, unseen: by NumPy or another thread."""
         entry = self._new(tensor, storage, where, "tensor")
         if entry.number >= 0:
             entry.lane.builder.copy(
@@ -370,7 +369,7 @@ class Collector(Observer):
     def _bury(self) -> None:
         while self._dead:
             entry, frames = self._dead.popleft()
-            if entry.is_shared:  # until now, by whoever has its memory, too
+            if entry.is_shared:  # until now, by other holders of its memory
                 entry.lane.builder.kernel(
                     "outside", touches=[entry.number], stream=entry.stream, frames=frames
                 )
@@ -381,7 +380,7 @@ class Collector(Observer):
     def _resized(
         self, entry: Entry, storage: torch.UntypedStorage, where: _Where, item_bytes: int
     ) -> Entry:
-        """Let another object take over, and what fits of the content with it."""
+        """Replace the object by one of the new size, with as much of the content as fits."""
         lane, size_bytes, stream = entry.lane, storage.nbytes(), entry.lane.stream()
         name = lane.names[entry.number] if entry.number >= 0 else _shown_bytes(size_bytes)
         number = _allocated(lane, size_bytes, item_bytes, stream, where, name)
@@ -404,7 +403,7 @@ class Collector(Observer):
         return after
 
     def _noting_resizes(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Learn at once of storages that are given back and taken again, as FSDP does."""
+        """Wrap resize_ to see at once when memory is freed and allocated again, as in FSDP."""
 
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:  # noqa: ANN401
             result = original(storage, size)
@@ -423,7 +422,7 @@ class Collector(Observer):
     # ---- places and names -----------------------------------------------------------------------
 
     def _where(self) -> _Where:
-        """Return the call path and the module; in a thread of autograd, who called backward()."""
+        """Return the call path, in autograd's threads that of backward(), and the module."""
         frames = self._frames.here()
         if frames:
             self._last_frames = frames
@@ -437,7 +436,7 @@ class Collector(Observer):
         return scope
 
     def pass_begins(self, model: nn.Module) -> None:
-        """Begin another round where a model is called again."""
+        """Begin another round if a model is called again."""
         if id(model) in self._pass:
             self._round_begins()
         self._pass.add(id(model))
@@ -467,7 +466,7 @@ class Collector(Observer):
                 lane.updates.append(lane.builder.api_count)
 
     def optimizer_ends(self, optimizer: Any) -> None:  # noqa: ANN401
-        """Know its state, and begin another round."""
+        """Mark the optimizer's state, and begin another round."""
         if self._stateful.get(id(optimizer)) != len(optimizer.state):
             self._stateful[id(optimizer)] = len(optimizer.state)
             for tensor in tensors_in(list(optimizer.state.values())):
@@ -507,7 +506,7 @@ class _Mode(private.DispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Go without PyTorch's wrapper for modes: no compiler runs inside of this one."""
+        """Skip PyTorch's wrapper for modes: no compiler runs inside this one."""
         return False
 
     def __init__(self, collector: Collector) -> None:
@@ -515,9 +514,9 @@ class _Mode(private.DispatchMode):
         self._collector = collector
 
     def leave(self) -> None:
-        """Be no mode of this thread; where it is below another or in another thread, be idle.
+        """Leave the thread's modes; below another mode or in another thread, stay there, idle.
 
-        PyTorch's own lines may have been broken off: between its flags and its stack.
+        An interrupt may have left PyTorch's flags and stack of modes inconsistent.
         """
         modes = private.dispatch_modes()
         if self.old_dispatch_mode_flags and self not in modes:
@@ -541,7 +540,7 @@ class _Mode(private.DispatchMode):
         if not self._collector.is_on:
             return func(*args, **arguments)
         if types and any(map(_is_wrapper, types)):
-            return NotImplemented  # it turns into operators on what is inside of it first
+            return NotImplemented  # it first turns into operators on the tensors inside it
         recipe = self._collector.recipe(func)
         if recipe.is_composite:
             with self:
@@ -562,7 +561,7 @@ def _know_contents(
     args: Sequence[Any],
     kwargs: Any,  # noqa: ANN401
 ) -> None:
-    """Give what is made of nothing but numbers a content, the same for the same numbers."""
+    """Number the contents that are computed from numbers alone, equal for equal numbers."""
     written, sources = made, []
     for tensor, role, entry in used:
         if role & (WRITES | TOUCHES):
@@ -581,7 +580,7 @@ def _know_contents(
 
 
 def _is_equal(given: Sequence[tuple[Any, ...]], fresh: Sequence[tuple[Any, ...]]) -> bool:
-    """Return whether a copy lies in memory just as what it was made of."""
+    """Return whether a copy has the same layout in memory as its source."""
     if len(given) != 1 or len(fresh) != 1 or given[0][0].is_nested:
         return False
     source: torch.Tensor = given[0][0]
@@ -621,7 +620,7 @@ def _clear(lane: Lane) -> None:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what this process has of a tensor that several share."""
+    """Return this process's part of a distributed tensor."""
     local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
     return local
 
@@ -646,4 +645,4 @@ def _built(lane: Lane) -> ObjectTrace:
 
 
 def _ignore(_number: int) -> None:
-    """Take a number that nobody needs."""
+    """Discard the number."""

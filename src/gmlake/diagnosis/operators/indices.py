@@ -1,4 +1,4 @@
-"""Which bytes of a tensor an operator means that is given indices."""
+"""Finds the bytes of a tensor that an operator accesses by indices."""
 
 # mypy: allow-untyped-calls
 
@@ -36,7 +36,7 @@ Finder: TypeAlias = Callable[[Sequence[Any], Reader], Found]
 
 
 def reader(choice: str) -> Reader:
-    """Return what reads indices. choice: one of CHOICES. Raises ValueError.
+    """Return a reader of indices. choice: one of CHOICES. Raises ValueError.
 
     Reading those of a GPU waits for it; while a CUDA graph is captured they are never read.
     """
@@ -51,7 +51,7 @@ def reader(choice: str) -> Reader:
             return None
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return None
-        # What the program watches by itself is not to see this.
+        # The program's own modes must not see this.
         with private.without_dispatch_modes():
             values: Integers = tensor.detach().cpu().numpy()
         return values if values.dtype in (np.bool_, np.uint8) else values.astype(np.int64)
@@ -83,7 +83,7 @@ def _spread(starts: Integers, pattern: Sequence[Run], item_bytes: int) -> Sequen
 
 
 def _joined(places: Integers, counts: Integers, pattern: Run) -> Sequence[Run] | None:
-    """Return runs at sorted places, as one where they meet and count the same."""
+    """Return runs at sorted places, merged if they meet and count the same."""
     offset, size, _, _, weight = pattern
     breaks = np.flatnonzero((np.diff(places) != size) | (np.diff(counts) != 0)) + 1
     firsts = np.concatenate(([0], breaks))

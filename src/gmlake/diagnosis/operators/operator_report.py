@@ -1,4 +1,4 @@
-"""gmlake.diagnose(): what a block of a PyTorch program did with its memory, and what to change."""
+"""gmlake.diagnose(): finds how a block of a PyTorch program used memory, and what to change."""
 
 # mypy: allow-untyped-calls
 
@@ -35,19 +35,18 @@ _ON_ALREADY: Final = "a diagnosis is on already; blocks of gmlake.diagnose() can
 
 
 class Report(Printed):
-    """What gmlake.diagnose() found; prints as a table for each device. Empty inside of the block.
+    """The result of gmlake.diagnose(); prints as a table for each device. Empty inside the block.
 
-    devices: the Diagnosis of each device by its name, "cuda:0" or "cpu", where something happened.
+    devices: the Diagnosis of each used device by its name, "cuda:0" or "cpu".
     """
 
     def __init__(self, settings: _Settings) -> None:
-        """Be empty; see gmlake.diagnose()."""
         self.devices: dict[str, Diagnosis] = {}
         self._settings = settings
         self._block: _Block | None = None
 
     def __enter__(self) -> Self:
-        """Begin. Raises RuntimeError inside of another block, or of this one for a second time."""
+        """Begin. Raises RuntimeError inside another such block, or if this one is open."""
         if self._block is not None:
             raise RuntimeError("this block has ended; call gmlake.diagnose() for another")
         settings = self._settings
@@ -73,7 +72,7 @@ class Report(Printed):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End, and find what there is; where the block failed, in what it did until then."""
+        """End, and diagnose the block, or the part before it failed."""
         block = self._block
         if block is None:
             return
@@ -116,7 +115,7 @@ class Report(Printed):
         return tuple(sorted(every, key=lambda one: -one.saving_bytes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, for JSON."""
+        """Return everything for JSON."""
         return {"devices": {name: found.to_dict() for name, found in self.devices.items()}}
 
     def __repr__(self) -> str:
@@ -135,7 +134,7 @@ class Report(Printed):
 
 
 class _Settings:
-    """What gmlake.diagnose() was asked for."""
+    """The arguments of gmlake.diagnose(), checked."""
 
     def __init__(  # noqa: PLR0913, PLR0917 (as many as it is asked for)
         self,
@@ -147,7 +146,6 @@ class _Settings:
         indices_choice: object,
         options: dict[str, Any],
     ) -> None:
-        """Check it. Raises TypeError and ValueError."""
         self.whole_program = bool(whole_program)
         self.show_all = bool(show_all)
         self.devices = _names(devices)
@@ -196,21 +194,21 @@ def _depth(frames: Any) -> int:  # noqa: ANN401
 
 
 class _Block(Opening):
-    """What one entry began."""
+    """The collector that one entry started."""
 
     def __init__(self, collector: Collector) -> None:
         super().__init__()
         self.collector: Collector | None = collector  # until it has stopped
 
     def end(self) -> None:
-        """See nothing any more. May be broken off at any place, and is done again then."""
+        """Stop recording. May be interrupted anywhere; a further call completes it."""
         if self.collector is not None:
             self.collector.stop()
         self.collector = None
 
 
 class _Turn:
-    """Whose block is on."""
+    """The block that is open, if any."""
 
     def __init__(self) -> None:
         self.lock = process_lock()
@@ -245,10 +243,10 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
     Every operator of PyTorch that runs in the block is seen, on CPUs, GPUs and fake tensors, with
     the bytes that it reads and writes: a slice touches its slice, an embedding the rows it was
     asked for. An object is a tensor's storage. `report.advice` names mistakes, each with its line.
-    What lives on after the block is no leak, unless whole_program is true; but what each round of
-    a loop adds to what is kept is named all the same.
+    Memory that is live after the block is not a leak, unless whole_program is true; but memory that
+    each round of a loop adds is reported all the same.
 
-    show_all: print what is worth no change, too, and what could be copied to the host meanwhile.
+    show_all: also print findings not worth a change, and memory that could be offloaded.
     devices: those to look at, as "cuda", "cuda:0" or "cpu"; None: all that were used.
     model: one or several whose parameters are named; None: every module that is called from outside
         of any other.
@@ -261,8 +259,8 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
 
     Not seen: other threads than the calling one and those of autograd that it starts; kernels that
     are no operators, such as Triton kernels launched by hand, and what a replayed CUDA graph does;
-    memory that an operator needs inside of itself. What NumPy and others hold of a tensor's memory
-    counts as touched by them until its end. Taking an address touches what is there at that time.
+    memory that an operator uses internally. Memory shared with NumPy and others counts as touched
+    by them until it is freed. Taking an address touches the contents at that time.
     Compiled functions run without their compiler in the block.
 
     Raises RuntimeError inside of another such block, TypeError and ValueError for arguments that
@@ -272,7 +270,7 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
 
 
 def _after_fork() -> None:
-    """Watch nothing in a child, where the block goes on but its end is the parent's."""
+    """Stop recording in a child, where the block continues but the parent ends it."""
     if _turn.block is not None and _turn.block.collector is not None:
         _turn.block.collector.abandon()
 

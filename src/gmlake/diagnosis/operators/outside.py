@@ -1,4 +1,4 @@
-"""What reaches the memory of a tensor past the operators: Python, NumPy, kernels by address."""
+"""Accesses to a tensor's memory that bypass operators: Python, NumPy, kernels by address."""
 
 # mypy: allow-untyped-calls
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Sharing(NamedTuple):
-    """What a method does to memory. role: as of an operator's argument. lasts: until its end."""
+    """How a method accesses memory. role: as of an argument. lasts: until the memory is freed."""
 
     role: int
     lasts: bool = False
@@ -39,21 +39,20 @@ _METHODS: Final[tuple[tuple[Any, str, Sharing], ...]] = (
 
 
 class Substitutes:
-    """Methods of PyTorch's classes that others stand in for, until they are taken back."""
+    """Replaces methods of PyTorch's classes, until take_back()."""
 
     def __init__(self) -> None:
-        """Have none."""
         self._undo: list[Callable[[], None]] = []
 
     def put(self, kind: Any, name: str, make: Callable[..., Any]) -> None:  # noqa: ANN401
-        """Put what `make` makes of a method of a class in its place."""
+        """Replace a method of a class by make(method)."""
         original = getattr(kind, name)
         is_inherited = name not in vars(kind)
         method = functools.wraps(original)(make(original))
 
         def take_back() -> None:
             if vars(kind).get(name) is not method:
-                return  # somebody put another in its place, which calls this one
+                return  # another library replaced it by a method that calls this one
             if is_inherited:
                 delattr(kind, name)
             else:
@@ -63,14 +62,14 @@ class Substitutes:
         setattr(kind, name, method)
 
     def take_back(self) -> None:
-        """Have none any more. May be broken off at any place, and is done again then."""
+        """Restore the methods. May be interrupted anywhere; a further call completes it."""
         for take_back in reversed(self._undo):
             take_back()
         self._undo.clear()
 
 
 def watch(substitutes: Substitutes, note: Callable[[Sharing, str, Any], None]) -> None:
-    """Call `note` with what each such method did, its name, and the tensor or storage."""
+    """Call `note` after each such method with its Sharing, name, and tensor or storage."""
     for kind, name, sharing in _METHODS:
         substitutes.put(kind, name, functools.partial(_noting, name, sharing, note))
 

@@ -1,4 +1,4 @@
-"""Where a program is: its own frames without PyTorch's, and what a line assigns to."""
+"""Finds where a program is: its own frames without PyTorch's, and the target of each line."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
 class Target(NamedTuple):
-    """What a line assigns to, "" for nothing, and the operation whose result that is."""
+    """The name that a line assigns to, "" if none, and the operation whose result that is."""
 
     name: str
     operation: str
 
     def is_of(self, operator: str) -> bool:
-        """Whether what an operator makes on the line is what the name stands for."""
+        """Whether the name stands for the result of this operator."""
         return self.operation == ("mm" if operator in _PRODUCTS else operator)
 
 
@@ -66,7 +66,6 @@ class Frames:
     """
 
     def __init__(self, depth: int = MOST_FRAMES) -> None:
-        """Know none yet."""
         self._depth = depth
         self._is_shown: dict[int, bool] = {}  # by id() of code
         self._codes: list[CodeType] = []  # of which the id is remembered, kept alive
@@ -95,7 +94,7 @@ class Frames:
         return self._add(tuple(key), sys._getframe(1)) if path is None else path  # noqa: SLF001
 
     def target(self, path: tuple[str, ...]) -> Target:
-        """Return what the innermost line of a path assigns to."""
+        """Return the target of the innermost line of a path."""
         if not path:
             return _NO_TARGET
         function, _, place = path[0].partition("  ")
@@ -128,7 +127,7 @@ class Frames:
 
 
 def _is_library(filename: str) -> bool:
-    """Return whether a file is Python's own, or the wrappers that PyTorch has from outside."""
+    """Return whether a file is Python's own, or belongs to third-party wrappers in PyTorch."""
     if filename.endswith("typing_extensions.py"):
         return True
     return filename.startswith(_LIBRARY) and not any(name in filename for name in _INSTALLED)
@@ -141,7 +140,7 @@ def _described(frame: FrameType) -> Frame:
 
 
 def _targets_in(filename: str) -> dict[int, Target]:
-    """Return what each line of a file assigns to; of a statement of several lines, all of them."""
+    """Return the target of each line of a file, for each line of a multi-line statement."""
     lines = linecache.getlines(filename)
     if not lines or len(lines) > _MOST_LINES:
         return {}
@@ -164,7 +163,7 @@ def _targets_in(filename: str) -> dict[int, Target]:
 
 
 def _operation(value: ast.expr | None) -> str:
-    """Return what an expression does last, as PyTorch calls it; "" for what is no operation."""
+    """Return the last operation of an expression by PyTorch's name; "" if there is none."""
     if isinstance(value, ast.Call):
         function = value.func
         name = getattr(function, "attr", "") or getattr(function, "id", "")

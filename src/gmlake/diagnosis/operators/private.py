@@ -1,4 +1,4 @@
-"""What the diagnosis uses of PyTorch that is private to PyTorch, beside `gmlake.pytorch.compat`."""
+"""The private parts of PyTorch that the diagnosis uses, beside `gmlake.pytorch.compat`."""
 
 # mypy: allow-untyped-calls, allow-subclassing-any
 
@@ -46,9 +46,9 @@ def is_composite(operator: Any) -> bool:  # noqa: ANN401
 
 
 def left_uncompiled(function: Any) -> None:  # noqa: ANN401
-    """Keep torch.compile() from compiling a function, and all that it calls.
+    """Keep torch.compile() from compiling a function and its callees.
 
-    Without the wrapper that PyTorch has for this, which costs more than a small operator.
+    PyTorch's own wrapper for this costs more than a small operator.
     """
     with suppress(ImportError, AttributeError):
         from torch._C._dynamo import eval_frame

@@ -1,4 +1,4 @@
-"""What an operator does to each of its arguments, from its schema."""
+"""Derives from an operator's schema how it accesses each of its arguments."""
 
 # mypy: allow-untyped-calls
 
@@ -62,15 +62,15 @@ _QUIET: Final = frozenset(("profiler", "prim", "prims_debug", "sym", "_test_only
 
 
 class Recipe(NamedTuple):
-    """What one operator does.
+    """How one operator accesses memory.
 
     kind: of API. roles: of each positional argument: READS, WRITES, both, TOUCHES or 0. by_name: of
     arguments given by name. other: of those that it does not name. has_writes: whether any role is
-    more than READS. is_empty: what it returns is not written yet. rows: finds the bytes of its
-    first argument that are meant, from the others. is_nothing: it accesses no memory. is_arrival:
-    it is given what Python just made and filled. is_composite: it is made of other operators, which
-    are those to look at; inference mode leaves that to whoever asks. is_random: what it writes is
-    another each time.
+    more than READS. is_empty: its result is uninitialized. rows: finds the bytes of its first
+    argument that the others select. is_nothing: it accesses no memory. is_arrival: its argument is
+    new and filled by Python. is_composite: it consists of other operators, which are recorded
+    instead; in inference mode the caller must decompose it. is_random: its output differs each
+    time.
     """
 
     label: str
@@ -92,7 +92,7 @@ _OPAQUE: Final = 64
 
 
 def recipe_of(operator: Any) -> Recipe:  # noqa: ANN401 (an operator of PyTorch)
-    """Return the recipe of an operator; one without a schema may touch all that it is given."""
+    """Return the recipe of an operator; one without a schema may touch all its arguments."""
     schema = getattr(operator, "_schema", None)
     if schema is None:
         roles = (TOUCHES,) * _OPAQUE
@@ -143,13 +143,13 @@ def _role(argument: Any, name: str) -> int:  # noqa: ANN401 (torch has them unty
     alias = argument.alias_info
     if alias is None or not alias.is_write:
         return TOUCHES if argument.name in _STATISTICS else READS
-    # What is given as out= is written only; another argument that changes was there before.
+    # An out= argument is written only; any other argument that changes is read, too.
     is_out = argument.kwarg_only and not name.endswith("_")
     return WRITES if is_out else READS | WRITES
 
 
 def _is_view(operator: Any, schema: Any) -> bool:  # noqa: ANN401
-    """Return whether it changes what a tensor covers, or returns what covers the same memory."""
+    """Return whether it changes what a tensor views, or returns a tensor over the same memory."""
     if torch.Tag.inplace_view in operator.tags:
         return True
     aliases = [value.alias_info for value in schema.returns]

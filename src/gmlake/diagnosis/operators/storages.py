@@ -30,10 +30,9 @@ class Lane:
     """The trace of one device."""
 
     def __init__(self, device: torch.device) -> None:
-        """Begin with nothing."""
         self.device = str(device)
         self.builder = TraceBuilder(self.device)
-        self.reads: list[Item] = []  # of the API that is being put together
+        self.reads: list[Item] = []  # of the API that is being built
         self.writes: list[Item] = []
         self.touches: list[Item] = []
         self.names: list[str] = []  # of its objects
@@ -45,12 +44,12 @@ class Lane:
         self._index = device.index if device.type == "cuda" else None
 
     def hold(self, number: int, held: Holder) -> None:
-        """Know who holds an object."""
+        """Note what holds an object."""
         if number >= 0:
             self._held[number] = self._held.get(number, 0) | held
 
     def notes(self, apis: int, objects: int) -> Notes:
-        """Return what is known beyond the trace."""
+        """Return the facts beyond the trace."""
         works, held = np.zeros(apis, np.uint8), np.zeros(objects, np.uint8)
         contents = np.zeros(objects, np.int64)
         pairs = np.frombuffer(self.works.tobytes(), np.uint64).reshape(-1, 2)
@@ -73,8 +72,8 @@ class Lane:
 class Entry:
     """One storage: a lane's object, -1 for one of no bytes.
 
-    is_older: than the block. is_shared: others have its memory, who access it without operators.
-    content: of what is made of nothing but numbers, a number that stands for these; else 0.
+    is_older: than the block. is_shared: others may access its memory without operators. content: a
+    number for contents computed from numbers alone, equal for equal numbers; else 0.
     """
 
     __slots__ = ("content", "is_older", "is_shared", "lane", "number", "size_bytes", "stream")
@@ -82,7 +81,6 @@ class Entry:
     def __init__(
         self, lane: Lane, number: int, size_bytes: int, stream: int, *, is_older: bool = False
     ) -> None:
-        """Be that object."""
         self.is_older = is_older
         self.is_shared = False
         self.content = 0
@@ -92,7 +90,7 @@ class Entry:
         self.stream = stream
 
     def item(self, tensor: torch.Tensor) -> tuple[Item | None, bool]:
-        """Return what a tensor covers of it, and whether exactly that; None for nothing."""
+        """Return the part that a tensor covers, None if empty, and whether that is exact."""
         if tensor.nbytes == self.size_bytes and tensor.is_contiguous():
             return self.number, True
         try:
@@ -103,7 +101,7 @@ class Entry:
         return self.part(runs), is_exact
 
     def part(self, runs: Sequence[Run]) -> Item | None:
-        """Return these runs of it; None for no run."""
+        """Return these runs of the object; None if there are none."""
         if not runs:
             return None
         if len(runs) == 1 and runs[0] == (0, self.size_bytes, self.size_bytes, 1, 1):
@@ -126,7 +124,6 @@ class Storages:
     """
 
     def __init__(self, died: Callable[[Entry], None]) -> None:
-        """Know none."""
         self._watches: dict[int, _Watch] = {}
         self._before: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._died = died
@@ -136,7 +133,7 @@ class Storages:
         """Note which storages are there, for was_before()."""
         with private.without_dispatch_modes():
             for tensor in _tensors():
-                with suppress(Exception):  # what some subclass makes of these questions
+                with suppress(Exception):  # a subclass may raise anything here
                     self._remember(tensor)
 
     def _remember(self, tensor: torch.Tensor) -> None:
@@ -156,7 +153,7 @@ class Storages:
         return None if watch is None else watch.entry
 
     def add(self, storage: torch.UntypedStorage, entry: Entry) -> None:
-        """Know a storage from here on, by another entry than before if it was known."""
+        """Add a storage, or replace its entry if it is known."""
         key = key_of(storage)
         watch = self._watches.get(key)
         if watch is None:
@@ -166,11 +163,11 @@ class Storages:
         self._watches[key] = watch
 
     def live(self) -> list[Entry]:
-        """Return the entries of all that are live."""
+        """Return the entries of all live storages."""
         return [watch.entry for watch in self._watches.copy().values()]
 
     def close(self) -> None:
-        """Forget all of them; their deaths are told to nobody."""
+        """Forget all storages, without reporting their deaths."""
         self.is_on = False
         self._watches.clear()
         self._before.clear()
@@ -212,7 +209,7 @@ def _kinds(kind: type) -> Iterator[type]:
 
 
 def parts_of(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Return what a tensor is made of: itself, or the parts of a sparse one."""
+    """Return the dense parts of a tensor: itself, or the parts of a sparse one."""
     layout = tensor.layout
     if layout is torch.strided:
         return (tensor,)
@@ -226,7 +223,7 @@ def parts_of(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return a tensor's storage; None where it has none, or no memory."""
+    """Return a tensor's storage; None if it has none, or no memory."""
     if tensor.device.type == "meta":
         return None
     try:
@@ -236,5 +233,5 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def key_of(storage: torch.UntypedStorage) -> int:
-    """Return what tells a storage from every other that is live: its address."""
+    """Return the key of a live storage: its address."""
     return int(storage._cdata)  # noqa: SLF001 (its only name)

@@ -1,1 +1,1 @@
-"""What the page of a diagnosis shows: each figure with its drawing."""
+"""The figures on the page of a diagnosis, each with its drawing."""

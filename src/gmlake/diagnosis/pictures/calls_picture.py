@@ -31,7 +31,7 @@ _ROOM = 1.0
 
 
 CALL_KINDS = ("allocation", "free", "copy", "set", "kernel")
-"""What a program asks of a device, in the order of their legend."""
+"""The kinds of calls, in the order of their legend."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ _COLUMNS = (
 class FoundRow:
     """One thing to change, or `count` alike. frames: a call path, as of a Block.
 
-    saving_bytes: what it lowers the peak by alone. peak_bytes: the peak with it and with those in
-    the rows before it; None where it is not needed for the lowest.
+    saving_bytes: how much it lowers the peak alone. peak_bytes: the peak with it and with those in
+    the rows before it; None if the lowest peak does not need it.
     """
 
     pattern: str
@@ -46,7 +46,7 @@ class FoundRow:
 
 @dataclass(frozen=True)
 class Found(OwnFigure):
-    """What to change: what lowers the peak, one after another, and then what does not."""
+    """The changes: those that lower the peak, one after another, and then the others."""
 
     rows: tuple[FoundRow, ...]
     colours: Mapping[str, str] = field(default_factory=dict)

@@ -24,7 +24,7 @@ _PALE: Final = 0.28
 
 
 ACCESS_KINDS = ("reads", "writes", "touches")
-"""What a call does to an object; "touches" where it is not known which."""
+"""What a call does to an object; "touches" if that is not known."""
 
 
 @dataclass(frozen=True)
