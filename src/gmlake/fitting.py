@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gmlake.trace.layout import Records
 
 POLICIES: Final = ("caching", "expandable", "stitch")
-"""Who is asked where nobody is named: PyTorch's two ways, and gmlake's."""
+"""The default policies: PyTorch's two, and gmlake's."""
 
 GRANULE_BYTES: Final = 2 << 20
 """Devices are tried in steps of this: the driver hands out no less."""

@@ -65,7 +65,7 @@ class TorchMemorySaver:
     def __init__(self) -> None:
         """Defer everything to the first use, unless the environment says otherwise."""
         self.hook_mode = "torch"
-        """Kept, and means nothing: there is one way here."""
+        """Kept for compatibility; it has no effect."""
         self.retain_cpu_backup = _says("TMS_RETAIN_CPU_BACKUP")
         """Whether what was saved can still be read after resume(), as it was at pause()."""
         self._tags: dict[str, list[str]] = {}
