@@ -49,7 +49,7 @@ class _Bar:
 
 
 def draw(addresses: AddressMap) -> Drawing:
-    """Return the picture; choosing a view brings out the lines to where its bytes lie."""
+    """Return the picture; choosing a view highlights the lines to where its bytes lie."""
     stretches = [row for row in addresses.rows if row]
     views = tuple(sorted(addresses.views, key=lambda view: not view.is_live))[:_MOST_VIEWS]
     rows = fold(stretches, views)
@@ -170,7 +170,7 @@ def _draw_rows(
 
 
 def _draw_pieces(plot: Bokeh, name: str, table: dict[str, list[Any]], shown: int) -> None:
-    """Draw the pieces of the moment that is shown; the page chooses those of others."""
+    """Draw the pieces of the shown moment; the page selects those of others."""
     from bokeh.models import CDSView, ColumnDataSource, IndexFilter
 
     moments = zip(table["first"], table["end"], strict=True)

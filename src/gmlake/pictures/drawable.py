@@ -1,4 +1,4 @@
-"""What a notebook draws by itself."""
+"""Results that a notebook draws by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Drawable(ABC):
-    """What is drawn where a notebook shows it; without Bokeh, the notebook is told what to do."""
+    """Draws itself in a notebook; without Bokeh, shows how to install it."""
 
     @abstractmethod
     def report(self) -> Report:

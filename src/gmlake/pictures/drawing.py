@@ -1,4 +1,4 @@
-"""What one picture is made of: a Bokeh model, and what the page says and offers around it."""
+"""The parts of one picture: a Bokeh model, and the page's texts and controls around it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Run:
-    """An axis that counts events, or else shows times: first and last of each, and the first step.
+    """An axis that counts events or shows times: first and last of each, and the first step.
 
-    Columns of a picture that end in OTHER have the places on the axis that is not shown.
+    Columns of a picture whose names end in OTHER have the places on the axis not shown.
     """
 
     events: tuple[float, float]
@@ -53,9 +53,9 @@ class Run:
 class Drawing:
     """A picture to put on the page.
 
-    model: a Bokeh figure. axes: "x" or "xy", what zooms and moves. says: the picture in words, for
-    those who do not see it. choices: of a list that selects, by number; empty for no list. run:
-    where a run is across.
+    model: a Bokeh figure. axes: "x" or "xy", those that zoom and pan. says: the picture in words,
+    for screen readers. choices: of a list that selects, by number; empty for no list. run: its
+    horizontal axis, if that is a run.
     """
 
     model: Bokeh
@@ -78,7 +78,7 @@ def has_bokeh() -> bool:
 
 
 def require_bokeh() -> None:
-    """Raise UnsupportedError, which says what to install, where pictures cannot be drawn."""
+    """Raise UnsupportedError, which says what to install, if pictures cannot be drawn."""
     if not has_bokeh():
         raise UnsupportedError(ADVICE)
 
@@ -88,7 +88,7 @@ def new_plot(
 ) -> Bokeh:
     """Return an empty Bokeh figure that zooms by dragging, by Ctrl and the wheel, and by keys.
 
-    options: what bokeh.plotting.figure takes; `axes` is "x" or "xy".
+    options: those of bokeh.plotting.figure; `axes` is "x" or "xy".
     """
     from bokeh.models import BoxZoomTool, Range1d, ResetTool, WheelZoomTool
     from bokeh.plotting import figure
@@ -121,7 +121,7 @@ def _least_interval(ends: tuple[float, float]) -> float:
 
 
 def use_bytes(axis: Bokeh) -> None:
-    """Let an axis count in powers of 1024."""
+    """Label an axis in powers of 1024."""
     from bokeh.models import AdaptiveTicker, NumeralTickFormatter
 
     axis.ticker = AdaptiveTicker(base=1024, mantissas=list(SIZE_TICKS), min_interval=1)
@@ -133,7 +133,7 @@ COUNTED: Final = 'return Number(tick.toPrecision(9)).toLocaleString("en")'
 
 
 def use_run(plot: Bokeh, unit: str) -> None:
-    """Let an axis count, with marks at whole numbers; a line shows where the page is."""
+    """Label an axis with whole numbers; a line shows the page's current position."""
     from bokeh.models import AdaptiveTicker, CustomJSTickFormatter, Span
 
     whole = {"min_interval": 1} if unit != "seconds" else {}
@@ -145,7 +145,7 @@ def use_run(plot: Bokeh, unit: str) -> None:
 
 
 def place_of(at: float, unit: str, seconds: float | None = None) -> str:
-    """Return a place in a run in words, as "event 1,204, 2.3 s in"."""
+    """Describe a place in a run, as "event 1,204, 2.3 s in"."""
     said = f"event {at:,.0f}" if unit == "events" else f"{at:,.6g} {unit}"
     return said if seconds is None else f"{said}, {format_time(seconds)} in"
 
@@ -153,7 +153,7 @@ def place_of(at: float, unit: str, seconds: float | None = None) -> str:
 def add_hover(
     plot: Bokeh, renderers: list[Bokeh], tooltips: list[tuple[str, str]], **options: object
 ) -> None:
-    """Show figures where the mouse is. Bokeh escapes what it takes from the data."""
+    """Show figures at the mouse pointer. Bokeh escapes values from the data."""
     from bokeh.models import HoverTool
 
     plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, **options))

@@ -1,10 +1,9 @@
-"""What there is to draw, as plain data: who makes a figure knows memory, who draws it does not.
+"""Figures as plain data: their makers know about memory, the code that draws them does not.
 
-Sizes are in bytes, times in seconds from the first event, addresses absolute. What has a place in a
-run counts events, and may have its time beside that. Figures of one `group` show the same run: they
-zoom together, and follow its slider. Every array of a
-figure that a page draws has at most a few thousand entries: who makes it aggregates, and says in
-`note` what was put together.
+Sizes are in bytes, times in seconds from the first event, addresses absolute. Places in a run count
+events, and may have a time, too. Figures of one `group` show the same run: they zoom together, and
+follow its slider. Every array of a figure that a page draws has at most a few thousand entries: its
+maker aggregates, and says in `note` what was merged.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ class Mark:
 class Timeline:
     """Live and reserved bytes over a run.
 
-    at: shape (points,), ascending, in what `unit` says. live: by the key of a legend, shape
-    (points,) each, to be stacked; the peak within each stretch that was put together. reserved:
-    shape (points,), or None where the recording does not say. seconds: the time of each point, None
-    where no times are known.
+    at: shape (points,), ascending, in the unit `unit`. live: by the key of a legend, shape
+    (points,) each, to be stacked; the peak within each merged stretch. reserved: shape (points,),
+    or None if the recording does not say. seconds: the time of each point, None if no times are
+    known.
     """
 
     title: str
@@ -66,8 +65,8 @@ class Timeline:
 class Piece:
     """A range of addresses, at the moments from `first` to `end` - 1.
 
-    kind: "used", "free", "held" (it holds others) or "absent". key: of a legend. label: what to say
-    of it. before, behind: of a free piece, what lies there and keeps it from growing.
+    kind: "used", "free", "held" (it holds others) or "absent". key: of a legend. label: its
+    description. before, behind: of a free piece, the neighbours that keep it from growing.
     """
 
     address: int
@@ -113,11 +112,11 @@ class AddressMap:
 
 @dataclass(frozen=True)
 class Packing:
-    """What is placed over time, as rectangles, its run across and addresses up.
+    """Blocks placed over time, as rectangles: the run across, addresses up.
 
-    Arrays of shape (rectangles,): begin and end in what `unit` says, offset and size in bytes.
-    colour: an index into `keys` each, the legend. seconds: begin and end as times, None where none
-    are known.
+    Arrays of shape (rectangles,): begin and end in the unit `unit`, offset and size in bytes.
+    colour: an index into `keys` each, the legend. seconds: begin and end as times, None if none are
+    known.
     """
 
     title: str
@@ -140,9 +139,9 @@ class Packing:
 
 @dataclass(frozen=True)
 class Stranded:
-    """What one owner's blocks keep from growing together: free pieces beside them.
+    """The free pieces that one owner's blocks keep from merging.
 
-    since: when the first of these blocks was made, in words.
+    since: when the first of these blocks was allocated, in words.
     """
 
     owner: str
@@ -195,11 +194,11 @@ class Policies:
 
 @dataclass(frozen=True)
 class Block:
-    """A block that was live at the peak, or many of one place put together.
+    """A block that was live at the peak, or many of one place merged.
 
-    site: where it was asked for, one line; frames: the call path, innermost first, each
+    site: where it was requested, one line; frames: the call path, innermost first, each
     "function  file:line". counts: how many there are from which moment on, as (moment, count);
-    empty for what is shown at one moment only. one_bytes: the size of each.
+    empty if shown at one moment only. one_bytes: the size of each.
     """
 
     size_bytes: int
@@ -230,10 +229,9 @@ class Blocks:
 
 @dataclass(frozen=True)
 class OwnFigure(ABC):
-    """A figure that draws itself, for those who bring figures that the page does not know.
+    """A figure that draws itself, for kinds that the page does not know.
 
-    is_picture: whether drawing it needs Bokeh. frame_pixels: its
-    height in a notebook.
+    is_picture: whether drawing it needs Bokeh. frame_pixels: its height in a notebook.
     """
 
     title: str

@@ -21,7 +21,7 @@ Row = tuple["Piece", ...]
 
 @dataclass(frozen=True)
 class Line:
-    """Addresses from `begin` to `end`, and what is there at any moment."""
+    """Addresses from `begin` to `end`, and the contents at any moment."""
 
     begin: int
     end: int
@@ -74,7 +74,7 @@ class Finder:
         self._ends = [lines[number].end for number in self._order]
 
     def parts(self, address: int, size_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (line, offset in the line, offset in the range, size) for what is in a line."""
+        """Yield (line, offset in the line, offset in the range, size) for each part in a line."""
         begin, end = address, address + size_bytes
         while begin < end:
             place = bisect_right(self._starts, begin) - 1

@@ -17,7 +17,7 @@ _PERCENT = 100.0
 
 
 def policies_table(policies: Policies) -> str:
-    """Return one row per policy: a bar of what it reserved, the part of it that was live."""
+    """Return one row per policy: a bar of its reserved bytes, with the live part marked."""
     widest = max([*policies.reserved_bytes, policies.live_bytes, 1])
     least = min(policies.reserved_bytes, default=0)
     rows = [
@@ -95,7 +95,7 @@ def blocks_table(blocks: Blocks, number: int) -> str:
 
 
 def search_box(number: int, said: str) -> str:
-    """Return what searches a section's table, and says what it shows."""
+    """Return the search box of a section's table, and its count of shown rows."""
     return (
         f'<p class="controls"><label for="search{number}">Search</label> '
         f'<input type="search" id="search{number}" autocomplete="off" spellcheck="false"> '
@@ -118,7 +118,7 @@ def _block_row(row: Block, total_bytes: int) -> str:
 
 
 def _follows(row: Block) -> str:
-    """Return how many blocks of a row there are at other moments, for the page."""
+    """Return a row's block counts at other moments, for the page."""
     gone = "" if row.count else ' data-gone="true"'
     if not row.counts:
         return gone
@@ -140,7 +140,7 @@ def _site(row: Block) -> str:
 def table_head(
     columns: Iterable[tuple[str, str]], descending: str = "", *, plain: bool = False
 ) -> str:
-    """Return the head of a table: columns of kind "number" or "text" sort, those of none do not.
+    """Return the head of a table: columns of kind "number" or "text" sort, others do not.
 
     plain: no column sorts.
     """

@@ -44,7 +44,7 @@ SIZE_TICKS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def category_colour(name: str) -> str:
-    """Return the colour of a category, that of "unknown" for a name that is none."""
+    """Return the colour of a category; an unknown name gets that of "unknown"."""
     return CATEGORY_COLOURS.get(name, CATEGORY_COLOURS["unknown"])
 
 

@@ -1,4 +1,4 @@
-"""The moment that is shown, in words: its headline, who strands memory, and a slider to others."""
+"""The shown moment in words: its headline, what strands memory, and a slider to others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 def moments_panel(moments: Moments) -> str:
-    """Return headline and table of the moment that is shown; the page has all others as data."""
+    """Return headline and table of the shown moment; the page has all others as data."""
     shown = moments.moments[moments.shown]
     says = "".join(f"<p>{escape(text)}</p>" for text in shown.says)
     is_told = any(moment.stranded for moment in moments.moments)
@@ -36,7 +36,7 @@ def moments_panel(moments: Moments) -> str:
 
 
 def slider(moments: Moments, number: int) -> str:
-    """Return what goes from moment to moment; nothing where there is only one."""
+    """Return the slider between moments; nothing if there is only one."""
     if len(moments.moments) == 1:
         return ""
     name = moments.moments[moments.shown].name
@@ -82,7 +82,7 @@ def _row(one: Stranded) -> str:
 
 
 def _data(moments: Moments) -> str:
-    """Return all moments; who strands memory as the columns of the table."""
+    """Return all moments, with the columns of the table of stranded memory."""
     told = [
         {
             "at": moment.at,

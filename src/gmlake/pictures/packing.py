@@ -1,4 +1,4 @@
-"""Draws what is placed over time as rectangles, time across and address up."""
+"""Draws blocks placed over time as rectangles, time across and address up."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 "use strict";
-// Brings a page to life: draws its pictures, and lets buttons and keys do what the mouse can.
+// Draws a page's pictures, and makes buttons and keys do everything that the mouse can.
 (() => {
     const ZOOM = 0.6;
     const STEP = 0.2;
@@ -39,8 +39,8 @@
         return begun.get(data);
     }
 
-    // One after the other, so that the first is seen and can be used at once; what is scrolled to
-    // does not wait for its turn.
+    // One after the other, so that the first is visible and usable at once; a picture scrolled into
+    // view does not wait for its turn.
     async function drawAll() {
         const watch = new IntersectionObserver(
             (entries) =>
@@ -59,7 +59,7 @@
         noteTime("gmlake-all");
     }
 
-    // Notes when what is drawn by then can be seen, for those who measure.
+    // Notes when the pictures drawn so far become visible, for measurements.
     function noteTime(name) {
         requestAnimationFrame(() => setTimeout(() => performance.mark(name)));
     }
@@ -102,7 +102,7 @@
         return data instanceof Map ? Object.fromEntries(data) : { ...data };
     }
 
-    // ---- runs: pictures of one run have one axis, zoom together, and follow its slider
+    // ---- runs: pictures of one run share an axis, zoom together, and follow its slider
 
     const OTHER = "_other";
     const ROOM_PIXELS = 6.2; // of a letter of a mark's name
@@ -124,7 +124,7 @@
         return runs.get(group);
     }
 
-    // Where the axis begins and ends: behind the start-up, unless that is asked for or matters.
+    // The ends of the axis: it starts after the start-up, unless that is selected or matters.
     function spanOf(run, own) {
         const [low, high] = own[axis]; // of the first picture: all of a run begin and end alike
         const step = run.first?.[axis === "events" ? 0 : 1] ?? low;
@@ -154,7 +154,7 @@
         offerAxes();
     }
 
-    // Offers times where any are known, and the start-up where it is folded.
+    // Offers times if any are known, and the start-up if it is folded.
     function offerAxes() {
         const all = [...runs.values()];
         const hasTimes = all.some((run) => run.plots.some((one) => one.own.times));
@@ -212,7 +212,7 @@
         isFollowing = false;
     }
 
-    // Names those marks for which there is room: from left to right, each kind in a line of its own.
+    // Labels the marks for which there is room: from left to right, each kind on its own line.
     function nameMarks(plot) {
         const names = partOf(plot, "names");
         if (!names) {
@@ -495,7 +495,7 @@
         });
     }
 
-    // ---- rows of a table for what is selected in a picture
+    // ---- rows of a table for the selection in a picture
 
     function offerDetails(plot) {
         const bars = plot.renderers.find((part) => part.name === "searches");

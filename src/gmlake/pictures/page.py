@@ -1,7 +1,7 @@
 """Puts figures together into one HTML page that needs nothing else: no network, no other file.
 
-Bokeh draws what is zoomed into; its JavaScript, 1.3 MB, is part of the page. Tables are plain HTML.
-Whatever comes from a recording (labels, names, call paths) is text here, and never markup.
+Bokeh draws the pictures that zoom; its JavaScript, 1.3 MB, is part of the page. Tables are plain
+HTML. Texts from a recording (labels, names, call paths) are always escaped.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _AXES: Final = (
 def render_page(report: Report) -> str:
     """Return the page as text.
 
-    Raises UnsupportedError where Bokeh is not installed and there is something for it to draw.
+    Raises UnsupportedError if Bokeh is not installed and a figure needs it.
     """
     if any(map(_is_picture, report.figures)):
         require_bokeh()
@@ -110,7 +110,7 @@ def render_page(report: Report) -> str:
 def write_page(report: Report, path: str | Path, *, needs_pictures: bool = True) -> None:
     """Write the page as a file that opens in any browser.
 
-    needs_pictures: raise UnsupportedError where Bokeh is not installed; otherwise facts and tables
+    needs_pictures: raise UnsupportedError if Bokeh is not installed; otherwise facts and tables
     stay, and a line says how to get the rest. Raises OSError.
     """
     page = render_page(report) if needs_pictures or has_bokeh() else _without_pictures(report)
@@ -118,7 +118,7 @@ def write_page(report: Report, path: str | Path, *, needs_pictures: bool = True)
 
 
 def in_notebook(report: Report) -> str:
-    """Return the page as a frame for a notebook: closed off from it, scrolling for itself.
+    """Return the page as a frame for a notebook: isolated from it, with its own scrolling.
 
     Without Bokeh, facts and tables stay, and a line says how to get the rest.
     """
@@ -223,7 +223,7 @@ def _around(number: int, figure: Figure, content: str) -> str:
 
 
 def _group(figure: Figure) -> int:
-    """Return the number of the run that a figure is of; 0 for none."""
+    """Return the number of a figure's run; 0 for none."""
     return getattr(figure, "group", 0)
 
 
@@ -246,7 +246,7 @@ def _picture(number: int, drawing: Drawing) -> str:
 
 
 def _run(drawing: Drawing) -> str:
-    """Return where the run is across, for the page, which can show times instead of events."""
+    """Return the run axis of a drawing, for the page, which can switch it to times."""
     if drawing.run is None:
         return ""
     return f'data-run="{escape(json.dumps(asdict(drawing.run)))}"'

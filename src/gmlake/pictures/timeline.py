@@ -1,4 +1,4 @@
-"""Draws live bytes over a run, stacked by class, under the line of what was reserved."""
+"""Draws live bytes over a run, stacked by class, under the line of reserved bytes."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _draw_marks(plot: Bokeh, timeline: Timeline, top: float) -> list[Key]:
 
 
 def _draw_names(plot: Bokeh, timeline: Timeline, top: float) -> None:
-    """Write beside the marks what they are; the page chooses those for which there is room."""
+    """Label the marks; the page shows the labels for which there is room."""
     from bokeh.models import ColumnDataSource
 
     marks = list(timeline.marks)
@@ -204,7 +204,7 @@ def _draw_names(plot: Bokeh, timeline: Timeline, top: float) -> None:
 
 
 def _add_readout(plot: Bokeh, source: Bokeh, names: list[str], *, has_reserved: bool) -> None:
-    """Let the mouse read every layer at its moment, wherever it is above or below."""
+    """Show every layer's value at the mouse's moment, at any height."""
     line = plot.line("x", "total", source=source, line_alpha=0, name="total")
     tooltips = [("at", "@when")]
     if has_reserved:
@@ -240,7 +240,7 @@ def _in_words(
 
 
 def _refusals(timeline: Timeline) -> tuple[str, ...]:
-    """Return what ran out of memory in words, as nobody should have to find it with the mouse."""
+    """Describe the refusals in words, so that the reader need not search with the mouse."""
     marks = [mark for mark in timeline.marks if mark.kind == "out of memory"]
     lines = [
         f"Out of memory at {place_of(m.at, timeline.unit, m.seconds)}: {m.label}"
