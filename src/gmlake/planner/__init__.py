@@ -1,4 +1,4 @@
-"""Planning on recorded data: what places memory when all of it is known beforehand."""
+"""Planning on recorded data: placing memory when all requests are known in advance."""
 
 from __future__ import annotations
 

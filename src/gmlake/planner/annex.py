@@ -1,4 +1,4 @@
-"""What the planner adds to gmlake."""
+"""The names, commands and hooks that the planner adds to gmlake."""
 
 from __future__ import annotations
 

@@ -43,17 +43,17 @@ def plan(
     alignment: int | None = None,
     device: int | None = None,
 ) -> PlanReport:
-    """Place everything that a trace or an instance allocates, as one problem with all foreseen.
+    """Place everything that a trace or an instance allocates, with all requests known.
 
     source: a trace, or the path of one; or an instance as CSV (id,lower,upper,size; plain or gzip).
-    budget_ms: about how long to search on where the first placements leave room; None: 1000 for up
+    budget_ms: about how long to search if the first placements leave room; None: 1000 for up
         to 4096 requests, else 350, or 1 for every 220 of them.
     capacity: a peak that is good enough, in bytes or as text; PlanResult.fits says if it was met.
     alignment: of every offset, a power of two; None: 512 for traces, 1 for instances.
     device: only this one of a file that holds several.
 
-    Where a trace repeats a step, between marks or as found from what it allocates, the plan of one
-    step comes with it. Raises TraceError for what cannot be read, ValueError for a wrong argument.
+    If a trace repeats a step, between marks or as found from its allocations, the result includes
+    the plan of one step. Raises TraceError for an unreadable file, ValueError for a wrong argument.
     """
     settings = _Settings(budget_ms, capacity, alignment)
     if isinstance(source, Instance):
@@ -72,14 +72,14 @@ def plan(
 
 
 def read_source(path: str | Path, device: int | None = None) -> Sequence[Trace | Instance]:
-    """Read what plan() takes from a file: an instance, or the trace of each device or of one."""
+    """Read the input of plan() from a file: an instance, or the trace of each device or of one."""
     if is_instance(path):
         return [load_instance(path)]
     return load_traces(path) if device is None else [load_trace(path, device)]
 
 
 class _Settings:
-    """What plan() was asked for, checked."""
+    """The arguments of plan(), checked."""
 
     def __init__(
         self,

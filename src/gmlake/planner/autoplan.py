@@ -40,14 +40,14 @@ class AutoPlan:
             with auto.step():
                 train_on(batch)
 
-    A step is served as ever, and watched, until one was served in just the same way as another
-    before it. From then on each request of such a step gets the place it had, without a search.
-    Steps that ask for anything else are served as ever: with or without AutoPlan, the same memory
-    is taken and the same driver calls are made. See `last` for what became of a step, and why.
+    Steps are served as usual, and watched, until two were served in exactly the same way. From then
+    on each request of such a step gets the address it had, without a search. Steps with any other
+    requests are served as usual: with or without AutoPlan, they use the same memory and make the
+    same driver calls. `last` tells whether the last step was planned, and why not.
 
     gmlake is enabled, for the rest of the process, unless it is already. Plans need the policy
-    "stitch" or "plan"; elsewhere steps are served as ever, and a GmlakeWarning says why. One step
-    can be open at a time, over all AutoPlans of the process and all threads.
+    "stitch" or "plan"; under others, steps are served as usual, and a GmlakeWarning says why. One
+    step can be open at a time, over all AutoPlans of the process and all threads.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class AutoPlan:
             raise
 
     def _abandon(self) -> None:
-        """Be in no step, however far its begin or end came before it was broken off."""
+        """Leave the step, even if its begin or end was interrupted halfway."""
         for planner in self._planners.values():
             planner.abandon()
         self._leave()
@@ -108,7 +108,7 @@ class AutoPlan:
             self._leave()
 
     def _leave(self) -> None:
-        """Be in no step. pre: one of this AutoPlan is open."""
+        """Leave the step. pre: one of this AutoPlan is open."""
         phases.end_step(self)
         _turn.give()
 
@@ -118,7 +118,7 @@ class AutoPlan:
         return self._numbers[kind]
 
     def _find_lakes(self) -> None:
-        """Watch the lakes that came into being since the last step."""
+        """Watch the lakes that were created since the last step."""
         if not native.is_installed():
             if torch.cuda.is_initialized():
                 notices.once(
@@ -154,7 +154,7 @@ class AutoPlan:
         return next((report for report in self._reports if report.index == index), None)
 
     def __repr__(self) -> str:
-        """Say for each device and kind what became of the last step."""
+        """Describe the last step of each device and kind."""
         lines = [
             f"device {planner.device}, {kind}: {report.why}, {report.served:,} of "
             f"{report.requests:,} requests by a plan"
@@ -164,7 +164,7 @@ class AutoPlan:
         return f"<gmlake.AutoPlan: {'; '.join(lines) or 'no step yet'}>"
 
     def close(self) -> None:
-        """Let no plan serve any more. No step can begin then."""
+        """Stop serving by plans. No step can begin afterwards."""
         step = _turn.step
         if step is not None and step.auto is self:
             self._end(step)
@@ -226,7 +226,7 @@ class AutoPlan:
         return auto
 
     def _take(self, loaded: plan_files.PlanFile) -> None:
-        """Keep the plans of a file that fit to this process."""
+        """Keep the plans of a file that fit this process."""
         rank, world = place()
         if (loaded.made_for.rank, loaded.made_for.world_size) != (rank, world):
             notices.once(
@@ -264,13 +264,12 @@ class _Step:
     """One step of an AutoPlan; made by AutoPlan.step()."""
 
     def __init__(self, auto: AutoPlan, kind: str) -> None:
-        """Begin nothing yet."""
         self.auto = auto
         self.kind = kind
         self.is_entered = False
 
     def __enter__(self) -> Self:
-        """Begin the step. Raises RuntimeError where one is open already, of any AutoPlan."""
+        """Begin the step. Raises RuntimeError if a step of any AutoPlan is open already."""
         self.auto._begin(self)  # noqa: SLF001
         self.is_entered = True
         return self
@@ -281,21 +280,19 @@ class _Step:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the step."""
         self.is_entered = False
         self.auto._end(self)  # noqa: SLF001
 
 
 class _Turn:
-    """Whose step is open: lakes belong to the process, and know one step at a time.
+    """The open step: lakes belong to the process, and know one step at a time.
 
-    An interrupt may come at any instant, also between the last line of a begin and the block behind
-    it, and then nobody calls the end. So the step is held weakly: one that is gone is over, and so
-    is one that its own thread began and did not come to enter. Whoever comes next ends it.
+    An interrupt may come at any instant, even between the last line of a begin and the block behind
+    it, so that the end is never called. So the step is referenced weakly: it is over once it is
+    collected, or if its own thread began it without entering it. The next step then ends it.
     """
 
     def __init__(self) -> None:
-        """Nobody's."""
         self._lock = threading.RLock()
         self.auto: AutoPlan | None = None
         self._step: weakref.ref[_Step] | None = None
@@ -307,11 +304,11 @@ class _Turn:
         return self._step() if self._step is not None else None
 
     def is_of(self, step: _Step) -> bool:
-        """Whether that step is open."""
+        """Whether this is the open step."""
         return self._step is not None and self._step() is step
 
     def take(self, step: _Step) -> None:
-        """Open a step. Raises RuntimeError where one is open."""
+        """Open a step. Raises RuntimeError if one is open."""
         with self._lock:
             held = self.step
             thread = threading.get_ident()
@@ -367,7 +364,7 @@ def _made_for(devices: dict[int, str]) -> plan_files.MadeFor:
 
 
 def steps_of_trainer(plan: AutoPlan | bool) -> AutoPlan:  # noqa: FBT001 (as a callback takes it)
-    """Return what plans the steps of a trainer: an AutoPlan, or for True a new one."""
+    """Return the AutoPlan for the steps of a trainer: the given one, or for True a new one."""
     if not isinstance(plan, bool | AutoPlan):
         raise TypeError(f"plan is True, False or a gmlake.AutoPlan, not {plan!r}")
     return AutoPlan() if isinstance(plan, bool) else plan

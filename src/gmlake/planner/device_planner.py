@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step did on one device. Sizes are in bytes.
+    """The outcome of one step on one device. Sizes are in bytes.
 
     kind: as given to AutoPlan.step(). index: of the step, over all kinds, from 0.
-    requests: for memory. served: of those, at the place that a plan has for them; left: of those,
-    that the plan leaves to the policy: small ones.
-    driver_calls: made during the step. reserved_bytes: held in all at its end.
+    requests: for memory. served: those at the address that a plan has for them. left: those that
+    the plan leaves to the policy: small ones.
+    driver_calls: made during the step. reserved_bytes: all memory reserved at its end.
     fingerprint: of the requests; 0: not known.
-    why: what became of the step, in words.
+    why: how the step was served, in words.
     """
 
     device: int
@@ -38,17 +38,17 @@ class StepReport:
 
     @property
     def is_planned(self) -> bool:
-        """Whether a plan served, from the first request on."""
+        """Whether a plan served the step, from the first request on."""
         return self.served > 0
 
     @property
     def hit_rate(self) -> float:
-        """Which part of the requests that a plan may place got their place; 0 to 1."""
+        """The share of the plannable requests that got their planned address; 0 to 1."""
         placed = self.requests - self.left
         return self.served / placed if placed else float(self.is_planned)
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Summarize the step in one line."""
         return (
             f"step {self.index} ({self.kind}, device {self.device}) {self.why}: {self.served} of "
             f"{self.requests} requests by a plan, {self.driver_calls} driver calls, "
@@ -60,7 +60,7 @@ class DevicePlanner:
     """Steps and plans of one lake."""
 
     def __init__(self, lake: Lake, device: int) -> None:
-        """Begin to watch. Raises UnsupportedError where the lake's policy has no steps."""
+        """Begin to watch. Raises UnsupportedError if the lake's policy has no steps."""
         _planner.watch_steps(lake)
         self.lake = lake
         self.device = device
@@ -72,29 +72,27 @@ class DevicePlanner:
         self._first_numbers: dict[str, int] = {}
 
     def add(self, name: str, number: int, plan: _planner.Plan) -> None:
-        """Let a plan of a file serve steps of a kind."""
+        """Serve steps of a kind by a plan from a file."""
         _planner.add_plan(self.lake, number, plan)
         self._loaded[name] = plan
 
     def add_first(self, name: str, number: int, plan: _planner.Plan) -> None:
-        """Let one serve the first step of a kind, which has a number of its own."""
+        """Serve the first step of a kind, which has its own number, by a plan from a file."""
         _planner.add_plan(self.lake, number, plan)
         self._loaded_first[name], self._first_numbers[name] = plan, number
 
     def begin(self, name: str, number: int) -> None:
-        """Begin a step."""
         is_first = name not in self._numbers
         _planner.begin_step(
             self.lake, self._first_numbers.get(name, number) if is_first else number
         )
 
     def abandon(self) -> None:
-        """End the step, where one is open, and learn nothing from it."""
+        """End the step, if one is open, and discard what was watched."""
         with suppress(ValueError):  # there is none
             _planner.end_step(self.lake)
 
     def end(self, name: str, number: int, index: int) -> StepReport:
-        """End the step."""
         told = _planner.end_step(self.lake)
         names = ("requests", "served", "left", "driver_calls", "reserved_bytes", "fingerprint")
         report = StepReport(
@@ -122,19 +120,19 @@ class DevicePlanner:
         return made
 
     def _profile(self, number: int) -> _planner.Profile | None:
-        """Return the last step of a kind that was watched; None where a plan served all of them."""
+        """Return the last watched step of a kind; None if a plan served all of them."""
         try:
             return _planner.profile(self.lake, number)
         except ValueError:
             return None
 
     def first_plans(self) -> dict[str, _planner.Plan]:
-        """Return by kind a plan for the first step of a process, which makes what then stays."""
+        """Return by kind a plan for a process's first step, which allocates what then stays."""
         return self._loaded_first | {
             name: _planner.Plan.build(profile) for name, profile in self._first.items()
         }
 
     def close(self) -> None:
-        """Let no plan serve from here on."""
+        """Stop serving by plans."""
         for number in (*self._numbers.values(), *self._first_numbers.values()):
             _planner.drop_plans(self.lake, number)

@@ -42,7 +42,7 @@ _PLAIN = b"0123456789,- \n"
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """Buffers to be placed: dtype LIFETIME, times counted from the earliest `lower`.
+    """Buffers to place: dtype LIFETIME, times counted from the earliest `lower`.
 
     ids are those of the file, as text.
     """
@@ -66,9 +66,9 @@ class Instance:
 
 
 def is_instance(path: str | Path) -> bool:
-    """Say whether a file is meant as an instance: by its name, or by its first line.
+    """Return whether a file looks like an instance: by its name, or by its first line.
 
-    False for what cannot be read; whoever reads it then says why.
+    False for an unreadable file; reading it then reports the error.
     """
     name = str(path).lower()
     if name.endswith((".csv", ".csv.gz")):
@@ -87,10 +87,10 @@ def is_instance(path: str | Path) -> bool:
 
 
 def load_instance(path: str | Path) -> Instance:
-    """Read an instance. The columns may stand in any order, and others beside them.
+    """Read an instance. The columns may be in any order, among others.
 
     lower and upper are whole numbers, a buffer lives on [lower, upper); size is in bytes. Raises
-    TraceError with the file's name, and the line where there is one.
+    TraceError with the file's name, and the line if there is one.
     """
     try:
         return _parse(_contents(Path(path)), _name_of(path))
@@ -127,7 +127,7 @@ def _unpack(data: bytes) -> bytes:
     while packed:
         stream = zlib.decompressobj(31)
         while not stream.eof:
-            # In small steps: what is behind the end of a member is copied.
+            # In small steps: all data behind the end of a member is copied.
             step, packed = packed[:_STEP_BYTES], packed[_STEP_BYTES:]
             if not step:
                 raise TraceError("the gzip file is cut off")
@@ -143,7 +143,7 @@ def _unpack(data: bytes) -> bytes:
 
 
 def _without_zeros(data: bytes, begin: int) -> memoryview:
-    """Return what follows the zeros that may stand between and behind members."""
+    """Return the data after the zeros that may lie between and behind members."""
     found = _NOT_ZERO.search(data, begin)
     return memoryview(data)[found.start() if found else len(data) :]
 
@@ -175,7 +175,7 @@ def _parse(data: bytes, name: str) -> Instance:
 
 
 def _columns(header: list[str]) -> list[int]:
-    """Return where the four columns stand."""
+    """Return the positions of the four columns."""
     for name in COLUMNS:
         if header.count(name) != 1:
             found = ",".join(header)[:80]
@@ -186,10 +186,10 @@ def _columns(header: list[str]) -> list[int]:
 
 
 def _read_fast(body: str, where: list[int], width: int) -> NDArray[np.int64] | None:
-    """Return the four columns as numbers; None for anything unusual, ids of text included.
+    """Return the four columns as numbers; None for anything unusual, including text ids.
 
-    Only what such a table is made of goes to numpy, whose reader of integers is not safe with text
-    beyond ASCII (it crashes in 2.x).
+    Only text in a plain table's characters is passed to numpy, whose integer parser crashes on text
+    beyond ASCII in 2.x.
     """
     if not body.isascii() or body.encode().translate(None, _PLAIN):
         return None
@@ -212,7 +212,7 @@ def _read_fast(body: str, where: list[int], width: int) -> NDArray[np.int64] | N
 
 
 def _rows(body: str) -> Iterator[tuple[int, str]]:
-    """Yield each line that says something, with its number in the file."""
+    """Yield each line that is not empty, with its number in the file."""
     for line, row in enumerate(body.split("\n"), start=2):
         if row.strip():
             yield line, row
@@ -269,6 +269,6 @@ def _lifetimes(numbers: NDArray[np.int64], ids: tuple[str, ...], body: str) -> R
 
 
 def _fail_at(row: int, ids: tuple[str, ...], body: str, what: str) -> NoReturn:
-    """Blame a row by its line."""
+    """Raise for a row, with its line."""
     line, _ = next(islice(_rows(body), row, None))
     raise TraceError(f"line {line} (id {ids[row][:40]!r}): {what}")

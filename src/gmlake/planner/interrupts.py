@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOOK_SECONDS: Final = 0.1
-"""Between two chances to interrupt: a signal that another thread got wakes nobody."""
+"""Between two checks for interrupts: a signal in another thread does not wake the main one."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def interruptible(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call something that lets other threads run, and return or raise what it does.
+    """Call a function that releases the GIL; return its result or raise its exception.
 
-    It runs in a thread of its own, since the main one is interrupted between two steps of Python
-    only. After an interrupt it goes on unseen until it is done, or the process ends.
+    It runs in its own thread, since the main one can be interrupted only between two steps of
+    Python. After an interrupt it continues in the background until it is done, or the process ends.
     """
     results: list[_T] = []
     errors: list[BaseException] = []

@@ -23,7 +23,7 @@ MAX_ORDERINGS: Final = 1 << 20
 def event_times(trace: Trace) -> NDArray[np.int64]:
     """Return the time of each row: how many allocations and frees came before it.
 
-    An allocation that was of nothing (0 bytes) is none, and neither is its free.
+    Allocations of 0 bytes do not count, nor do their frees.
     """
     return np.concatenate([[0], np.cumsum(counted_events(trace))])
 
@@ -45,8 +45,7 @@ def counted_events(trace: Trace) -> NDArray[np.bool_]:
 def lifetimes_of(trace: Trace) -> Records:
     """Return one lifetime for each block; the tag is its id.
 
-    Blocks that were live before recording live from time 0 on, those that were never freed live to
-    the end.
+    Blocks that were live before recording live from time 0 on, those never freed live to the end.
     """
     requests = trace.requests
     kind = requests["kind"]
@@ -68,10 +67,10 @@ def lifetimes_of(trace: Trace) -> Records:
 
 
 def orderings_of(trace: Trace) -> Records:
-    """Return where the trace shows that work of one stream follows that of another.
+    """Return where the trace shows that one stream's work follows another's.
 
-    It shows one thing only: PyTorch gave segments back with cudaFree, which makes the device wait
-    for the work of all its streams. Expandable segments are unmapped after a wait for one stream,
+    The only such events are segments that PyTorch released with cudaFree, which waits for the work
+    of all streams of the device. Expandable segments are unmapped after a wait for one stream,
     which orders nothing.
     """
     kind = trace.requests["kind"]

@@ -1,4 +1,4 @@
-"""Where the steps of a trace begin: at its marks, or found from what it repeats."""
+"""Finds where the steps of a trace begin: at its marks, or from its repetitions."""
 
 from __future__ import annotations
 
@@ -42,19 +42,18 @@ _MULTIPLIER: Final = np.uint64(6364136223846793005)
 class Steps:
     """The steps of a trace: step i is the rows from boundaries[i] up to boundaries[i + 1].
 
-    Rows are those of trace.requests. There are no steps where there are fewer than two boundaries.
+    Rows are those of trace.requests. With fewer than two boundaries there are no steps.
     """
 
     boundaries: NDArray[np.int64]
     are_marked: bool
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return max(len(self.boundaries) - 1, 0)
 
 
 def find_steps(trace: Trace) -> Steps:
-    """Return the steps between the trace's marks, or those found where it has fewer than two."""
+    """Return the steps between the trace's marks, or steps found if it has fewer than two."""
     marks = np.flatnonzero(trace.requests["kind"] == Kind.MARK)
     if len(marks) > 1:
         return Steps(marks, are_marked=True)
@@ -62,7 +61,7 @@ def find_steps(trace: Trace) -> Steps:
 
 
 def with_marks(trace: Trace) -> Trace:
-    """Return the trace with a mark at each step that was found, the same trace if it has marks."""
+    """Return the trace with a mark at each found step, or the same trace if it has marks."""
     steps = find_steps(trace)
     if steps.are_marked or not len(steps):
         return trace
@@ -78,7 +77,7 @@ def with_marks(trace: Trace) -> Trace:
 
 @dataclass(frozen=True)
 class _Region:
-    """Allocations [first, last), each like that one period later as long as that is inside."""
+    """Allocations [first, last), each like the one a period later, as far as that is inside."""
 
     period: int
     first: int
@@ -89,7 +88,6 @@ class Course:
     """A trace, allocation by allocation."""
 
     def __init__(self, trace: Trace) -> None:
-        """Read it."""
         requests = trace.requests
         kind = requests["kind"]
         self.event_count = len(requests)
@@ -99,7 +97,7 @@ class Course:
         pairs = np.stack([self.sizes.astype(np.uint64), requests["stream"][self.rows]], axis=1)
         _, symbols = np.unique(pairs, axis=0, return_inverse=True)
         self.symbols = symbols.reshape(-1).astype(np.uint64)
-        # Of each allocation: how many there are until its free; all that are left, if it has none.
+        # For each allocation, the number of allocations before its free; the maximum if never freed.
         frees = np.flatnonzero(kind == Kind.FREE)
         position = np.full(max(trace.id_count, 1), -1, np.int64)
         position[requests["id"][self.rows]] = np.arange(self.count)
@@ -110,7 +108,7 @@ class Course:
         self.live = self._live_before(trace, frees)
 
     def _live_before(self, trace: Trace, frees: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the live bytes right before each allocation, the last value is that at the end."""
+        """Return the live bytes right before each allocation, then those at the end."""
         sizes = np.zeros(max(trace.id_count, 1), np.int64)
         sizes[trace.start_blocks["id"]] = rounded(trace.start_blocks["requested_bytes"])
         start = int(sizes.sum())
@@ -122,7 +120,7 @@ class Course:
         return np.append(after[self.rows] - self.sizes, after[-1] if len(after) else start)
 
     def candidates(self) -> list[int]:
-        """Return the distances at which runs of allocations come back, most covering first."""
+        """Return the distances at which runs of allocations repeat, best coverage first."""
         weights: dict[int, int] = {}
         for length in _GRAMS:
             if self.count < 2 * length:
@@ -139,7 +137,7 @@ class Course:
         return ranked[:_CANDIDATES]
 
     def region(self, period: int) -> _Region | None:
-        """Return the longest stretch that repeats itself, differences made up for by agreements."""
+        """Return the longest stretch that repeats itself, if agreements outweigh differences."""
         agrees = self.symbols[period:] == self.symbols[:-period]
         score = np.concatenate([[0], np.cumsum(np.where(agrees, 1, -_MISMATCH_COST))])
         lowest = np.minimum.accumulate(score)
@@ -150,7 +148,7 @@ class Course:
         return _Region(period, first, last + period)
 
     def worth(self, region: _Region) -> float:
-        """Return the part of all allocations in the region; 0 where its period is no step."""
+        """Return the share of all allocations in the region; 0 if its period is not a step."""
         whole = (region.last - region.first) // region.period * region.period
         period = region.period
         middle = slice(region.first, region.first + whole - period)
@@ -167,7 +165,7 @@ class Course:
 
 
 def _find_periods(trace: Trace) -> NDArray[np.int64]:
-    """Return the rows at which the steps of the best period begin; none where nothing repeats."""
+    """Return the rows at which the steps of the best period begin; none if nothing repeats."""
     course = Course(trace)
     found: list[tuple[float, _Region]] = []
     for period in course.candidates():

@@ -77,7 +77,7 @@ class PlanCommand(common.Command):
 
 
 def _plan_file(path: str, args: argparse.Namespace) -> PlanReport:
-    """Read within the budget of reading; searching has one of its own."""
+    """Read within the budget of reading; the search has its own."""
     with Budget(path):
         sources = read_source(path, args.device)
     reports = [
@@ -120,7 +120,7 @@ def _whole_number(text: str, least: int, most: int) -> int:
 
 
 def _write(path: str, report: PlanReport) -> int:
-    """Write what was planned; the exit code."""
+    """Write the requested files and return the exit code."""
     instances = [result for result in report.results if result.instance is not None]
     if instances and len(report.results) > 1:
         common.print_error("-o takes one instance, or traces only")

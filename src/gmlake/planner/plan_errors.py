@@ -1,4 +1,4 @@
-"""What the planner raises."""
+"""The exception of the planner."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from gmlake.errors import Error
 
 
 class PlanError(Error):
-    """A plan, a placement or a plan file is damaged, of another version, or not valid."""
+    """A plan, a placement or a plan file is damaged, of another version, or invalid."""

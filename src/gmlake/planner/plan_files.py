@@ -1,4 +1,4 @@
-"""Plan files: plans of one process, what they were made for, and a checksum over all of it.
+"""Plan files: plans of one process, the setup they were made for, and a checksum.
 
 All numbers are little endian.
 
@@ -71,7 +71,7 @@ class MadeFor:
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What a plan file holds."""
+    """The contents of a plan file."""
 
     plans: tuple[SavedPlan, ...]
     made_for: MadeFor
@@ -83,7 +83,7 @@ class PlanFile:
 def save_plans(path: str | Path, plans: Iterable[SavedPlan], made_for: MadeFor) -> None:
     """Write a plan file, whole or not at all. Raises OSError, PlanError for too much to write.
 
-    Where a link leads, the file there is written. A device or a pipe is written to.
+    Follows links. A device or a pipe is written to.
     """
     data = encode_plans(plans, made_for)
     target = Path(os.path.realpath(path))  # Path.resolve() fails for a loop of links

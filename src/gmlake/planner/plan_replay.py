@@ -1,4 +1,4 @@
-"""A replay under the policy `plan`: what was planned, and how well it was served."""
+"""A replay under the policy `plan`: which requests were planned, and how well they were served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def replay(
     lake: Lake, run: _core.Replay, trace: Trace, progress: Progress | None
 ) -> tuple[_core.ReplayTotals, dict[str, Any]]:
-    """Replay a trace from mark to mark, or from step to step as found where it has none."""
+    """Replay a trace from mark to mark, or from step to step as found if it has no marks."""
     serving = Serving(lake, run)
     serving.run(with_marks(trace).replay_requests(), progress)
     return serving.totals(), {"plan": serving.report()}
@@ -33,7 +33,7 @@ REPLAYS: Final = {"plan": replay}
 
 
 def in_words(lake: Lake) -> str:
-    """Say what plans served, and why no more; "" where no AutoPlan has watched, or no step was."""
+    """Say how many requests plans served, and why not more; "" without AutoPlan or steps."""
     try:
         told = _planner.plan_stats(lake)
     except ValueError:  # steps are not watched
@@ -49,20 +49,19 @@ def in_words(lake: Lake) -> str:
 class Serving:
     """Runs requests from mark to mark.
 
-    Peaks start anew where the first planned step has ended, so that the figures from then on are
-    those of a program that goes on like this.
+    Peaks are reset when the first planned step has ended, so that the figures from then on are
+    those of the steady state.
     """
 
     def __init__(self, lake: Lake, replay: _core.Replay) -> None:
-        """Run nothing yet."""
         self._lake = lake
         self._replay = replay
         self._totals = replay.run(b"")
-        self._before: _core.ReplayTotals | None = None  # the totals when peaks started anew
+        self._before: _core.ReplayTotals | None = None  # the totals when peaks were reset
         self._steady: _Steady | None = None
 
     def run(self, requests: Records, progress: Progress | None) -> None:
-        """Replay everything."""
+        """Replay all requests."""
         marks = np.flatnonzero(requests["kind"] == Kind.MARK) + 1
         begin = 0
         for end in [*marks.tolist(), len(requests)]:
@@ -75,7 +74,7 @@ class Serving:
             begin = end
 
     def _at_mark(self) -> None:
-        """Look at the step that just ended; the next one has begun."""
+        """Update the figures for the step that just ended; the next one has begun."""
         if self._steady is not None:
             self._steady.look()
         elif _planner.plan_stats(self._lake)["planned_steps"]:
@@ -92,11 +91,11 @@ class Serving:
         return totals
 
     def report(self) -> dict[str, Any]:
-        """Return what was planned and served, over all steps and after the first planned one.
+        """Return the planned and served requests, over all steps and after the first planned one.
 
         steps, planned_steps, plans; of the requests in steps: requests, served, left, hit_rate.
         settled: from the second planned step on to the last mark:
-        steps, utilization, hit_rate, driver_calls; None where there was no second one.
+        steps, utilization, hit_rate, driver_calls; None if there was no second one.
         """
         stats = _planner.plan_stats(self._lake)
         return {
@@ -112,7 +111,7 @@ class Serving:
 
 
 class _Steady:
-    """What happens from the second planned step on."""
+    """The figures from the second planned step on."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -124,7 +123,7 @@ class _Steady:
         return sum(self._lake.stats()["driver_calls"].values())
 
     def look(self) -> None:
-        """A step has ended."""
+        """Update the report after a step has ended."""
         told, stats = _planner.plan_stats(self._lake), self._lake.stats()
         left = told["left"] - self._first["left"]
         requests = told["requests"] - self._first["requests"]

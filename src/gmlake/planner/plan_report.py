@@ -1,4 +1,4 @@
-"""What planning came to: results per trace or instance, printed as a table or as JSON."""
+"""The results of planning per trace or instance, printed as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_PLANS: Final = 16
 
 
 def ratio(peak_bytes: int, lower_bound_bytes: int) -> float:
-    """Return peak / bound; 1.0 where nothing is live."""
+    """Return peak / bound; 1.0 if nothing is live."""
     return peak_bytes / lower_bound_bytes if lower_bound_bytes else 1.0
 
 
@@ -37,13 +37,13 @@ class StepResult:
     """The plan of the step that a trace repeats. Sizes are in bytes.
 
     first_event: the row of trace.requests at which the planned step begins.
-    events: allocations and frees in it. requests: of the plan's period. placed: of those, that
-        have an address; the others live too long to be planned, or their end is not known.
-    steps_in_period: 2 where something lives for longer than one step.
-    alike: steps of the trace that ask for just the same.
+    events: allocations and frees in it. requests: of the plan's period. placed: those that have
+        an address; the others live too long to be planned, or their end is not known.
+    steps_in_period: 2 if a block lives for longer than one step.
+    alike: steps of the trace with exactly the same requests.
     lower_bound_bytes, peak_bytes: of the lanes of all streams together.
-    seconds: that planning took.
-    plan: to be saved with save_plans(), or given to add_plan() of `gmlake.planner._planner`.
+    seconds: the time to plan it.
+    plan: for save_plans(), or add_plan() of `gmlake.planner._planner`.
     """
 
     first_event: int
@@ -61,7 +61,7 @@ class StepResult:
     plan: _planner.Plan = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every figure; the fingerprint as text, as JSON readers round large numbers."""
+        """Return every figure; the fingerprint as text, since JSON readers round large numbers."""
         figures = {
             name: value for name, value in vars(self).items() if name not in ("plan", "fingerprint")
         }
@@ -73,15 +73,15 @@ class PlanResult:
     """One trace or instance placed as a whole. Sizes are in bytes.
 
     trace: the file as it was named, or the trace's name.
-    requests: blocks that were placed, those live before recording included.
-    lower_bound_bytes: the largest live sum, which no placement can go below.
+    requests: blocks that were placed, including those live before recording.
+    lower_bound_bytes: the peak of live bytes, which no placement can go below.
     peak_bytes: how much memory the placement takes. ratio: that by the bound.
-    method: what found it. is_proven: no placement takes less.
-    seconds: that placing took. valid: it has passed the independent check.
+    method: the algorithm that found it. is_proven: no placement takes less.
+    seconds: the time to place it. valid: it has passed the independent check.
     alignment: of every offset. capacity_bytes: as asked for, 0 for none.
     device: of a trace; None for an instance.
-    step: the plan of the repeated step; None for an instance, or where nothing repeats.
-    offsets: where each block lies, in the order of `lifetimes`.
+    step: the plan of the repeated step; None for an instance, or if nothing repeats.
+    offsets: of each block, in the order of `lifetimes`.
     """
 
     trace: str
@@ -103,11 +103,11 @@ class PlanResult:
 
     @property
     def fits(self) -> bool | None:
-        """Whether it takes no more than the capacity; None where none was given."""
+        """Whether it takes no more than the capacity; None if none was given."""
         return self.peak_bytes <= self.capacity_bytes if self.capacity_bytes else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures, without what does not apply."""
+        """Return the figures that apply."""
         figures: dict[str, Any] = {name: getattr(self, name) for name in _FIGURES}
         if self.device is None:
             del figures["device"]
@@ -141,7 +141,7 @@ class PlanReport(Drawable, Printed):
 
     @property
     def fits(self) -> bool:
-        """Whether everything is valid, and within the capacity where one was given."""
+        """Whether everything is valid, and within the capacity if one was given."""
         return all(result.valid and result.fits is not False for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,7 +149,6 @@ class PlanReport(Drawable, Printed):
         return {"results": [result.to_dict() for result in self.results]}
 
     def __add__(self, other: PlanReport) -> PlanReport:
-        """Join two reports."""
         return PlanReport(self.results + other.results)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -157,7 +156,7 @@ class PlanReport(Drawable, Printed):
         yield from plan_tables(self)
 
     def report(self) -> Report:
-        """Return where each block lies, to be drawn."""
+        """Return the placement of each block, for drawing."""
         figures: list[Figure] = []
         facts: list[tuple[str, str]] = []
         for result in self.results[:MOST_PLANS]:
@@ -175,7 +174,7 @@ class PlanReport(Drawable, Printed):
 
 
 def _packing_of(result: PlanResult) -> list[Figure]:
-    """Return the packing of a whole trace or instance, where it was kept."""
+    """Return the packing of a whole trace or instance, if it was kept."""
     table, offsets = result.lifetimes, result.offsets
     if table is None or offsets is None or not len(table):
         return []

@@ -1,4 +1,4 @@
-"""What `gmlake view` draws of plans: plan files, and what was recorded as the planner places it."""
+"""Draws plans for `gmlake view`: plan files, and recordings as the planner places them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class PlanView:
         )
 
     def is_wanted(self, args: argparse.Namespace) -> bool:
-        """Whether what was recorded is to be placed."""
+        """Whether --plan was given."""
         return bool(args.plan)
 
     def report_of_trace(self, trace: Trace) -> Report:
-        """Return everything placed by the planner; the title is its figures'."""
+        """Return the planner's placement of everything; the title goes to its figures."""
         return replace(plan(trace).report(), title="placed with all requests known")
 
     def is_own(self, path: str) -> bool:
@@ -49,7 +49,7 @@ class PlanView:
             with Path(path).open("rb") as file:
                 return file.read(len(MAGIC)) == MAGIC
         except (OSError, ValueError):
-            return False  # whoever reads it next says what is wrong
+            return False  # reading it later reports the error
 
     def report(self, args: argparse.Namespace) -> Report:
         """Return the plans of a file. Raises Error for one that cannot be read."""

@@ -1,4 +1,4 @@
-"""A step of a trace as a profile, from which a plan can be made as a lake would have it made."""
+"""A step of a trace as a profile, from which to build the plan that a lake would build."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StepProfile:
 
 
 def profile_of(trace: Trace, steps: Steps) -> StepProfile | None:
-    """Return the last of the steps that are most of the trace; None where no step allocates.
+    """Return the last step of the kind with the most allocations; None if no step allocates.
 
     Steps are the same if they ask for the same sizes on the same streams in the same order.
     """
@@ -62,7 +62,6 @@ class Watched:
     """The steps of a trace, each with its kind; serials count the steps of a kind."""
 
     def __init__(self, trace: Trace, steps: Steps) -> None:
-        """Tell the steps apart."""
         self.requests = trace.requests
         self.boundaries = steps.boundaries
         counted = counted_events(trace)
@@ -102,7 +101,7 @@ class Watched:
         return best if best is not None and counts[best] else None
 
     def requests_of(self, step: int, until: int) -> Records:
-        """Return what a lake would have watched of a step by the end of the step `until`."""
+        """Return the requests of a step as a lake has watched them by the end of step `until`."""
         rows = self._allocs(step)
         found = self.requests[rows]
         result = np.zeros(len(rows), STEP_REQUEST)
@@ -123,7 +122,7 @@ class Watched:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the time in its step and the serial of each free, as steps of a kind see it.
 
-        What is freed in a step of another kind is freed at the end of the last one of this kind.
+        A free in a step of another kind counts at the end of the last step of this kind.
         """
         members = np.flatnonzero(self.kinds == kind)
         place = np.searchsorted(self.boundaries[members], rows, side="right") - 1

@@ -1,4 +1,4 @@
-"""Saved plans as results of planning, so that they are told and drawn as fresh ones are."""
+"""Saved plans as results of planning, so that they print and draw like new ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIGNMENT = 512
 
 
 def report_of_saved(file: PlanFile) -> PlanReport:
-    """Return one result per plan of a file, each with where its blocks lie."""
+    """Return one result per plan of a file, each with its placement."""
     return PlanReport(tuple(_result(saved) for saved in file.plans))
 
 
@@ -48,7 +48,7 @@ def _result(saved: SavedPlan) -> PlanResult:
 
 
 def _lane_starts(rows: NDArray[np.void]) -> NDArray[np.uint64]:
-    """Return where each lane begins when they are put one above the other."""
+    """Return the offset of each lane when they are stacked."""
     heights = np.zeros(int(rows["lane"].max(initial=0)) + 1, np.uint64)
     np.maximum.at(heights, rows["lane"], rows["offset"] + rows["size_bytes"])
     starts: NDArray[np.uint64] = np.cumsum(heights) - heights
